@@ -1,0 +1,72 @@
+"""What a run is doing, on a terminal: its phase, and how far Spark is with the present stage."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.status import Status
+
+from claimlib.runs import Phase, Progress
+
+_POLL_S = 0.5
+
+
+@contextmanager
+def shown(spark: SparkSession) -> Iterator[Progress]:
+    """A progress callback that shows what it is told on stderr, where that is a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _silent
+        return
+    with console.status("") as status:
+        line = _Line(spark, status)
+        watcher = threading.Thread(target=line.watch, daemon=True)
+        watcher.start()
+        try:
+            yield line.tell
+        finally:
+            line.ended.set()
+            watcher.join()
+
+
+class _Line:
+    """The line on the terminal: written by the run (`tell`) and by the thread that polls Spark."""
+
+    def __init__(self, spark: SparkSession, status: Status) -> None:
+        self.ended = threading.Event()
+        self._spark = spark
+        self._status = status
+        self._text = ""
+
+    def tell(self, phase: Phase, detail: str) -> None:
+        """The run's present phase."""
+        self._text = f"{phase} · {detail}" if detail else str(phase)
+        self._status.update(self._text)
+
+    def watch(self) -> None:
+        """Add Spark's tasks to the line, twice a second, until the run ends."""
+        while not self.ended.wait(_POLL_S):
+            self._status.update(f"{self._text}{_tasks(self._spark)}")
+
+
+def _tasks(spark: SparkSession) -> str:
+    """How many tasks of the active stages are done; nothing where Spark tells none (Connect)."""
+    try:
+        tracker = spark.sparkContext.statusTracker()
+    except PySparkException:
+        return ""
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    known = [stage for stage in stages if stage is not None]
+    if not known:
+        return ""
+    done = sum(stage.numCompletedTasks for stage in known)
+    return f" · {done:,} of {sum(stage.numTasks for stage in known):,} tasks"
+
+
+def _silent(phase: Phase, detail: str) -> None:
+    del phase, detail

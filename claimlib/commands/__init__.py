@@ -1,0 +1,1 @@
+"""What a run decides, and which tables it touches: one module per command."""

@@ -1,0 +1,143 @@
+"""What a claiming run did, as frames to read on with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.plans.keys import GROUP, unsigned_text
+from claimlib.runs import Finished
+from claimlib.runs.journal import Kind, rows_of
+from claimlib.schema import FIELDS_TYPE
+from claimlib.store import Store
+
+_ENTRY = [*GROUP, "id_ms", "id_seq"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a sweep did (or, in a dry run, would do).  The frames are lazy, and read pinned versions.
+
+    Attributes:
+        run_seq: the run's number; null in a dry run.
+        counts: claimed, deleted, lost, gone (entries), swept, refused (groups).
+        claimed: one row per claimed entry: stream, consumer_group, id (text), id_ms, id_seq, consumer,
+            delivery_time_ms, delivery_count, from_consumer, from_delivery_time_ms,
+            from_delivery_count, at_ms, fields (null with JUSTID, or where the store has no payload).
+        deleted: one row per purged entry: the same key, the from_* columns, at_ms.
+        lost: one row per decision that somebody else forestalled: the key, the from_* columns.
+        groups: one row per (stream, consumer_group): status (`swept` or `refused`), reason (null
+            unless refused), pending_before, claimed, deleted, lost, pending_after, at_boundary (idle
+            for exactly min_idle_ms), oldest_idle_ms and highest_delivery_count as found (null where
+            nothing was pending), now_ms (the instant that the group was judged at).
+    """
+
+    run_id: str | None
+    run_seq: int | None
+    dry_run: bool
+    counts: Mapping[str, int]
+    claimed: DataFrame
+    deleted: DataFrame
+    lost: DataFrame
+    groups: DataFrame
+
+
+def of_finished(store: Store, finished: Finished) -> Reply:
+    """The reply of a finished run, from its journal rows: the same whenever it is asked for."""
+    claimed, deleted, lost, groups = (
+        rows_of(store, finished.run_seq, *kinds)
+        for kinds in ((Kind.CLAIMED,), (Kind.DELETED,), (Kind.LOST,), (Kind.SWEPT, Kind.REFUSED))
+    )
+    entries = store.read_at("entries", finished.input_versions["entries"])
+    kept_claims = claimed.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
+    kept_deletes = deleted.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
+    pending = store.read_at("pending", finished.output_versions["pending"])
+    after = pending.groupBy(*GROUP).agg(F.count("*").alias("pending_after"))
+    return Reply(
+        run_id=finished.run_id,
+        run_seq=finished.run_seq,
+        dry_run=False,
+        counts=dict(finished.counts),
+        claimed=_claimed(kept_claims, entries),
+        deleted=_entries(kept_deletes),
+        lost=_entries(lost),
+        groups=_groups(groups, kept_claims, kept_deletes, lost, after),
+    )
+
+
+def of_plan(journal_rows: DataFrame, entries: DataFrame) -> Reply:
+    """The reply of a dry run, from journal rows that nobody writes.  Runs the plan once, to count."""
+    claimed, deleted, lost = (
+        journal_rows.where(F.col("kind") == kind)
+        for kind in (Kind.CLAIMED, Kind.DELETED, Kind.LOST)
+    )
+    groups = journal_rows.where(F.col("kind").isin(str(Kind.SWEPT), str(Kind.REFUSED)))
+    counted = {row["kind"]: row["count"] for row in journal_rows.groupBy("kind").count().collect()}
+    shown = (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED)
+    after = (
+        groups.join(_number(deleted, "purged"), on=list(GROUP), how="left")
+        .fillna(0, ["purged"])
+        .select(*GROUP, (F.col("pending_before") - F.col("purged")).alias("pending_after"))
+    )
+    return Reply(
+        run_id=None,
+        run_seq=None,
+        dry_run=True,
+        counts={**{str(kind): counted.get(kind, 0) for kind in shown}, "lost": 0, "gone": 0},
+        claimed=_claimed(claimed, entries),
+        deleted=_entries(deleted),
+        lost=_entries(lost),
+        groups=_groups(groups, claimed, deleted, lost, after),
+    )
+
+
+def _id() -> Column:
+    return F.concat_ws("-", unsigned_text("id_ms"), unsigned_text("id_seq")).alias("id")
+
+
+def _entries(rows: DataFrame) -> DataFrame:
+    found = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
+    return rows.select(*GROUP, _id(), "id_ms", "id_seq", *found)
+
+
+def _claimed(rows: DataFrame, entries: DataFrame) -> DataFrame:
+    """Claimed entries with their payload, joined back after the claim; none with JUSTID."""
+    payload = entries.select("stream", "id_ms", "id_seq", "fields").dropDuplicates(
+        ["stream", "id_ms", "id_seq"]
+    )
+    new = ("consumer", "delivery_time_ms", "delivery_count")
+    found = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
+    kept = rows.select(*GROUP, _id(), "id_ms", "id_seq", *new, *found, "justid")
+    fields = F.when(F.col("justid"), F.lit(None).cast(FIELDS_TYPE)).otherwise(F.col("fields"))
+    return kept.join(payload, on=["stream", "id_ms", "id_seq"], how="left").select(
+        *(name for name in kept.columns if name != "justid"), fields.alias("fields")
+    )
+
+
+def _number(rows: DataFrame, name: str) -> DataFrame:
+    return rows.groupBy(*GROUP).agg(F.count("*").alias(name))
+
+
+def _groups(
+    groups: DataFrame, claimed: DataFrame, deleted: DataFrame, lost: DataFrame, after: DataFrame
+) -> DataFrame:
+    counted = groups.select(
+        *GROUP,
+        F.col("kind").alias("status"),
+        *("reason", "pending_before", "at_boundary", "oldest_delivery_time_ms", "at_ms"),
+        "highest_delivery_count",
+    )
+    for rows, name in ((claimed, "claimed"), (deleted, "deleted"), (lost, "lost")):
+        counted = counted.join(_number(rows, name), on=list(GROUP), how="left")
+    numbers = ["claimed", "deleted", "lost", "pending_after", "at_boundary"]
+    counted = counted.join(after, on=list(GROUP), how="left").fillna(0, numbers)
+    return counted.select(
+        *(*GROUP, "status", "reason", "pending_before", "claimed", "deleted", "lost"),
+        *("pending_after", "at_boundary"),
+        (F.col("at_ms") - F.col("oldest_delivery_time_ms")).alias("oldest_idle_ms"),
+        "highest_delivery_count",
+        F.col("at_ms").alias("now_ms"),
+    )

@@ -1,0 +1,50 @@
+"""The finished runs of a store: list them, find one by the name that people give it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import functions as F
+
+from claimlib.errors import RequestError
+from claimlib.runs import Finished
+from claimlib.runs.rollforward import find_finished, find_finished_seq
+from claimlib.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class RunList:
+    """The newest finished runs, newest first, and how many there are in all."""
+
+    runs: tuple[Finished, ...]
+    total: int
+
+
+def list_runs(store: Store, limit: int) -> RunList:
+    """The newest `limit` finished runs."""
+    runs = store.read("runs")
+    newest = runs.orderBy(F.col("run_seq").desc()).limit(limit).collect()
+    return RunList(tuple(Finished.of(row) for row in newest), runs.count())
+
+
+def find_run(store: Store, name: str) -> Finished:
+    """A finished run by its number (`7`) or its key (`xautoclaim:nightly-1`).
+
+    Raises:
+        RequestError: the name is neither, or there is no finished run of that name.
+    """
+    command, is_key, run_id = name.partition(":")
+    if is_key:
+        found = find_finished(store, command, run_id)
+    elif name.isascii() and name.isdigit():
+        found = find_finished_seq(store, int(name))
+    else:
+        raise RequestError(
+            f"{name!r} names no run: give its number, as in 7, or command:run_id", run=name
+        )
+    if found is None:
+        raise RequestError(
+            f"{store.where} has no finished run {name}: claimlib runs {store.where} lists them",
+            run=name,
+        )
+    return found

@@ -1,0 +1,175 @@
+"""A snapshot: the store becomes what a server says, in one run.
+
+Pages are landed as they are read, under a uuid of their own; one journal commit names that landing and
+so decides; the roll-forward writes the differences.  What was landed and never named counts for
+nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.commands.landing import Landing
+from claimlib.errors import SourceMismatchError
+from claimlib.names import glob_pattern
+from claimlib.plans.journal_rows import union_rows
+from claimlib.plans.keys import KeyMode, group_key, shared_keys, stream_key
+from claimlib.runs import Begun, Decision, Phase, Progress, run
+from claimlib.source import Batch
+from claimlib.store import Store
+
+COMMAND = "snapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest:
+    """What is read of which server.
+
+    Attributes:
+        source: the server as host:port/db, without credentials.
+        stream_glob, group_glob: Redis' globs; what they do not match is left as it is in the store.
+        fields: whether the payload of pending entries is read too.
+    """
+
+    source: str
+    stream_glob: str = "*"
+    group_glob: str = "*"
+    fields: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse a glob before anything is read."""
+        glob_pattern(self.stream_glob)
+        glob_pattern(self.group_glob)
+
+    def as_json(self) -> dict[str, object]:
+        """What is kept with the run."""
+        return {
+            "source": self.source,
+            "stream_glob": self.stream_glob,
+            "group_glob": self.group_glob,
+            "fields": self.fields,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotReply:
+    """What a snapshot did.
+
+    Attributes:
+        counts: streams, groups, pending_read, entries_read, commands, vanished (streams and groups
+            that went away while they were read), pending_written (new and changed rows).
+    """
+
+    run_id: str
+    run_seq: int
+    source: str
+    counts: Mapping[str, int]
+
+
+def snapshot(
+    store: Store,
+    request: SnapshotRequest,
+    read: Callable[[], Iterable[Batch]],
+    *,
+    run_id: str | None = None,
+    progress: Progress | None = None,
+) -> SnapshotReply:
+    """Bring a store to what a server says about its streams, groups, consumers and PELs.
+
+    Correct while the server goes on working: each pending row was pending when its page was read, and
+    each id judged absent was absent when its stream was read, which is after the PELs.
+
+    Args:
+        request: which server, and which of its streams and groups.
+        read: reads the server from the start, as `source` describes; called again only if a newer
+            snapshot got in between.
+        run_id: the key of the run together with the command; the same key again changes nothing.
+        progress: told each phase, and how far the reading is.
+
+    Raises:
+        SourceMismatchError: the store mirrors another source.
+        SourceError: the server cannot be read.
+    """
+    reader = _Reader(store, request, read, progress)
+    finished = run(
+        store,
+        command=COMMAND,
+        request=request.as_json(),
+        decide=reader.decide,
+        run_id=run_id,
+        progress=progress,
+    )
+    return SnapshotReply(finished.run_id, finished.run_seq, request.source, finished.counts)
+
+
+@dataclass
+class _Reader:
+    """The decide function of a snapshot; what it has landed it keeps when it lost to a claim."""
+
+    store: Store
+    request: SnapshotRequest
+    read: Callable[[], Iterable[Batch]]
+    progress: Progress | None
+    landed: Landing | None = None
+
+    def decide(self, begun: Begun) -> Decision:
+        self._check_source(begun)
+        if self.landed is None or self._is_outdated(begun, self.landed):
+            self.landed = self._land()
+        frames = self.landed.journal_rows(self.request.source)
+        return Decision(
+            union_rows(frames.values()),
+            key_mode=_key_mode(begun, frames["group"], frames["stream"]),
+            landing=self.landed.uuid,
+            source=self.request.source,
+            counts=self.landed.counts,
+        )
+
+    def _land(self) -> Landing:
+        landing = Landing(self.store, uuid.uuid4().hex)
+        for batch in self.read():
+            landing.add(batch)
+            if self.progress is not None:
+                self.progress(Phase.READ, landing.so_far())
+        landing.flush()
+        return landing
+
+    def _check_source(self, begun: Begun) -> None:
+        streams = begun.read("streams").where(F.col("source").isNotNull())
+        row = streams.where(F.col("source") != self.request.source).first()
+        kept = row["source"] if row is not None else self.store.declared_source
+        if kept is not None and kept != self.request.source:
+            raise SourceMismatchError(
+                f"the store {self.store.where} mirrors {kept}, not {self.request.source}: one store"
+                " mirrors one source; make another store for this one",
+                kept=kept,
+                given=self.request.source,
+            )
+
+    def _is_outdated(self, begun: Begun, landed: Landing) -> bool:
+        """Whether a snapshot taken after ours was read is in the store by now."""
+        newest = begun.read("groups").agg(F.max("snapshot_ms").alias("ms")).first()
+        return newest is not None and (newest["ms"] or 0) > landed.first_ms
+
+
+def _key_mode(begun: Begun, groups: DataFrame, streams: DataFrame) -> KeyMode:
+    """Hashes, unless two names of the server and the store share one."""
+    names = groups.select("stream", "consumer_group").union(
+        begun.read("groups").select("stream", "consumer_group")
+    )
+    hashes = KeyMode.HASHES
+    all_streams = (
+        streams.select("stream")
+        .union(begun.read("streams").select("stream"))
+        .union(names.select("stream"))
+    )
+    keyed = all_streams.select(F.lit("stream"), stream_key(hashes), "stream").union(
+        names.select(F.lit("group"), group_key(hashes), group_key(KeyMode.NAMES))
+    )
+    exact = shared_keys(keyed.toDF("of", "key", "name")).isEmpty()
+    return hashes if exact else KeyMode.NAMES

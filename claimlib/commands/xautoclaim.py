@@ -1,0 +1,175 @@
+"""XAUTOCLAIM over a store: every entry of every requested group is deleted, claimed or left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.commands import reply
+from claimlib.commands.reply import Reply
+from claimlib.errors import DuplicateRowsError, RequestError
+from claimlib.model import AutoclaimRequest
+from claimlib.names import glob_pattern, spell
+from claimlib.plans import journal_rows as rows
+from claimlib.plans import requests, survey, sweep
+from claimlib.plans.keys import IdBounds, KeyMode, colliding_keys, glob_matches, id_bounds
+from claimlib.runs import Begun, Decision, Phase, Progress, begin_reading, run
+from claimlib.store import Store
+
+COMMAND = "xautoclaim"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRequest:
+    """One XAUTOCLAIM, swept over all groups that the two globs match."""
+
+    autoclaim: AutoclaimRequest
+    stream_glob: str = "*"
+    group_glob: str = "*"
+
+    def __post_init__(self) -> None:
+        """Refuse a glob before anything is read."""
+        glob_pattern(self.stream_glob)
+        glob_pattern(self.group_glob)
+        if self.autoclaim.count is not None:
+            raise RequestError("a sweep has no COUNT: its result does not depend on it", count="")
+
+    def as_json(self) -> dict[str, object]:
+        """What is kept with the run."""
+        return {
+            "stream_glob": self.stream_glob,
+            "group_glob": self.group_glob,
+            "consumer": spell(self.autoclaim.consumer),
+            "min_idle_ms": self.autoclaim.min_idle_ms,
+            "start": str(self.autoclaim.start),
+            "justid": self.autoclaim.justid,
+            "idle_rule": str(self.autoclaim.idle_rule),
+            "profile": str(self.autoclaim.profile),
+        }
+
+    def expand(self, groups: DataFrame) -> DataFrame:
+        """The request as a table: one row per group that the globs match."""
+        return requests.expand(
+            groups,
+            consumer=spell(self.autoclaim.consumer),
+            min_idle_ms=self.autoclaim.min_idle_ms,
+            start=self.autoclaim.start,
+            justid=self.autoclaim.justid,
+            idle_rule=self.autoclaim.idle_rule,
+            profile=self.autoclaim.profile,
+            stream_glob=self.stream_glob,
+            group_glob=self.group_glob,
+        )
+
+
+def xautoclaim(
+    store: Store,
+    request: SweepRequest | DataFrame,
+    *,
+    run_id: str | None = None,
+    now_ms: int | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Reply:
+    """Apply XAUTOCLAIM's semantics to every requested (stream, consumer_group), in one run.
+
+    As the command document and Valkey 9.1 do for one group: dangling entries leave the PEL (and become
+    tombstones), entries idle enough go to the request's consumer, the others stay.
+
+    Args:
+        request: one request with globs, or a table with one row per (stream, consumer_group) and the
+            columns of `plans.requests.REQUEST_COLUMNS`.
+        run_id: the key of the run together with the command; the same key again changes nothing.
+        now_ms: the instant for all groups, ms since the epoch; null: each group's snapshot instant.
+        dry_run: decide and show, and write nothing.
+        progress: told each phase as it begins.
+
+    Raises:
+        RequestError: the request cannot be used.
+        RunKeyConflictError, LostRaceError: see `runs.run`.
+        UnfinishedRunError: in a dry run, an earlier run is not yet applied.
+    """
+    if now_ms is not None and not 0 <= now_ms < 2**63:
+        raise RequestError(f"now_ms must be between 0 and 2^63-1, not {now_ms}", now_ms=now_ms)
+    if dry_run:
+        begun = begin_reading(store)
+        decided = _decide(begun, request, now_ms, refuse_duplicates=True)
+        return reply.of_plan(decided.rows, begun.read("entries"))
+
+    def once(decide: Callable[[Begun], Decision]) -> Reply:
+        finished = run(
+            store,
+            command=COMMAND,
+            request=_as_json(request),
+            decide=decide,
+            run_id=run_id,
+            now_ms=now_ms,
+            progress=progress,
+        )
+        return reply.of_finished(store, finished)
+
+    try:
+        return once(lambda begun: _decide(begun, request, now_ms, refuse_duplicates=False))
+    except DuplicateRowsError:
+        # The kernel met two rows of one key and nothing was decided.  Which groups hold such rows is
+        # a question of its own, too dear to be asked of every sound store.
+        return once(lambda begun: _decide(begun, request, now_ms, refuse_duplicates=True))
+
+
+def _as_json(request: SweepRequest | DataFrame) -> dict[str, object]:
+    if isinstance(request, SweepRequest):
+        return request.as_json()
+    return requests.fingerprint(request)
+
+
+def _decide(
+    begun: Begun,
+    request: SweepRequest | DataFrame,
+    now_ms: int | None,
+    *,
+    refuse_duplicates: bool,
+) -> Decision:
+    """All journal rows of a sweep at pinned versions.
+
+    One row per group passes through the driver (some 300 bytes): as literal rows the plan that
+    decides the entries stays small, however often it joins them.
+    """
+    pending, entries, groups = map(begun.read, ("pending", "entries", "groups"))
+    mode = _key_mode(pending, groups, entries)
+    asked, unrequested = _asked(request, groups)
+    targets = requests.targets(asked, groups, begun.read("streams"), now_ms)
+    refused = survey.duplicate_groups(pending, targets) if refuse_duplicates else None
+    surveyed = survey.survey(pending, targets, mode)
+    judged = begun.store.held(survey.judged(surveyed, groups, unrequested, refused))
+    accepted = judged.where(F.col("reason").isNull())
+    decided = sweep.decisions(pending, _near(entries, pending), accepted, mode)
+    parts = [
+        rows.decision_rows(decided, accepted, pending, mode),
+        rows.group_rows(judged),
+        rows.consumer_rows(accepted),
+    ]
+    return Decision(rows.union_rows(parts), key_mode=mode)
+
+
+def _asked(request: SweepRequest | DataFrame, groups: DataFrame) -> tuple[DataFrame, Column]:
+    """The request table, and the condition under which a group that `groups` lacks is meant too."""
+    if isinstance(request, SweepRequest):
+        stream, group = request.stream_glob, request.group_glob
+        meant = glob_matches("stream", stream) & glob_matches("consumer_group", group)
+        return request.expand(groups), meant
+    return request, F.lit(False)
+
+
+def _key_mode(pending: DataFrame, groups: DataFrame, entries: DataFrame) -> KeyMode:
+    """Hashes, unless two names of the store share one."""
+    exact = colliding_keys(pending, groups, entries).isEmpty()
+    return KeyMode.HASHES if exact else KeyMode.NAMES
+
+
+def _near(entries: DataFrame, pending: DataFrame) -> DataFrame:
+    """The entries that a pending row can stand for: those between its bucket's first and last id."""
+    found = [tuple(row) for row in id_bounds(pending).collect()]
+    return entries.where(IdBounds(tuple(sorted(found))).condition())

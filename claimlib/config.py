@@ -1,0 +1,229 @@
+"""Configuration: a TOML file, the environment and options, resolved once into frozen values.
+
+An option goes before an environment variable, that before the file, that before the default:
+
+    --min-idle 1h  >  CLAIMLIB_XAUTOCLAIM__MIN_IDLE=1h  >  [xautoclaim] min_idle = "1h"
+
+A key that is not known is refused, wherever it stands.  Nothing below the edge reads any of this.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from claimlib.errors import ConfigError, MissingExtraError, RequestError
+from claimlib.ids import parse_range_start
+from claimlib.model import AutoclaimRequest, IdleRule, Profile
+from claimlib.names import unspell
+from claimlib.times import parse_duration_ms
+
+try:
+    from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+    from pydantic_core import ErrorDetails
+    from pydantic_settings import (
+        BaseSettings,
+        PydanticBaseSettingsSource,
+        SettingsConfigDict,
+        SettingsError,
+        TomlConfigSettingsSource,
+    )
+except ImportError as error:
+    raise MissingExtraError.for_package("spark", "pydantic-settings") from error
+
+if TYPE_CHECKING:
+    from claimlib.commands.snapshot import SnapshotRequest
+    from claimlib.commands.xautoclaim import SweepRequest
+
+_PREFIX = "CLAIMLIB_"
+_DELIMITER = "__"
+
+
+def _duration_ms(value: object) -> int:
+    try:
+        return parse_duration_ms(str(value))
+    except RequestError as error:
+        raise ValueError(error.message) from error
+
+
+def _name(value: object) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError("a name is a text")  # noqa: TRY004 - pydantic reports ValueErrors
+    try:
+        return unspell(value)
+    except RequestError as error:
+        raise ValueError(error.message) from error
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SparkSection(_Section):
+    """The local session that claimlib starts where no other is there (`session.open_session`)."""
+
+    master: str = "local[*]"
+    driver_memory: str = "4g"
+    shuffle_partitions: Annotated[int, Field(ge=1)] = 4
+
+
+class SnapshotSection(_Section):
+    """What a snapshot reads, and how fast."""
+
+    stream: str = "*"
+    group: str = "*"
+    fields: bool = True
+    max_commands_per_second: Annotated[float, Field(gt=0)] = 500
+
+    def request(self, source: str) -> SnapshotRequest:
+        """The request of a snapshot of one server, `host:port/db`."""
+        from claimlib.commands.snapshot import SnapshotRequest
+
+        return SnapshotRequest(
+            source=source, stream_glob=self.stream, group_glob=self.group, fields=self.fields
+        )
+
+
+class XautoclaimSection(_Section):
+    """What XAUTOCLAIM does unless told otherwise.
+
+    `consumer` is a name as the tables spell it; `min_idle` is a duration with a unit.
+    """
+
+    consumer: Annotated[bytes | None, BeforeValidator(_name)] = None
+    min_idle_ms: Annotated[int | None, BeforeValidator(_duration_ms), Field(alias="min_idle")] = (
+        None
+    )
+    stream: str = "*"
+    group: str = "*"
+    justid: bool = False
+    idle_rule: IdleRule = IdleRule.DOCUMENTED
+    profile: Profile = Profile.REDIS_7_2
+
+    def request(self, start: str = "-") -> SweepRequest:
+        """The request of a sweep from an id on.
+
+        Raises:
+            RequestError: there is no consumer, or no min-idle; the start is no id.
+        """
+        from claimlib.commands.xautoclaim import SweepRequest
+
+        if self.consumer is None:
+            raise RequestError("who gets the entries? Give --consumer NAME", option="consumer")
+        if self.min_idle_ms is None:
+            raise RequestError("idle for how long? Give --min-idle, as in 15m", option="min_idle")
+        autoclaim = AutoclaimRequest(
+            consumer=self.consumer,
+            min_idle_ms=self.min_idle_ms,
+            start=parse_range_start(start),
+            justid=self.justid,
+            idle_rule=self.idle_rule,
+            profile=self.profile,
+        )
+        return SweepRequest(autoclaim, stream_glob=self.stream, group_glob=self.group)
+
+
+class Config(BaseSettings):
+    """All of it; `load` makes one."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, env_nested_delimiter=_DELIMITER, extra="forbid", frozen=True
+    )
+
+    spark: SparkSection = SparkSection()
+    snapshot: SnapshotSection = SnapshotSection()
+    xautoclaim: XautoclaimSection = XautoclaimSection()
+
+
+def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
+    """Resolve options, environment and file.
+
+    Args:
+        file: a TOML file with a table per section; null: none.
+        options: what the command line gave, by section and key; null values are not given.
+
+    Raises:
+        ConfigError: the file is not there or is no TOML; a key is unknown, or a value cannot be
+            used: the message names the key, and the file, variable or option that it came from.
+    """
+    given: dict[str, Any] = {
+        section: {key: value for key, value in values.items() if value is not None}
+        for section, values in options.items()
+    }
+    _check_variables()
+    if file is not None and not file.is_file():
+        raise ConfigError(f"there is no config file {file}", file=str(file))
+    try:
+        return _reading(file)(**given)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is no TOML: {error}", file=str(file)) from error
+    except SettingsError as error:
+        raise ConfigError(f"an environment variable {_PREFIX}…: {error}") from error
+    except ValidationError as error:
+        said = [_explained(detail, given, file) for detail in error.errors()]
+        raise ConfigError("; ".join(said), file=str(file) if file else None) from error
+
+
+def _reading(file: Path | None) -> type[Config]:
+    """The settings class whose sources are options, environment and this file, in that order."""
+
+    class _Config(Config):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            del dotenv_settings, file_secret_settings
+            if file is None:
+                return init_settings, env_settings
+            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file)
+
+    return _Config
+
+
+def _check_variables() -> None:
+    """A misspelt section in a variable's name would be passed over in silence."""
+    for name in sorted(os.environ):
+        section, is_nested, _ = name.removeprefix(_PREFIX).partition(_DELIMITER)
+        if name.startswith(_PREFIX) and is_nested and section.lower() not in Config.model_fields:
+            raise ConfigError(
+                f"environment variable {name}: there is no section {section.lower()};"
+                f" there are {', '.join(Config.model_fields)}",
+                key=section.lower(),
+            )
+
+
+def _explained(
+    detail: ErrorDetails, options: Mapping[str, Mapping[str, object]], file: Path | None
+) -> str:
+    """One fault: where it is, what it is, and what would be right."""
+    path = [str(part) for part in detail["loc"]]
+    where = _origin(path, options) or f"{'.'.join(path)} in {file or 'the configuration'}"
+    if detail["type"] == "extra_forbidden":
+        return f"{where}: there is no such key; there are {', '.join(_known_keys(path))}"
+    return f"{where}: {detail['msg'].removeprefix('Value error, ')}"
+
+
+def _origin(path: list[str], options: Mapping[str, Mapping[str, object]]) -> str | None:
+    """The option or the variable that a value came from; null: neither."""
+    if len(path) > 1 and path[1] in options.get(path[0], {}):
+        return f"option --{path[1].replace('_', '-')}"
+    variable = _PREFIX + _DELIMITER.join(path[:2])
+    present = {name.upper(): name for name in os.environ}
+    found = present.get(variable.upper())
+    return f"environment variable {found}" if found else None
+
+
+def _known_keys(path: list[str]) -> Iterator[str]:
+    section = Config.model_fields.get(path[0])
+    model = section.annotation if section is not None and len(path) > 1 else Config
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        for name, field in model.model_fields.items():
+            yield field.alias or name

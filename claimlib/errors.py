@@ -1,0 +1,220 @@
+"""Every error that claimlib raises on purpose.
+
+    ClaimlibError                       exit code 1
+    ├── RequestError                    2   what was asked for cannot be used
+    │   ├── IdError                         a text is no stream id
+    │   │   └── IntervalError               an exclusive range bound has no neighbour
+    │   ├── DurationError                   a text is no duration
+    │   ├── InstantError                    a text is no instant
+    │   ├── GlobError                       a glob cannot be matched
+    │   ├── NameSpellingError               a text is no name's spelling
+    │   └── ConfigError                     a configuration value cannot be used
+    ├── MissingExtraError               2   an optional package is not installed
+    ├── StateError                      4   a pending entry, consumer or group that cannot exist
+    ├── StoreError                      4   the tables cannot be used
+    │   ├── StoreNotFoundError              there is no store at this place
+    │   ├── StoreIncompleteError            some of its tables are missing
+    │   ├── StoreExistsError                there is another store at this place
+    │   ├── SchemaVersionError              another version of claimlib made it
+    │   ├── SchemaError                     a column is missing, or has another type
+    │   ├── SourceMismatchError             it mirrors another server
+    │   └── DuplicateRowsError              two rows have one key
+    ├── RunError                        5   a run could not come to its end
+    │   ├── LostRaceError                   other runs came first, again and again
+    │   ├── UnfinishedRunError              an earlier run is decided but not applied
+    │   ├── CommitConflictError             another writer committed at the same time
+    │   └── RunKeyConflictError         2   the run's key was used for another request
+    ├── VerificationError               1   the tables do not say what was decided
+    ├── SourceError                     75  the server cannot be read
+    │   ├── SourceUnreachableError          no connection, or it broke
+    │   ├── AuthenticationFailedError   2   wrong user or password
+    │   ├── PermissionDeniedError       2   the user may not run a command
+    │   └── WrongTypeError              4   a key is not a stream
+    └── ReplyError                      2   a server's own error reply
+
+A number is the exit code of the class and of those below it that show none.  Exit codes: 0 done,
+1 our fault, 2 usage or configuration, 4 input refused, 5 lost to concurrent runs, 6 done but some
+groups refused, 75 server or storage unreachable (try again).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+
+class ClaimlibError(Exception):
+    """The base of all: `except ClaimlibError` catches what claimlib raises on purpose.
+
+    Attributes:
+        message: what is wrong and what to do about it.
+        fields: what the message is about, by name (table, column, text …); also read as attributes
+            of the error: `error.table`.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, **fields: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fields = fields
+
+    def __getattr__(self, name: str) -> Any:
+        """A field, by its name."""
+        try:
+            return self.__dict__["fields"][name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no field {name!r}") from None
+
+
+class RequestError(ClaimlibError):
+    """A request, an option, an id, a duration, a glob or a config value cannot be used."""
+
+    exit_code = 2
+
+
+class IdError(RequestError):
+    """A text is no stream id, or a number is none of an id's."""
+
+
+class IntervalError(IdError):
+    """An exclusive range bound has no neighbour: nothing is after the largest id or before 0-0."""
+
+
+class DurationError(RequestError):
+    """A text is no duration: a number without a unit, for example."""
+
+
+class InstantError(RequestError):
+    """A text is no instant: a time without a zone, for example."""
+
+
+class GlobError(RequestError):
+    """A glob cannot be matched: it is empty, a class is not closed, or a backslash ends it."""
+
+
+class NameSpellingError(RequestError):
+    """A text is not the spelling of any name."""
+
+
+class ConfigError(RequestError):
+    """A configuration key is unknown, or its value cannot be used."""
+
+
+class MissingExtraError(ClaimlibError):
+    """An optional package is needed here and is not installed."""
+
+    exit_code = 2
+
+    @classmethod
+    def for_package(cls, extra: str, package: str) -> Self:
+        """The error that says which extra brings `package`."""
+        return cls(
+            f"{package} is not installed; install it with: pip install 'claimlib[{extra}]'",
+            extra=extra,
+            package=package,
+        )
+
+
+class StateError(ClaimlibError):
+    """A pending entry, consumer or group that no server can hold: out of order, or out of range."""
+
+    exit_code = 4
+
+
+class StoreError(ClaimlibError):
+    """The store's tables cannot be used as they are."""
+
+    exit_code = 4
+
+
+class StoreNotFoundError(StoreError):
+    """There is no store at this place."""
+
+
+class StoreIncompleteError(StoreError):
+    """Some of the store's tables are missing."""
+
+
+class StoreExistsError(StoreError):
+    """There is a store at this place already, and it is another one."""
+
+
+class SchemaVersionError(StoreError):
+    """The store was made by another version of the schema."""
+
+
+class SchemaError(StoreError):
+    """A column is missing, or has another type or nullability."""
+
+
+class SourceMismatchError(StoreError):
+    """The store mirrors another server or database."""
+
+
+class DuplicateRowsError(StoreError):
+    """Two rows of a table have one key."""
+
+
+class RunError(ClaimlibError):
+    """A run could not come to its end, because of other runs or writers."""
+
+    exit_code = 5
+
+
+class LostRaceError(RunError):
+    """Other runs decided first, again and again."""
+
+
+class UnfinishedRunError(RunError):
+    """An earlier run is decided but not applied, and this command does not finish it."""
+
+
+class CommitConflictError(RunError):
+    """Another writer committed to the same table at the same time; nothing of ours was kept."""
+
+
+class RunKeyConflictError(RunError):
+    """The key of this run belongs to an earlier run with another request."""
+
+    exit_code = 2
+
+
+class VerificationError(ClaimlibError):
+    """A table, read back, does not say what the journal decided."""
+
+
+class SourceError(ClaimlibError):
+    """The server cannot be read."""
+
+    exit_code = 75
+
+
+class SourceUnreachableError(SourceError):
+    """The server did not answer, or the connection broke."""
+
+
+class AuthenticationFailedError(SourceError):
+    """The server does not accept the user or the password."""
+
+    exit_code = 2
+
+
+class PermissionDeniedError(SourceError):
+    """The server does not let this user run a command or read a key."""
+
+    exit_code = 2
+
+
+class WrongTypeError(SourceError):
+    """A key on the server is not a stream."""
+
+    exit_code = 4
+
+
+class ReplyError(ClaimlibError):
+    """A server's own error reply; `message` is word for word, its prefix (ERR, NOGROUP) included.
+
+    Bytes of a name that are not UTF-8 stand in it as `surrogateescape` decodes them.
+    """
+
+    exit_code = 2

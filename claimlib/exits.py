@@ -1,0 +1,72 @@
+"""How a process ends: one clear line on stderr, and an exit code (the table is in `errors`)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+from claimlib.errors import ClaimlibError, MissingExtraError
+
+DONE = 0
+OUR_FAULT = 1
+SOME_REFUSED = 6
+INTERRUPTED = 130
+
+_EXTRAS = {
+    "delta": "spark",
+    "numpy": "spark",
+    "pandas": "spark",
+    "pyarrow": "spark",
+    "pydantic": "spark",
+    "pydantic_settings": "spark",
+    "pyspark": "spark",
+    "redis": "redis",
+    "rich": "cli",
+    "typer": "cli",
+}
+
+
+def ending(work: Callable[[], int], *, debug: Callable[[], bool] = lambda: False) -> int:
+    """The exit code of `work`; what it raises is said on stderr.
+
+    Args:
+        work: gives the exit code where nothing is raised.
+        debug: whether a traceback is wanted too; asked once something was raised.
+    """
+    try:
+        return work()
+    except KeyboardInterrupt:
+        _say("interrupted; what was decided is finished by the next run")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Who read our output has seen enough; Python would complain once more when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except Exception as raised:  # noqa: BLE001 - this is where a process ends
+        if debug():
+            traceback.print_exc()
+        error = _translated(raised)
+        _say(f"error: {_one_line(error, debug=debug())}")
+        return error.exit_code if isinstance(error, ClaimlibError) else OUR_FAULT
+
+
+def _translated(error: Exception) -> Exception:
+    """A package that is not installed is the extra that brings it."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
+    if package in _EXTRAS and isinstance(error, ModuleNotFoundError):
+        return MissingExtraError.for_package(_EXTRAS[package], package)
+    return error
+
+
+def _one_line(error: Exception, *, debug: bool) -> str:
+    if isinstance(error, ClaimlibError):
+        return " ".join(error.message.split())
+    first = next(iter(str(error).strip().splitlines()), "")
+    hint = "" if debug else " (this is not expected; --debug shows more)"
+    return f"{type(error).__name__}: {first}{hint}"
+
+
+def _say(text: str) -> None:
+    print(f"claimlib: {text}", file=sys.stderr)  # noqa: T201 - the last words of a process

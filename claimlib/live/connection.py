@@ -1,0 +1,245 @@
+"""One connection to one server, for reading.
+
+The least a server's user needs (an access rule, as in `ACL SETUSER`):
+
+    reader on >PASSWORD %R~* -@all +scan +time +multi +exec +xinfo|stream +xinfo|groups
+        +xinfo|consumers +xpending +xrange +eval_ro
+
+`+eval_ro` may be missing: payloads of entries that are not pending then cross the network, and are
+dropped here.  A database other than 0 takes `+select`.  redis-py introduces itself with
+`CLIENT SETINFO`; where `+client|setinfo` is missing that is refused, and noted in the server's
+`ACL LOG`, without harm.  `%R~orders:*` for `%R~*` confines the user to some streams: give a stream
+glob as narrow, as SCAN names the others too.
+
+redis-py's `Connection` is used directly: it brings the socket, TLS, login and protocol, while a
+client object would bring callbacks that convert stream replies, and silent reconnecting.  A
+connection that breaks is an error here, never made again in silence: the server that answers next
+may be another one (a replica that lags, a restart without data), and entries that it does not have
+would be taken for deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from claimlib.errors import MissingExtraError, RequestError, SourceUnreachableError
+from claimlib.live.address import Address, parse_address, read_password, source_label
+from claimlib.live.pacer import Pacer
+
+if TYPE_CHECKING:
+    from claimlib.live.faults import Word
+
+__all__ = ["DEFAULT_COMMANDS_PER_SECOND", "Source", "open_source", "read_password", "source_label"]
+
+DEFAULT_COMMANDS_PER_SECOND = 500
+
+
+class _Wire(Protocol):
+    """What is used of redis-py's `Connection`."""
+
+    def connect(self) -> None: ...
+
+    def disconnect(self) -> None: ...
+
+    def pack_commands(self, commands: Sequence[Sequence[Word]]) -> list[bytes]: ...
+
+    def send_packed_command(self, command: list[bytes]) -> None: ...
+
+    def read_response(self, *, disable_decoding: bool) -> Any: ...
+
+
+class Source:
+    """One database of one server, connected.  Replies are as the server sends them, in bytes.
+
+    Attributes:
+        label: `host:port/db`, without credentials.
+        commands_sent: How many commands were sent, those around transactions included.
+    """
+
+    def __init__(self, label: str, wire: _Wire, pacer: Pacer) -> None:
+        self.label = label
+        self.commands_sent = 0
+        self._wire = wire
+        self._pacer = pacer
+        self._usable = True
+
+    def __repr__(self) -> str:
+        return f"Source({self.label!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection; the source cannot be used any more."""
+        self._usable = False
+        self._wire.disconnect()
+
+    def call(self, *words: Word) -> Any:
+        """One command's reply.
+
+        Raises:
+            SourceError: The connection broke, or the server answered with an error.
+        """
+        (reply,) = self._replies([words])
+        return self._checked(words, reply)
+
+    def transaction(self, *commands: Sequence[Word]) -> list[Any]:
+        """The replies to commands that the server runs at once, at one instant of its clock.
+
+        Raises:
+            SourceError: As `call`, for the first command that failed.
+        """
+        sent: list[Sequence[Word]] = [("MULTI",), *commands, ("EXEC",)]
+        *queued, executed = self._replies(sent)
+        # A command that is refused when it is queued says why; EXEC then only says that one was.
+        for words, reply in zip(sent, queued, strict=False):
+            self._checked(words, reply)
+        results = self._checked(("EXEC",), executed)
+        return [self._checked(w, reply) for w, reply in zip(commands, results, strict=True)]
+
+    def _replies(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
+        """What the server answers to each; its errors among them, not raised."""
+        from redis.exceptions import RedisError
+
+        from claimlib.live.faults import transport_fault
+
+        if not self._usable:
+            raise SourceUnreachableError(
+                f"the connection to {self.label} is closed: open the source again",
+                source=self.label,
+            )
+        self._pacer.wait_for(len(commands))
+        self.commands_sent += len(commands)
+        self._usable = False  # until every reply is read: also if we are interrupted meanwhile
+        try:
+            self._wire.send_packed_command(self._wire.pack_commands(commands))
+            replies = [self._read() for _ in commands]
+        except RedisError as error:
+            raise transport_fault(self.label, error) from error
+        self._usable = True
+        return replies
+
+    def _read(self) -> Any:
+        from redis.exceptions import ResponseError
+
+        try:
+            return self._wire.read_response(disable_decoding=True)
+        except ResponseError as error:
+            return error
+
+    def _checked(self, words: Sequence[Word], reply: Any) -> Any:
+        from redis.exceptions import ResponseError
+
+        from claimlib.live.faults import reply_fault
+
+        if isinstance(reply, ResponseError):
+            raise reply_fault(self.label, words, reply) from reply
+        return reply
+
+
+def open_source(
+    url: str,
+    *,
+    password: str | None = None,
+    username: str | None = None,
+    ca_file: Path | None = None,
+    connect_timeout_s: float = 5.0,
+    timeout_s: float = 30.0,
+    max_commands_per_second: float | None = DEFAULT_COMMANDS_PER_SECOND,
+) -> Source:
+    """Connects, logs in and asks one thing, so that what cannot work fails here.
+
+    Args:
+        url: `redis://[USER@]HOST[:PORT][/DB]`, `rediss://` for TLS; never with a password.
+        password: Null: no login (or `nopass` for a user name).
+        username: Instead of the URL's; null: the URL's, else the server's default user.
+        ca_file: Certificates to trust for TLS besides the system's; verification is always on.
+        connect_timeout_s: Seconds to wait for the connection.
+        timeout_s: Seconds to wait for each reply, and for the TLS handshake.
+        max_commands_per_second: Limit on commands, MULTI and EXEC included; null: none.  A page
+            of rows is one command, whatever its size, and so is a script.
+
+    Raises:
+        MissingExtraError: redis-py is not installed.
+        RequestError: The URL cannot be used, or an option contradicts it.
+        SourceUnreachableError: No answer.
+        AuthenticationFailedError: Wrong user or password, or none given where one is needed.
+        PermissionDeniedError: The user may not even ask for the time.
+    """
+    address = parse_address(url)
+    if username is not None and address.username not in (None, username):
+        raise RequestError("the URL names one user and the option another: give one of them")
+    if ca_file is not None and not ca_file.is_file():
+        raise RequestError(
+            f"the certificate file {ca_file} is not there: give a PEM file", ca_file=str(ca_file)
+        )
+    pacer = Pacer(max_commands_per_second)
+    options = {
+        "username": username or address.username,
+        "password": password,
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": connect_timeout_s,
+    }
+    wire = _wire(_redis(), address, ca_file, options)
+    _connect(address, wire)
+    source = Source(address.label, wire, pacer)
+    try:
+        source.call("TIME")
+    except BaseException:
+        source.close()
+        raise
+    return source
+
+
+def _redis() -> ModuleType:
+    try:
+        import redis
+    except ImportError as error:
+        raise MissingExtraError.for_package("redis", "redis") from error
+    return redis
+
+
+def _wire(
+    redis: ModuleType, address: Address, ca_file: Path | None, options: dict[str, Any]
+) -> _Wire:
+    kind = redis.SSLConnection if address.tls else redis.Connection
+    if address.tls:
+        options = options | {
+            "ssl_cert_reqs": "required",
+            "ssl_check_hostname": True,
+            "ssl_ca_certs": str(ca_file) if ca_file else None,
+        }
+    # Protocol 2: plain nested lists, the same from every server; with 3 some replies are maps.
+    wire: _Wire = kind(
+        host=address.host,
+        port=address.port,
+        db=address.db,
+        protocol=2,
+        socket_keepalive=True,
+        **options,
+    )
+    return wire
+
+
+def _connect(address: Address, wire: _Wire) -> None:
+    from redis.exceptions import RedisError, ResponseError
+
+    from claimlib.live.faults import reply_fault, transport_fault
+
+    try:
+        wire.connect()
+    except ResponseError as error:
+        raise reply_fault(address.label, ("SELECT", address.db), error) from error
+    except RedisError as error:
+        raise transport_fault(address.label, error) from error

@@ -1,0 +1,152 @@
+"""The one place where redis-py's errors become the project's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterCrossSlotError,
+    ClusterDownError,
+    NoPermissionError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+from redis.exceptions import TimeoutError as ReplyTimeoutError
+
+from claimlib.errors import (
+    AuthenticationFailedError,
+    ClaimlibError,
+    PermissionDeniedError,
+    RequestError,
+    SourceError,
+    SourceUnreachableError,
+    WrongTypeError,
+)
+from claimlib.live.vanished import VanishedError
+from claimlib.names import spell
+
+Word = bytes | str | int
+
+# Where a command's key stands among its words; the others that the reader sends have none.
+_KEY_AT = {"XINFO": 2, "XPENDING": 1, "XRANGE": 1, "EVAL_RO": 3}
+
+
+class _Fault(NamedTuple):
+    """One kind of answer: redis-py's class for it, or how its text begins, and what it becomes."""
+
+    classes: tuple[type[ResponseError], ...]
+    beginnings: tuple[str, ...]
+    error: type[ClaimlibError]
+    message: str
+
+
+_FAULTS = (
+    _Fault((), ("NOGROUP", "no such key"), VanishedError, "{source}: {text}"),
+    _Fault(
+        (),
+        ("WRONGTYPE",),
+        WrongTypeError,
+        "key {key} on {source} is not a stream: check the name, or give a glob (it matches streams "
+        "only)",
+    ),
+    _Fault(
+        (),
+        ("unknown command",),
+        PermissionDeniedError,
+        "{source} does not know {command}: it is older than Redis 7.0, or the command was renamed "
+        "or disabled there",
+    ),
+    _Fault(
+        (AskError, ClusterCrossSlotError),  # AskError: MOVED too
+        ("MOVED", "ASK", "CROSSSLOT"),
+        RequestError,
+        "{source} is a node of a cluster, and only single servers can be read",
+    ),
+    _Fault(
+        (ClusterDownError, TryAgainError),  # ClusterDownError: MASTERDOWN too
+        ("BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"),
+        SourceUnreachableError,
+        "{source} cannot answer now, try again ({text})",
+    ),
+    _Fault(
+        (),
+        ("DB index is out of range", "invalid DB index"),
+        RequestError,
+        "{source} has no such database: give another number after the slash of the URL",
+    ),
+)
+_OTHER_FAULT = _Fault((), (), SourceError, "{source} refused {command}: {text}")
+
+# How servers say NOPERM inside other errors: in a script (Redis 7.0; 7.2 and Valkey), and for EXEC.
+_DENIED_WITHIN = ("can't run this command", "ACL failure in script", "because of: NOPERM")
+_COMMAND_IN_MESSAGE = re.compile(r"'([^']+)' command")
+
+
+def reply_fault(label: str, words: Sequence[Word], error: ResponseError) -> ClaimlibError:
+    """The error for a command that the server answered with an error."""
+    text = str(error).removeprefix("ERR ")
+    command, key = _command(words), _key(words)
+    if isinstance(error, NoPermissionError) or any(part in text for part in _DENIED_WITHIN):
+        return _denied(label, command, key, text)
+    fault = next(
+        (f for f in _FAULTS if isinstance(error, f.classes) or text.startswith(f.beginnings)),
+        _OTHER_FAULT,
+    )
+    about = {"source": label, "command": command, "key": key}
+    return fault.error(fault.message.format(**about, text=text), **about)
+
+
+def transport_fault(label: str, error: RedisError) -> ClaimlibError:
+    """The error for a connection that was refused, or could not be made, or broke."""
+    if isinstance(error, AuthenticationError):
+        return AuthenticationFailedError(
+            f"{label} refused the login ({error}): check the user name and the password (the "
+            "environment variable REDIS_PASSWORD, or --password-file)",
+            source=label,
+        )
+    if isinstance(error, BusyLoadingError):
+        reason = "is still loading its data: try again later"
+    elif isinstance(error, ReplyTimeoutError):
+        reason = (
+            "did not answer in time: try again, allow more time, or check whether it speaks TLS "
+            "(rediss://) or not (redis://)"
+        )
+    else:
+        reason = f"cannot be reached ({error}): check host, port, TLS and network, and try again"
+    return SourceUnreachableError(f"{label} {reason}", source=label)
+
+
+def _denied(label: str, command: str, key: str | None, text: str) -> PermissionDeniedError:
+    named = _COMMAND_IN_MESSAGE.search(text)
+    if named:
+        # It may be another command than ours: the one that a script runs.
+        command = named[1]
+        message = f"the user on {label} may not run {command}: grant it +{command}"
+    elif "key" not in text:
+        message = f"the user on {label} may not run {command}, or what it runs"
+    else:
+        message = (
+            f"the user on {label} may not use {command} on key {key}: grant it to read the key "
+            "(%R~PATTERN), or give a glob that leaves the key out"
+        )
+    return PermissionDeniedError(
+        f"{message} (the server: {text})", source=label, command=command, key=key
+    )
+
+
+def _command(words: Sequence[Word]) -> str:
+    """The command as access rules name it: `xrange`, `xinfo|stream`."""
+    parts = words[:2] if words[0] == "XINFO" else words[:1]
+    return "|".join(str(part).lower() for part in parts)
+
+
+def _key(words: Sequence[Word]) -> str | None:
+    place = _KEY_AT.get(str(words[0]))
+    key = None if place is None else words[place]
+    return spell(key) if isinstance(key, bytes) else None

@@ -1,0 +1,55 @@
+"""The server's replies (protocol 2: nested lists of bytes and numbers) as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from claimlib.ids import StreamId
+from claimlib.live.batches import ConsumerRow, Fields, PendingRow
+
+_NEVER_ACTIVE = -1
+
+
+def stream_id(raw: bytes) -> StreamId:
+    """An id as servers write it; quicker than `ids.parse_id`, which reads what people write."""
+    ms, _, seq = raw.partition(b"-")
+    return StreamId(int(ms), int(seq))
+
+
+def time_ms(reply: Sequence[bytes]) -> int:
+    """TIME's seconds and microseconds as milliseconds, cut off as the server cuts its own clock."""
+    seconds, microseconds = reply
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def attributes(reply: Sequence[Any]) -> dict[bytes, Any]:
+    """Names and values that stand in turn, as XINFO writes them."""
+    return dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+def fields(reply: Sequence[bytes]) -> Fields:
+    """An entry's names and values in their order, repeated names kept."""
+    return tuple(zip(reply[::2], reply[1::2], strict=True))
+
+
+def pending_rows(reply: Sequence[Sequence[Any]], now_ms: int) -> tuple[PendingRow, ...]:
+    """A page of XPENDING read at `now_ms` of the server's clock."""
+    return tuple(
+        PendingRow(stream_id(raw), consumer, now_ms - idle_ms, delivery_count)
+        for raw, consumer, idle_ms, delivery_count in reply
+    )
+
+
+def consumer_rows(reply: Sequence[Sequence[Any]], now_ms: int) -> tuple[ConsumerRow, ...]:
+    """XINFO CONSUMERS read at `now_ms` of the server's clock."""
+    return tuple(_consumer_row(attributes(consumer), now_ms) for consumer in reply)
+
+
+def _consumer_row(consumer: dict[bytes, Any], now_ms: int) -> ConsumerRow:
+    inactive_ms = consumer.get(b"inactive", _NEVER_ACTIVE)  # unknown to Redis before 7.2
+    return ConsumerRow(
+        name=consumer[b"name"],
+        seen_time_ms=now_ms - consumer[b"idle"],
+        active_time_ms=None if inactive_ms == _NEVER_ACTIVE else now_ms - inactive_ms,
+    )

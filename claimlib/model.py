@@ -1,0 +1,208 @@
+"""The values that everything else is about: requests, the state of one group, what is decided.
+
+All are frozen and checked when they are made, so a value that exists can be used.
+Units stand in the names: `_ms` is milliseconds, as a time since the epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from itertools import pairwise
+
+from claimlib.errors import RequestError, StateError
+from claimlib.ids import MAX_U64, MIN_ID, StreamId
+
+MAX_I64 = 2**63 - 1
+COUNT_MAX = 576460752303423487
+"""The largest COUNT that the server takes: LONG_MAX / sizeof(streamID)."""
+DELIVERY_COUNT_MAX = MAX_I64
+DEFAULT_COUNT = 100
+SCAN_BUDGET_FACTOR = 10
+"""An XAUTOCLAIM examines at most this many pending entries for each one that COUNT lets it take."""
+
+
+class IdleRule(StrEnum):
+    """What counts as idle enough, where the idle time equals min-idle exactly.
+
+    DOCUMENTED: not claimed, as the command documents say ("pending for more than").
+    SERVER: claimed, as every server does.
+    """
+
+    DOCUMENTED = "documented"
+    SERVER = "server"
+
+
+class Profile(StrEnum):
+    """Which servers' behaviour holds.
+
+    REDIS_7_2: Redis 7.2 to 8.6, Valkey 8 and 9.1.
+    REDIS_7_0: Redis 7.0.5 to 7.0.15: a consumer is created, and seen, only when it claims
+        something, and has no active time.
+    """
+
+    REDIS_7_2 = "redis-7.2"
+    REDIS_7_0 = "redis-7.0"
+
+
+class Outcome(IntEnum):
+    """What happens to one examined pending entry."""
+
+    LEFT = 0
+    CLAIMED = 1
+    DELETED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PendingEntry:
+    """One delivery that was not acknowledged.
+
+    Attributes:
+        id: the stream entry that was delivered.
+        consumer: its owner; null where the server knows none.
+        delivery_time_ms: the last delivery, 0 … 2^63-1; a claim counts as one.
+        delivery_count: how often it was delivered, 0 … 2^63-1.
+
+    Raises:
+        StateError: a number is out of range.
+    """
+
+    id: StreamId
+    consumer: bytes | None
+    delivery_time_ms: int
+    delivery_count: int
+
+    def __post_init__(self) -> None:
+        _check_id(self.id, "id")
+        _check_i64(self.delivery_time_ms, "delivery_time_ms")
+        _check_i64(self.delivery_count, "delivery_count")
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """One consumer of a group.
+
+    Attributes:
+        name: any bytes.
+        seen_time_ms: its last attempt to get entries.
+        active_time_ms: the last time that it got at least one; null: never, or not known.
+
+    Raises:
+        StateError: a number is out of range.
+    """
+
+    name: bytes
+    seen_time_ms: int
+    active_time_ms: int | None
+
+    def __post_init__(self) -> None:
+        _check_i64(self.seen_time_ms, "seen_time_ms")
+        if self.active_time_ms is not None:
+            _check_i64(self.active_time_ms, "active_time_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The state of one consumer group of one stream.
+
+    Attributes:
+        last_delivered_id: the last id that was delivered to any of its consumers.
+        pending: the pending entries list (PEL), by id, each id once.
+        consumers: by name, each name once.
+
+    Raises:
+        StateError: an order or a number is wrong.
+    """
+
+    last_delivered_id: StreamId
+    pending: tuple[PendingEntry, ...]
+    consumers: tuple[Consumer, ...]
+
+    def __post_init__(self) -> None:
+        _check_id(self.last_delivered_id, "last_delivered_id")
+        for entry, next_entry in pairwise(self.pending):
+            if entry.id >= next_entry.id:
+                raise StateError(
+                    "pending must be sorted by id, each id once:"
+                    f" {next_entry.id} follows {entry.id}",
+                    field="pending",
+                )
+        for consumer, next_consumer in pairwise(self.consumers):
+            if consumer.name >= next_consumer.name:
+                raise StateError(
+                    "consumers must be sorted by name, each name once:"
+                    f" {next_consumer.name!r} follows {consumer.name!r}",
+                    field="consumers",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class AutoclaimRequest:
+    """One XAUTOCLAIM, without the names of stream and group.
+
+    Attributes:
+        consumer: who gets the entries.
+        min_idle_ms: how long an entry must have been idle; 0: no idle test at all.
+        start: the first id to examine.
+        count: how many entries to claim or delete at most; null: a sweep, which is the command
+            repeated with the returned cursor until it is 0-0, at one instant.
+        justid: leave delivery counts alone (and give ids without fields).
+        idle_rule: what counts as idle enough at exact equality.
+        profile: which servers' behaviour holds.
+
+    Raises:
+        RequestError: `min_idle_ms` or `count` is out of range.
+    """
+
+    consumer: bytes
+    min_idle_ms: int
+    start: StreamId = MIN_ID
+    count: int | None = None
+    justid: bool = False
+    idle_rule: IdleRule = IdleRule.DOCUMENTED
+    profile: Profile = Profile.REDIS_7_2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_idle_ms <= MAX_I64:
+            raise RequestError(
+                f"min_idle_ms must be between 0 and 2^63-1, not {self.min_idle_ms}",
+                field="min_idle_ms",
+                value=self.min_idle_ms,
+            )
+        if self.count is not None and not 1 <= self.count <= COUNT_MAX:
+            raise RequestError(
+                f"count must be between 1 and {COUNT_MAX}, not {self.count}: none is a sweep",
+                field="count",
+                value=self.count,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class AutoclaimReply:
+    """What an XAUTOCLAIM says.
+
+    Attributes:
+        cursor: the first pending entry that was not examined; 0-0: none is left.
+        claimed: the ids that the consumer got, ascending.
+        deleted: the ids that left the PEL because the stream no longer has them, ascending.
+    """
+
+    cursor: StreamId
+    claimed: tuple[StreamId, ...]
+    deleted: tuple[StreamId, ...]
+
+
+def _check_id(stream_id: StreamId, field: str) -> None:
+    if not (0 <= stream_id.ms <= MAX_U64 and 0 <= stream_id.seq <= MAX_U64):
+        raise StateError(
+            f"{field} must be two unsigned 64-bit numbers, not {stream_id}",
+            field=field,
+            value=stream_id,
+        )
+
+
+def _check_i64(number: int, field: str) -> None:
+    if not 0 <= number <= MAX_I64:
+        raise StateError(
+            f"{field} must be between 0 and 2^63-1, not {number}", field=field, value=number
+        )

@@ -1,0 +1,94 @@
+"""Decisions as rows of the journal: names put back, one row per entry, group and consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.model import Outcome, Profile
+from claimlib.plans.keys import GROUP, KeyMode, consumer_key, group_key
+from claimlib.plans.requests import REQUEST_COLUMNS
+
+
+def decision_rows(
+    decided: DataFrame, accepted: DataFrame, pending: DataFrame, mode: KeyMode
+) -> DataFrame:
+    """The journal's `claimed` and `deleted` rows: names put back on the decisions.
+
+    The joins must find every key; one that finds none raises, for a row without its name would be
+    lost work.
+    """
+    groups = accepted.select(
+        group_key(mode).alias("group_key"),
+        *(*GROUP, F.col("consumer").alias("by"), "justid", "now_ms", "profile"),
+    )
+    consumers = (
+        pending.select(
+            consumer_key(mode).alias("from_consumer_key"), F.col("consumer").alias("from_consumer")
+        )
+        .distinct()
+        .withColumn("found", F.lit(True))
+    )
+    claimed = F.col("outcome") == int(Outcome.CLAIMED)
+    has_active_time = F.col("profile") != str(Profile.REDIS_7_0)
+    return (
+        decided.join(groups, on="group_key", how="left")
+        .join(consumers, on="from_consumer_key", how="left")
+        .select(
+            F.when(claimed, "claimed").otherwise("deleted").alias("kind"),
+            _found("stream", "group_key", F.col("stream").isNotNull()),
+            "consumer_group",
+            "id_ms",
+            "id_seq",
+            _found("from_consumer", "from_consumer_key", F.col("found")),
+            "from_delivery_time_ms",
+            "from_delivery_count",
+            F.when(claimed, F.col("by")).alias("consumer"),
+            F.when(claimed, F.col("now_ms")).alias("delivery_time_ms"),
+            F.when(claimed, F.col("delivery_count")).alias("delivery_count"),
+            F.when(claimed, F.col("justid")).alias("justid"),
+            F.col("now_ms").alias("at_ms"),
+            F.when(claimed, F.col("now_ms")).alias("seen_time_ms"),
+            F.when(claimed & has_active_time, F.col("now_ms")).alias("active_time_ms"),
+        )
+    )
+
+
+def _found(name: str, key: str, is_found: Column) -> Column:
+    """Column `name`, or an error where the join by `key` found nothing."""
+    missing = F.raise_error(F.concat(F.lit(f"claimlib: no name for {key} "), F.col(key)))
+    return F.when(is_found, F.col(name)).otherwise(missing.cast("STRING")).alias(name)
+
+
+def group_rows(groups: DataFrame) -> DataFrame:
+    """The journal's `swept` and `refused` rows: one per judged group, with what the survey saw."""
+    kind = F.when(F.col("reason").isNull(), "swept").otherwise("refused")
+    request = F.to_json(F.struct(*(name for name in REQUEST_COLUMNS if name not in GROUP)))
+    return groups.select(
+        kind.alias("kind"),
+        *(*GROUP, "consumer", request.alias("request"), F.col("now_ms").alias("at_ms")),
+        *("pending_before", "at_boundary", "oldest_delivery_time_ms", "highest_delivery_count"),
+        "reason",
+    )
+
+
+def consumer_rows(accepted: DataFrame) -> DataFrame:
+    """The journal's `consumer` rows: one per swept group, the caller seen at the group's instant.
+
+    Profile redis-7.0 knows a consumer only once it got an entry: there its `claimed` rows say so.
+    """
+    return accepted.where(F.col("profile") != str(Profile.REDIS_7_0)).select(
+        F.lit("consumer").alias("kind"),
+        *GROUP,
+        "consumer",
+        F.col("now_ms").alias("at_ms"),
+        F.col("now_ms").alias("seen_time_ms"),
+    )
+
+
+def union_rows(parts: Iterable[DataFrame]) -> DataFrame:
+    """All rows of the parts; a column that a part lacks is null there."""
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)

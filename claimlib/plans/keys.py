@@ -1,0 +1,145 @@
+"""What rows are compared by: unsigned ids, names by glob, and the keys that stand for names.
+
+Names do not travel: joins, shuffles and the kernel carry 64-bit hashes (`KeyMode.HASHES`), which is
+exact only where no two names of the store share a hash.  `colliding_keys` finds out; then the same
+plan runs with the names themselves (`KeyMode.NAMES`).
+
+Ids are unsigned and BIGINT is signed: orders and ranges use `unsigned(x)`, which flips the sign bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.names import glob_pattern
+from claimlib.schema import quote_text
+
+GROUP = ("stream", "consumer_group")
+_SIGN_BIT = -(2**63)
+
+
+class KeyMode(StrEnum):
+    """How names travel through a plan."""
+
+    HASHES = "hashes"
+    NAMES = "names"
+
+
+def unsigned(column: Column | str) -> Column:
+    """A BIGINT that sorts as the unsigned number whose bits `column` holds."""
+    name = F.col(column) if isinstance(column, str) else column
+    return name.bitwiseXOR(F.lit(_SIGN_BIT))
+
+
+def unsigned_text(column: Column | str) -> Column:
+    """The decimal text of the unsigned number whose bits a BIGINT holds."""
+    return F.conv(F.hex(column), 16, 10)
+
+
+def id_at_least(ms: str, seq: str, low_ms: Column, low_seq: Column) -> Column:
+    """Whether the id in (ms, seq) is not smaller than the id in (low_ms, low_seq)."""
+    above = unsigned(ms) > unsigned(low_ms)
+    level = (F.col(ms) == low_ms) & (unsigned(seq) >= unsigned(low_seq))
+    return above | level
+
+
+def id_at_most(ms: str, seq: str, high_ms: Column, high_seq: Column) -> Column:
+    """Whether the id in (ms, seq) is not larger than the id in (high_ms, high_seq)."""
+    below = unsigned(ms) < unsigned(high_ms)
+    level = (F.col(ms) == high_ms) & (unsigned(seq) <= unsigned(high_seq))
+    return below | level
+
+
+def glob_sql(name: str, glob: str) -> str:
+    """A SQL condition: whether the bytes behind the spelled name match a Redis glob."""
+    if glob == "*":
+        return "true"
+    as_bytes = f"decode(encode({name}, 'UTF-8'), 'ISO-8859-1')"
+    return f"{as_bytes} RLIKE {quote_text(glob_pattern(glob))}"
+
+
+def glob_matches(name: str, glob: str) -> Column:
+    """Whether the bytes behind the spelled name match a Redis glob."""
+    return F.expr(glob_sql(name, glob))
+
+
+def stream_key(mode: KeyMode) -> Column:
+    """The key of a row's stream."""
+    return F.xxhash64("stream") if mode is KeyMode.HASHES else F.col("stream")
+
+
+def group_key(mode: KeyMode) -> Column:
+    """The key of a row's (stream, consumer_group); as text, the length keeps the two names apart."""
+    if mode is KeyMode.HASHES:
+        return F.xxhash64("stream", "consumer_group")
+    return F.concat(F.length("stream").cast("string"), F.lit(":"), *map(F.col, GROUP))
+
+
+def consumer_key(mode: KeyMode) -> Column:
+    """The key of a row's owner.  An entry without an owner has a key too: null is not a key."""
+    if mode is KeyMode.HASHES:
+        return F.xxhash64("consumer")
+    return F.coalesce(F.concat(F.lit("="), F.col("consumer")), F.lit(""))
+
+
+def with_keys(table: DataFrame, mode: KeyMode) -> DataFrame:
+    """A table that has generated keys, with those keys in the given mode."""
+    if mode is KeyMode.HASHES:
+        return table
+    keyed = table.withColumn("stream_key", stream_key(mode))
+    return keyed.withColumn("group_key", group_key(mode)) if "group_key" in keyed.columns else keyed
+
+
+@dataclass(frozen=True, slots=True)
+class IdBounds:
+    """Which part of a table a run's ids lie in: per bucket the smallest and largest BIGINT id_ms."""
+
+    by_bucket: tuple[tuple[int, int, int], ...]
+
+    def condition(self) -> Column:
+        """A condition on literals alone, by which Delta's statistics skip files."""
+        parts = [
+            (F.col("bucket") == bucket) & F.col("id_ms").between(low, high)
+            for bucket, low, high in self.by_bucket
+        ]
+        return reduce(lambda one, other: one | other, parts, F.lit(False))
+
+
+def id_bounds(table: DataFrame) -> DataFrame:
+    """One row per bucket of `table`: the smallest and the largest BIGINT in id_ms."""
+    return table.groupBy("bucket").agg(F.min("id_ms").alias("low"), F.max("id_ms").alias("high"))
+
+
+def colliding_keys(pending: DataFrame, groups: DataFrame, entries: DataFrame) -> DataFrame:
+    """One row per 64-bit key that two names of the store share; empty means that hashes are exact.
+
+    Streams that exist only in entries count: their ids would be taken for another stream's.  One
+    pass over the names of pending and entries.
+    """
+    names = pending.select(*GROUP, "consumer").distinct()
+    grouped = names.select(*GROUP).union(groups.select(*GROUP))
+    streams = grouped.select("stream").union(entries.select("stream").distinct())
+    hashes = KeyMode.HASHES
+    keyed = [
+        streams.select(F.lit("stream").alias("of"), stream_key(hashes).alias("key"), "stream"),
+        grouped.select(
+            F.lit("group").alias("of"), group_key(hashes).alias("key"), group_key(KeyMode.NAMES)
+        ),
+        names.select(
+            F.lit("consumer").alias("of"),
+            consumer_key(hashes).alias("key"),
+            consumer_key(KeyMode.NAMES),
+        ),
+    ]
+    return shared_keys(reduce(DataFrame.union, keyed).toDF("of", "key", "name"))
+
+
+def shared_keys(keyed: DataFrame) -> DataFrame:
+    """One row per (of, key) under which `keyed` (of, key, name) has more than one name."""
+    distinct = keyed.distinct()
+    return distinct.groupBy("of", "key").agg(F.count("*").alias("names")).where("names > 1")

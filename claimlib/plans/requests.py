@@ -1,0 +1,115 @@
+"""Requests: one row per (stream, consumer_group) to sweep, and what each is judged by."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.errors import RequestError
+from claimlib.ids import StreamId, to_bigint
+from claimlib.model import IdleRule, Profile
+from claimlib.plans.keys import GROUP, glob_matches
+from claimlib.rules import EQUAL_COUNTS
+
+REQUEST_COLUMNS = {
+    "stream": "STRING",
+    "consumer_group": "STRING",
+    "consumer": "STRING",
+    "min_idle_ms": "BIGINT",
+    "start_ms": "BIGINT",
+    "start_seq": "BIGINT",
+    "justid": "BOOLEAN",
+    "idle_rule": "STRING",
+    "profile": "STRING",
+}
+
+
+
+def expand(  # noqa: PLR0913 - one argument per column of the request
+    groups: DataFrame,
+    *,
+    consumer: str,
+    min_idle_ms: int,
+    start: StreamId,
+    justid: bool,
+    idle_rule: IdleRule,
+    profile: Profile,
+    stream_glob: str,
+    group_glob: str,
+) -> DataFrame:
+    """One request, spread over the groups that its globs match: one row per (stream, consumer_group)
+    of `groups` with the columns of `REQUEST_COLUMNS`."""
+    chosen = groups.where(
+        glob_matches("stream", stream_glob) & glob_matches("consumer_group", group_glob)
+    )
+    values = {
+        "consumer": consumer,
+        "min_idle_ms": min_idle_ms,
+        "start_ms": to_bigint(start.ms),
+        "start_seq": to_bigint(start.seq),
+        "justid": justid,
+        "idle_rule": str(idle_rule),
+        "profile": str(profile),
+    }
+    return chosen.select(
+        *GROUP,
+        *(F.lit(value).cast(REQUEST_COLUMNS[name]).alias(name) for name, value in values.items()),
+    )
+
+
+def targets(
+    requests: DataFrame, groups: DataFrame, streams: DataFrame, now_ms: int | None
+) -> DataFrame:
+    """One row per requested (stream, consumer_group): the request, the instant at which the group is
+    judged (`now_ms`: the given one, else the group's snapshot instant; null: there is none), what the
+    rules need of it (`equal_counts`, `raise_by`), and the proven id range of its stream (null: no
+    proof).  A negative min_idle_ms is 0, as on the server."""
+    known = groups.select(*GROUP, "snapshot_ms")
+    proven = streams.select("stream", *_PROVEN)
+    instant = F.col("snapshot_ms") if now_ms is None else F.lit(now_ms)
+    equal_rules = [str(rule) for rule, equal_counts in EQUAL_COUNTS.items() if equal_counts]
+    return (
+        requests.join(known, on=list(GROUP), how="left")
+        .join(proven, on="stream", how="left")
+        .select(
+            *(F.col(name).cast(type_) for name, type_ in REQUEST_COLUMNS.items()),
+            instant.cast("BIGINT").alias("now_ms"),
+            F.col("idle_rule").isin(equal_rules).alias("equal_counts"),
+            F.when(F.col("justid"), 0).otherwise(1).cast("BIGINT").alias("raise_by"),
+            *_PROVEN,
+        )
+        .withColumn("min_idle_ms", F.greatest("min_idle_ms", F.lit(0)))
+    )
+
+
+_PROVEN = ("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq")
+
+
+def fingerprint(request: DataFrame) -> dict[str, object]:
+    """What tells one request table from another, whatever the order of its rows: their number and the
+    sum of their hashes.  Runs the frame once.
+
+    Raises:
+        RequestError: a column is missing, or two rows are for one group.
+    """
+    missing = [name for name in REQUEST_COLUMNS if name not in request.columns]
+    if missing:
+        raise RequestError(
+            f"the request table lacks {', '.join(missing)}; its columns are"
+            f" {', '.join(REQUEST_COLUMNS)}",
+            columns=missing,
+        )
+    asked = request.select(*(F.col(name).cast(type_) for name, type_ in REQUEST_COLUMNS.items()))
+    per_group = asked.groupBy(*GROUP).agg(
+        F.count("*").alias("n"), F.sum(F.xxhash64(*REQUEST_COLUMNS).cast("DECIMAL(38)")).alias("h")
+    )
+    repeated = per_group.where("n > 1").first()
+    if repeated is not None:
+        raise RequestError(
+            f"the request table has {repeated['n']} rows for {repeated['stream']}/"
+            f"{repeated['consumer_group']}: give one per group",
+            stream=repeated["stream"],
+            consumer_group=repeated["consumer_group"],
+        )
+    total = per_group.agg(F.count("*").alias("n"), F.sum("h").alias("h")).first()
+    return {"groups": total["n"] if total else 0, "hash": str(total["h"] if total else 0)}

@@ -1,0 +1,133 @@
+"""The survey: what is in each group's PEL, and whether the group must be refused.
+
+One pass over `pending`, before anything is decided.  Bad data refuses its group, counted and named,
+and the other groups go on.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from claimlib import rules
+from claimlib.plans.keys import (
+    GROUP,
+    KeyMode,
+    group_key,
+    id_at_least,
+    id_at_most,
+    unsigned,
+    unsigned_text,
+    with_keys,
+)
+
+
+def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame:
+    """One pass over the PELs: one row per (stream, consumer_group) that is requested or has entries.
+
+    Columns: the request of the group (null: nobody requested it), `pending_before` (rows), `invalid`
+    (rows whose time or count is negative), `unproven` (examined rows outside the proven range),
+    `at_boundary` (examined rows idle for exactly min_idle_ms), `oldest_delivery_time_ms` and
+    `highest_delivery_count` (null: nothing is pending).  One shuffle, of partial sums.
+    """
+    request = requested.select(group_key(mode).alias("group_key"), *_SURVEYED)
+    rows = with_keys(pending, mode).join(F.broadcast(request), on="group_key", how="left")
+    examined = id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq"))
+    proven = id_at_least(
+        "id_ms", "id_seq", F.col("complete_from_ms"), F.col("complete_from_seq")
+    ) & id_at_most("id_ms", "id_seq", F.col("complete_to_ms"), F.col("complete_to_seq"))
+    boundary = rules.at_boundary(F.col("now_ms"), F.col("delivery_time_ms"), F.col("min_idle_ms"))
+    sums = rows.groupBy(*GROUP).agg(
+        F.count("*").alias("pending_before"),
+        F.count_if((F.col("delivery_time_ms") < 0) | (F.col("delivery_count") < 0)).alias("invalid"),
+        F.count_if(examined & ~F.coalesce(proven, F.lit(False))).alias("unproven"),
+        F.count_if(examined & boundary).alias("at_boundary"),
+        F.min("delivery_time_ms").alias("oldest_delivery_time_ms"),
+        F.max("delivery_count").alias("highest_delivery_count"),
+    )
+    counts = ["pending_before", "invalid", "unproven", "at_boundary"]
+    return requested.join(sums, on=list(GROUP), how="full").fillna(0, counts)
+
+
+_SURVEYED = (
+    "start_ms",
+    "start_seq",
+    "now_ms",
+    "min_idle_ms",
+    "complete_from_ms",
+    "complete_from_seq",
+    "complete_to_ms",
+    "complete_to_seq",
+)
+
+
+def judged(
+    surveyed: DataFrame, groups: DataFrame, unrequested: Column, refused: DataFrame | None = None
+) -> DataFrame:
+    """The survey with `reason`: why the group is refused (null: it is accepted); one row per group
+    that is requested, or that has entries, is in no row of `groups` and is in scope.
+
+    Args:
+        unrequested: a condition on the names: would the request have meant this group, had the table
+            groups known it?
+        refused: further groups to refuse: stream, consumer_group, reason (null: none).
+    """
+    known = groups.select(*GROUP, F.lit(True).alias("in_groups"))
+    everything = surveyed.join(known, on=list(GROUP), how="left")
+    asked = F.col("consumer").isNotNull() | (F.col("in_groups").isNull() & unrequested)
+    kept = everything.where(asked)
+    if refused is None:
+        return kept.withColumn("reason", _reason())
+    given = refused.select(*GROUP, F.col("reason").alias("given_reason"))
+    return kept.join(given, on=list(GROUP), how="left").withColumn(
+        "reason", F.coalesce(_reason(), F.col("given_reason"))
+    )
+
+
+def _reason() -> Column:
+    """Why a group cannot be swept, most basic reason first; null where it can."""
+    return (
+        F.when(F.col("in_groups").isNull(), F.lit("unknown group: it is not in the table groups"))
+        .when(
+            F.col("now_ms").isNull(),
+            F.lit("no instant: groups.snapshot_ms is null; give one with --now"),
+        )
+        .when(
+            F.col("invalid") > 0,
+            F.concat(
+                F.col("invalid"),
+                F.lit(" rows of pending have a negative delivery_time_ms or delivery_count"),
+            ),
+        )
+        .when(
+            F.col("unproven") > 0,
+            F.concat(
+                F.lit("no proof of absence: "),
+                F.col("unproven"),
+                F.lit(" pending ids lie outside the range that streams calls complete"),
+            ),
+        )
+    )
+
+
+def duplicate_groups(pending: DataFrame, requested: DataFrame) -> DataFrame:
+    """One row per requested (stream, consumer_group) in which two pending rows have one id, with the
+    reason that names the smallest such id."""
+    copies = (
+        pending.join(requested.select(*GROUP), on=list(GROUP), how="left_semi")
+        .groupBy(*GROUP, "id_ms", "id_seq")
+        .agg(F.count("*").alias("copies"))
+        .where("copies > 1")
+    )
+    smallest = F.min(F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq")))
+    text = F.format_string(
+        "two rows of one key: pending has %d ids more than once, the first is %s-%s",
+        F.col("duplicated"),
+        unsigned_text(unsigned("smallest.ms")),
+        unsigned_text(unsigned("smallest.seq")),
+    )
+    return (
+        copies.groupBy(*GROUP)
+        .agg(F.count("*").alias("duplicated"), smallest.alias("smallest"))
+        .select(*GROUP, text.alias("reason"))
+    )

@@ -1,0 +1,70 @@
+"""The sweep: every entry of every accepted group decided, by the kernel over sorted PEL ranges."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from claimlib import kernel, rules
+from claimlib.plans.keys import (
+    KeyMode,
+    consumer_key,
+    group_key,
+    id_at_least,
+    unsigned,
+    with_keys,
+)
+
+_KERNEL_SCHEMA = (
+    "{key}, id_ms BIGINT, id_seq BIGINT, outcome TINYINT, {consumer}, "
+    "from_delivery_time_ms BIGINT, from_delivery_count BIGINT, delivery_count BIGINT"
+)
+
+
+def decisions(
+    pending: DataFrame, entries: DataFrame, accepted: DataFrame, mode: KeyMode
+) -> DataFrame:
+    """One row per entry that the request of its group claims or deletes, with `kernel.OUTPUT`.
+
+    `accepted` is `group_survey` without the refused groups.  Shuffles: the liveness join, and the
+    touched rows into PEL ranges (rows of one key meet in one range, so that a second one is seen).
+    """
+    request = accepted.select(
+        group_key(mode).alias("group_key"),
+        *("start_ms", "start_seq", "now_ms", "min_idle_ms", "equal_counts", "raise_by"),
+    )
+    rows = (
+        with_keys(pending, mode)
+        .select(
+            *("stream_key", "group_key", "id_ms", "id_seq", "delivery_time_ms", "delivery_count"),
+            consumer_key(mode).alias("consumer_key"),
+        )
+        .join(F.broadcast(request), on="group_key", how="inner")
+        .where(id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq")))
+    )
+    touched = with_presence(rows, with_keys(entries, mode)).where(_touched())
+    ranges = touched.select(*kernel.INPUT).repartition(*kernel.KEY)
+    ordered = ranges.sortWithinPartitions("group_key", unsigned("id_ms"), unsigned("id_seq"))
+    type_ = "BIGINT" if mode is KeyMode.HASHES else "STRING"
+    schema = _KERNEL_SCHEMA.format(key=f"group_key {type_}", consumer=f"from_consumer_key {type_}")
+    return ordered.mapInPandas(kernel.decide_range, schema)
+
+
+def with_presence(rows: DataFrame, entries: DataFrame) -> DataFrame:
+    """`rows` with `present`: whether `entries` has the id.  Repeated entries change nothing."""
+    ids = entries.select("stream_key", "id_ms", "id_seq")
+    return rows.sparkSession.sql(
+        "SELECT r.*, EXISTS (SELECT 1 FROM {ids} e WHERE e.stream_key = r.stream_key"
+        " AND e.id_ms = r.id_ms AND e.id_seq = r.id_seq) AS present FROM {rows} r",
+        ids=ids,
+        rows=rows,
+    )
+
+
+def _touched() -> Column:
+    """The rule itself, in the JVM: what it leaves alone need not travel to Python."""
+    idle_enough = rules.is_idle_enough(
+        F.col("now_ms"), F.col("delivery_time_ms"), F.col("min_idle_ms"), F.col("equal_counts")
+    )
+    touched: Column = rules.is_touched(F.col("present"), idle_enough)
+    return touched

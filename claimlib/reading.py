@@ -1,0 +1,61 @@
+"""One server, to be read for a snapshot: where it is, who reads it, and how fast."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from claimlib.config import SnapshotSection
+from claimlib.live.connection import Source, open_source, read_password, source_label
+from claimlib.live.reader import read_source
+from claimlib.source import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReading:
+    """How to read one server; calling it reads it from the start, over a connection of its own.
+
+    Attributes:
+        url: `redis://[USER@]HOST[:PORT][/DB]`, `rediss://` for TLS.
+        what: which streams and groups, whether with payload, and how fast.
+        password_file: null: the environment variable REDIS_PASSWORD, if it is set.
+        ca_file: certificates to trust for TLS besides the system's; null: none.
+    """
+
+    url: str
+    what: SnapshotSection
+    password_file: Path | None = None
+    ca_file: Path | None = None
+
+    @property
+    def label(self) -> str:
+        """The server as `host:port/db`."""
+        return source_label(self.url)
+
+    def check(self) -> None:
+        """Connect and log in, so that what cannot work fails before Spark starts.
+
+        Raises:
+            SourceError: the server cannot be reached, or does not let us in.
+        """
+        self._connect().close()
+
+    def __call__(self) -> Iterator[Batch]:
+        """All batches, as `source` describes them."""
+        with self._connect() as source:
+            yield from read_source(
+                source,
+                stream_glob=self.what.stream,
+                group_glob=self.what.group,
+                fields=self.what.fields,
+            )
+
+    def _connect(self) -> Source:
+        return open_source(
+            self.url,
+            password=read_password(self.password_file, os.environ),
+            ca_file=self.ca_file,
+            max_commands_per_second=self.what.max_commands_per_second,
+        )

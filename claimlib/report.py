@@ -1,0 +1,348 @@
+"""What people and programs read of a command's result: one content as a table and as JSON.
+
+Groups and entries may be millions: a report shows the first `limit` rows, the worst first, and says
+how many it does not show; totals are of all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from claimlib.commands.reply import Reply
+from claimlib.commands.runs import RunList
+from claimlib.commands.snapshot import SnapshotReply
+from claimlib.names import spell
+from claimlib.plans.keys import GROUP, unsigned
+from claimlib.runs import Finished
+from claimlib.times import format_duration_ms, format_instant_ms
+
+DEFAULT_LIMIT = 50
+
+Cell = int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A result, ready to be printed.
+
+    Attributes:
+        title: what it is about.
+        columns: the table's headings.
+        rows: for people: durations and instants as text, numbers as numbers, null where there is
+            nothing to say.
+        notes: what belongs below the table.
+        document: the same for programs: milliseconds and numbers as they are.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...]
+    document: Mapping[str, object]
+
+
+# ------------------------------------------------------------------- xautoclaim
+
+_SUMMED = ("pending_before", "pending_after", "claimed", "deleted", "lost", "at_boundary")
+_MAXIMA = ("oldest_idle_ms", "highest_delivery_count")
+
+
+def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
+    """One row per (stream, consumer_group), refused ones first, then by what was done; and a total.
+
+    Runs the reply's `groups` once, or twice where there are more groups than are shown.
+    """
+    count = reply.counts.get("swept", 0) + reply.counts.get("refused", 0)
+    shown = [row.asDict() for row in _worst_first(reply.groups).limit(limit).collect()]
+    totals = _totals(shown) if count <= limit else _all_totals(reply.groups)
+    groups = f"{count:,} group" + ("" if count == 1 else "s")
+    rows = [_group_cells(row) for row in shown]
+    total = ("total", groups, *_numbers(totals), "")
+    return Report(
+        title=_title(reply),
+        columns=_GROUP_COLUMNS,
+        rows=(*rows, total),
+        notes=(*_not_shown(count - len(shown), "groups"), *_unlike(reply.counts)),
+        document={
+            "command": "xautoclaim",
+            "run_seq": reply.run_seq,
+            "run_id": reply.run_id,
+            "dry_run": reply.dry_run,
+            "counts": dict(reply.counts),
+            "totals": totals,
+            "groups": shown,
+            "groups_not_shown": count - len(shown),
+        },
+    )
+
+
+_GROUP_COLUMNS = (
+    "stream",
+    "group",
+    "pending before",
+    "after",
+    "claimed",
+    "deleted",
+    "oldest idle",
+    "most deliveries",
+    "idle = min-idle",
+    "refused because",
+)
+
+
+def refusals(reply: Reply, limit: int = 10) -> list[str]:
+    """The refused groups and why, for stderr; the last line counts those beyond `limit`."""
+    refused = reply.counts.get("refused", 0)
+    if not refused:
+        return []
+    rows = reply.groups.where(F.col("status") == "refused").orderBy(*GROUP).limit(limit).collect()
+    named = [
+        f"refused: {_shown(row['stream'])} / {_shown(row['consumer_group'])}: {row['reason']}"
+        for row in rows
+    ]
+    return [*named, *([f"refused: {refused - limit:,} more"] if refused > limit else [])]
+
+
+def _worst_first(groups: DataFrame) -> DataFrame:
+    refused = F.col("status") == "refused"
+    touched = F.col("claimed") + F.col("deleted")
+    order = [refused, touched, F.col("oldest_idle_ms")]
+    return groups.orderBy(*(column.desc() for column in order), *GROUP)
+
+
+def _totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
+    sums = {name: sum(row[name] or 0 for row in rows) for name in _SUMMED}
+    maxima = {name: max((row[name] or 0 for row in rows), default=None) for name in _MAXIMA}
+    return {**sums, **maxima}
+
+
+def _all_totals(groups: DataFrame) -> dict[str, int | None]:
+    sums = [F.sum(name).alias(name) for name in _SUMMED]
+    row = groups.agg(*sums, *(F.max(name).alias(name) for name in _MAXIMA)).first()
+    return row.asDict() if row is not None else {}
+
+
+def _group_cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    return (_shown(row["stream"]), _shown(row["consumer_group"]), *_numbers(row), row["reason"])
+
+
+def _numbers(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    return (
+        *(row[name] for name in ("pending_before", "pending_after", "claimed", "deleted")),
+        _duration(row["oldest_idle_ms"]),
+        row["highest_delivery_count"],
+        row["at_boundary"],
+    )
+
+
+def _title(reply: Reply) -> str:
+    if reply.dry_run:
+        return "XAUTOCLAIM, dry run: what it would do; nothing was written"
+    return f"XAUTOCLAIM, run {reply.run_seq} (xautoclaim:{reply.run_id})"
+
+
+def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
+    """What else became of the decisions."""
+    if counts.get("lost"):
+        yield f"{counts['lost']:,} lost: somebody else changed the row first"
+    if counts.get("gone"):
+        yield f"{counts['gone']:,} gone: deleted by us or by somebody else, it cannot be told"
+
+
+# ------------------------------------------------------------------- entries of a run
+
+_ENTRY_COLUMNS = ("stream", "group", "id", "consumer before", "delivered before", "deliveries")
+
+
+def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Report:
+    """The claimed, deleted or lost entries of one run, by stream, group and id."""
+    total = rows.count()
+    order = (*GROUP, unsigned("id_ms"), unsigned("id_seq"))
+    shown = rows.orderBy(*order).limit(limit).collect()
+    has_owner = "consumer" in rows.columns
+    return Report(
+        title=f"{kind} by run {finished.run_seq} ({finished.key})",
+        columns=(*_ENTRY_COLUMNS, "consumer now") if has_owner else _ENTRY_COLUMNS,
+        rows=tuple(_entry_cells(row, has_owner=has_owner) for row in shown),
+        notes=tuple(_not_shown(total - len(shown), "entries")),
+        document={
+            "run_seq": finished.run_seq,
+            "run_id": finished.run_id,
+            "command": finished.command,
+            kind: [_plain(row.asDict()) for row in shown],
+            f"{kind}_not_shown": total - len(shown),
+        },
+    )
+
+
+def _entry_cells(row: Row, *, has_owner: bool) -> tuple[Cell, ...]:
+    cells = (
+        _shown(row["stream"]),
+        _shown(row["consumer_group"]),
+        row["id"],
+        _shown(row["from_consumer"]),
+        _instant(row["from_delivery_time_ms"]),
+        row["from_delivery_count"],
+    )
+    return (*cells, _shown(row["consumer"])) if has_owner else cells
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for JSON; the fields' names and values as the tables spell names."""
+    fields = row.get("fields")
+    if fields is not None:
+        row["fields"] = [[spell(bytes(f["name"])), spell(bytes(f["value"]))] for f in fields]
+    return row
+
+
+# ------------------------------------------------------------------- other commands
+
+
+def of_snapshot(reply: SnapshotReply) -> Report:
+    """What was read of the server, and what changed in the store."""
+    return Report(
+        title=f"Snapshot of {reply.source}, run {reply.run_seq} (snapshot:{reply.run_id})",
+        columns=("what", "count"),
+        rows=tuple((name.replace("_", " "), n) for name, n in reply.counts.items()),
+        notes=(),
+        document={
+            "command": "snapshot",
+            "run_seq": reply.run_seq,
+            "run_id": reply.run_id,
+            "source": reply.source,
+            "counts": dict(reply.counts),
+        },
+    )
+
+
+def of_store(where: str, buckets: int, source: str | None) -> Report:
+    """A store that is there now."""
+    return Report(
+        title=f"Store {where}",
+        columns=("what", "value"),
+        rows=(("buckets", buckets), ("source", source or "the first snapshot's server")),
+        notes=(f"next: claimlib snapshot redis://HOST:PORT {where}",),
+        document={"command": "init", "store": where, "buckets": buckets, "source": source},
+    )
+
+
+_RUN_COUNTS = ("claimed", "deleted", "lost", "refused")
+
+
+def of_runs(where: str, found: RunList) -> Report:
+    """The newest runs of a store, newest first."""
+    hidden = found.total - len(found.runs)
+    return Report(
+        title=f"Runs of {where}",
+        columns=("run", "key", *_RUN_COUNTS, "took", "now"),
+        rows=tuple(_run_cells(run) for run in found.runs),
+        notes=(*_not_shown(hidden, "runs"), *(() if found.runs else ("no run yet",))),
+        document={
+            "runs": [_run_document(run) for run in found.runs],
+            "runs_not_shown": hidden,
+        },
+    )
+
+
+def _run_cells(run: Finished) -> tuple[Cell, ...]:
+    counts = [run.counts.get(name) for name in _RUN_COUNTS]
+    took = _duration(sum(run.phase_ms.values()))
+    return (run.run_seq, _shown(run.key), *counts, took, _instant(run.now_ms))
+
+
+def of_run(finished: Finished) -> Report:
+    """One run: what it was asked, what it did, how long each phase took."""
+    rows: list[tuple[Cell, ...]] = [("request", finished.request)]
+    rows += [(name, n) for name, n in finished.counts.items()]
+    rows += [(f"{name} took", format_duration_ms(ms)) for name, ms in finished.phase_ms.items()]
+    return Report(
+        title=f"Run {finished.run_seq} ({finished.key})",
+        columns=("what", "value"),
+        rows=tuple(rows),
+        notes=(),
+        document=_run_document(finished),
+    )
+
+
+def _run_document(run: Finished) -> dict[str, object]:
+    return {
+        "run_seq": run.run_seq,
+        "run_id": run.run_id,
+        "command": run.command,
+        "request": json.loads(run.request),
+        "now_ms": run.now_ms,
+        "counts": dict(run.counts),
+        "phase_ms": dict(run.phase_ms),
+        "input_versions": dict(run.input_versions),
+        "output_versions": dict(run.output_versions),
+        "software_version": run.software_version,
+    }
+
+
+# ------------------------------------------------------------------- as text
+
+
+def as_json(report: Report) -> str:
+    """The document, as JSON."""
+    return json.dumps(report.document, indent=2, ensure_ascii=False)
+
+
+def as_text(report: Report) -> str:
+    """The table in plain text: aligned columns, numbers to the right."""
+    cells = [tuple(map(cell_text, row)) for row in report.rows]
+    widths = [max(map(len, column)) for column in zip(report.columns, *cells, strict=True)]
+    right = [is_numeric(report, at) for at in range(len(report.columns))]
+    lines = [_line(row, widths, right) for row in (report.columns, *cells)]
+    rule = "  ".join("-" * width for width in widths)
+    return "\n".join([report.title, lines[0], rule, *lines[1:], *report.notes])
+
+
+def is_numeric(report: Report, column: int) -> bool:
+    """Whether a column holds numbers (and gaps) only."""
+    return all(row[column] is None or isinstance(row[column], int) for row in report.rows)
+
+
+def cell_text(cell: Cell) -> str:
+    """A cell for people."""
+    if cell is None:
+        return "-"
+    return f"{cell:,}" if isinstance(cell, int) else cell
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = [
+        cell.rjust(width) if is_right else cell.ljust(width)
+        for cell, width, is_right in zip(cells, widths, right, strict=True)
+    ]
+    return "  ".join(padded).rstrip()
+
+
+def _shown(name: str | None) -> str | None:
+    """A name on a terminal: what would move its cursor is written out; an empty one can be seen."""
+    if name is None:
+        return None
+    visible = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in name)
+    return visible or "(empty)"
+
+
+def _duration(ms: int | None) -> str | None:
+    """The two largest units: whoever needs the milliseconds reads the JSON."""
+    if ms is None:
+        return None
+    return "".join(re.findall(r"^-|[0-9]+[a-z]+", format_duration_ms(ms))[: 2 + (ms < 0)])
+
+
+def _instant(ms: int | None) -> str | None:
+    return None if ms is None else format_instant_ms(ms)
+
+
+def _not_shown(count: int, what: str) -> Iterable[str]:
+    if count > 0:
+        yield f"{count:,} more {what} not shown; --limit shows more"

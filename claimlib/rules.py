@@ -1,0 +1,73 @@
+"""What happens to ONE pending entry.
+
+House rules: every rule is one expression of comparisons, `-`, `&` and `|`, so that the very same
+expression works on plain values, on NumPy arrays and on Spark Columns.  No `not`, no `~`, no `and`,
+no `if`, no chained comparison.  Nothing here knows of an order among entries, of COUNT or of a
+cursor; that is `scan`.  No rule meets a null.
+
+The theory, as Redis 7.2 and later and Valkey 9.1 do it for each entry that XAUTOCLAIM examines:
+
+    deleted   the stream no longer has the entry, whatever its idle time and whoever owns it
+    claimed   the stream has it, and it is idle enough
+    left      otherwise
+
+    idle = now - delivery time, with its sign.  Idle enough: min-idle is 0, which is no idle test at
+    all, so that even a delivery in the future is claimed; or idle > min-idle; or, where the idle
+    rule lets equality count, idle == min-idle.  Servers let it count, the documents do not.
+
+All times are signed 64-bit and not negative, so `now - delivery time` cannot overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from claimlib.model import DELIVERY_COUNT_MAX, IdleRule
+
+Value = Any
+"""A plain value, a NumPy array or a Spark Column; all the values of one call go together."""
+
+EQUAL_COUNTS: Mapping[IdleRule, bool] = MappingProxyType(
+    {IdleRule.DOCUMENTED: False, IdleRule.SERVER: True}
+)
+"""Whether an idle rule claims an entry whose idle time equals min-idle exactly."""
+
+_ABSENT = False
+
+
+def is_deleted(present: Value) -> Value:
+    """Whether an entry leaves the PEL.  `present`: whether the stream has its id."""
+    return present == _ABSENT
+
+
+def at_boundary(now_ms: Value, delivery_time_ms: Value, min_idle_ms: Value) -> Value:
+    """Whether the idle rules disagree about an entry: it has been idle for exactly min-idle."""
+    return (now_ms - delivery_time_ms == min_idle_ms) & (min_idle_ms > 0)
+
+
+def is_idle_enough(
+    now_ms: Value, delivery_time_ms: Value, min_idle_ms: Value, equal_counts: Value
+) -> Value:
+    """Whether an entry may be claimed, if it is present.  `equal_counts`: see `EQUAL_COUNTS`."""
+    idle_ms = now_ms - delivery_time_ms
+    return (min_idle_ms == 0) | (idle_ms > min_idle_ms) | ((idle_ms == min_idle_ms) & equal_counts)
+
+
+def is_claimed(present: Value, idle_enough: Value) -> Value:
+    """Whether an entry gets the new owner."""
+    return present & idle_enough
+
+
+def is_touched(present: Value, idle_enough: Value) -> Value:
+    """Whether anything happens to an entry: it is deleted or claimed."""
+    return is_deleted(present) | is_claimed(present, idle_enough)
+
+
+def raised_count(delivery_count: Value, raise_by: Value) -> Value:
+    """The delivery count of a claimed entry.  Plain values and NumPy arrays only.
+
+    `raise_by` is 1, or 0 with JUSTID.  The count stays at 2^63-1 once it is there.
+    """
+    return delivery_count + raise_by * (delivery_count < DELIVERY_COUNT_MAX)

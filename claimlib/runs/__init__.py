@@ -1,0 +1,22 @@
+"""The protocol of a run, whatever it decides: recover, begin, decide, apply, verify, finish.
+
+A run is atomic: its decision is ONE commit to the journal, and all else follows from the rows of that
+commit, by steps that change nothing when they are done again.  A run that died anywhere behind its
+decision is rolled forward by whoever runs next; one that died before it has decided nothing.
+"""
+
+from claimlib.runs.journal import RunRow
+from claimlib.runs.protocol import Begun, Decide, Decision, begin_reading, run
+from claimlib.runs.rollforward import Finished, Phase, Progress
+
+__all__ = [
+    "Begun",
+    "Decide",
+    "Decision",
+    "Finished",
+    "Phase",
+    "Progress",
+    "RunRow",
+    "begin_reading",
+    "run",
+]

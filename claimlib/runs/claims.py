@@ -1,0 +1,203 @@
+"""Claims and purges: from journal rows into `pending`, and read back.
+
+Each is a compare-and-set: a pending row changes only while owner, delivery time and delivery count are
+what the decision saw, and no later run (nor this one) has written it.  So a repeat changes nothing,
+and what somebody else acknowledged or changed after the decision stays as they left it: that row is
+lost to this run, reported, and not touched.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from claimlib.errors import VerificationError
+from claimlib.plans.keys import IdBounds, KeyMode
+from claimlib.runs.journal import LOST_APP_ID, Kind, RunRow, Tally, rows_of
+from claimlib.runs.retry import retried
+from claimlib.store import Store, Token
+
+_KEY = ("stream", "consumer_group", "id_ms", "id_seq")
+_FROM = ("from_consumer", "from_delivery_time_ms", "from_delivery_count")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a run's claims and purges.  decided = applied + lost + gone, for each.
+
+    Attributes:
+        lost: the `lost` journal rows to write (null: nothing was lost).
+        purges_gone: purges whose row is away, and nobody can tell any more who took it.
+    """
+
+    claims_lost: int = 0
+    purges_lost: int = 0
+    purges_gone: int = 0
+    lost: DataFrame | None = None
+
+    def counts(self) -> dict[str, int]:
+        """The counts of the run's report."""
+        return {"lost": self.claims_lost + self.purges_lost, "gone": self.purges_gone}
+
+
+def apply(store: Store, row: RunRow, decided: Tally) -> None:
+    """Change `pending` as the journal says: one MERGE, of rows that are still as they were found."""
+    if not decided.of(Kind.CLAIMED) + decided.of(Kind.DELETED):
+        return
+    names = " AND t.stream = s.stream AND t.consumer_group = s.consumer_group"
+    exact = names if row.key_mode is KeyMode.NAMES else ""
+    # Literal bounds let Delta leave the files alone in which nothing can match.  The literal run_seq
+    # is also how `verify` finds this commit in the table's history.
+    statement = f"""
+        MERGE INTO {store.identifier("pending")} t USING {{decided}} s
+        ON {_bounds_sql(decided.bounds)} AND t.run_seq < {row.run_seq:d}
+          AND t.stream_key = s.stream_key AND t.group_key = s.group_key
+          AND t.id_ms = s.id_ms AND t.id_seq = s.id_seq{exact}
+        WHEN MATCHED AND s.kind = 'claimed' AND {_AS_FOUND_SQL} THEN UPDATE SET
+          consumer = s.consumer, delivery_time_ms = s.delivery_time_ms,
+          delivery_count = s.delivery_count, run_seq = {row.run_seq:d}
+        WHEN MATCHED AND s.kind = 'deleted' AND {_AS_FOUND_SQL} THEN DELETE"""
+    rows = rows_of(store, row.run_seq, Kind.CLAIMED, Kind.DELETED)
+    retried(lambda: store.execute("pending", statement, decided=rows))
+
+
+_AS_FOUND_SQL = (
+    "t.consumer <=> s.from_consumer AND t.delivery_time_ms = s.from_delivery_time_ms"
+    " AND t.delivery_count = s.from_delivery_count"
+)
+
+
+def _bounds_sql(bounds: IdBounds) -> str:
+    parts = (
+        f"(t.bucket = {bucket:d} AND t.id_ms BETWEEN {low:d} AND {high:d})"
+        for bucket, low, high in bounds.by_bucket
+    )
+    return f"({' OR '.join(parts)})"
+
+
+def verify(store: Store, row: RunRow, decided: Tally) -> Outcome:
+    """Read `pending` back: what of the decision stands there, and what was lost to others.
+
+    Raises:
+        VerificationError: a row is as the decision found it, so it should have been changed.
+    """
+    claims = _verify_claims(store, row, decided)
+    purges, gone = _verify_purges(store, row, decided)
+    lost = [frame for frame in (claims, purges) if frame is not None]
+    outcome = Outcome(
+        claims_lost=claims.count() if claims is not None else 0,
+        purges_lost=purges.count() if purges is not None else 0,
+        purges_gone=gone,
+        lost=lost[0].union(lost[-1]) if len(lost) == 2 else (lost or [None])[0],
+    )
+    if outcome.lost is not None and outcome.claims_lost + outcome.purges_lost:
+        _journal_lost(store, row, outcome.lost)
+    return outcome
+
+
+def _journal_lost(store: Store, row: RunRow, lost: DataFrame) -> None:
+    rows = lost.select(*_KEY, *_FROM, "at_ms").withColumns(
+        {"kind": F.lit(str(Kind.LOST)), "run_seq": F.lit(row.run_seq)}
+    )
+    token = Token(LOST_APP_ID, row.run_seq)
+    retried(lambda: store.append("journal", rows, token=token, note=f"{row.note}: lost"))
+
+
+def _verify_claims(store: Store, row: RunRow, decided: Tally) -> DataFrame | None:
+    """The claims that `pending` does not show; null where it shows all of them."""
+    wanted = decided.of(Kind.CLAIMED)
+    if not wanted:
+        return None
+    ours = F.col("run_seq") == row.run_seq
+    shown = store.read("pending").where(ours & decided.bounds.condition()).count()
+    if shown == wanted:
+        return None
+    found = _beside_pending(rows_of(store, row.run_seq, Kind.CLAIMED), store.read("pending"))
+    missed = found.where(F.col("now_run_seq").isNull() | (F.col("now_run_seq") != row.run_seq))
+    _refuse_unapplied(missed, row)
+    return missed
+
+
+def _verify_purges(store: Store, row: RunRow, decided: Tally) -> tuple[DataFrame | None, int]:
+    """The purges that somebody else did or prevented, and how many nobody can tell about.
+
+    That a row is away does not say who took it.  The run's own commit does: it is found by the literal
+    run_seq in its condition, and its row count (of that one commit) is exact.
+    """
+    wanted = decided.of(Kind.DELETED)
+    if not wanted:
+        return None, 0
+    commits = _own_commits(store, row)
+    if sum(int(commit["operationMetrics"]["numTargetRowsDeleted"]) for commit in commits) == wanted:
+        return None, 0
+    purges = rows_of(store, row.run_seq, Kind.DELETED)
+    found = _beside_pending(purges, store.read("pending"))
+    still_there = found.where(F.col("now_run_seq").isNotNull())
+    _refuse_unapplied(still_there, row)
+    away = found.where(F.col("now_run_seq").isNull()).select(purges.columns)
+    before = _before(store, commits)
+    if before is None:
+        return still_there, away.count()
+    not_ours = _beside_pending(away, before).where(~F.coalesce(_as_found(), F.lit(False)))
+    return still_there.select(purges.columns).union(not_ours.select(purges.columns)), 0
+
+
+def _own_commits(store: Store, row: RunRow) -> list[Row]:
+    """The MERGE commits of this run on `pending`: at most one changes anything."""
+    literal = re.compile(rf"run_seq#?\d*L? < {row.run_seq}\b")
+    since = row.pins.versions["pending"]
+    return [
+        commit
+        for commit in store.history("pending")
+        if commit["version"] > since
+        and commit["operation"] == "MERGE"
+        and literal.search(commit["operationParameters"].get("predicate", ""))
+    ]
+
+
+def _before(store: Store, commits: list[Row]) -> DataFrame | None:
+    """`pending` just before the run's commit; null where there was none or it cannot be read."""
+    if not commits:
+        return None
+    try:
+        before = store.read_at("pending", int(commits[-1]["version"]) - 1)
+        before.limit(1).collect()
+    except PySparkException:
+        return None
+    return before
+
+
+def _beside_pending(rows: DataFrame, pending: DataFrame) -> DataFrame:
+    """Journal rows with the state of the pending row of the same key (null: there is none)."""
+    state = pending.select(
+        *_KEY,
+        F.col("consumer").alias("now_consumer"),
+        F.col("delivery_time_ms").alias("now_delivery_time_ms"),
+        F.col("delivery_count").alias("now_delivery_count"),
+        F.col("run_seq").alias("now_run_seq"),
+    )
+    return rows.join(state, on=list(_KEY), how="left")
+
+
+def _as_found() -> Column:
+    return (
+        F.col("now_consumer").eqNullSafe(F.col("from_consumer"))
+        & (F.col("now_delivery_time_ms") == F.col("from_delivery_time_ms"))
+        & (F.col("now_delivery_count") == F.col("from_delivery_count"))
+    )
+
+
+def _refuse_unapplied(missed: DataFrame, row: RunRow) -> None:
+    older = F.col("now_run_seq") < row.run_seq
+    unapplied = missed.where(older & _as_found()).first()
+    if unapplied is not None:
+        raise VerificationError(
+            f"run {row.run_seq} ({row.key}) decided about {unapplied['stream']}/"
+            f"{unapplied['consumer_group']} {unapplied['id_ms']}-{unapplied['id_seq']}, and pending"
+            " still shows the row as it was: the run is not finished; run it again, and report this",
+            run=row.key,
+        )

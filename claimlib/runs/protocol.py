@@ -1,0 +1,204 @@
+"""A run from its key to its report: recover, begin, decide; then `rollforward`.
+
+`run_seq` is a compare-and-set token: it is read first, then everything up to it is recovered, then the
+tables are pinned; whoever appends to the journal under a token that somebody else has used is refused
+or skipped by Delta.  Since a skipped append says nothing, the run reads its own row back: if another
+attempt's uuid stands there, that one has won, is rolled forward, and this run begins again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from claimlib import schema
+from claimlib.errors import (
+    CommitConflictError,
+    LostRaceError,
+    RunKeyConflictError,
+    UnfinishedRunError,
+)
+from claimlib.plans.journal_rows import union_rows
+from claimlib.plans.keys import KeyMode
+from claimlib.runs.journal import APP_ID, RunRow, run_rows
+from claimlib.runs.rollforward import Finished, Phase, Progress, find_finished, roll_forward
+from claimlib.store import Pins, Store, Token
+
+MAX_LOSSES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a decide function may build on: the run's number and the pinned versions."""
+
+    store: Store
+    run_seq: int
+    pins: Pins
+
+    def read(self, table: str) -> DataFrame:
+        """A table at its pinned version."""
+        return self.store.read_at(table, self.pins.versions[table])
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a decide function gives: journal rows (without run_seq), and what the `run` row says.
+
+    Attributes:
+        rows: any columns of the journal; those missing are null.
+        key_mode: whether the 64-bit keys are exact for the names concerned.
+        landing: the uuid of what was landed for this decision; null: nothing.
+        source: the server that was read; null: none.
+        counts: what only the deciding process can count, for the run's report.
+    """
+
+    rows: DataFrame
+    key_mode: KeyMode = KeyMode.HASHES
+    landing: str | None = None
+    source: str | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+Decide = Callable[[Begun], Decision]
+
+
+def run(  # noqa: PLR0913 - a run's key, its request and what it decides are different things
+    store: Store,
+    *,
+    command: str,
+    request: Mapping[str, object],
+    decide: Decide,
+    run_id: str | None = None,
+    now_ms: int | None = None,
+    progress: Progress | None = None,
+) -> Finished:
+    """Run one command on a store, once.
+
+    Args:
+        command: with `run_id` the key of the run.
+        request: what is asked, as JSON values; kept with the run.
+        decide: called with pinned versions, gives the journal rows; may be called again.
+        run_id: the caller's name for this run, e.g. the scheduler's; null: one is made up.
+        now_ms: the instant that the caller gave, if any; a part of the request.
+        progress: told each phase as it begins, with a detail to show.
+
+    Returns: the run's row of `runs`, of this call or, with a key that was used before, of the earlier.
+
+    Raises:
+        RunKeyConflictError: the key was used before, for another request.
+        LostRaceError: other runs got in between again and again.
+    """
+    tell = progress or _silent
+    key = (command, run_id or uuid.uuid4().hex)
+    text = json.dumps({**request, "now_ms": now_ms}, sort_keys=True, ensure_ascii=False)
+    for _ in range(MAX_LOSSES):
+        begun = _begin(store, tell)
+        finished = find_finished(store, *key)
+        if finished is not None:
+            _check_same_request(finished, text)
+            return finished
+        tell(Phase.DECIDE, f"run {begun.run_seq}")
+        decision = decide(begun)
+        row = _run_row(begun, key, text, now_ms, decision)
+        winner = _commit(store, row, decision.rows)
+        finished = roll_forward(store, winner, tell)
+        if winner.attempt == row.attempt:
+            return finished
+    raise LostRaceError(
+        f"{':'.join(key)} lost to {winner.key} and {MAX_LOSSES - 1} runs before it: let one scheduler"
+        f" start the runs on {store.where}, one at a time, and try again with the same run id",
+        winner=winner.key,
+    )
+
+
+def begin_reading(store: Store) -> Begun:
+    """Pin the tables for a command that only reads, unless a run is half applied.
+
+    Raises:
+        UnfinishedRunError: naming the run and the command that finishes it.
+    """
+    last = _last_finished(store)
+    left = run_rows(store, last)
+    if left:
+        raise UnfinishedRunError(
+            f"run {left[0].run_seq} ({left[0].key}) is decided and not yet applied: any run finishes"
+            f" it, e.g. claimlib {left[0].command} … --run-id {left[0].run_id}",
+            run=left[0].key,
+        )
+    return Begun(store, last + 1, store.pin())
+
+
+def _begin(store: Store, tell: Progress) -> Begun:
+    tell(Phase.RECOVER, "")
+    finished = _last_finished(store)
+    decided = run_rows(store, finished)
+    for row in decided:
+        roll_forward(store, row, tell)
+    last = decided[-1].run_seq if decided else finished
+    tell(Phase.BEGIN, "")
+    return Begun(store, last + 1, store.pin())
+
+
+def _last_finished(store: Store) -> int:
+    last = store.read("runs").agg(F.max("run_seq").alias("last")).first()
+    return (last["last"] or 0) if last is not None else 0
+
+
+def _check_same_request(finished: Finished, request: str) -> None:
+    if finished.request_hash != _hash(request):
+        raise RunKeyConflictError(
+            f"run {finished.key} was another request: {finished.request}; give this one a run id of"
+            " its own",
+            run=finished.key,
+        )
+
+
+def _hash(request: str) -> str:
+    return hashlib.sha256(request.encode()).hexdigest()
+
+
+def _run_row(
+    begun: Begun, key: tuple[str, str], request: str, now_ms: int | None, decision: Decision
+) -> RunRow:
+    return RunRow(
+        run_seq=begun.run_seq,
+        command=key[0],
+        run_id=key[1],
+        attempt=uuid.uuid4().hex,
+        request=request,
+        request_hash=_hash(request),
+        landing=decision.landing,
+        now_ms=now_ms,
+        source=decision.source,
+        pins=begun.pins,
+        key_mode=decision.key_mode,
+        counts=decision.counts,
+    )
+
+
+def _commit(store: Store, row: RunRow, rows: DataFrame) -> RunRow:
+    """The decision: one append.  Whether it was let through, only reading back tells: the result is
+    the row that stands in the journal under this run_seq, ours or that of the run that won."""
+    values = row.values()
+    own = store.rows("journal", [tuple(values.values())], list(values))
+    numbered = rows.withColumn("run_seq", F.lit(row.run_seq))
+    everything = schema.conform(union_rows([numbered, own]), schema.JOURNAL)
+    try:
+        store.append("journal", everything, token=Token(APP_ID, row.run_seq), note=row.note)
+    except CommitConflictError:
+        committed = run_rows(store, row.run_seq - 1)
+        if not committed:
+            raise
+    else:
+        committed = run_rows(store, row.run_seq - 1)
+    return committed[0]
+
+
+def _silent(phase: Phase, detail: str) -> None:
+    del phase, detail

@@ -1,0 +1,108 @@
+"""What follows from a run besides `pending`: tombstones, and the small tables.
+
+New rows come by an append with the run's token, so that they come once even if a driver returns late,
+after a later run removed them again; changes by a MERGE that leaves rows of this and later runs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.runs.claims import Outcome
+from claimlib.runs.journal import APP_ID, Kind, RunRow, Tally, rows_of
+from claimlib.runs.retry import retried
+from claimlib.schema import TABLES
+from claimlib.store import Store, Token, arranged
+
+_ENTRY = ["stream", "consumer_group", "id_ms", "id_seq"]
+
+
+def apply(store: Store, row: RunRow, decided: Tally, outcome: Outcome) -> None:
+    """Write the tombstones of a run's purges, and the consumers that it saw."""
+    if decided.of(Kind.DELETED):
+        _tombstones(store, row, outcome)
+    if row.landing is None and decided.of(Kind.CONSUMER) + decided.of(Kind.CLAIMED):
+        _consumers(store, row, outcome)
+
+
+def _not_lost(rows: DataFrame, outcome: Outcome) -> DataFrame:
+    if outcome.lost is None:
+        return rows
+    return rows.join(outcome.lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
+
+
+def _tombstones(store: Store, row: RunRow, outcome: Outcome) -> None:
+    purges = _not_lost(rows_of(store, row.run_seq, Kind.DELETED), outcome).select(
+        *_ENTRY,
+        F.col("from_consumer").alias("consumer"),
+        F.col("from_delivery_time_ms").alias("delivery_time_ms"),
+        F.col("from_delivery_count").alias("delivery_count"),
+        F.col("at_ms").alias("purged_at_ms"),
+        "run_seq",
+    )
+    append_once(store, "tombstones", purges, row)
+
+
+def _consumers(store: Store, row: RunRow, outcome: Outcome) -> None:
+    """The caller was seen (its `consumer` rows), and was active where it got an entry (`claimed`)."""
+    claimed = _not_lost(rows_of(store, row.run_seq, Kind.CLAIMED), outcome)
+    seen = (
+        rows_of(store, row.run_seq, Kind.CONSUMER)
+        .unionByName(claimed)
+        .groupBy(*TABLES["consumers"].key)
+        .agg(
+            F.max("seen_time_ms").alias("seen_time_ms"),
+            F.max("active_time_ms").alias("active_time_ms"),
+        )
+    )
+    changes = "seen_time_ms = s.seen_time_ms, active_time_ms = coalesce(s.active_time_ms, t.active_time_ms)"
+    upsert(store, "consumers", seen, row, changes)
+
+
+def append_once(store: Store, table: str, rows: DataFrame, row: RunRow) -> None:
+    """Append rows under the run's token: a repeat is skipped by Delta."""
+    token = Token(APP_ID, row.run_seq)
+    retried(lambda: store.append(table, rows, token=token, note=row.note))
+
+
+def upsert(  # noqa: PLR0913 - what changes in which table is six things
+    store: Store,
+    table: str,
+    rows: DataFrame,
+    row: RunRow,
+    changes: str,
+    *,
+    differs: str = "true",
+    gone: str | None = None,
+) -> None:
+    """Bring rows into a table with `run_seq`, by its key.
+
+    Args:
+        changes: the SET list for rows that are there (`t` the table, `s` the rows).
+        differs: which of them change.
+        gone: which rows of the table are deleted when `rows` has none for them; null: none.
+    """
+    key = list(TABLES[table].key)
+    append_new(store, table, rows, row, key)
+    matches = " AND ".join(f"t.{name} = s.{name}" for name in key)
+    older = f"t.run_seq < {row.run_seq:d}"
+    deleted = f"WHEN NOT MATCHED BY SOURCE AND {older} AND ({gone}) THEN DELETE" if gone else ""
+    statement = f"""
+        MERGE INTO {store.identifier(table)} t USING {{rows}} s ON {matches}
+        WHEN MATCHED AND {older} AND ({differs}) THEN UPDATE SET {changes}, run_seq = {row.run_seq:d}
+        {deleted}"""
+    if not store.read(table).where(F.col("run_seq") < row.run_seq).isEmpty():
+        retried(lambda: store.execute(table, statement, rows=rows))
+
+
+def append_new(
+    store: Store, table: str, rows: DataFrame, row: RunRow, key: Sequence[str]
+) -> None:
+    """Append the rows whose key the table does not have; nothing is written where there are none."""
+    new = rows.join(store.read(table).select(*key), on=list(key), how="left_anti")
+    if not new.isEmpty():
+        numbered = new.withColumn("run_seq", F.lit(row.run_seq))
+        append_once(store, table, arranged(TABLES[table], numbered), row)

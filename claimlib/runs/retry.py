@@ -1,0 +1,29 @@
+"""Doing an idempotent step again after a commit conflict."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from claimlib.errors import CommitConflictError
+
+MAX_ATTEMPTS = 6
+_FIRST_PAUSE_S = 0.05
+
+
+def retried(step: Callable[[], None]) -> None:
+    """Run a step that may be run again; a conflict is answered by a short pause and another go.
+
+    Raises:
+        CommitConflictError: it conflicted `MAX_ATTEMPTS` times.
+    """
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        try:
+            return step()
+        except CommitConflictError:
+            if attempt == MAX_ATTEMPTS:
+                raise
+            # Two drivers that roll the same run forward must not meet again at the same moment.
+            time.sleep(random.uniform(0.5, 1.5) * _FIRST_PAUSE_S * 2**attempt)
+    return None

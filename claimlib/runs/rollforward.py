@@ -1,0 +1,153 @@
+"""From a decision to a finished run: apply, verify, record, finish.
+
+Everything here follows from journal rows (and the landing that they name), so it does not matter who
+does it, when, or how often: the run itself, the next run after a crash, or two of them at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pyspark.sql import DataFrame, Row
+
+from claimlib import __version__
+from claimlib.runs import claims, mirror, records
+from claimlib.runs.journal import APP_ID, Kind, RunRow, Tally, tally
+from claimlib.runs.retry import retried
+from claimlib.store import Store, Token
+
+
+class Phase(StrEnum):
+    """What a run is about to do."""
+
+    RECOVER = "recover"
+    BEGIN = "begin"
+    READ = "read"
+    DECIDE = "decide"
+    APPLY = "apply"
+    VERIFY = "verify"
+    RECORD = "record"
+    FINISH = "finish"
+
+
+# Told a phase as it begins, and a detail to show ("" where there is none).
+Progress = Callable[[Phase, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished run: its row of `runs`."""
+
+    run_seq: int
+    run_id: str
+    command: str
+    request: str
+    request_hash: str
+    now_ms: int | None
+    input_versions: Mapping[str, int]
+    output_versions: Mapping[str, int]
+    counts: Mapping[str, int]
+    phase_ms: Mapping[str, int]
+    software_version: str
+
+    @property
+    def key(self) -> str:
+        """The run as people name it."""
+        return f"{self.command}:{self.run_id}"
+
+    @classmethod
+    def of(cls, row: Row) -> Finished:
+        """The run that a row of `runs` states."""
+        return cls(**row.asDict())
+
+
+@dataclass
+class _Clock:
+    """How long each phase took; told to the caller as it begins."""
+
+    tell: Progress
+    run: str
+    phase_ms: dict[str, int] = field(default_factory=dict)
+    _running: tuple[Phase, float] | None = None
+
+    def enter(self, phase: Phase) -> None:
+        self.stop()
+        self._running = (phase, time.monotonic())
+        self.tell(phase, self.run)
+
+    def stop(self) -> None:
+        if self._running is not None:
+            phase, since = self._running
+            self.phase_ms[phase] = round((time.monotonic() - since) * 1000)
+
+
+def find_finished(store: Store, command: str, run_id: str) -> Finished | None:
+    """The finished run with this key, if there is one."""
+    runs = store.read("runs")
+    row = runs.where((runs["command"] == command) & (runs["run_id"] == run_id)).first()
+    return Finished.of(row) if row is not None else None
+
+
+def find_finished_seq(store: Store, run_seq: int) -> Finished | None:
+    """The finished run with this number, if there is one."""
+    runs = store.read("runs")
+    row = runs.where(runs["run_seq"] == run_seq).first()
+    return Finished.of(row) if row is not None else None
+
+
+def roll_forward(store: Store, row: RunRow, tell: Progress) -> Finished:
+    """Bring a decided run to its end, from whatever state it was left in."""
+    clock = _Clock(tell, f"run {row.run_seq}")
+    clock.enter(Phase.APPLY)
+    decided = tally(store, row.run_seq)
+    if row.landing is not None:
+        mirror.apply(store, row)
+    claims.apply(store, row, decided)
+    clock.enter(Phase.VERIFY)
+    outcome = claims.verify(store, row, decided)
+    counts = {**row.counts, **_decided_counts(decided), **outcome.counts()}
+    if row.landing is not None:
+        counts |= mirror.verify(store, row)
+    clock.enter(Phase.RECORD)
+    records.apply(store, row, decided, outcome)
+    clock.enter(Phase.FINISH)
+    return _finish(store, row, counts, clock)
+
+
+def _decided_counts(decided: Tally) -> dict[str, int]:
+    kinds = (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED)
+    return {str(kind): decided.of(kind) for kind in kinds}
+
+
+def _finish(store: Store, row: RunRow, counts: Mapping[str, int], clock: _Clock) -> Finished:
+    """Write the run's row of `runs`, once; then sweep what it had landed."""
+    outputs = store.pin().versions
+    clock.stop()
+    values = {
+        "run_seq": row.run_seq,
+        "run_id": row.run_id,
+        "command": row.command,
+        "request": row.request,
+        "request_hash": row.request_hash,
+        "now_ms": row.now_ms,
+        "input_versions": dict(row.pins.versions),
+        "output_versions": dict(outputs),
+        "counts": dict(counts),
+        "phase_ms": dict(clock.phase_ms),
+        "software_version": __version__,
+    }
+    own = store.rows("runs", [tuple(values.values())], list(values))
+    retried(lambda: _append_run(store, row, own))
+    finished = find_finished_seq(store, row.run_seq)
+    if finished is None:
+        raise AssertionError(f"the row of run {row.run_seq} was appended and is not there")
+    if row.landing is not None:
+        mirror.sweep_landing(store, row)
+    return finished
+
+
+def _append_run(store: Store, row: RunRow, own: DataFrame) -> None:
+    store.append("runs", own, token=Token(APP_ID, row.run_seq), note=row.note)

@@ -1,0 +1,144 @@
+"""The SparkSession: the one that is there, or a local one of our own.
+
+spark-submit, Databricks and notebooks have a session; its settings (packages, extensions, catalog)
+were given before its JVM started, and are left alone.  Anywhere else a local session with Delta is
+built, and Ivy fetches Delta's jars the first time (about 40 MB).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from claimlib.errors import ConfigError, MissingExtraError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LEAST_JAVA = 17
+_JAVA_NEEDED = f"Spark needs Java {_LEAST_JAVA} or newer"
+_JAVA_HINT = "install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+_SPECIFICATION = re.compile(r"java\.specification\.version = (\d+)")
+# What says that somebody else has started, or is about to start, Spark for this process.
+_PROVIDERS = ("PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION", "SPARK_REMOTE")
+
+# conf/spark-defaults.conf says the same to spark-submit; a test compares the two.
+LOCAL_SETTINGS = {
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    # Spark brings a newer Hadoop client than the one that Delta names: half of Ivy's download.
+    "spark.jars.excludes": (
+        "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
+    ),
+    "spark.log.level": "ERROR",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def open_session(
+    *,
+    master: str = "local[*]",
+    driver_memory: str = "4g",
+    shuffle_partitions: int = 4,
+    app_name: str = "claimlib",
+    muted: bool = False,
+) -> SparkSession:
+    """The session that is there (it ignores all arguments), else a new local one with Delta.
+
+    Args:
+        master: Spark's master URL.
+        driver_memory: memory of the JVM, as Spark spells it (`4g`).
+        shuffle_partitions: partitions after a shuffle.
+        app_name: what Spark shows for the session.
+        muted: whether the JVM keeps its log to itself, unless it does not start.
+
+    Raises:
+        MissingExtraError: pyspark or delta-spark is not installed.
+        ConfigError: there is no Java, or too old a one, to start Spark with.
+    """
+    try:
+        from delta import configure_spark_with_delta_pip
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise MissingExtraError.for_package("spark", error.name or "pyspark") from error
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    builder = SparkSession.builder.appName(app_name)
+    if any(name in os.environ for name in _PROVIDERS):
+        return _with_own_python(builder.getOrCreate())
+    check_java()
+    own = {
+        "spark.master": master,
+        "spark.driver.memory": driver_memory,
+        "spark.sql.shuffle.partitions": str(shuffle_partitions),
+    }
+    for key, value in {**LOCAL_SETTINGS, **own}.items():
+        builder = builder.config(key, value)
+    with _jvm_muted(muted=muted):
+        return _with_own_python(configure_spark_with_delta_pip(builder).getOrCreate())
+
+
+def _with_own_python(spark: SparkSession) -> SparkSession:
+    """Local workers run this very Python: the one on PATH need not have numpy and pandas."""
+    from pyspark.sql.utils import is_remote
+
+    if is_remote() or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        return spark
+    if (spark.sparkContext.master or "").startswith("local"):
+        spark.sparkContext.pythonExec = sys.executable
+    return spark
+
+
+@contextmanager
+def _jvm_muted(*, muted: bool) -> Iterator[None]:
+    """A JVM started here writes its standard error (some 90 lines before the first result, most of
+    them Ivy's) to a file that goes away with it; if it does not start, they are shown."""
+    if not muted:
+        yield
+        return
+    with tempfile.TemporaryFile() as log:
+        kept = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        except Exception:
+            log.seek(0)
+            os.write(kept, log.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def check_java() -> None:
+    """Refuse to start Spark without a Java that it runs on; its own message would not say so.
+
+    Raises:
+        ConfigError: naming what was found, and what to install.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else "java"  # noqa: PTH118 - may not exist
+    where = f"JAVA_HOME={home}" if home else "PATH"
+    if shutil.which(java) is None:
+        raise ConfigError(f"{_JAVA_NEEDED}, and {where} has none: {_JAVA_HINT}", java=None)
+    asked = [java, "-XshowSettings:properties", "-version"]
+    said = subprocess.run(asked, capture_output=True, text=True, check=False).stderr
+    found = _SPECIFICATION.search(said)
+    if found is None or int(found[1]) < _LEAST_JAVA:
+        version = found[1] if found else "an unknown version"
+        raise ConfigError(
+            f"{_JAVA_NEEDED}, and that of {where} is {version}: {_JAVA_HINT}", java=version
+        )

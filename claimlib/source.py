@@ -1,0 +1,1 @@
+from claimlib.live.batches import *  # noqa

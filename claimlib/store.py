@@ -1,0 +1,349 @@
+"""A store: the tables of one namespace, and the only place that reads and writes them.
+
+A store is a folder (`/data/store`, `s3a://bucket/store`) or a schema of a catalog (`main.streams`).
+Everything here is plain SQL and DataFrame writers, so that it runs on classic Spark, on Connect and on
+Databricks alike, and no Spark setting is needed for a correct result.
+
+Delta's conflict exceptions have no common parent; `_CONFLICTS` is the one list of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from delta import exceptions as delta_errors
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import DataType
+
+from claimlib import schema
+from claimlib.errors import (
+    CommitConflictError,
+    DuplicateRowsError,
+    SchemaError,
+    SchemaVersionError,
+    StoreExistsError,
+    StoreIncompleteError,
+    StoreNotFoundError,
+)
+from claimlib.kernel import DUPLICATE_KEY_MARK
+from claimlib.plans.keys import unsigned
+from claimlib.schema import TABLES, Table, quote_identifier
+
+_CONFLICTS = (
+    delta_errors.ConcurrentWriteException,
+    delta_errors.MetadataChangedException,
+    delta_errors.ProtocolChangedException,
+    delta_errors.ConcurrentAppendException,
+    delta_errors.ConcurrentDeleteReadException,
+    delta_errors.ConcurrentDeleteDeleteException,
+    delta_errors.ConcurrentTransactionException,
+    delta_errors.DeltaConcurrentModificationException,
+)
+# Questions to a table's log are many and small: they wait for storage, not for a processor.
+_METADATA_THREADS = 4
+_NAMESPACE = re.compile(r"\w+\.\w+")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a store is: a folder or a catalog's schema."""
+
+    where: str
+    is_namespace: bool
+
+    @classmethod
+    def parse(cls, where: str) -> Location:
+        """`catalog.schema` is a namespace, anything else a folder; a relative one is made absolute."""
+        if _NAMESPACE.fullmatch(where):
+            return cls(where, is_namespace=True)
+        if _URL.match(where):
+            return cls(where.rstrip("/"), is_namespace=False)
+        return cls(str(Path(where).absolute()), is_namespace=False)
+
+    def identifier(self, table: str) -> str:
+        """The table's quoted name in SQL."""
+        if self.is_namespace:
+            return ".".join(quote_identifier(part) for part in (*self.where.split("."), table))
+        return f"delta.{quote_identifier(f'{self.where}/{table}')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """The version and the identity of tables at one moment; reads at a pin never change."""
+
+    versions: Mapping[str, int]
+    table_ids: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Delta's transaction identifier: a write whose token is not newer than the table's is skipped."""
+
+    app_id: str
+    version: int
+
+
+class Store:
+    """An opened store.  `Store.init` creates one, `Store.open` opens one."""
+
+    def __init__(self, spark: SparkSession, location: Location, details: Mapping[str, Row]) -> None:
+        self.spark = spark
+        self.location = location
+        self._details = details
+        properties = details["streams"]["properties"]
+        self.buckets = int(properties[schema.BUCKETS_PROPERTY])
+        self.declared_source: str | None = properties.get(schema.SOURCE_PROPERTY)
+
+    @property
+    def where(self) -> str:
+        """The store as people name it."""
+        return self.location.where
+
+    @classmethod
+    def init(
+        cls,
+        spark: SparkSession,
+        where: str,
+        *,
+        buckets: int = schema.DEFAULT_BUCKETS,
+        source: str | None = None,
+    ) -> Store:
+        """Create the tables of a store that are not there yet, and open it.
+
+        A repeat changes nothing; so it also completes a store whose creation was cut off.
+
+        Args:
+            where: a folder or `catalog.schema`.
+            buckets: partitions of entries, pending and journal; fixed once created.
+            source: what the store mirrors, if that is not a server whose snapshot will say so.
+
+        Raises:
+            StoreExistsError: there is a store with other buckets or another source.
+        """
+        location = Location.parse(where)
+        if location.is_namespace:
+            catalog, namespace = map(quote_identifier, where.split("."))
+            spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}.{namespace}")
+        for statement in init_sql(where, buckets=buckets, source=source):
+            spark.sql(statement)
+        store = cls.open(spark, where)
+        if store.buckets != buckets or (source is not None and store.declared_source != source):
+            raise StoreExistsError(
+                f"{where} is a store already, with {store.buckets} buckets and source"
+                f" {store.declared_source or 'not declared'}; use it as it is, or another place",
+                where=where,
+                buckets=store.buckets,
+                source=store.declared_source,
+            )
+        return store
+
+    @classmethod
+    def open(cls, spark: SparkSession, where: str) -> Store:
+        """Open a store, after its tables were seen to be what this version works with.
+
+        Raises:
+            StoreNotFoundError: none of its tables is there.
+            StoreIncompleteError: some are missing.
+            SchemaVersionError: it was made by another version of the schema.
+            SchemaError: a column is missing, or has another type or nullability.
+        """
+        location = Location.parse(where)
+        with ThreadPoolExecutor(_METADATA_THREADS) as threads:
+            found = threads.map(lambda name: _detail(spark, location.identifier(name)), TABLES)
+            details = dict(zip(TABLES, found, strict=True))
+        present = {name: detail for name, detail in details.items() if detail is not None}
+        missing = sorted(set(TABLES) - set(present))
+        if not present:
+            raise StoreNotFoundError(
+                f"no store at {location.where}: create it with: claimlib init {where}", where=where
+            )
+        if missing:
+            raise StoreIncompleteError(
+                f"the store at {location.where} lacks {', '.join(missing)};"
+                f" claimlib init {where} creates what is missing",
+                where=where,
+                missing=missing,
+            )
+        for name, detail in present.items():
+            _check_version(where, name, detail)
+            _check_columns(spark, location.identifier(name), TABLES[name])
+        return cls(spark, location, present)
+
+    # ------------------------------------------------------------ reading
+
+    def identifier(self, table: str) -> str:
+        """The table's quoted name in SQL."""
+        return self.location.identifier(table)
+
+    def read(self, table: str) -> DataFrame:
+        """The table as it is when the frame is run."""
+        return self.spark.table(self.identifier(table))
+
+    def read_at(self, table: str, version: int) -> DataFrame:
+        """The table at one of its versions."""
+        return self.spark.sql(f"SELECT * FROM {self.identifier(table)} VERSION AS OF {version:d}")
+
+    def pin(self) -> Pins:
+        """The current version of every table, and each table's id as it was when opened."""
+        with ThreadPoolExecutor(_METADATA_THREADS) as threads:
+            versions = dict(zip(TABLES, threads.map(self.version, TABLES), strict=True))
+        return Pins(
+            versions=versions,
+            table_ids={name: detail["id"] for name, detail in self._details.items()},
+        )
+
+    def version(self, table: str) -> int:
+        """The table's current version."""
+        return int(self.history(table, limit=1)[0]["version"])
+
+    def history(self, table: str, limit: int | None = None) -> list[Row]:
+        """The table's commits, newest first."""
+        cut = "" if limit is None else f" LIMIT {limit:d}"
+        return self.spark.sql(f"DESCRIBE HISTORY {self.identifier(table)}{cut}").collect()
+
+    # ------------------------------------------------------------ writing
+
+    def append(
+        self, table: str, rows: DataFrame, *, token: Token | None = None, note: str | None = None
+    ) -> None:
+        """Append rows in one commit.
+
+        With a token Delta lets the append through once: a repeat is skipped without a word, so who
+        must know reads back.
+
+        Raises:
+            CommitConflictError: another writer with the same token's app_id committed meanwhile.
+        """
+        writer = schema.conform(rows, TABLES[table]).write.format("delta").mode("append")
+        if token is not None:
+            writer = writer.option("txnAppId", token.app_id).option("txnVersion", token.version)
+        if note is not None:
+            writer = writer.option("userMetadata", note)
+        with _errors_mapped(table):
+            if self.location.is_namespace:
+                writer.saveAsTable(self.identifier(table))
+            else:
+                writer.save(f"{self.location.where}/{table}")
+
+    def execute(self, table: str, statement: str, **frames: DataFrame) -> None:
+        """Run one MERGE or DELETE on a table; `{name}` in the statement is one of the frames.
+
+        Raises:
+            CommitConflictError: another writer got in between; nothing was changed.
+        """
+        with _errors_mapped(table):
+            self.spark.sql(statement, **frames).collect()
+
+    def held(self, frame: DataFrame) -> DataFrame:
+        """A small frame, run once and from then on literal rows; all of it is in the driver's memory."""
+        return self.spark.createDataFrame(frame.toArrow(), frame.schema)
+
+    def rows(self, table: str, values: list[tuple[object, ...]], columns: list[str]) -> DataFrame:
+        """A small frame of Python values with columns of `table`."""
+        wanted = TABLES[table].struct
+        struct = type(wanted)([wanted[column] for column in columns])
+        return self.spark.createDataFrame(values, struct)
+
+
+def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str]:
+    """The statements that create a store, for those who may not create tables themselves."""
+    location = Location.parse(where)
+    return [
+        schema.create_sql(table, location.identifier(name), buckets, source)
+        for name, table in TABLES.items()
+    ]
+
+
+def arranged(table: Table, rows: DataFrame) -> DataFrame:
+    """Rows as the files of a partitioned table should hold them: one bucket's together, sorted by the
+    key, so that statistics can skip files.  Costs a shuffle; other tables are left as they are."""
+    if table.partitioned_by is None:
+        return rows
+    names = [name for name in table.key if not name.startswith("id_")]
+    ids = (unsigned("id_ms"), unsigned("id_seq"))
+    return rows.repartition(table.partitioned_by).sortWithinPartitions(
+        table.partitioned_by, *names, *ids
+    )
+
+
+@contextmanager
+def _errors_mapped(table: str) -> Iterator[None]:
+    try:
+        yield
+    except _CONFLICTS as error:
+        raise CommitConflictError(
+            f"another writer changed {table} at the same time; nothing of this write was kept:"
+            " run it again",
+            table=table,
+        ) from error
+    except PySparkException as error:
+        if DUPLICATE_KEY_MARK in str(error):
+            raise DuplicateRowsError(
+                "pending holds two rows of one key: (stream, consumer_group, id) must be unique",
+                table="pending",
+            ) from error
+        raise
+
+
+def _detail(spark: SparkSession, identifier: str) -> Row | None:
+    """`DESCRIBE DETAIL` of a Delta table; null where there is none."""
+    try:
+        detail = spark.sql(f"DESCRIBE DETAIL {identifier}").first()
+    except AnalysisException as error:
+        if _says_missing(error):
+            return None
+        raise
+    return detail if detail is not None and detail["id"] is not None else None
+
+
+def _says_missing(error: PySparkException) -> bool:
+    condition = error.getCondition() or ""
+    return any(mark in condition for mark in ("NOT_FOUND", "MISSING", "PATH_DOES_NOT_EXIST"))
+
+
+def _check_version(where: str, table: str, detail: Row) -> None:
+    found = detail["properties"].get(schema.SCHEMA_VERSION_PROPERTY)
+    if found != schema.SCHEMA_VERSION:
+        raise SchemaVersionError(
+            f"table {table} of {where} has schema version {found or 'none'}; this claimlib works"
+            f" with version {schema.SCHEMA_VERSION}: use the claimlib that made the store, or"
+            " another place",
+            table=table,
+            found=found,
+            expected=schema.SCHEMA_VERSION,
+        )
+
+
+def _check_columns(spark: SparkSession, identifier: str, table: Table) -> None:
+    found = {field.name: field for field in spark.table(identifier).schema.fields}
+    for column in table.columns:
+        if column.name not in found:
+            raise SchemaError(
+                f"table {table.name} has no column {column.name} ({column.type}): add it, or let"
+                " claimlib init create the table",
+                table=table.name,
+                column=column.name,
+            )
+        field = found[column.name]
+        expected = DataType.fromDDL(column.type).simpleString()
+        if field.dataType.simpleString() != expected:
+            raise SchemaError(
+                f"column {column.name} of table {table.name} is {field.dataType.simpleString()},"
+                f" and must be {expected}",
+                table=table.name,
+                column=column.name,
+            )
+        if field.nullable and not column.nullable:
+            raise SchemaError(
+                f"column {column.name} of table {table.name} may hold null, and must not: declare"
+                " it NOT NULL, so that Delta refuses the rows that lack it",
+                table=table.name,
+                column=column.name,
+            )

@@ -1,0 +1,139 @@
+"""The state of streams and groups as rows of a store, and back again.
+
+What a test knows of a keyspace (`words.Keyspace`) it writes here, as a pipeline of one's own would
+write it; after a run it reads the tables back into the same values.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import Row
+
+from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint, to_bigint
+from claimlib.model import Consumer, Group, PendingEntry
+from claimlib.names import spell, unspell
+from claimlib.store import Store
+from claimlib.words import Keyspace, Stream
+
+_BY_OUTSIDE = 0  # run_seq of rows that no run wrote
+
+
+def write_keyspace(
+    store: Store,
+    keyspace: Keyspace,
+    snapshot_ms: int | Mapping[bytes, int] | None,
+    proven: tuple[StreamId, StreamId] | None = (MIN_ID, MAX_ID),
+) -> None:
+    """Append a keyspace to a store that has none of its streams.
+
+    Args:
+        snapshot_ms: the instant of all groups, or of each stream's groups; null: they have none.
+        proven: the id range over which the entries are complete; null: there is no proof.
+    """
+    rows: dict[str, list[tuple[object, ...]]] = defaultdict(list)
+    for key, stream in keyspace.items():
+        instant = snapshot_ms.get(key) if isinstance(snapshot_ms, Mapping) else snapshot_ms
+        name = spell(key)
+        rows["streams"].append(_stream_row(name, stream, proven))
+        rows["entries"] += [
+            (name, *_bigints(stream_id), _pairs(fields), _BY_OUTSIDE)
+            for stream_id, fields in stream.entries.items()
+        ]
+        for group_name, group in stream.groups.items():
+            names = (name, spell(group_name))
+            rows["groups"].append(
+                (*names, *_bigints(group.last_delivered_id), instant, _BY_OUTSIDE)
+            )
+            rows["pending"] += [(*names, *_pending_row(entry)) for entry in group.pending]
+            rows["consumers"] += [
+                (*names, spell(c.name), c.seen_time_ms, c.active_time_ms, _BY_OUTSIDE)
+                for c in group.consumers
+            ]
+    for table, values in rows.items():
+        store.append(table, store.rows(table, values, _COLUMNS[table]))
+
+
+def read_groups(store: Store) -> dict[bytes, dict[bytes, Group]]:
+    """The groups of a store by stream and name, as `groups`, `pending` and `consumers` state them.
+
+    A group that only `pending` knows is not among them.
+    """
+    pending, consumers = _by_group(store, "pending"), _by_group(store, "consumers")
+    keyspace: dict[bytes, dict[bytes, Group]] = defaultdict(dict)
+    for row in store.read("groups").collect():
+        key = (row["stream"], row["consumer_group"])
+        group = Group(
+            last_delivered_id=_stream_id(row["last_delivered_ms"], row["last_delivered_seq"]),
+            pending=tuple(sorted(map(_pending_entry, pending[key]), key=lambda entry: entry.id)),
+            consumers=tuple(sorted(map(_consumer, consumers[key]), key=lambda one: one.name)),
+        )
+        keyspace[unspell(key[0])][unspell(key[1])] = group
+    return dict(keyspace)
+
+
+_COLUMNS = {
+    "streams": [
+        *("stream", "length", "complete_from_ms", "complete_from_seq"),
+        *("complete_to_ms", "complete_to_seq", "run_seq"),
+    ],
+    "entries": ["stream", "id_ms", "id_seq", "fields", "run_seq"],
+    "groups": [
+        *("stream", "consumer_group", "last_delivered_ms", "last_delivered_seq"),
+        *("snapshot_ms", "run_seq"),
+    ],
+    "pending": [
+        *("stream", "consumer_group", "id_ms", "id_seq", "consumer", "delivery_time_ms"),
+        *("delivery_count", "run_seq"),
+    ],
+    "consumers": [
+        *("stream", "consumer_group", "consumer", "seen_time_ms", "active_time_ms", "run_seq"),
+    ],
+}
+
+
+def _stream_row(
+    name: str, stream: Stream, proven: tuple[StreamId, StreamId] | None
+) -> tuple[object, ...]:
+    bounds = (None,) * 4 if proven is None else (*_bigints(proven[0]), *_bigints(proven[1]))
+    return (name, len(stream.entries), *bounds, _BY_OUTSIDE)
+
+
+def _pending_row(entry: PendingEntry) -> tuple[object, ...]:
+    owner = None if entry.consumer is None else spell(entry.consumer)
+    state = (owner, entry.delivery_time_ms, entry.delivery_count)
+    return (*_bigints(entry.id), *state, _BY_OUTSIDE)
+
+
+def _pairs(fields: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
+    flat = iter(fields)
+    return list(zip(flat, flat, strict=True))
+
+
+def _bigints(stream_id: StreamId) -> tuple[int, int]:
+    return to_bigint(stream_id.ms), to_bigint(stream_id.seq)
+
+
+def _stream_id(ms: int, seq: int) -> StreamId:
+    return StreamId(from_bigint(ms), from_bigint(seq))
+
+
+def _by_group(store: Store, table: str) -> dict[tuple[str, str], list[Row]]:
+    rows: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in store.read(table).collect():
+        rows[row["stream"], row["consumer_group"]].append(row)
+    return rows
+
+
+def _pending_entry(row: Row) -> PendingEntry:
+    return PendingEntry(
+        id=_stream_id(row["id_ms"], row["id_seq"]),
+        consumer=None if row["consumer"] is None else unspell(row["consumer"]),
+        delivery_time_ms=row["delivery_time_ms"],
+        delivery_count=row["delivery_count"],
+    )
+
+
+def _consumer(row: Row) -> Consumer:
+    return Consumer(unspell(row["consumer"]), row["seen_time_ms"], row["active_time_ms"])

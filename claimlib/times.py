@@ -1,0 +1,104 @@
+"""Durations and instants as people write them; inside they are whole milliseconds.
+
+A duration has units, always: `15m`, `1h30m`, `250ms`.  An instant has a zone, or is a number: the
+milliseconds since 1970-01-01T00:00:00Z, as the server counts them.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from claimlib.errors import DurationError, InstantError
+
+MAX_MS = 2**63 - 1
+
+_UNITS_MS = {
+    "w": 7 * 24 * 60 * 60 * 1000,
+    "d": 24 * 60 * 60 * 1000,
+    "h": 60 * 60 * 1000,
+    "m": 60 * 1000,
+    "s": 1000,
+    "ms": 1,
+}
+_DIGITS = r"[0-9]{1,19}"  # no number of more digits is below 2^63
+_DURATION = re.compile("".join(rf"(?:({_DIGITS}){unit})?" for unit in _UNITS_MS))
+_NUMBER = re.compile(r"[+-]?[0-9.]+")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds of a duration: whole numbers with the units w, d, h, m, s and ms, largest first.
+
+    Raises:
+        DurationError: no unit, an unknown one, a fraction, a sign, or more than 2^63-1 ms.
+    """
+    if _NUMBER.fullmatch(text):
+        raise DurationError(f"{text!r} has no unit: give a unit, as in {text}ms or 15m", text=text)
+    match = _DURATION.fullmatch(text)
+    if match is None or not text:
+        raise DurationError(
+            f"{text!r} is no duration: write whole numbers with units, largest unit first"
+            " (w, d, h, m, s, ms), as in 15m or 1h30m",
+            text=text,
+        )
+    total_ms = sum(
+        int(number) * unit_ms
+        for number, unit_ms in zip(match.groups(default="0"), _UNITS_MS.values(), strict=True)
+    )
+    if total_ms > MAX_MS:
+        raise DurationError(f"{text!r} is more than 2^63-1 ms: give a shorter one", text=text)
+    return total_ms
+
+
+def format_duration_ms(ms: int) -> str:
+    """The exact duration, as `parse_duration_ms` reads it: `1h30m`, `0ms`; `-5s` if negative."""
+    if ms == 0:
+        return "0ms"
+    parts: list[str] = []
+    rest_ms = abs(ms)
+    for unit, unit_ms in _UNITS_MS.items():
+        number, rest_ms = divmod(rest_ms, unit_ms)
+        if number:
+            parts.append(f"{number}{unit}")
+    return ("-" if ms < 0 else "") + "".join(parts)
+
+
+def parse_instant_ms(text: str) -> int:
+    """Milliseconds since the epoch of an ISO 8601 instant with a zone, or of such a number itself.
+
+    A fraction below the millisecond is cut off.
+
+    Raises:
+        InstantError: neither of the two, no zone, before 1970, or above 2^63-1 ms.
+    """
+    instant_ms = int(text) if re.fullmatch(_DIGITS, text) else _parse_iso_ms(text)
+    if not 0 <= instant_ms <= MAX_MS:
+        raise InstantError(
+            f"{text!r} is out of range: an instant lies between 1970 and 2^63-1 ms later", text=text
+        )
+    return instant_ms
+
+
+def _parse_iso_ms(text: str) -> int:
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InstantError(
+            f"{text!r} is no instant: write 2026-01-01T00:00:00Z, or ms since the epoch", text=text
+        ) from error
+    if instant.tzinfo is None:
+        raise InstantError(
+            f"{text!r} has no zone: add one, as in {text}Z or {text}+01:00", text=text
+        )
+    return (instant - _EPOCH) // _MILLISECOND
+
+
+def format_instant_ms(ms: int) -> str:
+    """ISO 8601 in UTC with milliseconds; `<n> ms` where the calendar ends (the year 9999)."""
+    try:
+        instant = _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return f"{ms} ms"
+    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,39 @@
+"""Apply XAUTOCLAIM to a store; conf/local.toml shows what [xautoclaim] of --config can say.
+
+spark-submit --properties-file conf/spark-defaults.conf jobs/xautoclaim.py STORE --min-idle 15m …
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from claimlib import exits, report
+from claimlib.commands.xautoclaim import xautoclaim
+from claimlib.config import load
+from claimlib.session import open_session
+from claimlib.store import Store
+from claimlib.times import parse_instant_ms
+
+
+def main() -> int:
+    """Run the job; the exit code."""
+    parser = argparse.ArgumentParser(description="Apply XAUTOCLAIM to all groups of a store.")
+    parser.add_argument("store", help="a folder, a URL, or catalog.schema")
+    parser.add_argument("--config", type=Path, help="TOML; options go before it")
+    for name in ("consumer", "min-idle", "stream", "group", "idle-rule"):
+        parser.add_argument(f"--{name}", help=f"{name} in [xautoclaim]")
+    parser.add_argument("--run-id", help="the same one again changes nothing")
+    parser.add_argument("--now", type=parse_instant_ms, help="ISO 8601 with a zone, or ms")
+    asked = vars(parser.parse_args())
+    where, config, run_id, now_ms = (asked.pop(k) for k in ("store", "config", "run_id", "now"))
+    request = load(config, xautoclaim=asked).xautoclaim.request()
+    store = Store.open(open_session(app_name="claimlib xautoclaim"), where)
+    reply = xautoclaim(store, request, run_id=run_id, now_ms=now_ms)
+    print(report.as_text(report.of_reply(reply)))
+    for line in report.refusals(reply):
+        print(line, file=sys.stderr)
+    return exits.SOME_REFUSED if reply.counts["refused"] else exits.DONE
+
+
+if __name__ == "__main__" and (code := exits.ending(main)):
+    sys.exit(code)  # only then: Databricks takes every sys.exit for a failure

@@ -1,0 +1,48 @@
+"""One Spark for the whole run, started by the first test that asks; one store per test."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from claimlib.store import Store
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from claimlib.session import open_session
+
+    session = open_session(master="local[2]", driver_memory="3g", shuffle_partitions=2, muted=True)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def empty_store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a store as `init` leaves it; tests copy it, which is faster than making one."""
+    from claimlib.store import Store
+
+    where = tmp_path_factory.mktemp("empty") / "store"
+    Store.init(spark, str(where))
+    return where
+
+
+@pytest.fixture
+def store_path(empty_store: Path, tmp_path: Path) -> Path:
+    """The folder of a new store."""
+    return shutil.copytree(empty_store, tmp_path / "store")
+
+
+@pytest.fixture
+def store(spark: SparkSession, store_path: Path) -> Store:
+    """A new store."""
+    from claimlib.store import Store
+
+    return Store.open(spark, str(store_path))

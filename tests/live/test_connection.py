@@ -1,0 +1,439 @@
+from __future__ import annotations
+
+import socket
+import ssl
+import sys
+import traceback
+
+import pytest
+import redis
+
+from claimlib.errors import (
+    AuthenticationFailedError,
+    ClaimlibError,
+    MissingExtraError,
+    PermissionDeniedError,
+    RequestError,
+    SourceError,
+    SourceUnreachableError,
+    WrongTypeError,
+)
+from claimlib.live import connection
+from claimlib.live.address import Address, parse_address
+from claimlib.live.connection import open_source, read_password, source_label
+from claimlib.live.pacer import Pacer
+from claimlib.testing.server import valkey_server
+
+SECRET = "open sesame\\ \"ü'"
+
+
+def everything_shown(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)) + repr(error) + str(error)
+
+
+# --- URL
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "label"),
+    [
+        ("redis://h", Address("h", 6379, 0, False, None), "h:6379/0"),
+        ("redis://h/", Address("h", 6379, 0, False, None), "h:6379/0"),
+        ("redis://h:6380/15", Address("h", 6380, 15, False, None), "h:6380/15"),
+        ("rediss://Cache.Example", Address("cache.example", 6379, 0, True, None), None),
+        ("redis://us%40er@h:1/2", Address("h", 1, 2, False, "us@er"), "h:1/2"),
+        ("redis://[::1]:7000/3", Address("::1", 7000, 3, False, None), "[::1]:7000/3"),
+    ],
+)
+def test_a_url_names_host_port_database_and_user(url, address, label):
+    assert parse_address(url) == address
+    assert source_label(url) == (label or "cache.example:6379/0")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "h:6379",
+        "http://h",
+        "unix:///tmp/sock",
+        "redis://",
+        "redis://:6379/0",
+        "redis://h:0",
+        "redis://h:65536",
+        "redis://h:port",
+        "redis://h/zero",
+        "redis://h/-1",
+        "redis://h/0/1",
+        "redis://h/²",
+        "redis://[::1/0",
+        "redis://h/0?ssl_cert_reqs=none",
+        "redis://h/0#x",
+    ],
+)
+def test_any_other_url_is_refused_with_the_form_that_is_expected(url):
+    with pytest.raises(RequestError, match=r"redis://\[USER@\]HOST\[:PORT\]\[/DB\]"):
+        parse_address(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:s3cret@h:6379/0",
+        "redis://user:s3cret@h",
+        "rediss://user:s3/cret@h",
+        "redis://h/0?password=s3cret",
+        "redis://user:s3cret@h:port",
+        "redis://h/s3cret",
+        "user:s3cret@h",
+    ],
+)
+def test_a_password_in_the_url_is_refused_and_never_repeated(url):
+    with pytest.raises(RequestError) as refused:
+        open_source(url)
+    assert "s3" not in str(refused.value)
+    assert "s3" not in repr(refused.value.fields)
+
+
+def test_a_password_in_the_url_is_refused_with_the_places_where_it_belongs():
+    with pytest.raises(RequestError, match=r"REDIS_PASSWORD.*--password-file"):
+        open_source("redis://user:s3cret@h")
+
+
+# --- password
+
+
+def test_the_password_comes_from_the_file_else_from_the_environment_else_from_nowhere(tmp_path):
+    file = tmp_path / "password"
+    file.write_bytes("pä ss\n".encode())
+    assert read_password(file, {"REDIS_PASSWORD": "other"}) == "pä ss"
+    assert read_password(None, {"REDIS_PASSWORD": "other"}) == "other"
+    assert read_password(None, {"REDIS_PASSWORD": ""}) is None
+    assert read_password(None, {}) is None
+
+
+def test_only_one_line_break_is_taken_off_the_password_file(tmp_path):
+    file = tmp_path / "password"
+    file.write_bytes(b" a\n\r\n")
+    assert read_password(file, {}) == " a\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [(None, "No such file"), (b"\n", "empty"), (b"\xffs3", "not UTF-8")]
+)
+def test_a_password_file_that_cannot_be_used_is_named_without_its_content(tmp_path, content, says):
+    file = tmp_path / "password"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(RequestError, match=says) as refused:
+        read_password(file, {})
+    assert str(file) in str(refused.value)
+    assert "s3" not in everything_shown(refused.value)
+
+
+# --- login and rights
+
+
+def test_a_password_of_any_characters_opens_the_server_and_is_never_shown():
+    with valkey_server(password=SECRET) as server:
+        with open_source(server.url, password=SECRET) as source:
+            assert source.call("TIME")
+            assert repr(source) == f"Source('127.0.0.1:{server.port}/0')"
+        for password in (None, SECRET + "x"):
+            with pytest.raises(AuthenticationFailedError, match="REDIS_PASSWORD") as refused:
+                open_source(server.url, password=password)
+            assert refused.value.source == f"127.0.0.1:{server.port}/0"
+            assert "sesame" not in everything_shown(refused.value)
+
+
+def test_a_password_that_the_server_does_not_ask_for_is_an_error(server):
+    with pytest.raises(AuthenticationFailedError, match="password"):
+        open_source(server.url, password="x")
+
+
+def test_the_user_comes_from_the_url_or_the_option_and_not_from_both(server, user):
+    login = user("+time", "+acl|whoami")
+    url = server.url.replace("//", f"//{login['username']}@")
+    with open_source(url, password=login["password"]) as source:
+        assert source.call("ACL", "WHOAMI") == login["username"].encode()
+    with open_source(server.url, **login) as source:
+        assert source.call("ACL", "WHOAMI") == login["username"].encode()
+    with pytest.raises(RequestError, match="one of them"):
+        open_source(url, username="somebody", password="x")
+
+
+def test_a_command_that_is_denied_is_named_with_the_right_it_takes(open_here, user):
+    with pytest.raises(PermissionDeniedError, match=r"\+time") as denied:
+        open_here(**user("+multi"))
+    assert denied.value.command == "time"
+    assert denied.value.exit_code == 2
+
+
+def test_a_key_that_is_denied_is_named(open_here, user):
+    source = open_here(**user("+@all", "%R~orders*"))
+    with pytest.raises(PermissionDeniedError, match=r"xinfo\|stream on key other\\xff") as denied:
+        source.call("XINFO", "STREAM", b"other\xff")
+    assert (denied.value.command, denied.value.key) == ("xinfo|stream", r"other\xff")
+
+
+def test_in_a_transaction_the_command_that_is_denied_is_named_and_the_next_one_works(
+    open_here, user
+):
+    source = open_here(**user("+@all", "%R~orders*"))
+    with pytest.raises(PermissionDeniedError) as denied:
+        source.transaction(("TIME",), ("XINFO", "GROUPS", b"other"))
+    assert (denied.value.command, denied.value.key) == ("xinfo|groups", "other")
+    assert source.call("TIME")
+
+
+def test_a_script_whose_command_is_denied_names_that_command(open_here, user):
+    source = open_here(**user("+time", "+eval_ro", "%R~*"))
+    script = "return redis.call('XRANGE', KEYS[1], '-', '+')"
+    with pytest.raises(PermissionDeniedError, match=r"\+xrange") as denied:
+        source.call("EVAL_RO", script, 1, b"s")
+    assert denied.value.command == "xrange"
+
+
+# --- errors of the server
+
+
+def test_a_key_of_another_type_is_named(client, source):
+    client.set("text", "x")
+    with pytest.raises(WrongTypeError, match=r"key text on .* is not a stream") as refused:
+        source.call("XINFO", "STREAM", b"text")
+    assert refused.value.exit_code == 4
+
+
+def test_a_database_that_the_server_does_not_have_is_refused(server):
+    with pytest.raises(RequestError, match="no such database"):
+        open_source(server.url.replace("/0", "/99"))
+
+
+def test_an_unknown_command_says_that_the_server_is_too_old_or_does_not_allow_it(source):
+    with pytest.raises(PermissionDeniedError, match="does not know xrange_ro"):
+        source.call("XRANGE_RO", b"s")
+
+
+def test_any_other_error_of_the_server_is_told_word_for_word(source):
+    with pytest.raises(SourceError, match="refused xrange: wrong number of arguments"):
+        source.call("XRANGE", b"s")
+
+
+def test_a_node_of_a_cluster_is_refused():
+    with valkey_server(config={"cluster-enabled": "yes"}) as server:
+        client = server.client()
+        client.execute_command("CLUSTER", "ADDSLOTS", *range(5))
+        client.close()
+        with open_source(server.url) as source, pytest.raises(SourceError) as refused:
+            source.call("XRANGE", b"s", "-", "+")
+        assert isinstance(refused.value, SourceUnreachableError)  # CLUSTERDOWN: slots are missing
+
+
+@pytest.mark.usefixtures("client")  # it empties the server
+def test_the_database_in_the_url_is_the_one_that_is_read(server):
+    with redis.Redis(server.host, server.port, db=3) as other:
+        other.xadd("s", {"a": "1"}, id="1-1")
+    with open_source(server.url.replace("/0", "/3")) as source:
+        assert source.label.endswith("/3")
+        assert source.call("XLEN", b"s") == 1
+    with open_source(server.url) as source:
+        assert source.call("XLEN", b"s") == 0
+
+
+# --- the network
+
+
+@pytest.fixture
+def silent_port():
+    """A port that takes connections and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_a_port_where_nobody_listens_is_unreachable_and_worth_another_try():
+    with socket.socket() as reserved:  # bound, but not listening: nobody else can take the port
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+        with pytest.raises(SourceUnreachableError, match="try again") as failed:
+            open_source(f"redis://127.0.0.1:{port}", connect_timeout_s=5)
+    assert failed.value.exit_code == 75
+    assert failed.value.source == f"127.0.0.1:{port}/0"
+
+
+def test_a_host_that_does_not_exist_is_unreachable():
+    with pytest.raises(SourceUnreachableError, match=r"nowhere\.invalid:6379/0"):
+        open_source("redis://nowhere.invalid")
+
+
+def test_a_server_that_does_not_answer_in_time_is_unreachable(silent_port):
+    with pytest.raises(SourceUnreachableError, match="did not answer in time"):
+        open_source(f"redis://127.0.0.1:{silent_port}", timeout_s=0.05, connect_timeout_s=0.05)
+
+
+def test_a_server_that_does_not_speak_tls_is_unreachable_over_tls(server):
+    with pytest.raises(SourceUnreachableError, match="TLS"):
+        open_source(server.url.replace("redis:", "rediss:"), timeout_s=0.05)
+
+
+def test_over_tls_certificate_and_host_name_are_verified(tmp_path):
+    ca_file = tmp_path / "ca.pem"
+    wire = connection._wire(redis, parse_address("rediss://h"), ca_file, {})
+    assert isinstance(wire, redis.SSLConnection)
+    assert (wire.cert_reqs, wire.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert wire.ca_certs == str(ca_file)
+
+
+def test_a_certificate_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(RequestError, match="ca.pem is not there"):
+        open_source("rediss://h", ca_file=tmp_path / "ca.pem")
+
+
+def test_a_broken_connection_is_never_made_again_in_silence(client, source):
+    connection_id = source.call("CLIENT", "ID")
+    client.execute_command("CLIENT", "KILL", "ID", connection_id)
+    with pytest.raises(SourceUnreachableError):
+        source.call("TIME")
+    with pytest.raises(SourceUnreachableError, match="open the source again"):
+        source.call("TIME")
+
+
+def test_a_closed_source_is_not_used_again(open_here):
+    with open_here() as source:
+        source.call("TIME")
+    with pytest.raises(SourceUnreachableError, match="open the source again"):
+        source.call("TIME")
+
+
+def test_without_redis_py_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(MissingExtraError, match=r"claimlib\[redis\]"):
+        open_source("redis://h")
+
+
+# --- replies
+
+
+def test_replies_are_bytes_as_the_server_holds_them(client, source):
+    name = b"\xff\x00\\ \r\n"
+    client.xadd(name, {name: name, b"": b""}, id="1-1")
+    expected = [[b"1-1", [name, name, b"", b""]]]
+    assert source.call("XRANGE", name, "-", "+") == expected
+    assert source.transaction(("XRANGE", name, "-", "+"), ("XLEN", name)) == [expected, 1]
+
+
+def test_a_transaction_raises_the_first_error_and_the_connection_stays_in_step(client, source):
+    client.set("text", "x")
+    with pytest.raises(WrongTypeError):
+        source.transaction(("TIME",), ("XLEN", b"text"), ("XRANGE", b"text", "-", "+"))
+    with pytest.raises(ClaimlibError, match="wrong number of arguments"):
+        source.transaction(("XLEN",), ("TIME",))
+    assert source.call("XLEN", b"none") == 0
+
+
+def test_the_clock_stands_still_in_a_transaction(source):
+    for _ in range(50):
+        first, last = source.transaction(*[("TIME",)] * 20)[::19]
+        assert first == last
+
+
+# --- pace
+
+
+class Clock:
+    """A clock that only a sleep moves."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self.slept = []
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_the_pacer_spreads_commands_evenly(clock):
+    pacer = Pacer(4, clock=clock, sleep=clock.sleep)
+    for _ in range(9):
+        pacer.wait_for(1)
+    assert clock.slept == [0.25] * 8
+
+
+def test_commands_that_are_sent_together_are_paid_for_together(clock):
+    pacer = Pacer(4, clock=clock, sleep=clock.sleep)
+    pacer.wait_for(8)
+    assert clock.slept == []
+    pacer.wait_for(1)
+    assert clock.slept == [2.0]
+
+
+def test_an_idle_pacer_saves_nothing_up(clock):
+    pacer = Pacer(4, clock=clock, sleep=clock.sleep)
+    clock.now += 100
+    pacer.wait_for(1)
+    pacer.wait_for(1)
+    assert clock.slept == [0.25]
+
+
+def test_without_a_limit_nobody_waits(clock):
+    pacer = Pacer(None, clock=clock, sleep=clock.sleep)
+    for _ in range(5):
+        pacer.wait_for(1000)
+    assert clock.slept == []
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan")])
+def test_a_limit_that_is_no_pace_is_refused(limit):
+    with pytest.raises(RequestError, match="above 0"):
+        Pacer(limit)
+
+
+def test_a_source_counts_and_paces_every_command_it_sends(server, monkeypatch, clock):
+    monkeypatch.setattr(
+        connection, "Pacer", lambda limit: Pacer(limit, clock=clock, sleep=clock.sleep)
+    )
+    with open_source(server.url, max_commands_per_second=2) as source:
+        source.transaction(("TIME",), ("TIME",))
+        source.call("TIME")
+        assert source.commands_sent == 1 + 4 + 1  # opening asks for the time
+        assert sum(clock.slept) == 2.5
+
+
+# --- the test server
+
+
+def test_a_test_server_ends_with_its_block_and_others_go_on(server):
+    with valkey_server() as other:
+        assert other.port != server.port
+        client = other.client()
+        assert client.ping()
+        client.close()
+    with pytest.raises(SourceUnreachableError):
+        open_source(other.url)
+    with open_source(server.url) as source:
+        assert source.call("TIME")
+
+
+def test_a_test_server_that_does_not_start_says_what_it_logged():
+    with (
+        pytest.raises(SourceUnreachableError, match="no-such-directive"),
+        valkey_server(config={"no-such-directive": "1"}),
+    ):
+        pass
+
+
+def test_a_test_server_has_the_users_and_the_configuration_it_was_given():
+    with (
+        valkey_server(users=["reader on >pw ~* +@all"], config={"databases": "2"}) as server,
+        server.client(username="reader", password="pw") as client,
+    ):
+        assert client.config_get("databases") == {"databases": "2"}

@@ -1,0 +1,98 @@
+import inspect
+import pickle
+import re
+
+import pytest
+
+from claimlib import errors
+
+CLASSES = {
+    name: item
+    for name, item in vars(errors).items()
+    if inspect.isclass(item) and issubclass(item, errors.ClaimlibError)
+}
+CODES = {
+    "ClaimlibError": 1,
+    "RequestError": 2,
+    "IdError": 2,
+    "IntervalError": 2,
+    "DurationError": 2,
+    "InstantError": 2,
+    "GlobError": 2,
+    "NameSpellingError": 2,
+    "ConfigError": 2,
+    "MissingExtraError": 2,
+    "StateError": 4,
+    "StoreError": 4,
+    "StoreNotFoundError": 4,
+    "StoreIncompleteError": 4,
+    "StoreExistsError": 4,
+    "SchemaVersionError": 4,
+    "SchemaError": 4,
+    "SourceMismatchError": 4,
+    "DuplicateRowsError": 4,
+    "RunError": 5,
+    "LostRaceError": 5,
+    "UnfinishedRunError": 5,
+    "CommitConflictError": 5,
+    "RunKeyConflictError": 2,
+    "VerificationError": 1,
+    "SourceError": 75,
+    "SourceUnreachableError": 75,
+    "AuthenticationFailedError": 2,
+    "PermissionDeniedError": 2,
+    "WrongTypeError": 4,
+    "ReplyError": 2,
+}
+
+
+def drawn_tree():
+    """(name, parent, exit code shown or None) of each line of the tree in the docstring."""
+    branch = re.compile(r"^([ │├└─]*)(\w+Error) +(?:exit code )?(\d+)?")
+    above: list[str] = []
+    for line in inspect.getdoc(errors).splitlines():
+        if found := branch.match(line):
+            depth = (len(found[1]) - 4) // 4
+            del above[depth:]
+            yield found[2], above[-1] if above else None, int(found[3]) if found[3] else None
+            above.append(found[2])
+
+
+def test_each_error_has_its_exit_code():
+    assert {name: error.exit_code for name, error in CLASSES.items()} == CODES
+
+
+def test_the_docstring_draws_the_tree_as_it_is():
+    drawn = {name: (parent, code) for name, parent, code in drawn_tree()}
+    assert drawn.keys() == CLASSES.keys()
+    for name, (parent, code) in drawn.items():
+        base = CLASSES[name].__bases__[0]
+        assert base.__name__ == (parent or "Exception")
+        inherited = getattr(base, "exit_code", None)
+        assert CLASSES[name].exit_code == (inherited if code is None else code)
+
+
+@pytest.mark.parametrize("error", CLASSES.values(), ids=CLASSES)
+def test_an_error_keeps_its_message_and_its_fields(error):
+    raised = error("the table is not there", table="pending", version=3)
+    assert str(raised) == raised.message == "the table is not there"
+    assert raised.fields == {"table": "pending", "version": 3}
+    assert raised.table == "pending"
+
+
+def test_a_field_that_an_error_does_not_have_is_no_attribute():
+    with pytest.raises(AttributeError, match="StoreError has no field 'column'"):
+        _ = errors.StoreError("no", table="pending").column
+
+
+def test_an_error_survives_the_way_from_one_process_to_another():
+    raised = pickle.loads(pickle.dumps(errors.SchemaError("no", table="pending")))
+    assert type(raised) is errors.SchemaError
+    assert (raised.message, raised.fields) == ("no", {"table": "pending"})
+
+
+def test_a_missing_extra_is_named_with_the_command_that_installs_it():
+    raised = errors.MissingExtraError.for_package("spark", "pyspark")
+    assert raised.message.startswith("pyspark is not installed")
+    assert "pip install 'claimlib[spark]'" in raised.message
+    assert raised.fields == {"extra": "spark", "package": "pyspark"}

@@ -1,0 +1,138 @@
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from claimlib.errors import RequestError, StateError
+from claimlib.ids import MAX_ID, MAX_U64, MIN_ID, StreamId
+from claimlib.model import (
+    COUNT_MAX,
+    DEFAULT_COUNT,
+    DELIVERY_COUNT_MAX,
+    SCAN_BUDGET_FACTOR,
+    AutoclaimReply,
+    AutoclaimRequest,
+    Consumer,
+    Group,
+    IdleRule,
+    Outcome,
+    PendingEntry,
+    Profile,
+)
+
+MAX_I64 = 2**63 - 1
+FIRST = PendingEntry(StreamId(1, 0), b"a", 0, 0)
+SECOND = PendingEntry(StreamId(1, 1), None, MAX_I64, MAX_I64)
+
+
+def test_the_servers_numbers():
+    assert COUNT_MAX == (2**63 - 1) // 16
+    assert DELIVERY_COUNT_MAX == 2**63 - 1
+    assert (DEFAULT_COUNT, SCAN_BUDGET_FACTOR) == (100, 10)
+
+
+def test_the_settings_are_the_words_that_people_write():
+    assert [str(rule) for rule in IdleRule] == ["documented", "server"]
+    assert [str(profile) for profile in Profile] == ["redis-7.2", "redis-7.0"]
+
+
+def test_outcomes_are_the_numbers_that_tables_hold():
+    assert {outcome.name: int(outcome) for outcome in Outcome} == {
+        "LEFT": 0,
+        "CLAIMED": 1,
+        "DELETED": 2,
+    }
+
+
+def test_values_are_frozen():
+    with pytest.raises(FrozenInstanceError):
+        FIRST.delivery_count = 2
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ((StreamId(-1, 0), b"a", 0, 0), "id"),
+        ((StreamId(0, MAX_U64 + 1), b"a", 0, 0), "id"),
+        ((MIN_ID, b"a", -1, 0), "delivery_time_ms"),
+        ((MIN_ID, b"a", 2**63, 0), "delivery_time_ms"),
+        ((MIN_ID, b"a", 0, -1), "delivery_count"),
+        ((MIN_ID, b"a", 0, 2**63), "delivery_count"),
+    ],
+)
+def test_a_pending_entry_out_of_range_cannot_be_made(values, field):
+    with pytest.raises(StateError, match=rf"^{field} must be") as raised:
+        PendingEntry(*values)
+    assert raised.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("times", "field"),
+    [
+        ((-1, None), "seen_time_ms"),
+        ((2**63, None), "seen_time_ms"),
+        ((0, -1), "active_time_ms"),
+        ((0, 2**63), "active_time_ms"),
+    ],
+)
+def test_a_consumer_out_of_range_cannot_be_made(times, field):
+    with pytest.raises(StateError, match=rf"^{field} must be"):
+        Consumer(b"a", *times)
+
+
+def test_a_group_holds_entries_by_id_and_consumers_by_name():
+    consumers = (Consumer(b"", 0, None), Consumer(b"B", 0, 0), Consumer(b"a", 0, MAX_I64))
+    group = Group(MAX_ID, (FIRST, SECOND), consumers)
+    assert group.pending == (FIRST, SECOND)
+    assert Group(MIN_ID, (), ()).consumers == ()
+
+
+@pytest.mark.parametrize("pending", [(SECOND, FIRST), (FIRST, FIRST)])
+def test_a_group_whose_entries_are_out_of_order_cannot_be_made(pending):
+    with pytest.raises(StateError, match="pending must be sorted by id, each id once: 1-0 follows"):
+        Group(MIN_ID, pending, ())
+
+
+@pytest.mark.parametrize("names", [(b"b", b"a"), (b"a", b"a"), (b"a", b"B")])
+def test_a_group_whose_consumers_are_out_of_order_cannot_be_made(names):
+    with pytest.raises(StateError, match="consumers must be sorted by name, each name once"):
+        Group(MIN_ID, (), tuple(Consumer(name, 0, None) for name in names))
+
+
+def test_a_group_with_an_impossible_last_id_cannot_be_made():
+    with pytest.raises(StateError, match=r"^last_delivered_id must be two unsigned"):
+        Group(StreamId(0, -1), (), ())
+
+
+def test_a_request_is_a_documented_sweep_from_the_start_unless_told_otherwise():
+    assert AutoclaimRequest(b"c", 5) == AutoclaimRequest(
+        consumer=b"c",
+        min_idle_ms=5,
+        start=MIN_ID,
+        count=None,
+        justid=False,
+        idle_rule=IdleRule.DOCUMENTED,
+        profile=Profile.REDIS_7_2,
+    )
+
+
+@pytest.mark.parametrize("count", [1, COUNT_MAX, None])
+@pytest.mark.parametrize("min_idle_ms", [0, MAX_I64])
+def test_a_request_at_the_edges_can_be_made(count, min_idle_ms):
+    assert AutoclaimRequest(b"", min_idle_ms, count=count).count == count
+
+
+@pytest.mark.parametrize("count", [0, -1, COUNT_MAX + 1])
+def test_a_request_with_a_count_out_of_range_cannot_be_made(count):
+    with pytest.raises(RequestError, match=r"^count must be between 1 and 576460752303423487"):
+        AutoclaimRequest(b"c", 0, count=count)
+
+
+@pytest.mark.parametrize("min_idle_ms", [-1, 2**63])
+def test_a_request_with_a_min_idle_out_of_range_cannot_be_made(min_idle_ms):
+    with pytest.raises(RequestError, match=r"^min_idle_ms must be between 0 and 2"):
+        AutoclaimRequest(b"c", min_idle_ms)
+
+
+def test_a_reply_keeps_claimed_and_deleted_apart():
+    reply = AutoclaimReply(cursor=MIN_ID, claimed=(StreamId(1, 0),), deleted=(StreamId(2, 0),))
+    assert reply.claimed != reply.deleted

@@ -1,0 +1,410 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claimlib.ids import END_OF_SCAN, MAX_ID, MAX_U64, MIN_ID, StreamId, successor
+from claimlib.model import (
+    COUNT_MAX,
+    DELIVERY_COUNT_MAX,
+    AutoclaimReply,
+    AutoclaimRequest,
+    Consumer,
+    Group,
+    IdleRule,
+    PendingEntry,
+    Profile,
+)
+from claimlib.scan import xautoclaim
+
+NOW_MS = 1_750_000_000_000
+MIN_IDLE_MS = 60_000
+IDLE, EQUAL, FRESH, FUTURE = MIN_IDLE_MS + 1, MIN_IDLE_MS, MIN_IDLE_MS - 1, -5
+
+
+def entry(ms, idle_ms=IDLE, *, consumer=b"dead", count=1):
+    return PendingEntry(StreamId(ms, 0), consumer, NOW_MS - idle_ms, count)
+
+
+def group(*pending, consumers=()):
+    return Group(MAX_ID, pending, tuple(consumers))
+
+
+def request(**changes):
+    return replace(AutoclaimRequest(b"me", MIN_IDLE_MS), **changes)
+
+
+def ids(*numbers):
+    return tuple(StreamId(ms, 0) for ms in numbers)
+
+
+def everything(_stream_id):
+    return True
+
+
+def claimed(found, count=None):
+    """What an entry becomes when `me` claims it."""
+    return replace(
+        found,
+        consumer=b"me",
+        delivery_time_ms=NOW_MS,
+        delivery_count=found.delivery_count + 1 if count is None else count,
+    )
+
+
+# ---- one entry ----
+
+
+def test_an_idle_entry_is_claimed():
+    after, reply = xautoclaim(group(entry(1)), request(), NOW_MS, everything)
+    assert after.pending == (claimed(entry(1)),)
+    assert reply == AutoclaimReply(END_OF_SCAN, ids(1), ())
+
+
+def test_a_fresh_entry_is_left_alone():
+    after, reply = xautoclaim(group(entry(1, FRESH)), request(), NOW_MS, everything)
+    assert after.pending == (entry(1, FRESH),)
+    assert reply == AutoclaimReply(END_OF_SCAN, (), ())
+
+
+@pytest.mark.parametrize(
+    ("idle_rule", "taken"), [(IdleRule.DOCUMENTED, ()), (IdleRule.SERVER, ids(1))]
+)
+def test_the_idle_rules_differ_at_exact_equality(idle_rule, taken):
+    _, reply = xautoclaim(group(entry(1, EQUAL)), request(idle_rule=idle_rule), NOW_MS, everything)
+    assert reply.claimed == taken
+
+
+@pytest.mark.parametrize("idle_rule", IdleRule)
+@pytest.mark.parametrize(("idle_ms", "taken"), [(IDLE, ids(1)), (FRESH, ())])
+def test_the_idle_rules_agree_elsewhere(idle_rule, idle_ms, taken):
+    _, reply = xautoclaim(
+        group(entry(1, idle_ms)), request(idle_rule=idle_rule), NOW_MS, everything
+    )
+    assert reply.claimed == taken
+
+
+@pytest.mark.parametrize("idle_rule", IdleRule)
+def test_min_idle_0_claims_even_a_delivery_in_the_future(idle_rule):
+    found = group(entry(1, 0), entry(2, FUTURE))
+    _, reply = xautoclaim(found, request(min_idle_ms=0, idle_rule=idle_rule), NOW_MS, everything)
+    assert reply.claimed == ids(1, 2)
+
+
+@pytest.mark.parametrize("consumer", [b"dead", b"me", None])
+@pytest.mark.parametrize("idle_ms", [IDLE, FRESH, FUTURE])
+def test_a_dangling_entry_is_deleted_whoever_owns_it_and_however_fresh(consumer, idle_ms):
+    after, reply = xautoclaim(
+        group(entry(1, idle_ms, consumer=consumer)), request(), NOW_MS, frozenset()
+    )
+    assert after.pending == ()
+    assert reply == AutoclaimReply(END_OF_SCAN, (), ids(1))
+
+
+def test_a_dangling_entry_is_deleted_with_min_idle_0_too():
+    _, reply = xautoclaim(group(entry(1)), request(min_idle_ms=0), NOW_MS, frozenset())
+    assert reply == AutoclaimReply(END_OF_SCAN, (), ids(1))
+
+
+def test_an_entry_is_claimed_from_oneself_and_from_nobody():
+    found = group(entry(1, consumer=b"me"), entry(2, consumer=None))
+    after, _ = xautoclaim(found, request(), NOW_MS, everything)
+    assert after.pending == (claimed(entry(1)), claimed(entry(2)))
+
+
+def test_justid_leaves_the_count_alone():
+    after, _ = xautoclaim(group(entry(1, count=7)), request(justid=True), NOW_MS, everything)
+    assert after.pending == (claimed(entry(1), count=7),)
+
+
+def test_a_count_stays_at_the_largest():
+    found = group(entry(1, count=DELIVERY_COUNT_MAX), entry(2, count=DELIVERY_COUNT_MAX - 1))
+    after, _ = xautoclaim(found, request(), NOW_MS, everything)
+    assert [claim.delivery_count for claim in after.pending] == [DELIVERY_COUNT_MAX] * 2
+
+
+def test_times_at_the_ends_of_the_range():
+    now_ms = 2**63 - 1
+    found = Group(MAX_ID, (PendingEntry(StreamId(1, 0), b"a", 0, 0),), ())
+    largest = request(min_idle_ms=now_ms)
+    assert xautoclaim(found, largest, now_ms, everything)[1].claimed == ()
+    by_server = replace(largest, idle_rule=IdleRule.SERVER)
+    assert xautoclaim(found, by_server, now_ms, everything)[1].claimed == ids(1)
+
+
+# ---- many entries ----
+
+
+def test_claimed_and_deleted_are_apart_and_the_rest_stays_where_it_was():
+    found = group(entry(1), entry(2, FRESH), entry(3), entry(4), entry(5, FRESH))
+    after, reply = xautoclaim(found, request(), NOW_MS, frozenset(ids(1, 2, 4)))
+    assert after.pending == (claimed(entry(1)), entry(2, FRESH), claimed(entry(4)))
+    assert reply == AutoclaimReply(END_OF_SCAN, ids(1, 4), ids(3, 5))
+
+
+def test_presence_may_be_a_function_a_set_or_a_mapping():
+    found = group(entry(1), entry(2))
+    expected = xautoclaim(found, request(), NOW_MS, lambda stream_id: stream_id.ms == 2)
+    assert expected[1].deleted == ids(1)
+    assert xautoclaim(found, request(), NOW_MS, set(ids(2))) == expected
+    assert xautoclaim(found, request(), NOW_MS, {StreamId(2, 0): ()}) == expected
+
+
+def test_entries_before_the_start_are_not_examined():
+    found = group(entry(1), entry(2), entry(3))
+    after, reply = xautoclaim(found, request(start=StreamId(2, 0)), NOW_MS, frozenset(ids(3)))
+    assert after.pending == (entry(1), claimed(entry(3)))
+    assert reply == AutoclaimReply(END_OF_SCAN, ids(3), ids(2))
+
+
+@pytest.mark.parametrize("start", [StreamId(3, 1), MAX_ID])
+def test_a_start_past_the_last_entry_examines_nothing(start):
+    found = group(entry(1), entry(3))
+    after, reply = xautoclaim(found, request(start=start), NOW_MS, frozenset())
+    assert after.pending == found.pending
+    assert reply == AutoclaimReply(END_OF_SCAN, (), ())
+
+
+def test_ids_are_compared_as_unsigned_pairs():
+    edges = [
+        MIN_ID,
+        StreamId(2**53, 2**63),
+        StreamId(2**63 - 1, MAX_U64),
+        StreamId(2**63, 0),
+        MAX_ID,
+    ]
+    found = group(*(PendingEntry(edge, b"dead", 0, 1) for edge in edges))
+    _, reply = xautoclaim(found, request(start=StreamId(2**63 - 1, MAX_U64)), NOW_MS, everything)
+    assert reply.claimed == tuple(edges[2:])
+
+
+def test_the_given_group_stays_as_it_is():
+    found = group(entry(1), entry(2))
+    copy = replace(found)
+    xautoclaim(found, request(), NOW_MS, frozenset(ids(1)))
+    assert found == copy
+
+
+def test_the_last_delivered_id_is_kept():
+    found = Group(StreamId(9, 9), (entry(1),), ())
+    after, _ = xautoclaim(found, request(), NOW_MS, everything)
+    assert after.last_delivered_id == StreamId(9, 9)
+
+
+# ---- COUNT, budget, cursor ----
+
+
+def test_a_page_ends_when_count_entries_are_claimed():
+    found = group(entry(1), entry(2), entry(3))
+    after, reply = xautoclaim(found, request(count=2), NOW_MS, everything)
+    assert after.pending == (claimed(entry(1)), claimed(entry(2)), entry(3))
+    assert reply == AutoclaimReply(StreamId(3, 0), ids(1, 2), ())
+
+
+def test_a_page_that_ends_on_the_last_entry_has_no_cursor():
+    found = group(entry(1), entry(2))
+    _, reply = xautoclaim(found, request(count=2), NOW_MS, everything)
+    assert reply == AutoclaimReply(END_OF_SCAN, ids(1, 2), ())
+
+
+def test_deleted_entries_use_up_count():
+    found = group(entry(1), entry(2), entry(3))
+    _, reply = xautoclaim(found, request(count=2), NOW_MS, frozenset(ids(2, 3)))
+    assert reply == AutoclaimReply(StreamId(3, 0), ids(2), ids(1))
+
+
+def test_entries_left_alone_use_up_the_budget_only():
+    found = group(*(entry(ms, FRESH) for ms in range(1, 10)), entry(10), entry(11))
+    _, reply = xautoclaim(found, request(count=1), NOW_MS, everything)
+    assert reply == AutoclaimReply(StreamId(11, 0), ids(10), ())
+
+
+def test_a_page_ends_when_ten_times_count_entries_are_examined():
+    found = group(*(entry(ms, FRESH) for ms in range(1, 21)), entry(21))
+    _, reply = xautoclaim(found, request(count=2), NOW_MS, everything)
+    assert reply == AutoclaimReply(StreamId(21, 0), (), ())
+
+
+def test_a_budget_that_ends_on_the_last_entry_has_no_cursor():
+    found = group(*(entry(ms, FRESH) for ms in range(1, 11)))
+    _, reply = xautoclaim(found, request(count=1), NOW_MS, everything)
+    assert reply == AutoclaimReply(END_OF_SCAN, (), ())
+
+
+def test_the_budget_counts_from_the_start():
+    found = group(*(entry(ms, FRESH) for ms in range(1, 16)))
+    _, reply = xautoclaim(found, request(count=1, start=StreamId(4, 0)), NOW_MS, everything)
+    assert reply.cursor == StreamId(14, 0)
+
+
+def test_the_largest_count_is_a_sweep():
+    found = group(*(entry(ms) for ms in range(1, 150)))
+    page = xautoclaim(found, request(count=COUNT_MAX), NOW_MS, everything)
+    assert page == xautoclaim(found, request(), NOW_MS, everything)
+    assert len(page[1].claimed) == 149
+
+
+# ---- consumers ----
+
+OTHERS = (Consumer(b"dead", 5, 5), Consumer(b"zoe", 6, None))
+ME = Consumer(b"me", 1, 1)
+
+
+def consumers_after(found, profile, consumers, present=everything):
+    after, _ = xautoclaim(
+        group(found, consumers=consumers), request(profile=profile), NOW_MS, present
+    )
+    return after.consumers
+
+
+def test_the_caller_is_created_and_active_when_it_claims():
+    after = consumers_after(entry(1), Profile.REDIS_7_2, OTHERS)
+    assert after == (OTHERS[0], Consumer(b"me", NOW_MS, NOW_MS), OTHERS[1])
+
+
+def test_the_caller_is_created_and_seen_when_nothing_is_claimed():
+    after = consumers_after(entry(1, FRESH), Profile.REDIS_7_2, ())
+    assert after == (Consumer(b"me", NOW_MS, None),)
+
+
+def test_the_caller_is_seen_and_not_active_when_nothing_is_claimed():
+    after = consumers_after(entry(1, FRESH), Profile.REDIS_7_2, (ME,))
+    assert after == (Consumer(b"me", NOW_MS, 1),)
+
+
+def test_deleting_is_not_being_active():
+    after = consumers_after(entry(1), Profile.REDIS_7_2, (ME,), frozenset())
+    assert after == (Consumer(b"me", NOW_MS, 1),)
+
+
+def test_redis_7_0_creates_the_caller_only_when_it_claims_and_knows_no_active_time():
+    after = consumers_after(entry(1), Profile.REDIS_7_0, OTHERS)
+    assert after == (OTHERS[0], Consumer(b"me", NOW_MS, None), OTHERS[1])
+
+
+@pytest.mark.parametrize("present", [everything, frozenset()])
+@pytest.mark.parametrize("consumers", [(), OTHERS, (ME,)])
+def test_redis_7_0_leaves_consumers_alone_when_nothing_is_claimed(present, consumers):
+    assert consumers_after(entry(1, FRESH), Profile.REDIS_7_0, consumers, present) == consumers
+
+
+def test_redis_7_0_sees_the_caller_when_it_claims():
+    known = Consumer(b"me", 1, None)
+    after = consumers_after(entry(1), Profile.REDIS_7_0, (known,))
+    assert after == (Consumer(b"me", NOW_MS, None),)
+
+
+# ---- what holds for any group ----
+
+numbers = st.one_of(st.integers(0, 30), st.sampled_from([2**53, 2**63 - 1, 2**63, MAX_U64]))
+stream_ids = st.builds(StreamId, numbers, st.integers(0, 3) | st.just(MAX_U64))
+names = st.sampled_from([b"", b"me", b"dead", b"\xff"])
+entries = st.builds(
+    PendingEntry,
+    stream_ids,
+    names | st.none(),
+    st.sampled_from([NOW_MS - idle_ms for idle_ms in (IDLE, EQUAL, FRESH, 0, FUTURE, NOW_MS)]),
+    st.sampled_from([0, 1, 5, DELIVERY_COUNT_MAX - 1, DELIVERY_COUNT_MAX]),
+)
+pending = st.lists(entries, max_size=60, unique_by=lambda found: found.id).map(
+    lambda found: tuple(sorted(found, key=lambda one: one.id))
+)
+groups = st.builds(
+    Group,
+    stream_ids,
+    pending,
+    st.lists(names, unique=True).map(
+        lambda found: tuple(Consumer(n, 7, None) for n in sorted(found))
+    ),
+)
+requests = st.builds(
+    AutoclaimRequest,
+    consumer=names,
+    min_idle_ms=st.sampled_from([0, MIN_IDLE_MS]),
+    start=st.just(MIN_ID) | stream_ids,
+    count=st.integers(1, 5) | st.integers(1, 70),
+    justid=st.booleans(),
+    idle_rule=st.sampled_from(IdleRule),
+    profile=st.sampled_from(Profile),
+)
+
+
+@st.composite
+def situations(draw):
+    """A group, a request with COUNT, and which of the pending ids the stream still has."""
+    found = draw(groups)
+    gone_every = draw(st.integers(1, 7))
+    kept = [one.id for i, one in enumerate(found.pending) if i % gone_every or gone_every == 1]
+    return found, draw(requests), frozenset(kept if draw(st.booleans()) else kept[::2])
+
+
+def is_hit(found, asked, present):
+    idle_ms = NOW_MS - found.delivery_time_ms
+    needed_ms = asked.min_idle_ms + (asked.idle_rule is IdleRule.DOCUMENTED)
+    return found.id not in present or asked.min_idle_ms == 0 or idle_ms >= needed_ms
+
+
+@settings(deadline=None, max_examples=400)
+@given(situations())
+def test_a_page_is_the_set_that_ranks_and_hits_give(situation):
+    found, asked, present = situation
+    ranked = [one for one in found.pending if one.id >= asked.start]
+    hits = [is_hit(one, asked, present) for one in ranked]
+    examined = [
+        rank <= 10 * asked.count and sum(hits[: rank - 1]) < asked.count
+        for rank in range(1, len(ranked) + 1)
+    ]
+    size = sum(examined)
+    assert examined == [True] * size + [False] * (len(ranked) - size)
+    taken = [one.id for one, hit in zip(ranked[:size], hits, strict=False) if hit]
+    after, reply = xautoclaim(found, asked, NOW_MS, present)
+    assert reply == AutoclaimReply(
+        cursor=ranked[size].id if size < len(ranked) else END_OF_SCAN,
+        claimed=tuple(one for one in taken if one in present),
+        deleted=tuple(one for one in taken if one not in present),
+    )
+    untouched = [one for one in found.pending if one.id not in taken]
+    assert [one for one in after.pending if one.id not in taken] == untouched
+    assert {one.id for one in after.pending} == {one.id for one in found.pending} - set(
+        reply.deleted
+    )
+
+
+@settings(deadline=None, max_examples=400)
+@given(situations(), st.lists(st.integers(1, 70), min_size=1, max_size=5))
+def test_a_sweep_is_pages_of_any_count_up_to_the_end(situation, counts):
+    found, asked, present = situation
+    state, cursor, pages = found, asked.start, []
+    while not pages or cursor != END_OF_SCAN:
+        page = replace(asked, start=cursor, count=counts[len(pages) % len(counts)])
+        state, reply = xautoclaim(state, page, NOW_MS, present)
+        assert reply.cursor == END_OF_SCAN or reply.cursor > cursor
+        cursor = reply.cursor
+        pages.append(reply)
+    swept, reply = xautoclaim(found, replace(asked, count=None), NOW_MS, present)
+    assert swept == state
+    assert reply.claimed == tuple(one for page in pages for one in page.claimed)
+    assert reply.deleted == tuple(one for page in pages for one in page.deleted)
+    assert reply.cursor == END_OF_SCAN
+
+
+@settings(deadline=None)
+@given(situations())
+def test_a_second_sweep_at_the_same_instant_changes_nothing(situation):
+    found, asked, present = situation
+    sweep = replace(asked, count=None, min_idle_ms=MIN_IDLE_MS)
+    once, _ = xautoclaim(found, sweep, NOW_MS, present)
+    twice, reply = xautoclaim(once, sweep, NOW_MS, present)
+    assert (twice, reply) == (once, AutoclaimReply(END_OF_SCAN, (), ()))
+
+
+@settings(deadline=None)
+@given(situations())
+def test_starting_behind_an_entry_leaves_it_out(situation):
+    found, asked, present = situation
+    for one in found.pending[:3]:
+        if one.id == MAX_ID:
+            continue
+        after, _ = xautoclaim(found, replace(asked, start=successor(one.id)), NOW_MS, present)
+        assert one in after.pending

@@ -1,0 +1,142 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claimlib.errors import DurationError, InstantError
+from claimlib.times import (
+    MAX_MS,
+    format_duration_ms,
+    format_instant_ms,
+    parse_duration_ms,
+    parse_instant_ms,
+)
+
+EDGES = [0, 1, 999, 1000, 59_999, 60_000, 2**53, 2**53 + 1, MAX_MS - 1, MAX_MS]
+milliseconds = st.one_of(st.sampled_from(EDGES), st.integers(0, 10**14), st.integers(0, MAX_MS))
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("250ms", 250),
+        ("90s", 90_000),
+        ("15m", 900_000),
+        ("1h30m", 5_400_000),
+        ("2d", 172_800_000),
+        ("1w", 604_800_000),
+        ("0ms", 0),
+        ("0s", 0),
+        ("90m", 5_400_000),
+        ("007s", 7000),
+        ("1m1ms", 60_001),
+        ("1w2d3h4m5s6ms", 788_645_006),
+        (f"{MAX_MS}ms", MAX_MS),
+    ],
+)
+def test_a_duration_is_so_many_milliseconds(text, ms):
+    assert parse_duration_ms(text) == ms
+
+
+@pytest.mark.parametrize("text", ["0", "15", "1.5", "-1", "+5"])
+def test_a_number_without_a_unit_is_refused_and_the_message_says_why(text):
+    with pytest.raises(DurationError, match="give a unit, as in"):
+        parse_duration_ms(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "m", "ms", "1x", "1m2", "1.5h", "-15m", "15M", "15 m", " 15m", "15m ", "15m\n"),
+        *("30m1h", "1h1h", "2ms3m", "1_0m", "\u0665m", "99999999999999999999ms"),
+    ],
+)
+def test_a_text_that_is_no_duration_is_refused(text):
+    with pytest.raises(DurationError, match="is no duration"):
+        parse_duration_ms(text)
+
+
+@pytest.mark.parametrize("text", [f"{MAX_MS + 1}ms", "9999999999999999999w", f"{MAX_MS}s"])
+def test_a_duration_above_the_largest_is_refused(text):
+    with pytest.raises(DurationError, match="more than 2\\^63-1 ms"):
+        parse_duration_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0ms"),
+        (250, "250ms"),
+        (900_000, "15m"),
+        (5_400_000, "1h30m"),
+        (788_645_006, "1w2d3h4m5s6ms"),
+        (-5000, "-5s"),
+    ],
+)
+def test_a_duration_is_written_with_units(ms, text):
+    assert format_duration_ms(ms) == text
+
+
+@settings(deadline=None)
+@given(milliseconds)
+def test_a_duration_written_and_read_is_the_same(ms):
+    assert parse_duration_ms(format_duration_ms(ms)) == ms
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("2026-01-01T00:00:00Z", 1_767_225_600_000),
+        ("2026-01-01T01:00:00+01:00", 1_767_225_600_000),
+        ("2025-12-31T18:30:00.250-05:30", 1_767_225_600_250),
+        ("2026-01-01 00:00:00.001Z", 1_767_225_600_001),
+        ("2026-01-01T00:00:00.001999Z", 1_767_225_600_001),
+        ("1970-01-01T00:00:00Z", 0),
+        ("1767225600000", 1_767_225_600_000),
+        ("0", 0),
+        (str(MAX_MS), MAX_MS),
+    ],
+)
+def test_an_instant_is_so_many_milliseconds_since_the_epoch(text, ms):
+    assert parse_instant_ms(text) == ms
+
+
+@pytest.mark.parametrize("text", ["2026-01-01T00:00:00", "2026-01-01", "2026-01-01 12:00"])
+def test_an_instant_without_a_zone_is_refused_and_the_message_says_why(text):
+    with pytest.raises(InstantError, match="has no zone: add one"):
+        parse_instant_ms(text)
+
+
+@pytest.mark.parametrize("text", ["", "now", "2026-13-01T00:00:00Z", "-5", "1.5", "1e3", "9" * 20])
+def test_a_text_that_is_no_instant_is_refused(text):
+    with pytest.raises(InstantError, match="is no instant"):
+        parse_instant_ms(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["1969-12-31T23:59:59.999Z", "0001-01-01T00:00:00+01:00", str(2**63)]
+)
+def test_an_instant_before_the_epoch_or_after_the_last_is_refused(text):
+    with pytest.raises(InstantError, match="is out of range"):
+        parse_instant_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_767_225_600_250, "2026-01-01T00:00:00.250Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+        (253_402_300_800_000, "253402300800000 ms"),
+        (MAX_MS, "9223372036854775807 ms"),
+        (-MAX_MS, "-9223372036854775807 ms"),
+    ],
+)
+def test_an_instant_is_written_in_utc_with_milliseconds(ms, text):
+    assert format_instant_ms(ms) == text
+
+
+@settings(deadline=None)
+@given(st.integers(0, 253_402_300_799_999))
+def test_an_instant_written_and_read_is_the_same(ms):
+    assert parse_instant_ms(format_instant_ms(ms)) == ms
