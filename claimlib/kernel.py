@@ -1,8 +1,8 @@
 """What happens to a sorted range of a PEL, vectorised: the function that `mapInPandas` runs.
 
 The same decisions as `scan`, reached another way: `scan` walks one group entry by entry, this takes
-whole batches of many groups at once.  The two share `rules` and nothing else, so that each checks the
-other.  No Spark here, and no state but the last key of the batch before.
+whole batches of many groups at once.  The two share `rules` and nothing else, so that each checks
+the other.  No Spark here, and no state but the last key of the batch before.
 
 A range is promised sorted by (group_key, id), ids compared as unsigned numbers.  The promise is
 checked: a row out of order would mean that the plan broke it, an equal one that the table holds two
@@ -54,12 +54,12 @@ Key = tuple[Any, int, int]
 def decide_range(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Decide each entry of one sorted range.
 
-    In: one row per examined pending entry with the columns of `INPUT`: `group_key` and `consumer_key`
-    are 64-bit hashes (or names, where hashes collide), ids the BIGINTs of `ids.to_bigint`, `present`
-    whether the id is in the stream, the rest the request of the entry's group.
-    Out: one row per entry that is claimed or deleted, with the columns of `OUTPUT`; `outcome` is an
-    `Outcome`, the `from_*` columns are what was found, `delivery_count` is the new count.  A row that
-    the rule leaves alone gives none.
+    In: one row per examined pending entry with the columns of `INPUT`: `group_key` and
+    `consumer_key` are 64-bit hashes (or names, where hashes collide), ids the BIGINTs of
+    `ids.to_bigint`, `present` whether the id is in the stream, the rest the request of the entry's
+    group. Out: one row per entry that is claimed or deleted, with the columns of `OUTPUT`;
+    `outcome` is an `Outcome`, the `from_*` columns are what was found, `delivery_count` is the new
+    count.  A row that the rule leaves alone gives none.
 
     Raises:
         ValueError: the range is not sorted, or holds two rows of one key.

@@ -205,12 +205,19 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------- other commands
 
 
+_SNAPSHOT_COUNTS = ("streams", "groups", "pending_read", "entries_read", "pending_written")
+
+
 def of_snapshot(reply: SnapshotReply) -> Report:
-    """What was read of the server, and what changed in the store."""
+    """What was read of the server, and what changed in the store; other counts if not 0."""
+    others = sorted(name for name, n in reply.counts.items() if n and name not in _SNAPSHOT_COUNTS)
     return Report(
         title=f"Snapshot of {reply.source}, run {reply.run_seq} (snapshot:{reply.run_id})",
         columns=("what", "count"),
-        rows=tuple((name.replace("_", " "), n) for name, n in reply.counts.items()),
+        rows=tuple(
+            (name.replace("_", " "), reply.counts.get(name, 0))
+            for name in (*_SNAPSHOT_COUNTS, *others)
+        ),
         notes=(),
         document={
             "command": "snapshot",
@@ -261,7 +268,7 @@ def of_run(finished: Finished) -> Report:
     """One run: what it was asked, what it did, how long each phase took."""
     rows: list[tuple[Cell, ...]] = [("request", finished.request)]
     rows += [(name, n) for name, n in finished.counts.items()]
-    rows += [(f"{name} took", format_duration_ms(ms)) for name, ms in finished.phase_ms.items()]
+    rows += [(f"{name} took", _duration(ms)) for name, ms in finished.phase_ms.items()]
     return Report(
         title=f"Run {finished.run_seq} ({finished.key})",
         columns=("what", "value"),

@@ -1,12 +1,13 @@
 """What the tables of a store look like: columns, types, keys, properties, schema version.
 
-One store is one namespace with the eleven tables of `TABLES`.  Every table is stated once, here; the
-statement that creates it (`create_sql`), the check of a store that is opened (`store`) and the frames
-that are appended to it (`conform`) all read this one statement.
+One store is one namespace with the eleven tables of `TABLES`.  Every table is stated once, here;
+the statement that creates it (`create_sql`), the check of a store that is opened (`store`) and the
+frames that are appended to it (`conform`) all read this one statement.
 
 Conventions that hold in every table:
 
-- An id is two BIGINTs that hold the bits of the two unsigned numbers of a stream id.  For each id that
+- An id is two BIGINTs that hold the bits of the two unsigned numbers of a stream id.  For each id
+that
   a clock makes that is simply the number; from 2^63 on the BIGINT is negative (`ids.to_bigint`).
 - A name (stream, consumer_group, consumer) is a STRING: the lossless spelling of its bytes
   (`names.spell`).
@@ -43,13 +44,15 @@ def quote_identifier(name: str) -> str:
 
 
 def quote_text(text: str) -> str:
-    """A text as a SQL expression that no character of it can leave, whatever the parser's settings."""
+    """A text as a SQL expression that no character of it can leave, whatever the parser's
+    settings."""
     return f"decode(unhex('{text.encode('utf-8').hex()}'), 'UTF-8')"
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its SQL type, whether null may stand in it, and what generates it (if anything)."""
+    """One column: its SQL type, whether null may stand in it, and what generates it (if
+    anything)."""
 
     name: str
     type: str
@@ -59,7 +62,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: its columns in order, its key, its partition column and its own Delta properties."""
+    """One table: its columns in order, its key, its partition column and its own Delta
+    properties."""
 
     name: str
     columns: tuple[Column, ...]

@@ -1,8 +1,8 @@
 """A store: the tables of one namespace, and the only place that reads and writes them.
 
 A store is a folder (`/data/store`, `s3a://bucket/store`) or a schema of a catalog (`main.streams`).
-Everything here is plain SQL and DataFrame writers, so that it runs on classic Spark, on Connect and on
-Databricks alike, and no Spark setting is needed for a correct result.
+Everything here is plain SQL and DataFrame writers, so that it runs on classic Spark, on Connect and
+on Databricks alike, and no Spark setting is needed for a correct result.
 
 Delta's conflict exceptions have no common parent; `_CONFLICTS` is the one list of them.
 """
@@ -10,11 +10,12 @@ Delta's conflict exceptions have no common parent; `_CONFLICTS` is the one list 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from delta import exceptions as delta_errors
 from pyspark.errors import AnalysisException, PySparkException
@@ -60,7 +61,8 @@ class Location:
 
     @classmethod
     def parse(cls, where: str) -> Location:
-        """`catalog.schema` is a namespace, anything else a folder; a relative one is made absolute."""
+        """`catalog.schema` is a namespace, anything else a folder; a relative one is made
+        absolute."""
         if _NAMESPACE.fullmatch(where):
             return cls(where, is_namespace=True)
         if _URL.match(where):
@@ -84,7 +86,8 @@ class Pins:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Delta's transaction identifier: a write whose token is not newer than the table's is skipped."""
+    """Delta's transaction identifier: a write whose token is not newer than the table's is
+    skipped."""
 
     app_id: str
     version: int
@@ -232,7 +235,7 @@ class Store:
             else:
                 writer.save(f"{self.location.where}/{table}")
 
-    def execute(self, table: str, statement: str, **frames: DataFrame) -> None:
+    def execute(self, table: str, statement: str, **frames: Any) -> None:
         """Run one MERGE or DELETE on a table; `{name}` in the statement is one of the frames.
 
         Raises:
@@ -242,10 +245,13 @@ class Store:
             self.spark.sql(statement, **frames).collect()
 
     def held(self, frame: DataFrame) -> DataFrame:
-        """A small frame, run once and from then on literal rows; all of it is in the driver's memory."""
+        """A small frame, run once and from then on literal rows; all of it is in the driver's
+        memory."""
         return self.spark.createDataFrame(frame.toArrow(), frame.schema)
 
-    def rows(self, table: str, values: list[tuple[object, ...]], columns: list[str]) -> DataFrame:
+    def rows(
+        self, table: str, values: Sequence[tuple[object, ...]], columns: Sequence[str]
+    ) -> DataFrame:
         """A small frame of Python values with columns of `table`."""
         wanted = TABLES[table].struct
         struct = type(wanted)([wanted[column] for column in columns])
@@ -262,7 +268,8 @@ def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str
 
 
 def arranged(table: Table, rows: DataFrame) -> DataFrame:
-    """Rows as the files of a partitioned table should hold them: one bucket's together, sorted by the
+    """Rows as the files of a partitioned table should hold them: one bucket's together, sorted by
+    the
     key, so that statistics can skip files.  Costs a shuffle; other tables are left as they are."""
     if table.partitioned_by is None:
         return rows

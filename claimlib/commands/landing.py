@@ -59,10 +59,14 @@ _ENTRIES = pa.schema(
 
 
 class Landing:
-    """One reading of a source on its way into the store."""
+    """One reading of a source on its way into the store.
 
-    def __init__(self, store: Store, uuid: str) -> None:
+    `all_groups`: whether every group of a stream was asked for.
+    """
+
+    def __init__(self, store: Store, uuid: str, *, all_groups: bool) -> None:
         self.uuid = uuid
+        self._all_groups = all_groups
         self.counts: dict[str, int] = {}
         self._store = store
         self._pending: list[tuple[object, ...]] = []
@@ -94,7 +98,9 @@ class Landing:
             case GroupDone():
                 self._groups.append(batch)
             case StreamDone():
-                self._streams.append(batch)
+                # Where some groups only were asked for, a stream without them was not read.
+                if self._all_groups or batch.group_count:
+                    self._streams.append(batch)
             case GroupGone():
                 self._void(batch.stream, batch.group)
             case StreamGone():
@@ -123,7 +129,12 @@ class Landing:
             for g in self._groups
         ]
         consumers = [
-            (str(Kind.CONSUMER), *_names(g.stream, g.group, c.name), c.seen_time_ms, c.active_time_ms)
+            (
+                str(Kind.CONSUMER),
+                *_names(g.stream, g.group, c.name),
+                c.seen_time_ms,
+                c.active_time_ms,
+            )
             for g in self._groups
             for c in g.consumers
         ]
@@ -148,7 +159,12 @@ class Landing:
         stream, group = _names(page.stream, page.group)
         self._pending += [
             (
-                *(stream, group, *_id(row.id), None if row.consumer is None else spell(row.consumer)),
+                *(
+                    stream,
+                    group,
+                    *_id(row.id),
+                    None if row.consumer is None else spell(row.consumer),
+                ),
                 *(row.delivery_time_ms, row.delivery_count, page.snapshot_ms),
             )
             for row in page.rows
@@ -161,9 +177,7 @@ class Landing:
         self._bytes += sum(map(_size, page.rows))
         self._read["entries"] += len(page.rows)
 
-    def _append(
-        self, table: str, schema: pa.Schema, rows: Sequence[tuple[object, ...]]
-    ) -> None:
+    def _append(self, table: str, schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> None:
         columns = zip(*rows, strict=True)
         arrays = [
             _fields_array(list(column)) if field.type == _FIELDS else pa.array(column, field.type)

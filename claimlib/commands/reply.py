@@ -19,20 +19,23 @@ _ENTRY = [*GROUP, "id_ms", "id_seq"]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a sweep did (or, in a dry run, would do).  The frames are lazy, and read pinned versions.
+    """What a sweep did (or, in a dry run, would do).  The frames are lazy, and read pinned
+    versions.
 
     Attributes:
         run_seq: the run's number; null in a dry run.
         counts: claimed, deleted, lost, gone (entries), swept, refused (groups).
-        claimed: one row per claimed entry: stream, consumer_group, id (text), id_ms, id_seq, consumer,
+        claimed: one row per claimed entry: stream, consumer_group, id (text), id_ms, id_seq,
+        consumer,
             delivery_time_ms, delivery_count, from_consumer, from_delivery_time_ms,
-            from_delivery_count, at_ms, fields (null with JUSTID, or where the store has no payload).
+            from_delivery_count, at_ms, fields (null with JUSTID, or where the store has no
+            payload).
         deleted: one row per purged entry: the same key, the from_* columns, at_ms.
         lost: one row per decision that somebody else forestalled: the key, the from_* columns.
         groups: one row per (stream, consumer_group): status (`swept` or `refused`), reason (null
-            unless refused), pending_before, claimed, deleted, lost, pending_after, at_boundary (idle
-            for exactly min_idle_ms), oldest_idle_ms and highest_delivery_count as found (null where
-            nothing was pending), now_ms (the instant that the group was judged at).
+            unless refused), pending_before, claimed, deleted, lost, pending_after, at_boundary
+            (idle for exactly min_idle_ms), oldest_idle_ms and highest_delivery_count as found (null
+            where nothing was pending), now_ms (the instant that the group was judged at).
     """
 
     run_id: str | None
@@ -69,7 +72,8 @@ def of_finished(store: Store, finished: Finished) -> Reply:
 
 
 def of_plan(journal_rows: DataFrame, entries: DataFrame) -> Reply:
-    """The reply of a dry run, from journal rows that nobody writes.  Runs the plan once, to count."""
+    """The reply of a dry run, from journal rows that nobody writes.  Runs the plan once, to
+    count."""
     claimed, deleted, lost = (
         journal_rows.where(F.col("kind") == kind)
         for kind in (Kind.CLAIMED, Kind.DELETED, Kind.LOST)
@@ -137,7 +141,7 @@ def _groups(
     return counted.select(
         *(*GROUP, "status", "reason", "pending_before", "claimed", "deleted", "lost"),
         *("pending_after", "at_boundary"),
-        (F.col("at_ms") - F.col("oldest_delivery_time_ms")).alias("oldest_idle_ms"),
+        F.try_subtract("at_ms", "oldest_delivery_time_ms").alias("oldest_idle_ms"),
         "highest_delivery_count",
         F.col("at_ms").alias("now_ms"),
     )

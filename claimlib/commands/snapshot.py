@@ -1,7 +1,7 @@
 """A snapshot: the store becomes what a server says, in one run.
 
-Pages are landed as they are read, under a uuid of their own; one journal commit names that landing and
-so decides; the roll-forward writes the differences.  What was landed and never named counts for
+Pages are landed as they are read, under a uuid of their own; one journal commit names that landing
+and so decides; the roll-forward writes the differences.  What was landed and never named counts for
 nothing.
 """
 
@@ -81,8 +81,8 @@ def snapshot(
 ) -> SnapshotReply:
     """Bring a store to what a server says about its streams, groups, consumers and PELs.
 
-    Correct while the server goes on working: each pending row was pending when its page was read, and
-    each id judged absent was absent when its stream was read, which is after the PELs.
+    Correct while the server goes on working: each pending row was pending when its page was read,
+    and each id judged absent was absent when its stream was read, which is after the PELs.
 
     Args:
         request: which server, and which of its streams and groups.
@@ -131,7 +131,8 @@ class _Reader:
         )
 
     def _land(self) -> Landing:
-        landing = Landing(self.store, uuid.uuid4().hex)
+        all_groups = self.request.group_glob == "*"
+        landing = Landing(self.store, uuid.uuid4().hex, all_groups=all_groups)
         for batch in self.read():
             landing.add(batch)
             if self.progress is not None:

@@ -1,4 +1,5 @@
-"""XAUTOCLAIM over a store: every entry of every requested group is deleted, claimed or left alone."""
+"""XAUTOCLAIM over a store: every entry of every requested group is deleted, claimed or left
+alone."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from claimlib.names import glob_pattern, spell
 from claimlib.plans import journal_rows as rows
 from claimlib.plans import requests, survey, sweep
 from claimlib.plans.keys import IdBounds, KeyMode, colliding_keys, glob_matches, id_bounds
-from claimlib.runs import Begun, Decision, Phase, Progress, begin_reading, run
+from claimlib.runs import Begun, Decision, Progress, begin_reading, run
 from claimlib.store import Store
 
 COMMAND = "xautoclaim"
@@ -76,11 +77,12 @@ def xautoclaim(
 ) -> Reply:
     """Apply XAUTOCLAIM's semantics to every requested (stream, consumer_group), in one run.
 
-    As the command document and Valkey 9.1 do for one group: dangling entries leave the PEL (and become
-    tombstones), entries idle enough go to the request's consumer, the others stay.
+    As the command document and Valkey 9.1 do for one group: dangling entries leave the PEL (and
+    become tombstones), entries idle enough go to the request's consumer, the others stay.
 
     Args:
-        request: one request with globs, or a table with one row per (stream, consumer_group) and the
+        request: one request with globs, or a table with one row per (stream, consumer_group) and
+        the
             columns of `plans.requests.REQUEST_COLUMNS`.
         run_id: the key of the run together with the command; the same key again changes nothing.
         now_ms: the instant for all groups, ms since the epoch; null: each group's snapshot instant.
@@ -113,8 +115,11 @@ def xautoclaim(
 
     try:
         return once(lambda begun: _decide(begun, request, now_ms, refuse_duplicates=False))
-    except DuplicateRowsError:
-        # The kernel met two rows of one key and nothing was decided.  Which groups hold such rows is
+    except DuplicateRowsError as error:
+        if error.table != "pending":
+            raise
+        # The kernel met two rows of one key and nothing was decided.  Which groups hold such rows
+        # is
         # a question of its own, too dear to be asked of every sound store.
         return once(lambda begun: _decide(begun, request, now_ms, refuse_duplicates=True))
 
@@ -144,6 +149,7 @@ def _decide(
     refused = survey.duplicate_groups(pending, targets) if refuse_duplicates else None
     surveyed = survey.survey(pending, targets, mode)
     judged = begun.store.held(survey.judged(surveyed, groups, unrequested, refused))
+    _check_unique(judged)
     accepted = judged.where(F.col("reason").isNull())
     decided = sweep.decisions(pending, _near(entries, pending), accepted, mode)
     parts = [
@@ -163,6 +169,19 @@ def _asked(request: SweepRequest | DataFrame, groups: DataFrame) -> tuple[DataFr
     return request, F.lit(False)
 
 
+def _check_unique(judged: DataFrame) -> None:
+    """A group that is judged twice has two rows in `groups`, or its stream two in `streams`."""
+    twice = judged.groupBy("stream", "consumer_group").count().where("count > 1").first()
+    if twice is not None:
+        raise DuplicateRowsError(
+            f"groups or streams holds more than one row for {twice['stream']}/"
+            f"{twice['consumer_group']}: one row per stream, and one per group, must be left",
+            table="groups",
+            stream=twice["stream"],
+            consumer_group=twice["consumer_group"],
+        )
+
+
 def _key_mode(pending: DataFrame, groups: DataFrame, entries: DataFrame) -> KeyMode:
     """Hashes, unless two names of the store share one."""
     exact = colliding_keys(pending, groups, entries).isEmpty()
@@ -170,6 +189,7 @@ def _key_mode(pending: DataFrame, groups: DataFrame, entries: DataFrame) -> KeyM
 
 
 def _near(entries: DataFrame, pending: DataFrame) -> DataFrame:
-    """The entries that a pending row can stand for: those between its bucket's first and last id."""
+    """The entries that a pending row can stand for: those between its bucket's first and last
+    id."""
     found = [tuple(row) for row in id_bounds(pending).collect()]
     return entries.where(IdBounds(tuple(sorted(found))).condition())

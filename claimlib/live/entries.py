@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from claimlib.errors import PermissionDeniedError
-from claimlib.live.batches import EntryRow
 from claimlib.live.connection import Source
 from claimlib.live.pending_ids import Wanted
 from claimlib.live.replies import fields, stream_id
+from claimlib.source import EntryRow
 
 # Ids of a range, at most so many.  It asks for a hundred entries at a time, so that Lua never holds
 # the payloads of a whole page.

@@ -32,7 +32,12 @@ from typing import Any
 from claimlib import names
 from claimlib.errors import RequestError, WrongTypeError
 from claimlib.ids import MIN_ID, StreamId
-from claimlib.live.batches import (
+from claimlib.live.connection import Source
+from claimlib.live.entries import EntryWalk
+from claimlib.live.pending_ids import PackedIds, Wanted
+from claimlib.live.replies import attributes, consumer_rows, pending_rows, stream_id, time_ms
+from claimlib.live.vanished import VanishedError
+from claimlib.source import (
     Batch,
     ConsumerRow,
     Counts,
@@ -46,11 +51,6 @@ from claimlib.live.batches import (
     StreamDone,
     StreamGone,
 )
-from claimlib.live.connection import Source
-from claimlib.live.entries import EntryWalk
-from claimlib.live.pending_ids import PackedIds, Wanted
-from claimlib.live.replies import attributes, consumer_rows, pending_rows, stream_id, time_ms
-from claimlib.live.vanished import VanishedError
 
 __all__ = [
     "DEFAULT_PAGE",
@@ -84,7 +84,7 @@ def read_source(
     entry_page: int = DEFAULT_PAGE,
     scan_page: int = DEFAULT_PAGE,
 ) -> Iterator[Batch]:
-    r"""Yields the matching streams, their groups, pending entries and entries (see `live.batches`).
+    r"""Yields the matching streams, their groups, pending entries and entries (see `source`).
 
     Nothing is read ahead: a batch is what the server held when it was asked for.  A stream without
     a matching group is reported too (`StreamDone` with nothing pending).

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from claimlib.ids import StreamId
-from claimlib.live.batches import ConsumerRow, Fields, PendingRow
+from claimlib.source import ConsumerRow, Fields, PendingRow
 
 _NEVER_ACTIVE = -1
 

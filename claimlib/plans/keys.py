@@ -4,7 +4,8 @@ Names do not travel: joins, shuffles and the kernel carry 64-bit hashes (`KeyMod
 exact only where no two names of the store share a hash.  `colliding_keys` finds out; then the same
 plan runs with the names themselves (`KeyMode.NAMES`).
 
-Ids are unsigned and BIGINT is signed: orders and ranges use `unsigned(x)`, which flips the sign bit.
+Ids are unsigned and BIGINT is signed: orders and ranges use `unsigned(x)`, which flips the sign
+bit.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def stream_key(mode: KeyMode) -> Column:
 
 
 def group_key(mode: KeyMode) -> Column:
-    """The key of a row's (stream, consumer_group); as text, the length keeps the two names apart."""
+    """The key of a row's (stream, consumer_group); as text, the length keeps the two names
+    apart."""
     if mode is KeyMode.HASHES:
         return F.xxhash64("stream", "consumer_group")
     return F.concat(F.length("stream").cast("string"), F.lit(":"), *map(F.col, GROUP))
@@ -97,7 +99,8 @@ def with_keys(table: DataFrame, mode: KeyMode) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class IdBounds:
-    """Which part of a table a run's ids lie in: per bucket the smallest and largest BIGINT id_ms."""
+    """Which part of a table a run's ids lie in: per bucket the smallest and largest BIGINT
+    id_ms."""
 
     by_bucket: tuple[tuple[int, int, int], ...]
 

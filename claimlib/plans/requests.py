@@ -24,8 +24,7 @@ REQUEST_COLUMNS = {
 }
 
 
-
-def expand(  # noqa: PLR0913 - one argument per column of the request
+def expand(
     groups: DataFrame,
     *,
     consumer: str,
@@ -37,7 +36,8 @@ def expand(  # noqa: PLR0913 - one argument per column of the request
     stream_glob: str,
     group_glob: str,
 ) -> DataFrame:
-    """One request, spread over the groups that its globs match: one row per (stream, consumer_group)
+    """One request, spread over the groups that its globs match: one row per (stream,
+    consumer_group)
     of `groups` with the columns of `REQUEST_COLUMNS`."""
     chosen = groups.where(
         glob_matches("stream", stream_glob) & glob_matches("consumer_group", group_glob)
@@ -60,10 +60,11 @@ def expand(  # noqa: PLR0913 - one argument per column of the request
 def targets(
     requests: DataFrame, groups: DataFrame, streams: DataFrame, now_ms: int | None
 ) -> DataFrame:
-    """One row per requested (stream, consumer_group): the request, the instant at which the group is
-    judged (`now_ms`: the given one, else the group's snapshot instant; null: there is none), what the
-    rules need of it (`equal_counts`, `raise_by`), and the proven id range of its stream (null: no
-    proof).  A negative min_idle_ms is 0, as on the server."""
+    """One row per requested (stream, consumer_group): the request, the instant at which the group
+    is
+    judged (`now_ms`: the given one, else the group's snapshot instant; null: there is none), what
+    the rules need of it (`equal_counts`, `raise_by`), and the proven id range of its stream (null:
+    no proof).  A negative min_idle_ms is 0, as on the server."""
     known = groups.select(*GROUP, "snapshot_ms")
     proven = streams.select("stream", *_PROVEN)
     instant = F.col("snapshot_ms") if now_ms is None else F.lit(now_ms)
@@ -86,7 +87,8 @@ _PROVEN = ("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_
 
 
 def fingerprint(request: DataFrame) -> dict[str, object]:
-    """What tells one request table from another, whatever the order of its rows: their number and the
+    """What tells one request table from another, whatever the order of its rows: their number and
+    the
     sum of their hashes.  Runs the frame once.
 
     Raises:

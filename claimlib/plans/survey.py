@@ -23,12 +23,13 @@ from claimlib.plans.keys import (
 
 
 def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame:
-    """One pass over the PELs: one row per (stream, consumer_group) that is requested or has entries.
+    """One pass over the PELs: one row per (stream, consumer_group) that is requested or has
+    entries.
 
-    Columns: the request of the group (null: nobody requested it), `pending_before` (rows), `invalid`
-    (rows whose time or count is negative), `unproven` (examined rows outside the proven range),
-    `at_boundary` (examined rows idle for exactly min_idle_ms), `oldest_delivery_time_ms` and
-    `highest_delivery_count` (null: nothing is pending).  One shuffle, of partial sums.
+    Columns: the request of the group (null: nobody requested it), `pending_before` (rows),
+    `invalid` (rows whose time or count is negative), `unproven` (examined rows outside the proven
+    range), `at_boundary` (examined rows idle for exactly min_idle_ms), `oldest_delivery_time_ms`
+    and `highest_delivery_count` (null: nothing is pending).  One shuffle, of partial sums.
     """
     request = requested.select(group_key(mode).alias("group_key"), *_SURVEYED)
     rows = with_keys(pending, mode).join(F.broadcast(request), on="group_key", how="left")
@@ -36,12 +37,15 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame
     proven = id_at_least(
         "id_ms", "id_seq", F.col("complete_from_ms"), F.col("complete_from_seq")
     ) & id_at_most("id_ms", "id_seq", F.col("complete_to_ms"), F.col("complete_to_seq"))
+    # Only between times that are none could the difference leave 64 bits.
+    invalid = (F.col("delivery_time_ms") < 0) | (F.col("delivery_count") < 0)
+    comparable = examined & ~invalid & (F.col("now_ms") >= 0)
     boundary = rules.at_boundary(F.col("now_ms"), F.col("delivery_time_ms"), F.col("min_idle_ms"))
     sums = rows.groupBy(*GROUP).agg(
         F.count("*").alias("pending_before"),
-        F.count_if((F.col("delivery_time_ms") < 0) | (F.col("delivery_count") < 0)).alias("invalid"),
+        F.count_if(invalid).alias("invalid"),
         F.count_if(examined & ~F.coalesce(proven, F.lit(False))).alias("unproven"),
-        F.count_if(examined & boundary).alias("at_boundary"),
+        F.count_if(F.when(comparable, boundary)).alias("at_boundary"),
         F.min("delivery_time_ms").alias("oldest_delivery_time_ms"),
         F.max("delivery_count").alias("highest_delivery_count"),
     )
@@ -68,7 +72,8 @@ def judged(
     that is requested, or that has entries, is in no row of `groups` and is in scope.
 
     Args:
-        unrequested: a condition on the names: would the request have meant this group, had the table
+        unrequested: a condition on the names: would the request have meant this group, had the
+        table
             groups known it?
         refused: further groups to refuse: stream, consumer_group, reason (null: none).
     """
@@ -89,8 +94,8 @@ def _reason() -> Column:
     return (
         F.when(F.col("in_groups").isNull(), F.lit("unknown group: it is not in the table groups"))
         .when(
-            F.col("now_ms").isNull(),
-            F.lit("no instant: groups.snapshot_ms is null; give one with --now"),
+            F.col("now_ms").isNull() | (F.col("now_ms") < 0),
+            F.lit("no instant: groups.snapshot_ms is null or negative; give one with --now"),
         )
         .when(
             F.col("invalid") > 0,
@@ -111,7 +116,8 @@ def _reason() -> Column:
 
 
 def duplicate_groups(pending: DataFrame, requested: DataFrame) -> DataFrame:
-    """One row per requested (stream, consumer_group) in which two pending rows have one id, with the
+    """One row per requested (stream, consumer_group) in which two pending rows have one id, with
+    the
     reason that names the smallest such id."""
     copies = (
         pending.join(requested.select(*GROUP), on=list(GROUP), how="left_semi")

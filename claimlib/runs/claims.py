@@ -1,9 +1,9 @@
 """Claims and purges: from journal rows into `pending`, and read back.
 
-Each is a compare-and-set: a pending row changes only while owner, delivery time and delivery count are
-what the decision saw, and no later run (nor this one) has written it.  So a repeat changes nothing,
-and what somebody else acknowledged or changed after the decision stays as they left it: that row is
-lost to this run, reported, and not touched.
+Each is a compare-and-set: a pending row changes only while owner, delivery time and delivery count
+are what the decision saw, and no later run (nor this one) has written it.  So a repeat changes
+nothing, and what somebody else acknowledged or changed after the decision stays as they left it:
+that row is lost to this run, reported, and not touched.
 """
 
 from __future__ import annotations
@@ -45,12 +45,14 @@ class Outcome:
 
 
 def apply(store: Store, row: RunRow, decided: Tally) -> None:
-    """Change `pending` as the journal says: one MERGE, of rows that are still as they were found."""
+    """Change `pending` as the journal says: one MERGE, of rows that are still as they were
+    found."""
     if not decided.of(Kind.CLAIMED) + decided.of(Kind.DELETED):
         return
     names = " AND t.stream = s.stream AND t.consumer_group = s.consumer_group"
     exact = names if row.key_mode is KeyMode.NAMES else ""
-    # Literal bounds let Delta leave the files alone in which nothing can match.  The literal run_seq
+    # Literal bounds let Delta leave the files alone in which nothing can match.  The literal
+    # run_seq
     # is also how `verify` finds this commit in the table's history.
     statement = f"""
         MERGE INTO {store.identifier("pending")} t USING {{decided}} s
@@ -82,21 +84,36 @@ def _bounds_sql(bounds: IdBounds) -> str:
 def verify(store: Store, row: RunRow, decided: Tally) -> Outcome:
     """Read `pending` back: what of the decision stands there, and what was lost to others.
 
+    What is read is `pending` right after the run's own commit (and, for purges, right before it),
+    so what others do later is not taken for a loss, whenever the run is verified.
+
     Raises:
         VerificationError: a row is as the decision found it, so it should have been changed.
     """
-    claims = _verify_claims(store, row, decided)
-    purges, gone = _verify_purges(store, row, decided)
-    lost = [frame for frame in (claims, purges) if frame is not None]
+    if not decided.of(Kind.CLAIMED) + decided.of(Kind.DELETED):
+        return Outcome()
+    commits = _own_commits(store, row)
+    after = commits[0]["version"] if commits else store.version("pending")
+    pending = _readable(store, after)
+    if pending is None:
+        pending = store.read_at("pending", store.version("pending"))
+    claims = _verify_claims(store, row, decided, pending)
+    purges, gone = _verify_purges(store, row, decided, pending, commits)
     outcome = Outcome(
         claims_lost=claims.count() if claims is not None else 0,
         purges_lost=purges.count() if purges is not None else 0,
         purges_gone=gone,
-        lost=lost[0].union(lost[-1]) if len(lost) == 2 else (lost or [None])[0],
+        lost=_together(claims, purges),
     )
     if outcome.lost is not None and outcome.claims_lost + outcome.purges_lost:
         _journal_lost(store, row, outcome.lost)
     return outcome
+
+
+def _together(one: DataFrame | None, other: DataFrame | None) -> DataFrame | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return one.union(other)
 
 
 def _journal_lost(store: Store, row: RunRow, lost: DataFrame) -> None:
@@ -107,71 +124,71 @@ def _journal_lost(store: Store, row: RunRow, lost: DataFrame) -> None:
     retried(lambda: store.append("journal", rows, token=token, note=f"{row.note}: lost"))
 
 
-def _verify_claims(store: Store, row: RunRow, decided: Tally) -> DataFrame | None:
+def _verify_claims(
+    store: Store, row: RunRow, decided: Tally, pending: DataFrame
+) -> DataFrame | None:
     """The claims that `pending` does not show; null where it shows all of them."""
     wanted = decided.of(Kind.CLAIMED)
-    if not wanted:
-        return None
     ours = F.col("run_seq") == row.run_seq
-    shown = store.read("pending").where(ours & decided.bounds.condition()).count()
-    if shown == wanted:
+    if wanted == 0 or pending.where(ours & decided.bounds.condition()).count() == wanted:
         return None
-    found = _beside_pending(rows_of(store, row.run_seq, Kind.CLAIMED), store.read("pending"))
+    claims = rows_of(store, row.run_seq, Kind.CLAIMED)
+    found = _beside(claims, pending)
     missed = found.where(F.col("now_run_seq").isNull() | (F.col("now_run_seq") != row.run_seq))
     _refuse_unapplied(missed, row)
-    return missed
+    return missed.select(claims.columns)
 
 
-def _verify_purges(store: Store, row: RunRow, decided: Tally) -> tuple[DataFrame | None, int]:
+def _verify_purges(
+    store: Store, row: RunRow, decided: Tally, pending: DataFrame, commits: list[Row]
+) -> tuple[DataFrame | None, int]:
     """The purges that somebody else did or prevented, and how many nobody can tell about.
 
-    That a row is away does not say who took it.  The run's own commit does: it is found by the literal
-    run_seq in its condition, and its row count (of that one commit) is exact.
+    That a row is away does not say who took it.  The run's own commit does: its row count is exact,
+    and where that falls short, the table right before it shows which rows were there to be taken.
     """
     wanted = decided.of(Kind.DELETED)
-    if not wanted:
-        return None, 0
-    commits = _own_commits(store, row)
-    if sum(int(commit["operationMetrics"]["numTargetRowsDeleted"]) for commit in commits) == wanted:
+    deleted = sum(int(commit["operationMetrics"]["numTargetRowsDeleted"]) for commit in commits)
+    if wanted in (0, deleted):
         return None, 0
     purges = rows_of(store, row.run_seq, Kind.DELETED)
-    found = _beside_pending(purges, store.read("pending"))
+    found = _beside(purges, pending)
     still_there = found.where(F.col("now_run_seq").isNotNull())
     _refuse_unapplied(still_there, row)
+    kept = still_there.select(purges.columns)
     away = found.where(F.col("now_run_seq").isNull()).select(purges.columns)
-    before = _before(store, commits)
+    before = _readable(store, commits[-1]["version"] - 1) if commits else None
     if before is None:
-        return still_there, away.count()
-    not_ours = _beside_pending(away, before).where(~F.coalesce(_as_found(), F.lit(False)))
-    return still_there.select(purges.columns).union(not_ours.select(purges.columns)), 0
+        return kept, away.count()
+    not_ours = _beside(away, before).where(~F.coalesce(_as_found(), F.lit(False)))
+    return kept.union(not_ours.select(purges.columns)), 0
 
 
 def _own_commits(store: Store, row: RunRow) -> list[Row]:
-    """The MERGE commits of this run on `pending`: at most one changes anything."""
+    """The commits of this run's MERGE on `pending`, newest first; as a rule there is one, or none
+    where nothing matched."""
     literal = re.compile(rf"run_seq#?\d*L? < {row.run_seq}\b")
-    since = row.pins.versions["pending"]
+    since = store.version("pending") - row.pins.versions["pending"]
+    commits = store.history("pending", limit=since) if since > 0 else []
     return [
         commit
-        for commit in store.history("pending")
-        if commit["version"] > since
-        and commit["operation"] == "MERGE"
+        for commit in commits
+        if commit["operation"] == "MERGE"
         and literal.search(commit["operationParameters"].get("predicate", ""))
     ]
 
 
-def _before(store: Store, commits: list[Row]) -> DataFrame | None:
-    """`pending` just before the run's commit; null where there was none or it cannot be read."""
-    if not commits:
-        return None
+def _readable(store: Store, version: int) -> DataFrame | None:
+    """`pending` at a version; null where its files are gone."""
     try:
-        before = store.read_at("pending", int(commits[-1]["version"]) - 1)
-        before.limit(1).collect()
+        pending = store.read_at("pending", version)
+        pending.limit(1).collect()
     except PySparkException:
         return None
-    return before
+    return pending
 
 
-def _beside_pending(rows: DataFrame, pending: DataFrame) -> DataFrame:
+def _beside(rows: DataFrame, pending: DataFrame) -> DataFrame:
     """Journal rows with the state of the pending row of the same key (null: there is none)."""
     state = pending.select(
         *_KEY,
@@ -198,6 +215,7 @@ def _refuse_unapplied(missed: DataFrame, row: RunRow) -> None:
         raise VerificationError(
             f"run {row.run_seq} ({row.key}) decided about {unapplied['stream']}/"
             f"{unapplied['consumer_group']} {unapplied['id_ms']}-{unapplied['id_seq']}, and pending"
-            " still shows the row as it was: the run is not finished; run it again, and report this",
+            " still shows the row as it was: the run is not finished; start it again, and if this"
+            " comes back, report it",
             run=row.key,
         )

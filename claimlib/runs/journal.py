@@ -13,10 +13,9 @@ from pyspark.sql import functions as F
 from claimlib.plans.keys import IdBounds, KeyMode
 from claimlib.store import Pins, Store
 
-
 # One transaction id for every kind of run on a store: that is what serialises them.
 APP_ID = "claimlib"
-# The rows that a run found lost follow its decision under an id of their own: Delta would skip them.
+# What a run found lost follows its decision under an id of its own: Delta would skip it else.
 LOST_APP_ID = "claimlib-lost"
 
 
@@ -105,7 +104,8 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many journal rows a run has of each kind, and where the ids of its claims and purges lie."""
+    """How many journal rows a run has of each kind, and where the ids of its claims and purges
+    lie."""
 
     counts: Mapping[str, int]
     bounds: IdBounds

@@ -3,7 +3,8 @@
 The decision names a landing: the rows of `pel_snapshots` and `entry_landing` that were read for it.
 Rows of the store that equal what was read stay untouched; those in scope that the server no longer
 has are deleted.  The scope is the globs of the snapshot's request: what was not asked for is left
-alone.  Every change is guarded by run_seq alone, for here the server is right whatever the store says.
+alone.  Every change is guarded by run_seq alone, for here the server is right whatever the store
+says.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def apply(store: Store, row: RunRow) -> None:
 
 
 def verify(store: Store, row: RunRow) -> dict[str, int]:
-    """Read the store back: what was read, what was written, and what does not fit (0, unless somebody
+    """Read the store back: what was read, what was written, and what does not fit (0, unless
+    somebody
     else wrote to the store between the snapshot's decision and now)."""
     landed, pending = _landed(store, "pel_snapshots", row), store.read("pending")
     in_scope = pending.where(_groups_in_scope(row))
@@ -70,15 +72,14 @@ def verify(store: Store, row: RunRow) -> dict[str, int]:
 
 
 def sweep_landing(store: Store, row: RunRow) -> None:
-    """Drop the entries that were landed for a finished run; the PELs as read are kept as history."""
-    statement = (
-        f"DELETE FROM {store.identifier('entry_landing')} WHERE landing = {quote_text(row.landing or '')}"
-    )
+    """Drop the entries landed for a finished run; the PELs as read are kept as history."""
+    landing = quote_text(row.landing or "")
+    statement = f"DELETE FROM {store.identifier('entry_landing')} WHERE landing = {landing}"
     retried(lambda: store.execute("entry_landing", statement))
 
 
 def _landed(store: Store, table: str, row: RunRow) -> DataFrame:
-    return store.read(table).where(F.col("landing") == row.landing)
+    return store.read(table).where(F.col("landing") == F.lit(row.landing))
 
 
 def _globs(row: RunRow) -> tuple[str, str]:
@@ -95,8 +96,8 @@ def _groups_in_scope(row: RunRow) -> str:
 def _streams_in_scope(row: RunRow) -> str:
     """A condition on stream: would this stream have been read, if the server still had it?
 
-    Where only some groups were asked for, a stream without such a group is not read, and that it was
-    not seen says nothing.
+    Where only some groups were asked for, a stream without such a group is not read, and that it
+    was not seen says nothing.
     """
     streams, groups = _globs(row)
     return glob_sql("stream", streams) if groups == "*" else "false"
@@ -134,9 +135,8 @@ def _entries(store: Store, row: RunRow) -> None:
     landed = _landed(store, "entry_landing", row)
     key = TABLES["entries"].key
     append_new(store, "entries", landed, row, key)
-    rows = (
-        landed.select("stream_key", *key, "fields", F.lit(False).alias("is_gone"))
-        .unionByName(_gone_entries(store, row, landed))
+    rows = landed.select("stream_key", *key, "fields", F.lit(False).alias("is_gone")).unionByName(
+        _gone_entries(store, row, landed)
     )
     statement = f"""
         MERGE INTO {store.identifier("entries")} t USING {{landed}} s ON {_join_sql(key, row)}

@@ -1,9 +1,10 @@
 """A run from its key to its report: recover, begin, decide; then `rollforward`.
 
-`run_seq` is a compare-and-set token: it is read first, then everything up to it is recovered, then the
-tables are pinned; whoever appends to the journal under a token that somebody else has used is refused
-or skipped by Delta.  Since a skipped append says nothing, the run reads its own row back: if another
-attempt's uuid stands there, that one has won, is rolled forward, and this run begins again.
+`run_seq` is a compare-and-set token: it is read first, then everything up to it is recovered, then
+the tables are pinned; whoever appends to the journal under a token that somebody else has used is
+refused or skipped by Delta.  Since a skipped append says nothing, the run reads its own row back:
+if another attempt's uuid stands there, that one has won, is rolled forward, and this run begins
+again.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Decision:
 Decide = Callable[[Begun], Decision]
 
 
-def run(  # noqa: PLR0913 - a run's key, its request and what it decides are different things
+def run(
     store: Store,
     *,
     command: str,
@@ -88,7 +89,8 @@ def run(  # noqa: PLR0913 - a run's key, its request and what it decides are dif
         now_ms: the instant that the caller gave, if any; a part of the request.
         progress: told each phase as it begins, with a detail to show.
 
-    Returns: the run's row of `runs`, of this call or, with a key that was used before, of the earlier.
+    Returns: the run's row of `runs`, of this call or, with a key that was used before, of the
+    earlier.
 
     Raises:
         RunKeyConflictError: the key was used before, for another request.
@@ -111,8 +113,9 @@ def run(  # noqa: PLR0913 - a run's key, its request and what it decides are dif
         if winner.attempt == row.attempt:
             return finished
     raise LostRaceError(
-        f"{':'.join(key)} lost to {winner.key} and {MAX_LOSSES - 1} runs before it: let one scheduler"
-        f" start the runs on {store.where}, one at a time, and try again with the same run id",
+        f"{':'.join(key)} lost to {winner.key} and {MAX_LOSSES - 1} runs before it: let one"
+        f" scheduler start the runs on {store.where}, one at a time, and try again with the same"
+        " run id",
         winner=winner.key,
     )
 
@@ -127,8 +130,9 @@ def begin_reading(store: Store) -> Begun:
     left = run_rows(store, last)
     if left:
         raise UnfinishedRunError(
-            f"run {left[0].run_seq} ({left[0].key}) is decided and not yet applied: any run finishes"
-            f" it, e.g. claimlib {left[0].command} … --run-id {left[0].run_id}",
+            f"run {left[0].run_seq} ({left[0].key}) is decided and not yet applied: the next run"
+            f" finishes it, e.g. the same again: claimlib {left[0].command} … --run-id"
+            f" {left[0].run_id}",
             run=left[0].key,
         )
     return Begun(store, last + 1, store.pin())

@@ -1,7 +1,8 @@
 """What follows from a run besides `pending`: tombstones, and the small tables.
 
-New rows come by an append with the run's token, so that they come once even if a driver returns late,
-after a later run removed them again; changes by a MERGE that leaves rows of this and later runs alone.
+New rows come by an append with the run's token, so that they come once even if a driver returns
+late, after a later run removed them again; changes by a MERGE that leaves rows of this and later
+runs alone.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def _tombstones(store: Store, row: RunRow, outcome: Outcome) -> None:
 
 
 def _consumers(store: Store, row: RunRow, outcome: Outcome) -> None:
-    """The caller was seen (its `consumer` rows), and was active where it got an entry (`claimed`)."""
+    """The caller was seen (its `consumer` rows), and was active where it got an entry
+    (`claimed`)."""
     claimed = _not_lost(rows_of(store, row.run_seq, Kind.CLAIMED), outcome)
     seen = (
         rows_of(store, row.run_seq, Kind.CONSUMER)
@@ -58,7 +60,8 @@ def _consumers(store: Store, row: RunRow, outcome: Outcome) -> None:
             F.max("active_time_ms").alias("active_time_ms"),
         )
     )
-    changes = "seen_time_ms = s.seen_time_ms, active_time_ms = coalesce(s.active_time_ms, t.active_time_ms)"
+    active = "coalesce(s.active_time_ms, t.active_time_ms)"
+    changes = f"seen_time_ms = s.seen_time_ms, active_time_ms = {active}"
     upsert(store, "consumers", seen, row, changes)
 
 
@@ -68,7 +71,7 @@ def append_once(store: Store, table: str, rows: DataFrame, row: RunRow) -> None:
     retried(lambda: store.append(table, rows, token=token, note=row.note))
 
 
-def upsert(  # noqa: PLR0913 - what changes in which table is six things
+def upsert(
     store: Store,
     table: str,
     rows: DataFrame,
@@ -92,16 +95,15 @@ def upsert(  # noqa: PLR0913 - what changes in which table is six things
     deleted = f"WHEN NOT MATCHED BY SOURCE AND {older} AND ({gone}) THEN DELETE" if gone else ""
     statement = f"""
         MERGE INTO {store.identifier(table)} t USING {{rows}} s ON {matches}
-        WHEN MATCHED AND {older} AND ({differs}) THEN UPDATE SET {changes}, run_seq = {row.run_seq:d}
-        {deleted}"""
+        WHEN MATCHED AND {older} AND ({differs}) THEN UPDATE SET {changes}, run_seq =
+        {row.run_seq:d} {deleted}"""
     if not store.read(table).where(F.col("run_seq") < row.run_seq).isEmpty():
         retried(lambda: store.execute(table, statement, rows=rows))
 
 
-def append_new(
-    store: Store, table: str, rows: DataFrame, row: RunRow, key: Sequence[str]
-) -> None:
-    """Append the rows whose key the table does not have; nothing is written where there are none."""
+def append_new(store: Store, table: str, rows: DataFrame, row: RunRow, key: Sequence[str]) -> None:
+    """Append the rows whose key the table does not have; nothing is written where there are
+    none."""
     new = rows.join(store.read(table).select(*key), on=list(key), how="left_anti")
     if not new.isEmpty():
         numbered = new.withColumn("run_seq", F.lit(row.run_seq))

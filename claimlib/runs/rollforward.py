@@ -1,7 +1,7 @@
 """From a decision to a finished run: apply, verify, record, finish.
 
-Everything here follows from journal rows (and the landing that they name), so it does not matter who
-does it, when, or how often: the run itself, the next run after a crash, or two of them at once.
+Everything here follows from journal rows (and the landing that they name), so it does not matter
+who does it, when, or how often: the run itself, the next run after a crash, or two of them at once.
 """
 
 from __future__ import annotations
@@ -100,6 +100,9 @@ def find_finished_seq(store: Store, run_seq: int) -> Finished | None:
 
 def roll_forward(store: Store, row: RunRow, tell: Progress) -> Finished:
     """Bring a decided run to its end, from whatever state it was left in."""
+    finished = find_finished_seq(store, row.run_seq)
+    if finished is not None:
+        return finished
     clock = _Clock(tell, f"run {row.run_seq}")
     clock.enter(Phase.APPLY)
     decided = tally(store, row.run_seq)

@@ -1,33 +1,82 @@
 """A sweep over a store does what the reference does, and what it did can be read."""
 
+from __future__ import annotations
+
+import json
+
+import pytest
+from pels import CLAIMED, DELETED, ENTRIES, NOW_MS, PEL, REQUEST, keyspace
+
 from claimlib import scan
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.ids import StreamId
-from claimlib.model import AutoclaimRequest, Consumer, Group, PendingEntry
+from claimlib.errors import RequestError, RunKeyConflictError
+from claimlib.schema import TABLES
 from claimlib.store import Store
 from claimlib.testing.tables import read_groups, write_keyspace
-from claimlib.words import Stream
 
-NOW_MS = 1_750_000_000_000
-IDS = [StreamId(ms, 0) for ms in range(1, 11)]
-PEL = Group(
-    last_delivered_id=StreamId(20, 0),
-    pending=tuple(
-        PendingEntry(stream_id, b"dead", NOW_MS - (60_000 if stream_id.ms % 2 else 10), 1)
-        for stream_id in IDS
-    ),
-    consumers=(Consumer(b"dead", NOW_MS - 60_000, None),),
-)
-ENTRIES = {stream_id: (b"field", b"%d" % stream_id.ms) for stream_id in IDS if stream_id.ms != 4}
-REQUEST = AutoclaimRequest(b"alice", 1000)
+SWEEP = SweepRequest(REQUEST)
 
 
-def test_a_sweep_leaves_the_tables_as_the_reference_leaves_the_group(store: Store) -> None:
-    write_keyspace(store, {b"s": Stream(ENTRIES, {b"g": PEL})}, NOW_MS)
-    expected, _ = scan.xautoclaim(PEL, REQUEST, NOW_MS, ENTRIES)
+def versions(store: Store) -> dict[str, int]:
+    return {name: store.version(name) for name in TABLES}
 
-    reply = xautoclaim(store, SweepRequest(REQUEST))
 
-    assert read_groups(store) == {b"s": {b"g": expected}}
-    assert reply.counts["claimed"] == 5
-    assert reply.counts["deleted"] == 1
+def test_a_sweep_leaves_the_tables_as_the_reference_leaves_the_group_and_only_once(
+    store: Store,
+) -> None:
+    write_keyspace(store, keyspace(b"s", b"other"), NOW_MS)
+    expected, answer = scan.xautoclaim(PEL, REQUEST, NOW_MS, ENTRIES)
+    before = versions(store)
+
+    shown = xautoclaim(store, SweepRequest(REQUEST, stream_glob="s"), dry_run=True)
+    assert shown.counts == {
+        "claimed": CLAIMED, "deleted": DELETED, "lost": 0, "gone": 0,
+        "swept": 1, "refused": 0,
+    }
+    assert {row["id"] for row in shown.claimed.collect()} == set(map(str, answer.claimed))
+    assert versions(store) == before, "a dry run writes nothing"
+
+    reply = xautoclaim(store, SweepRequest(REQUEST, stream_glob="s"), run_id="once")
+    assert read_groups(store) == {b"s": {b"g": expected}, b"other": {b"g": PEL}}
+    assert {row["id"] for row in reply.claimed.collect()} == set(map(str, answer.claimed))
+    assert {row["id"] for row in reply.deleted.collect()} == set(map(str, answer.deleted))
+    assert {row["id"]: row["fields"] for row in reply.claimed.collect()}["3-0"] == [
+        (b"field", b"3")
+    ]
+    (group,) = reply.groups.collect()
+    assert (group["status"], group["pending_before"], group["pending_after"]) == ("swept", 10, 9)
+    assert (group["oldest_idle_ms"], group["highest_delivery_count"]) == (60_000, 1)
+    tombstones = [
+        (row["stream"], row["id_ms"], row["consumer"], row["purged_at_ms"])
+        for row in store.read("tombstones").collect()
+    ]
+    assert tombstones == [("s", 4, "dead", NOW_MS)]
+
+    after = versions(store)
+    again = xautoclaim(store, SweepRequest(REQUEST, stream_glob="s"), run_id="once")
+    assert again.counts == reply.counts
+    assert versions(store) == after, "the same key again changes nothing"
+    with pytest.raises(RunKeyConflictError, match="once"):
+        xautoclaim(store, SWEEP, run_id="once")
+    assert versions(store) == after, "another request under the same key is refused"
+
+
+def test_the_journal_says_who_got_what_when_and_why(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    xautoclaim(store, SWEEP, run_id="r")
+    journal = store.read("journal")
+    run = journal.where("kind = 'run'").first()
+    assert (run["command"], run["run_id"], run["run_seq"]) == ("xautoclaim", "r", 1)
+    assert json.loads(run["request"])["min_idle_ms"] == 1000
+    claim = journal.where("kind = 'claimed' AND id_ms = 3").first()
+    assert (claim["from_consumer"], claim["from_delivery_time_ms"]) == ("dead", NOW_MS - 60_000)
+    assert (claim["consumer"], claim["delivery_time_ms"]) == ("alice", NOW_MS)
+    assert (claim["from_delivery_count"], claim["delivery_count"]) == (1, 2)
+    finished = store.read("runs").first()
+    assert finished["output_versions"]["pending"] == store.version("pending")
+    assert finished["counts"]["claimed"] == CLAIMED
+
+
+def test_an_instant_that_is_none_is_refused_before_anything_is_read(store: Store) -> None:
+    with pytest.raises(RequestError, match="now_ms"):
+        xautoclaim(store, SWEEP, now_ms=-1)

@@ -286,7 +286,7 @@ def test_over_tls_certificate_and_host_name_are_verified(tmp_path):
 
 
 def test_a_certificate_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(RequestError, match="ca.pem is not there"):
+    with pytest.raises(RequestError, match=r"ca\.pem is not there"):
         open_source("rediss://h", ca_file=tmp_path / "ca.pem")
 
 

@@ -151,6 +151,11 @@ def test_a_text_that_is_no_range_bound(parse, text):
         parse(text)
 
 
+def test_a_bracket_alone_is_named_as_it_is():
+    with pytest.raises(IdError, match=r"^'\(' is no stream id"):
+        parse_range_start("(")
+
+
 def test_nothing_comes_after_the_largest_id():
     with pytest.raises(IntervalError, match=r"^invalid start ID for the interval$"):
         parse_range_start(f"({MAX_ID}")

@@ -197,6 +197,8 @@ def test_a_name_with_stars_and_question_marks_put_in_matches_itself(name, data):
         ("[\\]-]", [b"]", b"-"], [b"\\"]),
         ("[\\a-z]", [b"a", b"-", b"z"], [b"b"]),
         ("[a-\\]", [b"a", b"\\", b"]"], [b"b", b"-"]),
+        ("[\\\\]xff", [b"\\xff"], [b"\xff"]),
+        ("[\\\\a][\\\\a]", [b"\\\\", b"a\\"], [b"\\", b"a"]),
         ("[a^]", [b"a", b"^"], [b"b"]),
         ("[]", [], [b"", b"]", b"a"]),
         ("[]a]", [], [b"]", b"a", b"]a]"]),

@@ -1,0 +1,268 @@
+"""Random states of many groups, each with its own request: what the reference is compared on.
+
+Hypothesis draws few small numbers per entry, so that a batch of hundreds of groups is ONE example,
+and shrinks to one entry of one group.  `Batch.branches` names what the rule meets in a batch,
+without asking the rule.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from hypothesis import strategies as st
+
+from claimlib import scan
+from claimlib.ids import MAX_ID, MAX_U64, MIN_ID, StreamId
+from claimlib.model import (
+    DELIVERY_COUNT_MAX,
+    MAX_I64,
+    AutoclaimReply,
+    AutoclaimRequest,
+    Consumer,
+    Group,
+    IdleRule,
+    PendingEntry,
+    Profile,
+)
+from claimlib.words import Keyspace, Stream
+
+Names = tuple[bytes, bytes]
+"""A stream and one of its groups."""
+Drawn = tuple[int, list[int]]
+"""A group as it is drawn: an index into `_REQUESTS`, and indexes into `_ENTRIES`."""
+
+NOW_MS = 1_750_000_000_000
+CALLER = b"caller"
+OTHER = b"other"
+
+_EDGES = (0, 2**53, 2**63 - 1, 2**63, MAX_U64)
+IDS = [
+    *(StreamId(ms, seq) for ms, seq in ((5, 3), (5, 4), (NOW_MS, 0), (2**53 + 1, 1))),
+    *(StreamId(ms, seq) for ms, seq in product(_EDGES, _EDGES) if (ms, seq) != MIN_ID),
+]
+OWNERS = (OTHER, CALLER, None, b"\xff\\\n'")
+# How far an entry's idle time is from min-idle, or where its delivery time stands.  What is listed
+# twice, here and below, is drawn twice as often.
+AGES = ("over", "equal", "equal", "short", "just now", "future", "far future", "ancient")
+COUNTS = (1, 0, DELIVERY_COUNT_MAX - 1, DELIVERY_COUNT_MAX)
+
+INSTANTS = (NOW_MS, NOW_MS, MAX_I64)
+MIN_IDLES = (60_000, 1, 0, 0, MAX_I64)
+STARTS = (*[MIN_ID] * 4, StreamId(5, 4), StreamId(2**63 - 1, 7), StreamId(2**63, 0), MAX_ID)
+# What the group knows of the caller beforehand.
+KNOWN = (
+    (),
+    (Consumer(CALLER, NOW_MS - 1, None),),
+    (Consumer(CALLER, NOW_MS + 5, NOW_MS - 9),),
+)
+
+# The first is no entry, so that a group shrinks to none.
+_ENTRIES = [None, *product(IDS, (True, False), AGES, OWNERS, COUNTS)]
+_REQUESTS = list(product(MIN_IDLES, IdleRule, STARTS, Profile, (False, True), KNOWN))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One group, its request, and the instant: everything that decides what a sweep does."""
+
+    group: Group
+    request: AutoclaimRequest
+    now_ms: int
+    entries: Mapping[StreamId, tuple[bytes, ...]]
+
+    @property
+    def examined(self) -> list[PendingEntry]:
+        return [entry for entry in self.group.pending if entry.id >= self.request.start]
+
+    def expected(self) -> tuple[Group, AutoclaimReply]:
+        """The state after the sweep, and its reply, as the reference says."""
+        return scan.xautoclaim(self.group, self.request, self.now_ms, self.entries)
+
+    def branches(self) -> Iterator[str]:
+        """What the rule meets in this group, once per entry or group; one entry may be several."""
+        claimed = 0
+        for entry in self.group.pending:
+            names = list(self._branches_of(entry))
+            claimed += "claimed" in names
+            yield from names
+        if not claimed:
+            yield f"nothing claimed, {self.request.profile}"
+
+    def _branches_of(self, entry: PendingEntry) -> Iterator[str]:
+        request = self.request
+        idle_ms, min_idle_ms = self.now_ms - entry.delivery_time_ms, request.min_idle_ms
+        server = request.idle_rule is IdleRule.SERVER
+        enough = min_idle_ms == 0 or idle_ms > min_idle_ms or (server and idle_ms == min_idle_ms)
+        if entry.id < request.start:
+            yield "before the start"
+        elif entry.id not in self.entries:
+            yield "dangling and idle" if enough else "dangling and fresh"
+            if entry.consumer == CALLER:
+                yield "dangling, owned by the caller"
+        elif enough:
+            yield from self._branches_of_claimed(entry, idle_ms)
+        else:
+            yield "left at equality (documented)" if idle_ms == min_idle_ms else "left fresh"
+            if idle_ms == min_idle_ms - 1:
+                yield "left, one ms short"
+        if entry.id == request.start:
+            yield "at the start exactly"
+
+    def _branches_of_claimed(self, entry: PendingEntry, idle_ms: int) -> Iterator[str]:
+        min_idle_ms = self.request.min_idle_ms
+        yield "claimed"
+        if min_idle_ms > 0:
+            over = idle_ms > min_idle_ms
+            yield "claimed over min-idle" if over else "claimed at equality (server)"
+        elif idle_ms < 0:
+            yield "claimed at min-idle 0, future delivery"
+        else:
+            yield "claimed at min-idle 0"
+        if idle_ms == min_idle_ms + 1:
+            yield "claimed, one ms over"
+        if entry.consumer == CALLER:
+            yield "claimed from oneself"
+        if entry.consumer is None:
+            yield "claimed from nobody"
+        if entry.delivery_count == DELIVERY_COUNT_MAX:
+            yield "claimed at the highest count"
+        yield "claimed with JUSTID" if self.request.justid else "claimed without JUSTID"
+        if entry.id.ms >= 2**63 or entry.id.seq >= 2**63:
+            yield "claimed beyond signed numbers"
+
+
+# Every one must be reached, in every test that compares with the reference.
+BRANCHES = (
+    "dangling and idle",
+    "dangling and fresh",
+    "dangling, owned by the caller",
+    "claimed over min-idle",
+    "claimed, one ms over",
+    "claimed at equality (server)",
+    "claimed at min-idle 0",
+    "claimed at min-idle 0, future delivery",
+    "claimed from oneself",
+    "claimed from nobody",
+    "claimed at the highest count",
+    "claimed with JUSTID",
+    "claimed without JUSTID",
+    "claimed beyond signed numbers",
+    "left at equality (documented)",
+    "left, one ms short",
+    "left fresh",
+    "before the start",
+    "at the start exactly",
+    "nothing claimed, redis-7.0",
+    "nothing claimed, redis-7.2",
+)
+
+
+class Batch:
+    """Many groups, two per stream, and one request for each.
+
+    No dataclass: Hypothesis would print all of it.  Which groups differ, the comparison says.
+    """
+
+    def __init__(
+        self,
+        keyspace: Keyspace,
+        instants: Mapping[bytes, int],
+        requests: Mapping[Names, AutoclaimRequest],
+    ) -> None:
+        self.keyspace = keyspace
+        self.instants = instants
+        self.requests = requests
+
+    def __repr__(self) -> str:
+        return f"<{len(self.requests)} groups, {self.entries} pending entries>"
+
+    @property
+    def entries(self) -> int:
+        return sum(len(case.group.pending) for case in self.cases().values())
+
+    def cases(self) -> dict[Names, Case]:
+        return {
+            (key, name): Case(
+                self.keyspace[key].groups[name],
+                request,
+                self.instants[key],
+                self.keyspace[key].entries,
+            )
+            for (key, name), request in self.requests.items()
+        }
+
+    def branches(self) -> Counter[str]:
+        return Counter(name for case in self.cases().values() for name in case.branches())
+
+
+@st.composite
+def batches(draw: st.DrawFn, least_groups: int) -> Batch:
+    """Batches of at least so many groups (an even number); the simplest ones are empty."""
+    # Numbers instead of `sampled_from`, for Hypothesis' messages would list thousands of states.
+    entry = st.integers(0, len(_ENTRIES) - 1)
+    group = st.tuples(st.integers(0, len(_REQUESTS) - 1), st.lists(entry, min_size=3, max_size=16))
+    stream = st.tuples(st.sampled_from(INSTANTS), group, group)
+    least = least_groups // 2
+    return _batch(draw(st.lists(stream, min_size=least, max_size=least + 3)))
+
+
+def _batch(drawn: list[tuple[int, Drawn, Drawn]]) -> Batch:
+    keyspace, instants, requests = {}, {}, {}
+    for number, (now_ms, *groups) in enumerate(drawn):
+        key = b"s:%d" % number
+        named = dict(zip((b"g", b"h"), groups, strict=True))
+        instants[key] = now_ms
+        keyspace[key] = Stream(
+            entries=dict(_entries(key, groups)),
+            groups={name: _group(group, now_ms) for name, group in named.items()},
+        )
+        requests |= {(key, name): _request(group) for name, group in named.items()}
+    return Batch(keyspace, instants, requests)
+
+
+def _entries(key: bytes, groups: list[Drawn]) -> Iterator[tuple[StreamId, tuple[bytes, ...]]]:
+    """What the stream holds: each id that one of its groups has as present."""
+    for group in groups:
+        for stream_id, is_present, *_ in _states(group):
+            if is_present:
+                yield stream_id, (b"of", key, b"id", str(stream_id).encode("ascii"))
+
+
+def _states(group: Drawn) -> Iterator[tuple[StreamId, bool, str, bytes | None, int]]:
+    return filter(None, (_ENTRIES[code] for code in group[1]))
+
+
+def _request(group: Drawn) -> AutoclaimRequest:
+    min_idle_ms, idle_rule, start, profile, justid, _ = _REQUESTS[group[0]]
+    return AutoclaimRequest(
+        CALLER, min_idle_ms, start, justid=justid, idle_rule=idle_rule, profile=profile
+    )
+
+
+def _group(group: Drawn, now_ms: int) -> Group:
+    min_idle_ms, *_, known = _REQUESTS[group[0]]
+    pending = {
+        stream_id: PendingEntry(stream_id, owner, _delivered_ms(age, now_ms, min_idle_ms), count)
+        for stream_id, _, age, owner, count in _states(group)
+    }
+    return Group(
+        last_delivered_id=MAX_ID,
+        pending=tuple(pending[stream_id] for stream_id in sorted(pending)),
+        consumers=(*known, Consumer(OTHER, NOW_MS - 60_000, NOW_MS - 60_000)),
+    )
+
+
+def _delivered_ms(age: str, now_ms: int, min_idle_ms: int) -> int:
+    wanted = {
+        "over": now_ms - min_idle_ms - 1,
+        "equal": now_ms - min_idle_ms,
+        "short": now_ms - min_idle_ms + 1,
+        "just now": now_ms,
+        "future": now_ms + 1,
+        "far future": MAX_I64,
+        "ancient": 0,
+    }
+    return min(max(wanted[age], 0), MAX_I64)

@@ -1,0 +1,31 @@
+"""`claimlib.rules` with one rule broken: what every comparison with the reference must notice.
+
+The broken rules are lambdas, which travel to Spark's workers by value: there is no name by which a
+worker could find the sound ones instead.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from claimlib import rules
+
+BROKEN = {
+    "equality is left (> for >=)": {
+        "is_idle_enough": lambda now_ms, delivery_time_ms, min_idle_ms, _equal_counts: (
+            (min_idle_ms == 0) | (now_ms - delivery_time_ms > min_idle_ms)
+        )
+    },
+    "dangling is tested after idle": {"is_touched": lambda _present, idle_enough: idle_enough},
+    "the count is not raised": {"raised_count": lambda delivery_count, _raise_by: delivery_count},
+}
+
+SOUND = {
+    name: getattr(rules, name)
+    for name in ("is_claimed", "is_deleted", "is_idle_enough", "is_touched", "raised_count")
+}
+
+
+def broken_rules(how: str) -> SimpleNamespace:
+    """What may stand in for the module `rules`, broken in one way of `BROKEN`."""
+    return SimpleNamespace(**{**SOUND, **BROKEN[how]})

@@ -1,0 +1,137 @@
+"""A run that is killed leaves either nothing decided, or a decision that the next run finishes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
+from pyspark.sql import SparkSession
+from reading import count
+
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.errors import UnfinishedRunError
+from claimlib.runs import Phase
+from claimlib.schema import TABLES
+from claimlib.store import Store
+from claimlib.testing.tables import write_keyspace
+
+HERE = Path(__file__).parent
+KILL_POINTS = {"a": Phase.DECIDE, "b": Phase.APPLY, "c": Phase.VERIFY}
+# What may differ between a run that was killed and one that was not.
+DIFFERS = {
+    "journal": {"attempt", "inputs"},
+    "runs": {"phase_ms", "input_versions", "output_versions"},
+}
+
+
+@dataclass
+class Stores:
+    """One store on which the run was never stopped, and per kill point one on which it was."""
+
+    unkilled: Store
+    killed: dict[str, Path]
+
+
+@pytest.fixture(scope="module")
+def stores(
+    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Stores:
+    """All processes run at once: each starts a Spark of its own."""
+    folder = tmp_path_factory.mktemp("kills")
+    first = shutil.copytree(empty_store, folder / "unkilled")
+    store = Store.open(spark, str(first))
+    write_keyspace(store, keyspace(b"s1", b"s2", b"s\xff"), NOW_MS)
+    killed = {point: shutil.copytree(first, folder / point) for point in KILL_POINTS}
+    processes = {
+        point: subprocess.Popen(
+            [
+                sys.executable,
+                HERE / "killed_run.py",
+                killed[point],
+                phase,
+                folder / f"{point}.told",
+            ],
+            env={**os.environ, "PYTHONPATH": f"{HERE.parents[1]}{os.pathsep}{HERE}"},
+            start_new_session=True,
+        )
+        for point, phase in KILL_POINTS.items()
+    }
+    xautoclaim(store, SweepRequest(REQUEST), run_id="killed")
+    for point, process in processes.items():
+        wait_for(folder / f"{point}.told", process)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return Stores(store, killed)
+
+
+def wait_for(told: Path, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 240
+    while not told.exists():
+        assert process.poll() is None, "the process ended by itself before its kill point"
+        assert time.monotonic() < deadline, "the process did not reach its kill point"
+        time.sleep(0.05)  # between two looks at another process
+
+
+def rows_of(store: Store, table: str) -> list[str]:
+    """All rows of a table, but for what may differ, in an order of their own."""
+    names = [n for n in store.read(table).columns if n not in DIFFERS.get(table, set())]
+    return sorted(str(row) for row in store.read(table).select(*names).collect())
+
+
+def finish(spark: SparkSession, stores: Stores, point: str) -> Store:
+    """Whatever runs next, here the same run again, on the store that was left behind."""
+    store = Store.open(spark, str(stores.killed[point]))
+    reply = xautoclaim(store, SweepRequest(REQUEST), run_id="killed")
+    assert (reply.counts["claimed"], reply.counts["deleted"]) == (3 * CLAIMED, 3 * DELETED)
+    assert reply.counts["lost"] == 0
+    return store
+
+
+def assert_same_rows(store: Store, unkilled: Store) -> None:
+    for table in TABLES:
+        assert rows_of(store, table) == rows_of(unkilled, table), table
+
+
+def test_killed_before_its_decision_a_run_has_decided_nothing_and_the_next_decides_afresh(
+    spark: SparkSession, stores: Stores
+) -> None:
+    where = stores.killed["a"]
+    assert count(where, "journal") == 0
+    assert count(where, "pending", "run_seq > 0") == 0
+    assert count(where, "pending") == 3 * 10
+
+    assert_same_rows(finish(spark, stores, "a"), stores.unkilled)
+
+
+def test_killed_behind_its_decision_a_run_has_not_changed_pending_and_the_next_finishes_it(
+    spark: SparkSession, stores: Stores
+) -> None:
+    where = stores.killed["b"]
+    assert count(where, "journal", "kind = 'run'") == 1
+    assert count(where, "journal", "kind = 'claimed'") == 3 * CLAIMED
+    assert count(where, "pending", "run_seq > 0") == 0
+    assert count(where, "pending") == 3 * 10
+
+    with pytest.raises(UnfinishedRunError, match="xautoclaim:killed"):
+        xautoclaim(Store.open(spark, str(where)), SweepRequest(REQUEST), dry_run=True)
+    assert_same_rows(finish(spark, stores, "b"), stores.unkilled)
+
+
+def test_killed_behind_its_change_of_pending_a_run_is_finished_by_another_run_of_the_store(
+    spark: SparkSession, stores: Stores
+) -> None:
+    where = stores.killed["c"]
+    assert count(where, "pending", "run_seq = 1") == 3 * CLAIMED
+    assert count(where, "pending") == 3 * (10 - DELETED)
+    assert count(where, "tombstones") == 0
+    assert count(where, "runs") == 0
+
+    assert_same_rows(finish(spark, stores, "c"), stores.unkilled)

@@ -1,0 +1,159 @@
+"""Two runs at once, and other writers: one decision wins, and nothing is taken twice or revived.
+
+All writers are threads of one session: on a local file system commits exclude each other within one
+JVM only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import pandas as pd
+from pels import CLAIMED, DELETED, NOW_MS, PEL, REQUEST, keyspace
+from reading import count
+
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.model import AutoclaimRequest
+from claimlib.runs import Begun, Decision, Phase, run
+from claimlib.runs.journal import APP_ID
+from claimlib.store import Store, Token
+from claimlib.testing.tables import read_groups, write_keyspace
+
+PATIENCE_S = 200
+
+
+def claim(consumer: bytes) -> SweepRequest:
+    return SweepRequest(AutoclaimRequest(consumer, 1000))
+
+
+def test_a_run_whose_append_is_skipped_without_a_word_knows_that_it_lost_and_begins_again(
+    store: Store,
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    pinned, other_done = Event(), Event()
+
+    def held(phase: Phase, detail: str) -> None:
+        if phase is Phase.DECIDE and detail == "run 1":
+            pinned.set()
+            assert other_done.wait(PATIENCE_S)
+
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(xautoclaim, store, claim(b"slow"), run_id="slow", progress=held)
+        assert pinned.wait(PATIENCE_S)
+        quick = xautoclaim(store, claim(b"quick"), run_id="quick")
+        other_done.set()
+        lost = slow.result()
+
+    assert (quick.run_seq, quick.counts["claimed"]) == (1, CLAIMED)
+    assert (lost.run_seq, lost.counts["claimed"], lost.counts["deleted"]) == (2, 0, 0)
+    where = store.where
+    assert count(where, "journal", "kind = 'run' AND run_seq = 1 AND run_id = 'quick'") == 1
+    assert count(where, "journal", "kind = 'run'") == 2
+    assert count(where, "journal", "kind = 'claimed'") == CLAIMED
+    assert count(where, "pending", "consumer = 'quick'") == CLAIMED
+
+
+def test_of_two_decisions_that_are_appended_at_the_same_time_one_wins_and_both_runs_finish(
+    store: Store, tmp_path: Path
+) -> None:
+    appending, committed = tmp_path / "appending", tmp_path / "committed"
+
+    def wait_while_appending(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        import time
+
+        for batch in batches:
+            appending.touch()
+            while not committed.exists():
+                time.sleep(0.05)  # between two looks at the other writer
+            yield batch
+
+    rows = store.rows("journal", [("swept", "s", "g")], ["kind", "stream", "consumer_group"])
+    waiting = rows.mapInPandas(wait_while_appending, rows.schema)
+
+    def decide_slowly(begun: Begun) -> Decision:
+        return Decision(waiting if begun.run_seq == 1 else rows)
+
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(
+            run, store, command="slow", request={}, decide=decide_slowly, run_id="x"
+        )
+        while not appending.exists():
+            assert not slow.done()
+        quick = run(store, command="quick", request={}, decide=lambda _: Decision(rows), run_id="x")
+        committed.touch()
+        lost = slow.result()
+
+    assert (quick.run_seq, lost.run_seq) == (1, 2)
+    assert count(store.where, "journal", "kind = 'run'") == 2
+    assert count(store.where, "runs") == 2
+
+
+def test_what_another_writer_takes_between_decision_and_apply_is_lost_and_stays_away(
+    store: Store,
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    pending = store.identifier("pending")
+
+    def take(phase: Phase, detail: str) -> None:
+        del detail
+        if phase is Phase.APPLY:
+            store.spark.sql(f"DELETE FROM {pending} WHERE id_ms IN (3, 4)")
+            store.spark.sql(f"UPDATE {pending} SET consumer = 'eve' WHERE id_ms = 5")
+
+    reply = xautoclaim(store, SweepRequest(REQUEST), progress=take)
+
+    assert reply.counts["lost"] == 3
+    assert {row["id"] for row in reply.lost.collect()} == {"3-0", "4-0", "5-0"}
+    assert {row["id"] for row in reply.claimed.collect()} == {"1-0", "7-0", "9-0"}
+    assert reply.deleted.count() == 0
+    left = {entry.id.ms: entry.consumer for entry in read_groups(store)[b"s"][b"g"].pending}
+    assert left == {
+        1: b"alice",
+        7: b"alice",
+        9: b"alice",
+        5: b"eve",
+        **dict.fromkeys((2, 6, 8, 10), b"dead"),
+    }
+    assert count(store.where, "tombstones") == 0, "it was not this run that purged it"
+    assert count(store.where, "journal", "kind = 'lost'") == 3
+    again = xautoclaim(store, SweepRequest(REQUEST))
+    assert again.counts["lost"] == 0
+    assert count(store.where, "pending", "id_ms IN (3, 4)") == 0
+
+
+def test_a_driver_that_comes_back_late_changes_nothing(store: Store) -> None:
+    """Everything that a run applies is applied once more, behind a later run."""
+    from claimlib.runs import claims, records
+    from claimlib.runs.journal import run_rows, tally
+
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    xautoclaim(store, SweepRequest(REQUEST))
+    later = AutoclaimRequest(b"carol", 0)
+    xautoclaim(store, SweepRequest(later), now_ms=NOW_MS + 1)
+    store.spark.sql(f"DELETE FROM {store.identifier('consumers')} WHERE consumer = 'alice'")
+    state = read_groups(store), count(store.where, "tombstones")
+
+    first, _ = run_rows(store, 0)
+    decided = tally(store, first.run_seq)
+    claims.apply(store, first, decided)
+    outcome = claims.verify(store, first, decided)
+    records.apply(store, first, decided, outcome)
+
+    assert outcome.counts() == {"lost": 0, "gone": 0}
+    assert (read_groups(store), count(store.where, "tombstones")) == state
+    assert state[1] == DELETED
+    assert all(entry.consumer == b"carol" for entry in state[0][b"s"][b"g"].pending)
+    assert len(state[0][b"s"][b"g"].pending) == len(PEL.pending) - DELETED
+
+
+def test_a_token_that_was_used_lets_no_second_append_through(store: Store) -> None:
+    rows = store.rows("journal", [("swept",)], ["kind"])
+    from pyspark.sql import functions as F
+
+    numbered = rows.withColumn("run_seq", F.lit(1))
+    store.append("journal", numbered, token=Token(APP_ID, 1))
+    store.append("journal", numbered, token=Token(APP_ID, 1))
+    assert count(store.where, "journal") == 1

@@ -1,0 +1,156 @@
+"""A snapshot makes the store what the source says, and writes the differences only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pels import NOW_MS, REQUEST
+from reading import count, query
+
+from claimlib.commands.snapshot import SnapshotRequest, snapshot
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.errors import SourceMismatchError
+from claimlib.ids import StreamId
+from claimlib.runs import Phase
+from claimlib.source import (
+    Batch,
+    ConsumerRow,
+    Counts,
+    EntryPage,
+    EntryRow,
+    GroupDone,
+    GroupGone,
+    PendingPage,
+    PendingRow,
+    SourceDone,
+    StreamDone,
+    StreamGone,
+)
+from claimlib.store import Store
+from claimlib.testing.tables import read_groups
+
+ALL = SnapshotRequest("server:6379/0")
+FIELDS = ((b"f", b"v"),)
+
+
+def stream(name: bytes, pending: dict[int, bytes], entries: set[int], at_ms: int) -> list[Batch]:
+    """One stream with one group: who owns which id, and which ids the stream has."""
+    rows = tuple(PendingRow(StreamId(n, 0), owner, 1000 + n, 1) for n, owner in pending.items())
+    consumers = tuple(ConsumerRow(owner, 5000, None) for owner in sorted(set(pending.values())))
+    span = (StreamId(min(pending), 0), StreamId(max(pending), 0)) if pending else (None, None)
+    read = tuple(
+        EntryRow(StreamId(n, 0), FIELDS if n in pending else None)
+        for n in sorted(entries)
+        if pending and min(pending) <= n <= max(pending)
+    )
+    counts = (1, len(pending), len(read))
+    return [
+        *([PendingPage(name, b"g", at_ms, rows)] if rows else []),
+        GroupDone(name, b"g", at_ms, StreamId(99, 0), consumers, len(rows)),
+        *([EntryPage(name, read)] if read else []),
+        StreamDone(name, len(entries), StreamId(99, 0), *span, at_ms, *counts),
+    ]
+
+
+def source(*streams: list[Batch]) -> Iterator[Batch]:
+    for batches in streams:
+        yield from batches
+    yield SourceDone(Counts(streams=len(streams)))
+
+
+def owners(store: Store) -> dict[tuple[bytes, int], bytes | None]:
+    return {
+        (key, entry.id.ms): entry.consumer
+        for key, groups in read_groups(store).items()
+        for group in groups.values()
+        for entry in group.pending
+    }
+
+
+def test_a_second_snapshot_writes_what_differs_and_a_third_of_the_same_writes_no_row(
+    store: Store,
+) -> None:
+    first = [
+        stream(b"kept", {1: b"a", 2: b"a", 3: b"a"}, {1, 2, 3}, NOW_MS),
+        stream(b"gone", {1: b"a"}, {1}, NOW_MS),
+    ]
+    reply = snapshot(store, ALL, lambda: source(*first))
+    assert owners(store) == {**{(b"kept", n): b"a" for n in (1, 2, 3)}, (b"gone", 1): b"a"}
+    assert (reply.counts["pending_read"], reply.counts["pending_written"]) == (4, 4)
+
+    second = [stream(b"kept", {2: b"b", 3: b"a", 4: b"a"}, {2, 4, 7}, NOW_MS + 10)]
+    reply = snapshot(store, ALL, lambda: source(*second))
+    assert owners(store) == {(b"kept", 2): b"b", (b"kept", 3): b"a", (b"kept", 4): b"a"}
+    assert reply.counts["pending_written"] == 2, "the unchanged row stays as it was written"
+    assert [
+        row["run_seq"] for row in query(store.where, "pending", "SELECT * FROM t WHERE id_ms = 3")
+    ] == [1]
+    assert {row["id_ms"] for row in query(store.where, "entries", "SELECT * FROM t")} == {2, 4}
+    (proof,) = query(store.where, "streams", "SELECT * FROM t")
+    assert (proof["complete_from_ms"], proof["complete_to_ms"]) == (2, 4)
+    assert [
+        row["consumer"] for row in query(store.where, "consumers", "SELECT * FROM t ORDER BY 1, 3")
+    ] == ["a", "b"]
+    assert count(store.where, "entry_landing") == 0, "swept once it is applied"
+    assert count(store.where, "pel_snapshots") == 4 + 3, "the PELs as read are kept"
+
+    versions = {table: store.version(table) for table in ("pending", "entries", "consumers")}
+    reply = snapshot(store, ALL, lambda: source(*second))
+    assert reply.counts["pending_written"] == 0
+    assert {table: store.version(table) for table in versions} == versions
+
+    swept = xautoclaim(store, SweepRequest(REQUEST))
+    assert {row["id"] for row in swept.deleted.collect()} == {"3-0"}
+
+
+def test_a_snapshot_of_some_groups_leaves_the_others_as_they_are(store: Store) -> None:
+    both = [stream(b"a", {1: b"x"}, {1}, NOW_MS), stream(b"b", {1: b"x"}, {1}, NOW_MS)]
+    snapshot(store, ALL, lambda: source(*both))
+    only_a = SnapshotRequest("server:6379/0", stream_glob="a")
+    snapshot(store, only_a, lambda: source(stream(b"a", {2: b"y"}, {2}, NOW_MS + 1)))
+    assert owners(store) == {(b"a", 2): b"y", (b"b", 1): b"x"}
+    other_group = SnapshotRequest("server:6379/0", group_glob="nobody")
+    empty = StreamDone(b"a", 1, StreamId(9, 0), None, None, NOW_MS + 2, 0, 0, 0)
+    snapshot(store, other_group, lambda: source([empty]))
+    assert owners(store) == {(b"a", 2): b"y", (b"b", 1): b"x"}
+    assert count(store.where, "streams", "complete_from_ms IS NOT NULL") == 2
+
+
+def test_what_vanished_while_it_was_read_counts_for_nothing(store: Store) -> None:
+    row = (PendingRow(StreamId(1, 0), b"x", 1000, 1),)
+    batches = [
+        PendingPage(b"s", b"void", NOW_MS, row),
+        GroupGone(b"s", b"void"),
+        *stream(b"s", {5: b"x"}, {5}, NOW_MS),
+        PendingPage(b"t", b"g", NOW_MS, row),
+        GroupDone(b"t", b"g", NOW_MS, StreamId(9, 0), (), 1),
+        StreamGone(b"t"),
+    ]
+    snapshot(store, ALL, lambda: source(batches))
+    assert owners(store) == {(b"s", 5): b"x"}
+    assert count(store.where, "pel_snapshots") == 1
+
+
+def test_a_store_mirrors_one_source_and_refuses_another_naming_both(store: Store) -> None:
+    snapshot(store, ALL, lambda: source(stream(b"s", {1: b"x"}, {1}, NOW_MS)))
+    other = SnapshotRequest("elsewhere:6379/0")
+    with pytest.raises(SourceMismatchError, match=r"server:6379/0, not elsewhere:6379/0"):
+        snapshot(store, other, source)
+    assert owners(store) == {(b"s", 1): b"x"}
+
+
+def test_a_snapshot_that_dies_behind_its_decision_is_finished_by_the_next_run(
+    store: Store,
+) -> None:
+    def die(phase: Phase, detail: str) -> None:
+        if phase is Phase.APPLY:
+            raise KeyboardInterrupt(detail)
+
+    batches = stream(b"s", {1: b"x", 2: b"x"}, {1}, NOW_MS)
+    with pytest.raises(KeyboardInterrupt):
+        snapshot(store, ALL, lambda: source(batches), progress=die)
+    assert owners(store) == {}
+    reply = xautoclaim(store, SweepRequest(REQUEST))
+    assert (reply.counts["claimed"], reply.counts["deleted"]) == (1, 1)
+    assert owners(store) == {(b"s", 1): b"alice"}

@@ -1,0 +1,110 @@
+"""A store is opened only if it is what this version works with, and says what is wrong."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pels import NOW_MS, REQUEST, keyspace
+from pyspark.sql import SparkSession
+from reading import count
+
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.errors import (
+    DuplicateRowsError,
+    SchemaError,
+    SchemaVersionError,
+    StoreExistsError,
+    StoreIncompleteError,
+    StoreNotFoundError,
+)
+from claimlib.schema import TABLES
+from claimlib.store import Location, Store, init_sql
+from claimlib.testing.tables import read_groups, write_keyspace
+
+
+def test_a_store_that_is_not_there_is_named_with_the_command_that_makes_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(StoreNotFoundError, match="claimlib init /"):
+        Store.open(spark, f"{tmp_path}/none")
+    with pytest.raises(StoreNotFoundError, match=r"nobody\.nothing"):
+        Store.open(spark, "nobody.nothing")
+
+
+def test_a_store_that_lacks_a_table_names_it_and_init_completes_it(
+    spark: SparkSession, store_path: Path
+) -> None:
+    shutil.rmtree(store_path / "tombstones")
+    with pytest.raises(StoreIncompleteError, match="tombstones") as raised:
+        Store.open(spark, str(store_path))
+    assert raised.value.missing == ["tombstones"]
+    assert Store.init(spark, str(store_path)).version("tombstones") == 0
+    with pytest.raises(StoreExistsError, match="8 buckets"):
+        Store.init(spark, str(store_path), buckets=4)
+
+
+def test_a_store_of_another_schema_version_is_refused(
+    spark: SparkSession, store_path: Path
+) -> None:
+    table = Location.parse(str(store_path)).identifier("runs")
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('claimlib.schemaVersion' = '99')")
+    with pytest.raises(SchemaVersionError, match="schema version 99"):
+        Store.open(spark, str(store_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "column", "says"),
+    [
+        ("delivery_count INT NOT NULL", "delivery_count", "is int, and must be bigint"),
+        ("delivery_count BIGINT", "delivery_count", "may hold null"),
+        ("", "delivery_count", "has no column delivery_count"),
+    ],
+)
+def test_a_column_that_is_missing_mistyped_or_may_be_null_is_named(
+    spark: SparkSession, store_path: Path, change: str, column: str, says: str
+) -> None:
+    shutil.rmtree(store_path / "pending")
+    statement = dict(zip(TABLES, init_sql(str(store_path), buckets=8), strict=True))["pending"]
+    own = "delivery_count BIGINT NOT NULL,\n"
+    assert own in statement
+    changed = statement.replace(own, f"{change},\n" if change else "")
+    spark.sql(changed.replace(",delivery_count,", ",") if not change else changed)
+    with pytest.raises(SchemaError, match=says) as raised:
+        Store.open(spark, str(store_path))
+    assert (raised.value.table, raised.value.column) == ("pending", column)
+
+
+def test_a_store_in_a_catalog_s_schema_is_swept_like_one_in_a_folder(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.sql(f"CREATE SCHEMA spark_catalog.fleet LOCATION '{tmp_path}/fleet'")
+    try:
+        store = Store.init(spark, "spark_catalog.fleet", buckets=2)
+        write_keyspace(store, keyspace(b"s"), NOW_MS)
+        reply = xautoclaim(store, SweepRequest(REQUEST))
+        assert (reply.counts["claimed"], reply.counts["deleted"]) == (5, 1)
+        assert spark.table("spark_catalog.fleet.pending").count() == 9
+        assert count(tmp_path / "fleet", "tombstones") == 1
+    finally:
+        spark.sql("DROP SCHEMA spark_catalog.fleet CASCADE")
+
+
+def test_two_rows_for_one_group_are_refused_before_anything_is_decided(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    store.append("groups", store.read("groups"))
+    before = read_groups(store)
+    with pytest.raises(DuplicateRowsError, match="s/g"):
+        xautoclaim(store, SweepRequest(REQUEST))
+    assert read_groups(store) == before
+    assert count(store.where, "journal") == 0
+
+
+def test_a_sweep_of_an_empty_store_does_nothing_and_is_a_run(store: Store) -> None:
+    reply = xautoclaim(store, SweepRequest(REQUEST))
+    assert reply.counts == {
+        "claimed": 0, "deleted": 0, "lost": 0, "gone": 0,
+        "swept": 0, "refused": 0,
+    }
+    assert count(store.where, "runs") == 1

@@ -1,0 +1,41 @@
+"""Modules beside the tests (`processes`) are imported by their plain names."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_ours_is_exported(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith("CLAIMLIB_"):
+            monkeypatch.delenv(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """How a command ended, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def claimlib(monkeypatch, capsys):
+    """Runs the command line in this process, which has a Spark session or needs none."""
+    from claimlib import cli
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["claimlib", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return Said(ended.value.code, *capsys.readouterr())
+
+    return run

@@ -1,0 +1,124 @@
+"""The command line where no Spark is needed."""
+
+import pytest
+from processes import ROOT, run_claimlib, run_python
+
+COMMANDS = ("init", "snapshot", "xautoclaim", "runs")
+SWEEP = ("xautoclaim", "store", "--consumer", "c", "--min-idle", "1h")
+
+
+@pytest.mark.parametrize(
+    ("command", "unit"),
+    [
+        ("init", "Partitions"),
+        ("snapshot", "per second"),
+        ("xautoclaim", "(ms, s, m, h, d, w)"),
+        ("runs", "milliseconds"),
+    ],
+)
+def test_help_has_units_and_an_example(claimlib, command, unit):
+    said = claimlib(command, "--help")
+    assert (said.code, said.err) == (0, "")
+    text = " ".join(said.out.split())
+    assert unit in text
+    assert f"Example: claimlib {command} " in text
+
+
+def test_the_first_help_lists_the_commands_and_the_exit_codes():
+    said = run_claimlib("--help")
+    assert (said.returncode, said.stderr) == (0, "")
+    text = " ".join(said.stdout.split())
+    assert all(f" {command} " in text for command in COMMANDS)
+    assert "6 done but some groups refused" in text
+
+
+def test_the_version_is_that_of_the_package(claimlib):
+    from claimlib import __version__
+
+    assert claimlib("--version").out == f"{__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("xautoclaim",), "STORE"),
+        (("nonsense",), "nonsense"),
+        ((*SWEEP, "--nonsense"), "--nonsense"),
+        ((*SWEEP, "--min-idle", "15"), "--min-idle: '15' has no unit"),
+        ((*SWEEP, "--min-idle", "-5m"), "--min-idle"),
+        ((*SWEEP, "--start", "x-1"), "'x-1'"),
+        ((*SWEEP, "--now", "2026-01-01T00:00:00"), "no zone"),
+        ((*SWEEP, "--stream", "[a"), "'[a'"),
+        ((*SWEEP, "--group", ""), "glob"),
+        ((*SWEEP, "--idle-rule", "strict"), "--idle-rule"),
+        ((*SWEEP, "--consumer", "a\\b"), "--consumer"),
+        ((*SWEEP, "--limit", "0"), "--limit"),
+        ((*SWEEP, "--config", "absent.toml"), "absent.toml"),
+        (("xautoclaim", "store", "--min-idle", "1h"), "--consumer"),
+        (("xautoclaim", "store", "--consumer", "c"), "--min-idle"),
+        (("runs", "store", "--claimed"), "give a RUN"),
+        (("runs", "store", "1", "--claimed", "--lost"), "one of --claimed"),
+        (("init", "store", "--buckets", "0"), "--buckets"),
+        (("snapshot", "http://localhost", "store"), "redis://"),
+        (("snapshot", "redis://u:sesame@localhost", "store"), "REDIS_PASSWORD"),
+    ],
+)
+def test_a_request_that_cannot_be_used_ends_with_2_and_names_what_is_wrong(
+    claimlib, arguments, named
+):
+    said = claimlib(*arguments)
+    assert (said.code, said.out) == (2, "")
+    assert named in said.err
+    assert "Traceback" not in said.err
+    assert "sesame" not in said.err
+
+
+def test_an_unknown_config_key_ends_with_2_and_names_key_and_file(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('[xautoclaim]\nmin_idel = "1h"\n')
+    said = run_claimlib(*SWEEP, "--config", file)
+    assert (said.returncode, said.stdout) == (2, "")
+    assert f"xautoclaim.min_idel in {file}" in said.stderr
+    assert len(said.stderr.splitlines()) == 1
+
+
+def test_a_server_that_is_not_there_ends_with_75_before_spark_starts():
+    said = run_claimlib("snapshot", "redis://127.0.0.1:1/0", "store")
+    assert (said.returncode, said.stdout) == (75, "")
+    assert said.stderr.startswith("claimlib: error: 127.0.0.1:1/0 cannot be reached")
+
+
+def test_the_statements_that_create_a_store_can_be_had_without_spark():
+    said = run_claimlib("init", "main.streams", "--print-sql")
+    assert said.returncode == 0
+    assert "CREATE TABLE IF NOT EXISTS `main`.`streams`.`pending`" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "extra"),
+    [
+        ("import sys; sys.argv[1:] = ['runs', 's']; from claimlib.cli import main; main()", "cli"),
+        ("from claimlib import exits, config", "spark"),
+        ("from claimlib import session; session.open_session()", "spark"),
+    ],
+)
+def test_without_an_extra_the_error_names_it(code, extra):
+    start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"
+    said = run_python("-I", "-S", "-c", start)
+    assert said.returncode != 0
+    assert f"pip install 'claimlib[{extra}]'" in said.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("job", ["init", "snapshot", "xautoclaim"])
+def test_a_job_is_thin_and_refuses_bad_arguments_with_2(job):
+    script = ROOT / "jobs" / f"{job}.py"
+    assert len(script.read_text(encoding="utf-8").splitlines()) <= 40
+    said = run_python(script, "--nonsense")
+    assert (said.returncode, said.stdout) == (2, "")
+
+
+def test_a_job_without_a_unit_ends_with_2_in_one_line():
+    said = run_python(ROOT / "jobs" / "xautoclaim.py", "s", "--consumer", "c", "--min-idle", "15")
+    assert said.returncode == 2
+    assert "'15' has no unit" in said.stderr
+    assert len(said.stderr.splitlines()) == 1

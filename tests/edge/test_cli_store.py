@@ -1,0 +1,89 @@
+"""The command line on a store: what it prints, and how it ends."""
+
+import json
+
+import pytest
+
+from claimlib.ids import StreamId
+from claimlib.model import Consumer, Group, PendingEntry
+from claimlib.testing.tables import write_keyspace
+from claimlib.words import Stream
+
+NOW_MS = 1_750_000_000_000
+SWEEP = ("--consumer", "c", "--min-idle", "1m")
+
+
+def _group(*idle_ms):
+    """A group whose entries 1-0, 2-0, … have been idle for so long."""
+    entries = (
+        PendingEntry(StreamId(n, 0), b"dead", NOW_MS - ms, 3) for n, ms in enumerate(idle_ms, 1)
+    )
+    return Group(StreamId(9, 0), tuple(entries), (Consumer(b"dead", NOW_MS, None),))
+
+
+@pytest.fixture
+def stalled(store):
+    """A store with a group in which one entry is due, one gone, one left; and one without proof."""
+    group = _group(90_000, 90_000, 5)
+    kept = {StreamId(n, 0): (b"f", b"\xff") for n in (1, 3)}
+    write_keyspace(store, {b"orders": Stream(kept, {b"g\n": group})}, NOW_MS)
+    write_keyspace(store, {b"unproven": Stream({}, {b"g": _group(90_000)})}, NOW_MS, proven=None)
+    return store.where
+
+
+def test_a_run_is_shown_refusals_are_named_and_the_run_can_be_looked_up(claimlib, stalled):
+    words = ("xautoclaim", stalled, *SWEEP, "--run-id", "r", "--output", "json")
+    said = claimlib(*words)
+    assert said.code == 6
+    assert said.err.startswith("claimlib: refused: unproven / g: ")
+    document = json.loads(said.out)
+    assert document["totals"] == {
+        "pending_before": 4,
+        "pending_after": 3,
+        "claimed": 1,
+        "deleted": 1,
+        "lost": 0,
+        "at_boundary": 0,
+        "oldest_idle_ms": 90_000,
+        "highest_delivery_count": 3,
+    }
+    assert [group["status"] for group in document["groups"]] == ["refused", "swept"]
+    assert claimlib(*words).out == said.out
+
+    listed = claimlib("runs", stalled).out
+    assert "xautoclaim:r" in listed
+    entries = claimlib("runs", stalled, "xautoclaim:r", "--claimed", "--output", "json").out
+    (claimed,) = json.loads(entries)["claimed"]
+    assert (claimed["id"], claimed["consumer"], claimed["fields"]) == ("1-0", "c", [["f", r"\xff"]])
+    (deleted,) = json.loads(claimlib("runs", stalled, "1", "--deleted", "--output", "json").out)[
+        "deleted"
+    ]
+    assert deleted["id"] == "2-0"
+    assert claimlib("runs", stalled, "xautoclaim:other").code == 2
+    assert claimlib(*words, "--justid").code == 2
+
+
+def test_a_dry_run_shows_the_worst_groups_first_and_counts_what_it_does_not_show(claimlib, stalled):
+    said = claimlib("xautoclaim", stalled, *SWEEP, "--dry-run", "--limit", "1")
+    assert said.code == 6
+    title, _, _, first, total, note = said.out.splitlines()
+    assert "dry run" in title
+    assert first.startswith("unproven")
+    assert total.split()[:5] == ["total", "2", "groups", "4", "3"]
+    assert note == "1 more groups not shown; --limit shows more"
+    assert "no run yet" in claimlib("runs", stalled).out
+
+
+def test_init_again_changes_nothing_and_another_number_of_buckets_is_refused(claimlib, store_path):
+    assert claimlib("init", store_path, "--output", "json").code == 0
+    said = claimlib("init", store_path, "--buckets", "3")
+    assert (said.code, said.out) == (4, "")
+    assert "8 buckets" in said.err
+
+
+def test_a_store_that_is_not_there_ends_with_4_and_says_how_to_make_it(claimlib, spark, tmp_path):
+    assert spark.version
+    said = claimlib("runs", tmp_path / "absent")
+    assert (said.code, said.out) == (4, "")
+    assert f"claimlib init {tmp_path / 'absent'}" in said.err
+    assert len(said.err.splitlines()) == 1

@@ -1,0 +1,114 @@
+import pytest
+
+from claimlib.config import load
+from claimlib.errors import ConfigError, RequestError
+from claimlib.ids import StreamId
+from claimlib.model import IdleRule, Profile
+from processes import ROOT
+
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    def write(text):
+        file = tmp_path / "some.toml"
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    return write
+
+
+def test_the_shipped_file_is_accepted_and_says_what_the_defaults_are():
+    shipped = load(ROOT / "conf" / "local.toml")
+    assert shipped.spark == load().spark
+    assert shipped.snapshot == load().snapshot
+    assert shipped.xautoclaim.min_idle_ms == 15 * MINUTE_MS
+    unset = {"consumer": None, "min_idle_ms": None}
+    assert shipped.xautoclaim.model_copy(update=unset) == load().xautoclaim
+
+
+def test_an_option_goes_before_the_environment_and_that_before_the_file(config_file, monkeypatch):
+    file = config_file('[xautoclaim]\nconsumer = "f"\nmin_idle = "1m"\nstream = "f*"\n')
+    monkeypatch.setenv("CLAIMLIB_XAUTOCLAIM__CONSUMER", "e")
+    monkeypatch.setenv("CLAIMLIB_XAUTOCLAIM__MIN_IDLE", "2m")
+    resolved = load(file, xautoclaim={"min_idle": "3m", "consumer": None}).xautoclaim
+    assert (resolved.min_idle_ms, resolved.consumer, resolved.stream) == (3 * MINUTE_MS, b"e", "f*")
+
+
+def test_what_is_resolved_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        load().spark.master = "local"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('[xautoclaim]\nmin_idel = "1m"\n', "xautoclaim.min_idel"),
+        ('[xautoclam]\nmin_idle = "1m"\n', "xautoclam"),
+        ("unknown = 1\n", "unknown"),
+        ("[xautoclaim]\nmin_idle = 15\n", "xautoclaim.min_idle"),
+        ('[xautoclaim]\nmin_idle = "soon"\n', "xautoclaim.min_idle"),
+        ('[xautoclaim]\nidle_rule = "strict"\n', "xautoclaim.idle_rule"),
+        ('[xautoclaim]\nprofile = "redis-2"\n', "xautoclaim.profile"),
+        ("[xautoclaim]\nconsumer = 5\n", "xautoclaim.consumer"),
+        ("[xautoclaim]\nconsumer = 'a\\b'\n", "xautoclaim.consumer"),
+        ("[spark]\nshuffle_partitions = 0\n", "spark.shuffle_partitions"),
+        ("[snapshot]\nmax_commands_per_second = 0\n", "snapshot.max_commands_per_second"),
+        ('[snapshot]\nfields = "perhaps"\n', "snapshot.fields"),
+        ("spark = 3\n", "spark"),
+    ],
+)
+def test_a_fault_in_the_file_names_the_key_and_the_file(config_file, text, named):
+    file = config_file(text)
+    with pytest.raises(ConfigError) as raised:
+        load(file)
+    assert f"{named} in {file}: " in raised.value.message
+
+
+def test_an_unknown_key_is_answered_by_the_known_ones(config_file):
+    with pytest.raises(ConfigError, match="there are consumer, min_idle, stream, group, justid"):
+        load(config_file('[xautoclaim]\nmin_idel = "1m"\n'))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("CLAIMLIB_SPARK__MASTR", "local"),
+        ("CLAIMLIB_SPRK__MASTER", "local"),
+        ("CLAIMLIB_XAUTOCLAIM__MIN_IDLE", "15"),
+        ("CLAIMLIB_SPARK", "no JSON"),
+    ],
+)
+def test_a_fault_in_the_environment_names_the_variable(monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError, match="environment variable CLAIMLIB_"):
+        load()
+
+
+def test_a_fault_in_an_option_names_the_option():
+    with pytest.raises(ConfigError, match=r"^option --min-idle: '15' has no unit"):
+        load(xautoclaim={"min_idle": "15"})
+
+
+def test_a_file_that_is_not_there_or_no_toml_is_refused(config_file, tmp_path):
+    with pytest.raises(ConfigError, match=r"no config file .*absent\.toml"):
+        load(tmp_path / "absent.toml")
+    with pytest.raises(ConfigError, match=r"some\.toml is no TOML: .*line 1"):
+        load(config_file("[spark\nx = 1"))
+
+
+def test_a_request_has_what_was_resolved():
+    options = {"consumer": r"c\xff", "min_idle": "1h", "stream": "s?", "idle_rule": "server"}
+    request = load(xautoclaim={**options, "profile": "redis-7.0"}).xautoclaim.request("5-1")
+    claim = request.autoclaim
+    assert (claim.consumer, claim.min_idle_ms, claim.start) == (b"c\xff", 3_600_000, StreamId(5, 1))
+    assert (claim.idle_rule, claim.profile) == (IdleRule.SERVER, Profile.REDIS_7_0)
+    assert (request.stream_glob, request.group_glob) == ("s?", "*")
+
+
+@pytest.mark.parametrize("missing", ["consumer", "min_idle"])
+def test_a_request_without_consumer_or_min_idle_is_refused(missing):
+    options = {"consumer": "c", "min_idle": "1h"} | {missing: None}
+    with pytest.raises(RequestError, match=f"--{missing.replace('_', '-')}"):
+        load(xautoclaim=options).xautoclaim.request()

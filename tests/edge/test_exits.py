@@ -1,0 +1,70 @@
+import pytest
+
+from claimlib import exits
+from claimlib.errors import (
+    ClaimlibError,
+    LostRaceError,
+    RequestError,
+    SourceUnreachableError,
+    StoreNotFoundError,
+    VerificationError,
+)
+
+
+def _raising(error):
+    def work():
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RequestError("no"), 2),
+        (StoreNotFoundError("no"), 4),
+        (LostRaceError("no"), 5),
+        (SourceUnreachableError("no"), 75),
+        (VerificationError("no"), 1),
+        (ClaimlibError("no"), 1),
+    ],
+)
+def test_an_error_of_ours_is_one_line_on_stderr_and_its_exit_code(capsys, error, code):
+    assert exits.ending(_raising(error)) == code
+    assert capsys.readouterr() == ("", "claimlib: error: no\n")
+
+
+def test_an_unexpected_error_is_our_fault_and_says_how_to_see_more(capsys):
+    assert exits.ending(_raising(KeyError("k\nmore"))) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("claimlib: error: KeyError: ")
+    assert err.count("\n") == 1
+    assert "--debug" in err
+
+
+def test_debug_shows_the_traceback_too(capsys):
+    assert exits.ending(_raising(RequestError("no")), debug=lambda: True) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert err.endswith("claimlib: error: no\n")
+
+
+@pytest.mark.parametrize(
+    ("package", "extra"),
+    [("pyspark", "spark"), ("delta.tables", "spark"), ("redis", "redis"), ("typer", "cli")],
+)
+def test_a_missing_package_is_the_extra_that_brings_it(capsys, package, extra):
+    missing = ModuleNotFoundError(f"No module named {package!r}", name=package)
+    assert exits.ending(_raising(missing)) == 2
+    assert f"pip install 'claimlib[{extra}]'" in capsys.readouterr().err
+
+
+def test_another_missing_module_is_our_fault(capsys):
+    missing = ModuleNotFoundError("No module named 'claimlib.nowhere'", name="claimlib.nowhere")
+    assert exits.ending(_raising(missing)) == 1
+    assert "pip install" not in capsys.readouterr().err
+
+
+def test_an_interrupt_has_the_shells_exit_code(capsys):
+    assert exits.ending(_raising(KeyboardInterrupt())) == 130
+    assert "interrupted" in capsys.readouterr().err

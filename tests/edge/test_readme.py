@@ -1,0 +1,86 @@
+"""What the README shows works: its commands, its Python, and what it says of tables and rooms."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from claimlib.cli.app import app
+from claimlib.runs.journal import Kind
+from claimlib.schema import TABLES
+from claimlib.testing.server import valkey_server
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_commands_and_the_python_of_the_readme_run_one_after_the_other(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (commands,) = blocks("sh")
+    with valkey_server() as server:
+        client = server.client()
+        for number in range(10):
+            client.xadd("orders:eu", {"n": number}, id=f"{number + 1}-0")
+        client.xgroup_create("orders:eu", "workers", id="0")
+        client.xreadgroup("workers", "bob", {"orders:eu": ">"}, count=10)
+        client.xclaim("orders:eu", "workers", "bob", 0, [f"{n}-0" for n in range(1, 8)], time=1)
+        client.xdel("orders:eu", "2-0")
+        client.close()
+        outputs = [
+            run_command(line.replace("redis://localhost:6379/0", server.url))
+            for line in commands.splitlines()
+        ]
+    assert '"id": "1-0"' in outputs[-1]
+    assert "snapshot" in outputs[-2]
+    sweep, read = blocks("python")
+    assert spark is not None  # the session that open_session finds
+    shown: dict[str, object] = {}
+    exec(sweep, shown)
+    exec(read, shown)
+    assert shown["reply"].counts["swept"] == 1
+
+
+def run_command(line: str) -> str:
+    program, *arguments = shlex.split(line)
+    assert program == "claimlib"
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, (line, result.output, result.exception)
+    return result.stdout
+
+
+def test_the_readme_names_every_table_with_its_key_and_every_kind_of_journal_row() -> None:
+    for table in TABLES.values():
+        (line,) = re.findall(rf"^\| `{table.name}` \|.*$", README, re.MULTILINE)
+        names = [n for n in table.key if n != "id_seq"]
+        shown = ", ".join("id" if n == "id_ms" else n for n in names)
+        assert line.endswith(f"| {shown} |" if shown else "| |"), line
+    for kind in Kind:
+        assert f"`{kind}`" in README
+
+
+def test_the_readme_names_every_room() -> None:
+    rooms = {
+        path.stem
+        for path in (ROOT / "claimlib").iterdir()
+        if path.name not in {"__init__.py", "__pycache__", "py.typed"}
+    }
+    assert {room for room in rooms if f"`{room}`" not in README} == set()
+
+
+def test_the_readme_names_every_command_and_every_target_that_it_speaks_of_exists() -> None:
+    for command in app.registered_commands:
+        assert f"claimlib {command.callback.__name__.rstrip('_')} " in README
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"`?make ([a-z-]+)`?", README)):
+        assert f"\n{target}:" in makefile

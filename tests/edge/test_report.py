@@ -1,0 +1,64 @@
+import json
+from dataclasses import replace
+
+from claimlib import report
+from claimlib.commands.runs import RunList
+from claimlib.commands.snapshot import SnapshotReply
+from claimlib.runs import Finished
+
+RUN = Finished(
+    run_seq=7,
+    run_id="nightly\x1b[2J",
+    command="xautoclaim",
+    request='{"consumer": "c"}',
+    request_hash="h",
+    now_ms=None,
+    input_versions={"pending": 1},
+    output_versions={"pending": 2},
+    counts={"claimed": 12_345, "deleted": 0},
+    phase_ms={"decide": 61_001, "apply": 3_600_000},
+    software_version="0",
+)
+
+
+def test_text_is_aligned_and_numbers_stand_to_the_right():
+    text = report.as_text(report.of_runs("store", RunList((RUN, replace(RUN, counts={})), 2)))
+    title, head, rule, *rows = text.splitlines()
+    assert title == "Runs of store"
+    assert head.startswith("run  key")
+    assert set(rule) == {"-", " "}
+    assert [row[head.index("claimed") :][:7] for row in rows] == [" 12,345", "      -"]
+
+
+def test_what_would_move_a_terminals_cursor_is_written_out():
+    text = report.as_text(report.of_runs("store", RunList((RUN,), 1)))
+    assert "\x1b" not in text
+    assert r"xautoclaim:nightly\u001b[2J" in text
+
+
+def test_runs_that_are_not_shown_are_counted():
+    some = report.of_runs("store", RunList((RUN,), 1001))
+    assert some.notes == ("1,000 more runs not shown; --limit shows more",)
+    assert some.document["runs_not_shown"] == 1000
+    assert report.of_runs("store", RunList((), 0)).notes == ("no run yet",)
+
+
+def test_people_read_two_units_and_programs_milliseconds():
+    one = report.of_run(RUN)
+    assert ("decide took", "1m1s") in {row[:2] for row in one.rows}
+    document = json.loads(report.as_json(one))
+    assert document["phase_ms"]["decide"] == 61_001
+    assert document["request"] == {"consumer": "c"}
+
+
+def test_a_snapshot_shows_what_was_read_first_and_other_counts_only_if_not_0():
+    counts = {"vanished": 0, "gone": 2, "streams": 3, "groups": 4, "pending_read": 5}
+    rows = report.of_snapshot(SnapshotReply("r", 1, "h:1/0", counts)).rows
+    assert rows == (
+        ("streams", 3),
+        ("groups", 4),
+        ("pending read", 5),
+        ("entries read", 0),
+        ("pending written", 0),
+        ("gone", 2),
+    )

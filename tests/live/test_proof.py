@@ -1,0 +1,172 @@
+"""The proof of `make demo`: it passes where store and server agree, and names what does not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from claimlib.commands.snapshot import SnapshotRequest, snapshot
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.config import SnapshotSection
+from claimlib.model import AutoclaimRequest, IdleRule
+from claimlib.names import spell
+from claimlib.reading import ServerReading
+from claimlib.runs import Finished
+from claimlib.runs.rollforward import find_finished_seq
+from claimlib.store import Store
+from claimlib.testing import workload
+from claimlib.testing.oracle import ServerAnswer, autoclaim_all
+from claimlib.testing.proof import Difference, Subject, prove
+from claimlib.testing.server import valkey_server
+
+_ENTRIES = 400
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """A store after the job, and the server that did the same to itself."""
+
+    where: Path
+    answer: ServerAnswer
+    run: Finished
+
+
+@pytest.fixture(scope="module")
+def agreed(
+    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Agreed]:
+    where = shutil.copytree(empty_store, tmp_path_factory.mktemp("agreed") / "store")
+    store = Store.open(spark, str(where))
+    with valkey_server() as server:
+        stalled = workload.drive(server, entries=_ENTRIES)
+        reading = ServerReading(server.url, SnapshotSection())
+        snapshot(store, SnapshotRequest(reading.label), reading)
+        with closing(server.client()) as client:
+            answer = autoclaim_all(client, consumer=b"heir", idle_since_ms=stalled.sweep_ms)
+    claim = AutoclaimRequest(b"heir", answer.min_idle_ms, idle_rule=IdleRule.SERVER)
+    reply = xautoclaim(store, SweepRequest(claim), now_ms=answer.now_ms)
+    run = find_finished_seq(store, reply.run_seq)
+    assert run is not None
+    return Agreed(where, answer, run)
+
+
+@pytest.fixture
+def copied(spark: SparkSession, agreed: Agreed, tmp_path: Path) -> Store:
+    """The store, to be changed."""
+    return Store.open(spark, str(shutil.copytree(agreed.where, tmp_path / "store")))
+
+
+def test_a_store_after_the_job_agrees_with_the_server_on_every_fact(
+    spark: SparkSession, agreed: Agreed
+):
+    proof = prove(agreed.answer, Store.open(spark, str(agreed.where)), agreed.run)
+
+    groups = agreed.answer.groups.values()
+    pending = sum(len(group.after.pending) for group in groups)
+    claimed = sum(len(group.reply.claimed) for group in groups)
+    deleted = sum(len(group.reply.deleted) for group in groups)
+    consumers = sum(len(group.after.consumers) for group in groups)
+    assert proof.differences == ()
+    assert proof.compared == {
+        "pending entry": pending,
+        "owner": pending,
+        "delivery time": pending,
+        "delivery count": pending,
+        "claim": claimed,
+        "claimed from, at": claimed,
+        "payload": claimed,
+        "purge": deleted,
+        "purged from, at": deleted,
+        "consumer": consumers,
+        "seen time": consumers,
+        "active time": consumers,
+        "group": len(groups),
+        "last delivered id": len(groups),
+    }
+    assert agreed.answer.at_boundary > 0
+    assert min(proof.groups.values()) >= 3
+    assert proof.holds
+
+
+def test_one_changed_count_and_one_changed_owner_are_the_differences_that_it_names(
+    copied: Store, agreed: Agreed
+):
+    (key, group), (other_key, other_group) = [
+        (key, group) for key, group in agreed.answer.groups.items() if group.reply.claimed
+    ][:2]
+    counted, owned = group.after.pending[-1], other_group.after.pending[0]
+    counted_subject = Subject(*map(spell, key), str(counted.id))
+    owned_subject = Subject(*map(spell, other_key), str(owned.id))
+    _update(copied, counted_subject, "delivery_count = delivery_count + 1")
+    _update(copied, owned_subject, "consumer = 'somebody else'")
+
+    proof = prove(agreed.answer, copied, agreed.run)
+
+    assert set(proof.differences) == {
+        Difference(
+            "delivery count",
+            counted_subject,
+            server=counted.delivery_count,
+            store=counted.delivery_count + 1,
+        ),
+        Difference(
+            "owner", owned_subject, server=spell(owned.consumer or b""), store="somebody else"
+        ),
+    }
+    assert not proof.holds
+
+
+def test_a_pending_row_too_few_and_a_tombstone_too_many_are_one_difference_each(
+    copied: Store, agreed: Agreed
+):
+    key, group = next(item for item in agreed.answer.groups.items() if item[1].reply.deleted)
+    kept, purged = group.after.pending[0].id, group.reply.deleted[0]
+    kept_subject = Subject(*map(spell, key), str(kept))
+    purged_subject = Subject(*map(spell, key), str(purged))
+    _run(copied, f"DELETE FROM {copied.identifier('pending')} WHERE", kept_subject)
+    again = f"INSERT INTO {copied.identifier('tombstones')} SELECT * FROM {{tombstones}} WHERE"
+    _run(copied, again, purged_subject, tombstones=copied.read("tombstones"))
+
+    proof = prove(agreed.answer, copied, agreed.run)
+
+    assert set(proof.differences) == {
+        Difference("pending entry", kept_subject, server=1, store=None),
+        Difference("purge", purged_subject, server=1, store=2),
+    }
+
+
+def test_a_proof_over_too_few_groups_fails_even_where_nothing_differs(
+    spark: SparkSession, agreed: Agreed
+):
+    store = Store.open(spark, str(agreed.where))
+    two = dict(list(agreed.answer.groups.items())[:2])
+
+    proof = prove(replace(agreed.answer, groups=two), store, agreed.run)
+
+    assert [message.split(" in ")[0] for message in proof.shortfalls] == [
+        "entries were claimed",
+        "entries were deleted",
+        "entries were left alone",
+    ]
+    assert not replace(proof, differences=()).holds
+
+
+def _update(store: Store, subject: Subject, change: str) -> None:
+    _run(store, f"UPDATE {store.identifier('pending')} SET {change} WHERE", subject)
+
+
+def _run(store: Store, statement: str, subject: Subject, **frames: object) -> None:
+    """A statement on the row of one pending entry."""
+    id_ms, id_seq = map(int, subject.of.split("-"))
+    store.spark.sql(
+        f"{statement} stream = :stream AND consumer_group = :group"
+        f" AND id_ms = {id_ms} AND id_seq = {id_seq}",
+        {"stream": subject.stream, "group": subject.group},
+        **frames,
+    )

@@ -1,0 +1,162 @@
+"""A sweep's plan on literal frames: what a run decides, without the files and the protocol of a run.
+
+The frames are what a store's tables hold: their columns, generated ones included, come from `schema`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from claimlib import schema
+from claimlib.commands.xautoclaim import _decide
+from claimlib.ids import StreamId, from_bigint
+from claimlib.model import Consumer, Group, PendingEntry
+from claimlib.names import unspell
+from claimlib.runs import Begun
+from claimlib.schema import TABLES
+from claimlib.store import Pins, Store, Token
+from claimlib.testing.tables import write_keyspace
+from tests.batches import Batch, Case, Names
+from tests.request_table import request_table
+
+Ids = tuple[StreamId, ...]
+Swept = tuple[Group, Ids, Ids]
+"""A group afterwards, what was claimed, what was deleted."""
+
+
+class LiteralStore(Store):
+    """A store whose tables are frames in memory; it takes appends, and it has one version."""
+
+    def __init__(self, spark: SparkSession) -> None:  # no details: there are no files
+        self.spark = spark
+        self.buckets = schema.DEFAULT_BUCKETS
+        self._tables = {name: self.rows(name, [], []) for name in TABLES}
+
+    def append(
+        self, table: str, rows: DataFrame, *, token: Token | None = None, note: str | None = None
+    ) -> None:
+        del token, note
+        frame = schema.conform(rows, TABLES[table])
+        for column in TABLES[table].columns:
+            if column.generated_as is not None:
+                expression = column.generated_as.format(buckets=self.buckets)
+                frame = frame.withColumn(column.name, F.expr(expression))
+        self._tables[table] = frame
+
+    def read_at(self, table: str, version: int) -> DataFrame:
+        del version
+        return self._tables[table]
+
+
+def decide(spark: SparkSession, batch: Batch) -> list[Row]:
+    """The journal rows of a sweep over a batch."""
+    store = LiteralStore(spark)
+    write_keyspace(store, batch.keyspace, batch.instants)
+    begun = Begun(store, 1, Pins(versions=dict.fromkeys(TABLES, 0), table_ids={}))
+    requests = request_table(spark, batch.requests)
+    return _decide(begun, requests, None, refuse_duplicates=False).rows.collect()
+
+
+def differences(batch: Batch, rows: list[Row]) -> list[str]:
+    """Where the journal rows of a sweep say something else than the reference; empty: nowhere."""
+    by_group: dict[Names, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_group[unspell(row["stream"]), unspell(row["consumer_group"])].append(row)
+    unknown = [f"{names}: nobody asked" for names in by_group.keys() - batch.requests.keys()]
+    compared = {
+        names: (_as_swept(case), _swept(case, by_group[names]), case)
+        for names, case in batch.cases().items()
+    }
+    return unknown + [
+        f"{names}\n  expected {expected}\n  found    {found}\n  of       {case}"
+        for names, (expected, found, case) in compared.items()
+        if expected != found
+    ]
+
+
+def _as_swept(case: Case) -> Swept:
+    group, reply = case.expected()
+    return group, reply.claimed, reply.deleted
+
+
+def _swept(case: Case, rows: list[Row]) -> Swept:
+    """A group with its journal rows applied to it; the rows must say what they found."""
+    kinds: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        kinds[row["kind"]].append(row)
+    _check_swept(case, kinds.pop("swept"))
+    pending = {entry.id: entry for entry in case.group.pending}
+    for row in kinds["deleted"]:
+        assert pending.pop(_id(row)) == _found(row)
+    for row in kinds["claimed"]:
+        assert pending[_id(row)] == _found(row)
+        pending[_id(row)] = _claimed(row)
+    group = replace(
+        case.group,
+        pending=tuple(pending[stream_id] for stream_id in sorted(pending)),
+        consumers=_seen(case.group.consumers, kinds["consumer"] + kinds["claimed"]),
+    )
+    assert set(kinds) <= {"claimed", "deleted", "consumer"}
+    return group, _ids(kinds["claimed"]), _ids(kinds["deleted"])
+
+
+def _check_swept(case: Case, rows: list[Row]) -> None:
+    """The one row about the group itself says what stood there, and at which instant."""
+    (row,) = rows
+    min_idle_ms, pending = case.request.min_idle_ms, case.group.pending
+    equal = [
+        entry
+        for entry in case.examined
+        if case.now_ms - entry.delivery_time_ms == min_idle_ms and min_idle_ms > 0
+    ]
+    assert (row["at_ms"], row["reason"]) == (case.now_ms, None)
+    assert (row["pending_before"], row["at_boundary"]) == (len(pending), len(equal))
+    oldest = min((entry.delivery_time_ms for entry in pending), default=None)
+    highest = max((entry.delivery_count for entry in pending), default=None)
+    assert (row["oldest_delivery_time_ms"], row["highest_delivery_count"]) == (oldest, highest)
+
+
+def _seen(consumers: tuple[Consumer, ...], rows: list[Row]) -> tuple[Consumer, ...]:
+    """The consumers after the journal's rows: seen, and active where they say so."""
+    known: Mapping[bytes, Consumer] = {consumer.name: consumer for consumer in consumers}
+    after = dict(known)
+    for row in rows:
+        name = unspell(row["consumer"])
+        before = after.get(name, Consumer(name, row["seen_time_ms"], None))
+        active_time_ms = row["active_time_ms"]
+        if active_time_ms is None:
+            active_time_ms = before.active_time_ms
+        after[name] = Consumer(name, row["seen_time_ms"], active_time_ms)
+    return tuple(after[name] for name in sorted(after))
+
+
+def _ids(rows: list[Row]) -> Ids:
+    return tuple(sorted(map(_id, rows)))
+
+
+def _id(row: Row) -> StreamId:
+    return StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"]))
+
+
+def _found(row: Row) -> PendingEntry:
+    return PendingEntry(
+        _id(row),
+        _name(row["from_consumer"]),
+        row["from_delivery_time_ms"],
+        row["from_delivery_count"],
+    )
+
+
+def _claimed(row: Row) -> PendingEntry:
+    return PendingEntry(
+        _id(row), _name(row["consumer"]), row["delivery_time_ms"], row["delivery_count"]
+    )
+
+
+def _name(spelled: str | None) -> bytes | None:
+    return None if spelled is None else unspell(spelled)

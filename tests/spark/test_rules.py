@@ -1,0 +1,156 @@
+"""The rules, unsigned ids and globs, as Spark Columns: each table of cases in one action."""
+
+from __future__ import annotations
+
+import random
+from operator import attrgetter
+
+import pytest
+from pyspark.sql import functions as F
+
+from claimlib import names, rules
+from claimlib.ids import from_bigint, to_bigint
+from claimlib.names import spell
+from claimlib.plans.keys import (
+    glob_matches,
+    glob_sql,
+    id_at_least,
+    id_at_most,
+    unsigned,
+    unsigned_text,
+)
+from tests.unit.rule_cases import RULE_CASES
+
+GIVEN = {
+    "name": "STRING",
+    "present": "BOOLEAN",
+    "now_ms": "BIGINT",
+    "delivery_time_ms": "BIGINT",
+    "min_idle_ms": "BIGINT",
+    "equal_counts": "BOOLEAN",
+}
+ANSWERS = ("at_boundary", "idle_enough", "deleted", "claimed", "touched")
+
+
+def test_columns_give_what_the_table_of_rules_says(spark):
+    cases = spark.createDataFrame(
+        list(map(attrgetter(*GIVEN), RULE_CASES)),
+        ", ".join(f"{name} {type_}" for name, type_ in GIVEN.items()),
+    )
+    times = list(map(F.col, ("now_ms", "delivery_time_ms", "min_idle_ms")))
+    present = F.col("present")
+    idle_enough = rules.is_idle_enough(*times, F.col("equal_counts"))
+    answers = (
+        rules.at_boundary(*times),
+        idle_enough,
+        rules.is_deleted(present),
+        rules.is_claimed(present, idle_enough),
+        rules.is_touched(present, idle_enough),
+    )
+
+    found = cases.select("name", *answers).collect()
+
+    assert {row[0]: tuple(row[1:]) for row in found} == {
+        case.name: attrgetter(*ANSWERS)(case) for case in RULE_CASES
+    }
+
+
+# ---- unsigned numbers ----
+
+NUMBERS = [
+    *(0, 1, 2, 9, 10, 1_750_000_000_000),
+    *(edge + step for edge in (2**53, 2**63 - 1, 2**63) for step in (-1, 0, 1)),
+    *(2**64 - 2, 2**64 - 1),
+]
+PAIRS = [(ms, seq) for ms in (0, 2**53, *range(2**63 - 1, 2**63 + 2), 2**64 - 1) for seq in NUMBERS]
+
+
+def test_bigints_sort_and_read_as_the_unsigned_numbers_that_they_hold(spark):
+    shuffled = random.Random(1).sample(NUMBERS, len(NUMBERS))
+    frame = spark.createDataFrame([(to_bigint(number),) for number in shuffled], "bits BIGINT")
+
+    found = frame.orderBy(unsigned("bits")).select("bits", unsigned_text("bits")).collect()
+
+    assert [(from_bigint(bits), text) for bits, text in found] == [
+        (number, str(number)) for number in sorted(set(NUMBERS))
+    ]
+
+
+def test_ids_are_compared_as_pairs_of_unsigned_numbers(spark):
+    columns = "ms BIGINT, seq BIGINT"
+    ids = spark.createDataFrame([tuple(map(to_bigint, pair)) for pair in PAIRS], columns)
+    bounds = ids.toDF("bound_ms", "bound_seq")
+    bound = (F.col("bound_ms"), F.col("bound_seq"))
+
+    found = ids.crossJoin(bounds).select(
+        "*", id_at_least("ms", "seq", *bound), id_at_most("ms", "seq", *bound)
+    )
+
+    rows = [(*map(from_bigint, row[:4]), *row[4:]) for row in found.collect()]
+    assert len(rows) == len(PAIRS) ** 2
+    assert all(
+        (at_least, at_most) == ((ms, seq) >= (low_ms, low_seq), (ms, seq) <= (low_ms, low_seq))
+        for ms, seq, low_ms, low_seq, at_least, at_most in rows
+    )
+
+
+# ---- globs ----
+
+UNITS = [
+    *(b"a", b"b", b"z", b"0", b"-", b"^", b"]", b"[", b"*", b"?", b".", b"$", b"(", b"'", b'"'),
+    *(b"\\", b"\\x", b"ff", b"\n", b"\r", b"\t", b"\x00", b"\x7f", b" "),
+    *(b"\x80", b"\xff", b"\xc3", b"\xc3\xa9", "日本".encode(), "😀".encode(), "\u2028".encode()),
+]
+WILD = [b"*", b"**", b"?", b"[^a]", b"[a-z]", b"[\\]\\\\]", b"[^]", b"[\x80-\xff]", b"[\xc3\xa9]"]
+SPECIAL = b"*?[]\\"
+
+
+def some_names(rnd):
+    chosen = {b"", b"\\xff", b"\xff", b"orders:eu", b"a" * 2000}
+    while len(chosen) < 60:
+        chosen.add(b"".join(rnd.choices(UNITS, k=rnd.randint(1, 6))))
+    return sorted(chosen)
+
+
+def some_globs(rnd, of):
+    """Globs made from names: bytes as they are or escaped, some of them replaced by a wildcard."""
+    chosen = {b"*", b"**", b"?", b"[]", b"[^]", b"\\\\xff", b"\\\xff", b"*a*a*a*a*b"}
+    while len(chosen) < 300:
+        glob = b"".join(
+            rnd.choice(WILD) if rnd.random() < 0.4 else escaped(bytes([byte]), rnd)
+            for byte in rnd.choice(of)[:12]
+        )
+        chosen.add(glob + rnd.choice([b"", b"", b"*", b"?"]) or b"*")
+    return sorted(chosen)
+
+
+def escaped(byte, rnd):
+    return b"\\" + byte if byte in SPECIAL or rnd.random() < 0.2 else byte
+
+
+def test_java_matches_globs_on_the_bytes_of_names_as_python_does(spark):
+    rnd = random.Random(20)
+    all_names = some_names(rnd)
+    globs = some_globs(rnd, all_names)
+    frame = spark.createDataFrame([(spell(name),) for name in all_names], "name STRING")
+
+    found = frame.select("name", F.array(*(glob_matches("name", glob) for glob in globs)))
+
+    answers = {
+        (glob, row[0]): answer for row in found.collect() for glob, answer in zip(globs, row[1])
+    }
+    expected = {
+        (glob, spell(name)): names.matches(glob, name) for glob in globs for name in all_names
+    }
+    assert len(expected) == 18_000
+    assert sum(expected.values()) > 1000
+    assert [key for key in expected if answers[key] is not expected[key]] == []
+
+
+@pytest.mark.parametrize("glob", ["'; DROP", "\\'", '"*', "{name}", "%_", "日本*", "\\\\"])
+def test_a_glob_cannot_leave_its_place_in_sql(spark, glob):
+    sql = glob_sql("name", glob)
+    assert sql.isascii()
+    assert "'" not in sql.replace(", 'UTF-8')", "").replace(", 'ISO-8859-1')", "").replace(
+        "unhex('", ""
+    ).replace("')", "")

@@ -1,0 +1,217 @@
+"""The kernel in pandas, without Spark: its decisions are the reference's, its promises are kept."""
+
+import pandas as pd
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from claimlib import kernel, rules
+from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint, to_bigint
+from claimlib.model import IdleRule, Outcome
+from tests.batches import OWNERS, batches
+from tests.broken_rules import BROKEN, broken_rules
+
+TYPES = dict.fromkeys(kernel.INPUT, "int64") | dict.fromkeys(("present", "equal_counts"), "bool")
+
+
+def frame(rows, types=TYPES):
+    return pd.DataFrame(rows, columns=kernel.INPUT).astype(types)
+
+
+def rows_of(number, case):
+    """A group's examined entries as the kernel gets them, its number for a key."""
+    request = case.request
+    return [
+        {
+            "group_key": number,
+            "id_ms": to_bigint(entry.id.ms),
+            "id_seq": to_bigint(entry.id.seq),
+            "consumer_key": OWNERS.index(entry.consumer),
+            "delivery_time_ms": entry.delivery_time_ms,
+            "delivery_count": entry.delivery_count,
+            "present": entry.id in case.entries,
+            "now_ms": case.now_ms,
+            "min_idle_ms": request.min_idle_ms,
+            "equal_counts": rules.EQUAL_COUNTS[request.idle_rule],
+            "raise_by": 0 if request.justid else 1,
+        }
+        for entry in case.examined
+    ]
+
+
+def decided(batch, rows_per_frame):
+    """Per (group, id): outcome, what was found, and the new count."""
+    cases = list(batch.cases().values())
+    rows = [row for number, case in enumerate(cases) for row in rows_of(number, case)]
+    frames = [frame(rows[at : at + rows_per_frame]) for at in range(0, len(rows), rows_per_frame)]
+    return {
+        (row.group_key, StreamId(from_bigint(row.id_ms), from_bigint(row.id_seq))): (
+            Outcome(row.outcome),
+            OWNERS[row.from_consumer_key],
+            row.from_delivery_time_ms,
+            row.from_delivery_count,
+            row.delivery_count,
+        )
+        for out in kernel.decide_range(iter(frames))
+        for row in out.itertuples()
+    }
+
+
+def expected(batch):
+    """The same, from the reference."""
+    decisions = {}
+    for number, case in enumerate(batch.cases().values()):
+        after, reply = case.expected()
+        counts = {entry.id: entry.delivery_count for entry in after.pending}
+        found = {entry.id: entry for entry in case.group.pending}
+        outcomes = {
+            **dict.fromkeys(reply.claimed, Outcome.CLAIMED),
+            **dict.fromkeys(reply.deleted, Outcome.DELETED),
+        }
+        for stream_id, outcome in outcomes.items():
+            _, *state = (getattr(found[stream_id], name) for name in PENDING)
+            new_count = counts.get(stream_id, found[stream_id].delivery_count)
+            decisions[number, stream_id] = (outcome, *state, new_count)
+    return decisions
+
+
+PENDING = ("id", "consumer", "delivery_time_ms", "delivery_count")
+
+
+@settings(max_examples=20, deadline=None)
+@given(batch=batches(least_groups=20), rows_per_frame=st.integers(1, 40))
+def test_the_kernel_decides_what_the_reference_decides(batch, rows_per_frame):
+    assert decided(batch, rows_per_frame) == expected(batch)
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_with_a_broken_rule_the_comparison_with_the_reference_fails(how, monkeypatch):
+    @settings(max_examples=5, deadline=None, database=None, phases=[Phase.generate])
+    @given(batch=batches(least_groups=100))
+    def compare(batch):
+        assert decided(batch, 40) == expected(batch)
+
+    compare()
+    monkeypatch.setattr(kernel, "rules", broken_rules(how))
+    with pytest.raises(AssertionError):
+        compare()
+
+
+# ---- order ----
+
+ONE = dict.fromkeys(kernel.INPUT, 0) | {"present": False, "equal_counts": True, "raise_by": 1}
+
+
+def keyed(*keys):
+    return frame([ONE | dict(zip(kernel.KEY, key, strict=True)) for key in keys])
+
+
+def run(*frames):
+    return [
+        tuple(row)
+        for out in kernel.decide_range(iter(frames))
+        for row in out[list(kernel.KEY)].itertuples(index=False)
+    ]
+
+
+def cuts(*keys):
+    """The same keys as one batch, and cut into two at every place."""
+    yield [keyed(*keys)]
+    for at in range(1, len(keys)):
+        yield [keyed(*keys[:at]), keyed(*keys[at:])]
+        yield [keyed(*keys[:at]), keyed(), keyed(*keys[at:])]
+
+
+BIG = -(2**63)  # the BIGINT that holds 2^63
+SORTED = [(-7, 5, 0), (-7, 5, 1), (-7, 5, BIG), (-7, 6, 0), (-7, BIG, 0), (-7, -1, -1), (3, 0, 1)]
+
+
+def test_a_range_sorted_by_unsigned_ids_is_decided_whole_however_it_is_cut():
+    for frames in cuts(*SORTED):
+        assert run(*frames) == SORTED
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [(1, 5, 0), (1, 4, 0)],
+        [(1, 5, 1), (1, 5, 0)],
+        [(2, 5, 0), (1, 6, 0)],
+        [(1, BIG, 0), (1, 5, 0)],
+        [(1, 5, -1), (1, 5, 2**63 - 1)],
+        [(1, 1, 0), (1, 2, 0), (1, 9, 0), (1, 8, 0)],
+    ],
+    ids=["ms", "seq", "group", "ms as signed", "seq as signed", "at the end"],
+)
+def test_a_range_out_of_order_raises_also_across_batches(keys):
+    for frames in cuts(*keys):
+        with pytest.raises(ValueError, match=kernel.BROKEN_ORDER_MARK):
+            run(*frames)
+
+
+@pytest.mark.parametrize(
+    "keys", [[(1, 5, 0), (1, 5, 0)], [(1, 4, 0), (1, -1, -1), (1, -1, -1), (2, 0, 1)]]
+)
+def test_two_rows_of_one_key_raise_also_across_batches(keys):
+    for frames in cuts(*keys):
+        with pytest.raises(ValueError, match=kernel.DUPLICATE_KEY_MARK):
+            run(*frames)
+
+
+def test_nothing_is_decided_before_the_order_of_a_batch_was_checked():
+    decisions = kernel.decide_range(iter([keyed((1, 1, 0)), keyed((1, 3, 0), (1, 2, 0))]))
+    assert len(next(decisions)) == 1
+    with pytest.raises(ValueError, match=kernel.BROKEN_ORDER_MARK):
+        next(decisions)
+
+
+# ---- batches ----
+
+
+def test_empty_batches_and_empty_ranges_give_nothing():
+    assert run() == []
+    assert run(keyed()) == []
+    assert run(keyed(), keyed((1, 1, 0)), keyed()) == [(1, 1, 0)]
+
+
+def test_a_row_that_is_left_alone_gives_none():
+    fresh = ONE | {"present": True, "now_ms": 10, "delivery_time_ms": 5, "min_idle_ms": 6}
+    (decisions,) = kernel.decide_range([frame([fresh, fresh | {"id_seq": 1, "present": False}])])
+    assert decisions["id_seq"].tolist() == [1]
+
+
+def test_names_may_be_keys_where_hashes_collide():
+    types = TYPES | dict.fromkeys(("group_key", "consumer_key"), "object")
+    names = ["1:ab", "1:b", "2:a"]
+    rows = [ONE | {"group_key": name, "consumer_key": f"={name}"} for name in names]
+    for frames in ([frame(rows, types)], [frame([row], types) for row in rows]):
+        out = pd.concat(kernel.decide_range(iter(frames)))
+        assert out["group_key"].tolist() == names
+        assert out["from_consumer_key"].tolist() == [f"={name}" for name in names]
+    with pytest.raises(ValueError, match=kernel.DUPLICATE_KEY_MARK):
+        list(kernel.decide_range([frame(rows[:1], types), frame(rows[:1], types)]))
+    with pytest.raises(ValueError, match=kernel.BROKEN_ORDER_MARK):
+        list(kernel.decide_range([frame(rows[1:2], types), frame(rows[:1], types)]))
+
+
+def test_the_output_has_its_columns_and_64_bit_numbers():
+    (out,) = kernel.decide_range([keyed((1, 1, 0))])
+    assert tuple(out.columns) == kernel.OUTPUT
+    assert {str(out[name].dtype) for name in kernel.OUTPUT if name != "outcome"} == {"int64"}
+    assert str(out["outcome"].dtype) == "int8"
+
+
+def test_the_edges_of_the_range_of_ids_are_ordinary_ids():
+    ids = [(to_bigint(one.ms), to_bigint(one.seq)) for one in (MIN_ID, MAX_ID)]
+    keys = [(1, *one) for one in ids]
+    assert run(keyed(*keys)) == keys
+
+
+def test_equality_counts_by_the_row():
+    equal = ONE | {"present": True, "now_ms": 60, "delivery_time_ms": 50, "min_idle_ms": 10}
+    rows = [
+        equal | {"id_seq": seq, "equal_counts": rules.EQUAL_COUNTS[rule]}
+        for seq, rule in enumerate((IdleRule.DOCUMENTED, IdleRule.SERVER))
+    ]
+    (out,) = kernel.decide_range([frame(rows)])
+    assert out["id_seq"].tolist() == [1]
