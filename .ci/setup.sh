@@ -159,7 +159,7 @@ find_python
 can_make_venv "$python" || install_venv_module
 find_java || install_java
 say "Python is $python, Java is $java_home"
-say "filling .venv from requirements.lock (the first time about 700 MB, most of it Spark; a few minutes)"
+say "filling .venv from requirements.lock (the first time about 720 MB, most of it Spark; a few minutes)"
 rm -rf "$venv/environment"
 install_packages
 install_project

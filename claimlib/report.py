@@ -1,4 +1,4 @@
-"""What people and programs read of a command's result: one content as a table and as JSON.
+"""What people and programs read of a command's result (`layout` prints it).
 
 Groups and entries may be millions: a report shows the first `limit` rows, the worst first, and says
 how many it does not show; totals are of all.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
@@ -18,35 +17,13 @@ from pyspark.sql import functions as F
 from claimlib.commands.reply import Reply
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
+from claimlib.layout import Cell, Report
 from claimlib.names import spell
 from claimlib.plans.keys import GROUP, unsigned
 from claimlib.runs import Finished
 from claimlib.times import format_duration_ms, format_instant_ms
 
 DEFAULT_LIMIT = 50
-
-Cell = int | str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A result, ready to be printed.
-
-    Attributes:
-        title: what it is about.
-        columns: the table's headings.
-        rows: for people: durations and instants as text, numbers as numbers, null where there is
-            nothing to say.
-        notes: what belongs below the table.
-        document: the same for programs: milliseconds and numbers as they are.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...]
-    document: Mapping[str, object]
-
 
 # ------------------------------------------------------------------- xautoclaim
 
@@ -195,7 +172,9 @@ def _entry_cells(row: Row, *, has_owner: bool) -> tuple[Cell, ...]:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for JSON; the fields' names and values as the tables spell names."""
+    """A row for JSON: the id as text only, fields' names and values as the tables spell names."""
+    for half in ("id_ms", "id_seq"):
+        del row[half]
     fields = row.get("fields")
     if fields is not None:
         row["fields"] = [[spell(bytes(f["name"])), spell(bytes(f["value"]))] for f in fields]
@@ -293,42 +272,7 @@ def _run_document(run: Finished) -> dict[str, object]:
     }
 
 
-# ------------------------------------------------------------------- as text
-
-
-def as_json(report: Report) -> str:
-    """The document, as JSON."""
-    return json.dumps(report.document, indent=2, ensure_ascii=False)
-
-
-def as_text(report: Report) -> str:
-    """The table in plain text: aligned columns, numbers to the right."""
-    cells = [tuple(map(cell_text, row)) for row in report.rows]
-    widths = [max(map(len, column)) for column in zip(report.columns, *cells, strict=True)]
-    right = [is_numeric(report, at) for at in range(len(report.columns))]
-    lines = [_line(row, widths, right) for row in (report.columns, *cells)]
-    rule = "  ".join("-" * width for width in widths)
-    return "\n".join([report.title, lines[0], rule, *lines[1:], *report.notes])
-
-
-def is_numeric(report: Report, column: int) -> bool:
-    """Whether a column holds numbers (and gaps) only."""
-    return all(row[column] is None or isinstance(row[column], int) for row in report.rows)
-
-
-def cell_text(cell: Cell) -> str:
-    """A cell for people."""
-    if cell is None:
-        return "-"
-    return f"{cell:,}" if isinstance(cell, int) else cell
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    padded = [
-        cell.rjust(width) if is_right else cell.ljust(width)
-        for cell, width, is_right in zip(cells, widths, right, strict=True)
-    ]
-    return "  ".join(padded).rstrip()
+# ------------------------------------------------------------------- cells
 
 
 def _shown(name: str | None) -> str | None:
@@ -340,9 +284,10 @@ def _shown(name: str | None) -> str | None:
 
 
 def _duration(ms: int | None) -> str | None:
-    """The two largest units: whoever needs the milliseconds reads the JSON."""
+    """The two largest units, and whole seconds: whoever needs more reads the JSON."""
     if ms is None:
         return None
+    ms -= ms % 1000 if ms >= 1000 else 0
     return "".join(re.findall(r"^-|[0-9]+[a-z]+", format_duration_ms(ms))[: 2 + (ms < 0)])
 
 

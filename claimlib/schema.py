@@ -34,6 +34,8 @@ DEFAULT_BUCKETS = 8
 
 FIELDS_TYPE = "ARRAY<STRUCT<name: BINARY, value: BINARY>>"
 
+# `{buckets}` is filled in with the number that is a property of the store.
+BUCKET_SQL = "CAST(pmod(xxhash64(stream), {buckets}) AS INT)"
 _STREAM_KEY = ("stream_key", "BIGINT", "xxhash64(stream)")
 _GROUP_KEY = ("group_key", "BIGINT", "xxhash64(stream, consumer_group)")
 
@@ -97,9 +99,7 @@ def _columns(*specs: str) -> tuple[Column, ...]:
 def _generated(*, group: bool) -> tuple[Column, ...]:
     keys = (_STREAM_KEY, _GROUP_KEY) if group else (_STREAM_KEY,)
     generated = [Column(name, type_, True, expression) for name, type_, expression in keys]
-    # `{buckets}` is filled in when the table is created: it is a property of the store.
-    bucket = "CAST(pmod(xxhash64(stream), {buckets}) AS INT)"
-    return (*generated, Column("bucket", "INT", True, bucket))
+    return (*generated, Column("bucket", "INT", True, BUCKET_SQL))
 
 
 _ID = ("id_ms BIGINT", "id_seq BIGINT")

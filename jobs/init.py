@@ -7,7 +7,8 @@ import argparse
 import sys
 
 from claimlib import exits
-from claimlib.report import as_text, of_store
+from claimlib.layout import as_text
+from claimlib.report import of_store
 from claimlib.session import open_session
 from claimlib.store import Store
 

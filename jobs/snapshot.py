@@ -10,8 +10,9 @@ from pathlib import Path
 from claimlib import exits
 from claimlib.commands.snapshot import snapshot
 from claimlib.config import load
+from claimlib.layout import as_text
 from claimlib.reading import ServerReading
-from claimlib.report import as_text, of_snapshot
+from claimlib.report import of_snapshot
 from claimlib.session import open_session
 from claimlib.store import Store
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from claimlib import exits, report
 from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.config import load
+from claimlib.layout import as_text
 from claimlib.session import open_session
 from claimlib.store import Store
 from claimlib.times import parse_instant_ms
@@ -29,9 +30,8 @@ def main() -> int:
     request = load(config, xautoclaim=asked).xautoclaim.request()
     store = Store.open(open_session(app_name="claimlib xautoclaim"), where)
     reply = xautoclaim(store, request, run_id=run_id, now_ms=now_ms)
-    print(report.as_text(report.of_reply(reply)))
-    for line in report.refusals(reply):
-        print(line, file=sys.stderr)
+    print(as_text(report.of_reply(reply)))
+    sys.stderr.writelines(f"{line}\n" for line in report.refusals(reply))
     return exits.SOME_REFUSED if reply.counts["refused"] else exits.DONE
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
 def spark() -> Iterator[SparkSession]:
     from claimlib.session import open_session
 
+    # Tables of a few rows: what prepares Spark for large ones would take longer than the tests.
+    os.environ["PYSPARK_SUBMIT_ARGS"] = (
+        "--driver-java-options=-XX:TieredStopAtLevel=1 pyspark-shell"
+    )
     session = open_session(master="local[2]", driver_memory="3g", shuffle_partitions=2, muted=True)
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.adaptive.enabled", "false")
     yield session
     session.stop()
 

@@ -4,26 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from claimlib import __version__, exits
 from claimlib.cli.options import (
+    BucketsOption,
+    CaFileOption,
+    ClaimedOption,
     ConfigOption,
+    ConsumerOption,
     DebugOption,
+    DeletedOption,
+    DryRunOption,
+    FieldsOption,
     GroupOption,
+    IdleRuleOption,
+    JustidOption,
     LimitOption,
+    LostOption,
+    MaxCommandsPerSecondOption,
+    MinIdleOption,
+    NowOption,
     Output,
     OutputOption,
+    PasswordFileOption,
+    PrintSqlOption,
+    RunArgument,
     RunIdOption,
+    SourceOption,
+    StartOption,
     StoreArgument,
     StreamOption,
+    UrlArgument,
 )
 from claimlib.config import Config, load
 from claimlib.errors import RequestError
-from claimlib.model import IdleRule
 from claimlib.times import parse_instant_ms
 
 if TYPE_CHECKING:
@@ -65,26 +82,9 @@ def _main(
 @app.command(epilog="Example: claimlib init ./store --buckets 8")
 def init(
     store: StoreArgument,
-    buckets: Annotated[
-        int,
-        typer.Option(
-            "--buckets", metavar="NUMBER", min=1, help="Partitions of the large tables; for good."
-        ),
-    ] = 8,
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--source",
-            metavar="NAME",
-            help="What the store mirrors, if that is no server. [default: the first"
-            " snapshot's server]",
-            show_default=False,
-        ),
-    ] = None,
-    print_sql: Annotated[
-        bool,
-        typer.Option("--print-sql", help="Print the statements that create the tables; no more."),
-    ] = False,
+    buckets: BucketsOption = 8,
+    source: SourceOption = None,
+    print_sql: PrintSqlOption = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
     debug: DebugOption = False,
@@ -110,52 +110,14 @@ def init(
     epilog="Example: claimlib snapshot redis://localhost:6379/0 ./store --stream 'orders:*'"
 )
 def snapshot(
-    url: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL",
-            help="redis://[USER@]HOST[:PORT][/DB], or rediss:// for TLS; without a password.",
-            show_default=False,
-        ),
-    ],
+    url: UrlArgument,
     store: StoreArgument,
     stream: StreamOption = None,
     group: GroupOption = None,
-    fields: Annotated[
-        bool | None,
-        typer.Option(
-            "--fields/--no-fields",
-            help="Read the payload of pending entries too. [default: fields]",
-            show_default=False,
-        ),
-    ] = None,
-    max_commands_per_second: Annotated[
-        float | None,
-        typer.Option(
-            "--max-commands-per-second",
-            metavar="NUMBER",
-            help="Commands sent per second at most; a page of rows is one. [default: 500]",
-            show_default=False,
-        ),
-    ] = None,
-    password_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--password-file",
-            metavar="FILE",
-            help="Holds the password and nothing else. [default: the variable REDIS_PASSWORD]",
-            show_default=False,
-        ),
-    ] = None,
-    ca_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--ca-file",
-            metavar="FILE",
-            help="Certificates to trust for TLS, besides the system's.",
-            show_default=False,
-        ),
-    ] = None,
+    fields: FieldsOption = None,
+    max_commands_per_second: MaxCommandsPerSecondOption = None,
+    password_file: PasswordFileOption = None,
+    ca_file: CaFileOption = None,
     run_id: RunIdOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
@@ -191,62 +153,16 @@ def snapshot(
 )
 def xautoclaim(
     store: StoreArgument,
-    consumer: Annotated[
-        str | None,
-        typer.Option(
-            "--consumer",
-            metavar="NAME",
-            help="Who gets the entries. A backslash is written twice, a byte that is not UTF-8 as"
-            r" \xhh: as in the tables.",
-            show_default=False,
-        ),
-    ] = None,
-    min_idle: Annotated[
-        str | None,
-        typer.Option(
-            "--min-idle",
-            metavar="DURATION",
-            help="How long an entry must have been idle, with a unit (ms, s, m, h, d, w): 15m,"
-            " 1h30m, 0ms.",
-            show_default=False,
-        ),
-    ] = None,
+    consumer: ConsumerOption = None,
+    min_idle: MinIdleOption = None,
     stream: StreamOption = None,
     group: GroupOption = None,
-    start: Annotated[
-        str, typer.Option("--start", metavar="ID", help="The first id to look at: ms-seq, or -.")
-    ] = "-",
-    justid: Annotated[
-        bool | None,
-        typer.Option(
-            "--justid/--no-justid",
-            help="Leave delivery counts as they are. [default: no-justid]",
-            show_default=False,
-        ),
-    ] = None,
-    idle_rule: Annotated[
-        IdleRule | None,
-        typer.Option(
-            "--idle-rule",
-            help="At exactly --min-idle: `documented` leaves an entry, `server` claims it."
-            " [default: documented]",
-            show_default=False,
-        ),
-    ] = None,
+    start: StartOption = "-",
+    justid: JustidOption = None,
+    idle_rule: IdleRuleOption = None,
     run_id: RunIdOption = None,
-    now: Annotated[
-        str | None,
-        typer.Option(
-            "--now",
-            metavar="INSTANT",
-            help="The time to judge by: ISO 8601 with a zone, or ms since the epoch."
-            " [default: that of each group's snapshot]",
-            show_default=False,
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")
-    ] = False,
+    now: NowOption = None,
+    dry_run: DryRunOption = False,
     limit: LimitOption = _DEFAULT_LIMIT,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
@@ -287,19 +203,10 @@ def xautoclaim(
 @app.command(epilog="Example: claimlib runs ./store xautoclaim:nightly-1 --claimed --limit 1000")
 def runs(
     store: StoreArgument,
-    run: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RUN",
-            help="One run: its number, or command:run_id. [default: list all]",
-            show_default=False,
-        ),
-    ] = None,
-    claimed: Annotated[bool, typer.Option("--claimed", help="Entries that RUN claimed.")] = False,
-    deleted: Annotated[bool, typer.Option("--deleted", help="Entries that RUN purged.")] = False,
-    lost: Annotated[
-        bool, typer.Option("--lost", help="Entries that somebody else changed before RUN did.")
-    ] = False,
+    run: RunArgument = None,
+    claimed: ClaimedOption = False,
+    deleted: DeletedOption = False,
+    lost: LostOption = False,
     limit: LimitOption = _DEFAULT_LIMIT,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,

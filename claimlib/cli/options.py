@@ -1,4 +1,4 @@
-"""The options that several commands share."""
+"""The arguments and options of the commands."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from claimlib.model import IdleRule
 
 
 class Output(StrEnum):
@@ -62,3 +64,132 @@ GroupOption = Annotated[
 LimitOption = Annotated[
     int, typer.Option("--limit", metavar="ROWS", min=1, help="How many rows to show at most.")
 ]
+
+BucketsOption = Annotated[
+    int,
+    typer.Option(
+        "--buckets", metavar="NUMBER", min=1, help="Partitions of the large tables; for good."
+    ),
+]
+SourceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--source",
+        metavar="NAME",
+        help="What the store mirrors, if that is no server. [default: the first snapshot's server]",
+        show_default=False,
+    ),
+]
+PrintSqlOption = Annotated[
+    bool,
+    typer.Option("--print-sql", help="Print the statements that create the tables; no more."),
+]
+UrlArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL",
+        help="redis://[USER@]HOST[:PORT][/DB], or rediss:// for TLS; without a password.",
+        show_default=False,
+    ),
+]
+FieldsOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--fields/--no-fields",
+        help="Read the payload of pending entries too. [default: fields]",
+        show_default=False,
+    ),
+]
+MaxCommandsPerSecondOption = Annotated[
+    float | None,
+    typer.Option(
+        "--max-commands-per-second",
+        metavar="NUMBER",
+        help="Commands sent per second at most; a page of rows is one. [default: 500]",
+        show_default=False,
+    ),
+]
+PasswordFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        help="Holds the password and nothing else. [default: the variable REDIS_PASSWORD]",
+        show_default=False,
+    ),
+]
+CaFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        help="Certificates to trust for TLS, besides the system's.",
+        show_default=False,
+    ),
+]
+ConsumerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--consumer",
+        metavar="NAME",
+        help="Who gets the entries. A backslash is written twice, a byte that is not UTF-8 as"
+        r" \xhh: as in the tables.",
+        show_default=False,
+    ),
+]
+MinIdleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--min-idle",
+        metavar="DURATION",
+        help="How long an entry must have been idle, with a unit (ms, s, m, h, d, w): 15m,"
+        " 1h30m, 0ms.",
+        show_default=False,
+    ),
+]
+StartOption = Annotated[
+    str, typer.Option("--start", metavar="ID", help="The first id to look at: ms-seq, or -.")
+]
+JustidOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--justid/--no-justid",
+        help="Leave delivery counts as they are. [default: no-justid]",
+        show_default=False,
+    ),
+]
+IdleRuleOption = Annotated[
+    IdleRule | None,
+    typer.Option(
+        "--idle-rule",
+        help="At exactly --min-idle: `documented` leaves an entry, `server` claims it."
+        " [default: documented]",
+        show_default=False,
+    ),
+]
+NowOption = Annotated[
+    str | None,
+    typer.Option(
+        "--now",
+        metavar="INSTANT",
+        help="The time to judge by: ISO 8601 with a zone, or ms since the epoch."
+        " [default: that of each group's snapshot]",
+        show_default=False,
+    ),
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")
+]
+RunArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RUN",
+        help="One run: its number, or command:run_id. [default: list all]",
+        show_default=False,
+    ),
+]
+LostOption = Annotated[
+    bool, typer.Option("--lost", help="Entries that somebody else changed before RUN did.")
+]
+ClaimedOption = Annotated[bool, typer.Option("--claimed", help="Entries that RUN claimed.")]
+DeletedOption = Annotated[bool, typer.Option("--deleted", help="Entries that RUN purged.")]

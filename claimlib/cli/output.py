@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from claimlib.cli.options import Output
-from claimlib.report import Report, as_json, as_text, cell_text, is_numeric
+from claimlib.layout import Report, as_json, as_text, cell_text, is_numeric
 
 
 def show(report: Report, output: Output) -> None:

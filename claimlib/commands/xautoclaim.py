@@ -142,16 +142,20 @@ def _decide(
     One row per group passes through the driver (some 300 bytes): as literal rows the plan that
     decides the entries stays small, however often it joins them.
     """
-    pending, entries, groups = map(begun.read, ("pending", "entries", "groups"))
-    mode = _key_mode(pending, groups, entries)
-    asked, unrequested = _asked(request, groups)
-    targets = requests.targets(asked, groups, begun.read("streams"), now_ms)
+    pending, entries = begun.read("pending"), begun.read("entries")
+    held = begun.store.held
+    known = held(requests.known_groups(begun.read("groups"), begun.read("streams")))
+    mode = _key_mode(pending, known, entries)
+    asked, unrequested = _asked(request, known)
+    targets = requests.targets(asked, known, now_ms)
     refused = survey.duplicate_groups(pending, targets) if refuse_duplicates else None
     surveyed = survey.survey(pending, targets, mode)
-    judged = begun.store.held(survey.judged(surveyed, groups, unrequested, refused))
+    judged = held(survey.judged(surveyed, known, unrequested, refused))
     _check_unique(judged)
+    near = _near(judged, begun.store.buckets)
+    pending, entries = pending.where(near), entries.where(near)
     accepted = judged.where(F.col("reason").isNull())
-    decided = sweep.decisions(pending, _near(entries, pending), accepted, mode)
+    decided = sweep.decisions(pending, entries, accepted, mode)
     parts = [
         rows.decision_rows(decided, accepted, pending, mode),
         rows.group_rows(judged),
@@ -160,12 +164,12 @@ def _decide(
     return Decision(rows.union_rows(parts), key_mode=mode)
 
 
-def _asked(request: SweepRequest | DataFrame, groups: DataFrame) -> tuple[DataFrame, Column]:
+def _asked(request: SweepRequest | DataFrame, known: DataFrame) -> tuple[DataFrame, Column]:
     """The request table, and the condition under which a group that `groups` lacks is meant too."""
     if isinstance(request, SweepRequest):
         stream, group = request.stream_glob, request.group_glob
         meant = glob_matches("stream", stream) & glob_matches("consumer_group", group)
-        return request.expand(groups), meant
+        return request.expand(known), meant
     return request, F.lit(False)
 
 
@@ -182,14 +186,14 @@ def _check_unique(judged: DataFrame) -> None:
         )
 
 
-def _key_mode(pending: DataFrame, groups: DataFrame, entries: DataFrame) -> KeyMode:
+def _key_mode(pending: DataFrame, known: DataFrame, entries: DataFrame) -> KeyMode:
     """Hashes, unless two names of the store share one."""
-    exact = colliding_keys(pending, groups, entries).isEmpty()
+    exact = colliding_keys(pending, known, entries).isEmpty()
     return KeyMode.HASHES if exact else KeyMode.NAMES
 
 
-def _near(entries: DataFrame, pending: DataFrame) -> DataFrame:
-    """The entries that a pending row can stand for: those between its bucket's first and last
-    id."""
-    found = [tuple(row) for row in id_bounds(pending).collect()]
-    return entries.where(IdBounds(tuple(sorted(found))).condition())
+def _near(judged: DataFrame, buckets: int) -> Column:
+    """Where the judged groups' entries lie, as literals: other files of pending and entries need
+    not be read."""
+    found = [tuple(row) for row in id_bounds(judged, buckets).collect()]
+    return IdBounds(tuple(sorted(found))).condition()

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.names import glob_pattern
-from claimlib.schema import quote_text
+from claimlib.schema import BUCKET_SQL, quote_text
 
 GROUP = ("stream", "consumer_group")
 _SIGN_BIT = -(2**63)
@@ -113,19 +113,22 @@ class IdBounds:
         return reduce(lambda one, other: one | other, parts, F.lit(False))
 
 
-def id_bounds(table: DataFrame) -> DataFrame:
-    """One row per bucket of `table`: the smallest and the largest BIGINT in id_ms."""
-    return table.groupBy("bucket").agg(F.min("id_ms").alias("low"), F.max("id_ms").alias("high"))
+def id_bounds(judged: DataFrame, buckets: int) -> DataFrame:
+    """One row per bucket in which a judged group has pending entries: the smallest and the largest
+    BIGINT in their id_ms."""
+    bucket = F.expr(BUCKET_SQL.format(buckets=buckets)).alias("bucket")
+    ids = (F.min("low_ms").alias("low"), F.max("high_ms").alias("high"))
+    return judged.where("pending_before > 0").groupBy(bucket).agg(*ids)
 
 
-def colliding_keys(pending: DataFrame, groups: DataFrame, entries: DataFrame) -> DataFrame:
+def colliding_keys(pending: DataFrame, known: DataFrame, entries: DataFrame) -> DataFrame:
     """One row per 64-bit key that two names of the store share; empty means that hashes are exact.
 
     Streams that exist only in entries count: their ids would be taken for another stream's.  One
     pass over the names of pending and entries.
     """
     names = pending.select(*GROUP, "consumer").distinct()
-    grouped = names.select(*GROUP).union(groups.select(*GROUP))
+    grouped = names.select(*GROUP).union(known.select(*GROUP))
     streams = grouped.select("stream").union(entries.select("stream").distinct())
     hashes = KeyMode.HASHES
     keyed = [

@@ -11,6 +11,7 @@ from claimlib.model import IdleRule, Profile
 from claimlib.plans.keys import GROUP, glob_matches
 from claimlib.rules import EQUAL_COUNTS
 
+PROVEN_RANGE = ("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq")
 REQUEST_COLUMNS = {
     "stream": "STRING",
     "consumer_group": "STRING",
@@ -57,33 +58,32 @@ def expand(
     )
 
 
-def targets(
-    requests: DataFrame, groups: DataFrame, streams: DataFrame, now_ms: int | None
-) -> DataFrame:
+def known_groups(groups: DataFrame, streams: DataFrame) -> DataFrame:
+    """One row per (stream, consumer_group) of `groups`: its snapshot instant (null: it has none),
+    and the proven id range of its stream (null: there is no proof)."""
+    proven = streams.select("stream", *PROVEN_RANGE)
+    known = groups.select(*GROUP, "snapshot_ms").join(proven, on="stream", how="left")
+    return known.withColumn("in_groups", F.lit(True))
+
+
+def targets(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
     """One row per requested (stream, consumer_group): the request, the instant at which the group
-    is
-    judged (`now_ms`: the given one, else the group's snapshot instant; null: there is none), what
-    the rules need of it (`equal_counts`, `raise_by`), and the proven id range of its stream (null:
-    no proof).  A negative min_idle_ms is 0, as on the server."""
-    known = groups.select(*GROUP, "snapshot_ms")
-    proven = streams.select("stream", *_PROVEN)
+    is judged (`now_ms`: the given one, else the group's snapshot instant; null: there is none),
+    what the rules need of it (`equal_counts`, `raise_by`), and what `known_groups` says of it.  A
+    negative min_idle_ms is 0, as on the server."""
     instant = F.col("snapshot_ms") if now_ms is None else F.lit(now_ms)
     equal_rules = [str(rule) for rule, equal_counts in EQUAL_COUNTS.items() if equal_counts]
     return (
         requests.join(known, on=list(GROUP), how="left")
-        .join(proven, on="stream", how="left")
         .select(
             *(F.col(name).cast(type_) for name, type_ in REQUEST_COLUMNS.items()),
             instant.cast("BIGINT").alias("now_ms"),
             F.col("idle_rule").isin(equal_rules).alias("equal_counts"),
             F.when(F.col("justid"), 0).otherwise(1).cast("BIGINT").alias("raise_by"),
-            *_PROVEN,
+            *PROVEN_RANGE,
         )
         .withColumn("min_idle_ms", F.greatest("min_idle_ms", F.lit(0)))
     )
-
-
-_PROVEN = ("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq")
 
 
 def fingerprint(request: DataFrame) -> dict[str, object]:

@@ -20,6 +20,7 @@ from claimlib.plans.keys import (
     unsigned_text,
     with_keys,
 )
+from claimlib.plans.requests import PROVEN_RANGE
 
 
 def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame:
@@ -29,7 +30,8 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame
     Columns: the request of the group (null: nobody requested it), `pending_before` (rows),
     `invalid` (rows whose time or count is negative), `unproven` (examined rows outside the proven
     range), `at_boundary` (examined rows idle for exactly min_idle_ms), `oldest_delivery_time_ms`
-    and `highest_delivery_count` (null: nothing is pending).  One shuffle, of partial sums.
+    and `highest_delivery_count` (null: nothing is pending), `low_ms` and `high_ms` (the smallest
+    and the largest BIGINT in id_ms; null likewise).  One shuffle, of partial sums.
     """
     request = requested.select(group_key(mode).alias("group_key"), *_SURVEYED)
     rows = with_keys(pending, mode).join(F.broadcast(request), on="group_key", how="left")
@@ -48,28 +50,21 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame
         F.count_if(F.when(comparable, boundary)).alias("at_boundary"),
         F.min("delivery_time_ms").alias("oldest_delivery_time_ms"),
         F.max("delivery_count").alias("highest_delivery_count"),
+        F.min("id_ms").alias("low_ms"),
+        F.max("id_ms").alias("high_ms"),
     )
     counts = ["pending_before", "invalid", "unproven", "at_boundary"]
     return requested.join(sums, on=list(GROUP), how="full").fillna(0, counts)
 
 
-_SURVEYED = (
-    "start_ms",
-    "start_seq",
-    "now_ms",
-    "min_idle_ms",
-    "complete_from_ms",
-    "complete_from_seq",
-    "complete_to_ms",
-    "complete_to_seq",
-)
+_SURVEYED = ("start_ms", "start_seq", "now_ms", "min_idle_ms", *PROVEN_RANGE)
 
 
 def judged(
-    surveyed: DataFrame, groups: DataFrame, unrequested: Column, refused: DataFrame | None = None
+    surveyed: DataFrame, known: DataFrame, unrequested: Column, refused: DataFrame | None = None
 ) -> DataFrame:
     """The survey with `reason`: why the group is refused (null: it is accepted); one row per group
-    that is requested, or that has entries, is in no row of `groups` and is in scope.
+    that is requested, or that has entries, is not among the `known_groups` and is in scope.
 
     Args:
         unrequested: a condition on the names: would the request have meant this group, had the
@@ -77,8 +72,8 @@ def judged(
             groups known it?
         refused: further groups to refuse: stream, consumer_group, reason (null: none).
     """
-    known = groups.select(*GROUP, F.lit(True).alias("in_groups"))
-    everything = surveyed.join(known, on=list(GROUP), how="left")
+    in_groups = known.select(*GROUP, "in_groups")
+    everything = surveyed.join(in_groups, on=list(GROUP), how="left")
     asked = F.col("consumer").isNotNull() | (F.col("in_groups").isNull() & unrequested)
     kept = everything.where(asked)
     if refused is None:

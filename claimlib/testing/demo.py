@@ -8,30 +8,28 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from claimlib import exits
+from claimlib.cli.app import app
+from claimlib.commands.runs import find_run
 from claimlib.errors import ClaimlibError, RequestError
+from claimlib.session import open_session
+from claimlib.store import Store
 from claimlib.testing import workload
 from claimlib.testing.oracle import ServerAnswer, autoclaim_all
+from claimlib.testing.proof import Proof, prove
 from claimlib.testing.server import Server, valkey_server
+from claimlib.testing.story import Story, of_answer, of_workload
 
 if TYPE_CHECKING:
-    from claimlib.testing.proof import Proof
+    import redis
 
 _ROOT = Path(__file__).resolve().parents[2]
 _JOB = _ROOT / "jobs" / "xautoclaim.py"
@@ -41,7 +39,6 @@ _BIN = Path(sys.executable).parent
 _MARK = "made-by-claimlib-demo"
 _CONSUMER = "reclaimer"
 _RUN_ID = "demo-1"
-_SHOWN_DIFFERENCES = 10
 
 
 def main() -> None:
@@ -54,184 +51,69 @@ def main() -> None:
         "--entries", type=int, default=workload.ENTRIES, help="how many stream entries"
     )
     asked = parser.parse_args()
-    sys.exit(exits.ending(lambda: _play(asked.folder, asked.entries)))
+    sys.exit(exits.ending(lambda: play(asked.folder, asked.entries)))
 
 
-def _play(folder: Path, entries: int) -> int:
+def play(folder: Path, entries: int) -> int:
+    """The whole demo; the exit code.
+
+    Raises:
+        RequestError: the folder is somebody else's, or this is no clone of the project.
+    """
     for needed in (_JOB, _CONFIG, _SPARK):
         if not needed.is_file():
             raise RequestError(f"{needed} is missing: run the demo from a clone of the project")
     first, second = _emptied(folder)
-    story = _Story()
+    story = Story()
     with valkey_server() as server:
-        with story.step("Work stalls on a real server"):
-            stalled = workload.drive(server, entries=entries)
-            story.tell(_of_workload(server, stalled))
-        with story.step("A Spark session for this process; alone, each command starts its own"):
-            _open_session()
-        with story.step("A store, and a snapshot of the server"):
-            story.claimlib("init", str(first))
-            story.claimlib("snapshot", server.url, str(first))
-        with story.step("The job: one Spark run over all groups"):
-            story.submit(first)
-        with story.step("The proof: all clients stopped, a second store takes a snapshot"):
-            _check_alone(server)
-            story.claimlib("init", str(second))
-            story.claimlib("snapshot", server.url, str(second))
-        with story.step("The server runs its own XAUTOCLAIM loops, in one Lua script"):
-            answer = _server_answer(server, stalled.sweep_ms)
-            story.tell(_of_answer(answer))
-    with story.step("The job on the second store, at the server's instant and by its idle rule"):
-        story.claimlib(*_sweep_words(second, answer))
+        sweep_ms = _claim_stalled_work(story, server, first, entries)
+        answer = _let_both_claim(story, server, second, sweep_ms)
     with story.step("Every fact of the two end states is compared"):
-        proof = _prove(second, answer)
-        story.show_proof(proof)
-    story.show_seconds()
+        proof = _compared(second, answer)
+        story.proof(proof)
+    story.times()
     story.verdict(proof)
     story.tell(_next(first))
     return exits.DONE if proof.holds else exits.OUR_FAULT
 
 
-# ------------------------------------------------------------ what is told
+def _claim_stalled_work(story: Story, server: Server, store: Path, entries: int) -> int:
+    """From dead consumers to the job's report; returns the instant of the workload's sweep."""
+    with story.step("Work stalls on a real server"):
+        stalled = workload.drive(server, entries=entries)
+        story.tell(of_workload(server, stalled))
+    with story.step("Spark starts, once for all commands but the job"):
+        open_session(driver_memory="2g", app_name="claimlib demo", muted=True)
+    with story.step("A store, and a snapshot of the server"):
+        _claimlib(story, "init", str(store))
+        _claimlib(story, "snapshot", server.url, str(store))
+    with story.step("The job: one Spark run over all groups"):
+        _submit(story, store)
+    return stalled.sweep_ms
 
 
-@dataclass
-class _Story:
-    """What is printed, and how long each step took."""
-
-    console: Console = field(default_factory=lambda: Console(highlight=False))
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def step(self, title: str) -> Iterator[None]:
-        self.console.rule(Text(f"{len(self.seconds) + 1}. {title}", "bold"), align="left")
-        since = time.monotonic()
-        yield
-        self.seconds[title] = time.monotonic() - since
-        self.console.print(Text(f"({self.seconds[title]:.1f} s)\n", "dim"))
-
-    def tell(self, text: str) -> None:
-        self.console.print(Text(text))
-
-    def claimlib(self, *words: str) -> None:
-        """One command of the command line, in this process."""
-        from claimlib.cli.app import app
-
-        self._show_command(["claimlib", *words])
-        code = app(list(words), standalone_mode=False)
-        if code:
-            raise ClaimlibError(f"claimlib {words[0]} ended with exit code {code}", code=code)
-
-    def submit(self, store: Path) -> None:
-        """The job, by spark-submit; what Spark says of itself is shown only if it fails."""
-        job = [_shown(_JOB), str(store), "--config", _shown(_CONFIG), "--run-id", _RUN_ID]
-        words = ["spark-submit", "--properties-file", _shown(_SPARK), *job]
-        self._show_command(words)
-        environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
-        with tempfile.TemporaryFile() as log:
-            command = [str(_BIN / words[0]), *words[1:]]
-            code = subprocess.run(command, env=environment, stderr=log, check=False).returncode
-            if code:
-                log.seek(0)
-                sys.stderr.write(log.read().decode(errors="replace"))
-                raise ClaimlibError(f"spark-submit ended with exit code {code}", code=code)
-
-    def _show_command(self, words: list[str]) -> None:
-        self.console.print(Text(f"$ {shlex.join(words)}", "bold cyan"), soft_wrap=True)
-        sys.stdout.flush()
-
-    def show_proof(self, proof: Proof) -> None:
-        table = Table("what", box=None)
-        for heading in ("compared", "different"):
-            table.add_column(heading, justify="right")
-        for what, compared in proof.compared.items():
-            different = sum(one.what == what for one in proof.differences)
-            table.add_row(what, f"{compared:,}", f"{different:,}")
-        table.add_section()
-        total = sum(proof.compared.values())
-        table.add_row("total", f"{total:,}", f"{len(proof.differences):,}")
-        self.console.print(table)
-        counted = ", ".join(f"{outcome} in {count}" for outcome, count in proof.groups.items())
-        self.tell(f"Groups with something {counted}.")
-
-    def show_seconds(self) -> None:
-        table = Table("step", box=None)
-        table.add_column("seconds", justify="right")
-        for title, seconds in self.seconds.items():
-            table.add_row(title, f"{seconds:.1f}")
-        table.add_row("total", f"{sum(self.seconds.values()):.1f}")
-        self.console.print(table)
-
-    def verdict(self, proof: Proof) -> None:
-        for line in (*proof.shortfalls, *map(str, proof.differences[:_SHOWN_DIFFERENCES])):
-            self.console.print(Text(line, "red"))
-        hidden = len(proof.differences) - _SHOWN_DIFFERENCES
-        if hidden > 0:
-            self.tell(f"… and {hidden:,} more differences")
-        total = sum(proof.compared.values())
-        said = (
-            f"PROVED: {total:,} facts compared, server and store agree on every one."
-            if proof.holds
-            else f"FAILED: {total:,} facts compared, {len(proof.differences):,} differ."
+def _let_both_claim(story: Story, server: Server, store: Path, sweep_ms: int) -> ServerAnswer:
+    """A second store and the server do the same, at one instant; returns what the server did."""
+    with story.step("The proof: all clients stopped, a second store takes a snapshot"):
+        _check_alone(server)
+        _claimlib(story, "init", str(store))
+        _claimlib(story, "snapshot", server.url, str(store))
+    with story.step("The server runs its own loops, in one Lua script"), _client(server) as client:
+        answer = autoclaim_all(client, consumer=_CONSUMER.encode(), idle_since_ms=sweep_ms)
+        story.tell(of_answer(answer))
+    with story.step("The job on the second store, at that instant, by the server's rule"):
+        _claimlib(
+            story,
+            *("xautoclaim", str(store), "--consumer", _CONSUMER, "--run-id", _RUN_ID),
+            *("--min-idle", f"{answer.min_idle_ms}ms", "--idle-rule", "server"),
+            *("--now", str(answer.now_ms), "--limit", "3"),
         )
-        self.console.print(Text(f"\n{said}\n", "bold green" if proof.holds else "bold red"))
-
-
-def _of_workload(server: Server, stalled: workload.Workload) -> str:
-    return (
-        f"Valkey at {server.url}: {stalled.added:,} entries in {stalled.streams} streams, read by"
-        f" {stalled.groups} groups with {stalled.consumers} consumers.\n"
-        f"{stalled.delivered:,} deliveries, {stalled.acknowledged:,} acknowledged;"
-        f" {stalled.died} consumers died with the rest in their hands, or failed at it.\n"
-        f"{stalled.deleted:,} entries were deleted (XDEL), {stalled.trimmed:,} trimmed (XTRIM)."
-    )
-
-
-def _of_answer(answer: ServerAnswer) -> str:
-    groups = answer.groups.values()
-    claimed, deleted = (
-        sum(len(ids) for ids in found)
-        for found in ((one.reply.claimed for one in groups), (one.reply.deleted for one in groups))
-    )
-    return (
-        f"{sum(one.calls for one in groups)} calls for {len(groups)} groups at {answer.now_ms}"
-        f" (TIME), min-idle {answer.min_idle_ms} ms: {claimed:,} claimed, {deleted:,} deleted,"
-        f" {sum(one.left for one in groups):,} left alone.\n"
-        f"{answer.at_boundary:,} entries were idle for exactly that long."
-    )
-
-
-def _next(store: Path) -> str:
-    claimlib = _shown(_BIN / "claimlib")
-    return f"""What to look at next:
-
-  {claimlib} runs {store}
-  {claimlib} runs {store} xautoclaim:{_RUN_ID} --claimed
-  {claimlib} xautoclaim {store} --consumer somebody --min-idle 1h --dry-run
-
-The tables without Spark (DuckDB on delta-rs), here what was purged:
-
-  {_shown(_BIN / "python")} -c "import deltalake, duckdb
-  tombstones = deltalake.DeltaTable('{store}/tombstones').to_pyarrow_table()
-  duckdb.sql('SELECT stream, consumer_group, consumer, count(*) AS purged,
-              max(delivery_count) AS most_deliveries FROM tombstones GROUP BY ALL').show()"
-
-Then README.md: the tables, the commands, and why it is built this way.
-"""
-
-
-def _shown(path: Path) -> str:
-    """A path of the project, as short as it can be from here."""
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
-
-
-# ------------------------------------------------------------ what is done
+    return answer
 
 
 def _emptied(folder: Path) -> tuple[Path, Path]:
     """Places for two stores, in a folder that is ours; those of an earlier demo go."""
-    mark = folder / _MARK
-    if mark.is_file():
+    if (folder / _MARK).is_file():
         shutil.rmtree(folder)
     if folder.exists():
         raise RequestError(
@@ -239,44 +121,70 @@ def _emptied(folder: Path) -> tuple[Path, Path]:
             folder=str(folder),
         )
     folder.mkdir(parents=True)
-    mark.touch()
+    (folder / _MARK).touch()
     return folder / "first", folder / "second"
 
 
-def _open_session() -> None:
-    from claimlib.session import open_session
+def _claimlib(story: Story, *words: str) -> None:
+    """One command of the command line, in this process."""
+    story.command(["claimlib", *words])
+    code = app(list(words), standalone_mode=False)
+    if code:
+        raise ClaimlibError(f"claimlib {words[0]} ended with exit code {code}", code=code)
 
-    open_session(driver_memory="2g", app_name="claimlib demo", muted=True)
+
+def _submit(story: Story, store: Path) -> None:
+    """The job, by spark-submit; what Spark says of itself is shown only if it fails."""
+    job = [_shown(_JOB), str(store), "--config", _shown(_CONFIG), "--run-id", _RUN_ID]
+    words = ["spark-submit", "--properties-file", _shown(_SPARK), *job]
+    story.command(words)
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    with tempfile.TemporaryFile() as log:
+        command = [str(_BIN / words[0]), *words[1:]]
+        code = subprocess.run(command, env=environment, stderr=log, check=False).returncode
+        if code:
+            log.seek(0)
+            sys.stderr.write(log.read().decode(errors="replace"))
+            raise ClaimlibError(f"spark-submit ended with exit code {code}", code=code)
+
+
+def _client(server: Server) -> closing[redis.Redis]:
+    return closing(server.client())
 
 
 def _check_alone(server: Server) -> None:
-    with closing(server.client()) as client:
-        connected = client.info("clients")["connected_clients"]
-    if connected != 1:
-        raise ClaimlibError(f"{connected - 1} other clients are still connected", clients=connected)
+    """The producers and consumers are gone: nothing moves between the snapshot and the loops."""
+    with _client(server) as client:
+        others = client.info("clients")["connected_clients"] - 1
+    if others:
+        raise ClaimlibError(f"{others} other clients are still connected", clients=others)
 
 
-def _server_answer(server: Server, idle_since_ms: int) -> ServerAnswer:
-    with closing(server.client()) as client:
-        return autoclaim_all(client, consumer=_CONSUMER.encode(), idle_since_ms=idle_since_ms)
-
-
-def _sweep_words(store: Path, answer: ServerAnswer) -> list[str]:
-    return [
-        *("xautoclaim", str(store), "--consumer", _CONSUMER, "--run-id", _RUN_ID),
-        *("--min-idle", f"{answer.min_idle_ms}ms", "--idle-rule", "server"),
-        *("--now", str(answer.now_ms), "--limit", "3"),
-    ]
-
-
-def _prove(where: Path, answer: ServerAnswer) -> Proof:
-    from claimlib.commands.runs import find_run
-    from claimlib.session import open_session
-    from claimlib.store import Store
-    from claimlib.testing.proof import prove
-
+def _compared(where: Path, answer: ServerAnswer) -> Proof:
     store = Store.open(open_session(), str(where))
     return prove(answer, store, find_run(store, f"xautoclaim:{_RUN_ID}"))
+
+
+def _next(store: Path) -> str:
+    claimlib, python = _shown(_BIN / "claimlib"), _shown(_BIN / "python")
+    read = f"t = deltalake.DeltaTable('{store}/tombstones').to_pyarrow_table()"
+    query = "SELECT stream, consumer_group, count(*) AS purged FROM t GROUP BY ALL ORDER BY ALL"
+    return f"""What to look at next:
+
+  {claimlib} runs {store}
+  {claimlib} runs {store} xautoclaim:{_RUN_ID} --claimed
+  {claimlib} xautoclaim {store} --consumer somebody --min-idle 1h --dry-run
+
+The tables without Spark (DuckDB on delta-rs); here, what was purged:
+
+  {python} -c "import deltalake, duckdb; {read}; duckdb.sql('{query}').show()"
+
+README.md says what each table holds, and why it is built this way."""
+
+
+def _shown(path: Path) -> str:
+    """A path of the project, as short as it can be from here."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,11 @@ class Proof:
     groups: Mapping[str, int]
 
     @property
+    def total(self) -> int:
+        """How many facts were compared."""
+        return sum(self.compared.values())
+
+    @property
     def shortfalls(self) -> tuple[str, ...]:
         """Why the workload was too thin to prove anything; empty: it was not."""
         return tuple(

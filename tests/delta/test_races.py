@@ -6,6 +6,7 @@ JVM only.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -62,8 +63,6 @@ def test_of_two_decisions_that_are_appended_at_the_same_time_one_wins_and_both_r
     appending, committed = tmp_path / "appending", tmp_path / "committed"
 
     def wait_while_appending(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        import time
-
         for batch in batches:
             appending.touch()
             while not committed.exists():
@@ -82,6 +81,7 @@ def test_of_two_decisions_that_are_appended_at_the_same_time_one_wins_and_both_r
         )
         while not appending.exists():
             assert not slow.done()
+            time.sleep(0.05)  # between two looks at the other writer
         quick = run(store, command="quick", request={}, decide=lambda _: Decision(rows), run_id="x")
         committed.touch()
         lost = slow.result()

@@ -1,10 +1,10 @@
 import pytest
+from processes import ROOT
 
 from claimlib.config import load
 from claimlib.errors import ConfigError, RequestError
 from claimlib.ids import StreamId
 from claimlib.model import IdleRule, Profile
-from processes import ROOT
 
 MINUTE_MS = 60_000
 

@@ -1,6 +1,6 @@
-"""A sweep's plan on literal frames: what a run decides, without the files and the protocol of a run.
+"""A sweep's plan on literal frames: what a run decides, without its files and its protocol.
 
-The frames are what a store's tables hold: their columns, generated ones included, come from `schema`.
+The frames are what a store's tables hold: `schema` says their columns, generated ones included.
 """
 
 from __future__ import annotations
@@ -46,19 +46,24 @@ class LiteralStore(Store):
             if column.generated_as is not None:
                 expression = column.generated_as.format(buckets=self.buckets)
                 frame = frame.withColumn(column.name, F.expr(expression))
-        self._tables[table] = frame
+        self._tables[table] = self.held(frame)
 
     def read_at(self, table: str, version: int) -> DataFrame:
         del version
         return self._tables[table]
 
 
-def decide(spark: SparkSession, batch: Batch) -> list[Row]:
-    """The journal rows of a sweep over a batch."""
+def literal_store(spark: SparkSession, batch: Batch) -> LiteralStore:
+    """A store that holds a batch."""
     store = LiteralStore(spark)
     write_keyspace(store, batch.keyspace, batch.instants)
+    return store
+
+
+def decide(store: LiteralStore, batch: Batch) -> list[Row]:
+    """The journal rows of a sweep over a batch."""
     begun = Begun(store, 1, Pins(versions=dict.fromkeys(TABLES, 0), table_ids={}))
-    requests = request_table(spark, batch.requests)
+    requests = request_table(store.spark, batch.requests)
     return _decide(begun, requests, None, refuse_duplicates=False).rows.collect()
 
 

@@ -1,0 +1,62 @@
+"""What `make demo` does around the product: its folder, and what it says of a proof."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from claimlib.errors import RequestError
+from claimlib.testing.demo import play
+from claimlib.testing.proof import Difference, Proof, Subject
+from claimlib.testing.story import Story
+
+_ENOUGH = {"claimed": 3, "deleted": 3, "left alone": 3}
+
+
+def _told(proof: Proof) -> str:
+    out = StringIO()
+    story = Story(Console(file=out, width=200))
+    story.proof(proof)
+    story.verdict(proof)
+    return out.getvalue()
+
+
+def test_a_folder_that_no_demo_made_is_refused_and_left_as_it_is(tmp_path: Path):
+    precious = tmp_path / "precious"
+    precious.write_text("data")
+
+    with pytest.raises(RequestError, match="no demo made it"):
+        play(tmp_path, entries=120)
+
+    assert precious.read_text() == "data"
+
+
+def test_a_proof_that_holds_says_how_many_facts_were_compared():
+    told = _told(Proof({"owner": 1_200, "purge": 34}, (), _ENOUGH))
+
+    assert "PROVED" in told
+    assert "1,234 facts" in told
+
+
+def test_a_proof_that_fails_names_the_first_differences_and_counts_the_others():
+    differences = tuple(
+        Difference("owner", Subject("orders", "billing", f"{n}-0"), "alice", "bob")
+        for n in range(12)
+    )
+
+    told = _told(Proof({"owner": 20}, differences, _ENOUGH))
+
+    assert "FAILED" in told
+    assert "owner of orders / billing / 9-0: server 'alice', store 'bob'" in told
+    assert "10-0" not in told
+    assert "and 2 more differences" in told
+
+
+def test_a_proof_over_too_few_groups_says_so():
+    told = _told(Proof({"owner": 20}, (), _ENOUGH | {"deleted": 2}))
+
+    assert "FAILED" in told
+    assert "entries were deleted in 2 groups, and must be in 3 at least" in told
