@@ -22,7 +22,8 @@ def spark() -> Iterator[SparkSession]:
 
     # Tables of a few rows: what prepares Spark for large ones would take longer than the tests.
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
-        "--driver-java-options=-XX:TieredStopAtLevel=1 pyspark-shell"
+        "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m'"
+        " pyspark-shell"
     )
     session = open_session(master="local[2]", driver_memory="3g", shuffle_partitions=2, muted=True)
     session.conf.set("spark.sql.codegen.wholeStage", "false")

@@ -104,7 +104,11 @@ def test_two_rows_for_one_group_are_refused_before_anything_is_decided(store: St
 def test_a_sweep_of_an_empty_store_does_nothing_and_is_a_run(store: Store) -> None:
     reply = xautoclaim(store, SweepRequest(REQUEST))
     assert reply.counts == {
-        "claimed": 0, "deleted": 0, "lost": 0, "gone": 0,
-        "swept": 0, "refused": 0,
+        "claimed": 0,
+        "deleted": 0,
+        "lost": 0,
+        "gone": 0,
+        "swept": 0,
+        "refused": 0,
     }
     assert count(store.where, "runs") == 1

@@ -107,8 +107,12 @@ def test_one_run_over_all_recorded_steps_leaves_and_replies_what_the_server_did(
         assert deleted_ids == sweep.step.reply[2], sweep.step.name
     assert (after, claimed, deleted) == ({}, {}, {})
     assert reply.counts == {
-        **{"claimed": 480, "deleted": 219, "lost": 0, "gone": 0},
-        **{"swept": 148, "refused": 0},
+        "claimed": 480,
+        "deleted": 219,
+        "lost": 0,
+        "gone": 0,
+        "swept": 148,
+        "refused": 0,
     }
 
 

@@ -30,8 +30,12 @@ def test_a_sweep_leaves_the_tables_as_the_reference_leaves_the_group_and_only_on
 
     shown = xautoclaim(store, SweepRequest(REQUEST, stream_glob="s"), dry_run=True)
     assert shown.counts == {
-        "claimed": CLAIMED, "deleted": DELETED, "lost": 0, "gone": 0,
-        "swept": 1, "refused": 0,
+        "claimed": CLAIMED,
+        "deleted": DELETED,
+        "lost": 0,
+        "gone": 0,
+        "swept": 1,
+        "refused": 0,
     }
     assert {row["id"] for row in shown.claimed.collect()} == set(map(str, answer.claimed))
     assert versions(store) == before, "a dry run writes nothing"

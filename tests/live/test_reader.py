@@ -22,6 +22,7 @@ from claimlib.errors import (
 )
 from claimlib.ids import MAX_ID, MAX_U64, StreamId, parse_id, successor
 from claimlib.live import connection
+from claimlib.live.reader import read_source
 from claimlib.source import (
     ConsumerRow,
     Counts,
@@ -35,7 +36,6 @@ from claimlib.source import (
     StreamDone,
     StreamGone,
 )
-from claimlib.live.reader import read_source
 
 LEAST_RIGHTS = re.search(r"reader on >PASSWORD (.+?)\n\n", connection.__doc__, re.DOTALL)[1].split()
 
