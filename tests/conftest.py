@@ -27,6 +27,7 @@ def spark() -> Iterator[SparkSession]:
     )
     session = open_session(master="local[2]", driver_memory="3g", shuffle_partitions=2, muted=True)
     session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     session.conf.set("spark.sql.adaptive.enabled", "false")
     yield session
     session.stop()

@@ -148,20 +148,28 @@ def _decide(
     mode = _key_mode(pending, known, entries)
     asked, unrequested = _asked(request, known)
     targets = requests.targets(asked, known, now_ms)
-    refused = survey.duplicate_groups(pending, targets) if refuse_duplicates else None
     surveyed = survey.survey(pending, targets, mode)
-    judged = held(survey.judged(surveyed, known, unrequested, refused))
+    judged = held(survey.judged(surveyed, known, unrequested))
     _check_unique(judged)
     near = _near(judged, begun.store.buckets)
     pending, entries = pending.where(near), entries.where(near)
-    accepted = judged.where(F.col("reason").isNull())
-    decided = sweep.decisions(pending, entries, accepted, mode)
+    accepted = _accepted(judged)
+    touched = sweep.touched(pending, entries, accepted, mode)
+    if refuse_duplicates:
+        judged = held(survey.without_duplicates(judged, touched, mode))
+        accepted = _accepted(judged)
+        touched = sweep.touched(pending, entries, accepted, mode)
+    decided = sweep.decisions(touched, mode)
     parts = [
         rows.decision_rows(decided, accepted, pending, mode),
         rows.group_rows(judged),
         rows.consumer_rows(accepted),
     ]
     return Decision(rows.union_rows(parts), key_mode=mode)
+
+
+def _accepted(judged: DataFrame) -> DataFrame:
+    return judged.where(F.col("reason").isNull())
 
 
 def _asked(request: SweepRequest | DataFrame, known: DataFrame) -> tuple[DataFrame, Column]:

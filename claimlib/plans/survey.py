@@ -60,28 +60,18 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame
 _SURVEYED = ("start_ms", "start_seq", "now_ms", "min_idle_ms", *PROVEN_RANGE)
 
 
-def judged(
-    surveyed: DataFrame, known: DataFrame, unrequested: Column, refused: DataFrame | None = None
-) -> DataFrame:
+def judged(surveyed: DataFrame, known: DataFrame, unrequested: Column) -> DataFrame:
     """The survey with `reason`: why the group is refused (null: it is accepted); one row per group
     that is requested, or that has entries, is not among the `known_groups` and is in scope.
 
     Args:
         unrequested: a condition on the names: would the request have meant this group, had the
-        table
-            groups known it?
-        refused: further groups to refuse: stream, consumer_group, reason (null: none).
+            table groups known it?
     """
     in_groups = known.select(*GROUP, "in_groups")
     everything = surveyed.join(in_groups, on=list(GROUP), how="left")
     asked = F.col("consumer").isNotNull() | (F.col("in_groups").isNull() & unrequested)
-    kept = everything.where(asked)
-    if refused is None:
-        return kept.withColumn("reason", _reason())
-    given = refused.select(*GROUP, F.col("reason").alias("given_reason"))
-    return kept.join(given, on=list(GROUP), how="left").withColumn(
-        "reason", F.coalesce(_reason(), F.col("given_reason"))
-    )
+    return everything.where(asked).withColumn("reason", _reason())
 
 
 def _reason() -> Column:
@@ -110,25 +100,25 @@ def _reason() -> Column:
     )
 
 
-def duplicate_groups(pending: DataFrame, requested: DataFrame) -> DataFrame:
-    """One row per requested (stream, consumer_group) in which two pending rows have one id, with
-    the
-    reason that names the smallest such id."""
-    copies = (
-        pending.join(requested.select(*GROUP), on=list(GROUP), how="left_semi")
-        .groupBy(*GROUP, "id_ms", "id_seq")
-        .agg(F.count("*").alias("copies"))
-        .where("copies > 1")
-    )
+def without_duplicates(judged: DataFrame, touched: DataFrame, mode: KeyMode) -> DataFrame:
+    """`judged`, with the groups refused of which two touched rows have one id; the reason names the
+    smallest such id.
+
+    Args:
+        touched: the rows that the accepted groups' requests would change, see `sweep.touched`.
+    """
+    copies = touched.groupBy("group_key", "id_ms", "id_seq").agg(F.count("*").alias("copies"))
     smallest = F.min(F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq")))
     text = F.format_string(
         "two rows of one key: pending has %d ids more than once, the first is %s-%s",
-        F.col("duplicated"),
-        unsigned_text(unsigned("smallest.ms")),
-        unsigned_text(unsigned("smallest.seq")),
+        F.count("*"),
+        unsigned_text(unsigned(smallest["ms"])),
+        unsigned_text(unsigned(smallest["seq"])),
     )
+    twice = copies.where("copies > 1").groupBy("group_key").agg(text.alias("found"))
     return (
-        copies.groupBy(*GROUP)
-        .agg(F.count("*").alias("duplicated"), smallest.alias("smallest"))
-        .select(*GROUP, text.alias("reason"))
+        judged.withColumn("group_key", group_key(mode))
+        .join(twice, on="group_key", how="left")
+        .withColumn("reason", F.coalesce("reason", "found"))
+        .drop("group_key", "found")
     )

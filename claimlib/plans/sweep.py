@@ -21,13 +21,12 @@ _KERNEL_SCHEMA = (
 )
 
 
-def decisions(
+def touched(
     pending: DataFrame, entries: DataFrame, accepted: DataFrame, mode: KeyMode
 ) -> DataFrame:
-    """One row per entry that the request of its group claims or deletes, with `kernel.OUTPUT`.
+    """One row per pending row that the request of its group claims or deletes, with `kernel.INPUT`.
 
-    `accepted` is `group_survey` without the refused groups.  Shuffles: the liveness join, and the
-    touched rows into PEL ranges (rows of one key meet in one range, so that a second one is seen).
+    `accepted` is `survey.judged` without the refused groups.  One shuffle, the liveness join.
     """
     request = accepted.select(
         group_key(mode).alias("group_key"),
@@ -42,8 +41,15 @@ def decisions(
         .join(F.broadcast(request), on="group_key", how="inner")
         .where(id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq")))
     )
-    touched = with_presence(rows, with_keys(entries, mode)).where(_touched())
-    ranges = touched.select(*kernel.INPUT).repartition(*kernel.KEY)
+    return with_presence(rows, with_keys(entries, mode)).where(_touched()).select(*kernel.INPUT)
+
+
+def decisions(touched_rows: DataFrame, mode: KeyMode) -> DataFrame:
+    """One row per touched row, with `kernel.OUTPUT`.
+
+    One shuffle, into PEL ranges: rows of one key meet in one range, so that a second one is seen.
+    """
+    ranges = touched_rows.repartition(*kernel.KEY)
     ordered = ranges.sortWithinPartitions("group_key", unsigned("id_ms"), unsigned("id_seq"))
     type_ = "BIGINT" if mode is KeyMode.HASHES else "STRING"
     schema = _KERNEL_SCHEMA.format(key=f"group_key {type_}", consumer=f"from_consumer_key {type_}")

@@ -79,26 +79,36 @@ def upsert(
     changes: str,
     *,
     differs: str = "true",
-    gone: str | None = None,
+    gone: str = "false",
 ) -> None:
-    """Bring rows into a table with `run_seq`, by its key.
+    """Bring rows into a table with `run_seq`, by its key; where nothing differs nothing is written.
 
     Args:
         changes: the SET list for rows that are there (`t` the table, `s` the rows).
         differs: which of them change.
-        gone: which rows of the table are deleted when `rows` has none for them; null: none.
+        gone: which rows of the table are deleted when `rows` has none for them.
     """
     key = list(TABLES[table].key)
     append_new(store, table, rows, row, key)
-    matches = " AND ".join(f"t.{name} = s.{name}" for name in key)
-    older = f"t.run_seq < {row.run_seq:d}"
-    deleted = f"WHEN NOT MATCHED BY SOURCE AND {older} AND ({gone}) THEN DELETE" if gone else ""
+    older = store.read(table).where(F.col("run_seq") < row.run_seq)
+    same_key = " AND ".join(f"t.{name} = s.{name}" for name in key)
+    changed = (
+        rows.alias("s")
+        .join(older.alias("t"), on=F.expr(f"{same_key} AND ({differs})"), how="inner")
+        .select("s.*", F.lit(False).alias("is_gone"))
+    )
+    away = older.where(gone).join(rows.select(*key), on=key, how="left_anti")
+    source = changed.unionByName(
+        away.select(*key, F.lit(True).alias("is_gone")), allowMissingColumns=True
+    )
+    if source.isEmpty():
+        return
     statement = f"""
-        MERGE INTO {store.identifier(table)} t USING {{rows}} s ON {matches}
-        WHEN MATCHED AND {older} AND ({differs}) THEN UPDATE SET {changes}, run_seq =
-        {row.run_seq:d} {deleted}"""
-    if not store.read(table).where(F.col("run_seq") < row.run_seq).isEmpty():
-        retried(lambda: store.execute(table, statement, rows=rows))
+        MERGE INTO {store.identifier(table)} t USING {{source}} s
+        ON {same_key} AND t.run_seq < {row.run_seq:d}
+        WHEN MATCHED AND s.is_gone THEN DELETE
+        WHEN MATCHED THEN UPDATE SET {changes}, run_seq = {row.run_seq:d}"""
+    retried(lambda: store.execute(table, statement, source=source))
 
 
 def append_new(store: Store, table: str, rows: DataFrame, row: RunRow, key: Sequence[str]) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from pyspark.sql import functions as F
 
 from claimlib import scan
-from claimlib.commands import xautoclaim as command
-from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.commands.xautoclaim import SweepRequest, _decide, xautoclaim
 from claimlib.ids import MAX_ID, MIN_ID, StreamId, to_bigint
 from claimlib.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.plans.keys import KeyMode, group_key, shared_keys, stream_key
+from claimlib.runs import begin_reading
 from claimlib.testing.tables import read_groups, write_keyspace
 from claimlib.words import Stream
 
@@ -66,42 +66,36 @@ ALIKE = {
 }
 
 
-def test_names_decide_what_hashes_decide_and_take_over_where_two_names_share_a_hash(
-    store, monkeypatch
-):
+def test_names_take_over_where_two_names_share_a_hash_and_decide_what_hashes_decide(store):
     write_keyspace(store, RUNNING_TOGETHER, NOW_MS)
-    by_hashes = decided(xautoclaim(store, SweepRequest(REQUEST), dry_run=True))
-    with monkeypatch.context() as patch:
-        patch.setattr(command, "_key_mode", lambda *_: KeyMode.NAMES)
-        by_names = decided(xautoclaim(store, SweepRequest(REQUEST), dry_run=True))
-    assert by_names == by_hashes
-    assert {name: len(rows) for name, rows in by_names.items()} == {
-        "claimed": 20,
-        "deleted": 5,
-        "groups": 5,
-    }
+    by_hashes = _decide(begin_reading(store), SweepRequest(REQUEST), None, refuse_duplicates=False)
+    assert by_hashes.key_mode is KeyMode.HASHES
+    decided = set(map(as_text, by_hashes.rows.collect()))
 
     write_keyspace(store, ALIKE, NOW_MS)
-    reply = xautoclaim(store, SweepRequest(REQUEST))
+    xautoclaim(store, SweepRequest(REQUEST))
 
-    run = store.read("journal").where("kind = 'run'").first()
-    assert json.loads(run["inputs"])["key_mode"] == "names"
+    journal = store.read("journal")
+    (run,) = journal.where("kind = 'run'").collect()
+    assert json.loads(run["inputs"])["key_mode"] == KeyMode.NAMES
+    colliding = F.col("stream").isin([name.decode() for name in COLLIDING])
+    by_names = journal.where(~colliding).select(by_hashes.rows.columns).collect()
+    assert set(map(as_text, by_names)) == decided
+    assert Counter(row["kind"] for row in by_names) == {
+        "claimed": 20,
+        "deleted": 5,
+        "swept": 5,
+        "consumer": 5,
+    }
     assert read_groups(store) == reference(RUNNING_TOGETHER | ALIKE)
-    found = decided(reply)
-    assert {name: rows & by_names[name] for name, rows in found.items()} == by_names
-    ours = store.read("tombstones").where(F.col("stream").isin([k.decode() for k in COLLIDING]))
-    assert {(row["stream"], row["id_ms"]) for row in ours.collect()} == {
-        (COLLIDING[0].decode(), 3),
-        (COLLIDING[1].decode(), 4),
-    }
+    purged = store.read("tombstones").where(colliding).collect()
+    assert {(row["stream"].encode(), row["id_ms"]) for row in purged} == set(
+        zip(COLLIDING, (3, 4), strict=True)
+    )
 
 
-def decided(reply):
-    """The reply as sets of rows; a claim's fields are few enough to compare as text."""
-    return {
-        name: {str(row.asDict(recursive=True)) for row in getattr(reply, name).collect()}
-        for name in ("claimed", "deleted", "groups")
-    }
+def as_text(row):
+    return str(sorted(row.asDict().items()))
 
 
 def test_a_key_that_two_names_share_is_found_and_no_other(spark):
@@ -249,9 +243,9 @@ def as_row(entry):
 
 
 def state_of(store, table, *columns):
-    """Per group the rows of a table, sorted; a row as a tuple."""
+    """Per group the rows of a table, sorted; a row as a tuple.  A group without rows has none."""
     found = defaultdict(list)
     rows = store.read(table).select("stream", "consumer_group", *(columns or PENDING)).collect()
     for row in sorted(rows, key=str):
         found[row[0], row[1]].append(tuple(row[2:]))
-    return dict(found)
+    return found

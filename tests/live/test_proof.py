@@ -19,6 +19,7 @@ from claimlib.names import spell
 from claimlib.reading import ServerReading
 from claimlib.runs import Finished
 from claimlib.runs.rollforward import find_finished_seq
+from claimlib.schema import quote_text
 from claimlib.store import Store
 from claimlib.testing import workload
 from claimlib.testing.oracle import ServerAnswer, autoclaim_all
@@ -130,8 +131,8 @@ def test_a_pending_row_too_few_and_a_tombstone_too_many_are_one_difference_each(
     kept_subject = Subject(*map(spell, key), str(kept))
     purged_subject = Subject(*map(spell, key), str(purged))
     _run(copied, f"DELETE FROM {copied.identifier('pending')} WHERE", kept_subject)
-    again = f"INSERT INTO {copied.identifier('tombstones')} SELECT * FROM {{tombstones}} WHERE"
-    _run(copied, again, purged_subject, tombstones=copied.read("tombstones"))
+    tombstones = copied.identifier("tombstones")
+    _run(copied, f"INSERT INTO {tombstones} SELECT * FROM {tombstones} WHERE", purged_subject)
 
     proof = prove(agreed.answer, copied, agreed.run)
 
@@ -161,12 +162,11 @@ def _update(store: Store, subject: Subject, change: str) -> None:
     _run(store, f"UPDATE {store.identifier('pending')} SET {change} WHERE", subject)
 
 
-def _run(store: Store, statement: str, subject: Subject, **frames: object) -> None:
-    """A statement on the row of one pending entry."""
+def _run(store: Store, statement: str, subject: Subject) -> None:
+    """A statement on the row of one pending entry; Delta's DML takes no parameters."""
     id_ms, id_seq = map(int, subject.of.split("-"))
     store.spark.sql(
-        f"{statement} stream = :stream AND consumer_group = :group"
-        f" AND id_ms = {id_ms} AND id_seq = {id_seq}",
-        {"stream": subject.stream, "group": subject.group},
-        **frames,
+        f"{statement} stream = {quote_text(subject.stream)}"
+        f" AND consumer_group = {quote_text(subject.group)}"
+        f" AND id_ms = {id_ms} AND id_seq = {id_seq}"
     )
