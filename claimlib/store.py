@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from delta import exceptions as delta_errors
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import DataType
 
@@ -303,7 +303,7 @@ def _detail(spark: SparkSession, identifier: str) -> Row | None:
     """`DESCRIBE DETAIL` of a Delta table; null where there is none."""
     try:
         detail = spark.sql(f"DESCRIBE DETAIL {identifier}").first()
-    except AnalysisException as error:
+    except PySparkException as error:
         if _says_missing(error):
             return None
         raise
@@ -312,7 +312,9 @@ def _detail(spark: SparkSession, identifier: str) -> Row | None:
 
 def _says_missing(error: PySparkException) -> bool:
     condition = error.getCondition() or ""
-    return any(mark in condition for mark in ("NOT_FOUND", "MISSING", "PATH_DOES_NOT_EXIST"))
+    # The last is what Spark says of a catalog that it does not know.
+    marks = ("NOT_FOUND", "MISSING", "PATH_DOES_NOT_EXIST", "REQUIRES_SINGLE_PART_NAMESPACE")
+    return any(mark in condition for mark in marks)
 
 
 def _check_version(where: str, table: str, detail: Row) -> None:
