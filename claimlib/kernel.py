@@ -94,7 +94,8 @@ def _decide_batch(batch: pd.DataFrame) -> pd.DataFrame:
             "delivery_count": np.where(claimed, raised, delivery_count),
         }
     )
-    return decided[rules.is_touched(present, idle_enough)]
+    touched: NDArray[np.bool_] = rules.is_touched(present, idle_enough)
+    return decided.loc[touched]
 
 
 def _check_order(batch: pd.DataFrame, last: Key | None) -> Key:
