@@ -18,6 +18,7 @@ that
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -30,6 +31,8 @@ SCHEMA_VERSION = "1"
 SCHEMA_VERSION_PROPERTY = "claimlib.schemaVersion"
 BUCKETS_PROPERTY = "claimlib.buckets"
 SOURCE_PROPERTY = "claimlib.source"
+# Made up when a table is created: tells a table that was dropped and created again from itself.
+TABLE_ID_PROPERTY = "claimlib.tableId"
 DEFAULT_BUCKETS = 8
 
 FIELDS_TYPE = "ARRAY<STRUCT<name: BINARY, value: BINARY>>"
@@ -349,6 +352,7 @@ def create_sql(table: Table, identifier: str, buckets: int, source: str | None =
     properties = {
         SCHEMA_VERSION_PROPERTY: SCHEMA_VERSION,
         BUCKETS_PROPERTY: str(buckets),
+        TABLE_ID_PROPERTY: uuid.uuid4().hex,
         **_RETENTION,
         **table.properties,
     }

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from claimlib.plans.keys import KeyMode, glob_sql
 from claimlib.runs.journal import Kind, RunRow, rows_of
-from claimlib.runs.records import append_new, upsert
+from claimlib.runs.records import append_new, rows_before, upsert
 from claimlib.runs.retry import retried
 from claimlib.schema import FIELDS_TYPE, TABLES, quote_text
 from claimlib.store import Store
@@ -115,7 +115,10 @@ def _join_sql(key: tuple[str, ...], row: RunRow) -> str:
 def _pending(store: Store, row: RunRow) -> None:
     landed = _landed(store, "pel_snapshots", row)
     key = TABLES["pending"].key
-    append_new(store, "pending", landed, row, key)
+    had_rows = not rows_before(store, "pending", row).isEmpty()
+    append_new(store, "pending", landed, row, beside_others=had_rows)
+    if not had_rows:
+        return
     same = (
         "t.consumer <=> s.consumer AND t.delivery_time_ms = s.delivery_time_ms"
         " AND t.delivery_count = s.delivery_count"
@@ -127,14 +130,17 @@ def _pending(store: Store, row: RunRow) -> None:
           delivery_count = s.delivery_count, run_seq = {row.run_seq:d}
         WHEN NOT MATCHED BY SOURCE AND t.run_seq < {row.run_seq:d} AND {_groups_in_scope(row)}
           THEN DELETE"""
-    _merge(store, "pending", statement, landed, row)
+    retried(lambda: store.execute("pending", statement, landed=landed))
 
 
 def _entries(store: Store, row: RunRow) -> None:
     """Entries of the streams that were read; a stored payload stays where only the id was read."""
     landed = _landed(store, "entry_landing", row)
     key = TABLES["entries"].key
-    append_new(store, "entries", landed, row, key)
+    had_rows = not rows_before(store, "entries", row).isEmpty()
+    append_new(store, "entries", landed, row, beside_others=had_rows)
+    if not had_rows:
+        return
     rows = landed.select("stream_key", *key, "fields", F.lit(False).alias("is_gone")).unionByName(
         _gone_entries(store, row, landed)
     )
@@ -144,7 +150,7 @@ def _entries(store: Store, row: RunRow) -> None:
         WHEN MATCHED AND t.run_seq < {row.run_seq:d} AND s.fields IS NOT NULL
           AND NOT (t.fields <=> s.fields) THEN UPDATE SET
           fields = s.fields, run_seq = {row.run_seq:d}"""
-    _merge(store, "entries", statement, rows, row)
+    retried(lambda: store.execute("entries", statement, landed=rows))
 
 
 def _gone_entries(store: Store, row: RunRow, landed: DataFrame) -> DataFrame:
@@ -160,12 +166,6 @@ def _gone_entries(store: Store, row: RunRow, landed: DataFrame) -> DataFrame:
         F.lit(None).cast(FIELDS_TYPE).alias("fields"),
         F.lit(True).alias("is_gone"),
     )
-
-
-def _merge(store: Store, table: str, statement: str, landed: DataFrame, row: RunRow) -> None:
-    """Run a MERGE, unless the table holds nothing that an earlier run wrote."""
-    if not store.read(table).where(F.col("run_seq") < row.run_seq).isEmpty():
-        retried(lambda: store.execute(table, statement, landed=landed))
 
 
 def _small(store: Store, row: RunRow, table: str, rows: DataFrame, in_scope: str) -> None:

@@ -7,8 +7,6 @@ runs alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -89,8 +87,8 @@ def upsert(
         gone: which rows of the table are deleted when `rows` has none for them.
     """
     key = list(TABLES[table].key)
-    append_new(store, table, rows, row, key)
-    older = store.read(table).where(F.col("run_seq") < row.run_seq)
+    older = rows_before(store, table, row)
+    had_rows = not older.isEmpty()
     same_key = " AND ".join(f"t.{name} = s.{name}" for name in key)
     changed = (
         rows.alias("s")
@@ -101,7 +99,10 @@ def upsert(
     source = changed.unionByName(
         away.select(*key, F.lit(True).alias("is_gone")), allowMissingColumns=True
     )
-    if source.isEmpty():
+    # Asked before the append: so both questions meet the table's state that Delta has at hand.
+    differ = had_rows and not source.isEmpty()
+    append_new(store, table, rows, row, beside_others=had_rows)
+    if not differ:
         return
     statement = f"""
         MERGE INTO {store.identifier(table)} t USING {{source}} s
@@ -111,10 +112,22 @@ def upsert(
     retried(lambda: store.execute(table, statement, source=source))
 
 
-def append_new(store: Store, table: str, rows: DataFrame, row: RunRow, key: Sequence[str]) -> None:
-    """Append the rows whose key the table does not have; nothing is written where there are
-    none."""
-    new = rows.join(store.read(table).select(*key), on=list(key), how="left_anti")
+def rows_before(store: Store, table: str, row: RunRow) -> DataFrame:
+    """The rows of a table that an earlier run wrote, or that came from outside."""
+    return store.read(table).where(F.col("run_seq") < row.run_seq)
+
+
+def append_new(
+    store: Store, table: str, rows: DataFrame, row: RunRow, *, beside_others: bool
+) -> None:
+    """Append the rows whose key the table does not have; nothing is written where there are none.
+
+    Args:
+        beside_others: whether the table holds rows of earlier runs.  Where it does not, all rows
+            are new, or this run has appended them already: then its token skips the append.
+    """
+    key = list(TABLES[table].key)
+    new = rows.join(store.read(table).select(*key), key, "left_anti") if beside_others else rows
     if not new.isEmpty():
         numbered = new.withColumn("run_seq", F.lit(row.run_seq))
         append_once(store, table, arranged(TABLES[table], numbered), row)
