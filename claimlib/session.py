@@ -31,7 +31,7 @@ _PROVIDERS = ("PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION", "SPARK_REMOT
 
 # conf/spark-defaults.conf says the same to spark-submit; a test compares the two.
 LOCAL_SETTINGS = {
-    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     # Spark brings a newer Hadoop client than the one that Delta names: half of Ivy's download.

@@ -10,12 +10,13 @@ Delta's conflict exceptions have no common parent; `_CONFLICTS` is the one list 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from delta import exceptions as delta_errors
 from pyspark.errors import PySparkException
@@ -46,8 +47,9 @@ _CONFLICTS = (
     delta_errors.ConcurrentTransactionException,
     delta_errors.DeltaConcurrentModificationException,
 )
-# Questions to a table's log are many and small: they wait for storage, not for a processor.
-_METADATA_THREADS = 4
+# At a time: what is small waits for storage and for Spark's planning, not for all processors.
+_THREADS = 4
+T = TypeVar("T")
 _NAMESPACE = re.compile(r"\w+\.\w+")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
 
@@ -141,8 +143,8 @@ class Store:
         if location.is_namespace:
             catalog, namespace = map(quote_identifier, where.split("."))
             spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}.{namespace}")
-        with ThreadPoolExecutor(_METADATA_THREADS) as threads:
-            list(threads.map(spark.sql, init_sql(where, buckets=buckets, source=source)))
+        statements = init_sql(where, buckets=buckets, source=source)
+        concurrently(partial(spark.sql, statement) for statement in statements)
         store = cls.open(spark, where)
         if store.buckets != buckets or (source is not None and store.declared_source != source):
             raise StoreExistsError(
@@ -165,10 +167,13 @@ class Store:
             SchemaError: a column is missing, or has another type or nullability.
         """
         location = Location.parse(where)
-        with ThreadPoolExecutor(_METADATA_THREADS) as threads:
-            found = threads.map(lambda name: _properties(spark, location.identifier(name)), TABLES)
-            properties = dict(zip(TABLES, found, strict=True))
-        present = {name: found for name, found in properties.items() if found is not None}
+        identifiers = [location.identifier(name) for name in TABLES]
+        found = concurrently(partial(_properties, spark, one) for one in identifiers)
+        present = {
+            name: properties
+            for name, properties in zip(TABLES, found, strict=True)
+            if properties is not None
+        }
         missing = sorted(set(TABLES) - set(present))
         if not present:
             raise StoreNotFoundError(
@@ -181,11 +186,9 @@ class Store:
                 where=where,
                 missing=missing,
             )
-        for name, found in present.items():
-            _check_version(where, name, found)
-        with ThreadPoolExecutor(_METADATA_THREADS) as threads:
-            frames = threads.map(lambda name: spark.table(location.identifier(name)), TABLES)
-            structs = [frame.schema for frame in frames]
+        for name, properties in present.items():
+            _check_version(where, name, properties)
+        structs = concurrently(partial(_struct, spark, one) for one in identifiers)
         for table, struct in zip(TABLES.values(), structs, strict=True):
             _check_columns(table, struct)
         return cls(spark, location, present)
@@ -206,12 +209,8 @@ class Store:
 
     def pin(self) -> Pins:
         """The current version of every table, and each table's id as it was when opened."""
-        with ThreadPoolExecutor(_METADATA_THREADS) as threads:
-            versions = dict(zip(TABLES, threads.map(self.version, TABLES), strict=True))
-        return Pins(
-            versions=versions,
-            table_ids=self._table_ids,
-        )
+        versions = concurrently(partial(self.version, name) for name in TABLES)
+        return Pins(dict(zip(TABLES, versions, strict=True)), self._table_ids)
 
     def version(self, table: str) -> int:
         """The table's current version."""
@@ -269,6 +268,15 @@ class Store:
         return self.spark.createDataFrame(values, struct)
 
 
+def concurrently(calls: Iterable[Callable[[], T]]) -> list[T]:
+    """The results of calls that do not touch each other's tables, made a few at a time.
+
+    All have ended when this returns, or raises what the first of them raised.
+    """
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return [future.result() for future in [threads.submit(call) for call in calls]]
+
+
 def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str]:
     """The statements that create a store, for those who may not create tables themselves."""
     location = Location.parse(where)
@@ -323,6 +331,10 @@ def _properties(spark: SparkSession, identifier: str) -> dict[str, str] | None:
             return None
         raise
     return {row["key"]: row["value"] for row in rows}
+
+
+def _struct(spark: SparkSession, identifier: str) -> StructType:
+    return spark.table(identifier).schema
 
 
 def _says_missing(error: PySparkException) -> bool:

@@ -22,13 +22,14 @@ def spark() -> Iterator[SparkSession]:
 
     # Tables of a few rows: what prepares Spark for large ones would take longer than the tests.
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
-        "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m'"
-        " pyspark-shell"
+        "--driver-java-options"
+        " '-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC' pyspark-shell"
     )
     session = open_session(master="local[2]", driver_memory="3g", shuffle_partitions=2, muted=True)
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     session.conf.set("spark.sql.adaptive.enabled", "false")
+    session.conf.set("spark.databricks.delta.snapshotPartitions", "1")
     yield session
     session.stop()
 

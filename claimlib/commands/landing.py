@@ -5,8 +5,9 @@ In memory are the small things only: one row per stream, group and consumer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -29,7 +30,7 @@ from claimlib.source import (
     StreamDone,
     StreamGone,
 )
-from claimlib.store import Store
+from claimlib.store import Store, concurrently
 
 # A commit per so many rows, or so many bytes of payload: what is held in memory at a time.
 MAX_ROWS = 200_000
@@ -116,10 +117,12 @@ class Landing:
 
     def flush(self) -> None:
         """Land what is held in memory."""
+        due: list[Callable[[], None]] = []
         if self._pending:
-            self._append("pel_snapshots", _PENDING, self._pending)
+            due.append(partial(self._append, "pel_snapshots", _PENDING, self._pending))
         if self._entries:
-            self._append("entry_landing", _ENTRIES, self._entries)
+            due.append(partial(self._append, "entry_landing", _ENTRIES, self._entries))
+        concurrently(due)
         self._pending, self._entries, self._bytes = [], [], 0
 
     def journal_rows(self, source: str) -> dict[str, DataFrame]:

@@ -10,6 +10,7 @@ says.
 from __future__ import annotations
 
 import json
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -19,7 +20,7 @@ from claimlib.runs.journal import Kind, RunRow, rows_of
 from claimlib.runs.records import append_new, rows_before, upsert
 from claimlib.runs.retry import retried
 from claimlib.schema import FIELDS_TYPE, TABLES, quote_text
-from claimlib.store import Store
+from claimlib.store import Store, concurrently
 
 _SMALL_TABLES = {
     "groups": ("last_delivered_ms", "last_delivered_seq", "snapshot_ms"),
@@ -40,27 +41,33 @@ _SMALL_TABLES = {
 
 def apply(store: Store, row: RunRow) -> None:
     """Write the differences between a landing and the store."""
-    _pending(store, row)
-    _entries(store, row)
     groups = rows_of(store, row.run_seq, Kind.GROUP).withColumn("snapshot_ms", F.col("at_ms"))
-    _small(store, row, "groups", groups, _groups_in_scope(row))
     consumers = rows_of(store, row.run_seq, Kind.CONSUMER)
-    _small(store, row, "consumers", consumers, _groups_in_scope(row))
     streams = rows_of(store, row.run_seq, Kind.STREAM).withColumn("read_ms", F.col("at_ms"))
-    _small(store, row, "streams", streams, _streams_in_scope(row))
+    concurrently(
+        [
+            partial(_pending, store, row),
+            partial(_entries, store, row),
+            partial(_small, store, row, "groups", groups, _groups_in_scope(row)),
+            partial(_small, store, row, "consumers", consumers, _groups_in_scope(row)),
+            partial(_small, store, row, "streams", streams, _streams_in_scope(row)),
+        ]
+    )
 
 
 def verify(store: Store, row: RunRow) -> dict[str, int]:
-    """Read the store back: what was read, what was written, and what does not fit (0, unless
-    somebody
-    else wrote to the store between the snapshot's decision and now)."""
+    """Read the store back: what was read, what was written, and what does not fit (0,
+    unless somebody else wrote to the store between the snapshot's decision and now)."""
     landed, pending = _landed(store, "pel_snapshots", row), store.read("pending")
     in_scope = pending.where(_groups_in_scope(row))
-    read, shown = landed.count(), in_scope.count()
+    entries = _landed(store, "entry_landing", row)
+    written = pending.where(F.col("run_seq") == row.run_seq)
+    frames = (landed, in_scope, written, entries)
+    read, shown, pending_written, entries_read = concurrently(frame.count for frame in frames)
     counts = {
         "pending_read": read,
-        "pending_written": pending.where(F.col("run_seq") == row.run_seq).count(),
-        "entries_read": _landed(store, "entry_landing", row).count(),
+        "pending_written": pending_written,
+        "entries_read": entries_read,
         "pending_missing": 0,
         "pending_extra": 0,
     }

@@ -7,6 +7,9 @@ runs alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -14,17 +17,19 @@ from claimlib.runs.claims import Outcome
 from claimlib.runs.journal import APP_ID, Kind, RunRow, Tally, rows_of
 from claimlib.runs.retry import retried
 from claimlib.schema import TABLES
-from claimlib.store import Store, Token, arranged
+from claimlib.store import Store, Token, arranged, concurrently
 
 _ENTRY = ["stream", "consumer_group", "id_ms", "id_seq"]
 
 
 def apply(store: Store, row: RunRow, decided: Tally, outcome: Outcome) -> None:
     """Write the tombstones of a run's purges, and the consumers that it saw."""
+    due: list[Callable[[], None]] = []
     if decided.of(Kind.DELETED):
-        _tombstones(store, row, outcome)
+        due.append(partial(_tombstones, store, row, outcome))
     if row.landing is None and decided.of(Kind.CONSUMER) + decided.of(Kind.CLAIMED):
-        _consumers(store, row, outcome)
+        due.append(partial(_consumers, store, row, outcome))
+    concurrently(due)
 
 
 def _not_lost(rows: DataFrame, outcome: Outcome) -> DataFrame:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+import shutil
+from collections import defaultdict
+from types import SimpleNamespace
 
+import pytest
 from pyspark.sql import functions as F
 
 from claimlib import scan
 from claimlib.commands.xautoclaim import SweepRequest, _decide, xautoclaim
 from claimlib.ids import MAX_ID, MIN_ID, StreamId, to_bigint
 from claimlib.model import AutoclaimRequest, Consumer, Group, PendingEntry
+from claimlib.names import spell
 from claimlib.plans.keys import KeyMode, group_key, shared_keys, stream_key
 from claimlib.runs import begin_reading
-from claimlib.testing.tables import read_groups, write_keyspace
+from claimlib.store import Store
+from claimlib.testing.tables import write_keyspace
 from claimlib.words import Stream
 
 NOW_MS = 1_750_000_000_000
@@ -66,53 +71,6 @@ ALIKE = {
 }
 
 
-def test_names_take_over_where_two_names_share_a_hash_and_decide_what_hashes_decide(store):
-    write_keyspace(store, RUNNING_TOGETHER, NOW_MS)
-    by_hashes = _decide(begin_reading(store), SweepRequest(REQUEST), None, refuse_duplicates=False)
-    assert by_hashes.key_mode is KeyMode.HASHES
-    decided = set(map(as_text, by_hashes.rows.collect()))
-
-    write_keyspace(store, ALIKE, NOW_MS)
-    xautoclaim(store, SweepRequest(REQUEST))
-
-    journal = store.read("journal")
-    (run,) = journal.where("kind = 'run'").collect()
-    assert json.loads(run["inputs"])["key_mode"] == KeyMode.NAMES
-    colliding = F.col("stream").isin([name.decode() for name in COLLIDING])
-    by_names = journal.where(~colliding).select(by_hashes.rows.columns).collect()
-    assert set(map(as_text, by_names)) == decided
-    assert Counter(row["kind"] for row in by_names) == {
-        "claimed": 20,
-        "deleted": 5,
-        "swept": 5,
-        "consumer": 5,
-    }
-    assert read_groups(store) == reference(RUNNING_TOGETHER | ALIKE)
-    purged = store.read("tombstones").where(colliding).collect()
-    assert {(row["stream"].encode(), row["id_ms"]) for row in purged} == set(
-        zip(COLLIDING, (3, 4), strict=True)
-    )
-
-
-def as_text(row):
-    return str(sorted(row.asDict().items()))
-
-
-def test_a_key_that_two_names_share_is_found_and_no_other(spark):
-    names = [*(name.decode() for name in COLLIDING), "orders:eu-west-1", "a", "ab"]
-    frame = spark.createDataFrame([(name, "g") for name in names], "stream STRING, name STRING")
-    named = frame.withColumn("consumer_group", F.col("name"))
-    hashes = KeyMode.HASHES
-    keyed = named.select(F.lit("stream"), stream_key(hashes), "stream").union(
-        named.select(F.lit("group"), group_key(hashes), group_key(KeyMode.NAMES))
-    )
-    other = keyed.limit(1).select(F.lit("elsewhere"), *keyed.columns[1:2], F.lit("another"))
-
-    found = shared_keys(keyed.union(other).toDF("of", "key", "name")).collect()
-
-    assert sorted((row["of"], row["names"]) for row in found) == [("group", 2), ("stream", 2)]
-
-
 # ---- rows that refuse their group ----
 
 EDGE = StreamId(2**63, 2**64 - 1)
@@ -120,10 +78,9 @@ SOUND = {
     b"sound": stream(3, g=pel(b"dead", None)),
     b"sound:no such group pending": stream(2, g=pel(b"dead")),
     b"sound:proven from the start on": stream(2, g=pel(b"dead")),
+    b"sound:twice but fresh": stream(2, g=pel(b"dead", fresh=[StreamId(3, 0)])),
     b"sound:nothing pending": Stream({}, {b"g": pel(b"dead", ids=())}),
 }
-# Rows like these are told apart by nothing; the rule leaves them alone, and so does the run.
-SOUND_TWICE = {b"sound:twice but fresh": stream(2, g=pel(b"dead", fresh=[StreamId(3, 0)]))}
 REFUSED = {
     b"twice": stream(2, g=pel(b"dead"), h=pel(b"dead")),
     b"twice at the edge": stream(2, g=pel(b"dead", ids=(StreamId(2, 0), EDGE))),
@@ -150,6 +107,18 @@ REASONS = {
 }
 
 
+SWEPT = {
+    *(
+        (spell(key), spell(g))
+        for key, state in (RUNNING_TOGETHER | ALIKE).items()
+        for g in state.groups
+    ),
+    *((key.decode(), "g") for key in SOUND),
+    ("twice", "h"),
+}
+SHARED = "stream IN ('{}', '{}')".format(*(name.decode() for name in COLLIDING))
+
+
 class Gathered:
     """Takes what is written to a store, so that each table is appended to once."""
 
@@ -171,9 +140,9 @@ class Gathered:
 
 
 def gathered():
-    """The groups of `SOUND`, `SOUND_TWICE` and `REFUSED`, with what is wrong with them."""
+    """The groups of `RUNNING_TOGETHER`, `SOUND` and `REFUSED`, with what is wrong with them."""
     to_write = Gathered()
-    for name, state in (SOUND | SOUND_TWICE | REFUSED).items():
+    for name, state in (RUNNING_TOGETHER | SOUND | REFUSED).items():
         proven = {
             b"unproven": None,
             b"proven in part": (MIN_ID, StreamId(5, 9)),
@@ -207,39 +176,114 @@ def like(pending, stream_name, ms, **changes):
     return row | changes
 
 
-def test_a_group_with_rows_that_cannot_be_judged_is_refused_with_its_reason_and_left_as_it_is(
-    store,
-):
-    to_write = gathered()
-    to_write.write(store)
+def test_a_key_that_two_names_share_is_found_and_no_other(spark):
+    names = [*(name.decode() for name in COLLIDING), "orders:eu-west-1", "a", "ab"]
+    frame = spark.createDataFrame([(name, "g") for name in names], "stream STRING, name STRING")
+    named = frame.withColumn("consumer_group", F.col("name"))
+    hashes = KeyMode.HASHES
+    keyed = named.select(F.lit("stream"), stream_key(hashes), "stream").union(
+        named.select(F.lit("group"), group_key(hashes), group_key(KeyMode.NAMES))
+    )
+    other = keyed.limit(1).select(F.lit("elsewhere"), *keyed.columns[1:2], F.lit("another"))
+
+    found = shared_keys(keyed.union(other).toDF("of", "key", "name")).collect()
+
+    assert sorted((row["of"], row["names"]) for row in found) == [("group", 2), ("stream", 2)]
+
+
+@pytest.fixture(scope="module")
+def swept(spark, empty_store, tmp_path_factory):
+    """All groups above in one store: decided by hashes, and then, with two names that share one,
+    swept by a run."""
+    where = shutil.copytree(empty_store, tmp_path_factory.mktemp("keys") / "store")
+    store = Store.open(spark, str(where))
+    gathered().write(store)
+    by_hashes = _decide(begin_reading(store), SweepRequest(REQUEST), None, refuse_duplicates=True)
+    assert by_hashes.key_mode is KeyMode.HASHES
+    decided = by_hashes.rows.collect()
+    write_keyspace(store, ALIKE, NOW_MS)
     before = state_of(store, "pending")
-
     reply = xautoclaim(store, SweepRequest(REQUEST))
+    return SimpleNamespace(
+        store=store, decided=decided, before=before, after=state_of(store, "pending"), reply=reply
+    )
 
-    shown = {(row["stream"], row["consumer_group"]): row for row in reply.groups.collect()}
-    assert {names: row["reason"] for names, row in shown.items() if row["reason"]} == REASONS
-    assert {names for names, row in shown.items() if row["status"] == "refused"} == set(REASONS)
-    swept = {(name.decode(), "g") for name in SOUND | SOUND_TWICE} | {("twice", "h")}
-    assert {names for names, row in shown.items() if row["status"] == "swept"} == swept
-    after = state_of(store, "pending")
-    assert {names: after[names] for names in REASONS} == {names: before[names] for names in REASONS}
-    expected = reference(SOUND | SOUND_TWICE | {b"twice": REFUSED[b"twice"]})
-    for stream_name, group_name in swept:
-        group = expected[stream_name.encode()][group_name.encode()]
-        assert set(after[stream_name, group_name]) == set(map(as_row, group.pending))
-    assert len(after["sound:twice but fresh", "g"]) == 6
-    assert set(state_of(store, "tombstones")) == swept - {("sound:nothing pending", "g")}
-    seen = state_of(store, "consumers", "seen_time_ms").items()
-    assert {names for names, rows in seen if rows == [(NOW_MS,)]} == swept
+
+def test_names_take_over_where_two_names_share_a_hash_and_decide_what_hashes_decide(swept):
+    journal = swept.store.read("journal")
+    (run,) = journal.where("kind = 'run'").collect()
+    assert json.loads(run["inputs"])["key_mode"] == KeyMode.NAMES
+    others = journal.where(f"kind != 'run' AND NOT {SHARED}")
+    by_names = others.select(*swept.decided[0].asDict()).collect()
+    assert set(map(as_text, by_names)) == set(map(as_text, swept.decided))
+    assert {row["kind"] for row in by_names} == {
+        *("claimed", "deleted", "swept", "refused", "consumer"),
+    }
+
+
+def test_streams_groups_and_owners_that_share_a_hash_are_kept_apart(swept):
+    expected = reference(RUNNING_TOGETHER | ALIKE)
+    for stream_name, groups in expected.items():
+        for group_name, group in groups.items():
+            assert after(swept, stream_name, group_name) == set(map(as_row, group.pending))
+    purged = swept.store.read("tombstones").where(SHARED).collect()
+    assert sorted((row["stream"].encode(), row["id_ms"]) for row in purged) == sorted(
+        zip(COLLIDING, (3, 4), strict=True)
+    )
+
+
+def after(swept, stream_name, group_name):
+    return set(swept.after[spell(stream_name), spell(group_name)])
+
+
+def test_a_group_with_rows_that_cannot_be_judged_is_refused_and_says_why(swept):
+    rows = swept.reply.groups.collect()
+    refused = {tuple(row[:2]): row["reason"] for row in rows if row["status"] == "refused"}
+    assert refused == REASONS
+    assert {tuple(row[:2]) for row in rows if row["status"] == "swept"} == SWEPT
+    assert {row["reason"] for row in rows if row["status"] == "swept"} == {None}
+    counts = swept.reply.counts
+    assert (counts["refused"], counts["swept"]) == (len(REASONS), len(SWEPT))
+
+
+def test_a_refused_group_stays_as_it_is(swept):
+    for names in REASONS:
+        assert swept.after[names] == swept.before[names] != []
+    changed = set(state_of(swept.store, "tombstones")) | seen_now(swept.store)
+    assert not changed & set(REASONS)
+
+
+def test_the_groups_beside_refused_ones_are_swept(swept):
+    expected = reference(SOUND | {b"twice": REFUSED[b"twice"]})
+    expected[b"twice"].pop(b"g")
+    for stream_name, groups in expected.items():
+        for group_name, group in groups.items():
+            assert after(swept, stream_name, group_name) == set(map(as_row, group.pending))
+    assert seen_now(swept.store) == SWEPT
+
+
+def test_two_rows_of_one_key_refuse_nothing_where_they_are_left_alone(swept):
+    twice = (to_bigint(3), 0, "dead", NOW_MS - 9, 1)
+    assert swept.after["sound:twice but fresh", "g"].count(twice) == 2
 
 
 PENDING = ("id_ms", "id_seq", "consumer", "delivery_time_ms", "delivery_count")
 
 
+def as_text(row):
+    return str(sorted(row.asDict().items()))
+
+
 def as_row(entry):
-    owner = None if entry.consumer is None else entry.consumer.decode()
+    owner = None if entry.consumer is None else spell(entry.consumer)
     ids = (to_bigint(entry.id.ms), to_bigint(entry.id.seq))
     return (*ids, owner, entry.delivery_time_ms, entry.delivery_count)
+
+
+def seen_now(store):
+    """The groups in which the caller was seen by the run."""
+    seen = state_of(store, "consumers", "consumer", "seen_time_ms")
+    return {names for names, rows in seen.items() if ("alice", NOW_MS) in rows}
 
 
 def state_of(store, table, *columns):

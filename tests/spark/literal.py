@@ -94,7 +94,8 @@ def _swept(case: Case, rows: list[Row]) -> Swept:
     kinds: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         kinds[row["kind"]].append(row)
-    _check_swept(case, kinds.pop("swept"))
+    assert [row["reason"] for row in kinds["refused"]] == []
+    _check_swept(case, kinds["swept"])
     pending = {entry.id: entry for entry in case.group.pending}
     for row in kinds["deleted"]:
         assert pending.pop(_id(row)) == _found(row)
@@ -106,7 +107,7 @@ def _swept(case: Case, rows: list[Row]) -> Swept:
         pending=tuple(pending[stream_id] for stream_id in sorted(pending)),
         consumers=_seen(case.group.consumers, kinds["consumer"] + kinds["claimed"]),
     )
-    assert set(kinds) <= {"claimed", "deleted", "consumer"}
+    assert set(kinds) <= {"swept", "refused", "claimed", "deleted", "consumer"}
     return group, _ids(kinds["claimed"]), _ids(kinds["deleted"])
 
 

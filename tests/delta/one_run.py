@@ -1,0 +1,107 @@
+"""One run over all that can be swept together: a run costs seconds, a stream more costs nothing.
+
+In it are the recorded steps (`vector_sweeps`), the edges (`edge_cases`) and a random batch of
+hundreds of groups (`tests.batches`), each group with a request of its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from pyspark.sql import DataFrame
+
+from claimlib.commands.xautoclaim import xautoclaim
+from claimlib.ids import StreamId, parse_id
+from claimlib.model import Group
+from claimlib.names import unspell
+from claimlib.store import Store
+from claimlib.testing.tables import read_groups, write_keyspace
+from tests.batches import Batch, Names, batches
+from tests.delta import edge_cases
+from tests.delta.vector_sweeps import SWEEPS
+from tests.request_table import request_table
+
+GROUPS = 200  # of the random batch, at least
+
+Groups = Mapping[bytes, Mapping[bytes, Group]]
+Ids = Mapping[Names, Mapping[StreamId, tuple[object, ...]]]
+
+
+@dataclass(frozen=True)
+class OneRun:
+    """What stood in the tables before and after the run, and what it replied.
+
+    `claimed` and `deleted` hold each group's ids in order: of a claimed one the fields as they
+    stand in the reply, of a deleted one nothing.
+    """
+
+    batch: Batch
+    before: Groups
+    after: Groups
+    claimed: Ids
+    deleted: Ids
+    counts: Mapping[str, int]
+
+
+def sweep_everything(store: Store) -> OneRun:
+    """Write all streams, run once, and read everything back."""
+    batch = _random_batch()
+    keyspace = {
+        **{sweep.stream: sweep.before for sweep in SWEEPS},
+        **edge_cases.KEYSPACE,
+        **batch.keyspace,
+    }
+    requests = {
+        **{(sweep.stream, sweep.group): sweep.request for sweep in SWEEPS},
+        **edge_cases.REQUESTS,
+        **batch.requests,
+    }
+    instants = {
+        **{sweep.stream: sweep.step.now_ms for sweep in SWEEPS},
+        **dict.fromkeys(edge_cases.KEYSPACE, edge_cases.NOW_MS),
+        **batch.instants,
+    }
+    assert len(keyspace) == len(SWEEPS) + len(edge_cases.KEYSPACE) + len(batch.keyspace)
+    write_keyspace(store, keyspace, instants)
+    before = read_groups(store)
+    reply = xautoclaim(store, request_table(store.spark, requests))
+    return OneRun(
+        batch=batch,
+        before=before,
+        after=read_groups(store),
+        claimed=_by_group(reply.claimed, "fields"),
+        deleted=_by_group(reply.deleted),
+        counts=reply.counts,
+    )
+
+
+def _random_batch() -> Batch:
+    """A batch that Hypothesis draws.  It does not shrink here: `spark/test_property` does that."""
+    drawn: list[Batch] = []
+
+    @settings(
+        max_examples=1,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(batch=batches(GROUPS))
+    def draw(batch: Batch) -> None:
+        assume(batch.entries)
+        drawn.append(batch)
+
+    draw()
+    return drawn[0]
+
+
+def _by_group(rows: DataFrame, *columns: str) -> Ids:
+    found: dict[Names, dict[StreamId, tuple[object, ...]]] = defaultdict(dict)
+    for row in rows.select("stream", "consumer_group", "id", *columns).collect():
+        stream_id = parse_id(row["id"])
+        assert row["id"] == str(stream_id)
+        found[unspell(row["stream"]), unspell(row["consumer_group"])][stream_id] = tuple(row[3:])
+    return {names: dict(sorted(ids.items())) for names, ids in found.items()}

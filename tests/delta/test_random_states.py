@@ -1,0 +1,28 @@
+"""A run over random states of hundreds of groups leaves in the tables what the reference says."""
+
+from __future__ import annotations
+
+from tests.batches import BRANCHES
+from tests.delta.one_run import GROUPS
+
+
+def test_a_run_leaves_hundreds_of_groups_in_the_tables_as_the_reference_does(one_run):
+    reached = one_run.batch.branches()
+    print(*(f"{reached[name]:6} {name}" for name in BRANCHES), sep="\n")
+    assert [name for name in BRANCHES if not reached[name]] == []
+    cases = one_run.batch.cases()
+    assert len(cases) >= GROUPS
+    for (stream, group), case in cases.items():
+        state, answer = case.expected()
+        assert one_run.after[stream][group] == state, case
+        assert tuple(one_run.claimed.get((stream, group), ())) == answer.claimed, case
+        assert tuple(one_run.deleted.get((stream, group), ())) == answer.deleted, case
+
+
+def test_the_report_counts_what_was_done(one_run):
+    assert one_run.counts == {
+        "claimed": sum(map(len, one_run.claimed.values())),
+        "deleted": sum(map(len, one_run.deleted.values())),
+        "swept": len(one_run.batch.requests) + 148 + 29,
+        **dict.fromkeys(("refused", "lost", "gone"), 0),
+    }
