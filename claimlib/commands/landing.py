@@ -76,6 +76,7 @@ class Landing:
         self._read = {"pending": 0, "entries": 0}
         self._groups: list[GroupDone] = []
         self._streams: list[StreamDone] = []
+        self.version = 0
 
     @property
     def first_ms(self) -> int:
@@ -124,6 +125,11 @@ class Landing:
             due.append(partial(self._append, "entry_landing", _ENTRIES, self._entries))
         concurrently(due)
         self._pending, self._entries, self._bytes = [], [], 0
+
+    def finish(self) -> None:
+        """Land the rest; from then on `version` of `entry_landing` holds all of it, for good."""
+        self.flush()
+        self.version = self._store.version("entry_landing")
 
     def journal_rows(self, source: str) -> dict[str, DataFrame]:
         """The decision's rows: one per stream, group and consumer that was read, by kind."""

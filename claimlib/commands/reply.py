@@ -24,7 +24,8 @@ class Reply:
 
     Attributes:
         run_seq: the run's number; null in a dry run.
-        counts: claimed, deleted, lost, gone (entries), swept, refused (groups).
+        counts: claimed, deleted, lost, gone (entries), swept, refused (groups), delivered_later
+            (entries delivered after the instant of their group: that instant is too early).
         claimed: one row per claimed entry: stream, consumer_group, id (text), id_ms, id_seq,
         consumer,
             delivery_time_ms, delivery_count, from_consumer, from_delivery_time_ms,
@@ -71,7 +72,7 @@ def of_finished(store: Store, finished: Finished) -> Reply:
     )
 
 
-def of_plan(journal_rows: DataFrame, entries: DataFrame) -> Reply:
+def of_plan(journal_rows: DataFrame, entries: DataFrame, found: Mapping[str, int]) -> Reply:
     """The reply of a dry run, from journal rows that nobody writes.  Runs the plan once, to
     count."""
     claimed, deleted, lost = (
@@ -90,7 +91,12 @@ def of_plan(journal_rows: DataFrame, entries: DataFrame) -> Reply:
         run_id=None,
         run_seq=None,
         dry_run=True,
-        counts={**{str(kind): counted.get(kind, 0) for kind in shown}, "lost": 0, "gone": 0},
+        counts={
+            **found,
+            **{str(kind): counted.get(kind, 0) for kind in shown},
+            "lost": 0,
+            "gone": 0,
+        },
         claimed=_claimed(claimed, entries),
         deleted=_entries(deleted),
         lost=_entries(lost),

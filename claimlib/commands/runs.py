@@ -8,23 +8,28 @@ from pyspark.sql import functions as F
 
 from claimlib.errors import RequestError
 from claimlib.runs import Finished
+from claimlib.runs.journal import run_rows
 from claimlib.runs.rollforward import find_finished, find_finished_seq
 from claimlib.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class RunList:
-    """The newest finished runs, newest first, and how many there are in all."""
+    """The newest finished runs, newest first, how many there are in all, and the keys of runs that
+    are decided and not finished: the next run finishes them."""
 
     runs: tuple[Finished, ...]
     total: int
+    unfinished: tuple[str, ...]
 
 
 def list_runs(store: Store, limit: int) -> RunList:
-    """The newest `limit` finished runs."""
+    """The newest `limit` finished runs, and what is not finished."""
     runs = store.read("runs")
     newest = runs.orderBy(F.col("run_seq").desc()).limit(limit).collect()
-    return RunList(tuple(Finished.of(row) for row in newest), runs.count())
+    last = newest[0]["run_seq"] if newest else 0
+    unfinished = tuple(row.key for row in run_rows(store, last))
+    return RunList(tuple(Finished.of(row) for row in newest), runs.count(), unfinished)
 
 
 def find_run(store: Store, name: str) -> Finished:

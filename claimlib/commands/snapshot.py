@@ -20,6 +20,7 @@ from claimlib.names import glob_pattern
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import KeyMode, group_key, shared_keys, stream_key
 from claimlib.runs import Begun, Decision, Phase, Progress, run
+from claimlib.runs.journal import Kind
 from claimlib.source import Batch
 from claimlib.store import Store
 
@@ -126,6 +127,7 @@ class _Reader:
             union_rows(frames.values()),
             key_mode=_key_mode(begun, frames["group"], frames["stream"]),
             landing=self.landed.uuid,
+            landed_version=self.landed.version,
             source=self.request.source,
             counts=self.landed.counts,
         )
@@ -137,12 +139,14 @@ class _Reader:
             landing.add(batch)
             if self.progress is not None:
                 self.progress(Phase.READ, landing.so_far())
-        landing.flush()
+        landing.finish()
         return landing
 
     def _check_source(self, begun: Begun) -> None:
-        streams = begun.read("streams").where(F.col("source").isNotNull())
-        row = streams.where(F.col("source") != self.request.source).first()
+        # The journal knows it still where no stream is left.
+        kept_by = begun.read("journal").where(F.col("kind") == Kind.RUN).select("source")
+        sources = begun.read("streams").select("source").union(kept_by)
+        row = sources.where(F.col("source") != self.request.source).first()
         kept = row["source"] if row is not None else self.store.declared_source
         if kept is not None and kept != self.request.source:
             raise SourceMismatchError(

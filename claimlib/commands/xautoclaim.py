@@ -96,10 +96,12 @@ def xautoclaim(
     """
     if now_ms is not None and not 0 <= now_ms < 2**63:
         raise RequestError(f"now_ms must be between 0 and 2^63-1, not {now_ms}", now_ms=now_ms)
+    if isinstance(request, DataFrame):
+        request = requests.checked(request)
     if dry_run:
         begun = begin_reading(store)
         decided = _decide(begun, request, now_ms, refuse_duplicates=True)
-        return reply.of_plan(decided.rows, begun.read("entries"))
+        return reply.of_plan(decided.rows, begun.read("entries"), decided.counts)
 
     def once(decide: Callable[[Begun], Decision]) -> Reply:
         finished = run(
@@ -165,7 +167,9 @@ def _decide(
         rows.group_rows(judged),
         rows.consumer_rows(accepted),
     ]
-    return Decision(rows.union_rows(parts), key_mode=mode)
+    later = judged.agg(F.sum("delivered_later").alias("n")).first()
+    counts = {"delivered_later": (later["n"] or 0) if later is not None else 0}
+    return Decision(rows.union_rows(parts), key_mode=mode, counts=counts)
 
 
 def _accepted(judged: DataFrame) -> DataFrame:

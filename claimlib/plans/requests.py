@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.errors import RequestError
@@ -23,6 +23,8 @@ REQUEST_COLUMNS = {
     "idle_rule": "STRING",
     "profile": "STRING",
 }
+
+_CHOICES = {"idle_rule": [str(rule) for rule in IdleRule], "profile": [str(one) for one in Profile]}
 
 
 def expand(
@@ -86,13 +88,13 @@ def targets(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataFr
     )
 
 
-def fingerprint(request: DataFrame) -> dict[str, object]:
-    """What tells one request table from another, whatever the order of its rows: their number and
-    the
-    sum of their hashes.  Runs the frame once.
+def checked(request: DataFrame) -> DataFrame:
+    """A request table with the columns of `REQUEST_COLUMNS` in their types, once it is seen that
+    every value of it can be used.  Runs the frame once.
 
     Raises:
-        RequestError: a column is missing, or two rows are for one group.
+        RequestError: a column is missing; a value is null, or is none of its column; or two rows
+            are for one group.
     """
     missing = [name for name in REQUEST_COLUMNS if name not in request.columns]
     if missing:
@@ -101,11 +103,21 @@ def fingerprint(request: DataFrame) -> dict[str, object]:
             f" {', '.join(REQUEST_COLUMNS)}",
             columns=missing,
         )
-    asked = request.select(*(F.col(name).cast(type_) for name, type_ in REQUEST_COLUMNS.items()))
-    per_group = asked.groupBy(*GROUP).agg(
-        F.count("*").alias("n"), F.sum(F.xxhash64(*REQUEST_COLUMNS).cast("DECIMAL(38)")).alias("h")
+    asked = request.select(
+        *(F.col(name).try_cast(type_).alias(name) for name, type_ in REQUEST_COLUMNS.items())
     )
-    repeated = per_group.where("n > 1").first()
+    unusable = F.array_compact(F.array(*(_unusable(name) for name in REQUEST_COLUMNS)))
+    bad = asked.withColumn("unusable", unusable).where(F.size("unusable") > 0).first()
+    if bad is not None:
+        raise RequestError(
+            f"the request table's row for {bad['stream']}/{bad['consumer_group']} has no usable"
+            f" {', '.join(bad['unusable'])}: none may be null, idle_rule is one of"
+            f" {', '.join(IdleRule)}, profile one of {', '.join(Profile)}",
+            stream=bad["stream"],
+            consumer_group=bad["consumer_group"],
+            columns=bad["unusable"],
+        )
+    repeated = asked.groupBy(*GROUP).agg(F.count("*").alias("n")).where("n > 1").first()
     if repeated is not None:
         raise RequestError(
             f"the request table has {repeated['n']} rows for {repeated['stream']}/"
@@ -113,5 +125,20 @@ def fingerprint(request: DataFrame) -> dict[str, object]:
             stream=repeated["stream"],
             consumer_group=repeated["consumer_group"],
         )
-    total = per_group.agg(F.count("*").alias("n"), F.sum("h").alias("h")).first()
-    return {"groups": total["n"] if total else 0, "hash": str(total["h"] if total else 0)}
+    return asked
+
+
+def _unusable(name: str) -> Column:
+    """The column's name where its value cannot be used, else null."""
+    unusable = F.col(name).isNull()
+    if name in _CHOICES:
+        unusable |= ~F.col(name).isin(_CHOICES[name])
+    return F.when(unusable, F.lit(name))
+
+
+def fingerprint(request: DataFrame) -> dict[str, object]:
+    """What tells one checked request table from another, whatever the order of its rows: their
+    number and the sum of their hashes.  Runs the frame once."""
+    hashes = F.sum(F.xxhash64(*REQUEST_COLUMNS).cast("DECIMAL(38)"))
+    total = request.agg(F.count("*").alias("n"), hashes.alias("h")).first()
+    return {"groups": total["n"] if total else 0, "hash": str((total["h"] if total else 0) or 0)}

@@ -29,7 +29,8 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame
 
     Columns: the request of the group (null: nobody requested it), `pending_before` (rows),
     `invalid` (rows whose time or count is negative), `unproven` (examined rows outside the proven
-    range), `at_boundary` (examined rows idle for exactly min_idle_ms), `oldest_delivery_time_ms`
+    range), `at_boundary` (examined rows idle for exactly min_idle_ms), `delivered_later` (rows
+    delivered after the group's instant), `oldest_delivery_time_ms`
     and `highest_delivery_count` (null: nothing is pending), `low_ms` and `high_ms` (the smallest
     and the largest BIGINT in id_ms; null likewise).  One shuffle, of partial sums.
     """
@@ -48,12 +49,13 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame
         F.count_if(invalid).alias("invalid"),
         F.count_if(examined & ~F.coalesce(proven, F.lit(False))).alias("unproven"),
         F.count_if(F.when(comparable, boundary)).alias("at_boundary"),
+        F.count_if(F.col("delivery_time_ms") > F.col("now_ms")).alias("delivered_later"),
         F.min("delivery_time_ms").alias("oldest_delivery_time_ms"),
         F.max("delivery_count").alias("highest_delivery_count"),
         F.min("id_ms").alias("low_ms"),
         F.max("id_ms").alias("high_ms"),
     )
-    counts = ["pending_before", "invalid", "unproven", "at_boundary"]
+    counts = ["pending_before", "invalid", "unproven", "at_boundary", "delivered_later"]
     return requested.join(sums, on=list(GROUP), how="full").fillna(0, counts)
 
 

@@ -92,13 +92,13 @@ def verify(store: Store, row: RunRow, decided: Tally) -> Outcome:
     """
     if not decided.of(Kind.CLAIMED) + decided.of(Kind.DELETED):
         return Outcome()
-    commits = _own_commits(store, row)
+    commits, all_known = _own_commits(store, row)
     after = commits[0]["version"] if commits else store.version("pending")
     pending = _readable(store, after)
     if pending is None:
         pending = store.read_at("pending", store.version("pending"))
     claims = _verify_claims(store, row, decided, pending)
-    purges, gone = _verify_purges(store, row, decided, pending, commits)
+    purges, gone = _verify_purges(store, row, decided, pending, commits, all_known=all_known)
     outcome = Outcome(
         claims_lost=claims.count() if claims is not None else 0,
         purges_lost=purges.count() if purges is not None else 0,
@@ -140,7 +140,13 @@ def _verify_claims(
 
 
 def _verify_purges(
-    store: Store, row: RunRow, decided: Tally, pending: DataFrame, commits: list[Row]
+    store: Store,
+    row: RunRow,
+    decided: Tally,
+    pending: DataFrame,
+    commits: list[Row],
+    *,
+    all_known: bool,
 ) -> tuple[DataFrame | None, int]:
     """The purges that somebody else did or prevented, and how many nobody can tell about.
 
@@ -157,6 +163,8 @@ def _verify_purges(
     _refuse_unapplied(still_there, row)
     kept = still_there.select(purges.columns)
     away = found.where(F.col("now_run_seq").isNull()).select(purges.columns)
+    if not commits and all_known:
+        return kept.union(away), 0  # this run never deleted a row: all that are away were taken
     before = _readable(store, commits[-1]["version"] - 1) if commits else None
     if before is None:
         return kept, away.count()
@@ -164,18 +172,19 @@ def _verify_purges(
     return kept.union(not_ours.select(purges.columns)), 0
 
 
-def _own_commits(store: Store, row: RunRow) -> list[Row]:
-    """The commits of this run's MERGE on `pending`, newest first; as a rule there is one, or none
-    where nothing matched."""
+def _own_commits(store: Store, row: RunRow) -> tuple[list[Row], bool]:
+    """The commits of this run's MERGE on `pending`, newest first (as a rule one, or none where
+    nothing matched), and whether the history still has all commits among which they would be."""
     literal = re.compile(rf"run_seq#?\d*L? < {row.run_seq}\b")
     since = store.version("pending") - row.pins.versions["pending"]
     commits = store.history("pending", limit=since) if since > 0 else []
-    return [
+    own = [
         commit
         for commit in commits
         if commit["operation"] == "MERGE"
         and literal.search(commit["operationParameters"].get("predicate", ""))
     ]
+    return own, len(commits) == max(since, 0)
 
 
 def _readable(store: Store, version: int) -> DataFrame | None:

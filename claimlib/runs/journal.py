@@ -44,6 +44,7 @@ class RunRow:
     request: str
     request_hash: str
     landing: str | None
+    landed_version: int | None
     now_ms: int | None
     source: str | None
     pins: Pins
@@ -72,6 +73,7 @@ class RunRow:
             request=row["request"],
             request_hash=row["request_hash"],
             landing=row["landing"],
+            landed_version=inputs["landed_version"],
             now_ms=row["now_ms"],
             source=row["source"],
             pins=Pins(versions=inputs["versions"], table_ids=inputs["table_ids"]),
@@ -85,6 +87,7 @@ class RunRow:
             "versions": dict(self.pins.versions),
             "table_ids": dict(self.pins.table_ids),
             "key_mode": str(self.key_mode),
+            "landed_version": self.landed_version,
             "counts": dict(self.counts),
         }
         return {

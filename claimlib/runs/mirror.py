@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from claimlib.plans.keys import KeyMode, glob_sql
 from claimlib.runs.journal import Kind, RunRow, rows_of
-from claimlib.runs.records import append_new, rows_before, upsert
+from claimlib.runs.records import append_new, upsert
 from claimlib.runs.retry import retried
 from claimlib.schema import FIELDS_TYPE, TABLES, quote_text
 from claimlib.store import Store, concurrently
@@ -58,9 +58,9 @@ def apply(store: Store, row: RunRow) -> None:
 def verify(store: Store, row: RunRow) -> dict[str, int]:
     """Read the store back: what was read, what was written, and what does not fit (0,
     unless somebody else wrote to the store between the snapshot's decision and now)."""
-    landed, pending = _landed(store, "pel_snapshots", row), store.read("pending")
+    landed, pending = _landed_pending(store, row), store.read("pending")
     in_scope = pending.where(_groups_in_scope(row))
-    entries = _landed(store, "entry_landing", row)
+    entries = _landed_entries(store, row)
     written = pending.where(F.col("run_seq") == row.run_seq)
     frames = (landed, in_scope, written, entries)
     read, shown, pending_written, entries_read = concurrently(frame.count for frame in frames)
@@ -79,14 +79,30 @@ def verify(store: Store, row: RunRow) -> dict[str, int]:
 
 
 def sweep_landing(store: Store, row: RunRow) -> None:
-    """Drop the entries landed for a finished run; the PELs as read are kept as history."""
-    landing = quote_text(row.landing or "")
-    statement = f"DELETE FROM {store.identifier('entry_landing')} WHERE landing = {landing}"
-    retried(lambda: store.execute("entry_landing", statement))
+    """Drop the entries landed for this and earlier finished runs; the PELs as read are kept as
+    history."""
+    landed = store.read("entry_landing").select("landing").distinct()
+    done = store.read("journal").where(
+        (F.col("kind") == Kind.RUN) & (F.col("run_seq") <= row.run_seq)
+    )
+    swept = landed.join(done.select("landing"), on="landing", how="left_semi").collect()
+    if swept:
+        landings = ", ".join(quote_text(found["landing"]) for found in swept)
+        statement = f"DELETE FROM {store.identifier('entry_landing')} WHERE landing IN ({landings})"
+        retried(lambda: store.execute("entry_landing", statement))
 
 
-def _landed(store: Store, table: str, row: RunRow) -> DataFrame:
-    return store.read(table).where(F.col("landing") == F.lit(row.landing))
+def _landed_pending(store: Store, row: RunRow) -> DataFrame:
+    return store.read("pel_snapshots").where(F.col("landing") == F.lit(row.landing))
+
+
+def _landed_entries(store: Store, row: RunRow) -> DataFrame:
+    """What was landed, at the version that the decision names: a finished run's is swept, and an
+    empty landing would say that every entry is gone."""
+    if row.landed_version is None:
+        raise AssertionError(f"run {row.run_seq} names a landing and no version of it")
+    landed = store.read_at("entry_landing", row.landed_version)
+    return landed.where(F.col("landing") == F.lit(row.landing))
 
 
 def _globs(row: RunRow) -> tuple[str, str]:
@@ -120,11 +136,9 @@ def _join_sql(key: tuple[str, ...], row: RunRow) -> str:
 
 
 def _pending(store: Store, row: RunRow) -> None:
-    landed = _landed(store, "pel_snapshots", row)
+    landed = _landed_pending(store, row)
     key = TABLES["pending"].key
-    had_rows = not rows_before(store, "pending", row).isEmpty()
-    append_new(store, "pending", landed, row, beside_others=had_rows)
-    if not had_rows:
+    if append_new(store, "pending", landed, row):
         return
     same = (
         "t.consumer <=> s.consumer AND t.delivery_time_ms = s.delivery_time_ms"
@@ -142,11 +156,9 @@ def _pending(store: Store, row: RunRow) -> None:
 
 def _entries(store: Store, row: RunRow) -> None:
     """Entries of the streams that were read; a stored payload stays where only the id was read."""
-    landed = _landed(store, "entry_landing", row)
+    landed = _landed_entries(store, row)
     key = TABLES["entries"].key
-    had_rows = not rows_before(store, "entries", row).isEmpty()
-    append_new(store, "entries", landed, row, beside_others=had_rows)
-    if not had_rows:
+    if append_new(store, "entries", landed, row):
         return
     rows = landed.select("stream_key", *key, "fields", F.lit(False).alias("is_gone")).unionByName(
         _gone_entries(store, row, landed)

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from claimlib import schema
 from claimlib.errors import (
+    ClaimlibError,
     CommitConflictError,
     LostRaceError,
     RunKeyConflictError,
@@ -55,6 +56,7 @@ class Decision:
         rows: any columns of the journal; those missing are null.
         key_mode: whether the 64-bit keys are exact for the names concerned.
         landing: the uuid of what was landed for this decision; null: nothing.
+        landed_version: the version of `entry_landing` that holds it, for it is swept at the end.
         source: the server that was read; null: none.
         counts: what only the deciding process can count, for the run's report.
     """
@@ -62,6 +64,7 @@ class Decision:
     rows: DataFrame
     key_mode: KeyMode = KeyMode.HASHES
     landing: str | None = None
+    landed_version: int | None = None
     source: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -178,6 +181,7 @@ def _run_row(
         request=request,
         request_hash=_hash(request),
         landing=decision.landing,
+        landed_version=decision.landed_version,
         now_ms=now_ms,
         source=decision.source,
         pins=begun.pins,
@@ -195,13 +199,27 @@ def _commit(store: Store, row: RunRow, rows: DataFrame) -> RunRow:
     everything = schema.conform(union_rows([numbered, own]), schema.JOURNAL)
     try:
         store.append("journal", everything, token=Token(APP_ID, row.run_seq), note=row.note)
-    except CommitConflictError:
-        committed = run_rows(store, row.run_seq - 1)
-        if not committed:
+    except ClaimlibError as error:
+        # A conflict: somebody else's row is there.  Anything else of ours came before the commit.
+        if not isinstance(error, CommitConflictError):
             raise
-    else:
-        committed = run_rows(store, row.run_seq - 1)
-    return committed[0]
+        return _standing(store, row, error)
+    except Exception as error:
+        standing = _standing(store, row, error)
+        if standing.attempt != row.attempt:
+            raise
+        return standing
+    return _standing(store, row, None)
+
+
+def _standing(store: Store, row: RunRow, error: Exception | None) -> RunRow:
+    """The decision that stands under the run's number; `error` is raised where there is none."""
+    committed = run_rows(store, row.run_seq - 1)
+    if committed:
+        return committed[0]
+    if error is not None:
+        raise error
+    raise AssertionError(f"the decision of run {row.run_seq} was appended and is not there")
 
 
 def _silent(phase: Phase, detail: str) -> None:

@@ -91,9 +91,10 @@ def upsert(
         differs: which of them change.
         gone: which rows of the table are deleted when `rows` has none for them.
     """
+    if append_new(store, table, rows, row):
+        return
     key = list(TABLES[table].key)
-    older = rows_before(store, table, row)
-    had_rows = not older.isEmpty()
+    older = store.read(table).where(F.col("run_seq") < row.run_seq)
     same_key = " AND ".join(f"t.{name} = s.{name}" for name in key)
     changed = (
         rows.alias("s")
@@ -104,10 +105,7 @@ def upsert(
     source = changed.unionByName(
         away.select(*key, F.lit(True).alias("is_gone")), allowMissingColumns=True
     )
-    # Asked before the append: so both questions meet the table's state that Delta has at hand.
-    differ = had_rows and not source.isEmpty()
-    append_new(store, table, rows, row, beside_others=had_rows)
-    if not differ:
+    if source.isEmpty():
         return
     statement = f"""
         MERGE INTO {store.identifier(table)} t USING {{source}} s
@@ -117,22 +115,16 @@ def upsert(
     retried(lambda: store.execute(table, statement, source=source))
 
 
-def rows_before(store: Store, table: str, row: RunRow) -> DataFrame:
-    """The rows of a table that an earlier run wrote, or that came from outside."""
-    return store.read(table).where(F.col("run_seq") < row.run_seq)
+def append_new(store: Store, table: str, rows: DataFrame, row: RunRow) -> bool:
+    """Append the rows whose key the table does not have; whether it was empty before.
 
-
-def append_new(
-    store: Store, table: str, rows: DataFrame, row: RunRow, *, beside_others: bool
-) -> None:
-    """Append the rows whose key the table does not have; nothing is written where there are none.
-
-    Args:
-        beside_others: whether the table holds rows of earlier runs.  Where it does not, all rows
-            are new, or this run has appended them already: then its token skips the append.
+    Where there is none to append, the commit still bears the run's token: a driver that returns
+    late, after somebody removed a row again, must find that its append was made.
     """
     key = list(TABLES[table].key)
-    new = rows.join(store.read(table).select(*key), key, "left_anti") if beside_others else rows
-    if not new.isEmpty():
-        numbered = new.withColumn("run_seq", F.lit(row.run_seq))
-        append_once(store, table, arranged(TABLES[table], numbered), row)
+    there = store.read(table).select(*key)
+    was_empty = there.isEmpty()
+    new = rows if was_empty else rows.join(there, on=key, how="left_anti")
+    numbered = new.withColumn("run_seq", F.lit(row.run_seq))
+    append_once(store, table, arranged(TABLES[table], numbered), row)
+    return was_empty

@@ -39,11 +39,16 @@ class OneRun:
     """
 
     batch: Batch
+    instants: Mapping[bytes, int]
     before: Groups
     after: Groups
     claimed: Ids
     deleted: Ids
     counts: Mapping[str, int]
+
+    def groups_at(self) -> list[tuple[Mapping[bytes, Group], int]]:
+        """The groups of each stream as they were, and the instant that they were judged at."""
+        return [(groups, self.instants[stream]) for stream, groups in self.before.items()]
 
 
 def sweep_everything(store: Store) -> OneRun:
@@ -70,6 +75,7 @@ def sweep_everything(store: Store) -> OneRun:
     reply = xautoclaim(store, request_table(store.spark, requests))
     return OneRun(
         batch=batch,
+        instants=instants,
         before=before,
         after=read_groups(store),
         claimed=_by_group(reply.claimed, "fields"),

@@ -25,4 +25,10 @@ def test_the_report_counts_what_was_done(one_run):
         "deleted": sum(map(len, one_run.deleted.values())),
         "swept": len(one_run.batch.requests) + 148 + 29,
         **dict.fromkeys(("refused", "lost", "gone"), 0),
+        "delivered_later": sum(
+            entry.delivery_time_ms > instant
+            for groups, instant in one_run.groups_at()
+            for group in groups.values()
+            for entry in group.pending
+        ),
     }

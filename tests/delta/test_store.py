@@ -108,6 +108,7 @@ def test_a_sweep_of_an_empty_store_does_nothing_and_is_a_run(store: Store) -> No
         "deleted": 0,
         "lost": 0,
         "gone": 0,
+        "delivered_later": 0,
         "swept": 0,
         "refused": 0,
     }

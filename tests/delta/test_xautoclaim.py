@@ -34,6 +34,7 @@ def test_a_sweep_leaves_the_tables_as_the_reference_leaves_the_group_and_only_on
         "deleted": DELETED,
         "lost": 0,
         "gone": 0,
+        "delivered_later": 0,
         "swept": 1,
         "refused": 0,
     }

@@ -22,7 +22,7 @@ RUN = Finished(
 
 
 def test_text_is_aligned_and_numbers_stand_to_the_right():
-    text = layout.as_text(report.of_runs("store", RunList((RUN, replace(RUN, counts={})), 2)))
+    text = layout.as_text(report.of_runs("store", RunList((RUN, replace(RUN, counts={})), 2, ())))
     title, head, rule, *rows = text.splitlines()
     assert title == "Runs of store"
     assert head.startswith("run  key")
@@ -31,16 +31,16 @@ def test_text_is_aligned_and_numbers_stand_to_the_right():
 
 
 def test_what_would_move_a_terminals_cursor_is_written_out():
-    text = layout.as_text(report.of_runs("store", RunList((RUN,), 1)))
+    text = layout.as_text(report.of_runs("store", RunList((RUN,), 1, ())))
     assert "\x1b" not in text
     assert r"xautoclaim:nightly\u001b[2J" in text
 
 
 def test_runs_that_are_not_shown_are_counted():
-    some = report.of_runs("store", RunList((RUN,), 1001))
+    some = report.of_runs("store", RunList((RUN,), 1001, ()))
     assert some.notes == ("1,000 more runs not shown; --limit shows more",)
     assert some.document["runs_not_shown"] == 1000
-    assert report.of_runs("store", RunList((), 0)).notes == ("no run yet",)
+    assert report.of_runs("store", RunList((), 0, ())).notes == ("no run yet",)
 
 
 def test_people_read_two_units_and_programs_milliseconds():
@@ -62,4 +62,11 @@ def test_a_snapshot_shows_what_was_read_first_and_other_counts_only_if_not_0():
         ("entries read", 0),
         ("pending written", 0),
         ("gone", 2),
+    )
+
+
+def test_a_run_that_is_decided_and_not_finished_is_named():
+    assert report.of_runs("store", RunList((), 0, ("xautoclaim:a",))).notes == (
+        "no run yet",
+        "xautoclaim:a is decided; the next run finishes it",
     )

@@ -28,6 +28,7 @@ CODES = {
     "StoreIncompleteError": 4,
     "StoreExistsError": 4,
     "SchemaVersionError": 4,
+    "UnsafeLocationError": 4,
     "SchemaError": 4,
     "SourceMismatchError": 4,
     "DuplicateRowsError": 4,

@@ -1,0 +1,59 @@
+"""What a server says, as the batches of a source; and what a store then holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from claimlib.commands.snapshot import SnapshotRequest
+from claimlib.ids import StreamId
+from claimlib.source import (
+    Batch,
+    ConsumerRow,
+    Counts,
+    EntryPage,
+    EntryRow,
+    GroupDone,
+    PendingPage,
+    PendingRow,
+    SourceDone,
+    StreamDone,
+)
+from claimlib.store import Store
+from claimlib.testing.tables import read_groups
+
+ALL = SnapshotRequest("server:6379/0")
+FIELDS = ((b"f", b"v"),)
+
+
+def stream(name: bytes, pending: dict[int, bytes], entries: set[int], at_ms: int) -> list[Batch]:
+    """One stream with one group: who owns which id, and which ids the stream has."""
+    rows = tuple(PendingRow(StreamId(n, 0), owner, 1000 + n, 1) for n, owner in pending.items())
+    consumers = tuple(ConsumerRow(owner, 5000, None) for owner in sorted(set(pending.values())))
+    span = (StreamId(min(pending), 0), StreamId(max(pending), 0)) if pending else (None, None)
+    read = tuple(
+        EntryRow(StreamId(n, 0), FIELDS if n in pending else None)
+        for n in sorted(entries)
+        if pending and min(pending) <= n <= max(pending)
+    )
+    counts = (1, len(pending), len(read))
+    return [
+        *([PendingPage(name, b"g", at_ms, rows)] if rows else []),
+        GroupDone(name, b"g", at_ms, StreamId(99, 0), consumers, len(rows)),
+        *([EntryPage(name, read)] if read else []),
+        StreamDone(name, len(entries), StreamId(99, 0), *span, at_ms, *counts),
+    ]
+
+
+def source(*streams: list[Batch]) -> Iterator[Batch]:
+    for batches in streams:
+        yield from batches
+    yield SourceDone(Counts(streams=len(streams)))
+
+
+def owners(store: Store) -> dict[tuple[bytes, int], bytes | None]:
+    return {
+        (key, entry.id.ms): entry.consumer
+        for key, groups in read_groups(store).items()
+        for group in groups.values()
+        for entry in group.pending
+    }

@@ -1,0 +1,125 @@
+"""What is refused before anything is written: requests, places and names that cannot be right."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from pels import NOW_MS, REQUEST, keyspace
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.errors import (
+    RequestError,
+    SchemaError,
+    SchemaVersionError,
+    StoreExistsError,
+    StoreIncompleteError,
+    UnsafeLocationError,
+)
+from claimlib.plans.requests import REQUEST_COLUMNS, checked
+from claimlib.report import of_reply
+from claimlib.store import Store
+from claimlib.testing.tables import write_keyspace
+from tests.request_table import request_table
+
+
+@pytest.fixture(scope="module")
+def request_row(spark: SparkSession) -> DataFrame:
+    return request_table(spark, {(b"s", b"g"): REQUEST})
+
+
+@pytest.mark.parametrize("column", REQUEST_COLUMNS)
+def test_a_null_in_a_request_is_refused_with_its_row_and_column(
+    request_row: DataFrame, column: str
+) -> None:
+    with pytest.raises(RequestError, match=column) as raised:
+        checked(request_row.withColumn(column, F.lit(None)))
+    assert raised.value.context["columns"] == [column]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("min_idle_ms", "15m"), ("idle_rule", "Server"), ("profile", "redis-8"), ("justid", "maybe")],
+)
+def test_a_value_that_no_request_can_have_is_refused_with_its_row_and_column(
+    request_row: DataFrame, column: str, value: str
+) -> None:
+    with pytest.raises(RequestError, match=f"s/g has no usable {column}"):
+        checked(request_row.withColumn(column, F.lit(value)))
+
+
+def test_a_request_that_lacks_a_column_or_names_a_group_twice_is_refused_in_a_dry_run_too(
+    store: Store, request_row: DataFrame
+) -> None:
+    for dry_run in (False, True):
+        with pytest.raises(RequestError, match="lacks min_idle_ms"):
+            xautoclaim(store, request_row.drop("min_idle_ms"), dry_run=dry_run)
+        with pytest.raises(RequestError, match="2 rows for s/g"):
+            xautoclaim(store, request_row.union(request_row), dry_run=dry_run)
+    assert store.read("journal").isEmpty()
+
+
+def test_entries_delivered_after_the_instant_are_counted_and_said(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    early = xautoclaim(store, SweepRequest(REQUEST), now_ms=1, dry_run=True)
+    assert early.counts["delivered_later"] == store.read("pending").count() > 0
+    assert any("delivered after the instant" in note for note in of_reply(early).notes)
+
+
+def test_a_store_on_s3_is_refused_unless_a_log_store_is_named(spark: SparkSession) -> None:
+    for act in (Store.open, Store.init):
+        with pytest.raises(UnsafeLocationError, match=r"spark\.delta\.logStore\.s3a\.impl"):
+            act(spark, "s3a://bucket/store")
+
+
+def test_a_store_is_not_completed_with_another_number_of_buckets(
+    spark: SparkSession, store: Store
+) -> None:
+    shutil.rmtree(f"{store.where}/pending")
+    with pytest.raises(StoreIncompleteError, match="--buckets 8"):
+        Store.open(spark, store.where)
+    with pytest.raises(StoreExistsError, match="8 buckets"):
+        Store.init(spark, store.where, buckets=4)
+    with pytest.raises(StoreIncompleteError):
+        Store.open(spark, store.where)
+    assert Store.init(spark, store.where).buckets == 8
+
+
+def test_tables_of_different_numbers_of_buckets_are_refused(
+    spark: SparkSession, store: Store
+) -> None:
+    _set(store, "pending", "claimlib.buckets", "4")
+    with pytest.raises(SchemaError, match="pending 4"):
+        Store.open(spark, store.where)
+
+
+def test_a_table_without_an_id_is_of_another_version(spark: SparkSession, store: Store) -> None:
+    name = store.identifier("groups")
+    spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('claimlib.tableId')")
+    with pytest.raises(SchemaVersionError, match="groups"):
+        Store.open(spark, store.where)
+
+
+@pytest.mark.parametrize("source", ["tokens.prod:6379/0", "curl-queue:6379/0", "ünï \\ 'x'"])
+def test_a_declared_source_is_read_back_as_it_was_given(
+    spark: SparkSession, store: Store, source: str
+) -> None:
+    _set(store, "streams", "claimlib.sourceHex", source.encode().hex())
+    assert Store.open(spark, store.where).declared_source == source
+
+
+def test_a_source_with_a_password_is_refused_before_anything_is_made(
+    spark: SparkSession, tmp_path
+) -> None:
+    with pytest.raises(RequestError, match="without credentials") as raised:
+        Store.init(spark, str(tmp_path / "store"), source="redis://u:pw@h:6379")
+    assert "pw" not in str(raised.value)
+    assert not (tmp_path / "store").exists()
+
+
+def _set(store: Store, table: str, name: str, value: str) -> None:
+    store.spark.sql(
+        f"ALTER TABLE {store.identifier(table)} SET TBLPROPERTIES ('{name}' = '{value}')"
+    )
