@@ -143,6 +143,7 @@ class Store:
             source: what the store mirrors, if that is not a server whose snapshot will say so.
 
         Raises:
+            StoreNotFoundError: the catalog is not known.
             StoreExistsError: there is a store with other buckets or another source; it is left as
                 it is.
             RequestError: the name of the source has credentials in it.
@@ -156,8 +157,7 @@ class Store:
         location = Location.parse(where)
         _check_log_store(spark, location)
         if location.is_namespace:
-            catalog, namespace = map(quote_identifier, where.split("."))
-            spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}.{namespace}")
+            _create_namespace(spark, where)
         for properties in _present(spark, location).values():
             _check_same(where, properties, buckets, source)
         statements = init_sql(where, buckets=buckets, source=source)
@@ -286,6 +286,20 @@ def concurrently(calls: Iterable[Callable[[], T]]) -> list[T]:
     """
     with ThreadPoolExecutor(_THREADS) as threads:
         return [future.result() for future in [threads.submit(call) for call in calls]]
+
+
+def _create_namespace(spark: SparkSession, where: str) -> None:
+    catalog, namespace = map(quote_identifier, where.split("."))
+    try:
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}.{namespace}")
+    except PySparkException as error:
+        if not _says_missing(error):
+            raise
+        raise StoreNotFoundError(
+            f"{where} is a schema of a catalog, and Spark knows no catalog {catalog}: name one that"
+            f" it knows, or write a folder as ./{where}",
+            where=where,
+        ) from error
 
 
 def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from chispa import assert_df_equality
 from pels import NOW_MS, REQUEST, keyspace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,6 +17,7 @@ from claimlib.errors import (
     SchemaVersionError,
     StoreExistsError,
     StoreIncompleteError,
+    StoreNotFoundError,
     UnsafeLocationError,
 )
 from claimlib.plans.requests import REQUEST_COLUMNS, checked
@@ -28,6 +30,10 @@ from tests.request_table import request_table
 @pytest.fixture(scope="module")
 def request_row(spark: SparkSession) -> DataFrame:
     return request_table(spark, {(b"s", b"g"): REQUEST})
+
+
+def test_a_sound_request_table_stays_as_it_is(request_row: DataFrame) -> None:
+    assert_df_equality(checked(request_row), request_row, ignore_nullable=True)
 
 
 @pytest.mark.parametrize("column", REQUEST_COLUMNS)
@@ -66,6 +72,13 @@ def test_entries_delivered_after_the_instant_are_counted_and_said(store: Store) 
     early = xautoclaim(store, SweepRequest(REQUEST), now_ms=1, dry_run=True)
     assert early.counts["delivered_later"] == store.read("pending").count() > 0
     assert any("delivered after the instant" in note for note in of_reply(early).notes)
+
+
+def test_a_catalog_that_spark_does_not_know_is_named_and_so_is_the_way_to_a_folder(
+    spark: SparkSession,
+) -> None:
+    with pytest.raises(StoreNotFoundError, match=r"no catalog `my-data`.* \./my-data\.v1"):
+        Store.init(spark, "my-data.v1")
 
 
 def test_a_store_on_s3_is_refused_unless_a_log_store_is_named(spark: SparkSession) -> None:
