@@ -68,5 +68,5 @@ def test_a_snapshot_shows_what_was_read_first_and_other_counts_only_if_not_0():
 def test_a_run_that_is_decided_and_not_finished_is_named():
     assert report.of_runs("store", RunList((), 0, ("xautoclaim:a",))).notes == (
         "no run yet",
-        "xautoclaim:a is decided; the next run finishes it",
+        "xautoclaim:a is decided and not finished: the next run does it",
     )
