@@ -38,12 +38,13 @@ _EXTRAS = {
 }
 
 
-def ending(work: Callable[[], int], *, debug: Callable[[], bool] = lambda: False) -> int:
+def ending(work: Callable[[], int], *, debug: Callable[[], bool] | None = None) -> int:
     """The exit code of `work`; what it raises is said on stderr.
 
     Args:
         work: gives the exit code where nothing is raised.
-        debug: whether a traceback is wanted too; asked once something was raised.
+        debug: whether a traceback is wanted too; asked once something was raised.  Null: the process
+            has no option for it.
     """
     try:
         return work()
@@ -55,10 +56,10 @@ def ending(work: Callable[[], int], *, debug: Callable[[], bool] = lambda: False
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except Exception as raised:  # noqa: BLE001 - this is where a process ends
-        if debug():
+        if debug is not None and debug():
             traceback.print_exc()
         error = _translated(raised)
-        _say(f"error: {_one_line(error, debug=debug())}")
+        _say(f"error: {_one_line(error, can_say_more=debug is not None and not debug())}")
         if isinstance(error, ClaimlibError):
             return error.exit_code
         return UNREACHABLE if _is_unreachable(error) else OUR_FAULT
@@ -79,12 +80,12 @@ def _is_unreachable(error: Exception) -> bool:
     )
 
 
-def _one_line(error: Exception, *, debug: bool) -> str:
+def _one_line(error: Exception, *, can_say_more: bool) -> str:
     if isinstance(error, ClaimlibError):
         return " ".join(error.message.split())
     first = next(iter(str(error).strip().splitlines()), "")
-    hint = "" if debug else " (this is not expected)"
-    return f"{type(error).__name__}: {first}{hint}"
+    more = "; --debug shows more" if can_say_more else ""
+    return f"{type(error).__name__}: {first} (this is not expected{more})"
 
 
 def _say(text: str) -> None:

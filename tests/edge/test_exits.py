@@ -35,11 +35,23 @@ def test_an_error_of_ours_is_one_line_on_stderr_and_its_exit_code(capsys, error,
 
 
 def test_an_unexpected_error_is_our_fault_and_says_how_to_see_more(capsys):
-    assert exits.ending(_raising(KeyError("k\nmore"))) == 1
+    assert exits.ending(_raising(KeyError("k\nmore")), debug=lambda: False) == 1
     err = capsys.readouterr().err
     assert err.startswith("claimlib: error: KeyError: ")
     assert err.count("\n") == 1
     assert "--debug" in err
+
+
+def test_a_process_without_the_option_does_not_speak_of_debug(capsys):
+    assert exits.ending(_raising(KeyError("k"))) == 1
+    assert capsys.readouterr().err == "claimlib: error: KeyError: 'k' (this is not expected)\n"
+
+
+def test_storage_that_does_not_answer_can_be_tried_again(capsys):
+    for error in (ConnectionRefusedError("no"), RuntimeError("x: java.net.ConnectException: no")):
+        assert exits.ending(_raising(error)) == 75
+    assert exits.ending(_raising(FileNotFoundError("no"))) == 1
+    assert capsys.readouterr().err.count("\n") == 3
 
 
 def test_debug_shows_the_traceback_too(capsys):
