@@ -43,8 +43,8 @@ def ending(work: Callable[[], int], *, debug: Callable[[], bool] | None = None) 
 
     Args:
         work: gives the exit code where nothing is raised.
-        debug: whether a traceback is wanted too; asked once something was raised.  Null: the process
-            has no option for it.
+        debug: whether a traceback is wanted too; asked once something was raised.  Null: the
+            process has no option for it.
     """
     try:
         return work()
