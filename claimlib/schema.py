@@ -340,6 +340,11 @@ TABLES: Mapping[str, Table] = MappingProxyType(
 )
 
 
+def declared_source(properties: Mapping[str, str]) -> str | None:
+    """What a store mirrors, from the properties of its table `streams`; null: they do not say."""
+    return bytes.fromhex(properties.get(SOURCE_PROPERTY, "")).decode("utf-8") or None
+
+
 def create_sql(table: Table, identifier: str, buckets: int, source: str | None = None) -> str:
     """The `CREATE TABLE` statement of one table, every property explicit.
 

@@ -54,7 +54,7 @@ _CONFLICTS = (
 _THREADS = 4
 T = TypeVar("T")
 _NAMESPACE = re.compile(r"[\w-]+\.[\w-]+")
-_CREDENTIALS = re.compile(r"://[^/]*@")
+_CREDENTIALS = re.compile(r":(//)?[^/]*@")
 _S3 = ("s3", "s3a", "s3n")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
 
@@ -114,10 +114,8 @@ class Store:
         self._table_ids = {
             name: found[schema.TABLE_ID_PROPERTY] for name, found in properties.items()
         }
-        streams = properties["streams"]
-        self.buckets = int(streams[schema.BUCKETS_PROPERTY])
-        source = bytes.fromhex(streams.get(schema.SOURCE_PROPERTY, "")).decode("utf-8")
-        self.declared_source: str | None = source or None
+        self.buckets = int(properties["streams"][schema.BUCKETS_PROPERTY])
+        self.declared_source = schema.declared_source(properties["streams"])
 
     @property
     def where(self) -> str:
@@ -149,18 +147,12 @@ class Store:
             RequestError: the name of the source has credentials in it.
             UnsafeLocationError: see `open`.
         """
-        if source is not None and _CREDENTIALS.search(source):
-            raise RequestError(
-                "a source is named without credentials, as host:port/db: its name is kept in the"
-                " store and shown"
-            )
+        statements = init_sql(where, buckets=buckets, source=source)
         location = Location.parse(where)
         _check_log_store(spark, location)
         if location.is_namespace:
             _create_namespace(spark, where)
-        for properties in _present(spark, location).values():
-            _check_same(where, properties, buckets, source)
-        statements = init_sql(where, buckets=buckets, source=source)
+        _check_same(where, _present(spark, location), buckets, source)
         concurrently(partial(spark.sql, statement) for statement in statements)
         return cls.open(spark, where)
 
@@ -303,7 +295,16 @@ def _create_namespace(spark: SparkSession, where: str) -> None:
 
 
 def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str]:
-    """The statements that create a store, for those who may not create tables themselves."""
+    """The statements that create a store, for those who may not create tables themselves.
+
+    Raises:
+        RequestError: the name of the source has credentials in it.
+    """
+    if source is not None and _CREDENTIALS.search(source):
+        raise RequestError(
+            "a source is named without credentials, as host:port/db: its name is kept in the store"
+            " and shown"
+        )
     location = Location.parse(where)
     return [
         schema.create_sql(table, location.identifier(name), buckets, source)
@@ -377,19 +378,19 @@ def _says_missing(error: PySparkException) -> bool:
 
 
 def _check_same(
-    where: str, properties: Mapping[str, str], buckets: int, source: str | None
+    where: str, present: Mapping[str, Mapping[str, str]], buckets: int, source: str | None
 ) -> None:
     """Refuse to complete a store that was made otherwise than is asked for."""
-    found = properties.get(schema.BUCKETS_PROPERTY)
-    given = source.encode("utf-8").hex() if source is not None else None
-    kept = properties.get(schema.SOURCE_PROPERTY, given)
-    if found != str(buckets) or (kept != given and given is not None):
-        declared = bytes.fromhex(kept or "").decode("utf-8") or "not declared"
+    others = {found.get(schema.BUCKETS_PROPERTY) for found in present.values()} - {str(buckets)}
+    declared = schema.declared_source(present.get("streams", {}))
+    if others or (source is not None and "streams" in present and declared != source):
+        found = ", ".join(sorted(map(str, others))) or str(buckets)
         raise StoreExistsError(
-            f"{where} is a store already, with {found} buckets and source {declared}; use it as it"
-            " is, or another place",
+            f"{where} is a store already, with {found} buckets and source"
+            f" {declared or 'not declared'}; use it as it is, or another place",
             where=where,
             buckets=found,
+            source=declared,
         )
 
 

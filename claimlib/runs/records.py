@@ -84,7 +84,7 @@ def upsert(
     differs: str = "true",
     gone: str = "false",
 ) -> None:
-    """Bring rows into a table with `run_seq`, by its key; where nothing differs nothing is written.
+    """Bring rows into a table with `run_seq`, by its key; where nothing differs no row is written.
 
     Args:
         changes: the SET list for rows that are there (`t` the table, `s` the rows).

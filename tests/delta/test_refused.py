@@ -22,7 +22,7 @@ from claimlib.errors import (
 )
 from claimlib.plans.requests import REQUEST_COLUMNS, checked
 from claimlib.report import of_reply
-from claimlib.store import Store
+from claimlib.store import Store, init_sql
 from claimlib.testing.tables import write_keyspace
 from tests.request_table import request_table
 
@@ -115,6 +115,13 @@ def test_a_table_without_an_id_is_of_another_version(spark: SparkSession, store:
         Store.open(spark, store.where)
 
 
+def test_a_source_cannot_be_declared_for_a_store_that_was_made_without_one(
+    spark: SparkSession, store: Store
+) -> None:
+    with pytest.raises(StoreExistsError, match="source not declared"):
+        Store.init(spark, store.where, source="other:6379/0")
+
+
 @pytest.mark.parametrize("source", ["tokens.prod:6379/0", "curl-queue:6379/0", "ünï \\ 'x'"])
 def test_a_declared_source_is_read_back_as_it_was_given(
     spark: SparkSession, store: Store, source: str
@@ -123,13 +130,16 @@ def test_a_declared_source_is_read_back_as_it_was_given(
     assert Store.open(spark, store.where).declared_source == source
 
 
-def test_a_source_with_a_password_is_refused_before_anything_is_made(
-    spark: SparkSession, tmp_path
+@pytest.mark.parametrize("source", ["redis://u:pw@h:6379", "redis://u@h:6379", "u:pw@h:6379/0"])
+def test_a_source_with_credentials_is_refused_before_anything_is_made_or_printed(
+    spark: SparkSession, tmp_path, source: str
 ) -> None:
     with pytest.raises(RequestError, match="without credentials") as raised:
-        Store.init(spark, str(tmp_path / "store"), source="redis://u:pw@h:6379")
+        Store.init(spark, str(tmp_path / "store"), source=source)
     assert "pw" not in str(raised.value)
     assert not (tmp_path / "store").exists()
+    with pytest.raises(RequestError, match="without credentials"):
+        init_sql(str(tmp_path / "store"), buckets=8, source=source)
 
 
 def _set(store: Store, table: str, name: str, value: str) -> None:
