@@ -90,7 +90,8 @@ class SnapshotSection(_Section):
 class XautoclaimSection(_Section):
     """What XAUTOCLAIM does unless told otherwise.
 
-    `consumer` is a name as the tables spell it; `min_idle` is a duration with a unit.
+    `consumer` is a name as the tables spell it; `min_idle` is a duration with a unit; `start` is
+    the first id that is examined, or `-`.
     """
 
     consumer: Annotated[bytes | None, BeforeValidator(_name)] = None
@@ -99,12 +100,13 @@ class XautoclaimSection(_Section):
     )
     stream: str = "*"
     group: str = "*"
+    start: str = "-"
     justid: bool = False
     idle_rule: IdleRule = IdleRule.DOCUMENTED
     profile: Profile = Profile.REDIS_7_2
 
-    def request(self, start: str = "-") -> SweepRequest:
-        """The request of a sweep from an id on.
+    def request(self) -> SweepRequest:
+        """The request of a sweep.
 
         Raises:
             RequestError: there is no consumer, or no min-idle; the start is no id.
@@ -118,7 +120,7 @@ class XautoclaimSection(_Section):
         autoclaim = AutoclaimRequest(
             consumer=self.consumer,
             min_idle_ms=self.min_idle_ms,
-            start=parse_range_start(start),
+            start=parse_range_start(self.start),
             justid=self.justid,
             idle_rule=self.idle_rule,
             profile=self.profile,

@@ -16,6 +16,7 @@
     │   ├── StoreIncompleteError            some of its tables are missing
     │   ├── StoreExistsError                there is another store at this place
     │   ├── UnsafeLocationError             storage that does not keep two drivers apart
+    │   ├── StoreUnreachableError       75  the storage did not answer: try again
     │   ├── SchemaVersionError              another version of claimlib made it
     │   ├── SchemaError                     a column is missing, or has another type
     │   ├── SourceMismatchError             it mirrors another server
@@ -142,6 +143,12 @@ class StoreExistsError(StoreError):
 
 class UnsafeLocationError(StoreError):
     """Storage on which two drivers could overwrite each other's commits."""
+
+
+class StoreUnreachableError(StoreError):
+    """The storage did not answer; trying again may help."""
+
+    exit_code = 75
 
 
 class SchemaVersionError(StoreError):

@@ -7,12 +7,11 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from claimlib.errors import ClaimlibError, MissingExtraError
+from claimlib.errors import ClaimlibError, MissingExtraError, StoreUnreachableError
 
 DONE = 0
 OUR_FAULT = 1
 SOME_REFUSED = 6
-UNREACHABLE = 75
 INTERRUPTED = 130
 
 # What Java's text says where storage did not answer; it crosses to Python as text only.
@@ -56,28 +55,27 @@ def ending(work: Callable[[], int], *, debug: Callable[[], bool] | None = None) 
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except Exception as raised:  # noqa: BLE001 - this is where a process ends
-        if debug is not None and debug():
+        says_all = debug is not None and debug()
+        if says_all:
             traceback.print_exc()
         error = _translated(raised)
-        _say(f"error: {_one_line(error, can_say_more=debug is not None and not debug())}")
-        if isinstance(error, ClaimlibError):
-            return error.exit_code
-        return UNREACHABLE if _is_unreachable(error) else OUR_FAULT
+        _say(f"error: {_one_line(error, can_say_more=debug is not None and not says_all)}")
+        return error.exit_code if isinstance(error, ClaimlibError) else OUR_FAULT
 
 
 def _translated(error: Exception) -> Exception:
-    """A package that is not installed is the extra that brings it."""
+    """What a library raised, in our words: a package that is not installed is the extra that brings
+    it, and storage that did not answer can be tried again."""
     package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
     if package in _EXTRAS and isinstance(error, ModuleNotFoundError):
         return MissingExtraError.for_package(_EXTRAS[package], package)
-    return error
-
-
-def _is_unreachable(error: Exception) -> bool:
-    """Whether storage did not answer, so that trying again may help."""
-    return isinstance(error, ConnectionError | TimeoutError) or any(
+    by_java = not isinstance(error, ClaimlibError) and any(
         name in str(error) for name in _NETWORK_ERRORS
     )
+    if by_java or isinstance(error, ConnectionError | TimeoutError):
+        first = next(iter(str(error).strip().splitlines()), "")
+        return StoreUnreachableError(f"storage did not answer, try again: {first}")
+    return error
 
 
 def _one_line(error: Exception, *, can_say_more: bool) -> str:

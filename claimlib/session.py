@@ -46,6 +46,9 @@ LOCAL_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+# `java_options` for a JVM with little work: its second compiler would cost more than it saves.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+
 
 def open_session(
     *,
@@ -53,6 +56,7 @@ def open_session(
     driver_memory: str = "4g",
     shuffle_partitions: int = 4,
     app_name: str = "claimlib",
+    java_options: str = "",
     muted: bool = False,
 ) -> SparkSession:
     """The session that is there (it ignores all arguments), else a new local one with Delta.
@@ -62,6 +66,7 @@ def open_session(
         driver_memory: memory of the JVM, as Spark spells it (`4g`).
         shuffle_partitions: partitions after a shuffle.
         app_name: what Spark shows for the session.
+        java_options: further options of the JVM.
         muted: whether the JVM keeps its log to itself, unless it does not start.
 
     Raises:
@@ -82,6 +87,7 @@ def open_session(
     check_java()
     own = {
         "spark.master": master,
+        "spark.driver.extraJavaOptions": java_options,
         "spark.driver.memory": driver_memory,
         "spark.sql.shuffle.partitions": str(shuffle_partitions),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,18 +17,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from claimlib.session import open_session
+    from claimlib.session import SHORT_LIVED, open_session
 
     # Tables of a few rows: what prepares Spark for large ones would take longer than the tests.
-    os.environ["PYSPARK_SUBMIT_ARGS"] = (
-        "--driver-java-options"
-        " '-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC' pyspark-shell"
+    session = open_session(
+        master="local[2]",
+        driver_memory="3g",
+        shuffle_partitions=2,
+        java_options=SHORT_LIVED,
+        muted=True,
     )
-    session = open_session(master="local[2]", driver_memory="3g", shuffle_partitions=2, muted=True)
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     session.conf.set("spark.sql.adaptive.enabled", "false")
-    session.conf.set("spark.databricks.delta.snapshotPartitions", "1")
     yield session
     session.stop()
 

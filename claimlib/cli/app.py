@@ -158,7 +158,7 @@ def xautoclaim(
     min_idle: MinIdleOption = None,
     stream: StreamOption = None,
     group: GroupOption = None,
-    start: StartOption = "-",
+    start: StartOption = None,
     justid: JustidOption = None,
     idle_rule: IdleRuleOption = None,
     profile: ProfileOption = None,
@@ -184,12 +184,13 @@ def xautoclaim(
         "min_idle": min_idle,
         "stream": stream,
         "group": group,
+        "start": start,
         "justid": justid,
         "idle_rule": idle_rule,
         "profile": profile,
     }
     settings = load(config, xautoclaim=options)
-    request = settings.xautoclaim.request(start)
+    request = settings.xautoclaim.request()
     now_ms = None if now is None else parse_instant_ms(now)
     with _opened(store, settings, debug=debug) as (opened, progress):
         reply = run_xautoclaim(

@@ -148,7 +148,13 @@ MinIdleOption = Annotated[
     ),
 ]
 StartOption = Annotated[
-    str, typer.Option("--start", metavar="ID", help="The first id to look at: ms-seq, or -.")
+    str | None,
+    typer.Option(
+        "--start",
+        metavar="ID",
+        help="The first id to look at: ms-seq, or -. [default: -]",
+        show_default=False,
+    ),
 ]
 JustidOption = Annotated[
     bool | None,

@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 
 from claimlib import schema
 from claimlib.errors import (
-    ClaimlibError,
     CommitConflictError,
     LostRaceError,
     RunKeyConflictError,
@@ -199,27 +198,15 @@ def _commit(store: Store, row: RunRow, rows: DataFrame) -> RunRow:
     everything = schema.conform(union_rows([numbered, own]), schema.JOURNAL)
     try:
         store.append("journal", everything, token=Token(APP_ID, row.run_seq), note=row.note)
-    except ClaimlibError as error:
-        # A conflict: somebody else's row is there.  Anything else of ours came before the commit.
-        if not isinstance(error, CommitConflictError):
-            raise
-        return _standing(store, row, error)
     except Exception as error:
-        standing = _standing(store, row, error)
-        if standing.attempt != row.attempt:
+        # A conflict says that somebody's row is there; a storage error does not say if ours is.
+        committed = run_rows(store, row.run_seq - 1)
+        conflict = isinstance(error, CommitConflictError)
+        if not committed or not (conflict or committed[0].attempt == row.attempt):
             raise
-        return standing
-    return _standing(store, row, None)
-
-
-def _standing(store: Store, row: RunRow, error: Exception | None) -> RunRow:
-    """The decision that stands under the run's number; `error` is raised where there is none."""
-    committed = run_rows(store, row.run_seq - 1)
-    if committed:
-        return committed[0]
-    if error is not None:
-        raise error
-    raise AssertionError(f"the decision of run {row.run_seq} was appended and is not there")
+    else:
+        committed = run_rows(store, row.run_seq - 1)
+    return committed[0]
 
 
 def _silent(phase: Phase, detail: str) -> None:

@@ -22,7 +22,7 @@ from claimlib import exits
 from claimlib.cli.app import app
 from claimlib.commands.runs import find_run
 from claimlib.errors import ClaimlibError, RequestError
-from claimlib.session import open_session
+from claimlib.session import SHORT_LIVED, open_session
 from claimlib.store import Store
 from claimlib.testing import workload
 from claimlib.testing.oracle import ServerAnswer, autoclaim_all
@@ -41,8 +41,6 @@ _BIN = Path(sys.executable).parent
 _MARK = "made-by-claimlib-demo"
 _CONSUMER = "reclaimer"
 _RUN_ID = "demo-1"
-# So little work that the JVM's second compiler would cost more than it saves.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 
 
 def main() -> None:
@@ -94,8 +92,9 @@ def _capture_stalled_work(story: Story, server: Server, store: Path, entries: in
         stalled = workload.drive(server, entries=entries)
         story.tell(of_workload(server, stalled))
     with story.step("Spark starts, once for all commands but the job"):
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options '{_SHORT_LIVED}' pyspark-shell"
-        open_session(driver_memory="2g", app_name="claimlib demo", muted=True)
+        open_session(
+            driver_memory="2g", app_name="claimlib demo", java_options=SHORT_LIVED, muted=True
+        )
     with story.step("A store, and a snapshot of the server"):
         _claimlib(story, "init", str(store))
         _claimlib(story, "snapshot", server.url, str(store))
@@ -154,12 +153,11 @@ class _Job:
 def _submitted(story: Story, store: Path) -> Iterator[_Job]:
     """The job, by spark-submit, while the proof goes on: it has a JVM of its own to warm up."""
     job = [_shown(_JOB), str(store), "--config", _shown(_CONFIG), "--run-id", _RUN_ID]
-    options = ["--properties-file", _shown(_SPARK), "--driver-java-options", _SHORT_LIVED]
+    options = ["--properties-file", _shown(_SPARK), "--driver-java-options", SHORT_LIVED]
     words = ["spark-submit", *options, *job]
     with story.step("The job: one Spark run over all groups, in the background"):
         story.command(words)
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
-    del environment["PYSPARK_SUBMIT_ARGS"]
     with tempfile.TemporaryFile() as report, tempfile.TemporaryFile() as log:
         command = [str(_BIN / words[0]), *words[1:]]
         process = subprocess.Popen(command, env=environment, stdout=report, stderr=log)
@@ -174,12 +172,15 @@ def _show(job: _Job) -> None:
     """Wait for the job and print its report; what Spark says of itself is shown only if it
     fails."""
     code = job.process.wait()
-    for written, shown_on in ((job.report, sys.stdout), (job.log, sys.stderr)):
-        if code or shown_on is sys.stdout:
-            written.seek(0)
-            shown_on.write(written.read().decode(errors="replace"))
+    sys.stdout.write(_written(job.report))
     if code:
+        sys.stderr.write(_written(job.log))
         raise ClaimlibError(f"spark-submit ended with exit code {code}", code=code)
+
+
+def _written(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def _client(server: Server) -> closing[redis.Redis]:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.ids import StreamId, parse_id
-from claimlib.model import Group
+from claimlib.model import AutoclaimRequest, Group
 from claimlib.names import unspell
 from claimlib.store import Store
 from claimlib.testing.tables import read_groups, write_keyspace
@@ -39,6 +39,7 @@ class OneRun:
     """
 
     batch: Batch
+    requests: Mapping[Names, AutoclaimRequest]
     instants: Mapping[bytes, int]
     before: Groups
     after: Groups
@@ -75,6 +76,7 @@ def sweep_everything(store: Store) -> OneRun:
     reply = xautoclaim(store, request_table(store.spark, requests))
     return OneRun(
         batch=batch,
+        requests=requests,
         instants=instants,
         before=before,
         after=read_groups(store),

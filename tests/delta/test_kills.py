@@ -73,7 +73,7 @@ def stores(
 
 
 def wait_for(told: Path, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 900
+    deadline = time.monotonic() + 240
     while not told.exists():
         assert process.poll() is None, "the process ended by itself before its kill point"
         assert time.monotonic() < deadline, "the process did not reach its kill point"

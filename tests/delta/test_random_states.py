@@ -12,6 +12,11 @@ def test_a_run_leaves_hundreds_of_groups_in_the_tables_as_the_reference_does(one
     assert [name for name in BRANCHES if not reached[name]] == []
     cases = one_run.batch.cases()
     assert len(cases) >= GROUPS
+    asked = one_run.requests.keys()
+    assert (one_run.claimed.keys() | one_run.deleted.keys()) <= asked, "nobody else is touched"
+    assert {stream: set(groups) for stream, groups in one_run.after.items()} == {
+        stream: set(groups) for stream, groups in one_run.before.items()
+    }
     for (stream, group), case in cases.items():
         state, answer = case.expected()
         assert one_run.after[stream][group] == state, case

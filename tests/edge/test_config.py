@@ -67,7 +67,7 @@ def test_a_fault_in_the_file_names_the_key_and_the_file(config_file, text, named
 
 
 def test_an_unknown_key_is_answered_by_the_known_ones(config_file):
-    with pytest.raises(ConfigError, match="there are consumer, min_idle, stream, group, justid"):
+    with pytest.raises(ConfigError, match="there are consumer, min_idle, stream, group, start, justid"):
         load(config_file('[xautoclaim]\nmin_idel = "1m"\n'))
 
 
@@ -100,7 +100,8 @@ def test_a_file_that_is_not_there_or_no_toml_is_refused(config_file, tmp_path):
 
 def test_a_request_has_what_was_resolved():
     options = {"consumer": r"c\xff", "min_idle": "1h", "stream": "s?", "idle_rule": "server"}
-    request = load(xautoclaim={**options, "profile": "redis-7.0"}).xautoclaim.request("5-1")
+    options |= {"profile": "redis-7.0", "start": "5-1"}
+    request = load(xautoclaim=options).xautoclaim.request()
     claim = request.autoclaim
     assert (claim.consumer, claim.min_idle_ms, claim.start) == (b"c\xff", 3_600_000, StreamId(5, 1))
     assert (claim.idle_rule, claim.profile) == (IdleRule.SERVER, Profile.REDIS_7_0)

@@ -29,6 +29,7 @@ CODES = {
     "StoreExistsError": 4,
     "SchemaVersionError": 4,
     "UnsafeLocationError": 4,
+    "StoreUnreachableError": 75,
     "SchemaError": 4,
     "SourceMismatchError": 4,
     "DuplicateRowsError": 4,
