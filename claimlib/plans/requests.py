@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from claimlib.errors import RequestError
@@ -78,7 +78,7 @@ def targets(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataFr
     return (
         requests.join(known, on=list(GROUP), how="left")
         .select(
-            *(F.col(name).cast(type_) for name, type_ in REQUEST_COLUMNS.items()),
+            *REQUEST_COLUMNS,
             instant.cast("BIGINT").alias("now_ms"),
             F.col("idle_rule").isin(equal_rules).alias("equal_counts"),
             F.when(F.col("justid"), 0).otherwise(1).cast("BIGINT").alias("raise_by"),
@@ -107,25 +107,27 @@ def checked(request: DataFrame) -> DataFrame:
         *(F.col(name).try_cast(type_).alias(name) for name, type_ in REQUEST_COLUMNS.items())
     )
     unusable = F.array_compact(F.array(*(_unusable(name) for name in REQUEST_COLUMNS)))
-    bad = asked.withColumn("unusable", unusable).where(F.size("unusable") > 0).first()
+    found = asked.groupBy(*GROUP).agg(F.count("*").alias("n"), F.max(unusable).alias("unusable"))
+    bad = found.where((F.col("n") > 1) | (F.size("unusable") > 0)).first()
     if bad is not None:
         raise RequestError(
-            f"the request table's row for {bad['stream']}/{bad['consumer_group']} has no usable"
-            f" {', '.join(bad['unusable'])}: none may be null, idle_rule is one of"
-            f" {', '.join(IdleRule)}, profile one of {', '.join(Profile)}",
+            f"the request table has {_fault(bad)}",
             stream=bad["stream"],
             consumer_group=bad["consumer_group"],
             columns=bad["unusable"],
         )
-    repeated = asked.groupBy(*GROUP).agg(F.count("*").alias("n")).where("n > 1").first()
-    if repeated is not None:
-        raise RequestError(
-            f"the request table has {repeated['n']} rows for {repeated['stream']}/"
-            f"{repeated['consumer_group']}: give one per group",
-            stream=repeated["stream"],
-            consumer_group=repeated["consumer_group"],
-        )
     return asked
+
+
+def _fault(found: Row) -> str:
+    """What is wrong with the rows for one group."""
+    where = f"{found['stream']}/{found['consumer_group']}"
+    if not found["unusable"]:
+        return f"{found['n']} rows for {where}: give one per group"
+    return (
+        f"no usable {', '.join(found['unusable'])} in the row for {where}: none may be null,"
+        f" idle_rule is one of {', '.join(IdleRule)}, profile one of {', '.join(Profile)}"
+    )
 
 
 def _unusable(name: str) -> Column:

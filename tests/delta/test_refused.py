@@ -52,7 +52,7 @@ def test_a_null_in_a_request_is_refused_with_its_row_and_column(
 def test_a_value_that_no_request_can_have_is_refused_with_its_row_and_column(
     request_row: DataFrame, column: str, value: str
 ) -> None:
-    with pytest.raises(RequestError, match=f"s/g has no usable {column}"):
+    with pytest.raises(RequestError, match=f"no usable {column} in the row for s/g"):
         checked(request_row.withColumn(column, F.lit(value)))
 
 
