@@ -20,7 +20,7 @@ from claimlib.commands.snapshot import SnapshotReply
 from claimlib.layout import Cell, Report
 from claimlib.names import spell
 from claimlib.plans.keys import GROUP, unsigned
-from claimlib.runs import Finished
+from claimlib.runs import Finished, Phase
 from claimlib.times import format_duration_ms, format_instant_ms
 
 DEFAULT_LIMIT = 50
@@ -233,7 +233,7 @@ def of_runs(where: str, found: RunList) -> Report:
     hidden = found.total - len(found.runs)
     return Report(
         title=f"Runs of {where}",
-        columns=("run", "key", *_RUN_COUNTS, "took", "now"),
+        columns=("run", "key", *_RUN_COUNTS, "took", "--now"),
         rows=tuple(_run_cells(run) for run in found.runs),
         notes=(
             *_not_shown(hidden, "runs"),
@@ -260,8 +260,9 @@ def _run_cells(run: Finished) -> tuple[Cell, ...]:
 def of_run(finished: Finished) -> Report:
     """One run: what it was asked, what it did, how long each phase took."""
     rows: list[tuple[Cell, ...]] = [("request", finished.request)]
-    rows += [(name, n) for name, n in finished.counts.items()]
-    rows += [(f"{name} took", _duration(ms)) for name, ms in finished.phase_ms.items()]
+    rows += sorted(finished.counts.items())
+    took = finished.phase_ms
+    rows += [(f"{phase} took", _duration(took[phase])) for phase in Phase if phase in took]
     return Report(
         title=f"Run {finished.run_seq} ({finished.key})",
         columns=("what", "value"),

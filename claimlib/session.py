@@ -87,10 +87,11 @@ def open_session(
     check_java()
     own = {
         "spark.master": master,
-        "spark.driver.extraJavaOptions": java_options,
         "spark.driver.memory": driver_memory,
         "spark.sql.shuffle.partitions": str(shuffle_partitions),
     }
+    if java_options:
+        own["spark.driver.extraJavaOptions"] = java_options
     for key, value in {**LOCAL_SETTINGS, **own}.items():
         builder = builder.config(key, value)
     with _jvm_muted(muted=muted):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -247,8 +248,7 @@ def _opened(store: str, settings: Config, *, debug: bool) -> Iterator[tuple[Stor
     from claimlib.cli.progress import shown
     from claimlib.store import Store
 
-    spark = _session(settings, debug=debug)
-    with shown(spark) as progress:
+    with shown(partial(_session, settings, debug=debug)) as (spark, progress):
         yield Store.open(spark, store), progress
 
 

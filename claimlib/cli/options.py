@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from claimlib.model import IdleRule, Profile
-
 
 class Output(StrEnum):
     """How a result is printed."""
@@ -165,19 +163,21 @@ JustidOption = Annotated[
     ),
 ]
 IdleRuleOption = Annotated[
-    IdleRule | None,
+    str | None,
     typer.Option(
         "--idle-rule",
+        metavar="RULE",
         help="At exactly --min-idle: `documented` leaves an entry, `server` claims it."
         " [default: documented]",
         show_default=False,
     ),
 ]
 ProfileOption = Annotated[
-    Profile | None,
+    str | None,
     typer.Option(
         "--profile",
-        help="Which servers' behaviour: from Redis 7.2 and Valkey 8 on, or of 7.0."
+        metavar="PROFILE",
+        help="Which servers' behaviour: `redis-7.2` (and later, and Valkey), or `redis-7.0`."
         " [default: redis-7.2]",
         show_default=False,
     ),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
@@ -17,21 +19,26 @@ _POLL_S = 0.5
 
 
 @contextmanager
-def shown(spark: SparkSession) -> Iterator[Progress]:
-    """A progress callback that shows what it is told on stderr, where that is a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _silent
+def shown(start: Callable[[], SparkSession]) -> Iterator[tuple[SparkSession, Progress]]:
+    """The session that `start` opens, and a progress callback that shows what it is told on stderr,
+    where that is a terminal."""
+    if not Console(stderr=True).is_terminal:
+        yield start(), _silent
         return
-    with console.status("") as status:
-        line = _Line(spark, status)
-        watcher = threading.Thread(target=line.watch, daemon=True)
-        watcher.start()
-        try:
-            yield line.tell
-        finally:
-            line.ended.set()
-            watcher.join()
+    # A copy of stderr: it is turned away from the terminal while the JVM starts.
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
+        console = Console(file=terminal)
+        with console.status("starting Spark"):
+            spark = start()
+        with console.status("") as status:
+            line = _Line(spark, status)
+            watcher = threading.Thread(target=line.watch, daemon=True)
+            watcher.start()
+            try:
+                yield spark, line.tell
+            finally:
+                line.ended.set()
+                watcher.join()
 
 
 class _Line:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from claimlib.ids import StreamId, to_bigint
 from claimlib.names import spell
-from claimlib.runs.journal import Kind
+from claimlib.runs.journal import Kind, Landed
 from claimlib.runs.retry import retried
 from claimlib.schema import quote_text
 from claimlib.source import (
@@ -66,9 +66,10 @@ class Landing:
     """
 
     def __init__(self, store: Store, uuid: str, *, all_groups: bool) -> None:
-        self.uuid = uuid
+        self._uuid = uuid
         self._all_groups = all_groups
         self.counts: dict[str, int] = {}
+        self.landed: Landed | None = None
         self._store = store
         self._pending: list[tuple[object, ...]] = []
         self._entries: list[tuple[object, ...]] = []
@@ -76,7 +77,6 @@ class Landing:
         self._read = {"pending": 0, "entries": 0}
         self._groups: list[GroupDone] = []
         self._streams: list[StreamDone] = []
-        self.version = 0
 
     @property
     def first_ms(self) -> int:
@@ -127,9 +127,9 @@ class Landing:
         self._pending, self._entries, self._bytes = [], [], 0
 
     def finish(self) -> None:
-        """Land the rest; from then on `version` of `entry_landing` holds all of it, for good."""
+        """Land the rest; from then on `landed` names all of it, for good."""
         self.flush()
-        self.version = self._store.version("entry_landing")
+        self.landed = Landed(self._uuid, self._store.version("entry_landing"))
 
     def journal_rows(self, source: str) -> dict[str, DataFrame]:
         """The decision's rows: one per stream, group and consumer that was read, by kind."""
@@ -193,12 +193,12 @@ class Landing:
             for field, column in zip(schema, columns, strict=True)
         ]
         frame = self._store.spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
-        self._store.append(table, frame.withColumn("landing", F.lit(self.uuid)))
+        self._store.append(table, frame.withColumn("landing", F.lit(self._uuid)))
 
     def _void(self, stream: bytes, group: bytes | None = None) -> None:
         """A stream or group vanished while it was read: what was landed of it goes again."""
         self.flush()
-        condition = f"landing = {quote_text(self.uuid)} AND stream = {quote_text(spell(stream))}"
+        condition = f"landing = {quote_text(self._uuid)} AND stream = {quote_text(spell(stream))}"
         if group is not None:
             self._delete(
                 "pel_snapshots", f"{condition} AND consumer_group = {quote_text(spell(group))}"

@@ -116,20 +116,19 @@ class _Reader:
     request: SnapshotRequest
     read: Callable[[], Iterable[Batch]]
     progress: Progress | None
-    landed: Landing | None = None
+    landing: Landing | None = None
 
     def decide(self, begun: Begun) -> Decision:
         self._check_source(begun)
-        if self.landed is None or self._is_outdated(begun, self.landed):
-            self.landed = self._land()
-        frames = self.landed.journal_rows(self.request.source)
+        if self.landing is None or self._is_outdated(begun, self.landing):
+            self.landing = self._land()
+        frames = self.landing.journal_rows(self.request.source)
         return Decision(
             union_rows(frames.values()),
             key_mode=_key_mode(begun, frames["group"], frames["stream"]),
-            landing=self.landed.uuid,
-            landed_version=self.landed.version,
+            landed=self.landing.landed,
             source=self.request.source,
-            counts=self.landed.counts,
+            counts=self.landing.counts,
         )
 
     def _land(self) -> Landing:
@@ -156,10 +155,10 @@ class _Reader:
                 given=self.request.source,
             )
 
-    def _is_outdated(self, begun: Begun, landed: Landing) -> bool:
+    def _is_outdated(self, begun: Begun, landing: Landing) -> bool:
         """Whether a snapshot taken after ours was read is in the store by now."""
         newest = begun.read("groups").agg(F.max("snapshot_ms").alias("ms")).first()
-        return newest is not None and (newest["ms"] or 0) > landed.first_ms
+        return newest is not None and (newest["ms"] or 0) > landing.first_ms
 
 
 def _key_mode(begun: Begun, groups: DataFrame, streams: DataFrame) -> KeyMode:

@@ -92,11 +92,11 @@ def verify(store: Store, row: RunRow, decided: Tally) -> Outcome:
     """
     if not decided.of(Kind.CLAIMED) + decided.of(Kind.DELETED):
         return Outcome()
-    commits, all_known = _own_commits(store, row)
-    after = commits[0]["version"] if commits else store.version("pending")
-    pending = _readable(store, after)
+    current = store.version("pending")
+    commits, all_known = _own_commits(store, row, current)
+    pending = _readable(store, commits[0]["version"]) if commits else None
     if pending is None:
-        pending = store.read_at("pending", store.version("pending"))
+        pending = store.read_at("pending", current)
     claims = _verify_claims(store, row, decided, pending)
     purges, gone = _verify_purges(store, row, decided, pending, commits, all_known=all_known)
     outcome = Outcome(
@@ -172,11 +172,11 @@ def _verify_purges(
     return kept.union(not_ours.select(purges.columns)), 0
 
 
-def _own_commits(store: Store, row: RunRow) -> tuple[list[Row], bool]:
+def _own_commits(store: Store, row: RunRow, current: int) -> tuple[list[Row], bool]:
     """The commits of this run's MERGE on `pending`, newest first (as a rule one, or none where
     nothing matched), and whether the history still has all commits among which they would be."""
     literal = re.compile(rf"run_seq#?\d*L? < {row.run_seq}\b")
-    since = store.version("pending") - row.pins.versions["pending"]
+    since = current - row.pins.versions["pending"]
     commits = store.history("pending", limit=since) if since > 0 else []
     own = [
         commit

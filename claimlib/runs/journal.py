@@ -34,6 +34,15 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Landed:
+    """What was landed for a decision: the landing's uuid, and the version of `entry_landing` that
+    holds it, for it is swept at the run's end."""
+
+    uuid: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunRow:
     """The `run` row of one decision: who decided what, from which versions."""
 
@@ -43,8 +52,7 @@ class RunRow:
     attempt: str
     request: str
     request_hash: str
-    landing: str | None
-    landed_version: int | None
+    landed: Landed | None
     now_ms: int | None
     source: str | None
     pins: Pins
@@ -72,8 +80,7 @@ class RunRow:
             attempt=row["attempt"],
             request=row["request"],
             request_hash=row["request_hash"],
-            landing=row["landing"],
-            landed_version=inputs["landed_version"],
+            landed=row["landing"] and Landed(row["landing"], inputs["landed_version"]),
             now_ms=row["now_ms"],
             source=row["source"],
             pins=Pins(versions=inputs["versions"], table_ids=inputs["table_ids"]),
@@ -87,7 +94,7 @@ class RunRow:
             "versions": dict(self.pins.versions),
             "table_ids": dict(self.pins.table_ids),
             "key_mode": str(self.key_mode),
-            "landed_version": self.landed_version,
+            "landed_version": self.landed and self.landed.version,
             "counts": dict(self.counts),
         }
         return {
@@ -96,7 +103,7 @@ class RunRow:
             "command": self.command,
             "run_id": self.run_id,
             "attempt": self.attempt,
-            "landing": self.landing,
+            "landing": self.landed and self.landed.uuid,
             "request": self.request,
             "request_hash": self.request_hash,
             "now_ms": self.now_ms,

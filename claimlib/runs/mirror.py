@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.plans.keys import KeyMode, glob_sql
-from claimlib.runs.journal import Kind, RunRow, rows_of
+from claimlib.runs.journal import Kind, Landed, RunRow, rows_of
 from claimlib.runs.records import append_new, upsert
 from claimlib.runs.retry import retried
 from claimlib.schema import FIELDS_TYPE, TABLES, quote_text
@@ -39,15 +39,15 @@ _SMALL_TABLES = {
 }
 
 
-def apply(store: Store, row: RunRow) -> None:
+def apply(store: Store, row: RunRow, landed: Landed) -> None:
     """Write the differences between a landing and the store."""
     groups = rows_of(store, row.run_seq, Kind.GROUP).withColumn("snapshot_ms", F.col("at_ms"))
     consumers = rows_of(store, row.run_seq, Kind.CONSUMER)
     streams = rows_of(store, row.run_seq, Kind.STREAM).withColumn("read_ms", F.col("at_ms"))
     concurrently(
         [
-            partial(_pending, store, row),
-            partial(_entries, store, row),
+            partial(_pending, store, row, landed),
+            partial(_entries, store, row, landed),
             partial(_small, store, row, "groups", groups, _groups_in_scope(row)),
             partial(_small, store, row, "consumers", consumers, _groups_in_scope(row)),
             partial(_small, store, row, "streams", streams, _streams_in_scope(row)),
@@ -55,14 +55,14 @@ def apply(store: Store, row: RunRow) -> None:
     )
 
 
-def verify(store: Store, row: RunRow) -> dict[str, int]:
+def verify(store: Store, row: RunRow, landed: Landed) -> dict[str, int]:
     """Read the store back: what was read, what was written, and what does not fit (0,
     unless somebody else wrote to the store between the snapshot's decision and now)."""
-    landed, pending = _landed_pending(store, row), store.read("pending")
+    pel, pending = _landed_pending(store, landed), store.read("pending")
     in_scope = pending.where(_groups_in_scope(row))
-    entries = _landed_entries(store, row)
+    entries = _landed_entries(store, landed)
     written = pending.where(F.col("run_seq") == row.run_seq)
-    frames = (landed, in_scope, written, entries)
+    frames = (pel, in_scope, written, entries)
     read, shown, pending_written, entries_read = concurrently(frame.count for frame in frames)
     counts = {
         "pending_read": read,
@@ -73,8 +73,8 @@ def verify(store: Store, row: RunRow) -> dict[str, int]:
     }
     if read != shown:
         key = list(TABLES["pending"].key)
-        counts["pending_missing"] = landed.join(pending.select(*key), key, "left_anti").count()
-        counts["pending_extra"] = in_scope.join(landed.select(*key), key, "left_anti").count()
+        counts["pending_missing"] = pel.join(pending.select(*key), key, "left_anti").count()
+        counts["pending_extra"] = in_scope.join(pel.select(*key), key, "left_anti").count()
     return counts
 
 
@@ -92,17 +92,15 @@ def sweep_landing(store: Store, row: RunRow) -> None:
         retried(lambda: store.execute("entry_landing", statement))
 
 
-def _landed_pending(store: Store, row: RunRow) -> DataFrame:
-    return store.read("pel_snapshots").where(F.col("landing") == F.lit(row.landing))
+def _landed_pending(store: Store, landed: Landed) -> DataFrame:
+    return store.read("pel_snapshots").where(F.col("landing") == F.lit(landed.uuid))
 
 
-def _landed_entries(store: Store, row: RunRow) -> DataFrame:
+def _landed_entries(store: Store, landed: Landed) -> DataFrame:
     """What was landed, at the version that the decision names: a finished run's is swept, and an
     empty landing would say that every entry is gone."""
-    if row.landed_version is None:
-        raise AssertionError(f"run {row.run_seq} names a landing and no version of it")
-    landed = store.read_at("entry_landing", row.landed_version)
-    return landed.where(F.col("landing") == F.lit(row.landing))
+    rows = store.read_at("entry_landing", landed.version)
+    return rows.where(F.col("landing") == F.lit(landed.uuid))
 
 
 def _globs(row: RunRow) -> tuple[str, str]:
@@ -135,50 +133,50 @@ def _join_sql(key: tuple[str, ...], row: RunRow) -> str:
     return " AND ".join(f"t.{name} = s.{name}" for name in columns)
 
 
-def _pending(store: Store, row: RunRow) -> None:
-    landed = _landed_pending(store, row)
+def _pending(store: Store, row: RunRow, landed: Landed) -> None:
+    pel = _landed_pending(store, landed)
     key = TABLES["pending"].key
-    if append_new(store, "pending", landed, row):
+    if append_new(store, "pending", pel, row):
         return
     same = (
         "t.consumer <=> s.consumer AND t.delivery_time_ms = s.delivery_time_ms"
         " AND t.delivery_count = s.delivery_count"
     )
     statement = f"""
-        MERGE INTO {store.identifier("pending")} t USING {{landed}} s ON {_join_sql(key, row)}
+        MERGE INTO {store.identifier("pending")} t USING {{pel}} s ON {_join_sql(key, row)}
         WHEN MATCHED AND t.run_seq < {row.run_seq:d} AND NOT ({same}) THEN UPDATE SET
           consumer = s.consumer, delivery_time_ms = s.delivery_time_ms,
           delivery_count = s.delivery_count, run_seq = {row.run_seq:d}
         WHEN NOT MATCHED BY SOURCE AND t.run_seq < {row.run_seq:d} AND {_groups_in_scope(row)}
           THEN DELETE"""
-    retried(lambda: store.execute("pending", statement, landed=landed))
+    retried(lambda: store.execute("pending", statement, pel=pel))
 
 
-def _entries(store: Store, row: RunRow) -> None:
+def _entries(store: Store, row: RunRow, landed: Landed) -> None:
     """Entries of the streams that were read; a stored payload stays where only the id was read."""
-    landed = _landed_entries(store, row)
+    read = _landed_entries(store, landed)
     key = TABLES["entries"].key
-    if append_new(store, "entries", landed, row):
+    if append_new(store, "entries", read, row):
         return
-    rows = landed.select("stream_key", *key, "fields", F.lit(False).alias("is_gone")).unionByName(
-        _gone_entries(store, row, landed)
+    rows = read.select("stream_key", *key, "fields", F.lit(False).alias("is_gone")).unionByName(
+        _gone_entries(store, row, read)
     )
     statement = f"""
-        MERGE INTO {store.identifier("entries")} t USING {{landed}} s ON {_join_sql(key, row)}
+        MERGE INTO {store.identifier("entries")} t USING {{rows}} s ON {_join_sql(key, row)}
         WHEN MATCHED AND t.run_seq < {row.run_seq:d} AND s.is_gone THEN DELETE
         WHEN MATCHED AND t.run_seq < {row.run_seq:d} AND s.fields IS NOT NULL
           AND NOT (t.fields <=> s.fields) THEN UPDATE SET
           fields = s.fields, run_seq = {row.run_seq:d}"""
-    retried(lambda: store.execute("entries", statement, landed=rows))
+    retried(lambda: store.execute("entries", statement, rows=rows))
 
 
-def _gone_entries(store: Store, row: RunRow, landed: DataFrame) -> DataFrame:
+def _gone_entries(store: Store, row: RunRow, read: DataFrame) -> DataFrame:
     """Stored entries of a stream that was read (or is away) which are not among what was read."""
     key = list(TABLES["entries"].key)
-    read = rows_of(store, row.run_seq, Kind.STREAM).select("stream", F.lit(True).alias("was_read"))
-    stored = store.read("entries").select("stream_key", *key).join(read, on="stream", how="left")
+    seen = rows_of(store, row.run_seq, Kind.STREAM).select("stream", F.lit(True).alias("was_read"))
+    stored = store.read("entries").select("stream_key", *key).join(seen, on="stream", how="left")
     in_scope = F.coalesce("was_read", F.expr(_streams_in_scope(row)))
-    gone = stored.where(in_scope).join(landed.select(*key), on=key, how="left_anti")
+    gone = stored.where(in_scope).join(read.select(*key), on=key, how="left_anti")
     return gone.select(
         "stream_key",
         *key,

@@ -27,7 +27,7 @@ from claimlib.errors import (
 )
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import KeyMode
-from claimlib.runs.journal import APP_ID, RunRow, run_rows
+from claimlib.runs.journal import APP_ID, Landed, RunRow, run_rows
 from claimlib.runs.rollforward import Finished, Phase, Progress, find_finished, roll_forward
 from claimlib.store import Pins, Store, Token
 
@@ -54,16 +54,14 @@ class Decision:
     Attributes:
         rows: any columns of the journal; those missing are null.
         key_mode: whether the 64-bit keys are exact for the names concerned.
-        landing: the uuid of what was landed for this decision; null: nothing.
-        landed_version: the version of `entry_landing` that holds it, for it is swept at the end.
+        landed: what was landed for this decision; null: nothing.
         source: the server that was read; null: none.
         counts: what only the deciding process can count, for the run's report.
     """
 
     rows: DataFrame
     key_mode: KeyMode = KeyMode.HASHES
-    landing: str | None = None
-    landed_version: int | None = None
+    landed: Landed | None = None
     source: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -179,8 +177,7 @@ def _run_row(
         attempt=uuid.uuid4().hex,
         request=request,
         request_hash=_hash(request),
-        landing=decision.landing,
-        landed_version=decision.landed_version,
+        landed=decision.landed,
         now_ms=now_ms,
         source=decision.source,
         pins=begun.pins,

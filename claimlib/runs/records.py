@@ -27,7 +27,7 @@ def apply(store: Store, row: RunRow, decided: Tally, outcome: Outcome) -> None:
     due: list[Callable[[], None]] = []
     if decided.of(Kind.DELETED):
         due.append(partial(_tombstones, store, row, outcome))
-    if row.landing is None and decided.of(Kind.CONSUMER) + decided.of(Kind.CLAIMED):
+    if row.landed is None and decided.of(Kind.CONSUMER) + decided.of(Kind.CLAIMED):
         due.append(partial(_consumers, store, row, outcome))
     concurrently(due)
 
@@ -84,35 +84,51 @@ def upsert(
     differs: str = "true",
     gone: str = "false",
 ) -> None:
-    """Bring rows into a table with `run_seq`, by its key; where nothing differs no row is written.
+    """Bring rows into a small table with `run_seq`, by its key; what does not differ stays.
+
+    The differences pass through the driver (one row per stream, group or consumer that changed), so
+    that each table is read once, however often the differences are used.
 
     Args:
         changes: the SET list for rows that are there (`t` the table, `s` the rows).
         differs: which of them change.
         gone: which rows of the table are deleted when `rows` has none for them.
     """
-    if append_new(store, table, rows, row):
-        return
-    key = list(TABLES[table].key)
-    older = store.read(table).where(F.col("run_seq") < row.run_seq)
-    same_key = " AND ".join(f"t.{name} = s.{name}" for name in key)
-    changed = (
-        rows.alias("s")
-        .join(older.alias("t"), on=F.expr(f"{same_key} AND ({differs})"), how="inner")
-        .select("s.*", F.lit(False).alias("is_gone"))
-    )
-    away = older.where(gone).join(rows.select(*key), on=key, how="left_anti")
-    source = changed.unionByName(
-        away.select(*key, F.lit(True).alias("is_gone")), allowMissingColumns=True
-    )
-    if source.isEmpty():
+    found = store.held(_differences(store, table, rows, row, differs, gone))
+    new = found.where("difference = 'new'").select(*rows.columns)
+    append_once(store, table, new.withColumn("run_seq", F.lit(row.run_seq)), row)
+    others = found.where("difference <> 'new'")
+    if others.isEmpty():
         return
     statement = f"""
-        MERGE INTO {store.identifier(table)} t USING {{source}} s
-        ON {same_key} AND t.run_seq < {row.run_seq:d}
-        WHEN MATCHED AND s.is_gone THEN DELETE
+        MERGE INTO {store.identifier(table)} t USING {{others}} s
+        ON {_same_key(table)} AND t.run_seq < {row.run_seq:d}
+        WHEN MATCHED AND s.difference = 'gone' THEN DELETE
         WHEN MATCHED THEN UPDATE SET {changes}, run_seq = {row.run_seq:d}"""
-    retried(lambda: store.execute(table, statement, source=source))
+    retried(lambda: store.execute(table, statement, others=others))
+
+
+def _same_key(table: str) -> str:
+    return " AND ".join(f"t.{name} = s.{name}" for name in TABLES[table].key)
+
+
+def _differences(
+    store: Store, table: str, rows: DataFrame, row: RunRow, differs: str, gone: str
+) -> DataFrame:
+    """`rows` that are new or changed, and the keys of those that are gone, with `difference`."""
+    key = TABLES[table].key
+    there = store.read(table).withColumn("is_gone", F.expr(gone))
+    older = f"t.run_seq < {row.run_seq:d}"
+    difference = F.expr(f"""
+        CASE WHEN t.{key[0]} IS NULL THEN 'new'
+             WHEN s.{key[0]} IS NULL THEN CASE WHEN {older} AND t.is_gone THEN 'gone' END
+             WHEN {older} AND ({differs}) THEN 'changed' END""")
+    names = [F.coalesce(f"s.{name}", f"t.{name}").alias(name) for name in key]
+    others = [f"s.{name}" for name in rows.columns if name not in key]
+    both = rows.alias("s").join(there.alias("t"), on=F.expr(_same_key(table)), how="full")
+    return both.select(*names, *others, difference.alias("difference")).where(
+        "difference IS NOT NULL"
+    )
 
 
 def append_new(store: Store, table: str, rows: DataFrame, row: RunRow) -> bool:

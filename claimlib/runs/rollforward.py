@@ -106,14 +106,14 @@ def roll_forward(store: Store, row: RunRow, tell: Progress) -> Finished:
     clock = _Clock(tell, f"run {row.run_seq}")
     clock.enter(Phase.APPLY)
     decided = tally(store, row.run_seq)
-    if row.landing is not None:
-        mirror.apply(store, row)
+    if row.landed is not None:
+        mirror.apply(store, row, row.landed)
     claims.apply(store, row, decided)
     clock.enter(Phase.VERIFY)
     outcome = claims.verify(store, row, decided)
     counts = {**row.counts, **_decided_counts(decided), **outcome.counts()}
-    if row.landing is not None:
-        counts |= mirror.verify(store, row)
+    if row.landed is not None:
+        counts |= mirror.verify(store, row, row.landed)
     clock.enter(Phase.RECORD)
     records.apply(store, row, decided, outcome)
     clock.enter(Phase.FINISH)
@@ -147,7 +147,7 @@ def _finish(store: Store, row: RunRow, counts: Mapping[str, int], clock: _Clock)
     finished = find_finished_seq(store, row.run_seq)
     if finished is None:
         raise AssertionError(f"the row of run {row.run_seq} was appended and is not there")
-    if row.landing is not None:
+    if row.landed is not None:
         mirror.sweep_landing(store, row)
     return finished
 

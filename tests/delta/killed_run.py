@@ -1,30 +1,51 @@
-"""A sweep in a process of its own that stops for good at a phase: `killed_run.py STORE PHASE FILE`.
+"""Sweeps in a process of their own that stop for good at a phase each:
+`killed_run.py FOLDER STORE=PHASE …`.
 
-It tells by the file that it is there; who started it kills it.
+Each tells by the file STORE.told in FOLDER that it is there; who started the process kills it.
 """
 
 from __future__ import annotations
 
-import signal
+import os
 import sys
+import threading
+import traceback
 from pathlib import Path
 
 from pels import REQUEST
+from pyspark.sql import SparkSession
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.runs import Phase
-from claimlib.session import open_session
 from claimlib.store import Store
+from tests.quick_spark import quick_session
 
 
-def main(where: str, stop_at: str, told: str) -> None:
+def run_until(spark: SparkSession, where: Path, stop_at: str) -> None:
+    """Run to a phase and stay there; should the run come to an end, so does the process."""
+
     def stop(phase: Phase, detail: str) -> None:
         if phase == stop_at:
-            Path(told).write_text(detail, encoding="utf-8")
-            signal.pause()
+            where.with_suffix(".told").write_text(detail, encoding="utf-8")
+            threading.Event().wait()
 
-    spark = open_session(master="local[1]", driver_memory="1g", shuffle_partitions=1, muted=True)
-    xautoclaim(Store.open(spark, where), SweepRequest(REQUEST), run_id="killed", progress=stop)
+    try:
+        store = Store.open(spark, str(where))
+        xautoclaim(store, SweepRequest(REQUEST), run_id="killed", progress=stop)
+    except Exception:  # noqa: BLE001 - here the process ends
+        traceback.print_exc()
+    os._exit(1)
+
+
+def main(folder: str, *stops: str) -> None:
+    spark = quick_session()
+    threads = []
+    for stop in stops:
+        name, _, phase = stop.partition("=")
+        threads.append(threading.Thread(target=run_until, args=(spark, Path(folder, name), phase)))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
 
 
 if __name__ == "__main__":

@@ -25,6 +25,12 @@ def decided(store: Store, run_seq: int) -> RunRow:
     return row
 
 
+def apply_again(store: Store, run_seq: int) -> None:
+    row = decided(store, run_seq)
+    assert row.landed is not None
+    mirror.apply(store, row, row.landed)
+
+
 def contents(store: Store) -> dict[str, list[str]]:
     return {
         table: sorted(str(row) for row in query(store.where, table, "SELECT * FROM t"))
@@ -49,7 +55,7 @@ def test_a_snapshot_that_is_applied_again_after_its_landing_was_swept_changes_no
     before = contents(twice_read)
     assert [len(before[table]) for table in TABLES] == [2, 2, 1, 1, 1]
 
-    mirror.apply(twice_read, decided(twice_read, 2))
+    apply_again(twice_read, 2)
 
     assert contents(twice_read) == before
 
@@ -62,8 +68,8 @@ def test_a_driver_that_applies_a_snapshot_late_does_not_revive_what_was_removed_
     before = contents(twice_read)
     assert owners(twice_read) == {(b"s", 2): b"b"}
 
-    mirror.apply(twice_read, decided(twice_read, 2))
-    mirror.apply(twice_read, decided(twice_read, 1))
+    apply_again(twice_read, 2)
+    apply_again(twice_read, 1)
 
     assert contents(twice_read) == before
 
@@ -125,7 +131,7 @@ def test_old_landings_of_finished_runs_are_swept_with_the_next(store: Store) -> 
     one = stream(b"s", {1: b"a"}, {1}, NOW_MS)
     snapshot(store, ALL, lambda: source(one))
     row = decided(store, 1)
-    left = store.rows("entry_landing", [(row.landing, "s", 1, 0, None)], LANDED)
+    left = store.rows("entry_landing", [(row.landed.uuid, "s", 1, 0, None)], LANDED)
     store.append("entry_landing", left)
 
     snapshot(store, ALL, lambda: source(one))

@@ -44,39 +44,31 @@ class Stores:
 def stores(
     spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Stores:
-    """All processes run at once: each starts a Spark of its own."""
+    """One process runs on three stores at once, each to its kill point; then it is killed."""
     folder = tmp_path_factory.mktemp("kills")
     first = shutil.copytree(empty_store, folder / "unkilled")
     store = Store.open(spark, str(first))
     write_keyspace(store, keyspace(b"s1", b"s2", b"s\xff"), NOW_MS)
     killed = {point: shutil.copytree(first, folder / point) for point in KILL_POINTS}
-    processes = {
-        point: subprocess.Popen(
-            [
-                sys.executable,
-                HERE / "killed_run.py",
-                killed[point],
-                phase,
-                folder / f"{point}.told",
-            ],
-            env={**os.environ, "PYTHONPATH": f"{HERE.parents[1]}{os.pathsep}{HERE}"},
-            start_new_session=True,
-        )
-        for point, phase in KILL_POINTS.items()
-    }
+    stops = [f"{point}={phase}" for point, phase in KILL_POINTS.items()]
+    process = subprocess.Popen(
+        [sys.executable, HERE / "killed_run.py", folder, *stops],
+        env={**os.environ, "PYTHONPATH": f"{HERE.parents[1]}{os.pathsep}{HERE}"},
+        start_new_session=True,
+    )
     xautoclaim(store, SweepRequest(REQUEST), run_id="killed")
-    for point, process in processes.items():
-        wait_for(folder / f"{point}.told", process)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    for where in killed.values():
+        wait_for(where.with_suffix(".told"), process)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
     return Stores(store, killed)
 
 
 def wait_for(told: Path, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 240
     while not told.exists():
-        assert process.poll() is None, "the process ended by itself before its kill point"
-        assert time.monotonic() < deadline, "the process did not reach its kill point"
+        assert process.poll() is None, "a run ended before its kill point"
+        assert time.monotonic() < deadline, "a run did not reach its kill point"
         time.sleep(0.05)  # between two looks at another process
 
 

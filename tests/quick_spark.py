@@ -1,0 +1,25 @@
+"""A Spark for tables of a few rows: what prepares it for large ones would take longer than the
+tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def quick_session() -> SparkSession:
+    from claimlib.session import open_session
+
+    session = open_session(
+        master="local[2]",
+        driver_memory="3g",
+        shuffle_partitions=2,
+        java_options="-XX:+UseSerialGC -Xmn1500m -Djdk.lang.Process.launchMechanism=VFORK",
+        muted=True,
+    )
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    return session
