@@ -19,7 +19,7 @@ demo: setup ## a real server, stalled work, one Spark run, and the proof that bo
 	@$(USE) python -m claimlib.testing.demo
 
 test: setup lint ## lint, types and every test but the long ones; the pure modules need 100 % coverage
-	@$(USE) pytest -m "not long" -n 2 --dist loadgroup --no-loadscope-reorder --durations=15 --cov
+	@$(USE) pytest -m "not long" --durations=10 --cov
 
 test-long: setup ## the tests marked long
 	@$(USE) pytest -m long --durations=10

@@ -47,7 +47,9 @@ LOCAL_SETTINGS = {
 }
 
 # `java_options` for a JVM with little work: its second compiler would cost more than it saves.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+SHORT_LIVED = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn1g -Djdk.lang.Process.launchMechanism=VFORK"
+)
 
 
 def open_session(

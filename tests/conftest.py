@@ -1,5 +1,4 @@
-"""Two processes share the tests, each with a Spark of its own, started by the first test that asks;
-one store per test."""
+"""One Spark for the whole run, started by the first test that asks; one store per test."""
 
 from __future__ import annotations
 
@@ -16,21 +15,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from claimlib.store import Store
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one file stay in one process, as do all that look at `one_run`; those that use Spark
-    are dealt out first, for they take longest."""
-    for item in items:
-        one_run = "one_run" in getattr(item, "fixturenames", ())
-        group = "one_run" if one_run else str(item.path.relative_to(Path(__file__).parent))
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=_is_quick)
-
-
-def _is_quick(item: pytest.Item) -> bool:
-    return item.path.parent.name == "unit" or item.path.stem in {"test_connection", "test_reader"}
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ def quick_session() -> SparkSession:
         master="local[2]",
         driver_memory="3g",
         shuffle_partitions=2,
-        java_options="-XX:+UseSerialGC -Xmn1500m -Djdk.lang.Process.launchMechanism=VFORK",
+        java_options="-XX:+UseSerialGC -Xmn1g -Djdk.lang.Process.launchMechanism=VFORK",
         muted=True,
     )
     session.conf.set("spark.sql.codegen.wholeStage", "false")

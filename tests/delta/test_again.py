@@ -20,6 +20,9 @@ from claimlib.testing.tables import write_keyspace
 TABLES = ("pending", "entries", "groups", "consumers", "streams")
 
 
+pytestmark = pytest.mark.long  # what happens to a driver that is late, or to a store that is old
+
+
 def decided(store: Store, run_seq: int) -> RunRow:
     (row,) = (row for row in run_rows(store, 0) if row.run_seq == run_seq)
     return row

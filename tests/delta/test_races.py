@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Event
 
 import pandas as pd
+import pytest
 from pels import CLAIMED, DELETED, NOW_MS, PEL, REQUEST, keyspace
 from reading import count
 
@@ -124,6 +125,7 @@ def test_what_another_writer_takes_between_decision_and_apply_is_lost_and_stays_
     assert count(store.where, "pending", "id_ms IN (3, 4)") == 0
 
 
+@pytest.mark.long
 def test_a_driver_that_comes_back_late_changes_nothing(store: Store) -> None:
     """Everything that a run applies is applied once more, behind a later run."""
     from claimlib.runs import claims, records

@@ -59,6 +59,7 @@ def test_a_second_snapshot_writes_what_differs_and_a_third_of_the_same_writes_no
     assert {row["id"] for row in swept.deleted.collect()} == {"3-0"}
 
 
+@pytest.mark.long
 def test_a_snapshot_of_some_groups_leaves_the_others_as_they_are(store: Store) -> None:
     both = [stream(b"a", {1: b"x"}, {1}, NOW_MS), stream(b"b", {1: b"x"}, {1}, NOW_MS)]
     snapshot(store, ALL, lambda: source(*both))
@@ -72,6 +73,7 @@ def test_a_snapshot_of_some_groups_leaves_the_others_as_they_are(store: Store) -
     assert count(store.where, "streams", "complete_from_ms IS NOT NULL") == 2
 
 
+@pytest.mark.long
 def test_what_vanished_while_it_was_read_counts_for_nothing(store: Store) -> None:
     row = (PendingRow(StreamId(1, 0), b"x", 1000, 1),)
     batches = [

@@ -76,6 +76,7 @@ def test_a_column_that_is_missing_mistyped_or_may_be_null_is_named(
     assert (raised.value.table, raised.value.column) == ("pending", column)
 
 
+@pytest.mark.long
 def test_a_store_in_a_catalog_s_schema_is_swept_like_one_in_a_folder(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def test_a_run_is_shown_refusals_are_named_and_the_run_can_be_looked_up(claimlib
     assert claimlib(*words, "--justid").code == 2
 
 
+@pytest.mark.long
 def test_a_dry_run_shows_the_worst_groups_first_and_counts_what_it_does_not_show(claimlib, stalled):
     said = claimlib("xautoclaim", stalled, *SWEEP, "--dry-run", "--limit", "1")
     assert said.code == 6

@@ -1,6 +1,6 @@
 """Random states of hundreds of groups: a sweep on Spark decides what the reference decides.
 
-The plan runs on literal frames; `delta/test_random_states` runs the whole protocol on a store.
+The plan runs on literal frames; `delta/test_one_run` runs the whole protocol on a store.
 """
 
 from __future__ import annotations
