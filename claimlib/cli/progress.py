@@ -16,6 +16,7 @@ from rich.status import Status
 from claimlib.runs import Phase, Progress
 
 _POLL_S = 0.5
+_BEFORE_A_RUN = "looking at the store"
 
 
 @contextmanager
@@ -30,7 +31,7 @@ def shown(start: Callable[[], SparkSession]) -> Iterator[tuple[SparkSession, Pro
         console = Console(file=terminal)
         with console.status("starting Spark"):
             spark = start()
-        with console.status("") as status:
+        with console.status(_BEFORE_A_RUN) as status:
             line = _Line(spark, status)
             watcher = threading.Thread(target=line.watch, daemon=True)
             watcher.start()
@@ -48,7 +49,7 @@ class _Line:
         self.ended = threading.Event()
         self._spark = spark
         self._status = status
-        self._text = ""
+        self._text = _BEFORE_A_RUN
 
     def tell(self, phase: Phase, detail: str) -> None:
         """The run's present phase."""
