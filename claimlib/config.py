@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from claimlib.errors import ConfigError, MissingExtraError, RequestError
-from claimlib.ids import parse_range_start
+from claimlib.ids import MIN_ID, parse_range_start
 from claimlib.model import AutoclaimRequest, IdleRule, Profile
 from claimlib.names import unspell
 from claimlib.times import parse_duration_ms
@@ -91,7 +91,9 @@ class XautoclaimSection(_Section):
     """What XAUTOCLAIM does unless told otherwise.
 
     `consumer` is a name as the tables spell it; `min_idle` is a duration with a unit; `start` is
-    the first id that is examined, or `-`.
+    the first id that is examined, or `-` (null: where the cursor stands, if there is one); `count`
+    makes it one page per group (null: all of it), and `cursor` names where the store keeps where
+    the next page begins.
     """
 
     consumer: Annotated[bytes | None, BeforeValidator(_name)] = None
@@ -100,7 +102,9 @@ class XautoclaimSection(_Section):
     )
     stream: str = "*"
     group: str = "*"
-    start: str = "-"
+    start: str | None = None
+    count: int | None = None
+    cursor: str | None = None
     justid: bool = False
     idle_rule: IdleRule = IdleRule.DOCUMENTED
     profile: Profile = Profile.REDIS_7_2
@@ -120,12 +124,19 @@ class XautoclaimSection(_Section):
         autoclaim = AutoclaimRequest(
             consumer=self.consumer,
             min_idle_ms=self.min_idle_ms,
-            start=parse_range_start(self.start),
+            start=MIN_ID if self.start is None else parse_range_start(self.start),
+            count=self.count,
             justid=self.justid,
             idle_rule=self.idle_rule,
             profile=self.profile,
         )
-        return SweepRequest(autoclaim, stream_glob=self.stream, group_glob=self.group)
+        return SweepRequest(
+            autoclaim,
+            stream_glob=self.stream,
+            group_glob=self.group,
+            cursor=self.cursor,
+            resume=self.cursor is not None and self.start is None,
+        )
 
 
 class Config(BaseSettings):

@@ -72,13 +72,18 @@ def xautoclaim(
     stream = keyspace.get(key)
     group = stream.groups.get(group_name) if stream is not None else None
     if stream is None or group is None:
-        raise ReplyError(
-            f"NOGROUP No such key '{_in_error(key)}' or consumer group '{_in_error(group_name)}'"
-        )
+        raise no_group(key, group_name)
     new_group, answer = scan.xautoclaim(group, request, now_ms, stream.entries)
     new_stream = replace(stream, groups={**stream.groups, group_name: new_group})
     claimed = _ids(answer.claimed) if request.justid else _rows(answer.claimed, stream)
     return {**keyspace, key: new_stream}, [_id(answer.cursor), claimed, _ids(answer.deleted)]
+
+
+def no_group(key: bytes, group: bytes) -> ReplyError:
+    """The error of a command on a stream or a group that is not there."""
+    return ReplyError(
+        f"NOGROUP No such key '{_in_error(key)}' or consumer group '{_in_error(group)}'"
+    )
 
 
 def parse_xautoclaim(words: Sequence[bytes]) -> tuple[bytes, bytes, AutoclaimRequest]:

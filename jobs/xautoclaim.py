@@ -15,26 +15,27 @@ from claimlib.session import open_session
 from claimlib.store import Store
 from claimlib.times import parse_instant_ms
 
+_OPTIONS = ("consumer", "min-idle", "stream", "group", "start", "count", "cursor", "idle-rule")
+
 
 def main() -> int:
     """Run the job; the exit code."""
     parser = argparse.ArgumentParser(description="Apply XAUTOCLAIM to all groups of a store.")
     parser.add_argument("store", help="a folder, a URL, or catalog.schema")
     parser.add_argument("--config", type=Path, help="TOML; options go before it")
-    for name in ("consumer", "min-idle", "stream", "group", "start", "idle-rule", "profile"):
+    for name in (*_OPTIONS, "profile"):
         parser.add_argument(f"--{name}", help=f"{name} in [xautoclaim]")
     parser.add_argument("--run-id", help="the same one again changes nothing")
     parser.add_argument("--now", type=parse_instant_ms, help="ISO 8601 with a zone, or ms")
     parser.add_argument("--justid", action="store_const", const=True, help="leave counts alone")
     parser.add_argument("--dry-run", action="store_true", help="decide and show, write nothing")
-    parser.add_argument("--limit", type=int, default=report.DEFAULT_LIMIT, help="of groups shown")
     asked = vars(parser.parse_args())
-    names = ("store", "config", "run_id", "now", "dry_run", "limit")
-    where, config, run_id, now_ms, dry_run, limit = (asked.pop(name) for name in names)
+    names = ("store", "config", "run_id", "now", "dry_run")
+    where, config, run_id, now_ms, dry_run = (asked.pop(name) for name in names)
     request = load(config, xautoclaim=asked).xautoclaim.request()
     store = Store.open(open_session(app_name="claimlib xautoclaim"), where)
     reply = xautoclaim(store, request, run_id=run_id, now_ms=now_ms, dry_run=dry_run)
-    print(as_text(report.of_reply(reply, limit)))
+    print(as_text(report.of_reply(reply)))
     sys.stderr.writelines(f"{line}\n" for line in report.refusals(reply))
     return exits.SOME_REFUSED if reply.counts["refused"] else exits.DONE
 

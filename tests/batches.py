@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from hypothesis import strategies as st
 
 from claimlib import scan
-from claimlib.ids import MAX_ID, MAX_U64, MIN_ID, StreamId
+from claimlib.ids import END_OF_SCAN, MAX_ID, MAX_U64, MIN_ID, StreamId
 from claimlib.model import (
+    COUNT_MAX,
     DELIVERY_COUNT_MAX,
     MAX_I64,
     AutoclaimReply,
@@ -52,6 +53,8 @@ COUNTS = (1, 0, DELIVERY_COUNT_MAX - 1, DELIVERY_COUNT_MAX)
 INSTANTS = (NOW_MS, NOW_MS, MAX_I64)
 MIN_IDLES = (60_000, 1, 0, 0, MAX_I64)
 STARTS = (*[MIN_ID] * 4, StreamId(5, 4), StreamId(2**63 - 1, 7), StreamId(2**63, 0), MAX_ID)
+# COUNT; most are sweeps, for those reach more branches.
+SIZES = (*[None] * 9, 1, 2, 3, COUNT_MAX)
 # What the group knows of the caller beforehand.
 KNOWN = (
     (),
@@ -61,7 +64,7 @@ KNOWN = (
 
 # The first is no entry, so that a group shrinks to none.
 _ENTRIES = [None, *product(IDS, (True, False), AGES, OWNERS, COUNTS)]
-_REQUESTS = list(product(MIN_IDLES, IdleRule, STARTS, Profile, (False, True), KNOWN))
+_REQUESTS = list(product(MIN_IDLES, IdleRule, STARTS, Profile, (False, True), SIZES, KNOWN))
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,11 @@ class Case:
         return scan.xautoclaim(self.group, self.request, self.now_ms, self.entries)
 
     def branches(self) -> Iterator[str]:
-        """What the rule meets in this group, once per entry or group; one entry may be several."""
+        """What the rule meets in this group, once per entry or group; one entry may be several.  Of
+        a page, where it ends."""
+        if self.request.count is not None:
+            yield self._branch_of_page(self.request.count)
+            return
         claimed = 0
         for entry in self.group.pending:
             names = list(self._branches_of(entry))
@@ -90,6 +97,13 @@ class Case:
             yield from names
         if not claimed:
             yield f"nothing claimed, {self.request.profile}"
+
+    def _branch_of_page(self, count: int) -> str:
+        _, reply = self.expected()
+        hits = len(reply.claimed) + len(reply.deleted)
+        if reply.cursor == END_OF_SCAN:
+            return "page to the end"
+        return "page ended by COUNT" if hits == count else "page ended by its budget"
 
     def _branches_of(self, entry: PendingEntry) -> Iterator[str]:
         request = self.request
@@ -155,6 +169,8 @@ BRANCHES = (
     "left fresh",
     "before the start",
     "at the start exactly",
+    "page to the end",
+    "page ended by COUNT",
     "nothing claimed, redis-7.0",
     "nothing claimed, redis-7.2",
 )
@@ -193,6 +209,11 @@ class Batch:
             )
             for (key, name), request in self.requests.items()
         }
+
+    def swept(self) -> Batch:
+        """The same with sweeps only, for what knows no pages."""
+        sweeps = {names: replace(one, count=None) for names, one in self.requests.items()}
+        return Batch(self.keyspace, self.instants, sweeps)
 
     def branches(self) -> Counter[str]:
         return Counter(name for case in self.cases().values() for name in case.branches())
@@ -236,10 +257,8 @@ def _states(group: Drawn) -> Iterator[tuple[StreamId, bool, str, bytes | None, i
 
 
 def _request(group: Drawn) -> AutoclaimRequest:
-    min_idle_ms, idle_rule, start, profile, justid, _ = _REQUESTS[group[0]]
-    return AutoclaimRequest(
-        CALLER, min_idle_ms, start, justid=justid, idle_rule=idle_rule, profile=profile
-    )
+    min_idle_ms, idle_rule, start, profile, justid, count, _ = _REQUESTS[group[0]]
+    return AutoclaimRequest(CALLER, min_idle_ms, start, count, justid, idle_rule, profile)
 
 
 def _group(group: Drawn, now_ms: int) -> Group:

@@ -154,6 +154,25 @@ StartOption = Annotated[
         show_default=False,
     ),
 ]
+CountOption = Annotated[
+    int | None,
+    typer.Option(
+        "--count",
+        metavar="NUMBER",
+        help="One page per group: claim or delete so many entries at most, and look at ten times"
+        " as many. [default: all]",
+        show_default=False,
+    ),
+]
+CursorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cursor",
+        metavar="NAME",
+        help="Keep under NAME where the next page begins, and begin there unless --start is given.",
+        show_default=False,
+    ),
+]
 JustidOption = Annotated[
     bool | None,
     typer.Option(

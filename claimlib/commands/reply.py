@@ -33,10 +33,14 @@ class Reply:
             payload).
         deleted: one row per purged entry: the same key, the from_* columns, at_ms.
         lost: one row per decision that somebody else forestalled: the key, the from_* columns.
+        cursors: one row per group that got a page, or whose cursor is kept: stream, consumer_group,
+            name (null: it is not kept), next_id (text; 0-0: the page reached the end), next_ms,
+            next_seq.
         groups: one row per (stream, consumer_group): status (`swept` or `refused`), reason (null
             unless refused), pending_before, claimed, deleted, lost, pending_after, at_boundary
             (idle for exactly min_idle_ms), oldest_idle_ms and highest_delivery_count as found (null
-            where nothing was pending), now_ms (the instant that the group was judged at).
+            where nothing was pending; these and pending_before are null for a page, which does not
+            look at the whole PEL), now_ms (the instant that the group was judged at).
     """
 
     run_id: str | None
@@ -46,14 +50,18 @@ class Reply:
     claimed: DataFrame
     deleted: DataFrame
     lost: DataFrame
+    cursors: DataFrame
     groups: DataFrame
 
 
 def of_finished(store: Store, finished: Finished) -> Reply:
     """The reply of a finished run, from its journal rows: the same whenever it is asked for."""
-    claimed, deleted, lost, groups = (
+    claimed, deleted, lost, cursors, groups = (
         rows_of(store, finished.run_seq, *kinds)
-        for kinds in ((Kind.CLAIMED,), (Kind.DELETED,), (Kind.LOST,), (Kind.SWEPT, Kind.REFUSED))
+        for kinds in (
+            *((Kind.CLAIMED,), (Kind.DELETED,), (Kind.LOST,), (Kind.CURSOR,)),
+            (Kind.SWEPT, Kind.REFUSED),
+        )
     )
     entries = store.read_at("entries", finished.input_versions["entries"])
     kept_claims = claimed.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
@@ -68,6 +76,7 @@ def of_finished(store: Store, finished: Finished) -> Reply:
         claimed=_claimed(kept_claims, entries),
         deleted=_entries(kept_deletes),
         lost=_entries(lost),
+        cursors=_cursors(cursors),
         groups=_groups(groups, kept_claims, kept_deletes, lost, after),
     )
 
@@ -75,9 +84,9 @@ def of_finished(store: Store, finished: Finished) -> Reply:
 def of_plan(journal_rows: DataFrame, entries: DataFrame, found: Mapping[str, int]) -> Reply:
     """The reply of a dry run, from journal rows that nobody writes.  Runs the plan once, to
     count."""
-    claimed, deleted, lost = (
+    claimed, deleted, lost, cursors = (
         journal_rows.where(F.col("kind") == kind)
-        for kind in (Kind.CLAIMED, Kind.DELETED, Kind.LOST)
+        for kind in (Kind.CLAIMED, Kind.DELETED, Kind.LOST, Kind.CURSOR)
     )
     groups = journal_rows.where(F.col("kind").isin(str(Kind.SWEPT), str(Kind.REFUSED)))
     counted = {row["kind"]: row["count"] for row in journal_rows.groupBy("kind").count().collect()}
@@ -100,17 +109,23 @@ def of_plan(journal_rows: DataFrame, entries: DataFrame, found: Mapping[str, int
         claimed=_claimed(claimed, entries),
         deleted=_entries(deleted),
         lost=_entries(lost),
+        cursors=_cursors(cursors),
         groups=_groups(groups, claimed, deleted, lost, after),
     )
 
 
-def _id() -> Column:
-    return F.concat_ws("-", unsigned_text("id_ms"), unsigned_text("id_seq")).alias("id")
+def _id(ms: str = "id_ms", seq: str = "id_seq") -> Column:
+    return F.concat_ws("-", unsigned_text(ms), unsigned_text(seq))
+
+
+def _cursors(rows: DataFrame) -> DataFrame:
+    next_id = _id("next_ms", "next_seq").alias("next_id")
+    return rows.select(*GROUP, F.col("cursor_name").alias("name"), next_id, "next_ms", "next_seq")
 
 
 def _entries(rows: DataFrame) -> DataFrame:
     found = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
-    return rows.select(*GROUP, _id(), "id_ms", "id_seq", *found)
+    return rows.select(*GROUP, _id().alias("id"), "id_ms", "id_seq", *found)
 
 
 def _claimed(rows: DataFrame, entries: DataFrame) -> DataFrame:
@@ -120,7 +135,7 @@ def _claimed(rows: DataFrame, entries: DataFrame) -> DataFrame:
     )
     new = ("consumer", "delivery_time_ms", "delivery_count")
     found = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
-    kept = rows.select(*GROUP, _id(), "id_ms", "id_seq", *new, *found, "justid")
+    kept = rows.select(*GROUP, _id().alias("id"), "id_ms", "id_seq", *new, *found, "justid")
     fields = F.when(F.col("justid"), F.lit(None).cast(FIELDS_TYPE)).otherwise(F.col("fields"))
     return kept.join(payload, on=["stream", "id_ms", "id_seq"], how="left").select(
         *(name for name in kept.columns if name != "justid"), fields.alias("fields")

@@ -10,13 +10,21 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands import reply
+from claimlib.commands.paging import page_ends
 from claimlib.commands.reply import Reply
 from claimlib.errors import DuplicateRowsError, RequestError
 from claimlib.model import AutoclaimRequest
 from claimlib.names import glob_pattern, spell
 from claimlib.plans import journal_rows as rows
-from claimlib.plans import requests, survey, sweep
-from claimlib.plans.keys import IdBounds, KeyMode, colliding_keys, glob_matches, id_bounds
+from claimlib.plans import pages, requests, survey, sweep
+from claimlib.plans.keys import (
+    IdBounds,
+    KeyMode,
+    colliding_keys,
+    glob_matches,
+    id_bounds,
+    page_bounds,
+)
 from claimlib.runs import Begun, Decision, Progress, begin_reading, run
 from claimlib.store import Store
 
@@ -25,18 +33,27 @@ COMMAND = "xautoclaim"
 
 @dataclass(frozen=True, slots=True)
 class SweepRequest:
-    """One XAUTOCLAIM, swept over all groups that the two globs match."""
+    """One XAUTOCLAIM for all groups that the two globs match: a sweep, or with `autoclaim.count`
+    one page of each.
+
+    Attributes:
+        cursor: the name under which the store keeps where each group's next page begins; null: it
+            is not kept.
+        resume: whether to begin there; else at `autoclaim.start`.
+    """
 
     autoclaim: AutoclaimRequest
     stream_glob: str = "*"
     group_glob: str = "*"
+    cursor: str | None = None
+    resume: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a glob before anything is read."""
         glob_pattern(self.stream_glob)
         glob_pattern(self.group_glob)
-        if self.autoclaim.count is not None:
-            raise RequestError("a sweep has no COUNT: its result does not depend on it", count="")
+        if self.resume and self.cursor is None:
+            raise RequestError("which cursor is it to go on from? Give its name", option="cursor")
 
     def as_json(self) -> dict[str, object]:
         """What is kept with the run."""
@@ -45,7 +62,9 @@ class SweepRequest:
             "group_glob": self.group_glob,
             "consumer": spell(self.autoclaim.consumer),
             "min_idle_ms": self.autoclaim.min_idle_ms,
-            "start": str(self.autoclaim.start),
+            "start": None if self.resume else str(self.autoclaim.start),
+            "count": self.autoclaim.count,
+            "cursor": self.cursor,
             "justid": self.autoclaim.justid,
             "idle_rule": str(self.autoclaim.idle_rule),
             "profile": str(self.autoclaim.profile),
@@ -57,7 +76,9 @@ class SweepRequest:
             groups,
             consumer=spell(self.autoclaim.consumer),
             min_idle_ms=self.autoclaim.min_idle_ms,
-            start=self.autoclaim.start,
+            start=None if self.resume else self.autoclaim.start,
+            count=self.autoclaim.count,
+            cursor=self.cursor,
             justid=self.autoclaim.justid,
             idle_rule=self.autoclaim.idle_rule,
             profile=self.autoclaim.profile,
@@ -144,32 +165,62 @@ def _decide(
     One row per group passes through the driver (some 300 bytes): as literal rows the plan that
     decides the entries stays small, however often it joins them.
     """
-    pending, entries = begun.read("pending"), begun.read("entries")
     held = begun.store.held
+    pending, entries = begun.read("pending"), begun.read("entries")
     known = held(requests.known_groups(begun.read("groups"), begun.read("streams")))
-    mode = _key_mode(pending, known, entries)
     asked, unrequested = _asked(request, known)
+    if not asked.where(F.col("start_ms").isNull()).isEmpty():
+        asked = held(requests.started(asked, begun.read("cursors")))
     targets = requests.targets(asked, known, now_ms)
+    ends = page_ends(pending, targets, begun.store.buckets)
+    targets = requests.ended(targets, ends)
+    looked_at = _looked_at(targets, begun.store.buckets)
+    pending, entries = pending.where(looked_at), entries.where(looked_at)
+    mode = _key_mode(pending, known, entries)
     surveyed = survey.survey(pending, targets, mode)
     judged = held(survey.judged(surveyed, known, unrequested))
     _check_unique(judged)
     near = _near(judged, begun.store.buckets)
     pending, entries = pending.where(near), entries.where(near)
     accepted = _accepted(judged)
-    touched = sweep.touched(pending, entries, accepted, mode)
+    examined = _examined(pending, entries, accepted, mode, ends)
     if refuse_duplicates:
+        touched = sweep.touched(examined)
         judged = held(survey.without_duplicates(judged, touched, mode))
         accepted = _accepted(judged)
-        touched = sweep.touched(pending, entries, accepted, mode)
+        examined = _examined(pending, entries, accepted, mode, ends)
+    touched = sweep.touched(examined)
+    next_ids = pages.next_ids(examined) if ends is not None else None
     decided = sweep.decisions(touched, mode)
     parts = [
         rows.decision_rows(decided, accepted, pending, mode),
         rows.group_rows(judged),
         rows.consumer_rows(accepted),
+        rows.cursor_rows(accepted, next_ids, mode),
     ]
     later = judged.agg(F.sum("delivered_later").alias("n")).first()
     counts = {"delivered_later": (later["n"] or 0) if later is not None else 0}
     return Decision(rows.union_rows(parts), key_mode=mode, counts=counts)
+
+
+def _looked_at(targets: DataFrame, buckets: int) -> Column:
+    """Where the pages lie, as literals, if there are only pages; a sweep is told all of its group
+    by the survey, and whether a group is unknown."""
+    if not targets.where(F.col("count").isNull()).isEmpty():
+        return F.lit(True)
+    found = [tuple(row) for row in page_bounds(targets, buckets).collect()]
+    return IdBounds(tuple(sorted(found))).condition()
+
+
+def _examined(
+    pending: DataFrame,
+    entries: DataFrame,
+    accepted: DataFrame,
+    mode: KeyMode,
+    ends: DataFrame | None,
+) -> DataFrame:
+    candidates = sweep.candidates(pending, entries, accepted, mode)
+    return candidates if ends is None else pages.examined(candidates)
 
 
 def _accepted(judged: DataFrame) -> DataFrame:

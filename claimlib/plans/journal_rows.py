@@ -70,8 +70,35 @@ def group_rows(groups: DataFrame) -> DataFrame:
     return groups.select(
         kind.alias("kind"),
         *(*GROUP, "consumer", request.alias("request"), F.col("now_ms").alias("at_ms")),
-        *("pending_before", "at_boundary", "oldest_delivery_time_ms", "highest_delivery_count"),
+        *(F.when(F.col("count").isNull(), F.col(name)).alias(name) for name in _OF_WHOLE_PELS),
+        "at_boundary",
         "reason",
+    )
+
+
+# What a page, which does not look at the whole PEL, cannot say.
+_OF_WHOLE_PELS = ("pending_before", "oldest_delivery_time_ms", "highest_delivery_count")
+
+
+def cursor_rows(accepted: DataFrame, next_ids: DataFrame | None, mode: KeyMode) -> DataFrame:
+    """The journal's `cursor` rows: one per swept group, the first id that was not examined, 0-0
+    where there is none; under the cursor's name, if it is kept.
+
+    `next_ids` is `pages.next_ids`; null where the run has no pages.
+    """
+    groups = accepted.withColumn("group_key", group_key(mode))
+    if next_ids is None:
+        ended = {"next_ms": F.lit(0).cast("BIGINT"), "next_seq": F.lit(0).cast("BIGINT")}
+        placed = groups.where(F.col("cursor").isNotNull()).withColumns(ended)
+    else:
+        placed = groups.join(next_ids, on="group_key", how="left")
+        placed = placed.where("count IS NOT NULL OR cursor IS NOT NULL")
+        placed = placed.fillna(0, ["next_ms", "next_seq"])
+    return placed.select(
+        F.lit("cursor").alias("kind"),
+        *GROUP,
+        F.col("cursor").alias("cursor_name"),
+        *("next_ms", "next_seq", F.col("now_ms").alias("at_ms")),
     )
 
 

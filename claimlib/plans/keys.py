@@ -121,6 +121,17 @@ def id_bounds(judged: DataFrame, buckets: int) -> DataFrame:
     return judged.where("pending_before > 0").groupBy(bucket).agg(*ids)
 
 
+def page_bounds(targets: DataFrame, buckets: int) -> DataFrame:
+    """One row per bucket with a page: the smallest and the largest BIGINT in id_ms from its start
+    to its end."""
+    bucket = F.expr(BUCKET_SQL.format(buckets=buckets)).alias("bucket")
+    # Beyond 2^63 a BIGINT is negative: such ids are no interval of BIGINTs.
+    is_interval = F.col("start_ms") <= F.col("page_end_ms")
+    low = F.when(is_interval, F.col("start_ms")).otherwise(-(2**63))
+    high = F.when(is_interval, F.col("page_end_ms")).otherwise(2**63 - 1)
+    return targets.groupBy(bucket).agg(F.min(low).alias("low"), F.max(high).alias("high"))
+
+
 def colliding_keys(pending: DataFrame, known: DataFrame, entries: DataFrame) -> DataFrame:
     """One row per 64-bit key that two names of the store share; empty means that hashes are exact.
 

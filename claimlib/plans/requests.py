@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from claimlib.errors import RequestError
 from claimlib.ids import StreamId, to_bigint
-from claimlib.model import IdleRule, Profile
+from claimlib.model import COUNT_MAX, IdleRule, Profile
 from claimlib.plans.keys import GROUP, glob_matches
 from claimlib.rules import EQUAL_COUNTS
 
@@ -22,7 +22,13 @@ REQUEST_COLUMNS = {
     "justid": "BOOLEAN",
     "idle_rule": "STRING",
     "profile": "STRING",
+    "count": "BIGINT",
+    "cursor": "STRING",
 }
+# Null in them is a value: a sweep, the stored cursor (or the beginning), no stored cursor.
+NULLABLE = ("count", "start_ms", "start_seq", "cursor")
+# What a request table may leave out, as if it were null.
+OPTIONAL = ("count", "cursor")
 
 _CHOICES = {"idle_rule": [str(rule) for rule in IdleRule], "profile": [str(one) for one in Profile]}
 
@@ -32,7 +38,9 @@ def expand(
     *,
     consumer: str,
     min_idle_ms: int,
-    start: StreamId,
+    start: StreamId | None,
+    count: int | None,
+    cursor: str | None,
     justid: bool,
     idle_rule: IdleRule,
     profile: Profile,
@@ -48,11 +56,13 @@ def expand(
     values = {
         "consumer": consumer,
         "min_idle_ms": min_idle_ms,
-        "start_ms": to_bigint(start.ms),
-        "start_seq": to_bigint(start.seq),
+        "start_ms": None if start is None else to_bigint(start.ms),
+        "start_seq": None if start is None else to_bigint(start.seq),
         "justid": justid,
         "idle_rule": str(idle_rule),
         "profile": str(profile),
+        "count": count,
+        "cursor": cursor,
     }
     return chosen.select(
         *GROUP,
@@ -66,6 +76,21 @@ def known_groups(groups: DataFrame, streams: DataFrame) -> DataFrame:
     proven = streams.select("stream", *PROVEN_RANGE)
     known = groups.select(*GROUP, "snapshot_ms").join(proven, on="stream", how="left")
     return known.withColumn("in_groups", F.lit(True))
+
+
+def started(requests: DataFrame, cursors: DataFrame) -> DataFrame:
+    """The requests with a start throughout: their own, else where the stored cursor of their name
+    stands (0-0 starts over), else the beginning."""
+    stored = cursors.select(F.col("name").alias("cursor"), *GROUP, "next_ms", "next_seq")
+    own = F.col("start_ms").isNotNull()
+    return requests.join(stored, on=["cursor", *GROUP], how="left").withColumns(
+        {
+            "start_ms": F.when(own, F.col("start_ms")).otherwise(F.coalesce("next_ms", F.lit(0))),
+            "start_seq": F.when(own, F.col("start_seq")).otherwise(
+                F.coalesce("next_seq", F.lit(0))
+            ),
+        }
+    )
 
 
 def targets(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
@@ -88,6 +113,13 @@ def targets(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataFr
     )
 
 
+def ended(targets: DataFrame, ends: DataFrame | None) -> DataFrame:
+    """The targets with `page_end_ms`: the last id_ms of a page's rows; null: a sweep."""
+    if ends is None:
+        return targets.withColumn("page_end_ms", F.lit(None).cast("BIGINT"))
+    return targets.join(ends, on=list(GROUP), how="left")
+
+
 def checked(request: DataFrame) -> DataFrame:
     """A request table with the columns of `REQUEST_COLUMNS` in their types, once it is seen that
     every value of it can be used.  Runs the frame once.
@@ -96,19 +128,21 @@ def checked(request: DataFrame) -> DataFrame:
         RequestError: a column is missing; a value is null, or is none of its column; or two rows
             are for one group.
     """
-    missing = [name for name in REQUEST_COLUMNS if name not in request.columns]
+    missing = [n for n in REQUEST_COLUMNS if n not in request.columns and n not in OPTIONAL]
     if missing:
         raise RequestError(
             f"the request table lacks {', '.join(missing)}; its columns are"
             f" {', '.join(REQUEST_COLUMNS)}",
             columns=missing,
         )
-    asked = request.select(
-        *(F.col(name).try_cast(type_).alias(name) for name, type_ in REQUEST_COLUMNS.items())
+    given = request.withColumns(
+        {name: F.lit(None) for name in OPTIONAL if name not in request.columns}
     )
-    unusable = F.array_compact(F.array(*(_unusable(name) for name in REQUEST_COLUMNS)))
-    found = asked.groupBy(*GROUP).agg(F.count("*").alias("n"), F.max(unusable).alias("unusable"))
-    bad = found.where((F.col("n") > 1) | (F.size("unusable") > 0)).first()
+    asked = given.select(*(_typed(name).alias(name) for name in REQUEST_COLUMNS))
+    unusable = F.array_compact(F.array(*map(_unusable, REQUEST_COLUMNS)))
+    found = given.select(*GROUP, unusable.alias("unusable")).groupBy(*GROUP)
+    worst = found.agg(F.count("*").alias("n"), F.max("unusable").alias("unusable"))
+    bad = worst.where((F.col("n") > 1) | (F.size("unusable") > 0)).first()
     if bad is not None:
         raise RequestError(
             f"the request table has {_fault(bad)}",
@@ -125,16 +159,27 @@ def _fault(found: Row) -> str:
     if not found["unusable"]:
         return f"{found['n']} rows for {where}: give one per group"
     return (
-        f"no usable {', '.join(found['unusable'])} in the row for {where}: none may be null,"
+        f"no usable {', '.join(found['unusable'])} in the row for {where}: null may stand only in"
+        f" {', '.join(NULLABLE)}, count is at least 1,"
         f" idle_rule is one of {', '.join(IdleRule)}, profile one of {', '.join(Profile)}"
     )
 
 
+def _typed(name: str) -> Column:
+    return F.col(name).try_cast(REQUEST_COLUMNS[name])
+
+
 def _unusable(name: str) -> Column:
     """The column's name where its value cannot be used, else null."""
-    unusable = F.col(name).isNull()
+    unusable = _typed(name).isNull()
+    if name in NULLABLE:
+        unusable &= F.col(name).isNotNull()
     if name in _CHOICES:
         unusable |= ~F.col(name).isin(_CHOICES[name])
+    if name == "count":
+        unusable |= ~_typed(name).between(1, COUNT_MAX)
+    if name == "start_seq":
+        unusable |= F.col(name).isNull() != F.col("start_ms").isNull()
     return F.when(unusable, F.lit(name))
 
 

@@ -25,7 +25,7 @@ from claimlib.plans.requests import PROVEN_RANGE
 
 def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame:
     """One pass over the PELs: one row per (stream, consumer_group) that is requested or has
-    entries.
+    entries.  Of a group that gets a page only, the page's rows are looked at (`page_end_ms`).
 
     Columns: the request of the group (null: nobody requested it), `pending_before` (rows),
     `invalid` (rows whose time or count is negative), `unproven` (examined rows outside the proven
@@ -36,7 +36,8 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame
     """
     request = requested.select(group_key(mode).alias("group_key"), *_SURVEYED)
     rows = with_keys(pending, mode).join(F.broadcast(request), on="group_key", how="left")
-    examined = id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq"))
+    examined = within_page(id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq")))
+    rows = rows.where(F.col("count").isNull() | examined)
     proven = id_at_least(
         "id_ms", "id_seq", F.col("complete_from_ms"), F.col("complete_from_seq")
     ) & id_at_most("id_ms", "id_seq", F.col("complete_to_ms"), F.col("complete_to_seq"))
@@ -59,7 +60,16 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame
     return requested.join(sums, on=list(GROUP), how="full").fillna(0, counts)
 
 
-_SURVEYED = ("start_ms", "start_seq", "now_ms", "min_idle_ms", *PROVEN_RANGE)
+_SURVEYED = (
+    *("start_ms", "start_seq", "page_end_ms", "count", "now_ms", "min_idle_ms"),
+    *PROVEN_RANGE,
+)
+
+
+def within_page(from_start: Column) -> Column:
+    """Whether a row that is (or is not) behind the start lies in the page's window too."""
+    up_to_end = unsigned("id_ms") <= unsigned("page_end_ms")
+    return from_start & (F.col("page_end_ms").isNull() | up_to_end)
 
 
 def judged(surveyed: DataFrame, known: DataFrame, unrequested: Column) -> DataFrame:

@@ -14,6 +14,7 @@ from claimlib.plans.keys import (
     unsigned,
     with_keys,
 )
+from claimlib.plans.survey import within_page
 
 _KERNEL_SCHEMA = (
     "{key}, id_ms BIGINT, id_seq BIGINT, outcome TINYINT, {consumer}, "
@@ -21,17 +22,22 @@ _KERNEL_SCHEMA = (
 )
 
 
-def touched(
+def candidates(
     pending: DataFrame, entries: DataFrame, accepted: DataFrame, mode: KeyMode
 ) -> DataFrame:
-    """One row per pending row that the request of its group claims or deletes, with `kernel.INPUT`.
+    """One row per pending row that the request of its group may get to: from its start on, and of a
+    page what lies in the page's window.
 
-    `accepted` is `survey.judged` without the refused groups.  One shuffle, the liveness join.
+    Columns: `kernel.INPUT`, `count`, `is_hit` (is it claimed or deleted, if the request gets to
+    it?) and `is_examined` (does it? of pages, only `pages.examined` knows).  `accepted` is
+    `survey.judged` without the refused groups.  One shuffle, the liveness join.
     """
     request = accepted.select(
         group_key(mode).alias("group_key"),
-        *("start_ms", "start_seq", "now_ms", "min_idle_ms", "equal_counts", "raise_by"),
+        *("start_ms", "start_seq", "page_end_ms", "count", "now_ms", "min_idle_ms"),
+        *("equal_counts", "raise_by"),
     )
+    from_start = id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq"))
     rows = (
         with_keys(pending, mode)
         .select(
@@ -39,9 +45,15 @@ def touched(
             consumer_key(mode).alias("consumer_key"),
         )
         .join(F.broadcast(request), on="group_key", how="inner")
-        .where(id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq")))
+        .where(within_page(from_start))
     )
-    return with_presence(rows, with_keys(entries, mode)).where(_touched()).select(*kernel.INPUT)
+    present = with_presence(rows, with_keys(entries, mode))
+    return present.withColumns({"is_hit": _touched(), "is_examined": F.lit(True)})
+
+
+def touched(candidates: DataFrame) -> DataFrame:
+    """One row per pending row that is claimed or deleted, with `kernel.INPUT`."""
+    return candidates.where("is_hit AND is_examined").select(*kernel.INPUT)
 
 
 def decisions(touched_rows: DataFrame, mode: KeyMode) -> DataFrame:

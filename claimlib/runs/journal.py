@@ -29,6 +29,7 @@ class Kind(StrEnum):
     SWEPT = "swept"
     REFUSED = "refused"
     CONSUMER = "consumer"
+    CURSOR = "cursor"
     GROUP = "group"
     STREAM = "stream"
 

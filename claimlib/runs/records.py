@@ -19,17 +19,28 @@ from claimlib.runs.retry import retried
 from claimlib.schema import TABLES
 from claimlib.store import Store, Token, arranged, concurrently
 
-_ENTRY = ["stream", "consumer_group", "id_ms", "id_seq"]
+_GROUP = ("stream", "consumer_group")
+_ENTRY = [*_GROUP, "id_ms", "id_seq"]
 
 
 def apply(store: Store, row: RunRow, decided: Tally, outcome: Outcome) -> None:
-    """Write the tombstones of a run's purges, and the consumers that it saw."""
+    """Write the tombstones of a run's purges, the consumers that it saw, and the cursors."""
     due: list[Callable[[], None]] = []
     if decided.of(Kind.DELETED):
         due.append(partial(_tombstones, store, row, outcome))
     if row.landed is None and decided.of(Kind.CONSUMER) + decided.of(Kind.CLAIMED):
         due.append(partial(_consumers, store, row, outcome))
+    if decided.of(Kind.CURSOR):
+        due.append(partial(_cursors, store, row))
     concurrently(due)
+
+
+def _cursors(store: Store, row: RunRow) -> None:
+    """Where the next page begins, for cursors that have a name."""
+    placed = rows_of(store, row.run_seq, Kind.CURSOR).where(F.col("cursor_name").isNotNull())
+    kept = placed.select(F.col("cursor_name").alias("name"), *_GROUP, "next_ms", "next_seq")
+    changes = "next_ms = s.next_ms, next_seq = s.next_seq"
+    upsert(store, "cursors", kept, row, changes)
 
 
 def _not_lost(rows: DataFrame, outcome: Outcome) -> DataFrame:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint, to_bigint
-from claimlib.model import Consumer, Group, PendingEntry
+from claimlib.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.names import spell, unspell
+from claimlib.plans.requests import REQUEST_COLUMNS
 from claimlib.store import Store
 from claimlib.words import Keyspace, Stream
 
@@ -71,6 +72,22 @@ def read_groups(store: Store) -> dict[bytes, dict[bytes, Group]]:
         )
         keyspace[unspell(key[0])][unspell(key[1])] = group
     return dict(keyspace)
+
+
+def request_table(
+    spark: SparkSession, requests: Mapping[tuple[bytes, bytes], AutoclaimRequest]
+) -> DataFrame:
+    """The requests as the table that `commands.xautoclaim` takes: one row per (stream, group)."""
+    rows = [
+        (
+            *(spell(stream), spell(group), spell(request.consumer), request.min_idle_ms),
+            *(to_bigint(request.start.ms), to_bigint(request.start.seq), request.justid),
+            *(str(request.idle_rule), str(request.profile), request.count, None),
+        )
+        for (stream, group), request in requests.items()
+    ]
+    schema = ", ".join(f"{name} {type_}" for name, type_ in REQUEST_COLUMNS.items())
+    return spark.createDataFrame(rows, schema)
 
 
 _COLUMNS = {

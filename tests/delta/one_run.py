@@ -1,7 +1,7 @@
 """One run over all that can be swept together: a run costs seconds, a stream more costs nothing.
 
-In it are the recorded steps (`vector_sweeps`), the edges (`edge_cases`) and a random batch of
-hundreds of groups (`tests.batches`), each group with a request of its own.
+In it are the edges (`edge_cases`) and a random batch of hundreds of groups (`tests.batches`), each
+group with a request of its own.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from claimlib.ids import StreamId, parse_id
 from claimlib.model import AutoclaimRequest, Group
 from claimlib.names import unspell
 from claimlib.store import Store
-from claimlib.testing.tables import read_groups, write_keyspace
+from claimlib.testing.tables import read_groups, request_table, write_keyspace
 from tests.batches import Batch, Names, batches
 from tests.delta import edge_cases
-from tests.delta.vector_sweeps import SWEEPS
-from tests.request_table import request_table
 
 GROUPS = 200  # of the random batch, at least
 
@@ -56,21 +54,18 @@ def sweep_everything(store: Store) -> OneRun:
     """Write all streams, run once, and read everything back."""
     batch = _random_batch()
     keyspace = {
-        **{sweep.stream: sweep.before for sweep in SWEEPS},
         **edge_cases.KEYSPACE,
         **batch.keyspace,
     }
     requests = {
-        **{(sweep.stream, sweep.group): sweep.request for sweep in SWEEPS},
         **edge_cases.REQUESTS,
         **batch.requests,
     }
     instants = {
-        **{sweep.stream: sweep.step.now_ms for sweep in SWEEPS},
         **dict.fromkeys(edge_cases.KEYSPACE, edge_cases.NOW_MS),
         **batch.instants,
     }
-    assert len(keyspace) == len(SWEEPS) + len(edge_cases.KEYSPACE) + len(batch.keyspace)
+    assert len(keyspace) == len(edge_cases.KEYSPACE) + len(batch.keyspace)
     write_keyspace(store, keyspace, instants)
     before = read_groups(store)
     reply = xautoclaim(store, request_table(store.spark, requests))

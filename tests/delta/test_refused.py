@@ -20,11 +20,11 @@ from claimlib.errors import (
     StoreNotFoundError,
     UnsafeLocationError,
 )
-from claimlib.plans.requests import REQUEST_COLUMNS, checked
+from claimlib.model import COUNT_MAX
+from claimlib.plans.requests import NULLABLE, REQUEST_COLUMNS, checked
 from claimlib.report import of_reply
 from claimlib.store import Store, init_sql
-from claimlib.testing.tables import write_keyspace
-from tests.request_table import request_table
+from claimlib.testing.tables import request_table, write_keyspace
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_a_sound_request_table_stays_as_it_is(request_row: DataFrame) -> None:
     assert_df_equality(checked(request_row), request_row, ignore_nullable=True)
 
 
-@pytest.mark.parametrize("column", REQUEST_COLUMNS)
+@pytest.mark.parametrize("column", [*(set(REQUEST_COLUMNS) - set(NULLABLE)), "start_seq"])
 def test_a_null_in_a_request_is_refused_with_its_row_and_column(
     request_row: DataFrame, column: str
 ) -> None:
@@ -47,7 +47,16 @@ def test_a_null_in_a_request_is_refused_with_its_row_and_column(
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("min_idle_ms", "15m"), ("idle_rule", "Server"), ("profile", "redis-8"), ("justid", "maybe")],
+    [
+        ("min_idle_ms", "15m"),
+        ("idle_rule", "Server"),
+        ("profile", "redis-8"),
+        ("justid", "maybe"),
+        ("count", 0),
+        ("count", "ten"),
+        ("count", COUNT_MAX + 1),
+        ("start_ms", "x"),
+    ],
 )
 def test_a_value_that_no_request_can_have_is_refused_with_its_row_and_column(
     request_row: DataFrame, column: str, value: str

@@ -14,19 +14,18 @@ from pyspark.sql import functions as F
 
 from claimlib import schema
 from claimlib.commands.xautoclaim import _decide
-from claimlib.ids import StreamId, from_bigint
+from claimlib.ids import END_OF_SCAN, StreamId, from_bigint
 from claimlib.model import Consumer, Group, PendingEntry
 from claimlib.names import unspell
 from claimlib.runs import Begun
 from claimlib.schema import TABLES
 from claimlib.store import Pins, Store, Token
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.tables import request_table, write_keyspace
 from tests.batches import Batch, Case, Names
-from tests.request_table import request_table
 
 Ids = tuple[StreamId, ...]
-Swept = tuple[Group, Ids, Ids]
-"""A group afterwards, what was claimed, what was deleted."""
+Swept = tuple[Group, Ids, Ids, StreamId]
+"""A group afterwards, what was claimed, what was deleted, the cursor."""
 
 
 class LiteralStore(Store):
@@ -86,7 +85,7 @@ def differences(batch: Batch, rows: list[Row]) -> list[str]:
 
 def _as_swept(case: Case) -> Swept:
     group, reply = case.expected()
-    return group, reply.claimed, reply.deleted
+    return group, reply.claimed, reply.deleted, reply.cursor
 
 
 def _swept(case: Case, rows: list[Row]) -> Swept:
@@ -107,8 +106,12 @@ def _swept(case: Case, rows: list[Row]) -> Swept:
         pending=tuple(pending[stream_id] for stream_id in sorted(pending)),
         consumers=_seen(case.group.consumers, kinds["consumer"] + kinds["claimed"]),
     )
-    assert set(kinds) <= {"swept", "refused", "claimed", "deleted", "consumer"}
-    return group, _ids(kinds["claimed"]), _ids(kinds["deleted"])
+    assert set(kinds) <= {"swept", "refused", "claimed", "deleted", "consumer", "cursor"}
+    cursor = END_OF_SCAN
+    if case.request.count is not None:
+        (row,) = kinds["cursor"]
+        cursor = StreamId(from_bigint(row["next_ms"]), from_bigint(row["next_seq"]))
+    return group, _ids(kinds["claimed"]), _ids(kinds["deleted"]), cursor
 
 
 def _check_swept(case: Case, rows: list[Row]) -> None:
@@ -121,6 +124,9 @@ def _check_swept(case: Case, rows: list[Row]) -> None:
         if case.now_ms - entry.delivery_time_ms == min_idle_ms and min_idle_ms > 0
     ]
     assert (row["at_ms"], row["reason"]) == (case.now_ms, None)
+    if case.request.count is not None:
+        assert row["pending_before"] is None
+        return
     assert (row["pending_before"], row["at_boundary"]) == (len(pending), len(equal))
     oldest = min((entry.delivery_time_ms for entry in pending), default=None)
     highest = max((entry.delivery_count for entry in pending), default=None)

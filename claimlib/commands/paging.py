@@ -1,0 +1,162 @@
+"""Where each page's rows end: windows of ids that are widened and narrowed until they hold them.
+
+One question to Spark per step, about all groups that are not settled yet; what it reads is bounded
+by literals, so that a page of a large group costs what the page costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from claimlib.ids import MAX_U64, from_bigint, to_bigint
+from claimlib.model import SCAN_BUDGET_FACTOR
+from claimlib.plans.keys import GROUP, IdBounds
+from claimlib.plans.pages import BINS, counted
+from claimlib.schema import BUCKET_SQL
+
+# A window's width at first (a minute, for ids that a clock made), how much wider the next one is,
+# and how many times a page's rows a window may hold in the end.
+_FIRST_MS = 60_000
+_WIDER = 64
+_SURPLUS = 4
+# Wider windows are not told apart: from here on it is all ids.
+_WIDEST_MS = 2**62
+_WINDOW = (
+    "stream STRING, consumer_group STRING, start_ms BIGINT, start_seq BIGINT, page_rows BIGINT,"
+    " base_ms BIGINT, far_ms BIGINT, last_ms BIGINT, bin_ms BIGINT"
+)
+_ENDS = "stream STRING, consumer_group STRING, page_end_ms BIGINT"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One group's page, and the window of ids that is thought to hold its rows.
+
+    All ids are unsigned.  `base_ms`: where the bins begin; `last_ms`: the last id_ms of the window.
+    """
+
+    stream: str
+    consumer_group: str
+    bucket: int
+    start_ms: int
+    start_seq: int
+    proven_to_ms: int
+    page_rows: int
+    base_ms: int
+    last_ms: int
+
+    @classmethod
+    def of(cls, row: Row) -> Page:
+        """The page of a request (one row of `requests.targets`, with its bucket)."""
+        start_ms = from_bigint(row["start_ms"])
+        proven_from, proven_to = row["complete_from_ms"], row["complete_to_ms"]
+        page = cls(
+            stream=row["stream"],
+            consumer_group=row["consumer_group"],
+            bucket=row["bucket"],
+            start_ms=start_ms,
+            start_seq=row["start_seq"],
+            proven_to_ms=MAX_U64 if proven_to is None else from_bigint(proven_to),
+            page_rows=row["count"] * SCAN_BUDGET_FACTOR + 1,
+            base_ms=max(start_ms, 0 if proven_from is None else from_bigint(proven_from)),
+            last_ms=0,
+        )
+        return page.widened(_FIRST_MS)
+
+    def widened(self, width_ms: int) -> Page:
+        """A window so wide; all ids, where it would reach behind what is known of the stream, for
+        little can lie there."""
+        last_ms = self.base_ms + width_ms
+        if width_ms >= _WIDEST_MS or last_ms >= self.proven_to_ms:
+            last_ms = MAX_U64
+        return replace(self, last_ms=last_ms)
+
+    @property
+    def far_ms(self) -> int:
+        """Up to where the bins reach; what lies behind is in one more."""
+        return min(self.last_ms, self.base_ms + _WIDEST_MS)
+
+    @property
+    def bin_ms(self) -> int:
+        """The width of a bin."""
+        return (self.far_ms - self.base_ms) // BINS + 1
+
+    def bin_ends(self, number: int) -> tuple[int, int]:
+        """The first and the last id_ms of a bin."""
+        if number == BINS:
+            return self.far_ms + 1, self.last_ms
+        if number == 0:
+            return self.start_ms, min(self.base_ms + self.bin_ms - 1, self.last_ms)
+        first_ms = self.base_ms + number * self.bin_ms
+        return first_ms, min(first_ms + self.bin_ms - 1, self.last_ms)
+
+    def bounds(self) -> tuple[int, int, int]:
+        """Bucket, and the smallest and largest BIGINT of the window."""
+        low, high = to_bigint(self.start_ms), to_bigint(self.last_ms)
+        # Beyond 2^63 a BIGINT is negative: such a window is no interval of BIGINTs.
+        return (self.bucket, low, high) if low <= high else (self.bucket, -(2**63), 2**63 - 1)
+
+    def values(self) -> tuple[object, ...]:
+        """The window as a row of `_WINDOW`."""
+        ids = (to_bigint(self.start_ms), self.start_seq)
+        window = map(to_bigint, (self.base_ms, self.far_ms, self.last_ms))
+        return (self.stream, self.consumer_group, *ids, self.page_rows, *window, self.bin_ms)
+
+
+def page_ends(pending: DataFrame, targets: DataFrame, buckets: int) -> DataFrame | None:
+    """Where the pages among the requests end: one row per page, with `page_end_ms`, the last id_ms
+    up to which its rows (or all that there are) and few others lie; null: no request is a page.
+
+    Args:
+        targets: `requests.targets`, held.
+        buckets: the store's.
+    """
+    bucket = F.expr(BUCKET_SQL.format(buckets=buckets)).alias("bucket")
+    rows = targets.where(F.col("count").isNotNull()).select("*", bucket).collect()
+    if not rows:
+        return None
+    pages = _settled(pending, [Page.of(row) for row in rows])
+    ends = [(page.stream, page.consumer_group, to_bigint(page.last_ms)) for page in pages]
+    return pending.sparkSession.createDataFrame(ends, _ENDS)
+
+
+def _settled(pending: DataFrame, pages: Sequence[Page]) -> list[Page]:
+    """The pages, with windows that hold their rows (or all that there are) and few others."""
+    done: list[Page] = []
+    unsettled = list(pages)
+    while unsettled:
+        found = _counted(pending, unsettled)
+        steps = [_next(page, found.get((page.stream, page.consumer_group))) for page in unsettled]
+        done += [page for page, is_settled in steps if is_settled]
+        unsettled = [page for page, is_settled in steps if not is_settled]
+    return done
+
+
+def _counted(pending: DataFrame, pages: Sequence[Page]) -> dict[tuple[str, str], Row]:
+    windows = pending.sparkSession.createDataFrame([page.values() for page in pages], _WINDOW)
+    rows = counted(pending.where(_bounds(pages).condition()), windows).collect()
+    return {(row[GROUP[0]], row[GROUP[1]]): row for row in rows}
+
+
+def _next(page: Page, found: Row | None) -> tuple[Page, bool]:
+    """The page with the window to look at next, and whether that is settled."""
+    if found is None or found["bin"] is None:
+        if page.last_ms == MAX_U64:
+            return page, True
+        return page.widened((page.last_ms - page.base_ms) * _WIDER), False
+    first_ms, last_ms = page.bin_ends(found["bin"])
+    is_settled = found["up_to_bin"] <= page.page_rows * _SURPLUS or first_ms >= last_ms
+    return replace(page, base_ms=first_ms, last_ms=last_ms), is_settled
+
+
+def _bounds(pages: Sequence[Page]) -> IdBounds:
+    """Where the windows lie, one interval per bucket."""
+    by_bucket: dict[int, tuple[int, int]] = {}
+    for bucket, low, high in (page.bounds() for page in pages):
+        lowest, highest = by_bucket.get(bucket, (low, high))
+        by_bucket[bucket] = (min(lowest, low), max(highest, high))
+    return IdBounds(tuple((bucket, *by_bucket[bucket]) for bucket in sorted(by_bucket)))

@@ -1,0 +1,42 @@
+"""`python -m claimlib.testing vectors FILE…`: are recorded answers of a server ours too?"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from claimlib import exits
+from claimlib.model import IdleRule
+from claimlib.session import SHORT_LIVED, open_session
+from claimlib.testing.vector_check import check
+from claimlib.testing.vectors import steps
+
+
+def main() -> int:
+    """Run vector files through the reference and through the tables; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m claimlib.testing", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    vectors = commands.add_parser("vectors", help="run vector files")
+    vectors.add_argument("files", nargs="+", type=Path, metavar="FILE", help="JSON")
+    vectors.add_argument(
+        "--idle-rule", type=IdleRule, choices=list(IdleRule), help="instead of the file's"
+    )
+    vectors.add_argument("--keep", type=Path, metavar="DIR", help="keep the store in DIR/store")
+    asked = parser.parse_args()
+    recorded = [step for file in asked.files for step in steps(file, asked.idle_rule)]
+    with tempfile.TemporaryDirectory() as folder:
+        spark = open_session(driver_memory="3g", java_options=SHORT_LIVED, muted=True)
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+        verdict = check(spark, (asked.keep or Path(folder)) / "store", recorded)
+    lines = [*verdict.failed]
+    lines += [f"not covered: {name} ({n} steps)" for name, n in sorted(verdict.not_covered.items())]
+    skipped = 2 * sum(verdict.not_covered.values())
+    lines.append(f"{verdict.passed} passed, {len(verdict.failed)} failed, {skipped} not covered")
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    return exits.OUR_FAULT if verdict.failed or not verdict.passed else exits.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(exits.ending(main))

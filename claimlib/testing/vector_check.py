@@ -1,0 +1,154 @@
+"""Recorded vectors against the reference and against the tables: each step both ways."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from claimlib import words
+from claimlib.commands.reply import Reply
+from claimlib.commands.xautoclaim import xautoclaim
+from claimlib.errors import ReplyError
+from claimlib.ids import StreamId, parse_id
+from claimlib.model import AutoclaimRequest
+from claimlib.names import unspell
+from claimlib.store import Store
+from claimlib.testing.tables import read_groups, request_table, write_keyspace
+from claimlib.testing.vectors import KEY, Answer, Step, by_reference, text_of
+
+COVERED = (b"xautoclaim",)
+Names = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of some vector files; a step counts twice, once per way.
+
+    Attributes:
+        passed: steps that were answered as the server did.
+        failed: a text for each that was not.
+        not_covered: how many steps are of each command that is not there yet.
+    """
+
+    passed: int
+    failed: Sequence[str]
+    not_covered: Mapping[str, int]
+
+
+def check(spark: SparkSession, folder: Path, recorded: Sequence[Step]) -> Verdict:
+    """Each step through the reference and, all in one run, through the tables of a new store."""
+    covered = [step for step in recorded if step.command[0].lower() in COVERED]
+    others = Counter(
+        text_of(step.command[0]).upper()
+        for step in recorded
+        if step.command[0].lower() not in COVERED
+    )
+    ways = {
+        "reference": list(map(by_reference, covered)),
+        "tables": _by_tables(spark, folder, covered),
+    }
+    failed = [
+        f"{step.name}, {way}: {' '.join(map(text_of, step.command))}\n{_difference(step, answer)}"
+        for way, answers in ways.items()
+        for step, answer in zip(covered, answers, strict=True)
+        if answer != _expected(step)
+    ]
+    return Verdict(2 * len(covered) - len(failed), failed, others)
+
+
+def _expected(step: Step) -> Answer:
+    return Answer(step.reply, step.after[KEY].groups)
+
+
+def _difference(step: Step, answer: Answer) -> str:
+    expected = _expected(step)
+    return "\n".join(
+        f"  {what}:\n    expected {one}\n    found    {other}"
+        for what, one, other in (
+            ("reply", expected.reply, answer.reply),
+            ("groups", expected.groups, answer.groups),
+        )
+        if one != other
+    )
+
+
+def _by_tables(spark: SparkSession, folder: Path, recorded: Sequence[Step]) -> list[Answer]:
+    """Each step is a stream of its own with the state before it: one store, one run."""
+    parsed = [_parsed(step, b"%d" % number) for number, step in enumerate(recorded)]
+    store = Store.init(spark, str(folder))
+    keyspace = {b"%d" % number: step.before[KEY] for number, step in enumerate(recorded)}
+    instants = {b"%d" % number: step.now_ms for number, step in enumerate(recorded)}
+    write_keyspace(store, keyspace, instants)
+    requests = {one[0]: one[1] for one in parsed if not isinstance(one, ReplyError)}
+    reply = xautoclaim(store, request_table(spark, requests)) if requests else None
+    found = _Found.of(reply) if reply is not None else _Found({}, {}, {}, set())
+    groups = read_groups(store)
+    answers = []
+    for number, (step, one) in enumerate(zip(recorded, parsed, strict=True)):
+        after = groups.get(b"%d" % number, {})
+        if isinstance(one, ReplyError):
+            answers.append(Answer({"err": one.message}, after))
+        elif one[0] in found.unknown:
+            error = words.no_group(step.command[1], step.command[2])
+            answers.append(Answer({"err": error.message}, after))
+        else:
+            answers.append(Answer(found.reply(*one), after))
+    return answers
+
+
+def _parsed(step: Step, stream: bytes) -> tuple[Names, AutoclaimRequest] | ReplyError:
+    """Who is asked for what, with the step's stream for `KEY`; or the server's error."""
+    try:
+        key, group, request = words.parse_xautoclaim(step.command)
+    except ReplyError as error:
+        return error
+    name = stream if key == KEY else stream + b":" + key
+    return (name, group), replace(request, idle_rule=step.idle_rule, profile=step.profile)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a run replied, by group: fields by claimed id, deleted ids, cursors, unknown groups."""
+
+    claimed: Mapping[Names, Mapping[StreamId, Any]]
+    deleted: Mapping[Names, list[StreamId]]
+    cursors: Mapping[Names, str]
+    unknown: set[Names]
+
+    @classmethod
+    def of(cls, reply: Reply) -> _Found:
+        claimed: dict[Names, dict[StreamId, Any]] = defaultdict(dict)
+        deleted: dict[Names, list[StreamId]] = defaultdict(list)
+        for row in reply.claimed.collect():
+            claimed[_names(row)][parse_id(row["id"])] = row["fields"]
+        for row in reply.deleted.collect():
+            deleted[_names(row)].append(parse_id(row["id"]))
+        cursors = {_names(row): row["next_id"] for row in reply.cursors.collect()}
+        refused = reply.groups.where("status = 'refused'").collect()
+        unknown = {_names(row) for row in refused if row["reason"].startswith("unknown group")}
+        return cls(claimed, deleted, cursors, unknown)
+
+    def reply(self, names: Names, request: AutoclaimRequest) -> Any:
+        """The reply to one request, as the vectors hold it."""
+        claimed = dict(sorted(self.claimed.get(names, {}).items()))
+        rows = [
+            str(stream_id) if request.justid else [str(stream_id), _flat(fields)]
+            for stream_id, fields in claimed.items()
+        ]
+        deleted = sorted(self.deleted.get(names, []))
+        return [self.cursors.get(names), rows, list(map(str, deleted))]
+
+
+def _flat(fields: Any) -> list[str] | None:
+    if fields is None:
+        return None
+    return [text_of(bytes(part)) for pair in fields for part in pair]
+
+
+def _names(row: Any) -> Names:
+    return unspell(row["stream"]), unspell(row["consumer_group"])
