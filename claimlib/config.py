@@ -10,6 +10,7 @@ A key that is not known is refused, wherever it stands.  Nothing below the edge 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -178,6 +179,56 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
     except ValidationError as error:
         said = [_explained(detail, given, file) for detail in error.errors()]
         raise ConfigError("; ".join(said), file=str(file) if file else None) from error
+
+
+def load_policy(file: Path) -> list[SweepRequest]:
+    """The requests of a policy file, in order: a `[[request]]` each, with the keys of [xautoclaim].
+
+    Raises:
+        ConfigError: the file is not there or is no policy; the message names the line.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"there is no policy file {file}", file=str(file)) from error
+    except ValueError as error:
+        raise ConfigError(f"{file} is no TOML: {error}", file=str(file)) from error
+    requests = tables.get("request")
+    if set(tables) != {"request"} or not isinstance(requests, list):
+        raise ConfigError(f"{file} must have tables [[request]], and nothing else", file=str(file))
+    return [_policy_request(file, text, number, one) for number, one in enumerate(requests)]
+
+
+def _policy_request(file: Path, text: str, number: int, table: object) -> SweepRequest:
+    try:
+        return XautoclaimSection.model_validate(table).request()
+    except ValidationError as error:
+        detail = error.errors()[0]
+        path = ["xautoclaim", *map(str, detail["loc"])]
+        line = _line_of(text, number, path[1]) if len(path) > 1 else _line_of(text, number, "")
+        raise ConfigError(
+            _explained({**detail, "loc": tuple(path)}, {}, file).replace(
+                f"xautoclaim.{path[-1]} in {file}", f"{file}, line {line}, {path[-1]}"
+            ),
+            file=str(file),
+            line=line,
+        ) from error
+    except RequestError as error:
+        line = _line_of(text, number, "")
+        message = f"{file}, line {line}, request {number + 1}: {error.message}"
+        raise ConfigError(message, file=str(file), line=line) from error
+
+
+def _line_of(text: str, number: int, key: str) -> int:
+    """The line (from 1) of a key of the n-th (from 0) [[request]], or of its head."""
+    lines = text.splitlines()
+    heads = [n for n, line in enumerate(lines) if re.match(r"\s*\[\[\s*request\s*\]\]", line)]
+    if number >= len(heads):
+        return 1  # not written as [[request]]
+    last = heads[number + 1] if number + 1 < len(heads) else len(lines)
+    of_key = (n for n in range(heads[number], last) if re.match(rf"\s*{key}\s*=", lines[n]))
+    return next(of_key, heads[number]) + 1
 
 
 def _reading(file: Path | None) -> type[Config]:

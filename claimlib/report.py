@@ -46,7 +46,7 @@ def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
         title=_title(reply),
         columns=_GROUP_COLUMNS,
         rows=(*rows, total),
-        notes=(*_not_shown(count - len(shown), "groups"), *_unlike(reply.counts)),
+        notes=(*_not_shown(count - len(shown), "groups"), *_unlike(reply.counts), *_further(reply)),
         document={
             "command": "xautoclaim",
             "run_seq": reply.run_seq,
@@ -125,6 +125,13 @@ def _title(reply: Reply) -> str:
     return f"XAUTOCLAIM, run {reply.run_seq} (xautoclaim:{reply.run_id})"
 
 
+def _further(reply: Reply) -> Iterable[str]:
+    """How many pages did not reach the end of their PEL."""
+    further = reply.cursors.where("next_id <> '0-0'").count() if reply.counts.get("cursor") else 0
+    if further:
+        yield f"{further:,} groups have entries behind this page: the next page goes on there"
+
+
 def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
     """What else became of the decisions."""
     if counts.get("lost"):
@@ -142,6 +149,33 @@ def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
 # ------------------------------------------------------------------- entries of a run
 
 _ENTRY_COLUMNS = ("stream", "group", "id", "consumer before", "delivered before", "deliveries")
+
+
+def of_policy(explained: DataFrame, limit: int = DEFAULT_LIMIT) -> Report:
+    """Which request of a policy each group gets; first the groups that get none."""
+    names = [*GROUP, "request", "consumer", "min_idle_ms", "count", "cursor", "justid", "idle_rule"]
+    rows = explained.select(*names).orderBy(F.col("request").asc_nulls_first(), *GROUP)
+    shown = [row.asDict() for row in rows.limit(limit).collect()]
+    found = explained.agg(F.count("*").alias("groups"), F.count("request").alias("asked")).first()
+    total, asked = (found["groups"], found["asked"]) if found is not None else (0, 0)
+    return Report(
+        title="Which request each group gets (the first in the file whose globs match)",
+        columns=("stream", "consumer_group", "request", "consumer", "min_idle", *names[5:]),
+        rows=tuple(_policy_cells(row) for row in shown),
+        notes=(
+            *_not_shown(total - len(shown), "groups"),
+            *([f"{total - asked:,} groups get no request"] if total > asked else []),
+        ),
+        document={"groups": shown, "groups_not_shown": total - len(shown)},
+    )
+
+
+def _policy_cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    names = (_shown(row[name]) for name in GROUP)
+    if row["request"] is None:
+        return (*names, "none", *[None] * 6)
+    rest = (row[name] for name in ("count", "cursor", "justid", "idle_rule"))
+    return (*names, row["request"], _shown(row["consumer"]), _duration(row["min_idle_ms"]), *rest)
 
 
 def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Report:

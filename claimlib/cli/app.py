@@ -21,6 +21,7 @@ from claimlib.cli.options import (
     DebugOption,
     DeletedOption,
     DryRunOption,
+    ExplainOption,
     FieldsOption,
     GroupOption,
     IdleRuleOption,
@@ -33,6 +34,7 @@ from claimlib.cli.options import (
     Output,
     OutputOption,
     PasswordFileOption,
+    PolicyOption,
     PrintSqlOption,
     ProfileOption,
     RunArgument,
@@ -43,7 +45,7 @@ from claimlib.cli.options import (
     StreamOption,
     UrlArgument,
 )
-from claimlib.config import Config, load
+from claimlib.config import Config, load, load_policy
 from claimlib.errors import RequestError
 from claimlib.times import parse_instant_ms
 
@@ -167,6 +169,8 @@ def xautoclaim(
     justid: JustidOption = None,
     idle_rule: IdleRuleOption = None,
     profile: ProfileOption = None,
+    policy: PolicyOption = None,
+    explain: ExplainOption = False,
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
@@ -182,6 +186,7 @@ def xautoclaim(
     """
     from claimlib import report
     from claimlib.cli.output import say, show
+    from claimlib.commands.xautoclaim import explain as explain_policy
     from claimlib.commands.xautoclaim import xautoclaim as run_xautoclaim
 
     options = {
@@ -196,9 +201,17 @@ def xautoclaim(
         "idle_rule": idle_rule,
         "profile": profile,
     }
+    if policy is not None and (given := [key for key, one in options.items() if one is not None]):
+        raise RequestError(
+            f"--policy says all of the request: take {', '.join(map(_option, given))} away"
+        )
     settings = load(config, xautoclaim=options)
-    request = settings.xautoclaim.request()
+    request = [settings.xautoclaim.request()] if policy is None else load_policy(policy)
     now_ms = None if now is None else parse_instant_ms(now)
+    if explain:
+        with _opened(store, settings, debug=debug) as (opened, _):
+            show(report.of_policy(explain_policy(opened, request), limit), output)
+        return
     with _opened(store, settings, debug=debug) as (opened, progress):
         reply = run_xautoclaim(
             opened, request, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
@@ -246,6 +259,10 @@ def runs(
                 rows = getattr(of_finished(opened, finished), kinds[0])
                 result = report.of_entries(finished, kinds[0], rows, limit)
     show(result, output)
+
+
+def _option(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
 
 
 @contextmanager

@@ -201,6 +201,19 @@ ProfileOption = Annotated[
         show_default=False,
     ),
 ]
+PolicyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--policy",
+        metavar="FILE",
+        help="TOML with a [[request]] per kind of group, the first that matches applies; instead"
+        " of the options for one request.",
+        show_default=False,
+    ),
+]
+ExplainOption = Annotated[
+    bool, typer.Option("--explain", help="Show which request each group gets; no more.")
+]
 NowOption = Annotated[
     str | None,
     typer.Option(

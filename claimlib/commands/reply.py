@@ -24,8 +24,9 @@ class Reply:
 
     Attributes:
         run_seq: the run's number; null in a dry run.
-        counts: claimed, deleted, lost, gone (entries), swept, refused (groups), delivered_later
-            (entries delivered after the instant of their group: that instant is too early).
+        counts: claimed, deleted, lost, gone (entries), swept, refused (groups), cursor (groups that
+            got a page, or whose cursor is kept), delivered_later (entries delivered after the
+            instant of their group: that instant is too early).
         claimed: one row per claimed entry: stream, consumer_group, id (text), id_ms, id_seq,
         consumer,
             delivery_time_ms, delivery_count, from_consumer, from_delivery_time_ms,
@@ -39,8 +40,9 @@ class Reply:
         groups: one row per (stream, consumer_group): status (`swept` or `refused`), reason (null
             unless refused), pending_before, claimed, deleted, lost, pending_after, at_boundary
             (idle for exactly min_idle_ms), oldest_idle_ms and highest_delivery_count as found (null
-            where nothing was pending; these and pending_before are null for a page, which does not
-            look at the whole PEL), now_ms (the instant that the group was judged at).
+            where nothing was pending; these, pending_before and pending_after are null for a page,
+            which does not look at the whole PEL), now_ms (the instant that the group was judged
+            at), next_id (the cursor; null: there is none).
     """
 
     run_id: str | None
@@ -77,7 +79,7 @@ def of_finished(store: Store, finished: Finished) -> Reply:
         deleted=_entries(kept_deletes),
         lost=_entries(lost),
         cursors=_cursors(cursors),
-        groups=_groups(groups, kept_claims, kept_deletes, lost, after),
+        groups=_groups(groups, kept_claims, kept_deletes, lost, after, cursors),
     )
 
 
@@ -90,7 +92,7 @@ def of_plan(journal_rows: DataFrame, entries: DataFrame, found: Mapping[str, int
     )
     groups = journal_rows.where(F.col("kind").isin(str(Kind.SWEPT), str(Kind.REFUSED)))
     counted = {row["kind"]: row["count"] for row in journal_rows.groupBy("kind").count().collect()}
-    shown = (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED)
+    shown = (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR)
     after = (
         groups.join(_number(deleted, "purged"), on=list(GROUP), how="left")
         .fillna(0, ["purged"])
@@ -110,7 +112,7 @@ def of_plan(journal_rows: DataFrame, entries: DataFrame, found: Mapping[str, int
         deleted=_entries(deleted),
         lost=_entries(lost),
         cursors=_cursors(cursors),
-        groups=_groups(groups, claimed, deleted, lost, after),
+        groups=_groups(groups, claimed, deleted, lost, after, cursors),
     )
 
 
@@ -147,7 +149,12 @@ def _number(rows: DataFrame, name: str) -> DataFrame:
 
 
 def _groups(
-    groups: DataFrame, claimed: DataFrame, deleted: DataFrame, lost: DataFrame, after: DataFrame
+    groups: DataFrame,
+    claimed: DataFrame,
+    deleted: DataFrame,
+    lost: DataFrame,
+    after: DataFrame,
+    cursors: DataFrame,
 ) -> DataFrame:
     counted = groups.select(
         *GROUP,
@@ -157,12 +164,18 @@ def _groups(
     )
     for rows, name in ((claimed, "claimed"), (deleted, "deleted"), (lost, "lost")):
         counted = counted.join(_number(rows, name), on=list(GROUP), how="left")
-    numbers = ["claimed", "deleted", "lost", "pending_after", "at_boundary"]
-    counted = counted.join(after, on=list(GROUP), how="left").fillna(0, numbers)
+    counted = counted.join(after, on=list(GROUP), how="left")
+    is_page = F.col("pending_before").isNull()
+    pending_after = F.when(~is_page, F.coalesce("pending_after", F.lit(0)))
+    counted = counted.withColumn("pending_after", pending_after)
+    counted = counted.fillna(0, ["claimed", "deleted", "lost", "at_boundary"])
+    next_ids = _cursors(cursors).select(*GROUP, "next_id")
+    counted = counted.join(next_ids, on=list(GROUP), how="left")
     return counted.select(
         *(*GROUP, "status", "reason", "pending_before", "claimed", "deleted", "lost"),
         *("pending_after", "at_boundary"),
         F.try_subtract("at_ms", "oldest_delivery_time_ms").alias("oldest_idle_ms"),
         "highest_delivery_count",
         F.col("at_ms").alias("now_ms"),
+        "next_id",
     )

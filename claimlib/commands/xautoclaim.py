@@ -3,7 +3,7 @@ alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -13,18 +13,20 @@ from claimlib.commands import reply
 from claimlib.commands.paging import page_ends
 from claimlib.commands.reply import Reply
 from claimlib.errors import DuplicateRowsError, RequestError
+from claimlib.ids import to_bigint
 from claimlib.model import AutoclaimRequest
 from claimlib.names import glob_pattern, spell
 from claimlib.plans import journal_rows as rows
 from claimlib.plans import pages, requests, survey, sweep
 from claimlib.plans.keys import (
+    GROUP,
     IdBounds,
     KeyMode,
     colliding_keys,
-    glob_matches,
     id_bounds,
     page_bounds,
 )
+from claimlib.plans.requests import Rule
 from claimlib.runs import Begun, Decision, Progress, begin_reading, run
 from claimlib.store import Store
 
@@ -70,26 +72,42 @@ class SweepRequest:
             "profile": str(self.autoclaim.profile),
         }
 
-    def expand(self, groups: DataFrame) -> DataFrame:
-        """The request as a table: one row per group that the globs match."""
-        return requests.expand(
-            groups,
-            consumer=spell(self.autoclaim.consumer),
-            min_idle_ms=self.autoclaim.min_idle_ms,
-            start=None if self.resume else self.autoclaim.start,
-            count=self.autoclaim.count,
-            cursor=self.cursor,
-            justid=self.autoclaim.justid,
-            idle_rule=self.autoclaim.idle_rule,
-            profile=self.autoclaim.profile,
-            stream_glob=self.stream_glob,
-            group_glob=self.group_glob,
+    def rule(self) -> Rule:
+        """The request as a rule of a policy."""
+        start = None if self.resume else self.autoclaim.start
+        return Rule(
+            self.stream_glob,
+            self.group_glob,
+            {
+                "consumer": spell(self.autoclaim.consumer),
+                "min_idle_ms": self.autoclaim.min_idle_ms,
+                "start_ms": None if start is None else to_bigint(start.ms),
+                "start_seq": None if start is None else to_bigint(start.seq),
+                "justid": self.autoclaim.justid,
+                "idle_rule": str(self.autoclaim.idle_rule),
+                "profile": str(self.autoclaim.profile),
+                "count": self.autoclaim.count,
+                "cursor": self.cursor,
+            },
         )
+
+
+Asked = SweepRequest | Sequence[SweepRequest] | DataFrame
+"""One request with globs; a policy, of which the first that matches a group applies; or a table."""
+
+
+def explain(store: Store, policy: Sequence[SweepRequest]) -> DataFrame:
+    """Which request each group gets: one row per (stream, consumer_group) of the store, with
+    `request` (its number in the policy, from 1; null: none is for it) and its
+    `plans.requests.REQUEST_COLUMNS`.  Reads only."""
+    groups = store.read("groups").select(*GROUP)
+    asked = requests.expand(groups, [one.rule() for one in policy])
+    return groups.join(asked, on=list(GROUP), how="left")
 
 
 def xautoclaim(
     store: Store,
-    request: SweepRequest | DataFrame,
+    request: Asked,
     *,
     run_id: str | None = None,
     now_ms: int | None = None,
@@ -102,9 +120,9 @@ def xautoclaim(
     become tombstones), entries idle enough go to the request's consumer, the others stay.
 
     Args:
-        request: one request with globs, or a table with one row per (stream, consumer_group) and
-        the
-            columns of `plans.requests.REQUEST_COLUMNS`.
+        request: one request with globs; a policy of several, of which the first that matches a
+            group applies; or a table with one row per (stream, consumer_group) and the columns of
+            `plans.requests.REQUEST_COLUMNS`.
         run_id: the key of the run together with the command; the same key again changes nothing.
         now_ms: the instant for all groups, ms since the epoch; null: each group's snapshot instant.
         dry_run: decide and show, and write nothing.
@@ -119,6 +137,10 @@ def xautoclaim(
         raise RequestError(f"now_ms must be between 0 and 2^63-1, not {now_ms}", now_ms=now_ms)
     if isinstance(request, DataFrame):
         request = requests.checked(request)
+    elif isinstance(request, SweepRequest):
+        request = [request]
+    elif not request:
+        raise RequestError("the policy has no request: it would claim nothing")
     if dry_run:
         begun = begin_reading(store)
         decided = _decide(begun, request, now_ms, refuse_duplicates=True)
@@ -147,15 +169,17 @@ def xautoclaim(
         return once(lambda begun: _decide(begun, request, now_ms, refuse_duplicates=True))
 
 
-def _as_json(request: SweepRequest | DataFrame) -> dict[str, object]:
-    if isinstance(request, SweepRequest):
-        return request.as_json()
-    return requests.fingerprint(request)
+def _as_json(request: Sequence[SweepRequest] | DataFrame) -> dict[str, object]:
+    if isinstance(request, DataFrame):
+        return requests.fingerprint(request)
+    if len(request) == 1:
+        return request[0].as_json()
+    return {"policy": [one.as_json() for one in request]}
 
 
 def _decide(
     begun: Begun,
-    request: SweepRequest | DataFrame,
+    request: Sequence[SweepRequest] | DataFrame,
     now_ms: int | None,
     *,
     refuse_duplicates: bool,
@@ -174,13 +198,15 @@ def _decide(
     targets = requests.targets(asked, known, now_ms)
     ends = page_ends(pending, targets, begun.store.buckets)
     targets = requests.ended(targets, ends)
-    looked_at = _looked_at(targets, begun.store.buckets)
-    pending, entries = pending.where(looked_at), entries.where(looked_at)
+    if ends is not None and targets.where(F.col("count").isNull()).isEmpty():
+        # Pages only.  A sweep looks at all of pending, and so meets groups that are not known.
+        lie_in = _bounds(page_bounds(targets, begun.store.buckets))
+        pending, entries = pending.where(lie_in), entries.where(lie_in)
     mode = _key_mode(pending, known, entries)
     surveyed = survey.survey(pending, targets, mode)
     judged = held(survey.judged(surveyed, known, unrequested))
     _check_unique(judged)
-    near = _near(judged, begun.store.buckets)
+    near = _bounds(id_bounds(judged, begun.store.buckets))
     pending, entries = pending.where(near), entries.where(near)
     accepted = _accepted(judged)
     examined = _examined(pending, entries, accepted, mode, ends)
@@ -203,15 +229,6 @@ def _decide(
     return Decision(rows.union_rows(parts), key_mode=mode, counts=counts)
 
 
-def _looked_at(targets: DataFrame, buckets: int) -> Column:
-    """Where the pages lie, as literals, if there are only pages; a sweep is told all of its group
-    by the survey, and whether a group is unknown."""
-    if not targets.where(F.col("count").isNull()).isEmpty():
-        return F.lit(True)
-    found = [tuple(row) for row in page_bounds(targets, buckets).collect()]
-    return IdBounds(tuple(sorted(found))).condition()
-
-
 def _examined(
     pending: DataFrame,
     entries: DataFrame,
@@ -227,13 +244,14 @@ def _accepted(judged: DataFrame) -> DataFrame:
     return judged.where(F.col("reason").isNull())
 
 
-def _asked(request: SweepRequest | DataFrame, known: DataFrame) -> tuple[DataFrame, Column]:
+def _asked(
+    request: Sequence[SweepRequest] | DataFrame, known: DataFrame
+) -> tuple[DataFrame, Column]:
     """The request table, and the condition under which a group that `groups` lacks is meant too."""
-    if isinstance(request, SweepRequest):
-        stream, group = request.stream_glob, request.group_glob
-        meant = glob_matches("stream", stream) & glob_matches("consumer_group", group)
-        return request.expand(known), meant
-    return request, F.lit(False)
+    if isinstance(request, DataFrame):
+        return request, F.lit(False)
+    policy = [one.rule() for one in request]
+    return requests.expand(known, policy).drop("request"), requests.matched_by(policy)
 
 
 def _check_unique(judged: DataFrame) -> None:
@@ -255,8 +273,7 @@ def _key_mode(pending: DataFrame, known: DataFrame, entries: DataFrame) -> KeyMo
     return KeyMode.HASHES if exact else KeyMode.NAMES
 
 
-def _near(judged: DataFrame, buckets: int) -> Column:
+def _bounds(bounds: DataFrame) -> Column:
     """Where the judged groups' entries lie, as literals: other files of pending and entries need
     not be read."""
-    found = [tuple(row) for row in id_bounds(judged, buckets).collect()]
-    return IdBounds(tuple(sorted(found))).condition()
+    return IdBounds(tuple(sorted(tuple(row) for row in bounds.collect()))).condition()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from claimlib.errors import RequestError
-from claimlib.ids import StreamId, to_bigint
 from claimlib.model import COUNT_MAX, IdleRule, Profile
 from claimlib.plans.keys import GROUP, glob_matches
 from claimlib.rules import EQUAL_COUNTS
@@ -33,41 +37,37 @@ OPTIONAL = ("count", "cursor")
 _CHOICES = {"idle_rule": [str(rule) for rule in IdleRule], "profile": [str(one) for one in Profile]}
 
 
-def expand(
-    groups: DataFrame,
-    *,
-    consumer: str,
-    min_idle_ms: int,
-    start: StreamId | None,
-    count: int | None,
-    cursor: str | None,
-    justid: bool,
-    idle_rule: IdleRule,
-    profile: Profile,
-    stream_glob: str,
-    group_glob: str,
-) -> DataFrame:
-    """One request, spread over the groups that its globs match: one row per (stream,
-    consumer_group)
-    of `groups` with the columns of `REQUEST_COLUMNS`."""
-    chosen = groups.where(
-        glob_matches("stream", stream_glob) & glob_matches("consumer_group", group_glob)
-    )
-    values = {
-        "consumer": consumer,
-        "min_idle_ms": min_idle_ms,
-        "start_ms": None if start is None else to_bigint(start.ms),
-        "start_seq": None if start is None else to_bigint(start.seq),
-        "justid": justid,
-        "idle_rule": str(idle_rule),
-        "profile": str(profile),
-        "count": count,
-        "cursor": cursor,
-    }
-    return chosen.select(
-        *GROUP,
-        *(F.lit(value).cast(REQUEST_COLUMNS[name]).alias(name) for name, value in values.items()),
-    )
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One request of a policy: which groups it is for, and its `REQUEST_COLUMNS` but the names."""
+
+    stream_glob: str
+    group_glob: str
+    values: Mapping[str, object]
+
+    def matches(self) -> Column:
+        """A condition on the names."""
+        return glob_matches("stream", self.stream_glob) & glob_matches(
+            "consumer_group", self.group_glob
+        )
+
+
+def expand(groups: DataFrame, policy: Sequence[Rule]) -> DataFrame:
+    """A policy, spread over the groups that its globs match: one row per (stream, consumer_group)
+    of `groups`, with the columns of `REQUEST_COLUMNS` as the first rule says that matches it, and
+    `request`, that rule's number from 1."""
+    names = [name for name in REQUEST_COLUMNS if name not in GROUP]
+    columns = ", ".join(f"{name} {REQUEST_COLUMNS[name]}" for name in names)
+    rows = [(n, *(rule.values[name] for name in names)) for n, rule in enumerate(policy, start=1)]
+    rules = groups.sparkSession.createDataFrame(rows, f"request INT, {columns}")
+    first = F.coalesce(*(F.when(rule.matches(), n) for n, rule in enumerate(policy, start=1)))
+    matched = groups.select(*GROUP, first.alias("request"))
+    return matched.join(rules, on="request", how="inner").select(*REQUEST_COLUMNS, "request")
+
+
+def matched_by(policy: Sequence[Rule]) -> Column:
+    """Whether any rule is for a group of these names."""
+    return reduce(or_, (rule.matches() for rule in policy))
 
 
 def known_groups(groups: DataFrame, streams: DataFrame) -> DataFrame:

@@ -121,7 +121,7 @@ def roll_forward(store: Store, row: RunRow, tell: Progress) -> Finished:
 
 
 def _decided_counts(decided: Tally) -> dict[str, int]:
-    kinds = (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED)
+    kinds = (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR)
     return {str(kind): decided.of(kind) for kind in kinds}
 
 

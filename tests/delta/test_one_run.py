@@ -104,6 +104,7 @@ def test_the_report_counts_what_was_done(one_run):
         "claimed": sum(map(len, one_run.claimed.values())),
         "deleted": sum(map(len, one_run.deleted.values())),
         "swept": len(one_run.batch.requests) + 29,
+        "cursor": sum(one.count is not None for one in one_run.requests.values()),
         **dict.fromkeys(("refused", "lost", "gone"), 0),
         "delivered_later": sum(
             entry.delivery_time_ms > instant

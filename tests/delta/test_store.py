@@ -111,6 +111,7 @@ def test_a_sweep_of_an_empty_store_does_nothing_and_is_a_run(store: Store) -> No
         "gone": 0,
         "delivered_later": 0,
         "swept": 0,
+        "cursor": 0,
         "refused": 0,
     }
     assert count(store.where, "runs") == 1

@@ -36,6 +36,7 @@ def test_a_sweep_leaves_the_tables_as_the_reference_leaves_the_group_and_only_on
         "gone": 0,
         "delivered_later": 0,
         "swept": 1,
+        "cursor": 0,
         "refused": 0,
     }
     assert {row["id"] for row in shown.claimed.collect()} == set(map(str, answer.claimed))

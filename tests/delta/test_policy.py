@@ -1,0 +1,39 @@
+"""A policy: each group gets the first request whose globs match it."""
+
+from __future__ import annotations
+
+from pels import CLAIMED, NOW_MS, REQUEST, keyspace
+
+from claimlib.commands.xautoclaim import SweepRequest, explain, xautoclaim
+from claimlib.model import AutoclaimRequest
+from claimlib.store import Store
+from claimlib.testing.tables import write_keyspace
+
+PAGE = AutoclaimRequest(b"pager", REQUEST.min_idle_ms, count=2)
+POLICY = [
+    SweepRequest(PAGE, stream_glob="a*", cursor="c", resume=True),
+    SweepRequest(REQUEST, stream_glob="[ab]*"),
+]
+
+
+def test_each_group_gets_the_first_request_that_matches_and_the_others_are_left_alone(
+    store: Store,
+) -> None:
+    write_keyspace(store, keyspace(b"a", b"b", b"c"), NOW_MS)
+    explained = explain(store, POLICY).select("stream", "request", "consumer", "count").collect()
+    assert sorted(map(tuple, explained)) == [
+        ("a", 1, "pager", 2),
+        ("b", 2, "alice", None),
+        ("c", None, None, None),
+    ]
+    assert store.read("journal").isEmpty()
+
+    reply = xautoclaim(store, POLICY)
+
+    owners = reply.claimed.groupBy("stream", "consumer").count().collect()
+    assert sorted(map(tuple, owners)) == [("a", "pager", 2), ("b", "alice", CLAIMED)]
+    shown = {row["stream"]: row for row in reply.groups.collect()}
+    assert set(shown) == {"a", "b"}
+    assert (shown["a"]["pending_before"], shown["a"]["pending_after"]) == (None, None)
+    assert (shown["b"]["pending_before"], shown["b"]["pending_after"]) == (10, 9)
+    assert (shown["a"]["next_id"], shown["b"]["next_id"]) == ("4-0", None)

@@ -1,0 +1,65 @@
+"""Policy files: which request is whose, and what is wrong where."""
+
+import pytest
+from processes import ROOT
+
+from claimlib.config import load_policy
+from claimlib.errors import ConfigError
+
+GOOD = '[[request]]\nconsumer = "c"\nmin_idle = "1m"\n'
+
+
+@pytest.fixture
+def policy(tmp_path):
+    def write(text):
+        file = tmp_path / "policy.toml"
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    return write
+
+
+def test_the_shipped_example_is_a_policy():
+    first, audit, others = load_policy(ROOT / "conf" / "policy.example.toml")
+    assert (first.stream_glob, first.autoclaim.count, first.cursor, first.resume) == (
+        *("payments:*", 1000, "payments", True),
+    )
+    assert (audit.group_glob, audit.autoclaim.justid) == ("audit", True)
+    assert (others.stream_glob, others.autoclaim.min_idle_ms) == ("*", 900_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "named"),
+    [
+        (GOOD + '\n[[request]]\nconsumer = "c"\n', 5, "min-idle"),
+        (GOOD + '[[request]]\nmin_idle = "1m"\n', 4, "consumer"),
+        (GOOD + '[[request]]\nconsumer = "c"\nmin_idle = "15"\n', 6, "'15' has no unit"),
+        (GOOD + "nonsense = 1\n", 4, "nonsense"),
+        (GOOD + "count = 0\n", 1, "count must be between 1"),
+        (GOOD + 'stream = "[a"\n', 1, r"'\[a'"),
+        (GOOD + 'start = "x"\n', 1, "'x' is no stream id"),
+        (GOOD + 'idle_rule = "strict"\n', 4, "documented"),
+        (GOOD + 'consumer = "d"\n', 4, "no TOML"),
+    ],
+)
+def test_a_fault_is_named_with_its_line(policy, text, line, named):
+    with pytest.raises(ConfigError, match=named) as raised:
+        load_policy(policy(text))
+    assert f"line {line}" in raised.value.message
+
+
+@pytest.mark.parametrize("text", ["", "x = 1\n", "request = 1\n", GOOD + "[other]\n"])
+def test_a_file_with_anything_but_requests_is_refused(policy, text):
+    with pytest.raises(ConfigError, match=r"\[\[request\]\]"):
+        load_policy(policy(text))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"no policy file .*absent\.toml"):
+        load_policy(tmp_path / "absent.toml")
+
+
+def test_a_policy_and_the_options_of_one_request_exclude_each_other(claimlib, policy):
+    said = claimlib("xautoclaim", "s", "--policy", policy(GOOD), "--min-idle", "1m")
+    assert (said.code, said.out) == (2, "")
+    assert "take --min-idle away" in said.err
