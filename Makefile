@@ -1,7 +1,7 @@
 # `make` alone lists the targets. Each target sets up what it needs by itself (.ci/setup.sh): .venv from
 # requirements.lock, and Java 17 where there is none.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint lock setup clean
+.PHONY: help demo test test-long bench lint lock setup clean
 
 # Another environment's settings must not reach into this one.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONUSERBASE PYTEST_ADDOPTS
@@ -23,6 +23,9 @@ test: setup lint ## lint, types and every test but the long ones; the pure modul
 
 test-long: setup ## the tests marked long
 	@$(USE) pytest -m long --durations=10
+
+bench: setup ## time a sweep: make bench ROWS=1000000 SHAPE=many
+	@$(USE) python -m claimlib.testing.bench --rows $(or $(ROWS),1000000) --shape $(or $(SHAPE),many)
 
 lint: setup ## ruff (rules and format) and mypy
 	@$(USE) ruff check .

@@ -47,7 +47,7 @@ IDS = [
 OWNERS = (OTHER, CALLER, None, b"\xff\\\n'")
 # How far an entry's idle time is from min-idle, or where its delivery time stands.  What is listed
 # twice, here and below, is drawn twice as often.
-AGES = ("over", "equal", "equal", "short", "just now", "future", "far future", "ancient")
+AGES = ("over", "equal", "equal", "short", "just now", "future", "future", "far future", "ancient")
 COUNTS = (1, 0, DELIVERY_COUNT_MAX - 1, DELIVERY_COUNT_MAX)
 
 INSTANTS = (NOW_MS, NOW_MS, MAX_I64)

@@ -45,10 +45,6 @@ class OneRun:
     deleted: Ids
     counts: Mapping[str, int]
 
-    def groups_at(self) -> list[tuple[Mapping[bytes, Group], int]]:
-        """The groups of each stream as they were, and the instant that they were judged at."""
-        return [(groups, self.instants[stream]) for stream, groups in self.before.items()]
-
 
 def sweep_everything(store: Store) -> OneRun:
     """Write all streams, run once, and read everything back."""

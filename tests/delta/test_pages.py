@@ -12,7 +12,7 @@ from claimlib.store import Store
 from claimlib.testing.tables import read_groups, write_keyspace
 
 ENTRIES = keyspace(b"s")[b"s"].entries
-PAGE = AutoclaimRequest(REQUEST.consumer, REQUEST.min_idle_ms, count=2)
+PAGE = AutoclaimRequest(REQUEST.consumer, REQUEST.min_idle_ms, count=4)
 FROM_CURSOR = SweepRequest(PAGE, cursor="c", resume=True)
 
 
@@ -36,15 +36,16 @@ def test_pages_from_the_stored_cursor_end_at_0_0_with_the_sweeps_result(store: S
         assert [parse_id(row["next_id"]) for row in reply.cursors.collect()] == [cursor, cursor]
         assert read_groups(store) == {b"s": {b"g": group}, b"t": {b"g": group}}
         assert stored(store) == [("c", name, "g", cursor.ms) for name in "st"]
-    assert pages > 2
+    assert pages == 2
     swept, _ = scan.xautoclaim(PEL, REQUEST, NOW_MS, ENTRIES)
     assert group == swept
 
 
 def test_an_explicit_start_wins_over_the_stored_cursor_and_replaces_it(store: Store) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
-    xautoclaim(store, FROM_CURSOR)
-    (first,) = stored(store)
+    first = ("c", "s", "g", 2)
+    columns = ["name", "stream", "consumer_group", "next_ms", "next_seq", "run_seq"]
+    store.append("cursors", store.rows("cursors", [(*first, 0, 0)], columns))
     later = AutoclaimRequest(PAGE.consumer, PAGE.min_idle_ms, StreamId(7, 0), count=1)
     expected = scan.xautoclaim(PEL, later, NOW_MS, ENTRIES)[1]
     dry = xautoclaim(store, SweepRequest(later, cursor="c"), dry_run=True)

@@ -88,3 +88,25 @@ def test_a_store_that_is_not_there_ends_with_4_and_says_how_to_make_it(claimlib,
     assert (said.code, said.out) == (4, "")
     assert f"claimlib init {tmp_path / 'absent'}" in said.err
     assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.long
+def test_a_page_by_a_policy_shows_where_the_next_one_begins(claimlib, stalled, tmp_path):
+    policy = tmp_path / "policy.toml"
+    policy.write_text(
+        '[[request]]\nstream = "orders"\nconsumer = "c"\nmin_idle = "1m"\ncount = 1\ncursor = "x"\n'
+    )
+    words = ("xautoclaim", stalled, "--policy", policy)
+    explained = json.loads(claimlib(*words, "--explain", "--output", "json").out)["groups"]
+    assert [(row["stream"], row["request"]) for row in explained] == [
+        ("unproven", None),
+        ("orders", 1),
+    ]
+    said = claimlib(*words, "--output", "json")
+    assert said.code == 0
+    (group,) = json.loads(said.out)["groups"]
+    assert (group["claimed"], group["deleted"], group["next_id"]) == (1, 0, "2-0")
+    assert (group["pending_before"], group["pending_after"]) == (None, None)
+    table = claimlib(*words, "--run-id", "second")
+    assert "1 groups have entries behind this page" in table.out
+    assert "page" in claimlib("xautoclaim", "--help").out

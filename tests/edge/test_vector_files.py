@@ -1,0 +1,40 @@
+"""`python -m claimlib.testing vectors`: what others check us by."""
+
+import json
+
+import pytest
+from processes import ROOT, run_python
+
+
+@pytest.mark.long
+def test_a_wrong_answer_fails_both_ways_and_other_commands_are_counted(tmp_path):
+    recorded = json.loads((ROOT / "tests/vectors/named.json").read_text(encoding="utf-8"))
+    by_command = {
+        command: next(v for v in recorded["vectors"] if v["steps"][0]["command"][0] == command)
+        for command in ("XAUTOCLAIM", "XPENDING")
+    }
+    wrong = json.loads(json.dumps(by_command["XAUTOCLAIM"]))
+    wrong["name"] = "spoilt"
+    wrong["steps"][0]["reply"] = ["7-7", [], []]
+    wrong["steps"] = wrong["steps"][:1]
+    file = tmp_path / "some.json"
+    file.write_text(json.dumps({**recorded, "vectors": [*by_command.values(), wrong]}))
+    said = run_python(
+        "-m", "claimlib.testing", "vectors", file, "--keep", tmp_path, PYSPARK_PYTHON=""
+    )
+    assert said.returncode == 1, said.stderr
+    lines = said.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines if line.startswith("spoilt")] == [
+        "spoilt / 1, reference",
+        "spoilt / 1, tables",
+    ]
+    assert lines[-1].split(", ")[1:] == ["2 failed", "2 not covered"]
+    assert (tmp_path / "store" / "runs").is_dir()
+
+
+def test_a_file_that_is_no_vector_file_is_named(tmp_path):
+    file = tmp_path / "none.json"
+    file.write_text("[]")
+    said = run_python("-m", "claimlib.testing", "vectors", file)
+    assert (said.returncode, said.stdout) == (2, "")
+    assert f"{file} is no vector file" in said.stderr
