@@ -9,7 +9,7 @@ from pathlib import Path
 
 from claimlib import exits, report
 from claimlib.commands.xautoclaim import xautoclaim
-from claimlib.config import load
+from claimlib.config import load, load_policy
 from claimlib.layout import as_text
 from claimlib.session import open_session
 from claimlib.store import Store
@@ -25,14 +25,16 @@ def main() -> int:
     parser.add_argument("--config", type=Path, help="TOML; options go before it")
     for name in (*_OPTIONS, "profile"):
         parser.add_argument(f"--{name}", help=f"{name} in [xautoclaim]")
+    parser.add_argument("--policy", type=Path, help="TOML with a [[request]] per kind of group")
     parser.add_argument("--run-id", help="the same one again changes nothing")
     parser.add_argument("--now", type=parse_instant_ms, help="ISO 8601 with a zone, or ms")
     parser.add_argument("--justid", action="store_const", const=True, help="leave counts alone")
     parser.add_argument("--dry-run", action="store_true", help="decide and show, write nothing")
     asked = vars(parser.parse_args())
-    names = ("store", "config", "run_id", "now", "dry_run")
-    where, config, run_id, now_ms, dry_run = (asked.pop(name) for name in names)
-    request = load(config, xautoclaim=asked).xautoclaim.request()
+    names = ("store", "config", "policy", "run_id", "now", "dry_run")
+    where, config, policy, run_id, now_ms, dry_run = (asked.pop(name) for name in names)
+    section = load(config, xautoclaim=asked).xautoclaim
+    request = [section.request()] if policy is None else load_policy(policy)
     store = Store.open(open_session(app_name="claimlib xautoclaim"), where)
     reply = xautoclaim(store, request, run_id=run_id, now_ms=now_ms, dry_run=dry_run)
     print(as_text(report.of_reply(reply)))

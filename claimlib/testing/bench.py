@@ -58,9 +58,10 @@ def run(spark: SparkSession, where: str, rows: int, *, flip: bool) -> dict[str, 
     clock = _Phases()
     reply = _timed(seconds, "sweep", lambda: xautoclaim(store, sweep, progress=clock.enter))
     if flip:
+        first = store.read("pending").agg(F.min("id_ms").alias("id_ms")).first()
         spark.sql(
             f"UPDATE {store.identifier('pending')} SET delivery_count = delivery_count + 1"
-            f" WHERE id_ms = (SELECT min(id_ms) FROM {store.identifier('pending')})"
+            f" WHERE id_ms = {first['id_ms'] if first is not None else 0:d}"
         )
     differing = bench_data.differences(spark, rows, store.read("pending")).count()
     finished = find_run(store, str(reply.run_seq))
