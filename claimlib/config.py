@@ -181,6 +181,25 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
         raise ConfigError("; ".join(said), file=str(file) if file else None) from error
 
 
+def requests_of(
+    file: Path | None, policy: Path | None, options: Mapping[str, object]
+) -> list[SweepRequest]:
+    """What is to be claimed: one request of options, environment and file, or a policy.
+
+    Raises:
+        ConfigError: see `load` and `load_policy`.
+        RequestError: the request is not complete, or there are options beside the policy.
+    """
+    if policy is None:
+        return [load(file, xautoclaim=options).xautoclaim.request()]
+    given = [f"--{key.replace('_', '-')}" for key, one in options.items() if one is not None]
+    if given:
+        raise RequestError(
+            f"--policy says all of the request: take {', '.join(given)} away", options=given
+        )
+    return load_policy(policy)
+
+
 def load_policy(file: Path) -> list[SweepRequest]:
     """The requests of a policy file, in order: a `[[request]]` each, with the keys of [xautoclaim].
 
@@ -195,7 +214,7 @@ def load_policy(file: Path) -> list[SweepRequest]:
     except ValueError as error:
         raise ConfigError(f"{file} is no TOML: {error}", file=str(file)) from error
     requests = tables.get("request")
-    if set(tables) != {"request"} or not isinstance(requests, list):
+    if set(tables) != {"request"} or not isinstance(requests, list) or not requests:
         raise ConfigError(f"{file} must have tables [[request]], and nothing else", file=str(file))
     return [_policy_request(file, text, number, one) for number, one in enumerate(requests)]
 
@@ -227,7 +246,9 @@ def _line_of(text: str, number: int, key: str) -> int:
     if number >= len(heads):
         return 1  # not written as [[request]]
     last = heads[number + 1] if number + 1 < len(heads) else len(lines)
-    of_key = (n for n in range(heads[number], last) if re.match(rf"\s*{key}\s*=", lines[n]))
+    of_key = (
+        n for n in range(heads[number], last) if re.match(rf"\s*{re.escape(key)}\s*=", lines[n])
+    )
     return next(of_key, heads[number]) + 1
 
 

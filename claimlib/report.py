@@ -95,9 +95,11 @@ def _worst_first(groups: DataFrame) -> DataFrame:
 
 
 def _totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
-    sums = {name: sum(row[name] or 0 for row in rows) for name in _SUMMED}
-    maxima = {name: max((row[name] or 0 for row in rows), default=None) for name in _MAXIMA}
-    return {**sums, **maxima}
+    known = {
+        name: [row[name] for row in rows if row[name] is not None] for name in (*_SUMMED, *_MAXIMA)
+    }
+    sums = {name: sum(known[name]) if known[name] or not rows else None for name in _SUMMED}
+    return {**sums, **{name: max(known[name], default=None) for name in _MAXIMA}}
 
 
 def _all_totals(groups: DataFrame) -> dict[str, int | None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from claimlib import exits, report
 from claimlib.commands.xautoclaim import xautoclaim
-from claimlib.config import load, load_policy
+from claimlib.config import requests_of
 from claimlib.layout import as_text
 from claimlib.session import open_session
 from claimlib.store import Store
@@ -33,8 +33,7 @@ def main() -> int:
     asked = vars(parser.parse_args())
     names = ("store", "config", "policy", "run_id", "now", "dry_run")
     where, config, policy, run_id, now_ms, dry_run = (asked.pop(name) for name in names)
-    section = load(config, xautoclaim=asked).xautoclaim
-    request = [section.request()] if policy is None else load_policy(policy)
+    request = requests_of(config, policy, asked)
     store = Store.open(open_session(app_name="claimlib xautoclaim"), where)
     reply = xautoclaim(store, request, run_id=run_id, now_ms=now_ms, dry_run=dry_run)
     print(as_text(report.of_reply(reply)))

@@ -45,7 +45,7 @@ from claimlib.cli.options import (
     StreamOption,
     UrlArgument,
 )
-from claimlib.config import Config, load, load_policy
+from claimlib.config import Config, load, requests_of
 from claimlib.errors import RequestError
 from claimlib.times import parse_instant_ms
 
@@ -201,12 +201,8 @@ def xautoclaim(
         "idle_rule": idle_rule,
         "profile": profile,
     }
-    if policy is not None and (given := [key for key, one in options.items() if one is not None]):
-        raise RequestError(
-            f"--policy says all of the request: take {', '.join(map(_option, given))} away"
-        )
-    settings = load(config, xautoclaim=options)
-    request = [settings.xautoclaim.request()] if policy is None else load_policy(policy)
+    settings = load(config)
+    request = requests_of(config, policy, options)
     now_ms = None if now is None else parse_instant_ms(now)
     if explain:
         with _opened(store, settings, debug=debug) as (opened, _):
@@ -259,10 +255,6 @@ def runs(
                 rows = getattr(of_finished(opened, finished), kinds[0])
                 result = report.of_entries(finished, kinds[0], rows, limit)
     show(result, output)
-
-
-def _option(key: str) -> str:
-    return f"--{key.replace('_', '-')}"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from claimlib.ids import MAX_U64, from_bigint, to_bigint
 from claimlib.model import SCAN_BUDGET_FACTOR
 from claimlib.plans.keys import GROUP, IdBounds
-from claimlib.plans.pages import BINS, counted
+from claimlib.plans.pages import BINS, counted, ends
 from claimlib.schema import BUCKET_SQL
 
 # A window's width at first (a minute, for ids that a clock made), how much wider the next one is,
@@ -29,7 +29,7 @@ _WINDOW = (
     "stream STRING, consumer_group STRING, start_ms BIGINT, start_seq BIGINT, page_rows BIGINT,"
     " base_ms BIGINT, far_ms BIGINT, last_ms BIGINT, bin_ms BIGINT"
 )
-_ENDS = "stream STRING, consumer_group STRING, page_end_ms BIGINT"
+_ENDS = "stream STRING, consumer_group STRING, page_end_ms BIGINT, page_end_seq BIGINT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Page:
     """One group's page, and the window of ids that is thought to hold its rows.
 
     All ids are unsigned.  `base_ms`: where the bins begin; `last_ms`: the last id_ms of the window.
+    `is_narrowed`: what lies before `base_ms` is known to be less than the page.
     """
 
     stream: str
@@ -48,6 +49,7 @@ class Page:
     page_rows: int
     base_ms: int
     last_ms: int
+    is_narrowed: bool = False
 
     @classmethod
     def of(cls, row: Row) -> Page:
@@ -78,6 +80,8 @@ class Page:
     @property
     def far_ms(self) -> int:
         """Up to where the bins reach; what lies behind is in one more."""
+        if self.last_ms == MAX_U64 and self.base_ms <= self.proven_to_ms:
+            return min(self.proven_to_ms, self.base_ms + _WIDEST_MS)
         return min(self.last_ms, self.base_ms + _WIDEST_MS)
 
     @property
@@ -89,7 +93,7 @@ class Page:
         """The first and the last id_ms of a bin."""
         if number == BINS:
             return self.far_ms + 1, self.last_ms
-        if number == 0:
+        if number == 0 and not self.is_narrowed:
             return self.start_ms, min(self.base_ms + self.bin_ms - 1, self.last_ms)
         first_ms = self.base_ms + number * self.bin_ms
         return first_ms, min(first_ms + self.bin_ms - 1, self.last_ms)
@@ -108,8 +112,8 @@ class Page:
 
 
 def page_ends(pending: DataFrame, targets: DataFrame, buckets: int) -> DataFrame | None:
-    """Where the pages among the requests end: one row per page, with `page_end_ms`, the last id_ms
-    up to which its rows (or all that there are) and few others lie; null: no request is a page.
+    """The last of each page's rows: one row per page that has so many, with stream, consumer_group,
+    `page_end_ms` and `page_end_seq`, in the driver's memory; null: no request is a page.
 
     Args:
         targets: `requests.targets`, held.
@@ -120,8 +124,8 @@ def page_ends(pending: DataFrame, targets: DataFrame, buckets: int) -> DataFrame
     if not rows:
         return None
     pages = _settled(pending, [Page.of(row) for row in rows])
-    ends = [(page.stream, page.consumer_group, to_bigint(page.last_ms)) for page in pages]
-    return pending.sparkSession.createDataFrame(ends, _ENDS)
+    found = ends(pending.where(_bounds(pages).condition()), _windows(pending, pages)).collect()
+    return pending.sparkSession.createDataFrame(found, _ENDS)
 
 
 def _settled(pending: DataFrame, pages: Sequence[Page]) -> list[Page]:
@@ -137,9 +141,12 @@ def _settled(pending: DataFrame, pages: Sequence[Page]) -> list[Page]:
 
 
 def _counted(pending: DataFrame, pages: Sequence[Page]) -> dict[tuple[str, str], Row]:
-    windows = pending.sparkSession.createDataFrame([page.values() for page in pages], _WINDOW)
-    rows = counted(pending.where(_bounds(pages).condition()), windows).collect()
+    rows = counted(pending.where(_bounds(pages).condition()), _windows(pending, pages)).collect()
     return {(row[GROUP[0]], row[GROUP[1]]): row for row in rows}
+
+
+def _windows(pending: DataFrame, pages: Sequence[Page]) -> DataFrame:
+    return pending.sparkSession.createDataFrame([page.values() for page in pages], _WINDOW)
 
 
 def _next(page: Page, found: Row | None) -> tuple[Page, bool]:
@@ -150,7 +157,9 @@ def _next(page: Page, found: Row | None) -> tuple[Page, bool]:
         return page.widened((page.last_ms - page.base_ms) * _WIDER), False
     first_ms, last_ms = page.bin_ends(found["bin"])
     is_settled = found["up_to_bin"] <= page.page_rows * _SURPLUS or first_ms >= last_ms
-    return replace(page, base_ms=first_ms, last_ms=last_ms), is_settled
+    is_narrowed = page.is_narrowed or found["bin"] > 0
+    narrower = replace(page, base_ms=first_ms, last_ms=last_ms, is_narrowed=is_narrowed)
+    return narrower, is_settled
 
 
 def _bounds(pages: Sequence[Page]) -> IdBounds:

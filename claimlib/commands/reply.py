@@ -40,7 +40,7 @@ class Reply:
         groups: one row per (stream, consumer_group): status (`swept` or `refused`), reason (null
             unless refused), pending_before, claimed, deleted, lost, pending_after, at_boundary
             (idle for exactly min_idle_ms), oldest_idle_ms and highest_delivery_count as found (null
-            where nothing was pending; these, pending_before and pending_after are null for a page,
+            where nothing was pending; these, pending_* and at_boundary are null for a page,
             which does not look at the whole PEL), now_ms (the instant that the group was judged
             at), next_id (the cursor; null: there is none).
     """
@@ -168,7 +168,7 @@ def _groups(
     is_page = F.col("pending_before").isNull()
     pending_after = F.when(~is_page, F.coalesce("pending_after", F.lit(0)))
     counted = counted.withColumn("pending_after", pending_after)
-    counted = counted.fillna(0, ["claimed", "deleted", "lost", "at_boundary"])
+    counted = counted.fillna(0, ["claimed", "deleted", "lost"])
     next_ids = _cursors(cursors).select(*GROUP, "next_id")
     counted = counted.join(next_ids, on=list(GROUP), how="left")
     return counted.select(

@@ -65,11 +65,12 @@ class SweepRequest:
             "consumer": spell(self.autoclaim.consumer),
             "min_idle_ms": self.autoclaim.min_idle_ms,
             "start": None if self.resume else str(self.autoclaim.start),
-            "count": self.autoclaim.count,
-            "cursor": self.cursor,
             "justid": self.autoclaim.justid,
             "idle_rule": str(self.autoclaim.idle_rule),
             "profile": str(self.autoclaim.profile),
+            # Left out where they are not given: the runs of before they were there stay the same.
+            **({} if self.autoclaim.count is None else {"count": self.autoclaim.count}),
+            **({} if self.cursor is None else {"cursor": self.cursor}),
         }
 
     def rule(self) -> Rule:
@@ -192,7 +193,7 @@ def _decide(
     held = begun.store.held
     pending, entries = begun.read("pending"), begun.read("entries")
     known = held(requests.known_groups(begun.read("groups"), begun.read("streams")))
-    asked, unrequested = _asked(request, known)
+    asked, unrequested = _asked(request, known, held)
     if not asked.where(F.col("start_ms").isNull()).isEmpty():
         asked = held(requests.started(asked, begun.read("cursors")))
     targets = requests.targets(asked, known, now_ms)
@@ -200,6 +201,7 @@ def _decide(
     targets = requests.ended(targets, ends)
     if ends is not None and targets.where(F.col("count").isNull()).isEmpty():
         # Pages only.  A sweep looks at all of pending, and so meets groups that are not known.
+        unrequested = F.lit(False)
         lie_in = _bounds(page_bounds(targets, begun.store.buckets))
         pending, entries = pending.where(lie_in), entries.where(lie_in)
     mode = _key_mode(pending, known, entries)
@@ -245,11 +247,13 @@ def _accepted(judged: DataFrame) -> DataFrame:
 
 
 def _asked(
-    request: Sequence[SweepRequest] | DataFrame, known: DataFrame
+    request: Sequence[SweepRequest] | DataFrame,
+    known: DataFrame,
+    held: Callable[[DataFrame], DataFrame],
 ) -> tuple[DataFrame, Column]:
     """The request table, and the condition under which a group that `groups` lacks is meant too."""
     if isinstance(request, DataFrame):
-        return request, F.lit(False)
+        return held(request), F.lit(False)
     policy = [one.rule() for one in request]
     return requests.expand(known, policy).drop("request"), requests.matched_by(policy)
 

@@ -71,13 +71,14 @@ def group_rows(groups: DataFrame) -> DataFrame:
         kind.alias("kind"),
         *(*GROUP, "consumer", request.alias("request"), F.col("now_ms").alias("at_ms")),
         *(F.when(F.col("count").isNull(), F.col(name)).alias(name) for name in _OF_WHOLE_PELS),
-        "at_boundary",
         "reason",
     )
 
 
 # What a page, which does not look at the whole PEL, cannot say.
-_OF_WHOLE_PELS = ("pending_before", "oldest_delivery_time_ms", "highest_delivery_count")
+_OF_WHOLE_PELS = (
+    *("pending_before", "at_boundary", "oldest_delivery_time_ms", "highest_delivery_count"),
+)
 
 
 def cursor_rows(accepted: DataFrame, next_ids: DataFrame | None, mode: KeyMode) -> DataFrame:

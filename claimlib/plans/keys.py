@@ -126,9 +126,10 @@ def page_bounds(targets: DataFrame, buckets: int) -> DataFrame:
     to its end."""
     bucket = F.expr(BUCKET_SQL.format(buckets=buckets)).alias("bucket")
     # Beyond 2^63 a BIGINT is negative: such ids are no interval of BIGINTs.
-    is_interval = F.col("start_ms") <= F.col("page_end_ms")
+    end_ms = F.coalesce("page_end_ms", F.lit(-1))  # the largest of all
+    is_interval = F.col("start_ms") <= end_ms
     low = F.when(is_interval, F.col("start_ms")).otherwise(-(2**63))
-    high = F.when(is_interval, F.col("page_end_ms")).otherwise(2**63 - 1)
+    high = F.when(is_interval, end_ms).otherwise(2**63 - 1)
     return targets.groupBy(bucket).agg(F.min(low).alias("low"), F.max(high).alias("high"))
 
 

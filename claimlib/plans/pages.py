@@ -58,20 +58,38 @@ def counted(pending: DataFrame, windows: DataFrame) -> DataFrame:
     )
 
 
+def ends(pending: DataFrame, windows: DataFrame) -> DataFrame:
+    """The last of each page's rows: one row per page of which there are as many, with stream,
+    consumer_group, `page_end_ms` and `page_end_seq`.  Arguments as those of `counted`."""
+    in_order = Window.partitionBy(*GROUP).orderBy(unsigned("id_ms"), unsigned("id_seq"))
+    return (
+        pending.select(*GROUP, "id_ms", "id_seq")
+        .join(F.broadcast(windows), on=list(GROUP), how="inner")
+        .where(id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq")))
+        .where(unsigned("id_ms") <= unsigned("last_ms"))
+        .withColumn("rank", F.row_number().over(in_order))
+        .where(F.col("rank") == F.col("page_rows"))
+        .select(*GROUP, F.col("id_ms").alias("page_end_ms"), F.col("id_seq").alias("page_end_seq"))
+    )
+
+
 def examined(candidates: DataFrame) -> DataFrame:
     """The candidates of a sweep, with `is_examined` as COUNT and the scan budget say, and `rank`
     (null for a sweep's rows, of which all are examined).
 
-    Of each page, `candidates` has at least the page's rows, or all that there are.
+    Of each page, `candidates` has the page's rows, or all that there are.  Of two rows of one id
+    the request gets to both or to none, so that the kernel meets them.
     """
     rank = F.row_number().over(_in_order())
     before = _in_order().rowsBetween(Window.unboundedPreceding, -1)
     in_budget = F.col("rank") <= F.col("count") * SCAN_BUDGET_FACTOR
     hits_before = F.count_if(F.col("is_hit")).over(before)
+    of_one_id = Window.partitionBy("group_key", "id_ms", "id_seq")
     pages = (
         candidates.where(F.col("count").isNotNull())
         .withColumns({"rank": rank, "hits_before": hits_before})
         .withColumn("is_examined", in_budget & (F.col("hits_before") < F.col("count")))
+        .withColumn("is_examined", F.bool_or("is_examined").over(of_one_id))
         .drop("hits_before")
     )
     sweeps = candidates.where(F.col("count").isNull())

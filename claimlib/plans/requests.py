@@ -114,9 +114,11 @@ def targets(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataFr
 
 
 def ended(targets: DataFrame, ends: DataFrame | None) -> DataFrame:
-    """The targets with `page_end_ms`: the last id_ms of a page's rows; null: a sweep."""
+    """The targets with `page_end_ms` and `page_end_seq`: the last of a page's rows; null: a sweep,
+    or a page up to the end."""
     if ends is None:
-        return targets.withColumn("page_end_ms", F.lit(None).cast("BIGINT"))
+        none = F.lit(None).cast("BIGINT")
+        return targets.withColumns({"page_end_ms": none, "page_end_seq": none})
     return targets.join(ends, on=list(GROUP), how="left")
 
 
@@ -134,6 +136,13 @@ def checked(request: DataFrame) -> DataFrame:
             f"the request table lacks {', '.join(missing)}; its columns are"
             f" {', '.join(REQUEST_COLUMNS)}",
             columns=missing,
+        )
+    unknown = [name for name in request.columns if name not in REQUEST_COLUMNS]
+    if unknown:
+        raise RequestError(
+            f"the request table has {', '.join(unknown)}, which no request has; its columns are"
+            f" {', '.join(REQUEST_COLUMNS)}",
+            columns=unknown,
         )
     given = request.withColumns(
         {name: F.lit(None) for name in OPTIONAL if name not in request.columns}

@@ -61,14 +61,14 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame
 
 
 _SURVEYED = (
-    *("start_ms", "start_seq", "page_end_ms", "count", "now_ms", "min_idle_ms"),
+    *("start_ms", "start_seq", "page_end_ms", "page_end_seq", "count", "now_ms", "min_idle_ms"),
     *PROVEN_RANGE,
 )
 
 
 def within_page(from_start: Column) -> Column:
-    """Whether a row that is (or is not) behind the start lies in the page's window too."""
-    up_to_end = unsigned("id_ms") <= unsigned("page_end_ms")
+    """Whether a row that is (or is not) behind the start is one of the page's rows, too."""
+    up_to_end = id_at_most("id_ms", "id_seq", F.col("page_end_ms"), F.col("page_end_seq"))
     return from_start & (F.col("page_end_ms").isNull() | up_to_end)
 
 

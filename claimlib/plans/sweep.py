@@ -34,8 +34,8 @@ def candidates(
     """
     request = accepted.select(
         group_key(mode).alias("group_key"),
-        *("start_ms", "start_seq", "page_end_ms", "count", "now_ms", "min_idle_ms"),
-        *("equal_counts", "raise_by"),
+        *("start_ms", "start_seq", "page_end_ms", "page_end_seq", "count", "now_ms"),
+        *("min_idle_ms", "equal_counts", "raise_by"),
     )
     from_start = id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq"))
     rows = (

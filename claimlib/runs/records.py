@@ -38,6 +38,8 @@ def apply(store: Store, row: RunRow, decided: Tally, outcome: Outcome) -> None:
 def _cursors(store: Store, row: RunRow) -> None:
     """Where the next page begins, for cursors that have a name."""
     placed = rows_of(store, row.run_seq, Kind.CURSOR).where(F.col("cursor_name").isNotNull())
+    if placed.isEmpty():
+        return
     kept = placed.select(F.col("cursor_name").alias("name"), *_GROUP, "next_ms", "next_seq")
     changes = "next_ms = s.next_ms, next_seq = s.next_seq"
     upsert(store, "cursors", kept, row, changes)

@@ -35,6 +35,7 @@ def test_the_shipped_example_is_a_policy():
         (GOOD + '[[request]]\nmin_idle = "1m"\n', 4, "consumer"),
         (GOOD + '[[request]]\nconsumer = "c"\nmin_idle = "15"\n', 6, "'15' has no unit"),
         (GOOD + "nonsense = 1\n", 4, "nonsense"),
+        (GOOD + '"co(unt" = 5\n', 1, "no such key"),
         (GOOD + "count = 0\n", 1, "count must be between 1"),
         (GOOD + 'stream = "[a"\n', 1, r"'\[a'"),
         (GOOD + 'start = "x"\n', 1, "'x' is no stream id"),
@@ -48,7 +49,9 @@ def test_a_fault_is_named_with_its_line(policy, text, line, named):
     assert f"line {line}" in raised.value.message
 
 
-@pytest.mark.parametrize("text", ["", "x = 1\n", "request = 1\n", GOOD + "[other]\n"])
+@pytest.mark.parametrize(
+    "text", ["", "request = []\n", "x = 1\n", "request = 1\n", GOOD + "[other]\n"]
+)
 def test_a_file_with_anything_but_requests_is_refused(policy, text):
     with pytest.raises(ConfigError, match=r"\[\[request\]\]"):
         load_policy(policy(text))

@@ -1,4 +1,4 @@
-"""A page's window holds the page's rows and few others, wherever the ids lie."""
+"""A page's rows are found, and few others read, wherever the ids lie; nothing else counts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from claimlib.commands.paging import page_ends
+from claimlib.commands import paging
+from claimlib.commands.xautoclaim import SweepRequest, _decide
 from claimlib.ids import MAX_ID, MAX_U64, MIN_ID, StreamId, from_bigint, to_bigint
-from claimlib.model import Group, PendingEntry
+from claimlib.kernel import DUPLICATE_KEY_MARK
+from claimlib.model import AutoclaimRequest, Group, PendingEntry
+from claimlib.runs import Begun
+from claimlib.schema import BUCKET_SQL, TABLES
+from claimlib.store import Pins
 from claimlib.testing.tables import write_keyspace
 from claimlib.words import Stream
 from tests.spark.literal import LiteralStore
@@ -66,12 +73,20 @@ def stream(pel: Pel) -> Stream:
     return Stream({}, {b"g": Group(MAX_ID, pending, ())})
 
 
+@dataclass(frozen=True)
+class Found:
+    """Of each page the last id_ms of its window, and the last of its rows (none: there are fewer)."""
+
+    windows: dict[str, int]
+    ends: dict[str, StreamId]
+
+
 @pytest.fixture(scope="module")
-def last_ids(spark: SparkSession) -> dict[str, int]:
-    """The last id_ms of each page's window."""
+def found(spark: SparkSession) -> Found:
     store = LiteralStore(spark)
     write_keyspace(store, {name.encode(): stream(pel) for name, pel in PELS.items()}, NOW_MS)
-    assert store.read_at("pending", 0).count() == sum(len(pel.ids) for pel in PELS.values())
+    pending = store.read_at("pending", 0)
+    assert pending.count() == sum(len(pel.ids) for pel in PELS.values())
     targets = spark.createDataFrame(
         [
             (
@@ -83,25 +98,70 @@ def last_ids(spark: SparkSession) -> dict[str, int]:
         "stream STRING, consumer_group STRING, start_ms BIGINT, start_seq BIGINT, count BIGINT,"
         " complete_from_ms BIGINT, complete_to_ms BIGINT",
     )
-    ends = page_ends(store.read_at("pending", 0), targets, store.buckets)
+    bucket = F.expr(BUCKET_SQL.format(buckets=store.buckets)).alias("bucket")
+    pages = paging._settled(
+        pending, [paging.Page.of(row) for row in targets.select("*", bucket).collect()]
+    )
+    ends = paging.page_ends(pending, targets, store.buckets)
     assert ends is not None
-    return {row["stream"]: from_bigint(row["page_end_ms"]) for row in ends.collect()}
+    return Found(
+        {page.stream: page.last_ms for page in pages},
+        {
+            row["stream"]: StreamId(
+                from_bigint(row["page_end_ms"]), from_bigint(row["page_end_seq"])
+            )
+            for row in ends.collect()
+        },
+    )
 
 
 @pytest.mark.parametrize("name", PELS)
-def test_a_window_holds_the_pages_rows_or_all_that_there_are(name, last_ids):
-    pel = PELS[name]
-    within = [one for one in pel.behind if one.ms <= last_ids[name]]
-    assert within[: pel.page_rows] == pel.behind[: pel.page_rows]
+def test_a_page_ends_with_the_last_of_its_rows_if_there_are_so_many(name, found):
+    behind = PELS[name].behind
+    last = PELS[name].page_rows - 1
+    assert found.ends.get(name) == (behind[last] if last < len(behind) else None)
 
 
 @pytest.mark.parametrize("name", PELS)
-def test_a_window_holds_few_others_unless_one_millisecond_has_them_all(name, last_ids):
+def test_a_window_holds_few_others_unless_one_millisecond_has_them_all(name, found):
     pel = PELS[name]
-    within = [one for one in pel.behind if one.ms <= last_ids[name]]
+    within = [one for one in pel.behind if one.ms <= found.windows[name]]
     assert len(within) <= 4 * pel.page_rows or within[pel.page_rows - 1].ms == within[-1].ms
+
+
+def one_page(spark, group, proven):
+    """A store with one group, and the request for a page of one entry."""
+    store = LiteralStore(spark)
+    entries = dict.fromkeys((entry.id for entry in group.pending), (b"f", b"v"))
+    write_keyspace(store, {b"s": Stream(entries, {b"g": group})}, NOW_MS, proven)
+    return store, SweepRequest(AutoclaimRequest(b"c", 0, count=1))
+
+
+def test_what_lies_behind_the_page_neither_refuses_the_group_nor_is_counted(spark):
+    pending = tuple(PendingEntry(StreamId(n, 0), b"d", NOW_MS, 1) for n in range(1, 41))
+    store, request = one_page(spark, Group(MAX_ID, pending, ()), (MIN_ID, StreamId(14, 0)))
+    begun = Begun(store, 1, Pins(dict.fromkeys(TABLES, 0), {}))
+    decision = _decide(begun, [request], NOW_MS - 1, refuse_duplicates=False)
+    rows = {row["kind"]: row for row in decision.rows.collect()}
+    assert set(rows) == {"claimed", "swept", "consumer", "cursor"}
+    assert (rows["claimed"]["id_ms"], rows["cursor"]["next_ms"]) == (1, 2)
+    assert rows["swept"]["at_boundary"] is None
+    assert decision.counts == {"delivered_later": 11}
+
+
+def test_two_rows_of_one_id_at_the_pages_cut_both_reach_the_kernel(spark):
+    group = Group(MAX_ID, (PendingEntry(StreamId(1, 0), b"d", NOW_MS - 9, 1),), ())
+    store, request = one_page(spark, group, (MIN_ID, MAX_ID))
+    store._tables["pending"] = store.held(
+        store._tables["pending"].union(store._tables["pending"].withColumn("consumer", F.lit("e")))
+    )
+    begun = Begun(store, 1, Pins(dict.fromkeys(TABLES, 0), {}))
+    with pytest.raises(PySparkException, match=DUPLICATE_KEY_MARK):
+        _decide(begun, [request], None, refuse_duplicates=False).rows.collect()
+    (row,) = _decide(begun, [request], None, refuse_duplicates=True).rows.collect()
+    assert (row["kind"], "two rows of one key" in row["reason"]) == ("refused", True)
 
 
 def test_no_request_for_a_page_asks_spark_nothing(spark):
     targets = spark.createDataFrame([("s", "g", None)], "stream STRING, g STRING, count BIGINT")
-    assert page_ends(spark.range(1), targets, 8) is None
+    assert paging.page_ends(spark.range(1), targets, 8) is None
