@@ -68,11 +68,11 @@ def test_a_value_that_no_request_can_have_is_refused_with_its_row_and_column(
 def test_a_request_that_lacks_a_column_or_names_a_group_twice_is_refused_in_a_dry_run_too(
     store: Store, request_row: DataFrame
 ) -> None:
+    misspelt = request_row.withColumnRenamed("count", "Count")
     for dry_run in (False, True):
         with pytest.raises(RequestError, match="lacks min_idle_ms"):
             xautoclaim(store, request_row.drop("min_idle_ms"), dry_run=dry_run)
         with pytest.raises(RequestError, match="has Count, which no request has"):
-            misspelt = request_row.withColumnRenamed("count", "Count")
             xautoclaim(store, misspelt, dry_run=dry_run)
         with pytest.raises(RequestError, match="2 rows for s/g"):
             xautoclaim(store, request_row.union(request_row), dry_run=dry_run)

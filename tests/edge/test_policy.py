@@ -49,9 +49,7 @@ def test_a_fault_is_named_with_its_line(policy, text, line, named):
     assert f"line {line}" in raised.value.message
 
 
-@pytest.mark.parametrize(
-    "text", ["", "request = []\n", "x = 1\n", "request = 1\n", GOOD + "[other]\n"]
-)
+@pytest.mark.parametrize("text", ["", "request = []", "x = 1", "request = 1", GOOD + "[other]"])
 def test_a_file_with_anything_but_requests_is_refused(policy, text):
     with pytest.raises(ConfigError, match=r"\[\[request\]\]"):
         load_policy(policy(text))

@@ -75,7 +75,7 @@ def stream(pel: Pel) -> Stream:
 
 @dataclass(frozen=True)
 class Found:
-    """Of each page the last id_ms of its window, and the last of its rows (none: there are fewer)."""
+    """Of each page the last id_ms of its window, and the last of its rows (none: too few)."""
 
     windows: dict[str, int]
     ends: dict[str, StreamId]
