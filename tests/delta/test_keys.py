@@ -198,7 +198,7 @@ def swept(spark, empty_store, tmp_path_factory):
     where = shutil.copytree(empty_store, tmp_path_factory.mktemp("keys") / "store")
     store = Store.open(spark, str(where))
     gathered().write(store)
-    by_hashes = _decide(begin_reading(store), SweepRequest(REQUEST), None, refuse_duplicates=True)
+    by_hashes = _decide(begin_reading(store), [SweepRequest(REQUEST)], None, refuse_duplicates=True)
     assert by_hashes.key_mode is KeyMode.HASHES
     decided = by_hashes.rows.collect()
     write_keyspace(store, ALIKE, NOW_MS)
