@@ -14,9 +14,8 @@ from pyspark.sql import functions as F
 
 from claimlib.ids import MAX_U64, from_bigint, to_bigint
 from claimlib.model import SCAN_BUDGET_FACTOR
-from claimlib.plans.keys import GROUP, IdBounds
+from claimlib.plans.keys import GROUP, IdBounds, bucket
 from claimlib.plans.pages import BINS, counted, ends
-from claimlib.schema import BUCKET_SQL
 
 # A window's width at first (a minute, for ids that a clock made), how much wider the next one is,
 # and how many times a page's rows a window may hold in the end.
@@ -111,21 +110,34 @@ class Page:
         return (self.stream, self.consumer_group, *ids, self.page_rows, *window, self.bin_ms)
 
 
-def page_ends(pending: DataFrame, targets: DataFrame, buckets: int) -> DataFrame | None:
-    """The last of each page's rows: one row per page that has so many, with stream, consumer_group,
-    `page_end_ms` and `page_end_seq`, in the driver's memory; null: no request is a page.
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Where the pages of a run lie.
+
+    Attributes:
+        ends: one row per page that has all its rows, with stream, consumer_group, `page_end_ms` and
+            `page_end_seq`, the last of them; in the driver's memory.
+        bounds: where all of them lie, and few others.
+    """
+
+    ends: DataFrame
+    bounds: IdBounds
+
+
+def locate(pending: DataFrame, targets: DataFrame, buckets: int) -> Pages | None:
+    """Where the pages among the requests lie; null: no request is a page.
 
     Args:
-        targets: `requests.targets`, held.
+        targets: `requests.targets`.
         buckets: the store's.
     """
-    bucket = F.expr(BUCKET_SQL.format(buckets=buckets)).alias("bucket")
-    rows = targets.where(F.col("count").isNotNull()).select("*", bucket).collect()
+    rows = targets.where(F.col("count").isNotNull()).select("*", bucket(buckets)).collect()
     if not rows:
         return None
     pages = _settled(pending, [Page.of(row) for row in rows])
-    found = ends(pending.where(_bounds(pages).condition()), _windows(pending, pages)).collect()
-    return pending.sparkSession.createDataFrame(found, _ENDS)
+    bounds = _bounds(pages)
+    found = ends(pending.where(bounds.condition()), _windows(pending, pages)).collect()
+    return Pages(pending.sparkSession.createDataFrame(found, _ENDS), bounds)
 
 
 def _settled(pending: DataFrame, pages: Sequence[Page]) -> list[Page]:
@@ -165,7 +177,7 @@ def _next(page: Page, found: Row | None) -> tuple[Page, bool]:
 def _bounds(pages: Sequence[Page]) -> IdBounds:
     """Where the windows lie, one interval per bucket."""
     by_bucket: dict[int, tuple[int, int]] = {}
-    for bucket, low, high in (page.bounds() for page in pages):
-        lowest, highest = by_bucket.get(bucket, (low, high))
-        by_bucket[bucket] = (min(lowest, low), max(highest, high))
-    return IdBounds(tuple((bucket, *by_bucket[bucket]) for bucket in sorted(by_bucket)))
+    for number, low, high in (page.bounds() for page in pages):
+        lowest, highest = by_bucket.get(number, (low, high))
+        by_bucket[number] = (min(lowest, low), max(highest, high))
+    return IdBounds(tuple((number, *by_bucket[number]) for number in sorted(by_bucket)))

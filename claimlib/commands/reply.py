@@ -70,6 +70,7 @@ def of_finished(store: Store, finished: Finished) -> Reply:
     kept_deletes = deleted.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
     pending = store.read_at("pending", finished.output_versions["pending"])
     after = pending.groupBy(*GROUP).agg(F.count("*").alias("pending_after"))
+    shown_cursors = _cursors(cursors)
     return Reply(
         run_id=finished.run_id,
         run_seq=finished.run_seq,
@@ -78,8 +79,8 @@ def of_finished(store: Store, finished: Finished) -> Reply:
         claimed=_claimed(kept_claims, entries),
         deleted=_entries(kept_deletes),
         lost=_entries(lost),
-        cursors=_cursors(cursors),
-        groups=_groups(groups, kept_claims, kept_deletes, lost, after, cursors),
+        cursors=shown_cursors,
+        groups=_groups(groups, kept_claims, kept_deletes, lost, after, shown_cursors),
     )
 
 
@@ -98,6 +99,7 @@ def of_plan(journal_rows: DataFrame, entries: DataFrame, found: Mapping[str, int
         .fillna(0, ["purged"])
         .select(*GROUP, (F.col("pending_before") - F.col("purged")).alias("pending_after"))
     )
+    shown_cursors = _cursors(cursors)
     return Reply(
         run_id=None,
         run_seq=None,
@@ -111,8 +113,8 @@ def of_plan(journal_rows: DataFrame, entries: DataFrame, found: Mapping[str, int
         claimed=_claimed(claimed, entries),
         deleted=_entries(deleted),
         lost=_entries(lost),
-        cursors=_cursors(cursors),
-        groups=_groups(groups, claimed, deleted, lost, after, cursors),
+        cursors=shown_cursors,
+        groups=_groups(groups, claimed, deleted, lost, after, shown_cursors),
     )
 
 
@@ -169,8 +171,7 @@ def _groups(
     pending_after = F.when(~is_page, F.coalesce("pending_after", F.lit(0)))
     counted = counted.withColumn("pending_after", pending_after)
     counted = counted.fillna(0, ["claimed", "deleted", "lost"])
-    next_ids = _cursors(cursors).select(*GROUP, "next_id")
-    counted = counted.join(next_ids, on=list(GROUP), how="left")
+    counted = counted.join(cursors.select(*GROUP, "next_id"), on=list(GROUP), how="left")
     return counted.select(
         *(*GROUP, "status", "reason", "pending_before", "claimed", "deleted", "lost"),
         *("pending_after", "at_boundary"),

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands import reply
-from claimlib.commands.paging import page_ends
+from claimlib.commands.paging import Pages, locate
 from claimlib.commands.reply import Reply
 from claimlib.errors import DuplicateRowsError, RequestError
 from claimlib.ids import to_bigint
@@ -24,7 +24,6 @@ from claimlib.plans.keys import (
     KeyMode,
     colliding_keys,
     id_bounds,
-    page_bounds,
 )
 from claimlib.plans.requests import Rule
 from claimlib.runs import Begun, Decision, Progress, begin_reading, run
@@ -62,12 +61,8 @@ class SweepRequest:
         return {
             "stream_glob": self.stream_glob,
             "group_glob": self.group_glob,
-            "consumer": spell(self.autoclaim.consumer),
-            "min_idle_ms": self.autoclaim.min_idle_ms,
             "start": None if self.resume else str(self.autoclaim.start),
-            "justid": self.autoclaim.justid,
-            "idle_rule": str(self.autoclaim.idle_rule),
-            "profile": str(self.autoclaim.profile),
+            **self._values(),
             # Left out where they are not given: the runs of before they were there stay the same.
             **({} if self.autoclaim.count is None else {"count": self.autoclaim.count}),
             **({} if self.cursor is None else {"cursor": self.cursor}),
@@ -76,21 +71,21 @@ class SweepRequest:
     def rule(self) -> Rule:
         """The request as a rule of a policy."""
         start = None if self.resume else self.autoclaim.start
-        return Rule(
-            self.stream_glob,
-            self.group_glob,
-            {
-                "consumer": spell(self.autoclaim.consumer),
-                "min_idle_ms": self.autoclaim.min_idle_ms,
-                "start_ms": None if start is None else to_bigint(start.ms),
-                "start_seq": None if start is None else to_bigint(start.seq),
-                "justid": self.autoclaim.justid,
-                "idle_rule": str(self.autoclaim.idle_rule),
-                "profile": str(self.autoclaim.profile),
-                "count": self.autoclaim.count,
-                "cursor": self.cursor,
-            },
-        )
+        ids = {
+            "start_ms": None if start is None else to_bigint(start.ms),
+            "start_seq": None if start is None else to_bigint(start.seq),
+        }
+        page = {"count": self.autoclaim.count, "cursor": self.cursor}
+        return Rule(self.stream_glob, self.group_glob, {**self._values(), **ids, **page})
+
+    def _values(self) -> dict[str, object]:
+        return {
+            "consumer": spell(self.autoclaim.consumer),
+            "min_idle_ms": self.autoclaim.min_idle_ms,
+            "justid": self.autoclaim.justid,
+            "idle_rule": str(self.autoclaim.idle_rule),
+            "profile": str(self.autoclaim.profile),
+        }
 
 
 Asked = SweepRequest | Sequence[SweepRequest] | DataFrame
@@ -193,33 +188,32 @@ def _decide(
     held = begun.store.held
     pending, entries = begun.read("pending"), begun.read("entries")
     known = held(requests.known_groups(begun.read("groups"), begun.read("streams")))
-    asked, unrequested = _asked(request, known, held)
+    asked, unrequested = _asked(request, known)
+    asked = held(asked)
     if not asked.where(F.col("start_ms").isNull()).isEmpty():
         asked = held(requests.started(asked, begun.read("cursors")))
     targets = requests.targets(asked, known, now_ms)
-    ends = page_ends(pending, targets, begun.store.buckets)
-    targets = requests.ended(targets, ends)
-    if ends is not None and targets.where(F.col("count").isNull()).isEmpty():
+    located = locate(pending, targets, begun.store.buckets)
+    targets = requests.ended(targets, located.ends if located is not None else None)
+    if located is not None and asked.where(F.col("count").isNull()).isEmpty():
         # Pages only.  A sweep looks at all of pending, and so meets groups that are not known.
         unrequested = F.lit(False)
-        lie_in = _bounds(page_bounds(targets, begun.store.buckets))
+        lie_in = located.bounds.condition()
         pending, entries = pending.where(lie_in), entries.where(lie_in)
     mode = _key_mode(pending, known, entries)
     surveyed = survey.survey(pending, targets, mode)
     judged = held(survey.judged(surveyed, known, unrequested))
     _check_unique(judged)
-    near = _bounds(id_bounds(judged, begun.store.buckets))
+    near = _near(judged, begun.store.buckets)
     pending, entries = pending.where(near), entries.where(near)
     accepted = _accepted(judged)
-    examined = _examined(pending, entries, accepted, mode, ends)
+    examined = _examined(sweep.candidates(pending, entries, accepted, mode), located)
     if refuse_duplicates:
-        touched = sweep.touched(examined)
-        judged = held(survey.without_duplicates(judged, touched, mode))
+        judged = held(survey.without_duplicates(judged, sweep.touched(examined), mode))
         accepted = _accepted(judged)
-        examined = _examined(pending, entries, accepted, mode, ends)
-    touched = sweep.touched(examined)
-    next_ids = pages.next_ids(examined) if ends is not None else None
-    decided = sweep.decisions(touched, mode)
+        examined = _examined(sweep.candidates(pending, entries, accepted, mode), located)
+    next_ids = pages.next_ids(examined) if located is not None else None
+    decided = sweep.decisions(sweep.touched(examined), mode)
     parts = [
         rows.decision_rows(decided, accepted, pending, mode),
         rows.group_rows(judged),
@@ -231,15 +225,8 @@ def _decide(
     return Decision(rows.union_rows(parts), key_mode=mode, counts=counts)
 
 
-def _examined(
-    pending: DataFrame,
-    entries: DataFrame,
-    accepted: DataFrame,
-    mode: KeyMode,
-    ends: DataFrame | None,
-) -> DataFrame:
-    candidates = sweep.candidates(pending, entries, accepted, mode)
-    return candidates if ends is None else pages.examined(candidates)
+def _examined(candidates: DataFrame, located: Pages | None) -> DataFrame:
+    return candidates if located is None else pages.examined(candidates)
 
 
 def _accepted(judged: DataFrame) -> DataFrame:
@@ -247,13 +234,11 @@ def _accepted(judged: DataFrame) -> DataFrame:
 
 
 def _asked(
-    request: Sequence[SweepRequest] | DataFrame,
-    known: DataFrame,
-    held: Callable[[DataFrame], DataFrame],
+    request: Sequence[SweepRequest] | DataFrame, known: DataFrame
 ) -> tuple[DataFrame, Column]:
     """The request table, and the condition under which a group that `groups` lacks is meant too."""
     if isinstance(request, DataFrame):
-        return held(request), F.lit(False)
+        return request, F.lit(False)
     policy = [one.rule() for one in request]
     return requests.expand(known, policy).drop("request"), requests.matched_by(policy)
 
@@ -277,7 +262,8 @@ def _key_mode(pending: DataFrame, known: DataFrame, entries: DataFrame) -> KeyMo
     return KeyMode.HASHES if exact else KeyMode.NAMES
 
 
-def _bounds(bounds: DataFrame) -> Column:
+def _near(judged: DataFrame, buckets: int) -> Column:
     """Where the judged groups' entries lie, as literals: other files of pending and entries need
     not be read."""
-    return IdBounds(tuple(sorted(tuple(row) for row in bounds.collect()))).condition()
+    found = [tuple(row) for row in id_bounds(judged, buckets).collect()]
+    return IdBounds(tuple(sorted(found))).condition()

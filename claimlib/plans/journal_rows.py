@@ -77,23 +77,26 @@ def group_rows(groups: DataFrame) -> DataFrame:
 
 # What a page, which does not look at the whole PEL, cannot say.
 _OF_WHOLE_PELS = (
-    *("pending_before", "at_boundary", "oldest_delivery_time_ms", "highest_delivery_count"),
+    "pending_before",
+    "at_boundary",
+    "oldest_delivery_time_ms",
+    "highest_delivery_count",
 )
 
 
 def cursor_rows(accepted: DataFrame, next_ids: DataFrame | None, mode: KeyMode) -> DataFrame:
-    """The journal's `cursor` rows: one per swept group, the first id that was not examined, 0-0
-    where there is none; under the cursor's name, if it is kept.
+    """The journal's `cursor` rows: one per swept group that got a page, or whose cursor is kept:
+    the first id that was not examined, 0-0 where there is none.
 
     `next_ids` is `pages.next_ids`; null where the run has no pages.
     """
-    groups = accepted.withColumn("group_key", group_key(mode))
+    placed = accepted.where("count IS NOT NULL OR cursor IS NOT NULL")
     if next_ids is None:
-        ended = {"next_ms": F.lit(0).cast("BIGINT"), "next_seq": F.lit(0).cast("BIGINT")}
-        placed = groups.where(F.col("cursor").isNotNull()).withColumns(ended)
+        end = F.lit(0).cast("BIGINT")
+        placed = placed.withColumns({"next_ms": end, "next_seq": end})
     else:
-        placed = groups.join(next_ids, on="group_key", how="left")
-        placed = placed.where("count IS NOT NULL OR cursor IS NOT NULL")
+        keyed = placed.withColumn("group_key", group_key(mode))
+        placed = keyed.join(next_ids, on="group_key", how="left")
         placed = placed.fillna(0, ["next_ms", "next_seq"])
     return placed.select(
         F.lit("cursor").alias("kind"),

@@ -69,6 +69,11 @@ def glob_matches(name: str, glob: str) -> Column:
     return F.expr(glob_sql(name, glob))
 
 
+def bucket(buckets: int) -> Column:
+    """The bucket of a row's stream, as the tables generate it."""
+    return F.expr(BUCKET_SQL.format(buckets=buckets)).alias("bucket")
+
+
 def stream_key(mode: KeyMode) -> Column:
     """The key of a row's stream."""
     return F.xxhash64("stream") if mode is KeyMode.HASHES else F.col("stream")
@@ -116,21 +121,8 @@ class IdBounds:
 def id_bounds(judged: DataFrame, buckets: int) -> DataFrame:
     """One row per bucket in which a judged group has pending entries: the smallest and the largest
     BIGINT in their id_ms."""
-    bucket = F.expr(BUCKET_SQL.format(buckets=buckets)).alias("bucket")
     ids = (F.min("low_ms").alias("low"), F.max("high_ms").alias("high"))
-    return judged.where("pending_before > 0").groupBy(bucket).agg(*ids)
-
-
-def page_bounds(targets: DataFrame, buckets: int) -> DataFrame:
-    """One row per bucket with a page: the smallest and the largest BIGINT in id_ms from its start
-    to its end."""
-    bucket = F.expr(BUCKET_SQL.format(buckets=buckets)).alias("bucket")
-    # Beyond 2^63 a BIGINT is negative: such ids are no interval of BIGINTs.
-    end_ms = F.coalesce("page_end_ms", F.lit(-1))  # the largest of all
-    is_interval = F.col("start_ms") <= end_ms
-    low = F.when(is_interval, F.col("start_ms")).otherwise(-(2**63))
-    high = F.when(is_interval, end_ms).otherwise(2**63 - 1)
-    return targets.groupBy(bucket).agg(F.min(low).alias("low"), F.max(high).alias("high"))
+    return judged.where("pending_before > 0").groupBy(bucket(buckets)).agg(*ids)
 
 
 def colliding_keys(pending: DataFrame, known: DataFrame, entries: DataFrame) -> DataFrame:

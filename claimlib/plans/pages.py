@@ -20,10 +20,9 @@ BINS = 64
 def counted(pending: DataFrame, windows: DataFrame) -> DataFrame:
     """How far each page's rows reach: one row per group that has entries in its window.
 
-    Columns: stream, consumer_group, `found` (rows from the page's start to the window's end), `bin`
-    (the first bin up to whose end there are `page_rows` rows; null: the window has fewer) and
-    `up_to_bin` (the rows up to its end).  Rows are counted where they lie; at most `BINS` numbers
-    per group and partition are shuffled.
+    Columns: stream, consumer_group, `bin` (the first bin up to whose end there are `page_rows`
+    rows; null: the window has fewer) and `up_to_bin` (the rows up to its end).  Rows are counted
+    where they lie; at most `BINS` numbers per group and partition are shuffled.
 
     Args:
         pending: rows of pending, cut to the files that the windows overlap.
@@ -37,10 +36,7 @@ def counted(pending: DataFrame, windows: DataFrame) -> DataFrame:
         F.when(id_ms <= base_ms, 0).when(id_ms > far_ms, BINS).otherwise(F.expr("above div bin_ms"))
     )
     binned = (
-        pending.select(*GROUP, "id_ms", "id_seq")
-        .join(F.broadcast(windows), on=list(GROUP), how="inner")
-        .where(id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq")))
-        .where(unsigned("id_ms") <= unsigned("last_ms"))
+        _within(pending, windows)
         .withColumn("above", above_base)
         .groupBy(*GROUP, "page_rows", bin_.alias("bin"))
         .agg(F.count("*").alias("n"))
@@ -51,7 +47,6 @@ def counted(pending: DataFrame, windows: DataFrame) -> DataFrame:
         binned.withColumn("up_to", up_to)
         .groupBy(*GROUP)
         .agg(
-            F.max("up_to").alias("found"),
             F.min(F.when(enough, F.col("bin"))).alias("bin"),
             F.min(F.when(enough, F.col("up_to"))).alias("up_to_bin"),
         )
@@ -61,13 +56,9 @@ def counted(pending: DataFrame, windows: DataFrame) -> DataFrame:
 def ends(pending: DataFrame, windows: DataFrame) -> DataFrame:
     """The last of each page's rows: one row per page of which there are as many, with stream,
     consumer_group, `page_end_ms` and `page_end_seq`.  Arguments as those of `counted`."""
-    in_order = Window.partitionBy(*GROUP).orderBy(unsigned("id_ms"), unsigned("id_seq"))
     return (
-        pending.select(*GROUP, "id_ms", "id_seq")
-        .join(F.broadcast(windows), on=list(GROUP), how="inner")
-        .where(id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq")))
-        .where(unsigned("id_ms") <= unsigned("last_ms"))
-        .withColumn("rank", F.row_number().over(in_order))
+        _within(pending, windows)
+        .withColumn("rank", F.row_number().over(_in_order(*GROUP)))
         .where(F.col("rank") == F.col("page_rows"))
         .select(*GROUP, F.col("id_ms").alias("page_end_ms"), F.col("id_seq").alias("page_end_seq"))
     )
@@ -80,8 +71,9 @@ def examined(candidates: DataFrame) -> DataFrame:
     Of each page, `candidates` has the page's rows, or all that there are.  Of two rows of one id
     the request gets to both or to none, so that the kernel meets them.
     """
-    rank = F.row_number().over(_in_order())
-    before = _in_order().rowsBetween(Window.unboundedPreceding, -1)
+    in_order = _in_order("group_key")
+    rank = F.row_number().over(in_order)
+    before = in_order.rowsBetween(Window.unboundedPreceding, -1)
     in_budget = F.col("rank") <= F.col("count") * SCAN_BUDGET_FACTOR
     hits_before = F.count_if(F.col("is_hit")).over(before)
     of_one_id = Window.partitionBy("group_key", "id_ms", "id_seq")
@@ -106,5 +98,15 @@ def next_ids(examined_rows: DataFrame) -> DataFrame:
     )
 
 
-def _in_order() -> WindowSpec:
-    return Window.partitionBy("group_key").orderBy(unsigned("id_ms"), unsigned("id_seq"))
+def _within(pending: DataFrame, windows: DataFrame) -> DataFrame:
+    """The ids that are pending in each page's window, beside the window."""
+    return (
+        pending.select(*GROUP, "id_ms", "id_seq")
+        .join(F.broadcast(windows), on=list(GROUP), how="inner")
+        .where(id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq")))
+        .where(unsigned("id_ms") <= unsigned("last_ms"))
+    )
+
+
+def _in_order(*group: str) -> WindowSpec:
+    return Window.partitionBy(*group).orderBy(unsigned("id_ms"), unsigned("id_seq"))

@@ -125,7 +125,8 @@ def _check_swept(case: Case, rows: list[Row]) -> None:
     ]
     assert (row["at_ms"], row["reason"]) == (case.now_ms, None)
     if case.request.count is not None:
-        assert row["pending_before"] is None
+        assert row["pending_before"] is row["at_boundary"] is None
+        assert row["oldest_delivery_time_ms"] is row["highest_delivery_count"] is None
         return
     assert (row["pending_before"], row["at_boundary"]) == (len(pending), len(equal))
     oldest = min((entry.delivery_time_ms for entry in pending), default=None)

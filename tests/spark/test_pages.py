@@ -15,8 +15,9 @@ from claimlib.commands.xautoclaim import SweepRequest, _decide
 from claimlib.ids import MAX_ID, MAX_U64, MIN_ID, StreamId, from_bigint, to_bigint
 from claimlib.kernel import DUPLICATE_KEY_MARK
 from claimlib.model import AutoclaimRequest, Group, PendingEntry
+from claimlib.plans.keys import bucket
 from claimlib.runs import Begun
-from claimlib.schema import BUCKET_SQL, TABLES
+from claimlib.schema import TABLES
 from claimlib.store import Pins
 from claimlib.testing.tables import write_keyspace
 from claimlib.words import Stream
@@ -98,19 +99,17 @@ def found(spark: SparkSession) -> Found:
         "stream STRING, consumer_group STRING, start_ms BIGINT, start_seq BIGINT, count BIGINT,"
         " complete_from_ms BIGINT, complete_to_ms BIGINT",
     )
-    bucket = F.expr(BUCKET_SQL.format(buckets=store.buckets)).alias("bucket")
-    pages = paging._settled(
-        pending, [paging.Page.of(row) for row in targets.select("*", bucket).collect()]
-    )
-    ends = paging.page_ends(pending, targets, store.buckets)
-    assert ends is not None
+    rows = targets.select("*", bucket(store.buckets)).collect()
+    pages = paging._settled(pending, [paging.Page.of(row) for row in rows])
+    located = paging.locate(pending, targets, store.buckets)
+    assert located is not None
     return Found(
         {page.stream: page.last_ms for page in pages},
         {
             row["stream"]: StreamId(
                 from_bigint(row["page_end_ms"]), from_bigint(row["page_end_seq"])
             )
-            for row in ends.collect()
+            for row in located.ends.collect()
         },
     )
 
@@ -164,4 +163,4 @@ def test_two_rows_of_one_id_at_the_pages_cut_both_reach_the_kernel(spark):
 
 def test_no_request_for_a_page_asks_spark_nothing(spark):
     targets = spark.createDataFrame([("s", "g", None)], "stream STRING, g STRING, count BIGINT")
-    assert paging.page_ends(spark.range(1), targets, 8) is None
+    assert paging.locate(spark.range(1), targets, 8) is None
