@@ -203,6 +203,8 @@ def _commit(store: Store, row: RunRow, rows: DataFrame) -> RunRow:
             raise
     else:
         committed = run_rows(store, row.run_seq - 1)
+    if not committed:
+        raise AssertionError(f"the decision of run {row.run_seq} was appended and is not there")
     return committed[0]
 
 

@@ -13,14 +13,14 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from claimlib.plans.keys import GROUP
 from claimlib.runs.claims import Outcome
 from claimlib.runs.journal import APP_ID, Kind, RunRow, Tally, rows_of
 from claimlib.runs.retry import retried
 from claimlib.schema import TABLES
 from claimlib.store import Store, Token, arranged, concurrently
 
-_GROUP = ("stream", "consumer_group")
-_ENTRY = [*_GROUP, "id_ms", "id_seq"]
+_ENTRY = [*GROUP, "id_ms", "id_seq"]
 
 
 def apply(store: Store, row: RunRow, decided: Tally, outcome: Outcome) -> None:
@@ -40,7 +40,7 @@ def _cursors(store: Store, row: RunRow) -> None:
     placed = rows_of(store, row.run_seq, Kind.CURSOR).where(F.col("cursor_name").isNotNull())
     if placed.isEmpty():
         return
-    kept = placed.select(F.col("cursor_name").alias("name"), *_GROUP, "next_ms", "next_seq")
+    kept = placed.select(F.col("cursor_name").alias("name"), *GROUP, "next_ms", "next_seq")
     changes = "next_ms = s.next_ms, next_seq = s.next_seq"
     upsert(store, "cursors", kept, row, changes)
 
