@@ -177,22 +177,25 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
     except SettingsError as error:
         raise ConfigError(f"an environment variable {_PREFIX}…: {error}") from error
     except ValidationError as error:
-        said = [_explained(detail, given, file) for detail in error.errors()]
+        said = [_located(detail, given, file) for detail in error.errors()]
         raise ConfigError("; ".join(said), file=str(file) if file else None) from error
 
 
 def requests_of(
-    file: Path | None, policy: Path | None, options: Mapping[str, object]
+    settings: Config, policy: Path | None, options: Mapping[str, object]
 ) -> list[SweepRequest]:
-    """What is to be claimed: one request of options, environment and file, or a policy.
+    """What is to be claimed: the one request of the settings, or those of a policy file.
+
+    Args:
+        options: what the command line gave of the one request; null values are not given.
 
     Raises:
-        ConfigError: see `load` and `load_policy`.
+        ConfigError: see `load_policy`.
         RequestError: the request is not complete, or there are options beside the policy.
     """
     if policy is None:
-        return [load(file, xautoclaim=options).xautoclaim.request()]
-    given = [f"--{key.replace('_', '-')}" for key, one in options.items() if one is not None]
+        return [settings.xautoclaim.request()]
+    given = [_option(key) for key, one in options.items() if one is not None]
     if given:
         raise RequestError(
             f"--policy says all of the request: take {', '.join(given)} away", options=given
@@ -225,18 +228,13 @@ def _policy_request(file: Path, text: str, number: int, table: object) -> SweepR
     except ValidationError as error:
         detail = error.errors()[0]
         path = ["xautoclaim", *map(str, detail["loc"])]
-        line = _line_of(text, number, path[1]) if len(path) > 1 else _line_of(text, number, "")
-        raise ConfigError(
-            _explained({**detail, "loc": tuple(path)}, {}, file).replace(
-                f"xautoclaim.{path[-1]} in {file}", f"{file}, line {line}, {path[-1]}"
-            ),
-            file=str(file),
-            line=line,
-        ) from error
+        key = path[1] if len(path) > 1 else ""
+        line, message = _line_of(text, number, key), _explained(detail, path)
+        where = f"{file}, line {line}" + (f", {key}" if key else "")
     except RequestError as error:
-        line = _line_of(text, number, "")
-        message = f"{file}, line {line}, request {number + 1}: {error.message}"
-        raise ConfigError(message, file=str(file), line=line) from error
+        line, message = _line_of(text, number, ""), error.message
+        where = f"{file}, line {line}, request {number + 1}"
+    raise ConfigError(f"{where}: {message}", file=str(file), line=line)
 
 
 def _line_of(text: str, number: int, key: str) -> int:
@@ -285,21 +283,30 @@ def _check_variables() -> None:
             )
 
 
-def _explained(
+def _explained(detail: ErrorDetails, path: list[str]) -> str:
+    """One fault: what it is, and what would be right."""
+    if detail["type"] == "extra_forbidden":
+        return f"there is no such key; there are {', '.join(_known_keys(path))}"
+    return detail["msg"].removeprefix("Value error, ")
+
+
+def _located(
     detail: ErrorDetails, options: Mapping[str, Mapping[str, object]], file: Path | None
 ) -> str:
-    """One fault: where it is, what it is, and what would be right."""
+    """One fault of option, environment or file: where it is, and what."""
     path = [str(part) for part in detail["loc"]]
     where = _origin(path, options) or f"{'.'.join(path)} in {file or 'the configuration'}"
-    if detail["type"] == "extra_forbidden":
-        return f"{where}: there is no such key; there are {', '.join(_known_keys(path))}"
-    return f"{where}: {detail['msg'].removeprefix('Value error, ')}"
+    return f"{where}: {_explained(detail, path)}"
+
+
+def _option(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
 
 
 def _origin(path: list[str], options: Mapping[str, Mapping[str, object]]) -> str | None:
     """The option or the variable that a value came from; null: neither."""
     if len(path) > 1 and path[1] in options.get(path[0], {}):
-        return f"option --{path[1].replace('_', '-')}"
+        return f"option {_option(path[1])}"
     variable = _PREFIX + _DELIMITER.join(path[:2])
     present = {name.upper(): name for name in os.environ}
     found = present.get(variable.upper())

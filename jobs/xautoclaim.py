@@ -9,7 +9,7 @@ from pathlib import Path
 
 from claimlib import exits, report
 from claimlib.commands.xautoclaim import xautoclaim
-from claimlib.config import requests_of
+from claimlib.config import load, requests_of
 from claimlib.layout import as_text
 from claimlib.session import open_session
 from claimlib.store import Store
@@ -30,13 +30,14 @@ def main() -> int:
     parser.add_argument("--now", type=parse_instant_ms, help="ISO 8601 with a zone, or ms")
     parser.add_argument("--justid", action="store_const", const=True, help="leave counts alone")
     parser.add_argument("--dry-run", action="store_true", help="decide and show, write nothing")
+    parser.add_argument("--limit", type=int, default=report.DEFAULT_LIMIT, help="of groups shown")
     asked = vars(parser.parse_args())
-    names = ("store", "config", "policy", "run_id", "now", "dry_run")
-    where, config, policy, run_id, now_ms, dry_run = (asked.pop(name) for name in names)
-    request = requests_of(config, policy, asked)
+    names = ("store", "config", "policy", "run_id", "now", "dry_run", "limit")
+    where, config, policy, run_id, now_ms, dry_run, limit = (asked.pop(name) for name in names)
+    request = requests_of(load(config, xautoclaim=asked), policy, asked)
     store = Store.open(open_session(app_name="claimlib xautoclaim"), where)
     reply = xautoclaim(store, request, run_id=run_id, now_ms=now_ms, dry_run=dry_run)
-    print(as_text(report.of_reply(reply)))
+    print(as_text(report.of_reply(reply, limit)))
     sys.stderr.writelines(f"{line}\n" for line in report.refusals(reply))
     return exits.SOME_REFUSED if reply.counts["refused"] else exits.DONE
 

@@ -201,8 +201,8 @@ def xautoclaim(
         "idle_rule": idle_rule,
         "profile": profile,
     }
-    settings = load(config)
-    request = requests_of(config, policy, options)
+    settings = load(config, xautoclaim=options)
+    request = requests_of(settings, policy, options)
     now_ms = None if now is None else parse_instant_ms(now)
     if explain:
         with _opened(store, settings, debug=debug) as (opened, _):

@@ -39,3 +39,15 @@ def claimlib(monkeypatch, capsys):
         return Said(ended.value.code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    """Writes a TOML file."""
+
+    def write(text):
+        file = tmp_path / "some.toml"
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    return write

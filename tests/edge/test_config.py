@@ -9,16 +9,6 @@ from claimlib.model import IdleRule, Profile
 MINUTE_MS = 60_000
 
 
-@pytest.fixture
-def config_file(tmp_path):
-    def write(text):
-        file = tmp_path / "some.toml"
-        file.write_text(text, encoding="utf-8")
-        return file
-
-    return write
-
-
 def test_the_shipped_file_is_accepted_and_says_what_the_defaults_are():
     shipped = load(ROOT / "conf" / "local.toml")
     assert shipped.spark == load().spark
@@ -67,7 +57,8 @@ def test_a_fault_in_the_file_names_the_key_and_the_file(config_file, text, named
 
 
 def test_an_unknown_key_is_answered_by_the_known_ones(config_file):
-    with pytest.raises(ConfigError, match="there are consumer, min_idle, stream, group, start"):
+    known = "there are consumer, min_idle, stream, group, start, count, cursor, justid"
+    with pytest.raises(ConfigError, match=known):
         load(config_file('[xautoclaim]\nmin_idel = "1m"\n'))
 
 

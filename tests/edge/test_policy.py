@@ -9,16 +9,6 @@ from claimlib.errors import ConfigError
 GOOD = '[[request]]\nconsumer = "c"\nmin_idle = "1m"\n'
 
 
-@pytest.fixture
-def policy(tmp_path):
-    def write(text):
-        file = tmp_path / "policy.toml"
-        file.write_text(text, encoding="utf-8")
-        return file
-
-    return write
-
-
 def test_the_shipped_example_is_a_policy():
     first, audit, others = load_policy(ROOT / "conf" / "policy.example.toml")
     assert (first.stream_glob, first.autoclaim.count, first.cursor, first.resume) == (
@@ -43,16 +33,16 @@ def test_the_shipped_example_is_a_policy():
         (GOOD + 'consumer = "d"\n', 4, "no TOML"),
     ],
 )
-def test_a_fault_is_named_with_its_line(policy, text, line, named):
+def test_a_fault_is_named_with_its_line(config_file, text, line, named):
     with pytest.raises(ConfigError, match=named) as raised:
-        load_policy(policy(text))
+        load_policy(config_file(text))
     assert f"line {line}" in raised.value.message
 
 
 @pytest.mark.parametrize("text", ["", "request = []", "x = 1", "request = 1", GOOD + "[other]"])
-def test_a_file_with_anything_but_requests_is_refused(policy, text):
+def test_a_file_with_anything_but_requests_is_refused(config_file, text):
     with pytest.raises(ConfigError, match=r"\[\[request\]\]"):
-        load_policy(policy(text))
+        load_policy(config_file(text))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
@@ -60,7 +50,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         load_policy(tmp_path / "absent.toml")
 
 
-def test_a_policy_and_the_options_of_one_request_exclude_each_other(claimlib, policy):
-    said = claimlib("xautoclaim", "s", "--policy", policy(GOOD), "--min-idle", "1m")
+def test_a_policy_and_the_options_of_one_request_exclude_each_other(claimlib, config_file):
+    said = claimlib("xautoclaim", "s", "--policy", config_file(GOOD), "--min-idle", "1m")
     assert (said.code, said.out) == (2, "")
     assert "take --min-idle away" in said.err
