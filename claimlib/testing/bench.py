@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,10 +17,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from claimlib import exits
-from claimlib.commands.runs import find_run
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.model import AutoclaimRequest
-from claimlib.runs import Phase
+from claimlib.plans.keys import bucket
 from claimlib.schema import TABLES
 from claimlib.session import open_session
 from claimlib.store import Store, arranged
@@ -55,8 +55,14 @@ def run(spark: SparkSession, where: str, rows: int, *, flip: bool) -> dict[str, 
     )
     _timed(seconds, "page, dry run", lambda: xautoclaim(store, page, dry_run=True))
     sweep = SweepRequest(AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS))
-    clock = _Phases()
-    reply = _timed(seconds, "sweep", lambda: xautoclaim(store, sweep, progress=clock.enter))
+    entered: list[tuple[str, float]] = []
+
+    def enter(phase: str, detail: str) -> None:
+        del detail
+        entered.append((phase, time.monotonic()))
+
+    reply = _timed(seconds, "sweep", lambda: xautoclaim(store, sweep, progress=enter))
+    enter("end", "")
     if flip:
         first = store.read("pending").agg(F.min("id_ms").alias("id_ms")).first()
         spark.sql(
@@ -64,32 +70,17 @@ def run(spark: SparkSession, where: str, rows: int, *, flip: bool) -> dict[str, 
             f" WHERE id_ms = {first['id_ms'] if first is not None else 0:d}"
         )
     differing = bench_data.differences(spark, rows, store.read("pending")).count()
-    finished = find_run(store, str(reply.run_seq))
     return {
         "rows": rows,
         "groups": bench_data.groups_of(rows),
         "seconds": seconds,
-        "seconds_by_phase": clock.seconds,
-        "counts": dict(sorted(finished.counts.items())),
+        "seconds_by_phase": {
+            phase: round(until - since, 2) for (phase, since), (_, until) in pairwise(entered)
+        },
+        "counts": dict(sorted(reply.counts.items())),
         "peak_mib": _peak_mib(),
         "streams_that_differ": differing,
     }
-
-
-class _Phases:
-    """How long each phase of a run took, as its progress tells them."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last: tuple[str, float] | None = None
-
-    def enter(self, phase: Phase, detail: str) -> None:
-        del detail
-        now = time.monotonic()
-        if self._last is not None:
-            name, since = self._last
-            self.seconds[name] = round(self.seconds.get(name, 0) + now - since, 2)
-        self._last = (str(phase), now)
 
 
 def _timed(seconds: dict[str, float], name: str, work: Callable[[], T]) -> T:
@@ -102,13 +93,14 @@ def _timed(seconds: dict[str, float], name: str, work: Callable[[], T]) -> T:
 def _make(store: Store, rows: int) -> None:
     pending = bench_data.pending(store.spark, rows)
     kept = pending.drop("is_gone", "is_due").withColumn("run_seq", F.lit(0))
-    bucket = F.expr(f"CAST(pmod(xxhash64(stream), {store.buckets}) AS INT)")
-    store.append("pending", arranged(TABLES["pending"], kept.withColumn("bucket", bucket)))
+    kept = kept.withColumn("bucket", bucket(store.buckets))
+    store.append("pending", arranged(TABLES["pending"], kept))
     entries = pending.where("NOT is_gone").select("stream", "id_ms", "id_seq")
     fields = F.array(
         F.struct(F.lit(b"field").alias("name"), F.encode("stream", "UTF-8").alias("value"))
     )
-    entries = entries.withColumns({"fields": fields, "run_seq": F.lit(0), "bucket": bucket})
+    entries = entries.withColumns({"fields": fields, "run_seq": F.lit(0)})
+    entries = entries.withColumn("bucket", bucket(store.buckets))
     store.append("entries", arranged(TABLES["entries"], entries))
     streams = pending.groupBy("stream").agg(
         F.count("*").alias("length"),

@@ -21,7 +21,7 @@ from claimlib.store import Store
 from claimlib.testing.tables import read_groups, request_table, write_keyspace
 from claimlib.testing.vectors import KEY, Answer, Step, by_reference, text_of
 
-COVERED = (b"xautoclaim",)
+COVERED = ("XAUTOCLAIM",)
 Names = tuple[bytes, bytes]
 
 
@@ -42,12 +42,8 @@ class Verdict:
 
 def check(spark: SparkSession, folder: Path, recorded: Sequence[Step]) -> Verdict:
     """Each step through the reference and, all in one run, through the tables of a new store."""
-    covered = [step for step in recorded if step.command[0].lower() in COVERED]
-    others = Counter(
-        text_of(step.command[0]).upper()
-        for step in recorded
-        if step.command[0].lower() not in COVERED
-    )
+    covered = [step for step in recorded if _command(step) in COVERED]
+    others = Counter(_command(step) for step in recorded if _command(step) not in COVERED)
     ways = {
         "reference": list(map(by_reference, covered)),
         "tables": _by_tables(spark, folder, covered),
@@ -59,6 +55,10 @@ def check(spark: SparkSession, folder: Path, recorded: Sequence[Step]) -> Verdic
         if answer != _expected(step)
     ]
     return Verdict(2 * len(covered) - len(failed), failed, others)
+
+
+def _command(step: Step) -> str:
+    return text_of(step.command[0]).upper()
 
 
 def _expected(step: Step) -> Answer:
@@ -79,18 +79,18 @@ def _difference(step: Step, answer: Answer) -> str:
 
 def _by_tables(spark: SparkSession, folder: Path, recorded: Sequence[Step]) -> list[Answer]:
     """Each step is a stream of its own with the state before it: one store, one run."""
-    parsed = [_parsed(step, b"%d" % number) for number, step in enumerate(recorded)]
+    streams = {b"%d" % number: step for number, step in enumerate(recorded)}
+    parsed = [_parsed(step, stream) for stream, step in streams.items()]
     store = Store.init(spark, str(folder))
-    keyspace = {b"%d" % number: step.before[KEY] for number, step in enumerate(recorded)}
-    instants = {b"%d" % number: step.now_ms for number, step in enumerate(recorded)}
-    write_keyspace(store, keyspace, instants)
+    keyspace = {stream: step.before[KEY] for stream, step in streams.items()}
+    write_keyspace(store, keyspace, {stream: step.now_ms for stream, step in streams.items()})
     requests = {one[0]: one[1] for one in parsed if not isinstance(one, ReplyError)}
     reply = xautoclaim(store, request_table(spark, requests)) if requests else None
     found = _Found.of(reply) if reply is not None else _Found({}, {}, {}, set())
     groups = read_groups(store)
     answers = []
-    for number, (step, one) in enumerate(zip(recorded, parsed, strict=True)):
-        after = groups.get(b"%d" % number, {})
+    for (stream, step), one in zip(streams.items(), parsed, strict=True):
+        after = groups.get(stream, {})
         if isinstance(one, ReplyError):
             answers.append(Answer({"err": one.message}, after))
         elif one[0] in found.unknown:

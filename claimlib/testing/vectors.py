@@ -21,8 +21,6 @@ from claimlib.model import Consumer, Group, IdleRule, PendingEntry, Profile
 from claimlib.words import Keyspace, Stream
 
 KEY = b"s"
-COVERED = (b"xautoclaim",)
-Names = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True)
@@ -102,9 +100,9 @@ def _steps_of(vector: dict[str, Any], rule: IdleRule, profile: Profile) -> Itera
         parse_id(stream_id): tuple(map(as_bytes, fields))
         for stream_id, fields in vector["before"]["entries"]
     }
-    before = Stream(entries, groups_of(vector["before"]["groups"]))
+    before = Stream(entries, _groups_of(vector["before"]["groups"]))
     for number, step in enumerate(vector["steps"], start=1):
-        after = Stream(entries, groups_of(step["after"]["groups"]))
+        after = Stream(entries, _groups_of(step["after"]["groups"]))
         yield Step(
             vector=vector["name"],
             number=number,
@@ -119,7 +117,7 @@ def _steps_of(vector: dict[str, Any], rule: IdleRule, profile: Profile) -> Itera
         before = after
 
 
-def groups_of(recorded: list[dict[str, Any]]) -> dict[bytes, Group]:
+def _groups_of(recorded: list[dict[str, Any]]) -> dict[bytes, Group]:
     """The groups of a recorded state, by name."""
     return {as_bytes(group["name"]): _group_of(group) for group in recorded}
 
