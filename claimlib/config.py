@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from claimlib.errors import ConfigError, MissingExtraError, RequestError
 from claimlib.ids import MIN_ID, parse_range_start
-from claimlib.model import AutoclaimRequest, IdleRule, Profile
+from claimlib.model import AutoclaimRequest, Guards, IdleRule, Profile
 from claimlib.names import unspell
 from claimlib.times import parse_duration_ms
 
@@ -48,6 +48,12 @@ def _duration_ms(value: object) -> int:
         return parse_duration_ms(str(value))
     except RequestError as error:
         raise ValueError(error.message) from error
+
+
+def _number(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("it is a number")  # noqa: TRY004 - pydantic reports ValueErrors
+    return value
 
 
 def _name(value: object) -> bytes:
@@ -94,7 +100,7 @@ class XautoclaimSection(_Section):
     `consumer` is a name as the tables spell it; `min_idle` is a duration with a unit; `start` is
     the first id that is examined, or `-` (null: where the cursor stands, if there is one); `count`
     makes it one page per group (null: all of it), and `cursor` names where the store keeps where
-    the next page begins.
+    the next page begins.  The last six are `model.Guards`.
     """
 
     consumer: Annotated[bytes | None, BeforeValidator(_name)] = None
@@ -104,17 +110,26 @@ class XautoclaimSection(_Section):
     stream: str = "*"
     group: str = "*"
     start: str | None = None
-    count: int | None = None
+    count: Annotated[int | None, BeforeValidator(_number)] = None
     cursor: str | None = None
     justid: bool = False
     idle_rule: IdleRule = IdleRule.DOCUMENTED
     profile: Profile = Profile.REDIS_7_2
+    max_claims: Annotated[int | None, BeforeValidator(_number)] = None
+    max_deleted_share: Annotated[float | None, BeforeValidator(_number)] = None
+    only_from: str | None = None
+    only_consumers_idle_ms: Annotated[
+        int | None, BeforeValidator(_duration_ms), Field(alias="only_consumers_idle")
+    ] = None
+    max_deliveries: Annotated[int | None, BeforeValidator(_number)] = None
+    parking_consumer: Annotated[bytes | None, BeforeValidator(_name)] = None
 
     def request(self) -> SweepRequest:
         """The request of a sweep.
 
         Raises:
-            RequestError: there is no consumer, or no min-idle; the start is no id.
+            RequestError: there is no consumer, or no min-idle; the start is no id; or a value is
+                out of range.
         """
         from claimlib.commands.xautoclaim import SweepRequest
 
@@ -130,6 +145,14 @@ class XautoclaimSection(_Section):
             justid=self.justid,
             idle_rule=self.idle_rule,
             profile=self.profile,
+            guards=Guards(
+                max_claims=self.max_claims,
+                max_deleted_share=self.max_deleted_share,
+                only_from=self.only_from,
+                only_consumers_idle_ms=self.only_consumers_idle_ms,
+                max_deliveries=self.max_deliveries,
+                parking_consumer=self.parking_consumer,
+            ),
         )
         return SweepRequest(
             autoclaim,
@@ -195,7 +218,7 @@ def requests_of(
     """
     if policy is None:
         return [settings.xautoclaim.request()]
-    given = [_option(key) for key, one in options.items() if one is not None]
+    given = [option_of(key) for key, one in options.items() if one is not None]
     if given:
         raise RequestError(
             f"--policy says all of the request: take {', '.join(given)} away", options=given
@@ -299,14 +322,15 @@ def _located(
     return f"{where}: {_explained(detail, path)}"
 
 
-def _option(key: str) -> str:
+def option_of(key: str) -> str:
+    """The option of the command line for a key."""
     return f"--{key.replace('_', '-')}"
 
 
 def _origin(path: list[str], options: Mapping[str, Mapping[str, object]]) -> str | None:
     """The option or the variable that a value came from; null: neither."""
     if len(path) > 1 and path[1] in options.get(path[0], {}):
-        return f"option {_option(path[1])}"
+        return f"option {option_of(path[1])}"
     variable = _PREFIX + _DELIMITER.join(path[:2])
     present = {name.upper(): name for name in os.environ}
     found = present.get(variable.upper())
@@ -317,5 +341,10 @@ def _known_keys(path: list[str]) -> Iterator[str]:
     section = Config.model_fields.get(path[0])
     model = section.annotation if section is not None and len(path) > 1 else Config
     if isinstance(model, type) and issubclass(model, BaseModel):
-        for name, field in model.model_fields.items():
-            yield field.alias or name
+        yield from keys_of(model)
+
+
+def keys_of(model: type[BaseModel]) -> Iterator[str]:
+    """The keys that a section may have, in order."""
+    for name, field in model.model_fields.items():
+        yield field.alias or name

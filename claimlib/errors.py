@@ -10,6 +10,7 @@
     │   ├── NameSpellingError               a text is no name's spelling
     │   └── ConfigError                     a configuration value cannot be used
     ├── MissingExtraError               2   an optional package is not installed
+    ├── GuardError                      4   a request would do more to a group than its guards allow
     ├── StateError                      4   a pending entry, consumer or group that cannot exist
     ├── StoreError                      4   the tables cannot be used
     │   ├── StoreNotFoundError              there is no store at this place
@@ -115,6 +116,12 @@ class MissingExtraError(ClaimlibError):
             extra=extra,
             package=package,
         )
+
+
+class GuardError(ClaimlibError):
+    """A request would claim or delete more of a group than its guards allow; nothing is done."""
+
+    exit_code = 4
 
 
 class StateError(ClaimlibError):

@@ -38,6 +38,9 @@ INPUT = (
     "min_idle_ms",
     "equal_counts",
     "raise_by",
+    "is_spared",
+    "is_parking",
+    "park_above",
 )
 OUTPUT = (
     *KEY,
@@ -56,10 +59,11 @@ def decide_range(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
 
     In: one row per examined pending entry with the columns of `INPUT`: `group_key` and
     `consumer_key` are 64-bit hashes (or names, where hashes collide), ids the BIGINTs of
-    `ids.to_bigint`, `present` whether the id is in the stream, the rest the request of the entry's
-    group. Out: one row per entry that is claimed or deleted, with the columns of `OUTPUT`;
-    `outcome` is an `Outcome`, the `from_*` columns are what was found, `delivery_count` is the new
-    count.  A row that the rule leaves alone gives none.
+    `ids.to_bigint`, `present` whether the id is in the stream, `is_spared` and `is_parking` what
+    `rules.is_claimable` asks about the owner, the rest the request of the entry's group.  Out: one
+    row per entry that is claimed, parked or deleted, with the columns of `OUTPUT`; `outcome` is an
+    `Outcome`, the `from_*` columns are what was found, `delivery_count` is the new count.  A row
+    that the rule leaves alone gives none.
 
     Raises:
         ValueError: the range is not sorted, or holds two rows of one key.
@@ -80,21 +84,26 @@ def _decide_batch(batch: pd.DataFrame) -> pd.DataFrame:
         batch["min_idle_ms"].to_numpy(),
         batch["equal_counts"].to_numpy(),
     )
-    claimed = rules.is_claimed(present, idle_enough)
-    raised = rules.raised_count(delivery_count, batch["raise_by"].to_numpy())
+    exhausted = rules.is_exhausted(delivery_count, batch["park_above"].to_numpy())
+    claimable = rules.is_claimable(
+        idle_enough, batch["is_spared"].to_numpy(), batch["is_parking"].to_numpy(), exhausted
+    )
+    claimed = rules.is_claimed(present, claimable)
+    handed_over = np.where(exhausted, int(Outcome.PARKED), int(Outcome.CLAIMED))
+    raised = rules.raised_count(delivery_count, batch["raise_by"].to_numpy(), exhausted)
     decided = pd.DataFrame(
         {
             "group_key": batch["group_key"],
             "id_ms": batch["id_ms"],
             "id_seq": batch["id_seq"],
-            "outcome": np.where(claimed, int(Outcome.CLAIMED), int(Outcome.DELETED)).astype("int8"),
+            "outcome": np.where(claimed, handed_over, int(Outcome.DELETED)).astype("int8"),
             "from_consumer_key": batch["consumer_key"],
             "from_delivery_time_ms": batch["delivery_time_ms"],
             "from_delivery_count": batch["delivery_count"],
             "delivery_count": np.where(claimed, raised, delivery_count),
         }
     )
-    touched: NDArray[np.bool_] = rules.is_touched(present, idle_enough)
+    touched: NDArray[np.bool_] = rules.is_touched(present, claimable)
     return decided.loc[touched]
 
 

@@ -6,12 +6,13 @@ Units stand in the names: `_ms` is milliseconds, as a time since the epoch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from itertools import pairwise
 
 from claimlib.errors import RequestError, StateError
 from claimlib.ids import MAX_U64, MIN_ID, StreamId
+from claimlib.names import glob_pattern
 
 MAX_I64 = 2**63 - 1
 COUNT_MAX = 576460752303423487
@@ -51,6 +52,7 @@ class Outcome(IntEnum):
     LEFT = 0
     CLAIMED = 1
     DELETED = 2
+    PARKED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,55 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Guards:
+    """What a request leaves alone, beyond what the server's command does; without any it does
+    exactly what the server does.  Null: that guard is not set.
+
+    Attributes:
+        max_claims: a group of which the request would claim more entries is refused.
+        max_deleted_share: a group of whose pending entries it would delete a larger share (0 to 1)
+            is refused.
+        only_from: a Redis glob; what consumers of other names own, or nobody, is not claimed.
+        only_consumers_idle_ms: what belongs to a consumer that was active more recently is not
+            claimed (its seen time counts where it has no active time; one that the group does not
+            know is spared).  The idle rule decides at equality; 0 spares no known consumer.
+        max_deliveries: a claimable entry that was delivered so often goes to `parking_consumer`
+            as with JUSTID, and stays with it.
+        parking_consumer: given where `max_deliveries` is.
+
+    Raises:
+        RequestError: a number is out of range, or one of the last two stands alone.
+        GlobError: see `names.glob_pattern`.
+    """
+
+    max_claims: int | None = None
+    max_deleted_share: float | None = None
+    only_from: str | None = None
+    only_consumers_idle_ms: int | None = None
+    max_deliveries: int | None = None
+    parking_consumer: bytes | None = None
+
+    def __post_init__(self) -> None:
+        _check_limit(self.max_claims, "max_claims", 0)
+        _check_limit(self.only_consumers_idle_ms, "only_consumers_idle_ms", 0)
+        _check_limit(self.max_deliveries, "max_deliveries", 1)
+        share = self.max_deleted_share
+        if share is not None and not 0 <= share <= 1:
+            raise RequestError(
+                f"max_deleted_share must be between 0 and 1, not {share}",
+                field="max_deleted_share",
+                value=share,
+            )
+        if self.only_from is not None:
+            glob_pattern(self.only_from)
+        if (self.max_deliveries is None) != (self.parking_consumer is None):
+            raise RequestError(
+                "max_deliveries and parking_consumer go together: how often, and then to whom",
+                field="max_deliveries",
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class AutoclaimRequest:
     """One XAUTOCLAIM, without the names of stream and group.
 
@@ -149,9 +200,11 @@ class AutoclaimRequest:
         justid: leave delivery counts alone (and give ids without fields).
         idle_rule: what counts as idle enough at exact equality.
         profile: which servers' behaviour holds.
+        guards: what is left alone, or refused, that the server would do.
 
     Raises:
-        RequestError: `min_idle_ms` or `count` is out of range.
+        RequestError: `min_idle_ms` or `count` is out of range, or the consumer is the parking
+            consumer.
     """
 
     consumer: bytes
@@ -161,6 +214,7 @@ class AutoclaimRequest:
     justid: bool = False
     idle_rule: IdleRule = IdleRule.DOCUMENTED
     profile: Profile = Profile.REDIS_7_2
+    guards: Guards = field(default_factory=Guards)
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_idle_ms <= MAX_I64:
@@ -175,6 +229,10 @@ class AutoclaimRequest:
                 field="count",
                 value=self.count,
             )
+        if self.consumer == self.guards.parking_consumer:
+            raise RequestError(
+                "parking_consumer must be another one than consumer", field="parking_consumer"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +241,7 @@ class AutoclaimReply:
 
     Attributes:
         cursor: the first pending entry that was not examined; 0-0: none is left.
-        claimed: the ids that the consumer got, ascending.
+        claimed: the ids that the consumer (or the parking consumer) got, ascending.
         deleted: the ids that left the PEL because the stream no longer has them, ascending.
     """
 
@@ -198,6 +256,13 @@ def _check_id(stream_id: StreamId, field: str) -> None:
             f"{field} must be two unsigned 64-bit numbers, not {stream_id}",
             field=field,
             value=stream_id,
+        )
+
+
+def _check_limit(number: int | None, field: str, least: int) -> None:
+    if number is not None and not least <= number <= MAX_I64:
+        raise RequestError(
+            f"{field} must be between {least} and 2^63-1, not {number}", field=field, value=number
         )
 
 

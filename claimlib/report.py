@@ -138,6 +138,10 @@ def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
     """What else became of the decisions."""
     if counts.get("lost"):
         yield f"{counts['lost']:,} lost: somebody else changed the row first"
+    if counts.get("spared"):
+        yield f"{counts['spared']:,} spared: idle enough, and left to their owners by the guards"
+    if counts.get("parked"):
+        yield f"{counts['parked']:,} of the claimed are parked: delivered too often already"
     if counts.get("delivered_later"):
         yield (
             f"{counts['delivered_later']:,} entries were delivered after the instant that they are"

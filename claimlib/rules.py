@@ -16,6 +16,11 @@ The theory, as Redis 7.2 and later and Valkey 9.1 do it for each entry that XAUT
     rule lets equality count, idle == min-idle.  Servers let it count, the documents do not.
 
 All times are signed 64-bit and not negative, so `now - delivery time` cannot overflow.
+
+Guards (`model.Guards`) are ours, not the server's.  Where a request has any, an entry that is idle
+enough is still left if its owner is spared; and one whose delivery count has reached the limit is
+parked: claimed for the parking consumer as with JUSTID, or left where that consumer has it already.
+A dangling entry is deleted whatever the guards say.
 """
 
 from __future__ import annotations
@@ -34,12 +39,15 @@ EQUAL_COUNTS: Mapping[IdleRule, bool] = MappingProxyType(
 )
 """Whether an idle rule claims an entry whose idle time equals min-idle exactly."""
 
-_ABSENT = False
+NEVER_PARKED = DELIVERY_COUNT_MAX
+"""The `park_above` of a request that parks nothing: no count is above it."""
+
+_NO = False
 
 
 def is_deleted(present: Value) -> Value:
     """Whether an entry leaves the PEL.  `present`: whether the stream has its id."""
-    return present == _ABSENT
+    return present == _NO
 
 
 def at_boundary(now_ms: Value, delivery_time_ms: Value, min_idle_ms: Value) -> Value:
@@ -55,19 +63,36 @@ def is_idle_enough(
     return (min_idle_ms == 0) | (idle_ms > min_idle_ms) | ((idle_ms == min_idle_ms) & equal_counts)
 
 
-def is_claimed(present: Value, idle_enough: Value) -> Value:
-    """Whether an entry gets the new owner."""
-    return present & idle_enough
+def is_exhausted(delivery_count: Value, park_above: Value) -> Value:
+    """Whether an entry was delivered so often that it is parked instead of claimed."""
+    return delivery_count > park_above
 
 
-def is_touched(present: Value, idle_enough: Value) -> Value:
+def is_claimable(
+    idle_enough: Value, is_spared: Value, is_parking: Value, exhausted: Value
+) -> Value:
+    """Whether an entry gets a new owner, if it is present.
+
+    `is_spared`: do the guards leave its owner what it has?  `is_parking`: is its owner the parking
+    consumer?  `exhausted`: see `is_exhausted`.
+    """
+    return idle_enough & (is_spared == _NO) & ((is_parking == _NO) | (exhausted == _NO))
+
+
+def is_claimed(present: Value, claimable: Value) -> Value:
+    """Whether an entry gets a new owner."""
+    return present & claimable
+
+
+def is_touched(present: Value, claimable: Value) -> Value:
     """Whether anything happens to an entry: it is deleted or claimed."""
-    return is_deleted(present) | is_claimed(present, idle_enough)
+    return is_deleted(present) | is_claimed(present, claimable)
 
 
-def raised_count(delivery_count: Value, raise_by: Value) -> Value:
+def raised_count(delivery_count: Value, raise_by: Value, exhausted: Value) -> Value:
     """The delivery count of a claimed entry.  Plain values and NumPy arrays only.
 
-    `raise_by` is 1, or 0 with JUSTID.  The count stays at 2^63-1 once it is there.
+    `raise_by` is 1, or 0 with JUSTID; what is parked keeps its count.  The count stays at 2^63-1
+    once it is there.
     """
-    return delivery_count + raise_by * (delivery_count < DELIVERY_COUNT_MAX)
+    return delivery_count + raise_by * (exhausted == _NO) * (delivery_count < DELIVERY_COUNT_MAX)

@@ -12,6 +12,8 @@ The theory (Redis 7.2 and later, Valkey 9.1).  A call examines the PEL by id, fr
 The cursor is the first entry not examined, 0-0 if there is none.  What was examined is therefore a
 prefix, and what happens to an entry does not depend on the entries before it: repeating the call
 with the cursor until it is 0-0, at one instant, gives the same for any COUNT.  That is a sweep.
+
+Guards are judged by the state before the call.  What they spare is left, and costs budget only.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
+from functools import partial
 
 from claimlib import rules
+from claimlib.errors import GuardError
 from claimlib.ids import END_OF_SCAN, StreamId
 from claimlib.model import (
     SCAN_BUDGET_FACTOR,
@@ -28,10 +32,12 @@ from claimlib.model import (
     AutoclaimRequest,
     Consumer,
     Group,
+    Guards,
     Outcome,
     PendingEntry,
     Profile,
 )
+from claimlib.names import matches
 
 
 def xautoclaim(
@@ -46,43 +52,62 @@ def xautoclaim(
 
     Returns:
         The group's new state, and the reply.
+
+    Raises:
+        GuardError: it would claim or delete more than the request's guards allow.
     """
     has_id = present if callable(present) else present.__contains__
     first = bisect_left(group.pending, request.start, key=lambda entry: entry.id)
-    outcomes = _examine(group.pending[first:], request, now_ms, has_id)
+    outcome_of = partial(_outcome, group, request, now_ms, has_id)
+    outcomes = _examine(group.pending[first:], request.count, outcome_of)
     after_last = first + len(outcomes)
     examined = list(zip(group.pending[first:after_last], outcomes, strict=True))
     kept = [
-        _claimed(entry, request, now_ms) if outcome is Outcome.CLAIMED else entry
+        _after(entry, outcome, request, now_ms)
         for entry, outcome in examined
         if outcome is not Outcome.DELETED
     ]
     reply = AutoclaimReply(
         cursor=group.pending[after_last].id if after_last < len(group.pending) else END_OF_SCAN,
-        claimed=tuple(entry.id for entry, outcome in examined if outcome is Outcome.CLAIMED),
+        claimed=tuple(entry.id for entry, outcome in examined if outcome in _HANDED_OVER),
         deleted=tuple(entry.id for entry, outcome in examined if outcome is Outcome.DELETED),
     )
+    _check_limits(group, request, reply)
     return replace(
         group,
         pending=(*group.pending[:first], *kept, *group.pending[after_last:]),
-        consumers=_seen(group.consumers, request, now_ms, got_entries=bool(reply.claimed)),
+        consumers=_seen(group.consumers, request, now_ms, outcomes),
     ), reply
+
+
+_HANDED_OVER = (Outcome.CLAIMED, Outcome.PARKED)
+
+
+def _check_limits(group: Group, request: AutoclaimRequest, reply: AutoclaimReply) -> None:
+    guards, pending = request.guards, len(group.pending)
+    claims, purges = len(reply.claimed), len(reply.deleted)
+    if guards.max_claims is not None and claims > guards.max_claims:
+        raise GuardError(f"guard max_claims: {claims} entries would be claimed")
+    share = guards.max_deleted_share
+    if share is not None and purges and purges / pending > share:
+        raise GuardError(
+            f"guard max_deleted_share: {purges} of {pending} pending entries would be deleted"
+        )
 
 
 def _examine(
     entries: Sequence[PendingEntry],
-    request: AutoclaimRequest,
-    now_ms: int,
-    has_id: Callable[[StreamId], bool],
+    count: int | None,
+    outcome_of: Callable[[PendingEntry], Outcome],
 ) -> list[Outcome]:
     """The outcomes of the entries that the call examines: always of the first ones."""
-    left = len(entries) if request.count is None else request.count
+    left = len(entries) if count is None else count
     budget = left * SCAN_BUDGET_FACTOR
     outcomes: list[Outcome] = []
     for entry in entries[:budget]:
         if left == 0:
             break
-        outcome = _outcome(entry, request, now_ms, is_present=has_id(entry.id))
+        outcome = outcome_of(entry)
         if outcome is not Outcome.LEFT:
             left -= 1
         outcomes.append(outcome)
@@ -90,38 +115,84 @@ def _examine(
 
 
 def _outcome(
-    entry: PendingEntry, request: AutoclaimRequest, now_ms: int, *, is_present: bool
+    group: Group,
+    request: AutoclaimRequest,
+    now_ms: int,
+    has_id: Callable[[StreamId], bool],
+    entry: PendingEntry,
 ) -> Outcome:
+    is_present = has_id(entry.id)
     if rules.is_deleted(is_present):
         return Outcome.DELETED
-    idle_enough = rules.is_idle_enough(
-        now_ms,
-        entry.delivery_time_ms,
-        request.min_idle_ms,
-        rules.EQUAL_COUNTS[request.idle_rule],
+    exhausted = rules.is_exhausted(entry.delivery_count, _park_above(request.guards))
+    claimable = rules.is_claimable(
+        _is_idle_enough(entry.delivery_time_ms, request.min_idle_ms, request, now_ms),
+        _is_spared(entry.consumer, group, request, now_ms),
+        entry.consumer is not None and entry.consumer == request.guards.parking_consumer,
+        exhausted,
     )
-    return Outcome.CLAIMED if rules.is_claimed(is_present, idle_enough) else Outcome.LEFT
+    if not rules.is_claimed(is_present, claimable):
+        return Outcome.LEFT
+    return Outcome.PARKED if exhausted else Outcome.CLAIMED
 
 
-def _claimed(entry: PendingEntry, request: AutoclaimRequest, now_ms: int) -> PendingEntry:
+def _is_idle_enough(since_ms: int, least_ms: int, request: AutoclaimRequest, now_ms: int) -> bool:
+    equal_counts = rules.EQUAL_COUNTS[request.idle_rule]
+    return bool(rules.is_idle_enough(now_ms, since_ms, least_ms, equal_counts))
+
+
+def _park_above(guards: Guards) -> int:
+    return rules.NEVER_PARKED if guards.max_deliveries is None else guards.max_deliveries - 1
+
+
+def _is_spared(owner: bytes | None, group: Group, request: AutoclaimRequest, now_ms: int) -> bool:
+    """Whether the guards leave an owner what it has."""
+    guards = request.guards
+    if guards.only_from is not None and (owner is None or not matches(guards.only_from, owner)):
+        return True
+    if guards.only_consumers_idle_ms is None or owner is None:
+        return False
+    known = next((one for one in group.consumers if one.name == owner), None)
+    if known is None:
+        return True
+    last_ms = known.seen_time_ms if known.active_time_ms is None else known.active_time_ms
+    return not _is_idle_enough(last_ms, guards.only_consumers_idle_ms, request, now_ms)
+
+
+def _after(
+    entry: PendingEntry, outcome: Outcome, request: AutoclaimRequest, now_ms: int
+) -> PendingEntry:
+    """What becomes of an entry that is not deleted."""
+    if outcome is Outcome.LEFT:
+        return entry
+    parked = outcome is Outcome.PARKED
     return PendingEntry(
         id=entry.id,
-        consumer=request.consumer,
+        consumer=request.guards.parking_consumer if parked else request.consumer,
         delivery_time_ms=now_ms,
-        delivery_count=rules.raised_count(entry.delivery_count, 0 if request.justid else 1),
+        delivery_count=rules.raised_count(entry.delivery_count, int(not request.justid), parked),
     )
 
 
 def _seen(
-    consumers: Sequence[Consumer], request: AutoclaimRequest, now_ms: int, *, got_entries: bool
+    consumers: Sequence[Consumer],
+    request: AutoclaimRequest,
+    now_ms: int,
+    outcomes: Sequence[Outcome],
 ) -> tuple[Consumer, ...]:
-    """The consumers after the call: the caller is created, seen, and active if it got entries."""
-    if request.profile is Profile.REDIS_7_0 and not got_entries:
-        return tuple(consumers)
+    """The consumers after the call: the caller is created, seen, and active if it got entries;
+    the parking consumer as if it had called, if it got entries."""
     by_name = {consumer.name: consumer for consumer in consumers}
-    caller = by_name.get(request.consumer)
-    active_time_ms = caller.active_time_ms if caller else None
-    if got_entries and request.profile is not Profile.REDIS_7_0:
-        active_time_ms = now_ms
-    by_name[request.consumer] = Consumer(request.consumer, now_ms, active_time_ms)
+    has_active_time = request.profile is not Profile.REDIS_7_0
+    got_entries = Outcome.CLAIMED in outcomes
+    if got_entries or has_active_time:
+        _see(by_name, request.consumer, now_ms, is_active=got_entries and has_active_time)
+    if Outcome.PARKED in outcomes and request.guards.parking_consumer is not None:
+        _see(by_name, request.guards.parking_consumer, now_ms, is_active=has_active_time)
     return tuple(by_name[name] for name in sorted(by_name))
+
+
+def _see(by_name: dict[bytes, Consumer], name: bytes, now_ms: int, *, is_active: bool) -> None:
+    known = by_name.get(name)
+    last_active_ms = known.active_time_ms if known is not None else None
+    by_name[name] = Consumer(name, now_ms, now_ms if is_active else last_active_ms)

@@ -226,6 +226,8 @@ JOURNAL = Table(
         "at_boundary BIGINT?",
         "oldest_delivery_time_ms BIGINT?",
         "highest_delivery_count BIGINT?",
+        "spared BIGINT?",
+        "parked BIGINT?",
         "reason STRING?",
         "command STRING?",
         "run_id STRING?",

@@ -9,13 +9,11 @@ from pathlib import Path
 
 from claimlib import exits, report
 from claimlib.commands.xautoclaim import xautoclaim
-from claimlib.config import load, requests_of
+from claimlib.config import XautoclaimSection, keys_of, load, option_of, requests_of
 from claimlib.layout import as_text
 from claimlib.session import open_session
 from claimlib.store import Store
 from claimlib.times import parse_instant_ms
-
-_OPTIONS = ("consumer", "min-idle", "stream", "group", "start", "count", "cursor", "idle-rule")
 
 
 def main() -> int:
@@ -23,8 +21,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Apply XAUTOCLAIM to all groups of a store.")
     parser.add_argument("store", help="a folder, a URL, or catalog.schema")
     parser.add_argument("--config", type=Path, help="TOML; options go before it")
-    for name in (*_OPTIONS, "profile"):
-        parser.add_argument(f"--{name}", help=f"{name} in [xautoclaim]")
+    for key in sorted({*keys_of(XautoclaimSection)} - {"justid"}):
+        parser.add_argument(option_of(key), help="as in [xautoclaim] of --config")
     parser.add_argument("--policy", type=Path, help="TOML with a [[request]] per kind of group")
     parser.add_argument("--run-id", help="the same one again changes nothing")
     parser.add_argument("--now", type=parse_instant_ms, help="ISO 8601 with a zone, or ms")

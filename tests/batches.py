@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
 from hypothesis import strategies as st
 
 from claimlib import scan
+from claimlib.errors import GuardError
 from claimlib.ids import END_OF_SCAN, MAX_ID, MAX_U64, MIN_ID, StreamId
 from claimlib.model import (
     COUNT_MAX,
@@ -24,6 +26,7 @@ from claimlib.model import (
     AutoclaimRequest,
     Consumer,
     Group,
+    Guards,
     IdleRule,
     PendingEntry,
     Profile,
@@ -32,39 +35,60 @@ from claimlib.words import Keyspace, Stream
 
 Names = tuple[bytes, bytes]
 """A stream and one of its groups."""
-Drawn = tuple[int, list[int]]
+Drawn = tuple[int, tuple[int, ...]]
 """A group as it is drawn: an index into `_REQUESTS`, and indexes into `_ENTRIES`."""
 
+ENTRIES = 10  # of a group at most
 NOW_MS = 1_750_000_000_000
 CALLER = b"caller"
 OTHER = b"other"
+PARKING = b"parking"
 
 _EDGES = (0, 2**53, 2**63 - 1, 2**63, MAX_U64)
 IDS = [
     *(StreamId(ms, seq) for ms, seq in ((5, 3), (5, 4), (NOW_MS, 0), (2**53 + 1, 1))),
     *(StreamId(ms, seq) for ms, seq in product(_EDGES, _EDGES) if (ms, seq) != MIN_ID),
 ]
-OWNERS = (OTHER, CALLER, None, b"\xff\\\n'")
+OWNERS = (OTHER, OTHER, CALLER, None, None, b"\xff\\\n'", PARKING, PARKING)
 # How far an entry's idle time is from min-idle, or where its delivery time stands.  What is listed
 # twice, here and below, is drawn twice as often.
-AGES = ("over", "equal", "equal", "short", "just now", "future", "future", "far future", "ancient")
+AGES = (
+    *("over", "over", "equal", "equal", "equal", "short", "just now"),
+    *("future", "future", "future", "far future", "ancient"),
+)
 COUNTS = (1, 0, DELIVERY_COUNT_MAX - 1, DELIVERY_COUNT_MAX)
 
 INSTANTS = (NOW_MS, NOW_MS, MAX_I64)
-MIN_IDLES = (60_000, 1, 0, 0, MAX_I64)
+MIN_IDLES = (60_000, 1, 0, 0, 0, 0, MAX_I64)
 STARTS = (*[MIN_ID] * 4, StreamId(5, 4), StreamId(2**63 - 1, 7), StreamId(2**63, 0), MAX_ID)
 # COUNT; most are sweeps, for those reach more branches.
-SIZES = (*[None] * 9, 1, 2, 3, COUNT_MAX)
+SIZES = (*[None] * 12, 1, 2, 3, COUNT_MAX)
 # What the group knows of the caller beforehand.
 KNOWN = (
     (),
     (Consumer(CALLER, NOW_MS - 1, None),),
-    (Consumer(CALLER, NOW_MS + 5, NOW_MS - 9),),
+    (Consumer(CALLER, NOW_MS + 5, NOW_MS - 9), Consumer(PARKING, NOW_MS - 7, None)),
+)
+GUARDS = (
+    *[Guards()] * 8,
+    Guards(max_claims=1),
+    Guards(max_claims=0, max_deleted_share=1.0),
+    Guards(max_claims=MAX_I64, max_deleted_share=0.5),
+    Guards(max_deleted_share=0.0),
+    *[Guards(only_from="other")] * 3,
+    *[Guards(only_from="[^o]*")] * 3,
+    # OTHER was active 60,000 ms before NOW_MS.
+    *[Guards(only_consumers_idle_ms=60_000)] * 5,
+    Guards(only_consumers_idle_ms=60_001),
+    Guards(only_consumers_idle_ms=0),
+    *[Guards(max_deliveries=1, parking_consumer=PARKING)] * 5,
+    Guards(max_deliveries=DELIVERY_COUNT_MAX, parking_consumer=PARKING),
+    Guards(10, 1.0, "*", 8, 1, PARKING),
 )
 
 # The first is no entry, so that a group shrinks to none.
 _ENTRIES = [None, *product(IDS, (True, False), AGES, OWNERS, COUNTS)]
-_REQUESTS = list(product(MIN_IDLES, IdleRule, STARTS, Profile, (False, True), SIZES, KNOWN))
+_REQUESTS = list(product(MIN_IDLES, IdleRule, STARTS, Profile, (False, True), SIZES, KNOWN, GUARDS))
 
 
 @dataclass(frozen=True)
@@ -81,19 +105,36 @@ class Case:
         return [entry for entry in self.group.pending if entry.id >= self.request.start]
 
     def expected(self) -> tuple[Group, AutoclaimReply]:
-        """The state after the sweep, and its reply, as the reference says."""
-        return scan.xautoclaim(self.group, self.request, self.now_ms, self.entries)
+        """The state after the sweep, and its reply, as the reference says; of a refused group the
+        state as it is, and nothing."""
+        return self._by_reference[:2]
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the reference refuses the group; null: it does not."""
+        return self._by_reference[2]
+
+    @cached_property
+    def _by_reference(self) -> tuple[Group, AutoclaimReply, str | None]:
+        try:
+            found = scan.xautoclaim(self.group, self.request, self.now_ms, self.entries)
+        except GuardError as error:
+            return self.group, AutoclaimReply(END_OF_SCAN, (), ()), error.message
+        return *found, None
 
     def branches(self) -> Iterator[str]:
         """What the rule meets in this group, once per entry or group; one entry may be several.  Of
         a page, where it ends."""
+        if self.refusal is not None:
+            yield f"refused by {self.refusal.split(':')[0]}"
+            return
         if self.request.count is not None:
             yield self._branch_of_page(self.request.count)
             return
         claimed = 0
         for entry in self.group.pending:
             names = list(self._branches_of(entry))
-            claimed += "claimed" in names
+            claimed += "claimed" in names or "parked" in names
             yield from names
         if not claimed:
             yield f"nothing claimed, {self.request.profile}"
@@ -106,16 +147,16 @@ class Case:
         return "page ended by COUNT" if hits == count else "page ended by its budget"
 
     def _branches_of(self, entry: PendingEntry) -> Iterator[str]:
-        request = self.request
+        request, enough = self.request, self._is_idle_enough(entry)
         idle_ms, min_idle_ms = self.now_ms - entry.delivery_time_ms, request.min_idle_ms
-        server = request.idle_rule is IdleRule.SERVER
-        enough = min_idle_ms == 0 or idle_ms > min_idle_ms or (server and idle_ms == min_idle_ms)
         if entry.id < request.start:
             yield "before the start"
         elif entry.id not in self.entries:
             yield "dangling and idle" if enough else "dangling and fresh"
             if entry.consumer == CALLER:
                 yield "dangling, owned by the caller"
+        elif enough and (guarded := self.guard_of(entry)):
+            yield guarded
         elif enough:
             yield from self._branches_of_claimed(entry, idle_ms)
         else:
@@ -124,6 +165,47 @@ class Case:
                 yield "left, one ms short"
         if entry.id == request.start:
             yield "at the start exactly"
+
+    def _is_idle_enough(self, entry: PendingEntry) -> bool:
+        idle_ms, min_idle_ms = self.now_ms - entry.delivery_time_ms, self.request.min_idle_ms
+        server = self.request.idle_rule is IdleRule.SERVER
+        return min_idle_ms == 0 or idle_ms > min_idle_ms or (server and idle_ms == min_idle_ms)
+
+    def branches_of_guards(self) -> Iterator[str]:
+        """What the guards do to the entries that the request gets to, and that could be claimed."""
+        cursor = self.expected()[1].cursor
+        for entry in self.examined:
+            if cursor == END_OF_SCAN or entry.id < cursor:
+                could_be = entry.id in self.entries and self._is_idle_enough(entry)
+                yield (could_be and self.guard_of(entry)) or "nothing"
+
+    def guard_of(self, entry: PendingEntry) -> str | None:
+        """What the guards do to an entry that could be claimed; null: nothing."""
+        guards, owner = self.request.guards, entry.consumer
+        if spared := self._spared_by_name(owner) or self._spared_as_active(owner):
+            return spared
+        if guards.max_deliveries is None or entry.delivery_count < guards.max_deliveries:
+            return None
+        return "parked already" if owner == PARKING else "parked"
+
+    def _spared_by_name(self, owner: bytes | None) -> str | None:
+        glob = self.request.guards.only_from
+        if glob is not None and owner is None:
+            return "spared, only_from and no owner"
+        spared = {"other": owner != OTHER, "[^o]*": owner == OTHER}
+        return "spared, only_from" if spared.get(glob) else None
+
+    def _spared_as_active(self, owner: bytes | None) -> str | None:
+        least_ms = self.request.guards.only_consumers_idle_ms
+        if least_ms is None or owner is None:
+            return None
+        known = {one.name: one.active_time_ms or one.seen_time_ms for one in self.group.consumers}
+        if owner not in known:
+            return "spared, unknown owner"
+        idle_ms = self.now_ms - known[owner]
+        if 0 < least_ms == idle_ms and self.request.idle_rule is IdleRule.DOCUMENTED:
+            return "spared, consumer idle for exactly as long"
+        return "spared, consumer not idle" if least_ms > 0 and idle_ms < least_ms else None
 
     def _branches_of_claimed(self, entry: PendingEntry, idle_ms: int) -> Iterator[str]:
         min_idle_ms = self.request.min_idle_ms
@@ -171,6 +253,15 @@ BRANCHES = (
     "at the start exactly",
     "page to the end",
     "page ended by COUNT",
+    "refused by guard max_claims",
+    "refused by guard max_deleted_share",
+    "spared, only_from",
+    "spared, only_from and no owner",
+    "spared, unknown owner",
+    "spared, consumer idle for exactly as long",
+    "spared, consumer not idle",
+    "parked",
+    "parked already",
     "nothing claimed, redis-7.0",
     "nothing claimed, redis-7.2",
 )
@@ -210,13 +301,20 @@ class Batch:
             for (key, name), request in self.requests.items()
         }
 
-    def swept(self) -> Batch:
-        """The same with sweeps only, for what knows no pages."""
-        sweeps = {names: replace(one, count=None) for names, one in self.requests.items()}
+    def by_entry(self) -> Batch:
+        """The same with sweeps only and no group refused, for what sees entries alone."""
+        sweeps = {
+            names: replace(one, count=None, guards=_without_limits(one.guards))
+            for names, one in self.requests.items()
+        }
         return Batch(self.keyspace, self.instants, sweeps)
 
     def branches(self) -> Counter[str]:
         return Counter(name for case in self.cases().values() for name in case.branches())
+
+
+def _without_limits(guards: Guards) -> Guards:
+    return replace(guards, max_claims=None, max_deleted_share=None)
 
 
 @st.composite
@@ -224,7 +322,7 @@ def batches(draw: st.DrawFn, least_groups: int) -> Batch:
     """Batches of at least so many groups (an even number); the simplest ones are empty."""
     # Numbers instead of `sampled_from`, for Hypothesis' messages would list thousands of states.
     entry = st.integers(0, len(_ENTRIES) - 1)
-    group = st.tuples(st.integers(0, len(_REQUESTS) - 1), st.lists(entry, min_size=3, max_size=16))
+    group = st.tuples(st.integers(0, len(_REQUESTS) - 1), st.tuples(*[entry] * ENTRIES))
     stream = st.tuples(st.sampled_from(INSTANTS), group, group)
     least = least_groups // 2
     return _batch(draw(st.lists(stream, min_size=least, max_size=least + 3)))
@@ -257,20 +355,21 @@ def _states(group: Drawn) -> Iterator[tuple[StreamId, bool, str, bytes | None, i
 
 
 def _request(group: Drawn) -> AutoclaimRequest:
-    min_idle_ms, idle_rule, start, profile, justid, count, _ = _REQUESTS[group[0]]
-    return AutoclaimRequest(CALLER, min_idle_ms, start, count, justid, idle_rule, profile)
+    min_idle_ms, idle_rule, start, profile, justid, count, _, guards = _REQUESTS[group[0]]
+    return AutoclaimRequest(CALLER, min_idle_ms, start, count, justid, idle_rule, profile, guards)
 
 
 def _group(group: Drawn, now_ms: int) -> Group:
-    min_idle_ms, *_, known = _REQUESTS[group[0]]
+    min_idle_ms, *_, known, _ = _REQUESTS[group[0]]
     pending = {
         stream_id: PendingEntry(stream_id, owner, _delivered_ms(age, now_ms, min_idle_ms), count)
         for stream_id, _, age, owner, count in _states(group)
     }
+    other = Consumer(OTHER, NOW_MS - 60_000, NOW_MS - 60_000)
     return Group(
         last_delivered_id=MAX_ID,
         pending=tuple(pending[stream_id] for stream_id in sorted(pending)),
-        consumers=(*known, Consumer(OTHER, NOW_MS - 60_000, NOW_MS - 60_000)),
+        consumers=tuple(sorted((*known, other), key=lambda one: one.name)),
     )
 
 

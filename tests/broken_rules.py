@@ -16,13 +16,28 @@ BROKEN = {
             (min_idle_ms == 0) | (now_ms - delivery_time_ms > min_idle_ms)
         )
     },
-    "dangling is tested after idle": {"is_touched": lambda _present, idle_enough: idle_enough},
-    "the count is not raised": {"raised_count": lambda delivery_count, _raise_by: delivery_count},
+    "dangling is tested after idle": {"is_touched": lambda _present, claimable: claimable},
+    "the count is not raised": {
+        "raised_count": lambda delivery_count, _raise_by, _exhausted: delivery_count
+    },
+    "what is parked is raised": {
+        "raised_count": lambda delivery_count, raise_by, _exhausted: (
+            delivery_count + raise_by * (delivery_count < 2**63 - 1)
+        )
+    },
+    "who is spared loses all the same": {
+        "is_claimable": lambda idle_enough, _is_spared, is_parking, exhausted: (
+            idle_enough & ((is_parking == False) | (exhausted == False))  # noqa: E712 - arrays
+        )
+    },
 }
 
 SOUND = {
     name: getattr(rules, name)
-    for name in ("is_claimed", "is_deleted", "is_idle_enough", "is_touched", "raised_count")
+    for name in (
+        *("is_claimable", "is_claimed", "is_deleted", "is_exhausted", "is_idle_enough"),
+        *("is_touched", "raised_count"),
+    )
 }
 
 

@@ -201,6 +201,62 @@ ProfileOption = Annotated[
         show_default=False,
     ),
 ]
+MaxClaimsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-claims",
+        metavar="NUMBER",
+        help="Refuse a group of which more entries would be claimed. [default: no limit]",
+        show_default=False,
+    ),
+]
+MaxDeletedShareOption = Annotated[
+    float | None,
+    typer.Option(
+        "--max-deleted-share",
+        metavar="SHARE",
+        help="Refuse a group of whose pending entries a larger share would be deleted: 0.05 is one"
+        " in twenty. [default: no limit]",
+        show_default=False,
+    ),
+]
+OnlyFromOption = Annotated[
+    str | None,
+    typer.Option(
+        "--only-from",
+        metavar="GLOB",
+        help="Claim only what consumers of these names own (Redis' glob). [default: from anybody]",
+        show_default=False,
+    ),
+]
+OnlyConsumersIdleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--only-consumers-idle",
+        metavar="DURATION",
+        help="Claim only from consumers that got no entry for so long (no attempt, where it is not"
+        " known when they got one). [default: from anybody]",
+        show_default=False,
+    ),
+]
+MaxDeliveriesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-deliveries",
+        metavar="NUMBER",
+        help="What was delivered so often goes to --parking-consumer instead, and stays there.",
+        show_default=False,
+    ),
+]
+ParkingConsumerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--parking-consumer",
+        metavar="NAME",
+        help="Who gets what was delivered --max-deliveries times; its delivery count stays.",
+        show_default=False,
+    ),
+]
 PolicyOption = Annotated[
     Path | None,
     typer.Option(

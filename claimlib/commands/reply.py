@@ -26,7 +26,7 @@ class Reply:
         run_seq: the run's number; null in a dry run.
         counts: claimed, deleted, lost, gone (entries), swept, refused (groups), cursor (groups that
             got a page, or whose cursor is kept), delivered_later (entries delivered after the
-            instant of their group: that instant is too early).
+            instant of their group: that instant is too early), spared and parked (see `groups`).
         claimed: one row per claimed entry: stream, consumer_group, id (text), id_ms, id_seq,
         consumer,
             delivery_time_ms, delivery_count, from_consumer, from_delivery_time_ms,
@@ -41,8 +41,10 @@ class Reply:
             unless refused), pending_before, claimed, deleted, lost, pending_after, at_boundary
             (idle for exactly min_idle_ms), oldest_idle_ms and highest_delivery_count as found (null
             where nothing was pending; these, pending_* and at_boundary are null for a page,
-            which does not look at the whole PEL), now_ms (the instant that the group was judged
-            at), next_id (the cursor; null: there is none).
+            which does not look at the whole PEL), spared (idle enough, and left to its owner by a
+            guard) and parked (of the claimed, as decided; both null: the request has no guards),
+            now_ms (the instant that the group was judged at), next_id (the cursor; null: there is
+            none).
     """
 
     run_id: str | None
@@ -162,7 +164,7 @@ def _groups(
         *GROUP,
         F.col("kind").alias("status"),
         *("reason", "pending_before", "at_boundary", "oldest_delivery_time_ms", "at_ms"),
-        "highest_delivery_count",
+        *("highest_delivery_count", "spared", "parked"),
     )
     for rows, name in ((claimed, "claimed"), (deleted, "deleted"), (lost, "lost")):
         counted = counted.join(_number(rows, name), on=list(GROUP), how="left")
@@ -176,7 +178,7 @@ def _groups(
         *(*GROUP, "status", "reason", "pending_before", "claimed", "deleted", "lost"),
         *("pending_after", "at_boundary"),
         F.try_subtract("at_ms", "oldest_delivery_time_ms").alias("oldest_idle_ms"),
-        "highest_delivery_count",
+        *("highest_delivery_count", "spared", "parked"),
         F.col("at_ms").alias("now_ms"),
         "next_id",
     )

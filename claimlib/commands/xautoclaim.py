@@ -4,20 +4,20 @@ alone."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands import reply
-from claimlib.commands.paging import Pages, locate
+from claimlib.commands.paging import locate
 from claimlib.commands.reply import Reply
-from claimlib.errors import DuplicateRowsError, RequestError
+from claimlib.errors import DuplicateRowsError, GlobError, RequestError
 from claimlib.ids import to_bigint
-from claimlib.model import AutoclaimRequest
+from claimlib.model import AutoclaimRequest, Guards
 from claimlib.names import glob_pattern, spell
+from claimlib.plans import guards, pages, requests, survey, sweep
 from claimlib.plans import journal_rows as rows
-from claimlib.plans import pages, requests, survey, sweep
 from claimlib.plans.keys import (
     GROUP,
     IdBounds,
@@ -66,6 +66,9 @@ class SweepRequest:
             # Left out where they are not given: the runs of before they were there stay the same.
             **({} if self.autoclaim.count is None else {"count": self.autoclaim.count}),
             **({} if self.cursor is None else {"cursor": self.cursor}),
+            **{
+                name: one for name, one in _guards(self.autoclaim.guards).items() if one is not None
+            },
         }
 
     def rule(self) -> Rule:
@@ -76,7 +79,8 @@ class SweepRequest:
             "start_seq": None if start is None else to_bigint(start.seq),
         }
         page = {"count": self.autoclaim.count, "cursor": self.cursor}
-        return Rule(self.stream_glob, self.group_glob, {**self._values(), **ids, **page})
+        values = {**self._values(), **ids, **page, **_guards(self.autoclaim.guards)}
+        return Rule(self.stream_glob, self.group_glob, values)
 
     def _values(self) -> dict[str, object]:
         return {
@@ -86,6 +90,12 @@ class SweepRequest:
             "idle_rule": str(self.autoclaim.idle_rule),
             "profile": str(self.autoclaim.profile),
         }
+
+
+def _guards(asked: Guards) -> dict[str, object]:
+    """Guards as a request table states them."""
+    parking = asked.parking_consumer
+    return {**asdict(asked), "parking_consumer": None if parking is None else spell(parking)}
 
 
 Asked = SweepRequest | Sequence[SweepRequest] | DataFrame
@@ -206,12 +216,28 @@ def _decide(
     _check_unique(judged)
     near = _near(judged, begun.store.buckets)
     pending, entries = pending.where(near), entries.where(near)
-    accepted = _accepted(judged)
-    examined = _examined(sweep.candidates(pending, entries, accepted, mode), located)
+    weigh = not judged.where(guards.any_guard()).isEmpty()
+    patterns = _patterns(asked) if weigh else None
+
+    def examined_of(accepted: DataFrame) -> DataFrame:
+        owners = (
+            guards.owners(pending, begun.read("consumers"), accepted, patterns, mode)
+            if patterns is not None
+            else None
+        )
+        found = sweep.candidates(pending, entries, accepted, owners, mode)
+        return found if located is None else pages.examined(found)
+
     if refuse_duplicates:
-        judged = held(survey.without_duplicates(judged, sweep.touched(examined), mode))
-        accepted = _accepted(judged)
-        examined = _examined(sweep.candidates(pending, entries, accepted, mode), located)
+        touched = sweep.touched(examined_of(_accepted(judged)))
+        judged = held(survey.without_duplicates(judged, touched, mode))
+    if weigh:
+        examined = examined_of(_accepted(judged))
+        judged = held(guards.weighed(judged, examined, begun.read("pending"), mode))
+    else:
+        judged = guards.unweighed(judged)
+    accepted = _accepted(judged)
+    examined = examined_of(accepted)
     next_ids = pages.next_ids(examined) if located is not None else None
     decided = sweep.decisions(sweep.touched(examined), mode)
     parts = [
@@ -220,13 +246,38 @@ def _decide(
         rows.consumer_rows(accepted),
         rows.cursor_rows(accepted, next_ids, mode),
     ]
-    later = judged.agg(F.sum("delivered_later").alias("n")).first()
-    counts = {"delivered_later": (later["n"] or 0) if later is not None else 0}
-    return Decision(rows.union_rows(parts), key_mode=mode, counts=counts)
+    return Decision(rows.union_rows(parts), key_mode=mode, counts=_counts(judged))
 
 
-def _examined(candidates: DataFrame, located: Pages | None) -> DataFrame:
-    return candidates if located is None else pages.examined(candidates)
+def _counts(judged: DataFrame) -> dict[str, int]:
+    """What only the decision can count; spared and parked in groups that are not refused."""
+    of_accepted = (
+        F.sum(F.when(F.col("reason").isNull(), F.col(name))).alias(name)
+        for name in ("spared", "parked")
+    )
+    row = judged.agg(F.sum("delivered_later").alias("delivered_later"), *of_accepted).first()
+    return {name: n or 0 for name, n in row.asDict().items()} if row is not None else {}
+
+
+def _patterns(asked: DataFrame) -> DataFrame:
+    """One row per glob of `only_from`, with its pattern.
+
+    Raises:
+        RequestError: it is no glob.
+    """
+    globs = asked.where(F.col("only_from").isNotNull()).groupBy("only_from")
+    found = globs.agg(F.min(F.concat_ws("/", *GROUP)).alias("group")).collect()
+    known = [(row["only_from"], _pattern(row["only_from"], row["group"])) for row in found]
+    return asked.sparkSession.createDataFrame(known, "only_from STRING, pattern STRING")
+
+
+def _pattern(glob: str, group: str) -> str:
+    try:
+        return glob_pattern(glob)
+    except GlobError as error:
+        raise RequestError(
+            f"no usable only_from in the request for {group}: {error.message}", column="only_from"
+        ) from error
 
 
 def _accepted(judged: DataFrame) -> DataFrame:

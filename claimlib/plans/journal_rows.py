@@ -23,7 +23,7 @@ def decision_rows(
     """
     groups = accepted.select(
         group_key(mode).alias("group_key"),
-        *(*GROUP, F.col("consumer").alias("by"), "justid", "now_ms", "profile"),
+        *(*GROUP, F.col("consumer").alias("by"), "parking_consumer", "justid", "now_ms", "profile"),
     )
     consumers = (
         pending.select(
@@ -32,7 +32,9 @@ def decision_rows(
         .distinct()
         .withColumn("found", F.lit(True))
     )
-    claimed = F.col("outcome") == int(Outcome.CLAIMED)
+    parked = F.col("outcome") == int(Outcome.PARKED)
+    claimed = parked | (F.col("outcome") == int(Outcome.CLAIMED))
+    new_owner = F.when(parked, F.col("parking_consumer")).otherwise(F.col("by"))
     has_active_time = F.col("profile") != str(Profile.REDIS_7_0)
     return (
         decided.join(groups, on="group_key", how="left")
@@ -46,10 +48,10 @@ def decision_rows(
             _found("from_consumer", "from_consumer_key", F.col("found")),
             "from_delivery_time_ms",
             "from_delivery_count",
-            F.when(claimed, F.col("by")).alias("consumer"),
+            F.when(claimed, new_owner).alias("consumer"),
             F.when(claimed, F.col("now_ms")).alias("delivery_time_ms"),
             F.when(claimed, F.col("delivery_count")).alias("delivery_count"),
-            F.when(claimed, F.col("justid")).alias("justid"),
+            F.when(claimed, F.col("justid") | parked).alias("justid"),
             F.col("now_ms").alias("at_ms"),
             F.when(claimed, F.col("now_ms")).alias("seen_time_ms"),
             F.when(claimed & has_active_time, F.col("now_ms")).alias("active_time_ms"),
@@ -71,7 +73,7 @@ def group_rows(groups: DataFrame) -> DataFrame:
         kind.alias("kind"),
         *(*GROUP, "consumer", request.alias("request"), F.col("now_ms").alias("at_ms")),
         *(F.when(F.col("count").isNull(), F.col(name)).alias(name) for name in _OF_WHOLE_PELS),
-        "reason",
+        *("spared", "parked", "reason"),
     )
 
 

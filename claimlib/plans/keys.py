@@ -60,8 +60,12 @@ def glob_sql(name: str, glob: str) -> str:
     """A SQL condition: whether the bytes behind the spelled name match a Redis glob."""
     if glob == "*":
         return "true"
-    as_bytes = f"decode(encode({name}, 'UTF-8'), 'ISO-8859-1')"
-    return f"{as_bytes} RLIKE {quote_text(glob_pattern(glob))}"
+    return f"{bytes_sql(name)} RLIKE {quote_text(glob_pattern(glob))}"
+
+
+def bytes_sql(name: str) -> str:
+    """What a glob's pattern is searched in: each byte of the spelled name as one character."""
+    return f"decode(encode({name}, 'UTF-8'), 'ISO-8859-1')"
 
 
 def glob_matches(name: str, glob: str) -> Column:

@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from claimlib.errors import RequestError
-from claimlib.model import COUNT_MAX, IdleRule, Profile
+from claimlib.model import COUNT_MAX, MAX_I64, IdleRule, Profile
 from claimlib.plans.keys import GROUP, glob_matches
-from claimlib.rules import EQUAL_COUNTS
+from claimlib.rules import EQUAL_COUNTS, NEVER_PARKED
 
 PROVEN_RANGE = ("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq")
 REQUEST_COLUMNS = {
@@ -28,13 +28,33 @@ REQUEST_COLUMNS = {
     "profile": "STRING",
     "count": "BIGINT",
     "cursor": "STRING",
+    "max_claims": "BIGINT",
+    "max_deleted_share": "DOUBLE",
+    "only_from": "STRING",
+    "only_consumers_idle_ms": "BIGINT",
+    "max_deliveries": "BIGINT",
+    "parking_consumer": "STRING",
 }
-# Null in them is a value: a sweep, the stored cursor (or the beginning), no stored cursor.
-NULLABLE = ("count", "start_ms", "start_seq", "cursor")
+GUARDS = (
+    *("max_claims", "max_deleted_share", "only_from", "only_consumers_idle_ms"),
+    *("max_deliveries", "parking_consumer"),
+)
 # What a request table may leave out, as if it were null.
-OPTIONAL = ("count", "cursor")
+OPTIONAL = ("count", "cursor", *GUARDS)
+# Null in them is a value: a sweep, the stored cursor (or the beginning), no stored cursor, no such
+# guard.
+NULLABLE = ("start_ms", "start_seq", *OPTIONAL)
 
 _CHOICES = {"idle_rule": [str(rule) for rule in IdleRule], "profile": [str(one) for one in Profile]}
+_RANGES = {
+    "count": (1, COUNT_MAX),
+    "max_claims": (0, MAX_I64),
+    "max_deleted_share": (0.0, 1.0),
+    "only_consumers_idle_ms": (0, MAX_I64),
+    "max_deliveries": (1, MAX_I64),
+}
+# Given both or not at all.
+_PAIRS = {"start_seq": "start_ms", "parking_consumer": "max_deliveries"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +116,8 @@ def started(requests: DataFrame, cursors: DataFrame) -> DataFrame:
 def targets(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
     """One row per requested (stream, consumer_group): the request, the instant at which the group
     is judged (`now_ms`: the given one, else the group's snapshot instant; null: there is none),
-    what the rules need of it (`equal_counts`, `raise_by`), and what `known_groups` says of it.  A
-    negative min_idle_ms is 0, as on the server."""
+    what the rules need of it (`equal_counts`, `raise_by`, `park_above`), and what `known_groups`
+    says of it.  A negative min_idle_ms is 0, as on the server."""
     instant = F.col("snapshot_ms") if now_ms is None else F.lit(now_ms)
     equal_rules = [str(rule) for rule, equal_counts in EQUAL_COUNTS.items() if equal_counts]
     return (
@@ -107,6 +127,7 @@ def targets(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataFr
             instant.cast("BIGINT").alias("now_ms"),
             F.col("idle_rule").isin(equal_rules).alias("equal_counts"),
             F.when(F.col("justid"), 0).otherwise(1).cast("BIGINT").alias("raise_by"),
+            F.coalesce(F.col("max_deliveries") - 1, F.lit(NEVER_PARKED)).alias("park_above"),
             *PROVEN_RANGE,
         )
         .withColumn("min_idle_ms", F.greatest("min_idle_ms", F.lit(0)))
@@ -169,8 +190,9 @@ def _fault(found: Row) -> str:
         return f"{found['n']} rows for {where}: give one per group"
     return (
         f"no usable {', '.join(found['unusable'])} in the row for {where}: null may stand only in"
-        f" {', '.join(NULLABLE)}, count is at least 1,"
-        f" idle_rule is one of {', '.join(IdleRule)}, profile one of {', '.join(Profile)}"
+        f" {', '.join(NULLABLE)}, count and max_deliveries are at least 1, max_deleted_share is"
+        f" between 0 and 1, idle_rule is one of {', '.join(IdleRule)}, profile one of"
+        f" {', '.join(Profile)}, parking_consumer goes with max_deliveries and is not consumer"
     )
 
 
@@ -185,10 +207,12 @@ def _unusable(name: str) -> Column:
         unusable &= F.col(name).isNotNull()
     if name in _CHOICES:
         unusable |= ~F.col(name).isin(_CHOICES[name])
-    if name == "count":
-        unusable |= ~_typed(name).between(1, COUNT_MAX)
-    if name == "start_seq":
-        unusable |= F.col(name).isNull() != F.col("start_ms").isNull()
+    if name in _RANGES:
+        unusable |= ~_typed(name).between(*_RANGES[name])
+    if name in _PAIRS:
+        unusable |= F.col(name).isNull() != F.col(_PAIRS[name]).isNull()
+    if name == "parking_consumer":
+        unusable |= F.col(name) == F.col("consumer")
     return F.when(unusable, F.lit(name))
 
 

@@ -23,19 +23,24 @@ _KERNEL_SCHEMA = (
 
 
 def candidates(
-    pending: DataFrame, entries: DataFrame, accepted: DataFrame, mode: KeyMode
+    pending: DataFrame,
+    entries: DataFrame,
+    accepted: DataFrame,
+    owners: DataFrame | None,
+    mode: KeyMode,
 ) -> DataFrame:
     """One row per pending row that the request of its group may get to: from its start on, and of a
     page what lies in the page's window.
 
     Columns: `kernel.INPUT`, `count`, `is_hit` (is it claimed or deleted, if the request gets to
     it?) and `is_examined` (does it? of pages, only `pages.examined` knows).  `accepted` is
-    `survey.judged` without the refused groups.  One shuffle, the liveness join.
+    `survey.judged` without the refused groups; `owners` is `guards.owners`, null where no request
+    has guards.  One shuffle, the liveness join; with guards one more.
     """
     request = accepted.select(
         group_key(mode).alias("group_key"),
         *("start_ms", "start_seq", "page_end_ms", "page_end_seq", "count", "now_ms"),
-        *("min_idle_ms", "equal_counts", "raise_by"),
+        *("min_idle_ms", "equal_counts", "raise_by", "park_above"),
     )
     from_start = id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq"))
     rows = (
@@ -47,8 +52,39 @@ def candidates(
         .join(F.broadcast(request), on="group_key", how="inner")
         .where(within_page(from_start))
     )
-    present = with_presence(rows, with_keys(entries, mode))
-    return present.withColumns({"is_hit": _touched(), "is_examined": F.lit(True)})
+    present = _with_owners(with_presence(rows, with_keys(entries, mode)), owners)
+    hit: Column = rules.is_touched(F.col("present"), claimable())
+    return present.withColumns({"is_hit": hit, "is_examined": F.lit(True)})
+
+
+def idle_enough() -> Column:
+    """`rules.is_idle_enough` of a candidate."""
+    found: Column = rules.is_idle_enough(
+        F.col("now_ms"), F.col("delivery_time_ms"), F.col("min_idle_ms"), F.col("equal_counts")
+    )
+    return found
+
+
+def exhausted() -> Column:
+    """`rules.is_exhausted` of a candidate."""
+    found: Column = rules.is_exhausted(F.col("delivery_count"), F.col("park_above"))
+    return found
+
+
+def claimable() -> Column:
+    """`rules.is_claimable` of a candidate.  What the rule leaves alone need not travel to
+    Python."""
+    found: Column = rules.is_claimable(
+        idle_enough(), F.col("is_spared"), F.col("is_parking"), exhausted()
+    )
+    return found
+
+
+def _with_owners(rows: DataFrame, owners: DataFrame | None) -> DataFrame:
+    if owners is None:
+        return rows.withColumns({"is_spared": F.lit(False), "is_parking": F.lit(False)})
+    joined = rows.join(owners, on=["group_key", "consumer_key"], how="left")
+    return joined.fillna(False, ["is_spared", "is_parking"])
 
 
 def touched(candidates: DataFrame) -> DataFrame:
@@ -77,12 +113,3 @@ def with_presence(rows: DataFrame, entries: DataFrame) -> DataFrame:
         ids=ids,
         rows=rows,
     )
-
-
-def _touched() -> Column:
-    """The rule itself, in the JVM: what it leaves alone need not travel to Python."""
-    idle_enough = rules.is_idle_enough(
-        F.col("now_ms"), F.col("delivery_time_ms"), F.col("min_idle_ms"), F.col("equal_counts")
-    )
-    touched: Column = rules.is_touched(F.col("present"), idle_enough)
-    return touched

@@ -7,7 +7,7 @@ more costs nothing.
 from __future__ import annotations
 
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -105,12 +105,25 @@ def test_the_report_counts_what_was_done(one_run):
         for (stream, group), request in one_run.requests.items()
         for entry in _looked_at(one_run.before[stream][group].pending, request)
     ]
+    cases = one_run.batch.cases()
+    refused = {names for names, case in cases.items() if case.refusal is not None}
+    accepted = {names: one for names, one in one_run.requests.items() if names not in refused}
+    guarded = Counter(
+        branch.split(",")[0]
+        for names, case in cases.items()
+        if names not in refused
+        for branch in case.branches_of_guards()
+    )
+    assert refused
     assert one_run.counts == {
         "claimed": sum(map(len, one_run.claimed.values())),
         "deleted": sum(map(len, one_run.deleted.values())),
-        "swept": len(one_run.requests),
-        "cursor": sum(one.count is not None for one in one_run.requests.values()),
-        **dict.fromkeys(("refused", "lost", "gone"), 0),
+        "swept": len(accepted),
+        "refused": len(refused),
+        "cursor": sum(one.count is not None for one in accepted.values()),
+        "spared": guarded["spared"],
+        "parked": guarded["parked"],
+        **dict.fromkeys(("lost", "gone"), 0),
         "delivered_later": sum(entry.delivery_time_ms > instant for entry, instant in looked_at),
     }
 

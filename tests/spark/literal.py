@@ -5,7 +5,7 @@ The frames are what a store's tables hold: `schema` says their columns, generate
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from claimlib import schema
 from claimlib.commands.xautoclaim import _decide
 from claimlib.ids import END_OF_SCAN, StreamId, from_bigint
-from claimlib.model import Consumer, Group, PendingEntry
+from claimlib.model import Consumer, Group, Guards, PendingEntry
 from claimlib.names import unspell
 from claimlib.runs import Begun
 from claimlib.schema import TABLES
@@ -93,6 +93,9 @@ def _swept(case: Case, rows: list[Row]) -> Swept:
     kinds: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         kinds[row["kind"]].append(row)
+    if case.refusal is not None:
+        assert [(row["kind"], row["reason"]) for row in rows] == [("refused", case.refusal)]
+        return case.group, (), (), END_OF_SCAN
     assert [row["reason"] for row in kinds["refused"]] == []
     _check_swept(case, kinds["swept"])
     pending = {entry.id: entry for entry in case.group.pending}
@@ -124,6 +127,10 @@ def _check_swept(case: Case, rows: list[Row]) -> None:
         if case.now_ms - entry.delivery_time_ms == min_idle_ms and min_idle_ms > 0
     ]
     assert (row["at_ms"], row["reason"]) == (case.now_ms, None)
+    did = Counter(branch.split(",")[0] for branch in case.branches_of_guards())
+    weighed = case.request.guards != Guards()
+    expected = (did["spared"], did["parked"]) if weighed else (None, None)
+    assert (row["spared"], row["parked"]) == expected
     if case.request.count is not None:
         assert row["pending_before"] is row["at_boundary"] is None
         assert row["oldest_delivery_time_ms"] is row["highest_delivery_count"] is None

@@ -22,7 +22,7 @@ def test_a_sweep_decides_about_hundreds_of_groups_as_the_reference_does(spark):
     reached: Counter[str] = Counter()
 
     @settings(
-        max_examples=4,
+        max_examples=8,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )

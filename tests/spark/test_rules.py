@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from pyspark.sql import functions as F
 
-from claimlib import names, rules
+from claimlib import names
 from claimlib.ids import from_bigint, to_bigint
 from claimlib.names import spell
 from claimlib.plans.keys import (
@@ -17,7 +17,7 @@ from claimlib.plans.keys import (
     unsigned,
     unsigned_text,
 )
-from tests.unit.rule_cases import RULE_CASES
+from tests.unit.rule_cases import ANSWERS, RULE_CASES, answers
 
 GIVEN = {
     "name": "STRING",
@@ -26,8 +26,11 @@ GIVEN = {
     "delivery_time_ms": "BIGINT",
     "min_idle_ms": "BIGINT",
     "equal_counts": "BOOLEAN",
+    "is_spared": "BOOLEAN",
+    "is_parking": "BOOLEAN",
+    "delivery_count": "BIGINT",
+    "park_above": "BIGINT",
 }
-ANSWERS = ("at_boundary", "idle_enough", "deleted", "claimed", "touched")
 
 
 def test_columns_give_what_the_table_of_rules_says(spark):
@@ -35,18 +38,8 @@ def test_columns_give_what_the_table_of_rules_says(spark):
         list(map(attrgetter(*GIVEN), RULE_CASES)),
         ", ".join(f"{name} {type_}" for name, type_ in GIVEN.items()),
     )
-    times = list(map(F.col, ("now_ms", "delivery_time_ms", "min_idle_ms")))
-    present = F.col("present")
-    idle_enough = rules.is_idle_enough(*times, F.col("equal_counts"))
-    answers = (
-        rules.at_boundary(*times),
-        idle_enough,
-        rules.is_deleted(present),
-        rules.is_claimed(present, idle_enough),
-        rules.is_touched(present, idle_enough),
-    )
 
-    found = cases.select("name", *answers).collect()
+    found = cases.select("name", *answers(F.col)).collect()
 
     assert {row[0]: tuple(row[1:]) for row in found} == {
         case.name: attrgetter(*ANSWERS)(case) for case in RULE_CASES

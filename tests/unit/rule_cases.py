@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
+
+from claimlib import rules
 
 MAX_I64 = 2**63 - 1
 
@@ -17,8 +20,14 @@ class RuleCase:
     delivery_time_ms: int
     min_idle_ms: int
     equal_counts: bool
+    is_spared: bool
+    is_parking: bool
+    delivery_count: int
+    park_above: int
     at_boundary: bool
     idle_enough: bool
+    exhausted: bool
+    claimable: bool
     deleted: bool
     claimed: bool
     touched: bool
@@ -31,7 +40,42 @@ class CountCase:
     name: str
     delivery_count: int
     raise_by: int
+    exhausted: bool
     raised: int
+
+
+NO_GUARDS = {
+    "is_spared": False,
+    "is_parking": False,
+    "delivery_count": MAX_I64,
+    "park_above": MAX_I64,
+}
+
+
+def _guarded(
+    name: str, guard: tuple[bool, bool, int, int], *, exhausted: bool, free: bool
+) -> list[RuleCase]:
+    """An entry under guards, idle enough and not, present and dangling.
+
+    `guard` is is_spared, is_parking, delivery_count and park_above; `free`: do they let it go?
+    """
+    return [
+        RuleCase(
+            f"{name}, {'idle' if idle else 'fresh'}, {'present' if present else 'dangling'}",
+            present,
+            *(1000, 899 if idle else 901, 100),
+            False,
+            *guard,
+            at_boundary=False,
+            idle_enough=idle,
+            exhausted=exhausted,
+            claimable=idle and free,
+            deleted=not present,
+            claimed=present and idle and free,
+            touched=not present or (idle and free),
+        )
+        for idle, present in product((True, False), repeat=2)
+    ]
 
 
 def _entry(
@@ -47,8 +91,11 @@ def _entry(
             present,
             *times_ms,
             equal_counts=equal_counts,
+            **NO_GUARDS,
             at_boundary=boundary,
             idle_enough=idle_enough,
+            exhausted=False,
+            claimable=idle_enough,
             deleted=not present,
             claimed=present and idle_enough,
             touched=not present or idle_enough,
@@ -76,14 +123,45 @@ RULE_CASES: list[RuleCase] = [
     *_entry("no time at all", (0, 0, 0), documented=True, server=True, boundary=False),
     *_entry("above 2^53", (2**53 + 2, 1, 2**53), documented=True, server=True, boundary=False),
     *_entry("at 2^53 + 1", (2**53 + 2, 1, 2**53 + 1), documented=False, server=True, boundary=True),
+    *_guarded("spared", (True, False, 1, MAX_I64), exhausted=False, free=False),
+    *_guarded("parking, fresh count", (False, True, 3, 3), exhausted=False, free=True),
+    *_guarded("parking, exhausted", (False, True, 4, 3), exhausted=True, free=False),
+    *_guarded("exhausted", (False, False, 4, 3), exhausted=True, free=True),
+    *_guarded("one delivery short", (False, False, 3, 3), exhausted=False, free=True),
+    *_guarded("spared and exhausted", (True, False, 4, 3), exhausted=True, free=False),
+    *_guarded("highest count", (False, False, MAX_I64, MAX_I64 - 1), exhausted=True, free=True),
+    *_guarded("first delivery", (False, False, 1, 0), exhausted=True, free=True),
+    *_guarded("no delivery", (False, False, 0, 0), exhausted=False, free=True),
 ]
 
 COUNT_CASES: list[CountCase] = [
-    CountCase("raised", 1, 1, 2),
-    CountCase("never delivered", 0, 1, 1),
-    CountCase("kept", 1, 0, 1),
-    CountCase("above 2^53", 2**53, 1, 2**53 + 1),
-    CountCase("up to the largest", MAX_I64 - 1, 1, MAX_I64),
-    CountCase("at the largest", MAX_I64, 1, MAX_I64),
-    CountCase("kept at the largest", MAX_I64, 0, MAX_I64),
+    CountCase("raised", 1, 1, False, 2),
+    CountCase("never delivered", 0, 1, False, 1),
+    CountCase("kept", 1, 0, False, 1),
+    CountCase("above 2^53", 2**53, 1, False, 2**53 + 1),
+    CountCase("up to the largest", MAX_I64 - 1, 1, False, MAX_I64),
+    CountCase("at the largest", MAX_I64, 1, False, MAX_I64),
+    CountCase("kept at the largest", MAX_I64, 0, False, MAX_I64),
+    CountCase("parked", 1, 1, True, 1),
+    CountCase("parked with JUSTID", 1, 0, True, 1),
+    CountCase("parked at the largest", MAX_I64, 1, True, MAX_I64),
 ]
+
+ANSWERS = ("at_boundary", "idle_enough", "exhausted", "claimable", "deleted", "claimed", "touched")
+
+
+def answers(of):
+    """What each rule says of the values that `of` gives by name."""
+    times = of("now_ms"), of("delivery_time_ms"), of("min_idle_ms")
+    idle_enough = rules.is_idle_enough(*times, of("equal_counts"))
+    exhausted = rules.is_exhausted(of("delivery_count"), of("park_above"))
+    claimable = rules.is_claimable(idle_enough, of("is_spared"), of("is_parking"), exhausted)
+    return (
+        rules.at_boundary(*times),
+        idle_enough,
+        exhausted,
+        claimable,
+        rules.is_deleted(of("present")),
+        rules.is_claimed(of("present"), claimable),
+        rules.is_touched(of("present"), claimable),
+    )

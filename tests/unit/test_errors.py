@@ -22,6 +22,7 @@ CODES = {
     "NameSpellingError": 2,
     "ConfigError": 2,
     "MissingExtraError": 2,
+    "GuardError": 4,
     "StateError": 4,
     "StoreError": 4,
     "StoreNotFoundError": 4,

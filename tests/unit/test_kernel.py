@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 from claimlib import kernel, rules
 from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint, to_bigint
-from claimlib.model import IdleRule, Outcome
-from tests.batches import OWNERS, Batch, batches
+from claimlib.model import DELIVERY_COUNT_MAX, IdleRule, Outcome
+from tests.batches import OWNERS, PARKING, Batch, batches
 from tests.broken_rules import BROKEN, broken_rules
 
-TYPES = dict.fromkeys(kernel.INPUT, "int64") | dict.fromkeys(("present", "equal_counts"), "bool")
+FLAGS = ("present", "equal_counts", "is_spared", "is_parking")
+TYPES = dict.fromkeys(kernel.INPUT, "int64") | dict.fromkeys(FLAGS, "bool")
 
 
 def frame(rows, types=TYPES):
@@ -34,6 +35,9 @@ def rows_of(number, case):
             "min_idle_ms": request.min_idle_ms,
             "equal_counts": rules.EQUAL_COUNTS[request.idle_rule],
             "raise_by": 0 if request.justid else 1,
+            "is_spared": (case.guard_of(entry) or "").startswith("spared"),
+            "is_parking": entry.consumer == PARKING,
+            "park_above": (request.guards.max_deliveries or DELIVERY_COUNT_MAX + 1) - 1,
         }
         for entry in case.examined
     ]
@@ -63,9 +67,10 @@ def expected(batch):
     for number, case in enumerate(batch.cases().values()):
         after, reply = case.expected()
         counts = {entry.id: entry.delivery_count for entry in after.pending}
+        owners = {entry.id: entry.consumer for entry in after.pending}
         found = {entry.id: entry for entry in case.group.pending}
         outcomes = {
-            **dict.fromkeys(reply.claimed, Outcome.CLAIMED),
+            **{one: _claim(case, owners[one]) for one in reply.claimed},
             **dict.fromkeys(reply.deleted, Outcome.DELETED),
         }
         for stream_id, outcome in outcomes.items():
@@ -75,11 +80,15 @@ def expected(batch):
     return decisions
 
 
+def _claim(case, owner):
+    return Outcome.CLAIMED if owner == case.request.consumer else Outcome.PARKED
+
+
 PENDING = ("id", "consumer", "delivery_time_ms", "delivery_count")
 
 
 @settings(max_examples=20, deadline=None)
-@given(batch=batches(least_groups=20).map(Batch.swept), rows_per_frame=st.integers(1, 40))
+@given(batch=batches(least_groups=20).map(Batch.by_entry), rows_per_frame=st.integers(1, 40))
 def test_the_kernel_decides_what_the_reference_decides(batch, rows_per_frame):
     assert decided(batch, rows_per_frame) == expected(batch)
 
@@ -87,7 +96,7 @@ def test_the_kernel_decides_what_the_reference_decides(batch, rows_per_frame):
 @pytest.mark.parametrize("how", BROKEN)
 def test_with_a_broken_rule_the_comparison_with_the_reference_fails(how, monkeypatch):
     @settings(max_examples=5, deadline=None, database=None, phases=[Phase.generate])
-    @given(batch=batches(least_groups=100).map(Batch.swept))
+    @given(batch=batches(least_groups=100).map(Batch.by_entry))
     def compare(batch):
         assert decided(batch, 40) == expected(batch)
 
@@ -100,6 +109,7 @@ def test_with_a_broken_rule_the_comparison_with_the_reference_fails(how, monkeyp
 # ---- order ----
 
 ONE = dict.fromkeys(kernel.INPUT, 0) | {"present": False, "equal_counts": True, "raise_by": 1}
+ONE |= {"is_spared": False, "is_parking": False, "park_above": DELIVERY_COUNT_MAX}
 
 
 def keyed(*keys):

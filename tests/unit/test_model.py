@@ -2,7 +2,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from claimlib.errors import RequestError, StateError
+from claimlib.errors import GlobError, RequestError, StateError
 from claimlib.ids import MAX_ID, MAX_U64, MIN_ID, StreamId
 from claimlib.model import (
     COUNT_MAX,
@@ -13,6 +13,7 @@ from claimlib.model import (
     AutoclaimRequest,
     Consumer,
     Group,
+    Guards,
     IdleRule,
     Outcome,
     PendingEntry,
@@ -40,6 +41,7 @@ def test_outcomes_are_the_numbers_that_tables_hold():
         "LEFT": 0,
         "CLAIMED": 1,
         "DELETED": 2,
+        "PARKED": 3,
     }
 
 
@@ -136,3 +138,33 @@ def test_a_request_with_a_min_idle_out_of_range_cannot_be_made(min_idle_ms):
 def test_a_reply_keeps_claimed_and_deleted_apart():
     reply = AutoclaimReply(cursor=MIN_ID, claimed=(StreamId(1, 0),), deleted=(StreamId(2, 0),))
     assert reply.claimed != reply.deleted
+
+
+@pytest.mark.parametrize(
+    ("guards", "field"),
+    [
+        ({"max_claims": -1}, "max_claims"),
+        ({"max_claims": 2**63}, "max_claims"),
+        ({"max_deleted_share": -0.1}, "max_deleted_share"),
+        ({"max_deleted_share": 1.1}, "max_deleted_share"),
+        ({"max_deleted_share": float("nan")}, "max_deleted_share"),
+        ({"only_consumers_idle_ms": -1}, "only_consumers_idle_ms"),
+        ({"max_deliveries": 0, "parking_consumer": b"p"}, "max_deliveries"),
+        ({"max_deliveries": 1}, "max_deliveries"),
+        ({"parking_consumer": b"p"}, "max_deliveries"),
+    ],
+)
+def test_a_guard_that_cannot_be_is_refused_with_its_name(guards, field):
+    with pytest.raises(RequestError, match=field) as raised:
+        Guards(**guards)
+    assert raised.value.field == field
+
+
+def test_a_guards_glob_is_checked_when_it_is_made():
+    with pytest.raises(GlobError, match="not closed"):
+        Guards(only_from="[a")
+
+
+def test_nobody_parks_with_oneself():
+    with pytest.raises(RequestError, match="another one than consumer"):
+        AutoclaimRequest(b"c", 0, guards=Guards(max_deliveries=1, parking_consumer=b"c"))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from claimlib.errors import GuardError
 from claimlib.ids import END_OF_SCAN, MAX_ID, MAX_U64, MIN_ID, StreamId, successor
 from claimlib.model import (
     COUNT_MAX,
@@ -12,6 +13,7 @@ from claimlib.model import (
     AutoclaimRequest,
     Consumer,
     Group,
+    Guards,
     IdleRule,
     PendingEntry,
     Profile,
@@ -408,3 +410,136 @@ def test_starting_behind_an_entry_leaves_it_out(situation):
             continue
         after, _ = xautoclaim(found, replace(asked, start=successor(one.id)), NOW_MS, present)
         assert one in after.pending
+
+
+# ---- guards ----
+
+PARKING = b"parking"
+
+
+def guarded(**guards):
+    return request(guards=Guards(**guards))
+
+
+def test_without_guards_there_are_none():
+    assert AutoclaimRequest(b"me", 0).guards == Guards() == Guards(None, None, None, None, None)
+
+
+@pytest.mark.parametrize(("most", "refused"), [(1, True), (2, False), (0, True), (3, False)])
+def test_more_claims_than_max_claims_refuse_the_group(most, refused):
+    found = group(entry(1), entry(2), entry(3, FRESH), entry(4))
+    present = frozenset(ids(1, 2, 3))
+    if refused:
+        with pytest.raises(GuardError, match="guard max_claims: 2 entries would be claimed"):
+            xautoclaim(found, guarded(max_claims=most), NOW_MS, present)
+    else:
+        assert xautoclaim(found, guarded(max_claims=most), NOW_MS, present) == xautoclaim(
+            found, request(), NOW_MS, present
+        )
+
+
+@pytest.mark.parametrize(
+    ("share", "refused"), [(0.0, True), (0.24, True), (0.25, False), (1.0, False)]
+)
+def test_a_larger_share_of_purges_than_max_deleted_share_refuses_the_group(share, refused):
+    found = group(entry(1), entry(2), entry(3, FRESH), entry(4))
+    present = frozenset(ids(1, 2, 3))
+    asked = guarded(max_deleted_share=share)
+    if refused:
+        with pytest.raises(GuardError, match="max_deleted_share: 1 of 4 pending entries"):
+            xautoclaim(found, asked, NOW_MS, present)
+    else:
+        assert xautoclaim(found, asked, NOW_MS, present)[1].deleted == ids(4)
+
+
+def test_shares_are_compared_as_they_are_written():
+    # As a product this would be 29 > 0.29 * 100 = 28.999999999999996.
+    found = group(*map(entry, range(1, 101)))
+    present = frozenset(ids(*range(30, 101)))
+    _, reply = xautoclaim(found, guarded(max_deleted_share=0.29), NOW_MS, present)
+    assert len(reply.deleted) == 29
+
+
+def test_a_group_without_purges_is_below_every_share():
+    assert xautoclaim(group(), guarded(max_deleted_share=0.0), NOW_MS, everything)[1].deleted == ()
+
+
+def test_only_from_spares_what_others_own_and_costs_no_count():
+    found = group(
+        entry(1, consumer=b"live-1"), entry(2, consumer=None), entry(3), entry(4), entry(5)
+    )
+    asked = replace(guarded(only_from="d*"), count=1)
+    after, reply = xautoclaim(found, asked, NOW_MS, frozenset(ids(1, 2, 3, 4)))
+    assert reply == AutoclaimReply(StreamId(4, 0), ids(3), ())
+    assert after.pending[:2] == found.pending[:2]
+
+
+def test_what_is_spared_is_deleted_all_the_same_where_it_dangles():
+    spared = guarded(only_from="x", only_consumers_idle_ms=1)
+    _, reply = xautoclaim(group(entry(1)), spared, NOW_MS, frozenset())
+    assert reply.deleted == ids(1)
+
+
+@pytest.mark.parametrize(
+    ("known", "rule", "taken"),
+    [
+        (Consumer(b"dead", NOW_MS - 1, NOW_MS - 11), IdleRule.DOCUMENTED, True),
+        (Consumer(b"dead", NOW_MS - 1, NOW_MS - 10), IdleRule.DOCUMENTED, False),
+        (Consumer(b"dead", NOW_MS - 1, NOW_MS - 10), IdleRule.SERVER, True),
+        (Consumer(b"dead", NOW_MS - 99, NOW_MS - 9), IdleRule.SERVER, False),
+        (Consumer(b"dead", NOW_MS - 11, None), IdleRule.DOCUMENTED, True),
+        (Consumer(b"dead", NOW_MS - 9, None), IdleRule.SERVER, False),
+        (Consumer(b"other", NOW_MS - 99, None), IdleRule.SERVER, False),
+    ],
+)
+def test_only_consumers_that_were_not_active_for_so_long_lose_entries(known, rule, taken):
+    asked = replace(guarded(only_consumers_idle_ms=10), idle_rule=rule)
+    _, reply = xautoclaim(group(entry(1), consumers=[known]), asked, NOW_MS, everything)
+    assert reply.claimed == (ids(1) if taken else ())
+
+
+def test_what_nobody_owns_has_no_consumer_that_could_be_active():
+    found = group(entry(1, consumer=None))
+    _, reply = xautoclaim(found, guarded(only_consumers_idle_ms=10), NOW_MS, everything)
+    assert reply.claimed == ids(1)
+
+
+def test_what_was_delivered_too_often_is_parked_as_with_justid_and_stays_there():
+    found = group(
+        entry(1, count=2), entry(2, count=3), entry(3, count=4, consumer=PARKING), entry(4, FRESH)
+    )
+    asked = guarded(max_deliveries=3, parking_consumer=PARKING)
+    after, reply = xautoclaim(found, asked, NOW_MS, everything)
+    assert reply == AutoclaimReply(END_OF_SCAN, ids(1, 2), ())
+    parked = replace(claimed(entry(2), count=3), consumer=PARKING)
+    assert after.pending == (claimed(entry(1, count=2)), parked, *found.pending[2:])
+    assert after.consumers == (Consumer(b"me", NOW_MS, NOW_MS), Consumer(PARKING, NOW_MS, NOW_MS))
+
+
+def test_the_parking_consumers_fresh_counts_are_claimed_again():
+    found = group(entry(1, count=0, consumer=PARKING))
+    asked = guarded(max_deliveries=3, parking_consumer=PARKING)
+    after, _ = xautoclaim(found, asked, NOW_MS, everything)
+    assert after.pending == (claimed(entry(1, count=0)),)
+
+
+@pytest.mark.parametrize(
+    ("profile", "consumers"),
+    [
+        (Profile.REDIS_7_2, (Consumer(b"me", NOW_MS, None), Consumer(PARKING, NOW_MS, NOW_MS))),
+        (Profile.REDIS_7_0, (Consumer(PARKING, NOW_MS, None),)),
+    ],
+)
+def test_a_caller_that_got_nothing_but_parked_entries_is_not_active(profile, consumers):
+    asked = guarded(max_deliveries=1, parking_consumer=PARKING)
+    after, _ = xautoclaim(group(entry(1)), replace(asked, profile=profile), NOW_MS, everything)
+    assert after.consumers == consumers
+
+
+def test_what_is_parked_uses_up_count_and_max_claims():
+    found = group(entry(1), entry(2))
+    asked = guarded(max_deliveries=1, parking_consumer=PARKING, max_claims=1)
+    with pytest.raises(GuardError, match="max_claims: 2 entries"):
+        xautoclaim(found, asked, NOW_MS, everything)
+    _, reply = xautoclaim(found, replace(asked, count=1), NOW_MS, everything)
+    assert reply == AutoclaimReply(StreamId(2, 0), ids(1), ())

@@ -1,0 +1,148 @@
+"""Guards: what a request leaves alone, or refuses, that the server would do (`model.Guards`).
+
+Whom the guards spare, and who is the parking consumer, is a question about owners, of whom there
+are few: it is answered once per owner and joined to the entries by keys.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from claimlib import rules
+from claimlib.plans import sweep
+from claimlib.plans.keys import GROUP, KeyMode, bytes_sql, consumer_key, group_key
+from claimlib.plans.requests import GUARDS
+
+
+def any_guard() -> Column:
+    """Whether a request has a guard."""
+    return reduce(or_, (F.col(name).isNotNull() for name in GUARDS))
+
+
+def owners(
+    pending: DataFrame,
+    consumers: DataFrame,
+    accepted: DataFrame,
+    patterns: DataFrame,
+    mode: KeyMode,
+) -> DataFrame:
+    """One row per owner that has entries in a group whose request has guards: group_key,
+    consumer_key, `is_spared` and `is_parking` (see `rules.is_claimable`).
+
+    Args:
+        consumers: the rows of the table consumers.
+        accepted: `survey.judged` without the refused groups.
+        patterns: one row per glob of `only_from`: only_from, pattern (`names.glob_pattern`).
+    """
+    asked = accepted.where(any_guard()).select(
+        *(*GROUP, "only_from", "only_consumers_idle_ms", "parking_consumer"),
+        *("now_ms", "equal_counts"),
+    )
+    known = consumers.select(
+        *(*GROUP, "consumer"),
+        F.coalesce("active_time_ms", "seen_time_ms").alias("last_ms"),
+    )
+    found = (
+        pending.select(*GROUP, "consumer")
+        .join(F.broadcast(asked), on=list(GROUP), how="inner")
+        .distinct()
+        .join(F.broadcast(patterns), on="only_from", how="left")
+        .join(known, on=[*GROUP, "consumer"], how="left")
+    )
+    return found.select(
+        group_key(mode).alias("group_key"),
+        consumer_key(mode).alias("consumer_key"),
+        (_is_spared_by_name() | _is_spared_as_active()).alias("is_spared"),
+        F.coalesce(F.col("consumer") == F.col("parking_consumer"), F.lit(False)).alias(
+            "is_parking"
+        ),
+    )
+
+
+def _is_spared_by_name() -> Column:
+    matches = F.coalesce(F.rlike(F.expr(bytes_sql("consumer")), F.col("pattern")), F.lit(False))
+    return F.col("only_from").isNotNull() & ~matches
+
+
+def _is_spared_as_active() -> Column:
+    """Nobody is not active; of a consumer that is not known, nobody can tell."""
+    idle_enough: Column = rules.is_idle_enough(
+        F.col("now_ms"), F.col("last_ms"), F.col("only_consumers_idle_ms"), F.col("equal_counts")
+    )
+    asked = F.col("only_consumers_idle_ms").isNotNull() & F.col("consumer").isNotNull()
+    return asked & ~F.coalesce(F.col("last_ms").isNotNull() & idle_enough, F.lit(False))
+
+
+def weighed(judged: DataFrame, examined: DataFrame, pending: DataFrame, mode: KeyMode) -> DataFrame:
+    """`judged`, with what the requests with guards would do: `spared` and `parked` (entries; null:
+    the request has no guards), and with the groups refused that a limit does not allow.
+
+    Args:
+        examined: the accepted groups' candidates, see `sweep.candidates`.
+        pending: all of pending: the share of a page, too, is that of the group's whole PEL.
+    """
+    of_group = judged.withColumn("group_key", group_key(mode))
+    asked = of_group.where(any_guard() & F.col("reason").isNull())
+    return (
+        of_group.join(_sums(examined, asked), on="group_key", how="left")
+        .join(_sizes(pending, asked), on=list(GROUP), how="left")
+        .withColumns(
+            {
+                "reason": F.coalesce("reason", _reason()),
+                **{
+                    name: F.when(any_guard(), F.coalesce(name, F.lit(0)))
+                    for name in ("spared", "parked")
+                },
+            }
+        )
+        .drop("group_key", "claims", "purges", "size")
+    )
+
+
+def unweighed(judged: DataFrame) -> DataFrame:
+    """`judged` with the columns of `weighed`, where no request has guards."""
+    none = F.lit(None).cast("BIGINT")
+    return judged.withColumns({"spared": none, "parked": none})
+
+
+def _sums(examined: DataFrame, asked: DataFrame) -> DataFrame:
+    """What would happen to the entries of each group: one row per group_key with `claims`, `parked`
+    (of the claims), `purges` and `spared`."""
+    claimed: Column = rules.is_claimed(F.col("present"), sweep.claimable())
+    purged: Column = rules.is_deleted(F.col("present"))
+    return (
+        examined.where("is_examined")
+        .join(F.broadcast(asked.select("group_key")), on="group_key", how="left_semi")
+        .groupBy("group_key")
+        .agg(
+            F.count_if(claimed).alias("claims"),
+            F.count_if(claimed & sweep.exhausted()).alias("parked"),
+            F.count_if(purged).alias("purges"),
+            F.count_if(~purged & sweep.idle_enough() & F.col("is_spared")).alias("spared"),
+        )
+    )
+
+
+def _sizes(pending: DataFrame, asked: DataFrame) -> DataFrame:
+    """How much is pending in each group whose share counts: one row per group, with `size`."""
+    groups = asked.where(F.col("max_deleted_share").isNotNull()).select(*GROUP)
+    found = pending.select(*GROUP).join(F.broadcast(groups), on=list(GROUP), how="inner")
+    return found.groupBy(*GROUP).agg(F.count("*").alias("size"))
+
+
+def _reason() -> Column:
+    """Why a limit refuses a group, as the reference says it; null where none does."""
+    share = F.try_divide("purges", "size")
+    return F.when(
+        F.col("claims") > F.col("max_claims"),
+        F.format_string("guard max_claims: %d entries would be claimed", "claims"),
+    ).when(
+        share > F.col("max_deleted_share"),
+        F.format_string(
+            "guard max_deleted_share: %d of %d pending entries would be deleted", "purges", "size"
+        ),
+    )
