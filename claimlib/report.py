@@ -20,6 +20,7 @@ from claimlib.commands.snapshot import SnapshotReply
 from claimlib.layout import Cell, Report
 from claimlib.names import spell
 from claimlib.plans.keys import GROUP, unsigned
+from claimlib.plans.requests import GUARDS
 from claimlib.runs import Finished, Phase
 from claimlib.times import format_duration_ms, format_instant_ms
 
@@ -159,14 +160,13 @@ _ENTRY_COLUMNS = ("stream", "group", "id", "consumer before", "delivered before"
 
 def of_policy(explained: DataFrame, limit: int = DEFAULT_LIMIT) -> Report:
     """Which request of a policy each group gets; first the groups that get none."""
-    names = [*GROUP, "request", "consumer", "min_idle_ms", "count", "cursor", "justid", "idle_rule"]
-    rows = explained.select(*names).orderBy(F.col("request").asc_nulls_first(), *GROUP)
+    rows = explained.orderBy(F.col("request").asc_nulls_first(), *GROUP)
     shown = [row.asDict() for row in rows.limit(limit).collect()]
     found = explained.agg(F.count("*").alias("groups"), F.count("request").alias("asked")).first()
     total, asked = (found["groups"], found["asked"]) if found is not None else (0, 0)
     return Report(
         title="Which request each group gets (the first in the file whose globs match)",
-        columns=("stream", "consumer_group", "request", "consumer", "min_idle", *names[5:]),
+        columns=(*GROUP, "request", "consumer", "min_idle", *_OF_POLICY, "guards"),
         rows=tuple(_policy_cells(row) for row in shown),
         notes=(
             *_not_shown(total - len(shown), "groups"),
@@ -176,12 +176,17 @@ def of_policy(explained: DataFrame, limit: int = DEFAULT_LIMIT) -> Report:
     )
 
 
+_OF_POLICY = ("count", "cursor", "justid", "idle_rule")
+
+
 def _policy_cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     names = (_shown(row[name]) for name in GROUP)
     if row["request"] is None:
-        return (*names, "none", *[None] * 6)
-    rest = (row[name] for name in ("count", "cursor", "justid", "idle_rule"))
-    return (*names, row["request"], _shown(row["consumer"]), _duration(row["min_idle_ms"]), *rest)
+        return (*names, "none", *[None] * (len(_OF_POLICY) + 3))
+    rest = (row[name] for name in _OF_POLICY)
+    guards = ", ".join(f"{name} {row[name]}" for name in GUARDS if row[name] is not None)
+    who = (row["request"], _shown(row["consumer"]), _duration(row["min_idle_ms"]))
+    return (*names, *who, *rest, _shown(guards) if guards else None)
 
 
 def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Report:

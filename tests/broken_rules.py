@@ -25,6 +25,9 @@ BROKEN = {
             delivery_count + raise_by * (delivery_count < 2**63 - 1)
         )
     },
+}
+# On Spark the JVM leaves such rows behind: only a test of the kernel alone can see it.
+FILTERED = {
     "who is spared loses all the same": {
         "is_claimable": lambda idle_enough, _is_spared, is_parking, exhausted: (
             idle_enough & ((is_parking == False) | (exhausted == False))  # noqa: E712 - arrays
@@ -43,4 +46,4 @@ SOUND = {
 
 def broken_rules(how: str) -> SimpleNamespace:
     """What may stand in for the module `rules`, broken in one way of `BROKEN`."""
-    return SimpleNamespace(**{**SOUND, **BROKEN[how]})
+    return SimpleNamespace(**{**SOUND, **{**BROKEN, **FILTERED}[how]})

@@ -56,13 +56,31 @@ def test_a_null_in_a_request_is_refused_with_its_row_and_column(
         ("count", "ten"),
         ("count", COUNT_MAX + 1),
         ("start_ms", "x"),
+        ("max_claims", -1),
+        ("max_deleted_share", 1.01),
+        ("max_deleted_share", float("nan")),
+        ("only_consumers_idle_ms", -1),
+        ("max_deliveries", 0),
+        ("parking_consumer", "alice"),
+        ("parking_consumer", None),
     ],
 )
 def test_a_value_that_no_request_can_have_is_refused_with_its_row_and_column(
     request_row: DataFrame, column: str, value: str
 ) -> None:
+    parks = request_row.withColumn("max_deliveries", F.lit(3))
+    parks = parks.withColumn("parking_consumer", F.lit("parking"))
     with pytest.raises(RequestError, match=f"no usable {column} in the row for s/g"):
-        checked(request_row.withColumn(column, F.lit(value)))
+        checked(parks.withColumn(column, F.lit(value)))
+
+
+def test_a_glob_of_a_request_that_is_none_is_refused_with_its_row_and_column(
+    store: Store, request_row: DataFrame
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    with pytest.raises(RequestError, match="no usable only_from in the request for s/g: a \\[ is"):
+        xautoclaim(store, request_row.withColumn("only_from", F.lit("[a")))
+    assert store.read("journal").isEmpty()
 
 
 def test_a_request_that_lacks_a_column_or_names_a_group_twice_is_refused_in_a_dry_run_too(

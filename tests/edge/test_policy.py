@@ -5,6 +5,7 @@ from processes import ROOT
 
 from claimlib.config import load_policy
 from claimlib.errors import ConfigError
+from claimlib.model import Guards
 
 GOOD = '[[request]]\nconsumer = "c"\nmin_idle = "1m"\n'
 
@@ -16,6 +17,9 @@ def test_the_shipped_example_is_a_policy():
     )
     assert (audit.group_glob, audit.autoclaim.justid) == ("audit", True)
     assert (others.stream_glob, others.autoclaim.min_idle_ms) == ("*", 900_000)
+    assert others.autoclaim.guards == Guards(
+        only_consumers_idle_ms=600_000, max_deliveries=5, parking_consumer=b"dead-letters"
+    )
 
 
 @pytest.mark.parametrize(
@@ -28,6 +32,10 @@ def test_the_shipped_example_is_a_policy():
         (GOOD + '"co(unt" = 5\n', 1, "no such key"),
         (GOOD + "count = 0\n", 1, "count must be between 1"),
         (GOOD + 'stream = "[a"\n', 1, r"'\[a'"),
+        (GOOD + 'only_from = "[a"\n', 1, r"'\[a'"),
+        (GOOD + "max_deliveries = 3\n", 1, "parking_consumer"),
+        (GOOD + "max_claims = true\n", 4, "it is a number"),
+        (GOOD + "count = true\n", 4, "it is a number"),
         (GOOD + 'start = "x"\n', 1, "'x' is no stream id"),
         (GOOD + 'idle_rule = "strict"\n', 4, "documented"),
         (GOOD + 'consumer = "d"\n', 4, "no TOML"),

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 
+from claimlib.commands import xautoclaim
+from claimlib.plans.keys import KeyMode
 from tests.batches import BRANCHES, Batch, batches
 from tests.spark.literal import decide, differences, literal_store
 
@@ -37,3 +39,16 @@ def test_a_sweep_decides_about_hundreds_of_groups_as_the_reference_does(spark):
     compare()
     print(*(f"{reached[name]:6} {name}" for name in BRANCHES), sep="\n")
     assert [name for name in BRANCHES if reached[name] < LEAST] == []
+
+
+def test_with_names_for_keys_it_decides_the_same(spark, monkeypatch):
+    monkeypatch.setattr(xautoclaim, "_key_mode", lambda *_: KeyMode.NAMES)
+
+    @settings(max_examples=1, deadline=None, phases=[Phase.generate])
+    @given(batch=batches(60))
+    def compare(batch: Batch) -> None:
+        assume(batch.entries)
+        rows = decide(literal_store(spark, batch), batch)
+        assert not "\n".join(differences(batch, rows))
+
+    compare()
