@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from claimlib.ids import END_OF_SCAN, StreamId, parse_id
-from claimlib.model import DEFAULT_COUNT, AutoclaimReply, Consumer, Group, PendingEntry
+from claimlib.model import (
+    DEFAULT_COUNT,
+    DELIVERY_COUNT_MAX,
+    AutoclaimReply,
+    Consumer,
+    Group,
+    PendingEntry,
+)
 
 if TYPE_CHECKING:
     import redis
@@ -134,7 +141,7 @@ def autoclaim_all(
 
 
 def _answers(before: Any, loops: Any, after: Any) -> Iterator[tuple[bytes, GroupAnswer]]:
-    states_before, states_after = dict(map(_group, before)), dict(map(_group, after))
+    states_before, states_after = dict(map(group_state, before)), dict(map(group_state, after))
     for name, claimed_by_call, deleted_by_call in loops:
         payloads = {
             parse_id(entry_id): _pairs(words)
@@ -148,10 +155,18 @@ def _answers(before: Any, loops: Any, after: Any) -> Iterator[tuple[bytes, Group
         yield name, GroupAnswer(states_before[name], states_after[name], reply, payloads, calls)
 
 
-def _group(info: Any) -> tuple[bytes, Group]:
+def group_state(info: Any) -> tuple[bytes, Group]:
+    """Name and state of a group, from its part of a reply to XINFO STREAM … FULL COUNT 0.
+
+    A delivery count beyond 2^63-1, which a server writes as a negative number, is 2^63-1: there the
+    rules let it stay.
+    """
     fields = dict(_pairs(info))
     pending = tuple(
-        PendingEntry(parse_id(entry_id), owner, delivery_time_ms, delivery_count)
+        PendingEntry(
+            *(parse_id(entry_id), owner, delivery_time_ms),
+            delivery_count if delivery_count >= 0 else DELIVERY_COUNT_MAX,
+        )
         for entry_id, owner, delivery_time_ms, delivery_count in fields[b"pending"]
     )
     if len(pending) != fields[b"pel-count"]:

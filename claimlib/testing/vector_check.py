@@ -14,7 +14,7 @@ from claimlib import words
 from claimlib.commands.reply import Reply
 from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.errors import ReplyError
-from claimlib.ids import StreamId, parse_id
+from claimlib.ids import END_OF_SCAN, StreamId, parse_id
 from claimlib.model import AutoclaimRequest
 from claimlib.names import unspell
 from claimlib.store import Store
@@ -49,32 +49,16 @@ def check(spark: SparkSession, folder: Path, recorded: Sequence[Step]) -> Verdic
         "tables": _by_tables(spark, folder, covered),
     }
     failed = [
-        f"{step.name}, {way}: {' '.join(map(text_of, step.command))}\n{_difference(step, answer)}"
+        f"{step.name}, {way}: {difference}"
         for way, answers in ways.items()
         for step, answer in zip(covered, answers, strict=True)
-        if answer != _expected(step)
+        if (difference := step.difference(answer)) is not None
     ]
     return Verdict(2 * len(covered) - len(failed), failed, others)
 
 
 def _command(step: Step) -> str:
     return text_of(step.command[0]).upper()
-
-
-def _expected(step: Step) -> Answer:
-    return Answer(step.reply, step.after[KEY].groups)
-
-
-def _difference(step: Step, answer: Answer) -> str:
-    expected = _expected(step)
-    return "\n".join(
-        f"  {what}:\n    expected {one}\n    found    {other}"
-        for what, one, other in (
-            ("reply", expected.reply, answer.reply),
-            ("groups", expected.groups, answer.groups),
-        )
-        if one != other
-    )
 
 
 def _by_tables(spark: SparkSession, folder: Path, recorded: Sequence[Step]) -> list[Answer]:
@@ -108,7 +92,9 @@ def _parsed(step: Step, stream: bytes) -> tuple[Names, AutoclaimRequest] | Reply
     except ReplyError as error:
         return error
     name = stream if key == KEY else stream + b":" + key
-    return (name, group), replace(request, idle_rule=step.idle_rule, profile=step.profile)
+    count = None if step.is_sweep else request.count
+    ruled = replace(request, count=count, idle_rule=step.idle_rule, profile=step.profile)
+    return (name, group), ruled
 
 
 @dataclass(frozen=True)
@@ -141,7 +127,9 @@ class _Found:
             for stream_id, fields in claimed.items()
         ]
         deleted = sorted(self.deleted.get(names, []))
-        return [self.cursors.get(names), rows, list(map(str, deleted))]
+        # A sweep has no cursor of its own: it went on until 0-0.
+        cursor = str(END_OF_SCAN) if request.count is None else self.cursors.get(names)
+        return [cursor, rows, list(map(str, deleted))]
 
 
 def _flat(fields: Any) -> list[str] | None:

@@ -17,7 +17,7 @@ from typing import Any
 from claimlib import words
 from claimlib.errors import ConfigError, ReplyError
 from claimlib.ids import parse_id
-from claimlib.model import Consumer, Group, IdleRule, PendingEntry, Profile
+from claimlib.model import COUNT_MAX, Consumer, Group, IdleRule, PendingEntry, Profile
 from claimlib.words import Keyspace, Stream
 
 KEY = b"s"
@@ -25,7 +25,11 @@ KEY = b"s"
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a vector, on the state that the step before it left."""
+    """One command of a vector, on the state that the step before it left.
+
+    `is_sweep`: the command was repeated with its cursor until that was 0-0; `reply` is all replies
+    as one.
+    """
 
     vector: str
     number: int
@@ -36,6 +40,7 @@ class Step:
     command: tuple[bytes, ...]
     reply: Any
     after: Keyspace
+    is_sweep: bool = False
 
     @property
     def name(self) -> str:
@@ -46,6 +51,23 @@ class Step:
     def error(self) -> str | None:
         """The server's error, if it replied one."""
         return self.reply["err"] if isinstance(self.reply, dict) else None
+
+    @property
+    def expected(self) -> Answer:
+        """What the server answered."""
+        return Answer(self.reply, self.after[KEY].groups)
+
+    def difference(self, answer: Answer) -> str | None:
+        """The command, and where an answer to it is not the server's; null: nowhere."""
+        lines = [
+            f"  {what}:\n    expected {one}\n    found    {other}"
+            for what, one, other in (
+                ("reply", self.expected.reply, answer.reply),
+                ("groups", self.expected.groups, answer.groups),
+            )
+            if one != other
+        ]
+        return "\n".join([" ".join(map(text_of, self.command)), *lines]) if lines else None
 
 
 @dataclass(frozen=True)
@@ -82,10 +104,14 @@ def steps(file: Path, idle_rule: IdleRule | None = None) -> Iterator[Step]:
 
 
 def by_reference(step: Step) -> Answer:
-    """Reply and state after, as the reference gives them; an error leaves the state as it was."""
+    """Reply and state after, as the reference gives them; an error leaves the state as it was.
+
+    A sweep is one call with a COUNT that no PEL reaches.
+    """
+    sweep = (b"COUNT", b"%d" % COUNT_MAX) if step.is_sweep else ()
     try:
         after, reply = words.xautoclaim(
-            step.before, step.command, step.now_ms, step.idle_rule, step.profile
+            step.before, (*step.command, *sweep), step.now_ms, step.idle_rule, step.profile
         )
     except ReplyError as error:
         return Answer({"err": error.message}, step.before[KEY].groups)
