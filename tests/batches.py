@@ -133,7 +133,7 @@ class Case:
             return
         claimed = 0
         for entry in self.group.pending:
-            names = list(self._branches_of(entry))
+            names = list(self.branches_of(entry))
             claimed += "claimed" in names or "parked" in names
             yield from names
         if not claimed:
@@ -146,7 +146,8 @@ class Case:
             return "page to the end"
         return "page ended by COUNT" if hits == count else "page ended by its budget"
 
-    def _branches_of(self, entry: PendingEntry) -> Iterator[str]:
+    def branches_of(self, entry: PendingEntry) -> Iterator[str]:
+        """What the rule meets at one entry that it examines, or that lies before the start."""
         request, enough = self.request, self._is_idle_enough(entry)
         idle_ms, min_idle_ms = self.now_ms - entry.delivery_time_ms, request.min_idle_ms
         if entry.id < request.start:
