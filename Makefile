@@ -42,5 +42,5 @@ setup: ## only set up .venv and Java; the other targets do it by themselves
 
 clean: ## remove .venv and everything that a run leaves behind in this folder
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	rm -rf derby.log metastore_db spark-warehouse demo-store
+	rm -rf derby.log metastore_db spark-warehouse demo-store test-long.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

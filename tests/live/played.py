@@ -51,7 +51,8 @@ local function eight_bytes(ms)
   return table.concat(bytes)
 end
 
--- DATE stream bytes time [time]: writes the times behind the bytes, where the present instant is.
+-- DATE stream bytes time [time]: writes the times (`@now` or eight bytes) behind the bytes, where
+-- the present instant stands.
 local function date(words)
   local dump, times = redis.call('DUMP', stream), {}
   for i = 4, #words do
@@ -179,9 +180,21 @@ def _calls(step: Words, most: int) -> Iterator[Words]:
 
 def _send(page: Any, *commands: Words) -> None:
     """The commands, and a look at the stream."""
-    arguments = chain.from_iterable((len(words), *words) for words in commands)
+    dumped = (_in_a_dump(words) if words[0] == b"DATE" else words for words in commands)
+    arguments = chain.from_iterable((len(words), *words) for words in dumped)
     page.eval(_SCRIPT, 2, KEY, _CURSOR, *arguments)
     page.execute_command("XINFO", "STREAM", KEY, "FULL", "COUNT", 0)
+
+
+def _in_a_dump(words: Words) -> Words:
+    """A DATE as the script takes it: what it is about, and times, as the server's dump has them."""
+    date, key, kind, name, *times = words
+    if kind == b"PENDING":
+        place = b"".join(half.to_bytes(8) for half in parse_id(name))
+    else:
+        place = bytes([len(name)]) + name
+    dumped = (t if t.startswith(b"@") else int(t).to_bytes(8, "little", signed=True) for t in times)
+    return (date, key, place, *dumped)
 
 
 def _as_one(calls: list[Sent]) -> Sent:

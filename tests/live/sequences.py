@@ -3,8 +3,8 @@ Hypothesis.
 
 A step is the words of one command, as `played` sends them: `@now-5` stands for the server's instant
 less 5 ms, `@cursor` for the cursor of the last XAUTOCLAIM.  Two words are no commands of a server:
-SWEEP repeats the XAUTOCLAIM behind it until its cursor is 0-0, and DATE writes times that no
-command can write.
+SWEEP repeats the XAUTOCLAIM behind it until its cursor is 0-0, and DATE writes what no command can
+write at that instant: when a pending entry was delivered, or a consumer was seen and active.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, product
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -29,25 +30,22 @@ CALLERS = (b"caller", b"caller", b"new", b"other", b"\xff\\\n'")
 # Many that are near to each other, for pages; and where numbers stop being signed, or exact.
 _EDGES = (0, 2**53, 2**53 + 1, 2**63 - 1, 2**63, MAX_U64)
 _NEAR = [StreamId(5, seq) for seq in range(1, 25)]
-IDS = [
-    *_NEAR,
-    *(StreamId(1_750_000_000_000 + n, 0) for n in range(6)),
-    *(StreamId(ms, seq) for ms, seq in product(_EDGES, _EDGES) if (ms, seq) != (0, 0)),
-]
+_FAR = [StreamId(ms, seq) for ms, seq in product(_EDGES, _EDGES) if (ms, seq) != (0, 0)]
+IDS = [*_NEAR, *(StreamId(1_750_000_000_000 + n, 0) for n in range(6)), *_FAR, *_FAR]
 
 # What is listed twice is drawn twice as often.
-MIN_IDLES = (b"60000", b"60000", b"1", b"0", b"0", b"-1", b"@now+0", b"%d" % MAX_I64)
+MIN_IDLES = (*[b"60000"] * 4, b"1", b"0", b"0", b"-1", b"@now+0", b"%d" % MAX_I64)
 _PAST = (
     *(b"@now-60001", b"@now-60000", b"@now-60000", b"@now-59999"),
     *(b"@now-2", b"@now-1", b"@now-0", b"0", b"1"),
 )
 # XCLAIM dates nothing into the future, DATE does.
-_FUTURE = (b"@now+1", b"@now+60000", MAX_I64.to_bytes(8, "little"))
+_FUTURE = (b"@now+1", b"@now+60000", b"%d" % MAX_I64)
 DELIVERED = (*_PAST, *_PAST, *_FUTURE)
 _FRESH = (b"@now-59999", b"@now-0", b"@now-0", b"@now-1", b"@now+1")
 DELIVERY_COUNTS = (1, 1, 0, 7, DELIVERY_COUNT_MAX - 1, DELIVERY_COUNT_MAX)
 
-_NEVER = b"\xff" * 8
+_NEVER = b"-1"
 # When a consumer was seen, and was active; null: nobody made it before it owned something.
 KNOWN = (
     None,
@@ -58,7 +56,7 @@ KNOWN = (
 )
 
 # For a COUNT near the largest one a server has not enough memory.
-COUNTS = (1, 1, 2, 3, None, 100_000)
+COUNTS = (1, 1, 1, 2, 3, None, 100_000)
 _SOME_IDS = (StreamId(5, 4), StreamId(5, 9), StreamId(2**63 - 1, 7), StreamId(2**63, 0), MAX_ID)
 STARTS = (
     *(b"0-0", b"0-0", b"0-0", b"-", *[b"@cursor"] * 6),
@@ -99,25 +97,44 @@ class _Entry:
     count: int
 
 
+def _any_of(*choices: tuple[Any, ...]) -> st.SearchStrategy[Any]:
+    """One of each, drawn as ONE number: of a list Hypothesis leaves out what is up to five."""
+    drawn = list(product(*choices))
+    return st.integers(0, len(drawn) - 1).map(lambda number: drawn[number])
+
+
+def _one_of(*strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """One of them; `st.one_of` draws one that is listed twice no more often than the others."""
+    return st.sampled_from(strategies).flatmap(lambda strategy: strategy)
+
+
 def _any_entry() -> st.SearchStrategy[_Entry]:
-    owners = st.sampled_from((*OWNERS, None))
-    states = map(st.sampled_from, (IDS, (True, True, False), DELIVERED, DELIVERY_COUNTS))
-    stream_ids, present, delivered, counts = states
-    return st.builds(_Entry, stream_ids, present, owners, delivered, counts)
+    owned = _any_of((True, True, False), (*OWNERS, None))
+    delivery = _any_of(DELIVERED, DELIVERY_COUNTS)
+    return st.builds(
+        lambda stream_id, is_owned, delivered: _Entry(stream_id, *is_owned, *delivered),
+        *(st.sampled_from(IDS), owned, delivery),
+    )
 
 
 def _fresh_entries(length: int) -> st.SearchStrategy[list[_Entry]]:
-    """So many in a row that are present and fresh: only they use up the budget of a page."""
-    state = st.tuples(*map(st.sampled_from, (OWNERS, _FRESH, DELIVERY_COUNTS)))
-    return st.lists(state, min_size=length, max_size=length).map(
-        lambda states: [_Entry(one, True, *s) for one, s in zip(_NEAR, states, strict=False)]
+    """So many in a row (seldom fewer) that are fresh: only they use up the budget of a page."""
+    state = _any_of(OWNERS, _FRESH, DELIVERY_COUNTS)
+    # The first is no entry, so that a row shrinks to the entries that matter.
+    slot = _one_of(st.none(), *[state] * 40)
+    return st.tuples(*[slot] * length).map(
+        lambda states: [
+            _Entry(stream_id, True, *state)
+            for stream_id, state in zip(_NEAR, states, strict=False)
+            if state is not None
+        ]
     )
 
 
 def _steps() -> st.SearchStrategy[list[Words]]:
     page = st.builds(
-        _page,
-        *map(st.sampled_from, (CALLERS, MIN_IDLES, STARTS, COUNTS, (False, True))),
+        lambda who, min_idle, where: _page(*who, min_idle, *where),
+        *(_any_of(CALLERS, (False, True)), st.sampled_from(MIN_IDLES), _any_of(STARTS, COUNTS)),
     )
     sweep = page.map(lambda words: (b"SWEEP", *words))
     stream_id = st.sampled_from(IDS).map(lambda one: str(one).encode())
@@ -125,12 +142,11 @@ def _steps() -> st.SearchStrategy[list[Words]]:
     delete = st.lists(near_id, min_size=1, max_size=6).map(lambda ids: (b"XDEL", KEY, *ids))
     newest = st.integers(0, 30).map(lambda kept: (b"XTRIM", KEY, b"MAXLEN", b"%d" % kept))
     from_id = stream_id.map(lambda lowest: (b"XTRIM", KEY, b"MINID", lowest))
-    # `one_of` would draw a strategy that is listed twice no more often than another.
-    kinds = (*[page] * 12, sweep, sweep, *[delete] * 3, newest, from_id)
-    return st.lists(st.sampled_from(kinds).flatmap(lambda kind: kind), min_size=1, max_size=8)
+    step = _one_of(*[page] * 12, sweep, sweep, *[delete] * 3, newest, from_id)
+    return st.lists(step, min_size=1, max_size=8)
 
 
-def _page(caller: bytes, min_idle: bytes, start: bytes, count: int | None, justid: bool) -> Words:
+def _page(caller: bytes, justid: bool, min_idle: bytes, start: bytes, count: int | None) -> Words:
     counted = () if count is None else (b"COUNT", b"%d" % count)
     as_ids = (b"JUSTID",) if justid else ()
     return (b"XAUTOCLAIM", KEY, GROUP, caller, min_idle, start, *counted, *as_ids)
@@ -146,7 +162,7 @@ def _setup(entries: list[_Entry], dates: dict[bytes, tuple[bytes, bytes]]) -> It
         if entry.owner is not None:
             yield from _delivery(entry, stream_id)
     for name, dated in dates.items():
-        yield (b"DATE", KEY, bytes([len(name)]) + name, *dated)
+        yield (b"DATE", KEY, b"CONSUMER", name, *dated)
     gone = [str(entry.id).encode() for entry in entries if not entry.is_present]
     if gone:
         yield (b"XDEL", KEY, *gone)
@@ -158,14 +174,14 @@ def _delivery(entry: _Entry, stream_id: bytes) -> Iterator[Words]:
     claim = (b"XCLAIM", KEY, GROUP, entry.owner, b"0", stream_id, b"TIME", time)
     yield (*claim, b"RETRYCOUNT", b"%d" % entry.count, b"FORCE", b"JUSTID")
     if not is_past:
-        # As the server's dump has it: a pending entry's id, then its delivery time.
-        yield (b"DATE", KEY, b"".join(half.to_bytes(8) for half in entry.id), entry.delivered)
+        yield (b"DATE", KEY, b"PENDING", stream_id, entry.delivered)
 
 
 # Made once: what is made anew for each sequence takes longer than the server does.
 _SOME = st.lists(_any_entry(), max_size=16)
-_FRESH_ROW = st.one_of(*map(_fresh_entries, (10, 20, len(_NEAR))))
-_ENTRIES = st.one_of(_SOME, _FRESH_ROW, st.tuples(_FRESH_ROW, _SOME).map(chain.from_iterable))
+_FRESH_ROW = _one_of(*map(_fresh_entries, (10, 10, 11, 20, len(_NEAR))))
+_BOTH = st.tuples(_FRESH_ROW, _SOME).map(chain.from_iterable)
+_ENTRIES = _one_of(_SOME, _SOME, _FRESH_ROW, _FRESH_ROW, _BOTH)
 _KNOWN = st.tuples(*(st.sampled_from(KNOWN) for _ in OWNERS))
 _STEPS = _steps()
 
