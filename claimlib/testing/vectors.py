@@ -58,7 +58,8 @@ class Step:
         return Answer(self.reply, self.after[KEY].groups)
 
     def difference(self, answer: Answer) -> str | None:
-        """The command, and where an answer to it is not the server's; null: nowhere."""
+        """The command, where an answer to it is not the server's, and the stream before it; null:
+        the answer is the server's."""
         lines = [
             f"  {what}:\n    expected {one}\n    found    {other}"
             for what, one, other in (
@@ -67,7 +68,8 @@ class Step:
             )
             if one != other
         ]
-        return "\n".join([" ".join(map(text_of, self.command)), *lines]) if lines else None
+        command = " ".join(map(text_of, self.command))
+        return "\n".join([command, *lines, f"  before:\n    {self.before[KEY]}"]) if lines else None
 
 
 @dataclass(frozen=True)

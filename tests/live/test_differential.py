@@ -131,7 +131,7 @@ def player() -> Iterator[redis.Redis]:
 
 
 @pytest.mark.timeout(900)  # what Hypothesis may take to shrink a sequence, once one differs
-def test_reference_and_tables_follow_hundreds_of_sequences_step_by_step(
+def test_reference_and_tables_follow_a_thousand_sequences_step_by_step(
     player: redis.Redis, spark: SparkSession, tmp_path: Path
 ):
     tally = follow_all(player, SEQUENCES, SEED, in_tables=IN_TABLES)
@@ -142,7 +142,7 @@ def test_reference_and_tables_follow_hundreds_of_sequences_step_by_step(
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_reference_and_tables_follow_thousands_of_sequences_step_by_step(
+def test_reference_and_tables_follow_ten_thousand_sequences_step_by_step(
     player: redis.Redis,
     spark: SparkSession,
     tmp_path: Path,
