@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,11 +65,13 @@ def _name(value: object) -> bytes:
         raise ValueError(error.message) from error
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """Keys that belong together; one that is not known is refused."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class SparkSection(_Section):
+class SparkSection(Section):
     """The local session that claimlib starts where no other is there (`session.open_session`)."""
 
     master: str = "local[*]"
@@ -77,7 +79,7 @@ class SparkSection(_Section):
     shuffle_partitions: Annotated[int, Field(ge=1)] = 4
 
 
-class SnapshotSection(_Section):
+class SnapshotSection(Section):
     """What a snapshot reads, and how fast."""
 
     stream: str = "*"
@@ -94,7 +96,7 @@ class SnapshotSection(_Section):
         )
 
 
-class XautoclaimSection(_Section):
+class XautoclaimSection(Section):
     """What XAUTOCLAIM does unless told otherwise.
 
     `consumer` is a name as the tables spell it; `min_idle` is a duration with a unit; `start` is
@@ -232,17 +234,26 @@ def load_policy(file: Path) -> list[SweepRequest]:
     Raises:
         ConfigError: the file is not there or is no policy; the message names the line.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-        tables = tomllib.loads(text)
-    except OSError as error:
-        raise ConfigError(f"there is no policy file {file}", file=str(file)) from error
-    except ValueError as error:
-        raise ConfigError(f"{file} is no TOML: {error}", file=str(file)) from error
+    text, tables = read_toml(file, "policy")
     requests = tables.get("request")
     if set(tables) != {"request"} or not isinstance(requests, list) or not requests:
         raise ConfigError(f"{file} must have tables [[request]], and nothing else", file=str(file))
     return [_policy_request(file, text, number, one) for number, one in enumerate(requests)]
+
+
+def read_toml(file: Path, what: str) -> tuple[str, dict[str, Any]]:
+    """A TOML file, as its text and what that says.
+
+    Raises:
+        ConfigError: the file is not there (`what` it would be), or is no TOML.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        return text, tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"there is no {what} file {file}", file=str(file)) from error
+    except ValueError as error:
+        raise ConfigError(f"{file} is no TOML: {error}", file=str(file)) from error
 
 
 def _policy_request(file: Path, text: str, number: int, table: object) -> SweepRequest:
@@ -252,20 +263,25 @@ def _policy_request(file: Path, text: str, number: int, table: object) -> SweepR
         detail = error.errors()[0]
         path = ["xautoclaim", *map(str, detail["loc"])]
         key = path[1] if len(path) > 1 else ""
-        line, message = _line_of(text, number, key), _explained(detail, path)
+        line = line_of(text, _REQUEST, key, number)
+        message = explained(detail, _known_keys(path))
         where = f"{file}, line {line}" + (f", {key}" if key else "")
     except RequestError as error:
-        line, message = _line_of(text, number, ""), error.message
+        line, message = line_of(text, _REQUEST, "", number), error.message
         where = f"{file}, line {line}, request {number + 1}"
     raise ConfigError(f"{where}: {message}", file=str(file), line=line)
 
 
-def _line_of(text: str, number: int, key: str) -> int:
-    """The line (from 1) of a key of the n-th (from 0) [[request]], or of its head."""
+_REQUEST = r"\s*\[\[\s*request\s*\]\]"
+
+
+def line_of(text: str, head: str, key: str, number: int = 0) -> int:
+    """The line (from 1) of a key of the n-th (from 0) table whose head fits a pattern, or of that
+    head; 1 where the table is written in another way.  The table ends where such a head is next."""
     lines = text.splitlines()
-    heads = [n for n, line in enumerate(lines) if re.match(r"\s*\[\[\s*request\s*\]\]", line)]
+    heads = [n for n, line in enumerate(lines) if re.match(head, line)]
     if number >= len(heads):
-        return 1  # not written as [[request]]
+        return 1
     last = heads[number + 1] if number + 1 < len(heads) else len(lines)
     of_key = (
         n for n in range(heads[number], last) if re.match(rf"\s*{re.escape(key)}\s*=", lines[n])
@@ -306,10 +322,10 @@ def _check_variables() -> None:
             )
 
 
-def _explained(detail: ErrorDetails, path: list[str]) -> str:
+def explained(detail: ErrorDetails, known_keys: Iterable[str]) -> str:
     """One fault: what it is, and what would be right."""
     if detail["type"] == "extra_forbidden":
-        return f"there is no such key; there are {', '.join(_known_keys(path))}"
+        return f"there is no such key; there are {', '.join(known_keys)}"
     return detail["msg"].removeprefix("Value error, ")
 
 
@@ -319,7 +335,7 @@ def _located(
     """One fault of option, environment or file: where it is, and what."""
     path = [str(part) for part in detail["loc"]]
     where = _origin(path, options) or f"{'.'.join(path)} in {file or 'the configuration'}"
-    return f"{where}: {_explained(detail, path)}"
+    return f"{where}: {explained(detail, _known_keys(path))}"
 
 
 def option_of(key: str) -> str:

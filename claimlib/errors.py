@@ -22,6 +22,7 @@
     │   ├── SchemaError                     a column is missing, or has another type
     │   ├── SourceMismatchError             it mirrors another server
     │   └── DuplicateRowsError              two rows have one key
+    ├── InputError                      4   a given table cannot be used
     ├── RunError                        5   a run could not come to its end
     │   ├── LostRaceError                   other runs came first, again and again
     │   ├── UnfinishedRunError              an earlier run is decided but not applied
@@ -36,8 +37,9 @@
     └── ReplyError                      2   a server's own error reply
 
 A number is the exit code of the class and of those below it that show none.  Exit codes: 0 done,
-1 our fault, 2 usage or configuration, 4 input refused, 5 lost to concurrent runs, 6 done but some
-groups refused, 75 server or storage unreachable (try again).
+1 our fault, 2 usage or configuration, 4 input refused (or `check` found what makes runs refuse), 5
+lost to concurrent runs, 6 done but some groups refused, 75 server or storage unreachable (try
+again).
 """
 
 from __future__ import annotations
@@ -172,6 +174,13 @@ class SourceMismatchError(StoreError):
 
 class DuplicateRowsError(StoreError):
     """Two rows of a table have one key."""
+
+
+class InputError(ClaimlibError):
+    """A table that was given to be imported is not there, is empty, or has rows that no store can
+    hold."""
+
+    exit_code = 4
 
 
 class RunError(ClaimlibError):

@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from claimlib.commands.imports import ImportReply
 from claimlib.commands.reply import Reply
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
@@ -235,22 +236,33 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------- other commands
 
 
-_SNAPSHOT_COUNTS = ("streams", "groups", "pending_read", "entries_read", "pending_written")
+_MIRROR_COUNTS = ("streams", "groups", "pending_read", "entries_read", "pending_written")
 
 
 def of_snapshot(reply: SnapshotReply) -> Report:
     """What was read of the server, and what changed in the store; other counts if not 0."""
-    others = sorted(name for name, n in reply.counts.items() if n and name not in _SNAPSHOT_COUNTS)
+    return _of_mirror("snapshot", f"Snapshot of {reply.source}", reply, ())
+
+
+def of_import(reply: ImportReply) -> Report:
+    """What was read of the given tables, what changed in the store, and what a sweep will lack."""
+    return _of_mirror("import", f"Import of {reply.source}", reply, tuple(_lacking(reply.counts)))
+
+
+def _of_mirror(
+    command: str, title: str, reply: SnapshotReply | ImportReply, notes: tuple[str, ...]
+) -> Report:
+    others = sorted(name for name, n in reply.counts.items() if n and name not in _MIRROR_COUNTS)
     return Report(
-        title=f"Snapshot of {reply.source}, run {reply.run_seq} (snapshot:{reply.run_id})",
+        title=f"{title}, run {reply.run_seq} ({command}:{reply.run_id})",
         columns=("what", "count"),
         rows=tuple(
             (name.replace("_", " "), reply.counts.get(name, 0))
-            for name in (*_SNAPSHOT_COUNTS, *others)
+            for name in (*_MIRROR_COUNTS, *others)
         ),
-        notes=(),
+        notes=notes,
         document={
-            "command": "snapshot",
+            "command": command,
             "run_seq": reply.run_seq,
             "run_id": reply.run_id,
             "source": reply.source,
@@ -259,13 +271,26 @@ def of_snapshot(reply: SnapshotReply) -> Report:
     )
 
 
+def _lacking(counts: Mapping[str, int]) -> Iterable[str]:
+    if counts.get("groups_without_instant"):
+        yield (
+            f"{counts['groups_without_instant']:,} groups have no instant: give claimlib xautoclaim"
+            " --now, or snapshot_ms in --groups"
+        )
+    if counts.get("streams_without_proof"):
+        yield (
+            f"{counts['streams_without_proof']:,} streams have no proof of absence: their groups"
+            " are refused where something is pending; give --streams, or --entries-complete"
+        )
+
+
 def of_store(where: str, buckets: int, source: str | None) -> Report:
     """A store that is there now."""
     return Report(
         title=f"Store {where}",
         columns=("what", "value"),
         rows=(("buckets", buckets), ("source", source or "the first snapshot's server")),
-        notes=(f"next: claimlib snapshot redis://HOST:PORT {where}",),
+        notes=(f"next: claimlib snapshot redis://HOST:PORT {where}, or claimlib import {where} …",),
         document={"command": "init", "store": where, "buckets": buckets, "source": source},
     )
 

@@ -301,7 +301,7 @@ PEL_SNAPSHOTS = Table(
         "consumer_group STRING",
         *_ID,
         *_PENDING_STATE,
-        "snapshot_ms BIGINT",
+        "snapshot_ms BIGINT?",
     )
     + _generated(group=True),
     key=("landing", "stream", "consumer_group", "id_ms", "id_seq"),

@@ -11,24 +11,30 @@ import typer
 
 from claimlib import __version__, exits
 from claimlib.cli.options import (
+    AllowEmptyOption,
     BucketsOption,
     CaFileOption,
     ClaimedOption,
     ConfigOption,
     ConsumerOption,
+    ConsumersOption,
     CountOption,
     CursorOption,
     DebugOption,
     DeletedOption,
     DryRunOption,
+    EntriesCompleteOption,
+    EntriesOption,
     ExplainOption,
     FieldsOption,
     GroupOption,
+    GroupsOption,
     IdleRuleOption,
     JustidOption,
     LimitOption,
     LostOption,
     MaxClaimsOption,
+    MapOption,
     MaxCommandsPerSecondOption,
     MaxDeletedShareOption,
     MaxDeliveriesOption,
@@ -40,6 +46,7 @@ from claimlib.cli.options import (
     OutputOption,
     ParkingConsumerOption,
     PasswordFileOption,
+    PendingOption,
     PolicyOption,
     PrintSqlOption,
     ProfileOption,
@@ -49,6 +56,7 @@ from claimlib.cli.options import (
     StartOption,
     StoreArgument,
     StreamOption,
+    StreamsOption,
     UrlArgument,
 )
 from claimlib.config import Config, load, requests_of
@@ -158,6 +166,52 @@ def snapshot(
     with _opened(store, settings, debug=debug) as (opened, progress):
         reply = run_snapshot(opened, request, reading, run_id=run_id, progress=progress)
     show(report.of_snapshot(reply), output)
+
+
+@app.command(
+    name="import",
+    epilog="Example: claimlib import ./store --entries lake.raw.entries --pending lake.raw.pending"
+    " --entries-complete --map map.toml",
+)
+def import_(
+    store: StoreArgument,
+    entries: EntriesOption,
+    pending: PendingOption,
+    groups: GroupsOption = None,
+    consumers: ConsumersOption = None,
+    streams: StreamsOption = None,
+    entries_complete: EntriesCompleteOption = False,
+    map_file: MapOption = None,
+    allow_empty: AllowEmptyOption = False,
+    run_id: RunIdOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+    debug: DebugOption = False,
+) -> None:
+    """Bring a store to what your own tables say.
+
+    Writes the differences only; what the tables no longer have is removed. Times are timestamps or
+    milliseconds since the epoch (1970).
+    """
+    from claimlib import report
+    from claimlib.cli.output import show
+    from claimlib.commands.imports import ImportRequest, import_tables
+    from claimlib.mapping import load_map
+
+    settings = load(config)
+    request = ImportRequest(
+        entries=entries,
+        pending=pending,
+        groups=groups,
+        consumers=consumers,
+        streams=streams,
+        entries_complete=entries_complete,
+        allow_empty=allow_empty,
+        maps={} if map_file is None else load_map(map_file),
+    )
+    with _opened(store, settings, debug=debug) as (opened, progress):
+        reply = import_tables(opened, request, run_id=run_id, progress=progress)
+    show(report.of_import(reply), output)
 
 
 @app.command(

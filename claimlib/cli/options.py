@@ -296,3 +296,71 @@ LostOption = Annotated[
 ]
 ClaimedOption = Annotated[bool, typer.Option("--claimed", help="Entries that RUN claimed.")]
 DeletedOption = Annotated[bool, typer.Option("--deleted", help="Entries that RUN purged.")]
+
+
+EntriesOption = Annotated[
+    str,
+    typer.Option(
+        "--entries",
+        metavar="TABLE",
+        show_default=False,
+        help="The stream entries: catalog.schema.table, or a folder or file of Delta or Parquet (one of"
+        " this very folder is written ./NAME).",
+    ),
+]
+PendingOption = Annotated[
+    str,
+    typer.Option(
+        "--pending", metavar="TABLE", show_default=False, help="The pending entries, likewise."
+    ),
+]
+GroupsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--groups",
+        metavar="TABLE",
+        show_default=False,
+        help="The consumer groups. [default: those that are pending]",
+    ),
+]
+ConsumersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--consumers",
+        metavar="TABLE",
+        show_default=False,
+        help="The consumers. [default: those of the store stay]",
+    ),
+]
+StreamsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--streams",
+        metavar="TABLE",
+        show_default=False,
+        help="The streams, with the id range over which --entries is complete.",
+    ),
+]
+EntriesCompleteOption = Annotated[
+    bool,
+    typer.Option(
+        "--entries-complete",
+        help="You vouch for it: --entries has exactly the ids that the streams have, so an id that"
+        " it lacks is gone for good.",
+    ),
+]
+MapOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--map",
+        metavar="FILE",
+        help="TOML: which column is which; conf/import.example.toml. [default: all have our names]",
+        show_default=False,
+    ),
+]
+AllowEmptyOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-empty", help="Entries or pending may be empty, which removes all of the store's."
+    ),
+]

@@ -11,16 +11,13 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.landing import Landing
-from claimlib.errors import SourceMismatchError
+from claimlib.commands.mirroring import check_source, key_mode
 from claimlib.names import glob_pattern
 from claimlib.plans.journal_rows import union_rows
-from claimlib.plans.keys import KeyMode, group_key, shared_keys, stream_key
 from claimlib.runs import Begun, Decision, Phase, Progress, run
-from claimlib.runs.journal import Kind
 from claimlib.source import Batch
 from claimlib.store import Store
 
@@ -119,13 +116,13 @@ class _Reader:
     landing: Landing | None = None
 
     def decide(self, begun: Begun) -> Decision:
-        self._check_source(begun)
+        check_source(begun, self.request.source)
         if self.landing is None or self._is_outdated(begun, self.landing):
             self.landing = self._land()
         frames = self.landing.journal_rows(self.request.source)
         return Decision(
             union_rows(frames.values()),
-            key_mode=_key_mode(begun, frames["group"], frames["stream"]),
+            key_mode=key_mode(begun, frames["group"], frames["stream"]),
             landed=self.landing.landed,
             source=self.request.source,
             counts=self.landing.counts,
@@ -141,39 +138,7 @@ class _Reader:
         landing.finish()
         return landing
 
-    def _check_source(self, begun: Begun) -> None:
-        # The journal knows it still where no stream is left.
-        kept_by = begun.read("journal").where(F.col("kind") == Kind.RUN).select("source")
-        sources = begun.read("streams").select("source").union(kept_by)
-        row = sources.where(F.col("source") != self.request.source).first()
-        kept = row["source"] if row is not None else self.store.declared_source
-        if kept is not None and kept != self.request.source:
-            raise SourceMismatchError(
-                f"the store {self.store.where} mirrors {kept}, not {self.request.source}: one store"
-                " mirrors one source; make another store for this one",
-                kept=kept,
-                given=self.request.source,
-            )
-
     def _is_outdated(self, begun: Begun, landing: Landing) -> bool:
         """Whether a snapshot taken after ours was read is in the store by now."""
         newest = begun.read("groups").agg(F.max("snapshot_ms").alias("ms")).first()
         return newest is not None and (newest["ms"] or 0) > landing.first_ms
-
-
-def _key_mode(begun: Begun, groups: DataFrame, streams: DataFrame) -> KeyMode:
-    """Hashes, unless two names of the server and the store share one."""
-    names = groups.select("stream", "consumer_group").union(
-        begun.read("groups").select("stream", "consumer_group")
-    )
-    hashes = KeyMode.HASHES
-    all_streams = (
-        streams.select("stream")
-        .union(begun.read("streams").select("stream"))
-        .union(names.select("stream"))
-    )
-    keyed = all_streams.select(F.lit("stream"), stream_key(hashes), "stream").union(
-        names.select(F.lit("group"), group_key(hashes), group_key(KeyMode.NAMES))
-    )
-    exact = shared_keys(keyed.toDF("of", "key", "name")).isEmpty()
-    return hashes if exact else KeyMode.NAMES

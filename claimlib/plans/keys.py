@@ -10,6 +10,7 @@ bit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
@@ -18,7 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.names import glob_pattern
-from claimlib.schema import BUCKET_SQL, quote_text
+from claimlib.schema import BUCKET_SQL, TABLES, quote_text
 
 GROUP = ("stream", "consumer_group")
 _SIGN_BIT = -(2**63)
@@ -40,6 +41,31 @@ def unsigned(column: Column | str) -> Column:
 def unsigned_text(column: Column | str) -> Column:
     """The decimal text of the unsigned number whose bits a BIGINT holds."""
     return F.conv(F.hex(column), 16, 10)
+
+
+def key_json(table: str) -> Column:
+    """The key of a row of one of the store's tables in JSON, an id as `ms-seq`."""
+    key = [name for name in TABLES[table].key if name not in {"id_ms", "id_seq"}]
+    values = [F.col(name) for name in key]
+    if "id_ms" in TABLES[table].key:
+        halves = [unsigned_text("id_ms"), unsigned_text("id_seq")]
+        values.append(F.concat_ws("-", *halves).alias("id"))
+    return F.to_json(F.struct(*values))
+
+
+def repeated_keys(tables: Mapping[str, DataFrame]) -> DataFrame:
+    """One row per table of the store in which rows share a key: `table`, `keys` (how many keys have
+    more than one row), `example`, one of them in JSON.  One shuffle per table."""
+    parts = []
+    for name, rows in tables.items():
+        copies = rows.groupBy(*TABLES[name].key).agg(F.count("*").alias("copies"))
+        repeated = copies.where("copies > 1").select(key_json(name).alias("example"))
+        parts.append(
+            repeated.agg(F.count("*").alias("keys"), F.min("example").alias("example")).select(
+                F.lit(name).alias("table"), "keys", "example"
+            )
+        )
+    return reduce(DataFrame.union, parts).where("keys > 0")
 
 
 def id_at_least(ms: str, seq: str, low_ms: Column, low_seq: Column) -> Column:

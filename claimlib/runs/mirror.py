@@ -1,10 +1,10 @@
-"""A snapshot's decision: the store becomes what the server said, by writing the differences only.
+"""The decision of a snapshot or an import: the store becomes what its source said, by writing the
+differences only.
 
 The decision names a landing: the rows of `pel_snapshots` and `entry_landing` that were read for it.
-Rows of the store that equal what was read stay untouched; those in scope that the server no longer
-has are deleted.  The scope is the globs of the snapshot's request: what was not asked for is left
-alone.  Every change is guarded by run_seq alone, for here the server is right whatever the store
-says.
+Rows of the store that equal what was read stay untouched; those in scope that the source no longer
+has are deleted.  The scope is the globs of the run's request: what was not asked for is left alone.
+Every change is guarded by run_seq alone, for here the source is right whatever the store says.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def apply(store: Store, row: RunRow, landed: Landed) -> None:
 
 def verify(store: Store, row: RunRow, landed: Landed) -> dict[str, int]:
     """Read the store back: what was read, what was written, and what does not fit (0,
-    unless somebody else wrote to the store between the snapshot's decision and now)."""
-    pel, pending = _landed_pending(store, landed), store.read("pending")
+    unless somebody else wrote to the store between the decision and now)."""
+    pel, pending = landed_pending(store, landed), store.read("pending")
     in_scope = pending.where(_groups_in_scope(row))
-    entries = _landed_entries(store, landed)
+    entries = landed_entries(store, landed)
     written = pending.where(F.col("run_seq") == row.run_seq)
     frames = (pel, in_scope, written, entries)
     read, shown, pending_written, entries_read = concurrently(frame.count for frame in frames)
@@ -92,11 +92,12 @@ def sweep_landing(store: Store, row: RunRow) -> None:
         retried(lambda: store.execute("entry_landing", statement))
 
 
-def _landed_pending(store: Store, landed: Landed) -> DataFrame:
+def landed_pending(store: Store, landed: Landed) -> DataFrame:
+    """The pending entries that were landed."""
     return store.read("pel_snapshots").where(F.col("landing") == F.lit(landed.uuid))
 
 
-def _landed_entries(store: Store, landed: Landed) -> DataFrame:
+def landed_entries(store: Store, landed: Landed) -> DataFrame:
     """What was landed, at the version that the decision names: a finished run's is swept, and an
     empty landing would say that every entry is gone."""
     rows = store.read_at("entry_landing", landed.version)
@@ -134,7 +135,7 @@ def _join_sql(key: tuple[str, ...], row: RunRow) -> str:
 
 
 def _pending(store: Store, row: RunRow, landed: Landed) -> None:
-    pel = _landed_pending(store, landed)
+    pel = landed_pending(store, landed)
     key = TABLES["pending"].key
     if append_new(store, "pending", pel, row):
         return
@@ -154,7 +155,7 @@ def _pending(store: Store, row: RunRow, landed: Landed) -> None:
 
 def _entries(store: Store, row: RunRow, landed: Landed) -> None:
     """Entries of the streams that were read; a stored payload stays where only the id was read."""
-    read = _landed_entries(store, landed)
+    read = landed_entries(store, landed)
     key = TABLES["entries"].key
     if append_new(store, "entries", read, row):
         return

@@ -34,6 +34,7 @@ CODES = {
     "SchemaError": 4,
     "SourceMismatchError": 4,
     "DuplicateRowsError": 4,
+    "InputError": 4,
     "RunError": 5,
     "LostRaceError": 5,
     "UnfinishedRunError": 5,

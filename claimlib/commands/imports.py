@@ -1,0 +1,343 @@
+"""An import: the store becomes what somebody's own tables say, in one run.
+
+The tables are read as they are now and checked; then their rows are landed as a snapshot's are, one
+journal commit names that landing, and the roll-forward writes the differences.  Nothing is written
+before everything was found sound.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from claimlib.commands import snapshot
+from claimlib.commands.given import place_of, read_given
+from claimlib.commands.mirroring import check_source, key_mode
+from claimlib.errors import DuplicateRowsError, InputError, RequestError
+from claimlib.ids import MAX_U64, to_bigint
+from claimlib.plans import given
+from claimlib.plans.given import TableMap
+from claimlib.plans.journal_rows import union_rows
+from claimlib.plans.keys import GROUP, repeated_keys, unsigned
+from claimlib.plans.requests import PROVEN_RANGE
+from claimlib.runs import Begun, Decision, Phase, Progress, run
+from claimlib.runs.journal import Kind, Landed
+from claimlib.runs.mirror import landed_entries, landed_pending
+from claimlib.store import Store, concurrently
+
+COMMAND = "import"
+_SHOWN = 3
+_WHOLE = dict(zip(PROVEN_RANGE, (0, 0, to_bigint(MAX_U64), to_bigint(MAX_U64)), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """Which tables, and what is vouched for.
+
+    Attributes:
+        entries, pending: a table each: a name of the catalog, a folder or a file.
+        groups: null: the groups are those that pending has; the last delivered id is then the
+            largest pending one, and there is no instant.
+        consumers: null: the store's own are left as they are, in groups that are still there.
+        streams: says over which id range the entries of each stream are complete.
+        entries_complete: whether entries has exactly the ids that the streams have, all of them.
+        allow_empty: whether entries or pending may be empty.
+        maps: by table: which column is which.
+    """
+
+    entries: str
+    pending: str
+    groups: str | None = None
+    consumers: str | None = None
+    streams: str | None = None
+    entries_complete: bool = False
+    allow_empty: bool = False
+    maps: Mapping[str, TableMap] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself before anything is read."""
+        if self.streams is not None and self.entries_complete:
+            raise RequestError(
+                "--streams says where the entries are complete, --entries-complete that they are"
+                " everywhere: give one of them",
+                option="entries_complete",
+            )
+        for table in self.maps:
+            if table not in self.places():
+                raise RequestError(
+                    f"the map has [{table}], and there is no --{table}: give the table, or take"
+                    " the section away",
+                    option=table,
+                )
+
+    def places(self) -> dict[str, str]:
+        """Where the given tables are, by table."""
+        asked = {name: getattr(self, name) for name in given.PARTS}
+        return {name: place_of(place) for name, place in asked.items() if place is not None}
+
+    def as_json(self, source: str) -> dict[str, object]:
+        """What is kept with the run."""
+        return {
+            "source": source,
+            "stream_glob": "*",
+            "group_glob": "*",
+            "tables": self.places(),
+            "entries_complete": self.entries_complete,
+            "allow_empty": self.allow_empty,
+            "map": {
+                table: {"columns": dict(sorted(one.columns.items())), "id_bits": one.id_bits}
+                for table, one in self.maps.items()
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReply:
+    """What an import did.
+
+    Attributes:
+        counts: streams, groups, pending_read, entries_read, pending_written (new and changed rows),
+            groups_without_instant, streams_without_proof.
+    """
+
+    run_id: str
+    run_seq: int
+    source: str
+    counts: Mapping[str, int]
+
+
+def import_tables(
+    store: Store,
+    request: ImportRequest,
+    *,
+    run_id: str | None = None,
+    progress: Progress | None = None,
+) -> ImportReply:
+    """Bring a store to what somebody's own tables say; what they do not have is removed.
+
+    Args:
+        request: which tables, and how they are read.
+        run_id: the key of the run together with the command; the same key again changes nothing.
+        progress: told each phase as it begins.
+
+    Raises:
+        SourceMismatchError: the store mirrors a server, or other tables.
+        InputError: a table cannot be read, is empty, or has rows that no store can hold.
+        ConfigError: a map does not fit its table.
+        DuplicateRowsError: two rows of a table have one key.
+    """
+    source = store.declared_source or COMMAND
+
+    def decide(begun: Begun) -> Decision:
+        foreign = F.col("command") == snapshot.COMMAND
+        check_source(begun, source, foreign)
+        tables = _checked(begun, request)
+        if progress is not None:
+            progress(Phase.READ, "the given tables")
+        return _decision(begun, request, source, tables)
+
+    finished = run(
+        store,
+        command=COMMAND,
+        request=request.as_json(source),
+        decide=decide,
+        run_id=run_id,
+        progress=progress,
+    )
+    return ImportReply(finished.run_id, finished.run_seq, source, finished.counts)
+
+
+Tables = Mapping[str, DataFrame]
+
+
+def _checked(begun: Begun, request: ImportRequest) -> Tables:
+    """The given tables with our columns, once all of them are seen to be sound."""
+    places, spark = request.places(), begun.store.spark
+    frames = concurrently(partial(read_given, spark, place) for place in places.values())
+    tables = {
+        table: given.conformed(table, frame, request.maps.get(table, TableMap()))
+        for table, frame in zip(places, frames, strict=True)
+    }
+    _refuse_faults(tables, places, allow_empty=request.allow_empty)
+    _refuse_repeated(tables, places)
+    _refuse_strangers(tables, places)
+    return tables
+
+
+def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bool) -> None:
+    found = given.faults(tables).collect()
+    bad = [row for row in found if row["fault"] is not None]
+    if bad:
+        said = [
+            f"{_called(row['table'], places)}: column {row['fault_column']} {row['fault']} in"
+            f" {_rows(row['rows'])}: {_examples(tables[row['table']], row)}"
+            for row in sorted(bad, key=lambda row: (list(places).index(row["table"]), *row[1:3]))
+        ]
+        raise InputError(
+            "; ".join(said) + "; nothing was imported",
+            table=bad[0]["table"],
+            rows=sum(row["rows"] for row in bad),
+        )
+    filled = {row["table"] for row in found}
+    empty = [table for table in ("entries", "pending") if table not in filled]
+    if empty and not allow_empty:
+        raise InputError(
+            f"{' and '.join(_called(table, places) for table in empty)}: there is no row, and an"
+            " import would remove all that the store has; if that is meant, say --allow-empty",
+            table=empty[0],
+        )
+
+
+def _examples(table: DataFrame, fault: Row) -> str:
+    """The first rows with a fault, by their key as it was given."""
+    same = F.col("fault_column").eqNullSafe(fault["fault_column"]) & F.col("fault").eqNullSafe(
+        fault["fault"]
+    )
+    rows = table.where(same).select("shown").orderBy("shown").limit(_SHOWN).collect()
+    more = " …" if fault["rows"] > len(rows) else ""
+    return ", ".join(row["shown"] for row in rows) + more
+
+
+def _refuse_repeated(tables: Tables, places: Mapping[str, str]) -> None:
+    found = repeated_keys(tables).collect()
+    if found:
+        said = [
+            f"{_called(row['table'], places)}: {row['keys']} keys have more than one row, the first"
+            f" is {row['example']}"
+            for row in found
+        ]
+        raise DuplicateRowsError(
+            "; ".join(said) + ": each key must have one row; nothing was imported",
+            table=found[0]["table"],
+        )
+
+
+def _refuse_strangers(tables: Tables, places: Mapping[str, str]) -> None:
+    """Rows of groups that `groups` lacks, or without it: consumers of groups that pending lacks."""
+    groups = tables.get("groups", tables["pending"])
+    known = "groups" if "groups" in tables else "pending"
+    parts = [
+        given.strangers(name, tables[name], groups)
+        for name in ("pending", "consumers")
+        if name in tables and name != known
+    ]
+    if not parts:
+        return
+    found = (
+        union_rows(parts)
+        .groupBy("table")
+        .agg(F.sum("rows").alias("rows"), F.min("example").alias("example"))
+    )
+    said = [
+        f"{_called(row['table'], places)}: {_rows(row['rows'])} of unknown groups, the first is"
+        f" {row['example']}"
+        for row in found.collect()
+    ]
+    if said:
+        raise InputError(
+            f"{'; '.join(said)}: {_called(known, places)} has no such group; nothing was imported",
+            table=known,
+        )
+
+
+def _called(table: str, places: Mapping[str, str]) -> str:
+    return f"{table} ({places[table]})"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row" + ("" if count == 1 else "s")
+
+
+def _decision(begun: Begun, request: ImportRequest, source: str, tables: Tables) -> Decision:
+    """Land the rows, and name them; the small tables are rows of the decision itself."""
+    landed = _land(begun.store, tables)
+    groups = _groups(begun.store, landed, tables)
+    streams = _streams(begun.store, landed, request, groups, tables)
+    consumers = tables.get("consumers")
+    if consumers is None:
+        consumers = begun.read("consumers").join(
+            groups.select(*GROUP), on=list(GROUP), how="left_semi"
+        )
+    rows = {
+        Kind.GROUP: groups.withColumn("at_ms", F.col("snapshot_ms")),
+        Kind.CONSUMER: consumers,
+        Kind.STREAM: streams.withColumns({"at_ms": F.col("read_ms"), "source": F.lit(source)}),
+    }
+    kinds = [
+        frame.drop("run_seq", *_OF_CHECKS).withColumn("kind", F.lit(str(kind)))
+        for kind, frame in rows.items()
+    ]
+    return Decision(
+        union_rows(kinds),
+        key_mode=key_mode(begun, groups, streams),
+        landed=landed,
+        source=source,
+        counts=_counts(groups, streams),
+    )
+
+
+_OF_CHECKS = ("fault_column", "fault", "shown")
+
+
+def _land(store: Store, tables: Tables) -> Landed:
+    name = uuid.uuid4().hex
+    pending = tables["pending"]
+    if "groups" in tables:
+        instants = tables["groups"].select(*GROUP, "snapshot_ms")
+        pending = pending.join(instants, on=list(GROUP), how="left")
+    due = {"pel_snapshots": pending, "entry_landing": tables["entries"]}
+    concurrently(
+        partial(store.append, table, rows.withColumn("landing", F.lit(name)))
+        for table, rows in due.items()
+    )
+    return Landed(name, store.version("entry_landing"))
+
+
+def _groups(store: Store, landed: Landed, tables: Tables) -> DataFrame:
+    """One row per group: those given, else those of the pending rows that were landed."""
+    if "groups" in tables:
+        return tables["groups"]
+    newest = F.max(F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq")))
+    return (
+        landed_pending(store, landed)
+        .groupBy(*GROUP)
+        .agg(newest.alias("newest"))
+        .select(
+            *GROUP,
+            unsigned(F.col("newest")["ms"]).alias("last_delivered_ms"),
+            unsigned(F.col("newest")["seq"]).alias("last_delivered_seq"),
+            F.lit(None).cast("BIGINT").alias("snapshot_ms"),
+        )
+    )
+
+
+def _streams(
+    store: Store, landed: Landed, request: ImportRequest, groups: DataFrame, tables: Tables
+) -> DataFrame:
+    """One row per stream that any of the tables has, with the proven range (null: none)."""
+    counted = landed_entries(store, landed).groupBy("stream").agg(F.count("*").alias("found"))
+    names = counted.join(groups.select("stream").distinct(), on="stream", how="full")
+    if "streams" in tables:
+        return names.select("stream").join(tables["streams"], on="stream", how="full")
+    complete = F.lit(request.entries_complete)
+    bounds = [F.when(complete, F.lit(bound)).alias(name) for name, bound in _WHOLE.items()]
+    length = F.when(complete, F.coalesce("found", F.lit(0))).alias("length")
+    return names.select("stream", length, *bounds, F.lit(None).alias("read_ms"))
+
+
+def _counts(groups: DataFrame, streams: DataFrame) -> dict[str, int]:
+    missing = {"groups": "groups_without_instant", "streams": "streams_without_proof"}
+    said = groups.select(F.lit("groups").alias("of"), F.col("snapshot_ms").alias("said")).union(
+        streams.select(F.lit("streams"), "complete_from_ms")
+    )
+    unsaid = F.count_if(F.col("said").isNull())
+    found = said.groupBy("of").agg(F.count("*").alias("n"), unsaid.alias("missing")).collect()
+    counts = dict.fromkeys((*missing, *missing.values()), 0)
+    for row in found:
+        counts |= {row["of"]: row["n"], missing[row["of"]]: row["missing"]}
+    return counts
