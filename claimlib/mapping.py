@@ -37,10 +37,14 @@ def load_map(file: Path) -> dict[str, TableMap]:
 
 
 def _table_map(file: Path, text: str, table: str, said: object) -> TableMap:
+    own = _own_lines(text, table)
+
+    def where(key: str = "") -> str:
+        return f"{file}, line {line_of(own, _head(table), key)}, {table}{key and f'.{key}'}"
+
     if table not in PARTS:
         raise ConfigError(
-            f"{_where(file, text, table, '')}: there is no section [{table}]; there are"
-            f" {', '.join(PARTS)}",
+            f"{where()}: there is no section [{table}]; there are {', '.join(PARTS)}",
             file=str(file),
             key=table,
         )
@@ -51,26 +55,20 @@ def _table_map(file: Path, text: str, table: str, said: object) -> TableMap:
         detail = error.errors()[0]
         key = str(detail["loc"][0]) if detail["loc"] else ""
         raise ConfigError(
-            f"{_where(file, text, table, key)}: {explained(detail, model.model_fields)}",
+            f"{where(key)}: {explained(detail, model.model_fields)}",
             file=str(file),
             key=f"{table}.{key}" if key else table,
         ) from error
     id_bits = found.pop("id_bits", False)
-    said_at = {key: _where(file, text, table, key) for key in found}
-    return TableMap(columns=found, id_bits=id_bits, said_at=said_at)
-
-
-def _where(file: Path, text: str, table: str, key: str) -> str:
-    line = line_of(_up_to_next(text, table), _head(table), key)
-    return f"{file}, line {line}, {table}{f'.{key}' if key else ''}"
+    return TableMap(columns=found, id_bits=id_bits, said_at={key: where(key) for key in found})
 
 
 def _head(table: str) -> str:
     return rf"\s*\[\s*{re.escape(table)}\s*\]"
 
 
-def _up_to_next(text: str, table: str) -> str:
-    """The text without what other sections say, line for line."""
+def _own_lines(text: str, table: str) -> str:
+    """The text without what other sections say, line for line: a key may be in several."""
     is_own = False
     kept = []
     for line in text.splitlines():

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from claimlib.commands.check import Finding
 from claimlib.commands.imports import ImportReply
 from claimlib.commands.reply import Reply
 from claimlib.commands.runs import RunList
@@ -292,6 +294,22 @@ def of_store(where: str, buckets: int, source: str | None) -> Report:
         rows=(("buckets", buckets), ("source", source or "the first snapshot's server")),
         notes=(f"next: claimlib snapshot redis://HOST:PORT {where}, or claimlib import {where} …",),
         document={"command": "init", "store": where, "buckets": buckets, "source": source},
+    )
+
+
+def of_check(where: str, found: Sequence[Finding]) -> Report:
+    """What a store lacks, the worst first."""
+    refusing = sum(one.refuses for one in found)
+    note = f"{refusing} of them make a sweep refuse groups; the others are remarks"
+    return Report(
+        title=f"Check of {where}",
+        columns=("table", "what", "count", "example", "groups refused"),
+        rows=tuple(
+            (one.table, one.what, one.count, one.example, "yes" if one.refuses else "no")
+            for one in found
+        ),
+        notes=(note if found else "nothing found",),
+        document={"store": where, "findings": [asdict(one) for one in found]},
     )
 
 

@@ -74,8 +74,9 @@ _DEFAULT_LIMIT = 50
 app = typer.Typer(
     name="claimlib",
     help="XAUTOCLAIM for all consumer groups of Redis streams at once, on Delta tables, by Spark.",
-    epilog="Exit codes: 0 done, 1 our fault, 2 usage or configuration, 4 input refused, 5 lost to"
-    " concurrent runs, 6 done but some groups refused, 75 server unreachable (try again).",
+    epilog="Exit codes: 0 done, 1 our fault, 2 usage or configuration, 4 input refused, or `check`"
+    " found what makes runs refuse, 5 lost to concurrent runs, 6 done but some groups refused,"
+    " 75 server unreachable (try again).",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # brackets stand for themselves in the help
@@ -290,6 +291,29 @@ def xautoclaim(
         say(line)
     if refused:
         raise typer.Exit(exits.SOME_REFUSED)
+
+
+@app.command(epilog="Example: claimlib check ./store --output json")
+def check(
+    store: StoreArgument,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+    debug: DebugOption = False,
+) -> None:
+    """Say what a store lacks, the worst first.
+
+    Reads only. Ends with 4 where a sweep would refuse groups for it, or could not use a table; with
+    0 where there are remarks only. Counts are of rows, keys, groups or owners, as it says.
+    """
+    from claimlib import report
+    from claimlib.cli.output import show
+    from claimlib.commands.check import check as run_check
+
+    with _opened(store, load(config), debug=debug) as (opened, _):
+        found = run_check(opened)
+    show(report.of_check(opened.where, found), output)
+    if any(one.refuses for one in found):
+        raise typer.Exit(exits.INPUT_REFUSED)
 
 
 @app.command(epilog="Example: claimlib runs ./store xautoclaim:nightly-1 --claimed --limit 1000")

@@ -304,8 +304,8 @@ EntriesOption = Annotated[
         "--entries",
         metavar="TABLE",
         show_default=False,
-        help="The stream entries: catalog.schema.table, or a folder or file of Delta or Parquet (one of"
-        " this very folder is written ./NAME).",
+        help="The stream entries: catalog.schema.table, or a folder or file of Delta or Parquet (of"
+        " this very folder: ./NAME).",
     ),
 ]
 PendingOption = Annotated[

@@ -38,9 +38,6 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame
     rows = with_keys(pending, mode).join(F.broadcast(request), on="group_key", how="left")
     examined = within_page(id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq")))
     rows = rows.where(F.col("count").isNull() | examined)
-    proven = id_at_least(
-        "id_ms", "id_seq", F.col("complete_from_ms"), F.col("complete_from_seq")
-    ) & id_at_most("id_ms", "id_seq", F.col("complete_to_ms"), F.col("complete_to_seq"))
     # Only between times that are none could the difference leave 64 bits.
     invalid = (F.col("delivery_time_ms") < 0) | (F.col("delivery_count") < 0)
     comparable = examined & ~invalid & (F.col("now_ms") >= 0)
@@ -48,7 +45,7 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame
     sums = rows.groupBy(*GROUP).agg(
         F.count("*").alias("pending_before"),
         F.count_if(invalid).alias("invalid"),
-        F.count_if(examined & ~F.coalesce(proven, F.lit(False))).alias("unproven"),
+        F.count_if(examined & ~is_proven()).alias("unproven"),
         F.count_if(F.when(comparable, boundary)).alias("at_boundary"),
         F.count_if(F.col("delivery_time_ms") > F.col("now_ms")).alias("delivered_later"),
         F.min("delivery_time_ms").alias("oldest_delivery_time_ms"),
@@ -58,6 +55,19 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame
     )
     counts = ["pending_before", "invalid", "unproven", "at_boundary", "delivered_later"]
     return requested.join(sums, on=list(GROUP), how="full").fillna(0, counts)
+
+
+UNKNOWN_GROUP = "unknown group: it is not in the table groups"
+NO_INSTANT = "no instant: groups.snapshot_ms is null or negative; give one with --now"
+NO_PROOF = "pending ids lie outside the range that streams calls complete"
+
+
+def is_proven() -> Column:
+    """Whether a pending id lies in its stream's proven range; without a range none does."""
+    in_range = id_at_least(
+        "id_ms", "id_seq", F.col("complete_from_ms"), F.col("complete_from_seq")
+    ) & id_at_most("id_ms", "id_seq", F.col("complete_to_ms"), F.col("complete_to_seq"))
+    return F.coalesce(in_range, F.lit(False))
 
 
 _SURVEYED = (
@@ -89,10 +99,10 @@ def judged(surveyed: DataFrame, known: DataFrame, unrequested: Column) -> DataFr
 def _reason() -> Column:
     """Why a group cannot be swept, most basic reason first; null where it can."""
     return (
-        F.when(F.col("in_groups").isNull(), F.lit("unknown group: it is not in the table groups"))
+        F.when(F.col("in_groups").isNull(), F.lit(UNKNOWN_GROUP))
         .when(
             F.col("now_ms").isNull() | (F.col("now_ms") < 0),
-            F.lit("no instant: groups.snapshot_ms is null or negative; give one with --now"),
+            F.lit(NO_INSTANT),
         )
         .when(
             F.col("invalid") > 0,
@@ -106,7 +116,7 @@ def _reason() -> Column:
             F.concat(
                 F.lit("no proof of absence: "),
                 F.col("unproven"),
-                F.lit(" pending ids lie outside the range that streams calls complete"),
+                F.lit(f" {NO_PROOF}"),
             ),
         )
     )

@@ -3,7 +3,7 @@
 import pytest
 from processes import ROOT, run_claimlib, run_python
 
-COMMANDS = ("init", "snapshot", "xautoclaim", "runs")
+COMMANDS = ("init", "snapshot", "import", "xautoclaim", "check", "runs")
 SWEEP = ("xautoclaim", "store", "--consumer", "c", "--min-idle", "1h")
 
 
@@ -14,6 +14,8 @@ SWEEP = ("xautoclaim", "store", "--consumer", "c", "--min-idle", "1h")
         ("snapshot", "per second"),
         ("xautoclaim", "(ms, s, m, h, d, w)"),
         ("runs", "milliseconds"),
+        ("import", "milliseconds since the epoch"),
+        ("check", "Counts are of rows"),
     ],
 )
 def test_help_has_units_and_an_example(claimlib, command, unit):
@@ -109,7 +111,7 @@ def test_without_an_extra_the_error_names_it(code, extra):
     assert f"pip install 'claimlib[{extra}]'" in said.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("job", ["init", "snapshot", "xautoclaim"])
+@pytest.mark.parametrize("job", ["init", "snapshot", "import", "xautoclaim", "check"])
 def test_a_job_is_thin_and_refuses_bad_arguments_with_2(job):
     script = ROOT / "jobs" / f"{job}.py"
     assert len(script.read_text(encoding="utf-8").splitlines()) < 50
