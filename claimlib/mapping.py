@@ -37,10 +37,10 @@ def load_map(file: Path) -> dict[str, TableMap]:
 
 
 def _table_map(file: Path, text: str, table: str, said: object) -> TableMap:
-    own = _own_lines(text, table)
+    head = rf"\s*\[\s*{re.escape(table)}\s*\]"
 
     def where(key: str = "") -> str:
-        return f"{file}, line {line_of(own, _head(table), key)}, {table}{key and f'.{key}'}"
+        return f"{file}, line {line_of(text, head, key)}, {table}{key and f'.{key}'}"
 
     if table not in PARTS:
         raise ConfigError(
@@ -61,21 +61,6 @@ def _table_map(file: Path, text: str, table: str, said: object) -> TableMap:
         ) from error
     id_bits = found.pop("id_bits", False)
     return TableMap(columns=found, id_bits=id_bits, said_at={key: where(key) for key in found})
-
-
-def _head(table: str) -> str:
-    return rf"\s*\[\s*{re.escape(table)}\s*\]"
-
-
-def _own_lines(text: str, table: str) -> str:
-    """The text without what other sections say, line for line: a key may be in several."""
-    is_own = False
-    kept = []
-    for line in text.splitlines():
-        if re.match(r"\s*\[", line):
-            is_own = re.match(_head(table), line) is not None
-        kept.append(line if is_own else "")
-    return "\n".join(kept)
 
 
 def _column(value: object) -> tuple[str, ...]:

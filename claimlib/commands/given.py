@@ -28,7 +28,8 @@ def place_of(given: str) -> str:
 
 def read_given(spark: SparkSession, place: str) -> DataFrame:
     """A table that was given (see `place_of`).  Of a Delta table it is today's version, for good;
-    of Parquet the files that are there now.
+    of Parquet the files that are there now; of a view or another kind of table, which cannot be
+    held, what Spark finds whenever the frame is run.
 
     Raises:
         InputError: there is no table, or Spark cannot read it.

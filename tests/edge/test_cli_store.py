@@ -63,6 +63,17 @@ def test_a_run_is_shown_refusals_are_named_and_the_run_can_be_looked_up(claimlib
     assert claimlib(*words, "--justid").code == 2
 
 
+def test_a_check_that_finds_what_makes_groups_be_refused_ends_with_4(claimlib, stalled):
+    said = claimlib("check", stalled, "--output", "json")
+    assert said.code == 4
+    found = json.loads(said.out)["findings"]
+    assert [(one["table"], one["refuses"], one["count"]) for one in found] == [
+        ("pending", True, 1),
+        ("streams", False, 1),
+    ]
+    assert "1 of them make a sweep refuse groups" in claimlib("check", stalled).out
+
+
 @pytest.mark.long
 def test_a_dry_run_shows_the_worst_groups_first_and_counts_what_it_does_not_show(claimlib, stalled):
     said = claimlib("xautoclaim", stalled, *SWEEP, "--dry-run", "--limit", "1")

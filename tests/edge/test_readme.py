@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from claimlib.cli.app import app
+from claimlib.commands.check import check
+from claimlib.plans.given import PARTS
 from claimlib.runs.journal import Kind
 from claimlib.schema import TABLES
+from claimlib.store import Store
 from claimlib.testing.server import valkey_server
 
 ROOT = Path(__file__).parents[2]
@@ -24,10 +31,10 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_commands_and_the_python_of_the_readme_run_one_after_the_other(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (commands,) = blocks("sh")
+    commands, imports = blocks("sh")
     with valkey_server() as server:
         client = server.client()
         for number in range(10):
@@ -43,12 +50,50 @@ def test_the_commands_and_the_python_of_the_readme_run_one_after_the_other(
         ]
     assert '"id": "1-0"' in outputs[-1]
     assert "snapshot" in outputs[-2]
-    sweep, read = blocks("python")
+    sweep, append, read = blocks("python")
     assert spark is not None  # the session that open_session finds
     shown: dict[str, object] = {}
     exec(sweep, shown)
     exec(read, shown)
     assert shown["reply"].counts["swept"] == 1
+    shutil.copytree(empty_store, "own")
+    exec(append, {})
+    assert check(Store.open(spark, "own")) == ()
+    write_lake(tmp_path / "lake")
+    (map_file,) = blocks("toml")
+    (tmp_path / "map.toml").write_text(map_file, encoding="utf-8")
+    outputs = [run_command(line) for line in imports.splitlines()]
+    assert '"entries_complete": true' in outputs[1]
+    assert "nothing found" in outputs[2]
+
+
+def write_lake(where: Path) -> None:
+    """Tables as the section on one's own tables has them: one entry is still pending, one new."""
+    group = {"stream": ["orders:eu"], "consumer_group": ["workers"]}
+    instant = datetime(2026, 1, 1, 1, tzinfo=UTC)
+    pending = {"stream_name": ["orders:eu"] * 2, "consumer_group": ["workers"] * 2}
+    tables = {
+        "entries": {"stream": ["orders:eu"] * 2, "entry_id": ["2-0", "3-0"]},
+        "pending": {
+            **pending,
+            "entry_id": ["2-0", "3-0"],
+            "consumer": ["bob", "bob"],
+            "delivered_at": [instant - timedelta(hours=1)] * 2,
+            "delivery_count": [1, 1],
+        },
+        "groups": {**group, "last_id": ["3-0"], "snapshot_ms": [instant]},
+    }
+    for name, columns in tables.items():
+        write_deltalake(str(where / name), pa.table(columns))
+
+
+def test_the_readme_says_which_columns_a_pipeline_of_one_s_own_must_write() -> None:
+    (section,) = re.findall(r"### Your own tables\n(.*?)\n### ", README, re.DOTALL)
+    for name in PARTS:
+        ((must, may),) = re.findall(rf"^\| `{name}` \| (.*) \| (.*) \|$", section, re.MULTILINE)
+        written = TABLES[name].written
+        assert set(must.split(", ")) == {one.name for one in written if not one.nullable}
+        assert set(may.split(", ")) == {one.name for one in written if one.nullable}
 
 
 def run_command(line: str) -> str:

@@ -1,0 +1,148 @@
+"""A check finds what a store lacks, all of it, and nothing in a sound store."""
+
+from __future__ import annotations
+
+from pels import NOW_MS, PEL, keyspace
+from pyspark.sql import functions as F
+
+from claimlib.commands.check import Finding, check
+from claimlib.ids import StreamId
+from claimlib.layout import as_text
+from claimlib.model import Consumer, Group, PendingEntry
+from claimlib.plans.survey import NO_INSTANT, NO_PROOF, UNKNOWN_GROUP
+from claimlib.report import of_check
+from claimlib.store import Store
+from claimlib.testing.tables import write_keyspace
+from claimlib.words import Stream
+
+SOUND = keyspace(b"sound", b"\\ \xff")
+
+
+def entry(ms: int) -> PendingEntry:
+    return PendingEntry(StreamId(ms, 2**64 - 1), b"dead", NOW_MS - 1, 1)
+
+
+def test_a_sound_store_has_no_findings_and_an_empty_one_neither(store: Store) -> None:
+    assert check(store) == ()
+    write_keyspace(store, SOUND, NOW_MS)
+    assert check(store) == ()
+    assert as_text(of_check("s", ())).splitlines()[-1] == "nothing found"
+
+
+def group(*pending: PendingEntry, consumers: tuple[Consumer, ...] = PEL.consumers) -> Group:
+    return Group(StreamId(9, 0), pending, consumers)
+
+
+def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_first(
+    store: Store,
+) -> None:
+    write_keyspace(store, SOUND, NOW_MS)
+    write_keyspace(store, {b"open": Stream({}, {b"g": group(entry(1))})}, NOW_MS, proven=None)
+    narrow = (StreamId(2, 0), StreamId(3, 0))
+    two = {b"g": group(entry(1), entry(3)), b"h": group(entry(2))}
+    write_keyspace(store, {b"narrow": Stream({}, two)}, NOW_MS, narrow)
+    strange = {b"g": group(entry(1), consumers=())}
+    write_keyspace(store, {b"strange": Stream({}, strange)}, NOW_MS)
+    write_keyspace(store, {b"late": Stream({}, {b"g": group(entry(1), entry(2))})}, NOW_MS - 2)
+    write_keyspace(store, {b"timeless": Stream({}, {b"g": group()})}, None)
+    write_keyspace(store, {b"before": Stream({}, {b"g": group()})}, -1)
+    # What no run and no model makes: rows of one key, of no group, of no time.
+    pending = store.read("pending").where("stream = 'sound'").orderBy("id_ms")
+    for table in ("streams", "entries", "groups", "consumers"):
+        store.append(table, store.read(table).where("stream = 'sound'"))
+    store.append("pending", pending.where("id_ms IN (1, 2)"))
+    store.append("cursors", store.rows("cursors", [("c", "s", "g", 1, 0, 0)] * 2, _CURSORS))
+    negative = pending.where("id_ms IN (3, 4, 5)").withColumn("consumer_group", F.lit("n"))
+    store.append(
+        "groups",
+        store.read("groups").where("stream = 'late'").withColumn("consumer_group", F.lit("n")),
+    )
+    in_late = negative.where("id_ms < 5").withColumn("stream", F.lit("late"))
+    store.append("pending", in_late.where("id_ms = 3").withColumn("delivery_time_ms", F.lit(-1)))
+    store.append("pending", in_late.where("id_ms = 4").withColumn("delivery_count", F.lit(-1)))
+    store.append("pending", negative.withColumn("consumer_group", F.lit("nobody")))
+    bob = ("late", "nobody", "bob", -1, None, 0)
+    store.append("consumers", store.rows("consumers", [bob], _CONSUMERS))
+    decided = [(1, "run", "xautoclaim", "half", "a", "{}", "h", _INPUTS)]
+    store.append("journal", store.rows("journal", decided, _JOURNAL))
+
+    assert check(store) == (
+        _twice("consumers", 1, '"stream":"sound","consumer_group":"g","consumer":"dead"'),
+        _twice("cursors", 1, '"name":"c","stream":"s","consumer_group":"g"'),
+        _twice("groups", 1, '"stream":"sound","consumer_group":"g"'),
+        _twice("pending", 2, '"stream":"sound","consumer_group":"g","id":"1-0"'),
+        _twice("streams", 1, '"stream":"sound"'),
+        Finding(
+            "pending",
+            "rows have a negative delivery_time_ms or delivery_count",
+            True,
+            2,
+            '{"stream":"late","consumer_group":"n","id":"3-0"}',
+        ),
+        Finding("pending", UNKNOWN_GROUP, True, 1, '{"stream":"sound","consumer_group":"nobody"}'),
+        Finding("groups", NO_INSTANT, True, 2, '{"stream":"before","consumer_group":"g"}'),
+        Finding(
+            "pending",
+            f"no proof of absence: groups of which {NO_PROOF}",
+            True,
+            2,
+            '{"stream":"narrow","consumer_group":"g"}',
+        ),
+        _twice("entries", 9, '"stream":"sound","id":"1-0"', refuses=False),
+        Finding(
+            "streams",
+            "no proof of absence: no complete_from and complete_to",
+            False,
+            1,
+            '{"stream":"open"}',
+        ),
+        Finding(
+            "consumers",
+            "rows have a negative seen_time_ms or active_time_ms",
+            False,
+            1,
+            '{"stream":"late","consumer_group":"nobody","consumer":"bob"}',
+        ),
+        Finding(
+            "consumers",
+            UNKNOWN_GROUP,
+            False,
+            1,
+            '{"stream":"late","consumer_group":"nobody","consumer":"bob"}',
+        ),
+        Finding(
+            "pending",
+            "owners that consumers does not know",
+            False,
+            3,
+            '{"stream":"late","consumer_group":"n","consumer":"dead"}',
+        ),
+        Finding(
+            "pending",
+            "rows delivered after the instant of their group",
+            False,
+            2,
+            '{"stream":"late","consumer_group":"g","id":"1-18446744073709551615"}',
+        ),
+        Finding(
+            "journal",
+            "runs are decided and not finished: the next run does it",
+            False,
+            1,
+            "xautoclaim:half",
+        ),
+    )
+
+
+def _twice(table: str, count: int, example: str, *, refuses: bool = True) -> Finding:
+    return Finding(table, "two rows of one key", refuses, count, f"{{{example}}}")
+
+
+_CURSORS = ["name", "stream", "consumer_group", "next_ms", "next_seq", "run_seq"]
+_CONSUMERS = [
+    *("stream", "consumer_group", "consumer", "seen_time_ms", "active_time_ms", "run_seq"),
+]
+_JOURNAL = [
+    *("run_seq", "kind", "command", "run_id", "attempt", "request", "request_hash", "inputs"),
+]
+_INPUTS = '{"versions": {}, "table_ids": {}, "key_mode": "hashes", "counts": {}}'
