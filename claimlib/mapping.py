@@ -17,7 +17,8 @@ from typing import Annotated, Any
 
 from claimlib.config import Section, explained, line_of, read_toml
 from claimlib.errors import ConfigError, MissingExtraError
-from claimlib.plans.given import PARTS, Shape, TableMap
+from claimlib.plans.forms import Shape
+from claimlib.plans.given import PARTS, TableMap
 
 try:
     from pydantic import BeforeValidator, StrictBool, ValidationError, create_model

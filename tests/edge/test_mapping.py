@@ -10,7 +10,8 @@ from processes import ROOT
 
 from claimlib.errors import ConfigError
 from claimlib.mapping import load_map
-from claimlib.plans.given import PARTS, Shape
+from claimlib.plans.forms import Shape
+from claimlib.plans.given import PARTS
 
 CASES = 10_000
 
@@ -20,7 +21,7 @@ def test_the_shipped_example_is_a_map_of_every_table():
     assert list(shipped) == list(PARTS)
     assert shipped["entries"].columns["id"] == ("entry_id",)
     assert shipped["pending"].columns["id"] == ("id_time", "id_number")
-    assert shipped["pending"].where("pending", "consumer").endswith("line 16, pending.consumer")
+    assert shipped["pending"].where("pending", "consumer").endswith("line 17, pending.consumer")
 
 
 @pytest.mark.parametrize(
