@@ -94,9 +94,9 @@ def verify(store: Store, row: RunRow, decided: Tally) -> Outcome:
         return Outcome()
     current = store.version("pending")
     commits, all_known = _own_commits(store, row, current)
-    pending = _readable(store, commits[0]["version"]) if commits else None
+    pending = _readable(store, commits[0]["version"], decided) if commits else None
     if pending is None:
-        pending = store.read_at("pending", current)
+        pending = _touched_part(store, current, decided)
     claims = _verify_claims(store, row, decided, pending)
     purges, gone = _verify_purges(store, row, decided, pending, commits, all_known=all_known)
     outcome = Outcome(
@@ -130,7 +130,7 @@ def _verify_claims(
     """The claims that `pending` does not show; null where it shows all of them."""
     wanted = decided.of(Kind.CLAIMED)
     ours = F.col("run_seq") == row.run_seq
-    if wanted == 0 or pending.where(ours & decided.bounds.condition()).count() == wanted:
+    if wanted == 0 or pending.where(ours).count() == wanted:
         return None
     claims = rows_of(store, row.run_seq, Kind.CLAIMED)
     found = _beside(claims, pending)
@@ -165,7 +165,7 @@ def _verify_purges(
     away = found.where(F.col("now_run_seq").isNull()).select(purges.columns)
     if not commits and all_known:
         return kept.union(away), 0  # this run never deleted a row: all that are away were taken
-    before = _readable(store, commits[-1]["version"] - 1) if commits else None
+    before = _readable(store, commits[-1]["version"] - 1, decided) if commits else None
     if before is None:
         return kept, away.count()
     not_ours = _beside(away, before).where(~F.coalesce(_as_found(), F.lit(False)))
@@ -187,10 +187,15 @@ def _own_commits(store: Store, row: RunRow, current: int) -> tuple[list[Row], bo
     return own, len(commits) == max(since, 0)
 
 
-def _readable(store: Store, version: int) -> DataFrame | None:
-    """`pending` at a version; null where its files are gone."""
+def _touched_part(store: Store, version: int, decided: Tally) -> DataFrame:
+    """`pending` at a version, where the decided entries lie: a page does not open other files."""
+    return store.read_at("pending", version).where(decided.bounds.condition())
+
+
+def _readable(store: Store, version: int, decided: Tally) -> DataFrame | None:
+    """`_touched_part` at a version; null where its files are gone."""
     try:
-        pending = store.read_at("pending", version)
+        pending = _touched_part(store, version, decided)
         pending.limit(1).collect()
     except PySparkException:
         return None
