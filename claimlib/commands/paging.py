@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
@@ -97,11 +98,13 @@ class Page:
         first_ms = self.base_ms + number * self.bin_ms
         return first_ms, min(first_ms + self.bin_ms - 1, self.last_ms)
 
-    def bounds(self) -> tuple[int, int, int]:
-        """Bucket, and the smallest and largest BIGINT of the window."""
+    def bounds(self) -> list[tuple[int, int, int]]:
+        """Bucket, and the smallest and largest BIGINT of the window: of each half, if it lies on
+        both sides of 2^63, from where on a BIGINT is negative."""
         low, high = to_bigint(self.start_ms), to_bigint(self.last_ms)
-        # Beyond 2^63 a BIGINT is negative: such a window is no interval of BIGINTs.
-        return (self.bucket, low, high) if low <= high else (self.bucket, -(2**63), 2**63 - 1)
+        if low <= high:
+            return [(self.bucket, low, high)]
+        return [(self.bucket, -(2**63), high), (self.bucket, low, 2**63 - 1)]
 
     def values(self) -> tuple[object, ...]:
         """The window as a row of `_WINDOW`."""
@@ -169,15 +172,22 @@ def _next(page: Page, found: Row | None) -> tuple[Page, bool]:
         return page.widened((page.last_ms - page.base_ms) * _WIDER), False
     first_ms, last_ms = page.bin_ends(found["bin"])
     is_settled = found["up_to_bin"] <= page.page_rows * _SURPLUS or first_ms >= last_ms
+    low_ms = from_bigint(found["low_ms"])
+    if not is_settled and first_ms <= low_ms and page.base_ms < low_ms:
+        # Before that bin there is nothing: the search begins anew with the first row.  To narrow a
+        # window that reaches from 0 to a clock's ids would take a step per factor of `BINS`.
+        last_ms = min(last_ms, low_ms + _FIRST_MS)
+        return replace(page, base_ms=low_ms, last_ms=last_ms, is_narrowed=True), False
     is_narrowed = page.is_narrowed or found["bin"] > 0
     narrower = replace(page, base_ms=first_ms, last_ms=last_ms, is_narrowed=is_narrowed)
     return narrower, is_settled
 
 
 def _bounds(pages: Sequence[Page]) -> IdBounds:
-    """Where the windows lie, one interval per bucket."""
-    by_bucket: dict[int, tuple[int, int]] = {}
-    for number, low, high in (page.bounds() for page in pages):
-        lowest, highest = by_bucket.get(number, (low, high))
-        by_bucket[number] = (min(lowest, low), max(highest, high))
-    return IdBounds(tuple((number, *by_bucket[number]) for number in sorted(by_bucket)))
+    """Where the windows lie, one interval per bucket and sign."""
+    by_half: dict[tuple[int, bool], tuple[int, int]] = {}
+    for number, low, high in chain.from_iterable(page.bounds() for page in pages):
+        half = number, low >= 0
+        lowest, highest = by_half.get(half, (low, high))
+        by_half[half] = (min(lowest, low), max(highest, high))
+    return IdBounds(tuple((half[0], *by_half[half]) for half in sorted(by_half)))

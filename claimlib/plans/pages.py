@@ -21,8 +21,9 @@ def counted(pending: DataFrame, windows: DataFrame) -> DataFrame:
     """How far each page's rows reach: one row per group that has entries in its window.
 
     Columns: stream, consumer_group, `bin` (the first bin up to whose end there are `page_rows`
-    rows; null: the window has fewer) and `up_to_bin` (the rows up to its end).  Rows are counted
-    where they lie; at most `BINS` numbers per group and partition are shuffled.
+    rows; null: the window has fewer), `up_to_bin` (the rows up to its end) and `low_ms` (the
+    smallest id_ms of all).  Rows are counted where they lie; at most `BINS` numbers per group and
+    partition are shuffled.
 
     Args:
         pending: rows of pending, cut to the files that the windows overlap.
@@ -39,7 +40,7 @@ def counted(pending: DataFrame, windows: DataFrame) -> DataFrame:
         _within(pending, windows)
         .withColumn("above", above_base)
         .groupBy(*GROUP, "page_rows", bin_.alias("bin"))
-        .agg(F.count("*").alias("n"))
+        .agg(F.count("*").alias("n"), F.min(id_ms).alias("low"))
     )
     up_to = F.sum("n").over(Window.partitionBy(*GROUP).orderBy("bin"))
     enough = F.col("up_to") >= F.col("page_rows")
@@ -49,6 +50,7 @@ def counted(pending: DataFrame, windows: DataFrame) -> DataFrame:
         .agg(
             F.min(F.when(enough, F.col("bin"))).alias("bin"),
             F.min(F.when(enough, F.col("up_to"))).alias("up_to_bin"),
+            unsigned(F.min("low")).alias("low_ms"),
         )
     )
 

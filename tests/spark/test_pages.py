@@ -128,6 +128,21 @@ def test_a_window_holds_few_others_unless_one_millisecond_has_them_all(name, fou
     assert len(within) <= 4 * pel.page_rows or within[pel.page_rows - 1].ms == within[-1].ms
 
 
+def test_a_page_far_behind_its_start_takes_few_questions(spark, monkeypatch):
+    """From 0-0 to this century, where a page is a second: a question per factor of 64 on the way
+    there, and one or two to narrow it."""
+    questions = []
+    ask = paging._counted
+    monkeypatch.setattr(paging, "_counted", lambda *args: questions.append(args) or ask(*args))
+    pel = Pel(ids(range(NOW_MS, NOW_MS + 3000)), MIN_ID, 10)
+    store = LiteralStore(spark)
+    write_keyspace(store, {b"s": stream(pel)}, NOW_MS)
+    page = paging.Page("s", "g", 0, 0, 0, MAX_U64, pel.page_rows, 0, 0).widened(60_000)
+    (settled,) = paging._settled(store.read_at("pending", 0).withColumn("bucket", F.lit(0)), [page])
+    assert pel.page_rows <= settled.last_ms + 1 - NOW_MS <= 4 * pel.page_rows
+    assert len(questions) <= 8
+
+
 def one_page(spark, group, proven):
     """A store with one group, and the request for a page of one entry."""
     store = LiteralStore(spark)
