@@ -1,0 +1,168 @@
+"""A page opens the files that overlap it: told by the scans' own metrics, and by a store that has
+lost all its other files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from reading import query
+
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.ids import StreamId
+from claimlib.model import AutoclaimRequest
+from claimlib.store import Store
+
+NOW_MS = 1_750_000_000_000
+# One entry a second, a hundred in each of sixteen files.  Every tenth has been idle for a minute.
+FIRST_MS, STEP_MS, ROWS, FILES = NOW_MS - 10**9, 1000, 1600, 16
+DUE = 9
+# The other streams have the same ids; one of them lies in the hot one's bucket.
+HOT, BESIDE, ELSEWHERE = "hot", "s-5", "s-1"
+# Thirty entries are examined, three of them are due; the next one is where the cursor stands.
+COUNT = 3
+
+
+def id_ms(number: int) -> int:
+    return FIRST_MS + number * STEP_MS
+
+
+@dataclass(frozen=True)
+class File:
+    """A table's file, as delta-rs lists it."""
+
+    path: Path
+    bucket: int
+    low: int
+    high: int
+
+    def overlaps(self, bucket: int, low: int, high: int) -> bool:
+        return self.bucket == bucket and self.low <= high and low <= self.high
+
+
+def files(store: Store, table: str) -> list[File]:
+    where = Path(store.where, table)
+    actions = DeltaTable(where).get_add_actions(flatten=True)
+    names = ("path", "partition.bucket", "min.id_ms", "max.id_ms")
+    columns = [actions.column(name).to_pylist() for name in names]
+    return [
+        File(where / path, int(bucket), low, high)
+        for path, bucket, low, high in zip(*columns, strict=True)
+    ]
+
+
+@pytest.fixture
+def full_store(store: Store) -> Iterator[Store]:
+    """The streams, each with a group, in sixteen files per bucket and table."""
+    numbers = store.spark.range(0, ROWS, 1, FILES)
+    ids = numbers.select(
+        "id",
+        F.explode(F.array(*map(F.lit, (HOT, BESIDE, ELSEWHERE)))).alias("stream"),
+        (FIRST_MS + F.col("id") * STEP_MS).alias("id_ms"),
+        F.lit(0).alias("id_seq"),
+        F.lit(0).alias("run_seq"),
+    )
+    idle_ms = F.when(F.col("id") % 10 == DUE, 60_000).otherwise(10)
+    state = {
+        "consumer_group": F.lit("g"),
+        "consumer": F.lit("dead"),
+        "delivery_time_ms": NOW_MS - idle_ms,
+        "delivery_count": F.lit(1),
+    }
+    store.append("pending", ids.withColumns(state).drop("id"))
+    store.append("entries", ids.drop("id"))
+    proven = ("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq")
+    rows = [(HOT, id_ms(0), 0, id_ms(ROWS), 0, 0)]
+    store.append("streams", store.rows("streams", rows, ["stream", *proven, "run_seq"]))
+    last = ("last_delivered_ms", "last_delivered_seq", "snapshot_ms", "run_seq")
+    rows = [(HOT, "g", id_ms(ROWS), 0, NOW_MS, 0)]
+    store.append("groups", store.rows("groups", rows, ["stream", "consumer_group", *last]))
+    # A scan tells its table at the end of a text that is cut off at a hundred characters otherwise.
+    settings, name = store.spark.conf, "spark.sql.maxMetadataStringLength"
+    before = settings.get(name)
+    settings.set(name, "1000")
+    yield store
+    settings.set(name, before)
+
+
+def last_query(spark: SparkSession) -> int:
+    """The number of the newest query."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    queries = spark._jsparkSession.sharedState().statusStore().executionsList()
+    return max(queries.apply(at).executionId() for at in range(queries.size()))
+
+
+def opened(spark: SparkSession, table: str, after: int) -> list[int]:
+    """How many files each scan of a table opened, in the order of the queries behind one."""
+    status = spark._jsparkSession.sharedState().statusStore()
+    numbers = []
+    for query_id in range(after + 1, last_query(spark) + 1):
+        values, nodes = status.executionMetrics(query_id), status.planGraph(query_id).allNodes()
+        for node in (nodes.apply(at) for at in range(nodes.size())):
+            metrics = [node.metrics().apply(at) for at in range(node.metrics().size())]
+            named = {metric.name(): metric.accumulatorId() for metric in metrics}
+            value = values.get(named.get("number of files read", -1))
+            if f"/{table}]" in node.desc() and value.isDefined():
+                numbers.append(int(value.get().replace(",", "")))
+    return numbers
+
+
+@dataclass(frozen=True)
+class Case:
+    """A page: where it begins, how far its rows reach, and what it does."""
+
+    start: int
+    last: int
+    sought_to: int
+    claims: int
+    next_ms: int
+    files_of_page: int
+    files_of_search: int
+
+
+CASES = {
+    "in the middle": Case(750, 780, 810, 3, id_ms(780), 1, 2),
+    "at the end": Case(1590, 1599, 1599, 1, 0, 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_page_opens_the_files_of_its_rows_and_its_end_is_sought_within_a_minute(
+    full_store: Store, name: str
+) -> None:
+    """Two bounds.  The search for the end first looks from the start on for a minute, at ids alone
+    (further only where a minute has too few).  All else, in both tables, up to the reading back of
+    what was done, opens files that overlap the page's rows."""
+    case = CASES[name]
+    pending, entries = files(full_store, "pending"), files(full_store, "entries")
+    buckets = {
+        row["stream"]: row["bucket"]
+        for row in query(full_store.where, "pending", "SELECT DISTINCT stream, bucket FROM t")
+    }
+    assert buckets[HOT] == buckets[BESIDE] != buckets[ELSEWHERE]
+    assert len(pending) == len(entries) == 2 * FILES
+    page = (buckets[HOT], id_ms(case.start), id_ms(case.last))
+    sought = (buckets[HOT], id_ms(case.start), id_ms(case.sought_to))
+    of_page = {file for file in pending + entries if file.overlaps(*page)}
+    of_search = {file for file in pending if file.overlaps(*sought)}
+    assert len(of_page) == 2 * case.files_of_page, "as many of pending as of entries"
+    assert len(of_search) == case.files_of_search
+    for file in {*pending, *entries} - of_page - of_search:
+        file.path.unlink()
+    request = AutoclaimRequest(b"alice", 1000, StreamId(id_ms(case.start), 0), count=COUNT)
+    before = last_query(full_store.spark)
+
+    reply = xautoclaim(full_store, SweepRequest(request, stream_glob=HOT, cursor="c"))
+
+    assert reply.counts["claimed"] == case.claims
+    assert [row["next_ms"] for row in reply.cursors.collect()] == [case.next_ms]
+    search, *others = opened(full_store.spark, "pending", before)
+    assert search == case.files_of_search
+    # The claimed rows were written anew into one more file, and are read back from there.
+    assert max(others) <= case.files_of_page + 1, others
+    assert max(opened(full_store.spark, "entries", before)) == case.files_of_page
