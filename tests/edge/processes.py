@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 _DROPPED = ("CLAIMLIB_", "PYSPARK_", "SPARK_", "PYTHON", "REDIS_", "FORCE_COLOR")
 
 
-def run_python(*arguments, **variables):
+def run_python(*arguments, timeout=240, **variables):
     """The finished process `python ARGUMENTS`, with the source folder on its path."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
     return subprocess.run(
@@ -19,7 +19,7 @@ def run_python(*arguments, **variables):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=timeout,
         check=False,
     )
 

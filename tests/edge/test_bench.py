@@ -22,7 +22,7 @@ def test_the_result_is_the_formulas(spark, tmp_path):
 
 @pytest.mark.long
 def test_one_changed_row_ends_it_with_1_and_its_line_says_what_was_read():
-    ended = run_python("-m", "claimlib.testing.bench", "--rows", "2000", "--flip")
+    ended = run_python("-m", "claimlib.testing.bench", "--rows", "2000", "--flip", timeout=500)
     assert ended.returncode == 1, ended.stderr
     document = json.loads(ended.stdout)
     assert document["streams_that_differ"] == 1
