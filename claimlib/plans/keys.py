@@ -134,8 +134,8 @@ def with_keys(table: DataFrame, mode: KeyMode) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class IdBounds:
-    """Which part of a table a run's ids lie in: intervals, each with its bucket and the smallest and
-    largest BIGINT id_ms."""
+    """Which part of a table a run's ids lie in: intervals, each with its bucket and the smallest
+    and the largest BIGINT id_ms."""
 
     by_bucket: tuple[tuple[int, int, int], ...]
 

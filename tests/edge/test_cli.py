@@ -111,8 +111,8 @@ def test_without_an_extra_the_error_names_it(code, extra):
     assert f"pip install 'claimlib[{extra}]'" in said.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("job", ["init", "snapshot", "import", "xautoclaim", "check"])
-def test_a_job_is_thin_and_refuses_bad_arguments_with_2(job):
+@pytest.mark.parametrize("job", COMMANDS)
+def test_each_command_is_a_thin_job_that_refuses_bad_arguments_with_2(job):
     script = ROOT / "jobs" / f"{job}.py"
     assert len(script.read_text(encoding="utf-8").splitlines()) < 50
     said = run_python(script, "--nonsense")
