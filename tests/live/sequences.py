@@ -136,13 +136,15 @@ def _steps() -> st.SearchStrategy[list[Words]]:
         lambda who, min_idle, where: _page(*who, min_idle, *where),
         *(_any_of(CALLERS, (False, True)), st.sampled_from(MIN_IDLES), _any_of(STARTS, COUNTS)),
     )
+    # Of fresh entries in a row it examines ten.
+    fresh = st.builds(lambda who: _page(*who, b"60000", b"0-0", 1), _any_of(CALLERS, (False, True)))
     sweep = page.map(lambda words: (b"SWEEP", *words))
     stream_id = st.sampled_from(IDS).map(lambda one: str(one).encode())
     near_id = st.sampled_from([*_NEAR, *_NEAR, *IDS]).map(lambda one: str(one).encode())
     delete = st.lists(near_id, min_size=1, max_size=6).map(lambda ids: (b"XDEL", KEY, *ids))
     newest = st.integers(0, 30).map(lambda kept: (b"XTRIM", KEY, b"MAXLEN", b"%d" % kept))
     from_id = stream_id.map(lambda lowest: (b"XTRIM", KEY, b"MINID", lowest))
-    step = _one_of(*[page] * 12, sweep, sweep, *[delete] * 3, newest, from_id)
+    step = _one_of(*[page] * 12, fresh, fresh, sweep, sweep, *[delete] * 3, newest, from_id)
     return st.lists(step, min_size=1, max_size=8)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SEQUENCES = 1_000
 IN_TABLES = 250
-SEED = 3  # the same sequences each time; the long form draws others
+SEED = 3  # the long form makes one up; --hypothesis-seed repeats it
 LONG_SEQUENCES = 10_000
 LONG_IN_TABLES = 1_500
 LEAST = 20  # of each branch
