@@ -1,16 +1,27 @@
-"""A given table: a name of the catalog, or a folder or file of Delta or Parquet, as it is now."""
+"""Given tables: a name of the catalog each, or a folder or file of Delta or Parquet, as it is now;
+refused, with the first rows that are wrong, unless all of them are sound."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 
-from claimlib.errors import InputError
+from claimlib.errors import DuplicateRowsError, InputError
+from claimlib.plans import given
+from claimlib.plans.given import TableMap
+from claimlib.plans.journal_rows import union_rows
+from claimlib.plans.keys import repeated_keys
 from claimlib.schema import quote_identifier
+from claimlib.store import concurrently
 
+Tables = Mapping[str, DataFrame]
+_SHOWN = 3
 _NAME = re.compile(r"[\w-]+(\.[\w-]+){0,2}")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
 
@@ -58,3 +69,111 @@ def _delta_version(spark: SparkSession, identifier: str) -> int | None:
     except PySparkException:
         return None  # why, the reading itself says better
     return int(newest["version"]) if newest is not None else None
+
+
+def read_sound(
+    spark: SparkSession,
+    places: Mapping[str, str],
+    maps: Mapping[str, TableMap],
+    *,
+    allow_empty: bool,
+) -> Tables:
+    """Given tables with our columns (`plans.given.conformed`), once all of them are seen to be
+    sound.  Five queries at most.
+
+    Raises:
+        InputError, ConfigError, DuplicateRowsError: see `imports.import_tables`.
+    """
+    frames = concurrently(partial(read_given, spark, place) for place in places.values())
+    tables = {
+        table: given.conformed(table, frame, maps.get(table, TableMap()))
+        for table, frame in zip(places, frames, strict=True)
+    }
+    _refuse_faults(tables, places, allow_empty=allow_empty)
+    _refuse_repeated(tables, places)
+    _refuse_strangers(tables, places)
+    return tables
+
+
+def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bool) -> None:
+    found = given.faults(tables).collect()
+    bad = [row for row in found if row["fault"] is not None]
+    if bad:
+        said = [
+            f"{_called(row['table'], places)}: column {row['fault_column']} {row['fault']} in"
+            f" {_rows(row['rows'])}: {_examples(tables[row['table']], row)}"
+            for row in sorted(bad, key=lambda row: (list(places).index(row["table"]), *row[1:3]))
+        ]
+        raise InputError(
+            "; ".join(said) + "; nothing was imported",
+            table=bad[0]["table"],
+            rows=sum(row["rows"] for row in bad),
+        )
+    filled = {row["table"] for row in found}
+    empty = [table for table in ("entries", "pending") if table not in filled]
+    if empty and not allow_empty:
+        raise InputError(
+            f"{' and '.join(_called(table, places) for table in empty)}: there is no row, and an"
+            " import would remove all that the store has; if that is meant, say --allow-empty",
+            table=empty[0],
+        )
+
+
+def _examples(table: DataFrame, fault: Row) -> str:
+    """The first rows with a fault, by their key as it was given."""
+    same = F.col("fault_column").eqNullSafe(fault["fault_column"]) & F.col("fault").eqNullSafe(
+        fault["fault"]
+    )
+    rows = table.where(same).select("shown").orderBy("shown").limit(_SHOWN).collect()
+    more = " …" if fault["rows"] > len(rows) else ""
+    return ", ".join(row["shown"] for row in rows) + more
+
+
+def _refuse_repeated(tables: Tables, places: Mapping[str, str]) -> None:
+    found = repeated_keys(tables).collect()
+    if found:
+        said = [
+            f"{_called(row['table'], places)}: {row['keys']} keys have more than one row, the first"
+            f" is {row['example']}"
+            for row in found
+        ]
+        raise DuplicateRowsError(
+            "; ".join(said) + ": each key must have one row; nothing was imported",
+            table=found[0]["table"],
+        )
+
+
+def _refuse_strangers(tables: Tables, places: Mapping[str, str]) -> None:
+    """Rows of groups that `groups` lacks, or without it: consumers of groups that pending lacks."""
+    groups = tables.get("groups", tables["pending"])
+    known = "groups" if "groups" in tables else "pending"
+    parts = [
+        given.strangers(name, tables[name], groups)
+        for name in ("pending", "consumers")
+        if name in tables and name != known
+    ]
+    if not parts:
+        return
+    found = (
+        union_rows(parts)
+        .groupBy("table")
+        .agg(F.sum("rows").alias("rows"), F.min("example").alias("example"))
+    )
+    said = [
+        f"{_called(row['table'], places)}: {_rows(row['rows'])} of unknown groups, the first is"
+        f" {row['example']}"
+        for row in found.collect()
+    ]
+    if said:
+        raise InputError(
+            f"{'; '.join(said)}: {_called(known, places)} has no such group; nothing was imported",
+            table=known,
+        )
+
+
+def _called(table: str, places: Mapping[str, str]) -> str:
+    return f"{table} ({places[table]})"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row" + ("" if count == 1 else "s")

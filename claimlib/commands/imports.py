@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands import snapshot
-from claimlib.commands.given import place_of, read_given
+from claimlib.commands.given import Tables, place_of, read_sound
 from claimlib.commands.mirroring import check_source, key_mode
-from claimlib.errors import DuplicateRowsError, InputError, RequestError
+from claimlib.errors import RequestError
 from claimlib.ids import MAX_U64, to_bigint
 from claimlib.plans import given
 from claimlib.plans.given import TableMap
 from claimlib.plans.journal_rows import union_rows
-from claimlib.plans.keys import GROUP, repeated_keys, unsigned
+from claimlib.plans.keys import GROUP, unsigned
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import Begun, Decision, Phase, Progress, run
 from claimlib.runs.journal import Kind, Landed
@@ -31,7 +31,6 @@ from claimlib.runs.mirror import landed_entries, landed_pending
 from claimlib.store import Store, concurrently
 
 COMMAND = "import"
-_SHOWN = 3
 _WHOLE = dict(zip(PROVEN_RANGE, (0, 0, to_bigint(MAX_U64), to_bigint(MAX_U64)), strict=True))
 
 
@@ -136,9 +135,11 @@ def import_tables(
     def decide(begun: Begun) -> Decision:
         foreign = F.col("command") == snapshot.COMMAND
         check_source(begun, source, foreign)
-        tables = _checked(begun, request)
         if progress is not None:
             progress(Phase.READ, "the given tables")
+        tables = read_sound(
+            store.spark, request.places(), request.maps, allow_empty=request.allow_empty
+        )
         return _decision(begun, request, source, tables)
 
     finished = run(
@@ -150,107 +151,6 @@ def import_tables(
         progress=progress,
     )
     return ImportReply(finished.run_id, finished.run_seq, source, finished.counts)
-
-
-Tables = Mapping[str, DataFrame]
-
-
-def _checked(begun: Begun, request: ImportRequest) -> Tables:
-    """The given tables with our columns, once all of them are seen to be sound."""
-    places, spark = request.places(), begun.store.spark
-    frames = concurrently(partial(read_given, spark, place) for place in places.values())
-    tables = {
-        table: given.conformed(table, frame, request.maps.get(table, TableMap()))
-        for table, frame in zip(places, frames, strict=True)
-    }
-    _refuse_faults(tables, places, allow_empty=request.allow_empty)
-    _refuse_repeated(tables, places)
-    _refuse_strangers(tables, places)
-    return tables
-
-
-def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bool) -> None:
-    found = given.faults(tables).collect()
-    bad = [row for row in found if row["fault"] is not None]
-    if bad:
-        said = [
-            f"{_called(row['table'], places)}: column {row['fault_column']} {row['fault']} in"
-            f" {_rows(row['rows'])}: {_examples(tables[row['table']], row)}"
-            for row in sorted(bad, key=lambda row: (list(places).index(row["table"]), *row[1:3]))
-        ]
-        raise InputError(
-            "; ".join(said) + "; nothing was imported",
-            table=bad[0]["table"],
-            rows=sum(row["rows"] for row in bad),
-        )
-    filled = {row["table"] for row in found}
-    empty = [table for table in ("entries", "pending") if table not in filled]
-    if empty and not allow_empty:
-        raise InputError(
-            f"{' and '.join(_called(table, places) for table in empty)}: there is no row, and an"
-            " import would remove all that the store has; if that is meant, say --allow-empty",
-            table=empty[0],
-        )
-
-
-def _examples(table: DataFrame, fault: Row) -> str:
-    """The first rows with a fault, by their key as it was given."""
-    same = F.col("fault_column").eqNullSafe(fault["fault_column"]) & F.col("fault").eqNullSafe(
-        fault["fault"]
-    )
-    rows = table.where(same).select("shown").orderBy("shown").limit(_SHOWN).collect()
-    more = " …" if fault["rows"] > len(rows) else ""
-    return ", ".join(row["shown"] for row in rows) + more
-
-
-def _refuse_repeated(tables: Tables, places: Mapping[str, str]) -> None:
-    found = repeated_keys(tables).collect()
-    if found:
-        said = [
-            f"{_called(row['table'], places)}: {row['keys']} keys have more than one row, the first"
-            f" is {row['example']}"
-            for row in found
-        ]
-        raise DuplicateRowsError(
-            "; ".join(said) + ": each key must have one row; nothing was imported",
-            table=found[0]["table"],
-        )
-
-
-def _refuse_strangers(tables: Tables, places: Mapping[str, str]) -> None:
-    """Rows of groups that `groups` lacks, or without it: consumers of groups that pending lacks."""
-    groups = tables.get("groups", tables["pending"])
-    known = "groups" if "groups" in tables else "pending"
-    parts = [
-        given.strangers(name, tables[name], groups)
-        for name in ("pending", "consumers")
-        if name in tables and name != known
-    ]
-    if not parts:
-        return
-    found = (
-        union_rows(parts)
-        .groupBy("table")
-        .agg(F.sum("rows").alias("rows"), F.min("example").alias("example"))
-    )
-    said = [
-        f"{_called(row['table'], places)}: {_rows(row['rows'])} of unknown groups, the first is"
-        f" {row['example']}"
-        for row in found.collect()
-    ]
-    if said:
-        raise InputError(
-            f"{'; '.join(said)}: {_called(known, places)} has no such group; nothing was imported",
-            table=known,
-        )
-
-
-def _called(table: str, places: Mapping[str, str]) -> str:
-    return f"{table} ({places[table]})"
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row" + ("" if count == 1 else "s")
 
 
 def _decision(begun: Begun, request: ImportRequest, source: str, tables: Tables) -> Decision:

@@ -73,8 +73,12 @@ def versions(store: Store) -> dict[str, int]:
 def test_a_second_import_writes_what_differs_and_the_same_run_id_again_changes_nothing(
     store: Store, tmp_path: Path
 ) -> None:
+    seen = [("s", "g", "bob", 7, None, 0), ("s", "away", "bob", 7, None, 0)]
+    names = [column.name for column in TABLES["consumers"].written]
+    store.append("consumers", store.rows("consumers", seen, names))
     first = request(tmp_path / "one", FIRST, entries_complete=True)
     reply = import_tables(store, first, run_id="r")
+    assert rows(store, "consumers", "consumer_group", "seen_time_ms", "run_seq") == [("g", 7, 0)]
     assert reply.source == "import"
     assert (reply.counts["pending_read"], reply.counts["pending_written"]) == (5, 5)
     assert rows(

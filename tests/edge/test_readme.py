@@ -58,7 +58,9 @@ def test_the_commands_and_the_python_of_the_readme_run_one_after_the_other(
     assert shown["reply"].counts["swept"] == 1
     shutil.copytree(empty_store, "own")
     exec(append, {})
-    assert check(Store.open(spark, "own")) == ()
+    own = Store.open(spark, "own")
+    assert [own.read(table).count() for table in PARTS] == [1] * len(PARTS)
+    assert check(own) == ()
     write_lake(tmp_path / "lake")
     (map_file,) = blocks("toml")
     (tmp_path / "map.toml").write_text(map_file, encoding="utf-8")
