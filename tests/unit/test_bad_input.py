@@ -2,10 +2,19 @@
 
 import re
 from datetime import date
+from ipaddress import ip_address
+from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from claimlib.errors import DurationError, GlobError, InstantError, NameSpellingError
+from claimlib.errors import (
+    DurationError,
+    GlobError,
+    InstantError,
+    NameSpellingError,
+    RequestError,
+)
+from claimlib.live.address import Address, parse_address
 from claimlib.names import glob_pattern, unspell
 from claimlib.times import MAX_MS, parse_duration_ms, parse_instant_ms
 from tests.mutations import BAD, BYTE_PIECES, TEXT_PIECES, check, mutants
@@ -178,3 +187,51 @@ def test_globs_of_bytes():
     globs = [glob.encode() for glob in GLOBS]
     pieces = [b"[", b"]", b"[^", b"\\", b"-", b"*", b"?", *BYTE_PIECES]
     check("byte globs", mutants("byte globs", globs, pieces), is_glob, has_pattern, GlobError)
+
+
+# ---- the server's URL ----
+
+URLS = ["redis://h", "rediss://Cache.Example/", "redis://h:6380/15", "redis://us%40er@h:1/2"]
+URLS += ["redis://[::1]:7000/3", "REDIS://[fe80::1%eth0]", "redis://ü.example:", "redis://@h./007"]
+URL = re.compile(
+    r"(?i:redis)([sS]?)://(?:([^\s\0-\x1f\x7f:/?#]*)@)?"
+    r"(?:\[([0-9a-zA-Z:.]+)(%[^\s\0-\x1f\x7f/?#\[\]%]+)?\]|([^\s\0-\x1f\x7f:/?#@\[\]]+))"
+    r"(?::([0-9]{1,10})?)?(?:/([0-9]{1,10})?)?"
+)
+
+
+def address(url):
+    found = URL.fullmatch(url)
+    if found is None or re.search("[\ud800-\udfff]", url):
+        return BAD
+    tls, user, literal, zone, name, port, db = found.groups()
+    try:
+        host = literal or name
+        ip_address(literal or "::")
+        username = unquote_to_bytes(user or "").decode() or None
+        host.encode("ascii" if literal else "idna")
+    except ValueError:
+        return BAD
+    if (literal and ":" not in literal) or not 1 <= int(port or 6379) <= 65535:
+        return BAD
+    if int(db or 0) > 2**31 - 1:
+        return BAD
+    host = host.lower() + (zone or "")
+    return Address(host, int(port or 6379), int(db or 0), bool(tls), username)
+
+
+def test_addresses():
+    pieces = [
+        *TEXT_PIECES,
+        "%zz",
+        "%ff",
+        "user@",
+        ":secret@",
+        "::",
+        "[",
+        "]",
+        "..",
+        "h" * 64,
+        "9" * 30,
+    ]
+    check("addresses", mutants("addresses", URLS, pieces), address, parse_address, RequestError)
