@@ -12,25 +12,32 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from claimlib.errors import ConfigError, MissingExtraError, RequestError
 from claimlib.ids import MIN_ID, parse_range_start
 from claimlib.model import AutoclaimRequest, IdleRule, Profile
-from claimlib.names import unspell
+from claimlib.names import glob_pattern, unspell
 from claimlib.times import parse_duration_ms
 
 try:
-    from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+    from pydantic import (
+        AfterValidator,
+        BaseModel,
+        BeforeValidator,
+        ConfigDict,
+        Field,
+        ValidationError,
+    )
     from pydantic_core import ErrorDetails
     from pydantic_settings import (
         BaseSettings,
+        InitSettingsSource,
         PydanticBaseSettingsSource,
         SettingsConfigDict,
         SettingsError,
-        TomlConfigSettingsSource,
     )
 except ImportError as error:
     raise MissingExtraError.for_package("spark", "pydantic-settings") from error
@@ -59,6 +66,37 @@ def _name(value: object) -> bytes:
         raise ValueError(error.message) from error
 
 
+def _whole_number(value: object) -> int:
+    """A number of a file, or a text of digits; neither true (which Python counts as 1) nor 5.0."""
+    if isinstance(value, str) and re.fullmatch("-?[0-9]{1,19}", value):
+        return int(value)
+    if type(value) is not int:
+        raise ValueError("give a whole number")
+    return value
+
+
+def _number(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("give a number")  # noqa: TRY004 - pydantic reports ValueErrors
+    return value
+
+
+def _usable_by(use: Callable[[Any], object]) -> AfterValidator:
+    """What `use` refuses is a fault of the key; what it takes stays as it is."""
+
+    def check(value: Any) -> Any:
+        try:
+            use(value)
+        except RequestError as error:
+            raise ValueError(error.message) from error
+        return value
+
+    return AfterValidator(check)
+
+
+_Glob = Annotated[str, _usable_by(glob_pattern)]
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -68,16 +106,16 @@ class SparkSection(_Section):
 
     master: str = "local[*]"
     driver_memory: str = "4g"
-    shuffle_partitions: Annotated[int, Field(ge=1)] = 4
+    shuffle_partitions: Annotated[int, BeforeValidator(_whole_number), Field(ge=1)] = 4
 
 
 class SnapshotSection(_Section):
     """What a snapshot reads, and how fast."""
 
-    stream: str = "*"
-    group: str = "*"
+    stream: _Glob = "*"
+    group: _Glob = "*"
     fields: bool = True
-    max_commands_per_second: Annotated[float, Field(gt=0)] = 500
+    max_commands_per_second: Annotated[float, BeforeValidator(_number), Field(gt=0)] = 500
 
     def request(self, source: str) -> SnapshotRequest:
         """The request of a snapshot of one server, `host:port/db`."""
@@ -101,10 +139,17 @@ class XautoclaimSection(_Section):
     min_idle_ms: Annotated[int | None, BeforeValidator(_duration_ms), Field(alias="min_idle")] = (
         None
     )
-    stream: str = "*"
-    group: str = "*"
-    start: str | None = None
-    count: int | None = None
+    stream: _Glob = "*"
+    group: _Glob = "*"
+    start: Annotated[str, _usable_by(parse_range_start)] | None = None
+    count: (
+        Annotated[
+            int,
+            BeforeValidator(_whole_number),
+            _usable_by(lambda count: AutoclaimRequest(b"", 0, count=count)),
+        ]
+        | None
+    ) = None
     cursor: str | None = None
     justid: bool = False
     idle_rule: IdleRule = IdleRule.DOCUMENTED
@@ -114,7 +159,7 @@ class XautoclaimSection(_Section):
         """The request of a sweep.
 
         Raises:
-            RequestError: there is no consumer, or no min-idle; the start is no id.
+            RequestError: there is no consumer, or no min-idle.
         """
         from claimlib.commands.xautoclaim import SweepRequest
 
@@ -168,12 +213,9 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
         for section, values in options.items()
     }
     _check_variables()
-    if file is not None and not file.is_file():
-        raise ConfigError(f"there is no config file {file}", file=str(file))
+    tables = {} if file is None else _toml(file, "config")[0]
     try:
-        return _reading(file)(**given)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file} is no TOML: {error}", file=str(file)) from error
+        return _reading(tables)(**given)
     except SettingsError as error:
         raise ConfigError(f"an environment variable {_PREFIX}…: {error}") from error
     except ValidationError as error:
@@ -209,17 +251,22 @@ def load_policy(file: Path) -> list[SweepRequest]:
     Raises:
         ConfigError: the file is not there or is no policy; the message names the line.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-        tables = tomllib.loads(text)
-    except OSError as error:
-        raise ConfigError(f"there is no policy file {file}", file=str(file)) from error
-    except ValueError as error:
-        raise ConfigError(f"{file} is no TOML: {error}", file=str(file)) from error
+    tables, text = _toml(file, "policy")
     requests = tables.get("request")
     if set(tables) != {"request"} or not isinstance(requests, list) or not requests:
         raise ConfigError(f"{file} must have tables [[request]], and nothing else", file=str(file))
     return [_policy_request(file, text, number, one) for number, one in enumerate(requests)]
+
+
+def _toml(file: Path, kind: str) -> tuple[dict[str, Any], str]:
+    """The tables of a file, and its text."""
+    try:
+        text = file.read_bytes().decode("utf-8")  # a carriage return alone ends no line of TOML
+        return tomllib.loads(text), text
+    except OSError as error:
+        raise ConfigError(f"there is no {kind} file {file}", file=str(file)) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{file} is no TOML: {error}", file=str(file)) from error
 
 
 def _policy_request(file: Path, text: str, number: int, table: object) -> SweepRequest:
@@ -237,21 +284,36 @@ def _policy_request(file: Path, text: str, number: int, table: object) -> SweepR
     raise ConfigError(f"{where}: {message}", file=str(file), line=line)
 
 
+# Strings and comments; those of several lines could look like heads and keys.
+_QUOTED = re.compile(
+    r""""{3}(?s:\\.|.)*?"{3,5}|'{3}(?s:.)*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*"""
+)
+
+
 def _line_of(text: str, number: int, key: str) -> int:
     """The line (from 1) of a key of the n-th (from 0) [[request]], or of its head."""
-    lines = text.splitlines()
-    heads = [n for n, line in enumerate(lines) if re.match(r"\s*\[\[\s*request\s*\]\]", line)]
-    if number >= len(heads):
-        return 1  # not written as [[request]]
+    lines = _QUOTED.sub(_without_lines, text).split("\n")
+    heads = [n for n, one in enumerate(lines) if _begins(one, r"\[\[\s*", "request", r"\s*\]\]")]
+    if number >= len(heads):  # not written as [[request]]
+        written = (n for n, one in enumerate(lines) if _begins(one, "", "request", r"\s*="))
+        return next(written, 0) + 1
     last = heads[number + 1] if number + 1 < len(heads) else len(lines)
-    of_key = (
-        n for n in range(heads[number], last) if re.match(rf"\s*{re.escape(key)}\s*=", lines[n])
-    )
+    of_key = (n for n in range(heads[number], last) if _begins(lines[n], "", key, r"\s*[.=]"))
     return next(of_key, heads[number]) + 1
 
 
-def _reading(file: Path | None) -> type[Config]:
-    """The settings class whose sources are options, environment and this file, in that order."""
+def _without_lines(quoted: re.Match[str]) -> str:
+    return "\n" * quoted[0].count("\n") or quoted[0]
+
+
+def _begins(line: str, before: str, name: str, behind: str) -> bool:
+    """Whether a line of TOML begins with this name, in quotes or not."""
+    return re.match(rf"\s*{before}([\"']?){re.escape(name)}\1{behind}", line) is not None
+
+
+def _reading(tables: dict[str, Any]) -> type[Config]:
+    """The settings class whose sources are options, environment and a file's tables, in that
+    order."""
 
     class _Config(Config):
         @classmethod
@@ -264,9 +326,7 @@ def _reading(file: Path | None) -> type[Config]:
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             del dotenv_settings, file_secret_settings
-            if file is None:
-                return init_settings, env_settings
-            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file)
+            return init_settings, env_settings, InitSettingsSource(settings_cls, tables)
 
     return _Config
 
