@@ -75,9 +75,12 @@ def _whole_number(value: object) -> int:
     return value
 
 
-def _number(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("give a number")  # noqa: TRY004 - pydantic reports ValueErrors
+def _number(value: object) -> float:
+    """A number of a file, or a text of digits with a point or without."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}(?:\.[0-9]{1,19})?", value):
+        return float(value)
+    if type(value) is not int and type(value) is not float:
+        raise ValueError("give a number, as in 500 or 0.5")
     return value
 
 

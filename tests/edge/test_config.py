@@ -76,6 +76,8 @@ def test_an_unknown_key_is_answered_by_the_known_ones(config_file):
         ("CLAIMLIB_SPARK__MASTR", "local"),
         ("CLAIMLIB_SPRK__MASTER", "local"),
         ("CLAIMLIB_XAUTOCLAIM__MIN_IDLE", "15"),
+        ("CLAIMLIB_SNAPSHOT__MAX_COMMANDS_PER_SECOND", "1e999"),
+        ("CLAIMLIB_XAUTOCLAIM__COUNT", "1_000"),
         ("CLAIMLIB_SPARK", "no JSON"),
     ],
 )
