@@ -124,7 +124,10 @@ class HeldFile(type(Path())):
 
     data = b""
 
-    def read_text(self, encoding=None, errors=None):
+    def read_bytes(self) -> bytes:
+        return self.data
+
+    def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
         return self.data.decode(encoding or "utf-8", errors or "strict")
 
 

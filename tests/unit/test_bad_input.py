@@ -17,6 +17,7 @@ from claimlib.errors import (
 from claimlib.live.address import Address, parse_address
 from claimlib.names import glob_pattern, unspell
 from claimlib.times import MAX_MS, parse_duration_ms, parse_instant_ms
+from tests.grammars import UNITS_MS, duration_ms, is_glob, name_spelled
 from tests.mutations import BAD, BYTE_PIECES, TEXT_PIECES, check, mutants
 
 pytestmark = pytest.mark.timeout(60)  # a parser that hangs
@@ -25,17 +26,6 @@ pytestmark = pytest.mark.timeout(60)  # a parser that hangs
 
 DURATIONS = [f"{n}{unit}" for n in (0, 7, 15, 250) for unit in ("w", "d", "h", "m", "s", "ms")]
 DURATIONS += ["1h30m", "1w2d3h4m5s6ms", "1m1ms", f"{MAX_MS}ms", "106751991167d", "0" * 30 + "5s"]
-UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
-
-
-def duration_ms(text):
-    """Numbers and units in turn, each unit smaller than the one before."""
-    words = re.split(r"([0-9]+)", text)
-    numbers, units = words[1::2], words[2::2]
-    places = [list(UNITS_MS).index(unit) if unit in UNITS_MS else -1 for unit in units]
-    is_good = words[0] == "" and numbers and -1 not in places and places == sorted(set(places))
-    total = sum(int(n) * UNITS_MS.get(unit, 0) for n, unit in zip(numbers, units, strict=True))
-    return total if is_good and total <= MAX_MS else BAD
 
 
 def test_durations():
@@ -112,26 +102,6 @@ SPELLINGS += [
     r"\xc0\xaf",
     "😀\\\\",
 ]
-# One character in UTF-8, written as the escapes of its bytes.
-ESCAPED_CHARACTER = re.compile(
-    r"\\x(?:c[2-9a-f]|d.)\\x[89ab]."
-    r"|\\x(?:e0\\x[ab]|ed\\x[89]|e[1-9a-cef]\\x[89ab]).\\x[89ab]."
-    r"|\\x(?:f0\\x[9ab]|f[123]\\x[89ab]|f4\\x8).\\x[89ab].\\x[89ab]."
-)
-UNITS = re.compile(r"(?:[^\\\ud800-\udfff]|\\\\|\\x[89a-f][0-9a-f])*")
-
-
-def name_spelled(text):
-    if UNITS.fullmatch(text) is None:
-        return BAD
-    halves = text.split(r"\\")  # an escape is never across two backslashes
-    if any(map(ESCAPED_CHARACTER.search, halves)):
-        return BAD
-    raw = [re.split(r"\\x(..)", half) for half in halves]
-    return b"\\".join(
-        b"".join(bytes.fromhex(p) if n % 2 else p.encode() for n, p in enumerate(parts))
-        for parts in raw
-    )
 
 
 def test_spellings_of_names():
@@ -157,20 +127,6 @@ GLOBS = [
 ]
 GLOBS += ["é[é-€]", r"[\\-a]", "[^^]", "a" + "[*" * 9 + "]"]
 MANY_STARS = ["*" * 2000, "a*" * 1000, "a*" * 1001, "*a" * 999 + r"[*]\**", r"*\a" * 1000 + "[*]*"]
-CLASS = r"\[\^?+(?:\\.|[^\]\\]-.|[^\]\\])*+\]"
-GLOB = re.compile(rf"(?s)(?:[^\\\[]|\\.|{CLASS})+")
-STARS = re.compile(rf"(?s)\\.|{CLASS}|(\*+)")
-
-
-def is_glob(glob):
-    """Whether classes are closed, no backslash is the last, and stars are not too many."""
-    if isinstance(glob, str):
-        if re.search("[\ud800-\udc7f\udd00-\udfff]", glob):
-            return BAD
-        glob = glob.encode("utf-8", "surrogateescape")
-    glob = glob.decode("latin-1")  # a byte is a character
-    stars = sum(found[1] is not None for found in STARS.finditer(glob))
-    return True if GLOB.fullmatch(glob) and (stars <= 1000 or not glob.strip("*")) else BAD
 
 
 def has_pattern(glob):
