@@ -109,7 +109,9 @@ class SparkSection(_Section):
 
     master: str = "local[*]"
     driver_memory: str = "4g"
-    shuffle_partitions: Annotated[int, BeforeValidator(_whole_number), Field(ge=1)] = 4
+    shuffle_partitions: Annotated[
+        int, BeforeValidator(_whole_number), Field(ge=1, le=2**31 - 1)
+    ] = 4
 
 
 class SnapshotSection(_Section):

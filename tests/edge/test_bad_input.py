@@ -93,7 +93,7 @@ KEYS = {("xautoclaim", key): told for key, told in XAUTOCLAIM.items()}
 KEYS |= {
     ("spark", "master"): (any_text, ["local[*]"]),
     ("spark", "driver_memory"): (any_text, ["4g"]),
-    ("spark", "shuffle_partitions"): (whole_number(1, 2**200), ["4", "200"]),
+    ("spark", "shuffle_partitions"): (whole_number(1, 2**31 - 1), ["4", "200"]),
     ("snapshot", "stream"): (text_by(glob), ["*", "a[b]c"]),
     ("snapshot", "group"): (text_by(glob), ["g?"]),
     ("snapshot", "fields"): (yes_or_no, ["true", "f", "Yes", "0"]),

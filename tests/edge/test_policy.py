@@ -5,6 +5,7 @@ from processes import ROOT
 
 from claimlib.config import load, load_policy
 from claimlib.errors import ConfigError
+from claimlib.ids import MAX_ID
 
 GOOD = '[[request]]\nconsumer = "c"\nmin_idle = "1m"\n'
 
@@ -30,6 +31,7 @@ def test_the_shipped_example_is_a_policy():
         (GOOD + "count = true\n", 4, "whole number"),
         (GOOD + 'stream = "[a"\n', 4, r"'\[a'"),
         (GOOD + 'start = "x"\n', 4, "'x' is no stream id"),
+        (GOOD + f'start = "({MAX_ID}"\n', 4, "invalid start ID for the interval"),
         (GOOD + '"count" = 0\n', 4, "count must be between 1"),
         (GOOD + "count.of = 1\n", 4, "whole number"),
         (GOOD + "group = '\u2028'\ncount = 0\n", 5, "count must be between 1"),
