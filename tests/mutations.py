@@ -105,6 +105,8 @@ def mutant(rng: random.Random, text: AnyStr, pieces: Sequence[AnyStr]) -> AnyStr
             before + after[:1] + here + after[1:],
             before + rng.choice(pieces) + here + after,
             before + rng.choice(pieces) + after,
+            text + rng.choice(pieces),
+            rng.choice(pieces) + text,
             before + here.swapcase() + after,
         )
     )

@@ -9,6 +9,7 @@ import tomllib
 
 import pytest
 
+from claimlib.commands.runs import find_run
 from claimlib.config import load, load_policy
 from claimlib.errors import ConfigError, RequestError
 from claimlib.ids import parse_range_start
@@ -167,10 +168,10 @@ COMPLETE = {"consumer": '"c"', "min_idle": '"15m"'}
 def some_policy(rng):
     """The lines of a policy, each with its key (null: no key) and with where its request begins."""
     lines = [("# a policy", None, 0)] * rng.randint(0, 2)
-    for _ in range(rng.randint(1, 3)):
+    for _ in range(rng.randint(1, 2)):
         head = len(lines)
         lines.append(("[[request]]", None, head))
-        others = rng.sample([key for key in XAUTOCLAIM if key not in COMPLETE], rng.randint(0, 4))
+        others = rng.sample([key for key in XAUTOCLAIM if key not in COMPLETE], rng.randint(0, 3))
         keys = [*COMPLETE, *others]
         rng.shuffle(keys)
         for key in keys:
@@ -246,3 +247,12 @@ def test_a_spoilt_line_of_a_policy_is_named():
         if (found is None) != good[-1] or (found is not None and found not in could_be):
             wrong.append(f"{good[-1]}, line {found} found, {could_be}: {lines[at]!r}\n{text}")
     tally("lines of policies", good, begun, wrong)
+
+
+# ---- names of runs ----
+
+
+@pytest.mark.parametrize("name", ["", "x", "-1", "+7", " 7", "7\n", "\u0667", "9" * 19, "9" * 5000])
+def test_a_name_that_no_run_has_is_refused_before_the_store_is_read(name):
+    with pytest.raises(RequestError, match="names no run"):
+        find_run(None, name)
