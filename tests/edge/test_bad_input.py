@@ -162,18 +162,22 @@ def test_each_wrong_value_of_a_config_file_is_named_and_the_others_mean_what_the
 
 # ---- policies ----
 
+COMMENTS = ["# a policy", "# of two \u2028 lines?", "# '''", '# """', ""]
+A_STRING_OF_LINES = "group = '''\n[[request]]\nstart = 5\nconsumer = 5\nmin_idle = 5'''"
 COMPLETE = {"consumer": '"c"', "min_idle": '"15m"'}
 
 
 def some_policy(rng):
     """The lines of a policy, each with its key (null: no key) and with where its request begins."""
-    lines = [("# a policy", None, 0)] * rng.randint(0, 2)
+    lines = [(rng.choice(COMMENTS), None, 0) for _ in range(rng.randint(0, 2))]
     for _ in range(rng.randint(1, 2)):
         head = len(lines)
         lines.append(("[[request]]", None, head))
         others = rng.sample([key for key in XAUTOCLAIM if key not in COMPLETE], rng.randint(0, 3))
         keys = [*COMPLETE, *others]
         rng.shuffle(keys)
+        if "group" not in keys and rng.random() < 0.2:
+            lines.append((A_STRING_OF_LINES, None, head))
         for key in keys:
             value = COMPLETE.get(key) or json.dumps(rng.choice(XAUTOCLAIM[key][1]))
             lines.append((f"{key} = {value}", key, head))
@@ -198,6 +202,11 @@ def is_request(table):
     return all(XAUTOCLAIM[key][0](value) is not BAD for key, value in table.items())
 
 
+def number_of(lines, at):
+    """The number (from 1) of the line at which one of them begins: some are of several lines."""
+    return 1 + sum(line.count("\n") + 1 for line in lines[:at])
+
+
 def fault_of(text):
     """The line that is named as faulty: 0 where none is, null where the policy is taken."""
     file = HeldFile("some.toml")
@@ -220,10 +229,10 @@ def test_the_line_of_a_wrong_value_in_a_policy_is_named():
         key = lines[at][1]
         quoted = rng.choice((key, key, f'"{key}"', f"  '{key}'"))
         changed = f"{quoted} = {some_value(rng, XAUTOCLAIM[key][1])}"
-        text = "\n".join([*(line for line, _, _ in lines[:at]), changed])
-        text = "\n".join([text, *(line for line, _, _ in lines[at + 1 :])])
+        written = [line for line, _, _ in lines]
+        text = "\n".join([*written[:at], changed, *written[at + 1 :]])
         good.append(is_policy(text))
-        expected = None if good[-1] else at + 1
+        expected = None if good[-1] else number_of(written, at)
         if (found := fault_of(text)) != expected:
             wrong.append(f"line {expected} expected, {found} found: {changed}\n{text}")
     tally("values of policies", good, begun, wrong)
@@ -243,7 +252,12 @@ def test_a_spoilt_line_of_a_policy_is_named():
         good.append(is_policy(text))
         found = fault_of(text)
         # What the line no longer says is missing from its request.
-        could_be = {0, policy[at][2] + 1, *range(at + 1, at + 2 + lines[at].count("\n"))}
+        first = number_of(lines, at)
+        could_be = {
+            0,
+            number_of(lines, policy[at][2]),
+            *range(first, first + 1 + lines[at].count("\n")),
+        }
         if (found is None) != good[-1] or (found is not None and found not in could_be):
             wrong.append(f"{good[-1]}, line {found} found, {could_be}: {lines[at]!r}\n{text}")
     tally("lines of policies", good, begun, wrong)
