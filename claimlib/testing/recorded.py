@@ -99,7 +99,7 @@ def read(file: Path) -> Recorded:
     """
     try:
         text = file.read_text(encoding="utf-8")
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+        value = json.loads(text, object_pairs_hook=_object)
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is no vector file: {error}", file=str(file), place="") from error
     return Recorded(file, "", value)
@@ -110,7 +110,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError(f"an object has a key twice; it has {', '.join(key for key, _ in pairs)}")
     return found
-
-
-def _constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")

@@ -182,7 +182,21 @@ PLACES = [
     [b"0", b"100", b"-5", b"9223372036854775807", b"-9223372036854775808"],
     [b"-", b"0", b"3-0", b"(3-0", b"(3", b"7", b"+", b"(18446744073709551615-18446744073709551615"],
 ]
-WORD_PIECES = [*BYTE_PIECES, b"COUNT", b"JUSTID", b"IDLE", b"x", b"1"]
+WORD_PIECES = [
+    b"\n",
+    b" ",
+    b"\0",
+    b"\0x",
+    b"+",
+    b"-",
+    b"0",
+    b"1",
+    b".5",
+    b"(",
+    b"\xff",
+    b"\xd9\xa5",
+]
+WORD_PIECES += [b"COUNT", b"JUSTID", b"IDLE", b"x", b"_"]
 PENDING = range(1, 13)
 GONE = (4, 9)
 NO_MEMORY = "ERR Insufficient memory, failed allocating transient memory, COUNT too high."
