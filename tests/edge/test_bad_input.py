@@ -219,48 +219,41 @@ def fault_of(text):
     return None
 
 
-def test_the_line_of_a_wrong_value_in_a_policy_is_named():
-    begun = time.perf_counter()
-    rng = random.Random(f"{SEED} policy values")
-    good, wrong = [], []
-    for _ in range(INPUTS):
-        lines = some_policy(rng)
-        at = rng.choice([n for n, (_, key, _) in enumerate(lines) if key])
-        key = lines[at][1]
-        quoted = rng.choice((key, key, f'"{key}"', f"  '{key}'"))
-        changed = f"{quoted} = {some_value(rng, XAUTOCLAIM[key][1])}"
-        written = [line for line, _, _ in lines]
-        text = "\n".join([*written[:at], changed, *written[at + 1 :]])
-        good.append(is_policy(text))
-        expected = None if good[-1] else number_of(written, at)
-        if (found := fault_of(text)) != expected:
-            wrong.append(f"line {expected} expected, {found} found: {changed}\n{text}")
-    tally("values of policies", good, begun, wrong)
+def wrong_value(rng):
+    """A policy with another value in one line, and that line's number."""
+    policy = some_policy(rng)
+    lines = [line for line, _, _ in policy]
+    at = rng.choice([n for n, (_, key, _) in enumerate(policy) if key])
+    key = policy[at][1]
+    written = rng.choice((key, key, f'"{key}"', f"  '{key}'"))
+    lines[at] = f"{written} = {some_value(rng, XAUTOCLAIM[key][1])}"
+    return "\n".join(lines), {number_of(lines, at)}
 
 
-def test_a_spoilt_line_of_a_policy_is_named():
+def spoilt_line(rng):
+    """A policy with faults in one line, and the numbers of the lines that may be named for it."""
+    policy = some_policy(rng)
+    lines = [line for line, _, _ in policy]
+    at = rng.randrange(len(lines))
+    for _ in range(rng.choice((1, 1, 2))):
+        lines[at] = mutant(rng, lines[at], [*PIECES, "'''", '"""', "[[request]]"])
+    first = number_of(lines, at)
+    # What the line no longer says is missing from its request; TOML's own faults have no number.
+    head = number_of(lines, policy[at][2])
+    return "\n".join(lines), {0, head, *range(first, first + 1 + lines[at].count("\n"))}
+
+
+def test_the_faulty_line_of_a_policy_is_named():
     begun = time.perf_counter()
-    rng = random.Random(f"{SEED} policy lines")
+    rng = random.Random(f"{SEED} policies")
     good, wrong = [], []
-    for _ in range(INPUTS):
-        policy = some_policy(rng)
-        lines = [line for line, _, _ in policy]
-        at = rng.randrange(len(lines))
-        for _ in range(rng.choice((1, 1, 2))):
-            lines[at] = mutant(rng, lines[at], [*PIECES, "'''", '"""', "[[request]]"])
-        text = "\n".join(lines)
+    for n in range(INPUTS):
+        text, faulty = (wrong_value if n % 2 else spoilt_line)(rng)
         good.append(is_policy(text))
-        found = fault_of(text)
-        # What the line no longer says is missing from its request.
-        first = number_of(lines, at)
-        could_be = {
-            0,
-            number_of(lines, policy[at][2]),
-            *range(first, first + 1 + lines[at].count("\n")),
-        }
-        if (found is None) != good[-1] or (found is not None and found not in could_be):
-            wrong.append(f"{good[-1]}, line {found} found, {could_be}: {lines[at]!r}\n{text}")
-    tally("lines of policies", good, begun, wrong)
+        expected = {None} if good[-1] else faulty
+        if (found := fault_of(text)) not in expected:
+            wrong.append(f"line {expected} expected, {found} found:\n{text}")
+    tally("policies", good, begun, wrong)
 
 
 # ---- names of runs ----
