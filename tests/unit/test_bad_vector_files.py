@@ -279,6 +279,13 @@ def test_what_is_no_vector_file_is_refused_and_a_wrong_value_with_its_place():
     tally("vector files", [expected is not BAD for _, expected, _ in inputs], begun, wrong)
 
 
+def test_a_key_that_stands_twice_is_refused(tmp_path):
+    file = tmp_path / "some.json"
+    file.write_text(f'{WRITTEN[:-1]}, "profile": "redis-7.0"}}', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"some\.json is no vector file: .*profile"):
+        list(steps(file))
+
+
 def test_a_text_that_nests_deeper_than_python_reads_is_refused(tmp_path):
     file = tmp_path / "some.json"
     for depth in (500, 100_000):
