@@ -15,7 +15,7 @@ from claimlib.errors import (
     RequestError,
 )
 from claimlib.live.address import Address, parse_address
-from claimlib.names import glob_pattern, unspell
+from claimlib.names import SPELLING, glob_pattern, unspell
 from claimlib.times import MAX_MS, parse_duration_ms, parse_instant_ms
 from tests.grammars import UNITS_MS, duration_ms, is_glob, name_spelled
 from tests.mutations import BAD, BYTE_PIECES, TEXT_PIECES, check, mutants
@@ -40,7 +40,7 @@ INSTANTS = [
     *("2026-01-01T00:00:00Z", "2026-01-01T01:00:00+01:00", "2025-12-31 18:30:00.250-05:30"),
     *("1970-01-01T00:00Z", "20260101T000000Z", "2026-W01-4T12Z", "2026W014T1234,5+0130"),
     *("9999-12-31T23:59:59.999999Z", "2024-02-29T23:59:59.1-23:59", "2026-06-30T10:20:30+00:00:01"),
-    *("1767225600000", "0", str(MAX_MS), "0" * 25 + "7"),
+    *("1767225600000", "0", str(MAX_MS), "0" * 25 + "7", "86400000"),
 ]
 ISO = re.compile(
     r"([0-9]{4})(-?)(?:([0-9]{2})\2([0-9]{2})|W([0-9]{2})\2([1-7]))"
@@ -108,6 +108,16 @@ def test_spellings_of_names():
     pieces = [*TEXT_PIECES, r"\x", r"\xc3", r"\xa9", r"\xFF", r"\x7f", r"\x80", "\\\\", r"\u00e9"]
     inputs = mutants("spellings", SPELLINGS, pieces)
     check("spellings", inputs, name_spelled, unspell, NameSpellingError)
+
+
+def test_one_expression_tells_which_texts_are_spellings():
+    pieces = [*TEXT_PIECES, r"\x", r"\xc3", r"\xa9", r"\xe2\x82\xac", r"\xf0\x9f", "\\\\"]
+    inputs = mutants("spelling expression", SPELLINGS, pieces)
+    texts = [text for text in inputs if not re.search("[\ud800-\udfff]", text)]  # Spark has none
+    for text in texts:
+        is_spelling = name_spelled(text) is not BAD
+        assert (re.search(SPELLING, text) is not None) == is_spelling, text
+    assert len(texts) > 8000
 
 
 # ---- globs ----
