@@ -12,25 +12,32 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from claimlib.errors import ConfigError, MissingExtraError, RequestError
 from claimlib.ids import MIN_ID, parse_range_start
-from claimlib.model import AutoclaimRequest, Guards, IdleRule, Profile
-from claimlib.names import unspell
+from claimlib.model import MAX_I64, AutoclaimRequest, Guards, IdleRule, Profile
+from claimlib.names import glob_pattern, unspell
 from claimlib.times import parse_duration_ms
 
 try:
-    from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+    from pydantic import (
+        AfterValidator,
+        BaseModel,
+        BeforeValidator,
+        ConfigDict,
+        Field,
+        ValidationError,
+    )
     from pydantic_core import ErrorDetails
     from pydantic_settings import (
         BaseSettings,
+        InitSettingsSource,
         PydanticBaseSettingsSource,
         SettingsConfigDict,
         SettingsError,
-        TomlConfigSettingsSource,
     )
 except ImportError as error:
     raise MissingExtraError.for_package("spark", "pydantic-settings") from error
@@ -50,12 +57,6 @@ def _duration_ms(value: object) -> int:
         raise ValueError(error.message) from error
 
 
-def _number(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("it is a number")  # noqa: TRY004 - pydantic reports ValueErrors
-    return value
-
-
 def _name(value: object) -> bytes:
     if not isinstance(value, str):
         raise ValueError("a name is a text")  # noqa: TRY004 - pydantic reports ValueErrors
@@ -63,6 +64,41 @@ def _name(value: object) -> bytes:
         return unspell(value)
     except RequestError as error:
         raise ValueError(error.message) from error
+
+
+def _whole_number(value: object) -> int:
+    """A number of a file, or a text of digits; neither true (which Python counts as 1) nor 5.0."""
+    if isinstance(value, str) and re.fullmatch("-?[0-9]{1,19}", value):
+        return int(value)
+    if type(value) is not int:
+        raise ValueError("give a whole number")
+    return value
+
+
+def _number(value: object) -> float:
+    """A number of a file, or a text of digits with a point or without."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}(?:\.[0-9]{1,19})?", value):
+        return float(value)
+    if type(value) is not int and type(value) is not float:
+        raise ValueError("give a number, as in 500 or 0.5")
+    return value
+
+
+def _usable_by(use: Callable[[Any], object]) -> AfterValidator:
+    """What `use` refuses is a fault of the key; what it takes stays as it is."""
+
+    def check(value: Any) -> Any:
+        try:
+            use(value)
+        except RequestError as error:
+            raise ValueError(error.message) from error
+        return value
+
+    return AfterValidator(check)
+
+
+_Glob = Annotated[str, _usable_by(glob_pattern)]
+_Limit = Annotated[int, BeforeValidator(_whole_number), Field(ge=0, le=MAX_I64)]
 
 
 class Section(BaseModel):
@@ -76,16 +112,18 @@ class SparkSection(Section):
 
     master: str = "local[*]"
     driver_memory: str = "4g"
-    shuffle_partitions: Annotated[int, Field(ge=1)] = 4
+    shuffle_partitions: Annotated[
+        int, BeforeValidator(_whole_number), Field(ge=1, le=2**31 - 1)
+    ] = 4
 
 
 class SnapshotSection(Section):
     """What a snapshot reads, and how fast."""
 
-    stream: str = "*"
-    group: str = "*"
+    stream: _Glob = "*"
+    group: _Glob = "*"
     fields: bool = True
-    max_commands_per_second: Annotated[float, Field(gt=0)] = 500
+    max_commands_per_second: Annotated[float, BeforeValidator(_number), Field(gt=0)] = 500
 
     def request(self, source: str) -> SnapshotRequest:
         """The request of a snapshot of one server, `host:port/db`."""
@@ -109,29 +147,35 @@ class XautoclaimSection(Section):
     min_idle_ms: Annotated[int | None, BeforeValidator(_duration_ms), Field(alias="min_idle")] = (
         None
     )
-    stream: str = "*"
-    group: str = "*"
-    start: str | None = None
-    count: Annotated[int | None, BeforeValidator(_number)] = None
+    stream: _Glob = "*"
+    group: _Glob = "*"
+    start: Annotated[str, _usable_by(parse_range_start)] | None = None
+    count: (
+        Annotated[
+            int,
+            BeforeValidator(_whole_number),
+            _usable_by(lambda count: AutoclaimRequest(b"", 0, count=count)),
+        ]
+        | None
+    ) = None
     cursor: str | None = None
     justid: bool = False
     idle_rule: IdleRule = IdleRule.DOCUMENTED
     profile: Profile = Profile.REDIS_7_2
-    max_claims: Annotated[int | None, BeforeValidator(_number)] = None
-    max_deleted_share: Annotated[float | None, BeforeValidator(_number)] = None
-    only_from: str | None = None
+    max_claims: _Limit | None = None
+    max_deleted_share: Annotated[float, BeforeValidator(_number), Field(ge=0, le=1)] | None = None
+    only_from: _Glob | None = None
     only_consumers_idle_ms: Annotated[
         int | None, BeforeValidator(_duration_ms), Field(alias="only_consumers_idle")
     ] = None
-    max_deliveries: Annotated[int | None, BeforeValidator(_number)] = None
+    max_deliveries: Annotated[_Limit, Field(ge=1)] | None = None
     parking_consumer: Annotated[bytes | None, BeforeValidator(_name)] = None
 
     def request(self) -> SweepRequest:
         """The request of a sweep.
 
         Raises:
-            RequestError: there is no consumer, or no min-idle; the start is no id; or a value is
-                out of range.
+            RequestError: there is no consumer, or no min-idle; or guards do not go together.
         """
         from claimlib.commands.xautoclaim import SweepRequest
 
@@ -193,12 +237,9 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
         for section, values in options.items()
     }
     _check_variables()
-    if file is not None and not file.is_file():
-        raise ConfigError(f"there is no config file {file}", file=str(file))
+    tables = {} if file is None else read_toml(file, "config")[1]
     try:
-        return _reading(file)(**given)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file} is no TOML: {error}", file=str(file)) from error
+        return _reading(tables)(**given)
     except SettingsError as error:
         raise ConfigError(f"an environment variable {_PREFIX}…: {error}") from error
     except ValidationError as error:
@@ -248,11 +289,11 @@ def read_toml(file: Path, what: str) -> tuple[str, dict[str, Any]]:
         ConfigError: the file is not there (`what` it would be), or is no TOML.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_bytes().decode("utf-8")  # a carriage return alone ends no line of TOML
         return text, tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"there is no {what} file {file}", file=str(file)) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is no TOML: {error}", file=str(file)) from error
 
 
@@ -263,34 +304,47 @@ def _policy_request(file: Path, text: str, number: int, table: object) -> SweepR
         detail = error.errors()[0]
         path = ["xautoclaim", *map(str, detail["loc"])]
         key = path[1] if len(path) > 1 else ""
-        line = line_of(text, _REQUEST, key, number)
+        line = line_of(text, "request", key, number)
         message = explained(detail, _known_keys(path))
         where = f"{file}, line {line}" + (f", {key}" if key else "")
     except RequestError as error:
-        line, message = line_of(text, _REQUEST, "", number), error.message
+        key, message = str(error.fields.get("field", "")), error.message
+        line = line_of(text, "request", key, number)
         where = f"{file}, line {line}, request {number + 1}"
     raise ConfigError(f"{where}: {message}", file=str(file), line=line)
 
 
-_REQUEST = r"\s*\[\[\s*request\s*\]\]"
+# Strings and comments; those of several lines could look like heads and keys.
+_QUOTED = re.compile(
+    r""""{3}(?s:\\.|.)*?"{3,5}|'{3}(?s:.)*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*"""
+)
 
 
-def line_of(text: str, head: str, key: str, number: int = 0) -> int:
-    """The line (from 1) of a key of the n-th (from 0) table whose head fits a pattern, or of that
-    head; 1 where the table is written in another way.  The table ends where such a head is next."""
-    lines = text.splitlines()
-    heads = [n for n, line in enumerate(lines) if re.match(head, line)]
+def line_of(text: str, table: str, key: str, number: int = 0) -> int:
+    """The line (from 1) of a key of the n-th (from 0) table of this name, or of that table's head.
+    The table ends where one of its name is next; it may be written `table = …` instead."""
+    lines = _QUOTED.sub(_without_lines, text).split("\n")
+    heads = [n for n, one in enumerate(lines) if _begins(one, r"\[{1,2}\s*", table, r"\s*\]")]
     if number >= len(heads):
-        return 1
+        written = (n for n, one in enumerate(lines) if _begins(one, "", table, r"\s*[.=]"))
+        return next(written, 0) + 1
     last = heads[number + 1] if number + 1 < len(heads) else len(lines)
-    of_key = (
-        n for n in range(heads[number], last) if re.match(rf"\s*{re.escape(key)}\s*=", lines[n])
-    )
+    of_key = (n for n in range(heads[number], last) if _begins(lines[n], "", key, r"\s*[.=]"))
     return next(of_key, heads[number]) + 1
 
 
-def _reading(file: Path | None) -> type[Config]:
-    """The settings class whose sources are options, environment and this file, in that order."""
+def _without_lines(quoted: re.Match[str]) -> str:
+    return "\n" * quoted[0].count("\n") or quoted[0]
+
+
+def _begins(line: str, before: str, name: str, behind: str) -> bool:
+    """Whether a line of TOML begins with this name, in quotes or not."""
+    return re.match(rf"\s*{before}([\"']?){re.escape(name)}\1{behind}", line) is not None
+
+
+def _reading(tables: dict[str, Any]) -> type[Config]:
+    """The settings class whose sources are options, environment and a file's tables, in that
+    order."""
 
     class _Config(Config):
         @classmethod
@@ -303,9 +357,7 @@ def _reading(file: Path | None) -> type[Config]:
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             del dotenv_settings, file_secret_settings
-            if file is None:
-                return init_settings, env_settings
-            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file)
+            return init_settings, env_settings, InitSettingsSource(settings_cls, tables)
 
     return _Config
 

@@ -10,7 +10,6 @@ line.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,10 +37,8 @@ def load_map(file: Path) -> dict[str, TableMap]:
 
 
 def _table_map(file: Path, text: str, table: str, said: object) -> TableMap:
-    head = rf"\s*\[\s*{re.escape(table)}\s*\]"
-
     def where(key: str = "") -> str:
-        return f"{file}, line {line_of(text, head, key)}, {table}{key and f'.{key}'}"
+        return f"{file}, line {line_of(text, table, key)}, {table}{key and f'.{key}'}"
 
     if table not in PARTS:
         raise ConfigError(

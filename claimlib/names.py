@@ -30,9 +30,19 @@ _ANY_BYTE: ByteSet = frozenset(range(256))
 _BACKSLASH = ord("\\")
 _ESCAPED = re.compile(rb"\\(?:\\|x([0-9a-f]{2}))")
 
+# One character that UTF-8 has, written as the escapes of its bytes: it is spelled as itself.
+_CONTINUED = r"\\x[89ab][0-9a-f]"
+_ESCAPED_CHARACTER = (
+    rf"(?:\\x(?:c[2-9a-f]|d[0-9a-f]){_CONTINUED}"
+    rf"|\\x(?:e0\\x[ab][0-9a-f]|ed\\x[89][0-9a-f]|e[1-9a-cef]{_CONTINUED}){_CONTINUED}"
+    rf"|\\x(?:f0\\x[9ab][0-9a-f]|f[1-3]{_CONTINUED}|f4\\x8[0-9a-f]){_CONTINUED}{_CONTINUED})"
+)
 _UNIT = r"(?:[^\\]|\\(?:\\|x[0-9a-f]{2}))"
 _NOTHING = r"(?!)"
 _END = r"(?![\s\S])"
+
+SPELLING = rf"\A(?:[^\\]|\\\\|(?!{_ESCAPED_CHARACTER})\\x[89a-f][0-9a-f])*+{_END}"
+"""What every spelling of a name matches and no other text: for Python's `re` and Spark's RLIKE."""
 
 
 def spell(name: bytes) -> str:

@@ -99,7 +99,7 @@ FieldsOption = Annotated[
     ),
 ]
 MaxCommandsPerSecondOption = Annotated[
-    float | None,
+    str | None,
     typer.Option(
         "--max-commands-per-second",
         metavar="NUMBER",
@@ -155,7 +155,7 @@ StartOption = Annotated[
     ),
 ]
 CountOption = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         "--count",
         metavar="NUMBER",

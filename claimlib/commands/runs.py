@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from pyspark.sql import functions as F
@@ -41,7 +42,7 @@ def find_run(store: Store, name: str) -> Finished:
     command, is_key, run_id = name.partition(":")
     if is_key:
         found = find_finished(store, command, run_id)
-    elif name.isascii() and name.isdigit():
+    elif re.fullmatch("[0-9]{1,18}", name):  # a run_seq is a BIGINT
         found = find_finished_seq(store, int(name))
     else:
         raise RequestError(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from pathlib import Path
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote
 
 from claimlib.errors import RequestError
 
@@ -14,6 +16,16 @@ PASSWORD_VARIABLE = "REDIS_PASSWORD"  # noqa: S105  # the variable's name, not a
 
 _SCHEMES = {"redis": False, "rediss": True}
 _FORM = "redis://[USER@]HOST[:PORT][/DB], or rediss:// for TLS"
+_MOST_DB = 2**31 - 1
+# `urlsplit` drops line breaks and what stands beside brackets, each Python in its own way.
+_URL = re.compile(
+    r"(?P<scheme>[a-z]+)://"
+    r"(?:(?P<user>[^/?#]*)@)?"
+    r"(?:\[(?P<literal>[^/?#\[\]]*)\]|(?P<name>[^/?#:\[\]]*))"
+    r"(?::(?P<port>[^/?#]*))?(?:/(?P<db>[^?#]*))?(?P<rest>[?#].*)?",
+    re.IGNORECASE,
+)
+_UNUSABLE = re.compile("[\\s\\0-\\x1f\\x7f\\ud800-\\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +53,22 @@ def parse_address(url: str) -> Address:
     Raises:
         RequestError: Not such a URL, or one with a password in it.
     """
-    parts = _split(url)
-    if parts.scheme not in _SCHEMES:
+    parts = None if _UNUSABLE.search(url) else _URL.fullmatch(url)
+    if parts is None or parts["scheme"].lower() not in _SCHEMES:
         raise RequestError(f"the server's URL must be {_FORM}")
-    if parts.password is not None:
+    if ":" in (parts["user"] or ""):
         raise RequestError(
             "a password in the server's URL can be read by everyone who lists processes: take it "
             f"out, and set the environment variable {PASSWORD_VARIABLE} or give --password-file"
         )
-    if parts.query or parts.fragment:
+    if parts["rest"]:
         raise RequestError(f"nothing may follow the database in the server's URL: {_FORM}")
-    if not parts.hostname:
-        raise RequestError(f"the server's URL names no host: {_FORM}")
     return Address(
-        host=parts.hostname,
-        port=_port(parts),
-        db=_database(parts),
-        tls=_SCHEMES[parts.scheme],
-        username=unquote(parts.username) if parts.username else None,
+        host=_host(parts["literal"], parts["name"]),
+        port=_port(parts["port"]),
+        db=_database(parts["db"]),
+        tls=_SCHEMES[parts["scheme"].lower()],
+        username=_username(parts["user"]),
     )
 
 
@@ -99,27 +109,41 @@ def read_password(password_file: Path | None, environ: Mapping[str, str]) -> str
     return password
 
 
-def _split(url: str) -> SplitResult:
+def _host(literal: str | None, name: str | None) -> str:
+    """A name that a resolver can be asked for, or the IPv6 address in brackets."""
     try:
-        return urlsplit(url)
+        if literal is not None:
+            IPv6Address(literal)
+            found, percent, zone = literal.partition("%")
+            return found.lower() + percent + zone  # an interface's name has upper and lower case
+        if name:
+            name.encode("idna")
+            return name.lower()
     except ValueError:
-        raise RequestError(f"the server's URL must be {_FORM}") from None
+        pass
+    raise RequestError(f"the server's URL names no host: {_FORM}")
 
 
-def _port(parts: SplitResult) -> int:
-    try:
-        port = parts.port
-    except ValueError:
-        port = 0
-    if port == 0:
+def _port(text: str | None) -> int:
+    port = _number(text) if text else DEFAULT_PORT
+    if port is None or not 1 <= port <= 65535:
         raise RequestError(f"the port in the server's URL must be 1 to 65535: {_FORM}")
-    return port or DEFAULT_PORT
+    return port
 
 
-def _database(parts: SplitResult) -> int:
-    text = parts.path.removeprefix("/")
-    if not text:
-        return 0
-    if not (text.isascii() and text.isdigit()):
+def _database(text: str | None) -> int:
+    db = _number(text) if text else 0
+    if db is None or db > _MOST_DB:
         raise RequestError(f"the database in the server's URL must be a number: {_FORM}")
-    return int(text)
+    return db
+
+
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch("[0-9]{1,10}", text) else None
+
+
+def _username(text: str | None) -> str | None:
+    try:
+        return unquote(text or "", errors="strict") or None
+    except UnicodeDecodeError:
+        raise RequestError(f"the user in the server's URL is not UTF-8: {_FORM}") from None

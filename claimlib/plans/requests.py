@@ -9,9 +9,22 @@ from operator import or_
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NullType,
+    ShortType,
+    StringType,
+)
 
 from claimlib.errors import RequestError
 from claimlib.model import COUNT_MAX, MAX_I64, IdleRule, Profile
+from claimlib.names import SPELLING
 from claimlib.plans.keys import GROUP, glob_matches
 from claimlib.rules import EQUAL_COUNTS, NEVER_PARKED
 
@@ -44,6 +57,23 @@ OPTIONAL = ("count", "cursor", *GUARDS)
 # Null in them is a value: a sweep, the stored cursor (or the beginning), no stored cursor, no such
 # guard.
 NULLABLE = ("start_ms", "start_seq", *OPTIONAL)
+
+_TEXT = (NullType, StringType)
+_FITTING = {
+    "STRING": _TEXT,
+    "BIGINT": (*_TEXT, ByteType, ShortType, IntegerType, LongType),
+    "BOOLEAN": (*_TEXT, BooleanType),
+    "DOUBLE": (
+        *_TEXT,
+        ByteType,
+        ShortType,
+        IntegerType,
+        LongType,
+        DecimalType,
+        DoubleType,
+        FloatType,
+    ),
+}
 
 _CHOICES = {"idle_rule": [str(rule) for rule in IdleRule], "profile": [str(one) for one in Profile]}
 _RANGES = {
@@ -148,8 +178,8 @@ def checked(request: DataFrame) -> DataFrame:
     every value of it can be used.  Runs the frame once.
 
     Raises:
-        RequestError: a column is missing; a value is null, or is none of its column; or two rows
-            are for one group.
+        RequestError: a column is missing, or has a type that does not fit; a value is null, or is
+            none of its column; or two rows are for one group.
     """
     missing = [n for n in REQUEST_COLUMNS if n not in request.columns and n not in OPTIONAL]
     if missing:
@@ -168,9 +198,9 @@ def checked(request: DataFrame) -> DataFrame:
     given = request.withColumns(
         {name: F.lit(None) for name in OPTIONAL if name not in request.columns}
     )
+    _check_types(given)
     asked = given.select(*(_typed(name).alias(name) for name in REQUEST_COLUMNS))
-    unusable = F.array_compact(F.array(*map(_unusable, REQUEST_COLUMNS)))
-    found = given.select(*GROUP, unusable.alias("unusable")).groupBy(*GROUP)
+    found = given.select(*GROUP, unusable_columns().alias("unusable")).groupBy(*GROUP)
     worst = found.agg(F.count("*").alias("n"), F.max("unusable").alias("unusable"))
     bad = worst.where((F.col("n") > 1) | (F.size("unusable") > 0)).first()
     if bad is not None:
@@ -183,6 +213,19 @@ def checked(request: DataFrame) -> DataFrame:
     return asked
 
 
+def _check_types(given: DataFrame) -> None:
+    """Refuse a column of a type whose values a cast would change: 1.9 is not 1 ms, and neither is
+    true."""
+    for name, wanted in REQUEST_COLUMNS.items():
+        found = given.schema[name].dataType
+        whole = isinstance(found, DecimalType) and found.scale == 0
+        if not isinstance(found, _FITTING[wanted]) and not (wanted == "BIGINT" and whole):
+            raise RequestError(
+                f"{name} of the request table is {found.simpleString()}: make it {wanted}",
+                columns=[name],
+            )
+
+
 def _fault(found: Row) -> str:
     """What is wrong with the rows for one group."""
     where = f"{found['stream']}/{found['consumer_group']}"
@@ -192,12 +235,18 @@ def _fault(found: Row) -> str:
         f"no usable {', '.join(found['unusable'])} in the row for {where}: null may stand only in"
         f" {', '.join(NULLABLE)}, count and max_deliveries are at least 1, max_deleted_share is"
         f" between 0 and 1, idle_rule is one of {', '.join(IdleRule)}, profile one of"
-        f" {', '.join(Profile)}, parking_consumer goes with max_deliveries and is not consumer"
+        f" {', '.join(Profile)}, consumer is a name as the tables spell it,"
+        " parking_consumer another one that goes with max_deliveries"
     )
 
 
 def _typed(name: str) -> Column:
     return F.col(name).try_cast(REQUEST_COLUMNS[name])
+
+
+def unusable_columns() -> Column:
+    """The names of the columns of a request row whose values cannot be used."""
+    return F.array_compact(F.array(*map(_unusable, REQUEST_COLUMNS)))
 
 
 def _unusable(name: str) -> Column:
@@ -211,6 +260,8 @@ def _unusable(name: str) -> Column:
         unusable |= ~_typed(name).between(*_RANGES[name])
     if name in _PAIRS:
         unusable |= F.col(name).isNull() != F.col(_PAIRS[name]).isNull()
+    if name in ("consumer", "parking_consumer"):
+        unusable |= ~F.col(name).rlike(SPELLING)
     if name == "parking_consumer":
         unusable |= F.col(name) == F.col("consumer")
     return F.when(unusable, F.lit(name))

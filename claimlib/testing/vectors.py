@@ -8,16 +8,16 @@ is `s`; it never changes.  A reply is lists, texts, integers and null, an error 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from claimlib import words
-from claimlib.errors import ConfigError, ReplyError
-from claimlib.ids import parse_id
+from claimlib.errors import ReplyError, StateError
+from claimlib.ids import StreamId
 from claimlib.model import COUNT_MAX, Consumer, Group, IdleRule, PendingEntry, Profile
+from claimlib.testing.recorded import Recorded, read
 from claimlib.words import Keyspace, Stream
 
 KEY = b"s"
@@ -87,22 +87,13 @@ def steps(file: Path, idle_rule: IdleRule | None = None) -> Iterator[Step]:
         idle_rule: instead of the file's.
 
     Raises:
-        ConfigError: the file is not there, or is no vector file; it is named.
+        ConfigError: the file is not there, or is no vector file; it is named, and the place in it.
     """
-    try:
-        recorded = json.loads(file.read_text(encoding="utf-8"))
-        rule = idle_rule or IdleRule(recorded["idle_rule"])
-        profile = Profile(recorded["profile"])
-        vectors = recorded["vectors"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{file} is no vector file: {error!r}", file=str(file)) from error
-    for vector in vectors:
-        try:
-            yield from _steps_of(vector, rule, profile)
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"{file}: vector {vector.get('name')} cannot be read: {error!r}", file=str(file)
-            ) from error
+    recorded = read(file)
+    rule = idle_rule or IdleRule(recorded.member("idle_rule").one_of(IdleRule))
+    profile = Profile(recorded.member("profile").one_of(Profile))
+    for vector in recorded.member("vectors").items():
+        yield from _steps_of(vector, rule, profile)
 
 
 def by_reference(step: Step) -> Answer:
@@ -123,64 +114,107 @@ def by_reference(step: Step) -> Answer:
 # ---------------------------------------------------------------- JSON to values
 
 
-def _steps_of(vector: dict[str, Any], rule: IdleRule, profile: Profile) -> Iterator[Step]:
-    entries = {
-        parse_id(stream_id): tuple(map(as_bytes, fields))
-        for stream_id, fields in vector["before"]["entries"]
-    }
-    before = Stream(entries, _groups_of(vector["before"]["groups"]))
-    for number, step in enumerate(vector["steps"], start=1):
-        after = Stream(entries, _groups_of(step["after"]["groups"]))
+def _steps_of(vector: Recorded, rule: IdleRule, profile: Profile) -> Iterator[Step]:
+    name, now_ms = text_of(vector.member("name").text()), vector.member("now_ms").integer()
+    before = vector.member("before")
+    entries = _entries_of(before.member("entries"))
+    state = Stream(entries, _groups_of(before.member("groups")))
+    for number, step in enumerate(vector.member("steps").items(), start=1):
+        after = Stream(entries, _groups_of(step.member("after").member("groups")))
         yield Step(
-            vector=vector["name"],
+            vector=name,
             number=number,
-            now_ms=vector["now_ms"],
+            now_ms=now_ms,
             idle_rule=rule,
             profile=profile,
-            before={KEY: before},
-            command=tuple(map(as_bytes, step["command"])),
-            reply=step["reply"],
+            before={KEY: state},
+            command=_command_of(step.member("command")),
+            reply=_reply_of(step.member("reply")),
             after={KEY: after},
         )
-        before = after
+        state = after
 
 
-def _groups_of(recorded: list[dict[str, Any]]) -> dict[bytes, Group]:
+def _command_of(recorded: Recorded) -> tuple[bytes, ...]:
+    words = recorded.texts()
+    if not words:
+        raise recorded.unfit("a command's words")
+    return words
+
+
+def _reply_of(recorded: Recorded) -> Any:
+    """A reply as it is, once it is seen to be one."""
+    if isinstance(recorded.value, dict):
+        recorded.member("err").text()
+        return recorded.value
+    left = [recorded]
+    while left:
+        one = left.pop()
+        if isinstance(one.value, list):
+            left += one.items()
+        elif isinstance(one.value, str):
+            one.text()
+        elif one.value is not None and type(one.value) is not int:
+            raise one.unfit("a list, a text, a whole number or null")
+    return recorded.value
+
+
+def _entries_of(recorded: Recorded) -> dict[StreamId, tuple[bytes, ...]]:
+    return recorded.keyed(_entry_of(entry) for entry in recorded.items())
+
+
+def _entry_of(recorded: Recorded) -> tuple[StreamId, tuple[bytes, ...]]:
+    parts = recorded.items()
+    if len(parts) != 2:
+        raise recorded.unfit("an id and a list of names and values")
+    fields = parts[1].texts()
+    if len(fields) % 2:
+        raise parts[1].unfit("a value for each name")
+    return parts[0].id(), fields
+
+
+def _groups_of(recorded: Recorded) -> dict[bytes, Group]:
     """The groups of a recorded state, by name."""
-    return {as_bytes(group["name"]): _group_of(group) for group in recorded}
+    return recorded.keyed(
+        (group.member("name").text(), _group_of(group)) for group in recorded.items()
+    )
 
 
-def _group_of(recorded: dict[str, Any]) -> Group:
-    return Group(
-        last_delivered_id=parse_id(recorded["last_delivered_id"]),
-        pending=tuple(
-            PendingEntry(
-                id=parse_id(entry["id"]),
-                consumer=None if entry["consumer"] is None else as_bytes(entry["consumer"]),
-                delivery_time_ms=entry["delivery_time_ms"],
-                delivery_count=entry["delivery_count"],
-            )
-            for entry in recorded["pending"]
-        ),
-        consumers=tuple(
-            Consumer(
-                name=as_bytes(consumer["name"]),
-                seen_time_ms=consumer["seen_time_ms"],
-                active_time_ms=consumer["active_time_ms"],
-            )
-            for consumer in recorded["consumers"]
-        ),
+def _group_of(recorded: Recorded) -> Group:
+    pending, consumers = recorded.member("pending"), recorded.member("consumers")
+    last_delivered_id = recorded.member("last_delivered_id").id()
+    try:
+        return Group(
+            last_delivered_id=last_delivered_id,
+            pending=tuple(map(_pending_entry_of, pending.items())),
+            consumers=tuple(map(_consumer_of, consumers.items())),
+        )
+    except StateError as error:
+        raise recorded.unfit(f"a group of a server ({error.message})") from error
+
+
+def _pending_entry_of(recorded: Recorded) -> PendingEntry:
+    consumer = recorded.member("consumer")
+    return PendingEntry(
+        id=recorded.member("id").id(),
+        consumer=None if consumer.value is None else consumer.text(),
+        delivery_time_ms=recorded.member("delivery_time_ms").integer(),
+        delivery_count=recorded.member("delivery_count").integer(),
+    )
+
+
+def _consumer_of(recorded: Recorded) -> Consumer:
+    active_time = recorded.member("active_time_ms")
+    return Consumer(
+        name=recorded.member("name").text(),
+        seen_time_ms=recorded.member("seen_time_ms").integer(),
+        active_time_ms=None if active_time.value is None else active_time.integer(),
     )
 
 
 def as_text(reply: words.Reply) -> Any:
     """A reply with its byte strings as text, as the vectors hold it."""
     return text_of(reply) if isinstance(reply, bytes) else [as_text(item) for item in reply]
-
-
-def as_bytes(text: object) -> bytes:
-    """A text of the vectors as the server was sent it."""
-    return str(text).encode("utf-8", "surrogateescape")
 
 
 def text_of(name: bytes) -> str:

@@ -55,6 +55,12 @@ def test_the_version_is_that_of_the_package(claimlib):
         ((*SWEEP, "--idle-rule", "strict"), "--idle-rule"),
         ((*SWEEP, "--consumer", "a\\b"), "--consumer"),
         ((*SWEEP, "--limit", "0"), "--limit"),
+        ((*SWEEP, "--count", "\u0665"), "option --count: give a whole number"),
+        ((*SWEEP, "--count", "1_0"), "option --count: give a whole number"),
+        (
+            ("snapshot", "redis://h", "store", "--max-commands-per-second", "1e9"),
+            "option --max-commands-per-second: give a number",
+        ),
         ((*SWEEP, "--config", "absent.toml"), "absent.toml"),
         (("xautoclaim", "store", "--min-idle", "1h"), "--consumer"),
         (("xautoclaim", "store", "--consumer", "c"), "--min-idle"),

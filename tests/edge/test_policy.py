@@ -3,8 +3,9 @@
 import pytest
 from processes import ROOT
 
-from claimlib.config import load_policy
+from claimlib.config import load, load_policy
 from claimlib.errors import ConfigError
+from claimlib.ids import MAX_ID
 from claimlib.model import Guards
 
 GOOD = '[[request]]\nconsumer = "c"\nmin_idle = "1m"\n'
@@ -29,14 +30,21 @@ def test_the_shipped_example_is_a_policy():
         (GOOD + '[[request]]\nmin_idle = "1m"\n', 4, "consumer"),
         (GOOD + '[[request]]\nconsumer = "c"\nmin_idle = "15"\n', 6, "'15' has no unit"),
         (GOOD + "nonsense = 1\n", 4, "nonsense"),
-        (GOOD + '"co(unt" = 5\n', 1, "no such key"),
-        (GOOD + "count = 0\n", 1, "count must be between 1"),
-        (GOOD + 'stream = "[a"\n', 1, r"'\[a'"),
-        (GOOD + 'only_from = "[a"\n', 1, r"'\[a'"),
-        (GOOD + "max_deliveries = 3\n", 1, "parking_consumer"),
-        (GOOD + "max_claims = true\n", 4, "it is a number"),
-        (GOOD + "count = true\n", 4, "it is a number"),
-        (GOOD + 'start = "x"\n', 1, "'x' is no stream id"),
+        (GOOD + '"co(unt" = 5\n', 4, "no such key"),
+        (GOOD + "count = 0\n", 4, "count must be between 1"),
+        (GOOD + "count = true\n", 4, "whole number"),
+        (GOOD + 'stream = "[a"\n', 4, r"'\[a'"),
+        (GOOD + 'start = "x"\n', 4, "'x' is no stream id"),
+        (GOOD + f'start = "({MAX_ID}"\n', 4, "invalid start ID for the interval"),
+        (GOOD + '"count" = 0\n', 4, "count must be between 1"),
+        (GOOD + "count.of = 1\n", 4, "whole number"),
+        (GOOD + "group = '\u2028'\ncount = 0\n", 5, "count must be between 1"),
+        (GOOD + "group = '''\n[[request]]\n'''\ncount = 0\n", 7, "count must be between 1"),
+        (GOOD + "# '''\ncount = 0\n", 5, "count must be between 1"),
+        ("\nrequest = [{consumer = 'c'}]\n", 2, "min-idle"),
+        (GOOD + 'only_from = "[a"\n', 4, r"'\[a'"),
+        (GOOD + "max_deliveries = 3\n", 4, "parking_consumer"),
+        (GOOD + "max_claims = true\n", 4, "whole number"),
         (GOOD + 'idle_rule = "strict"\n', 4, "documented"),
         (GOOD + 'consumer = "d"\n', 4, "no TOML"),
     ],
@@ -45,6 +53,15 @@ def test_a_fault_is_named_with_its_line(config_file, text, line, named):
     with pytest.raises(ConfigError, match=named) as raised:
         load_policy(config_file(text))
     assert f"line {line}" in raised.value.message
+
+
+def test_a_file_that_no_toml_reader_takes_is_named(tmp_path):
+    file = tmp_path / "some.toml"
+    for raw in (b"\xff", b"a = 1\rb = 2", b"n = " + b"9" * 5000, b"a = " + b"[" * 100_000):
+        file.write_bytes(raw)
+        for read in (load, load_policy):
+            with pytest.raises(ConfigError, match=r"some\.toml is no TOML"):
+                read(file)
 
 
 @pytest.mark.parametrize("text", ["", "request = []", "x = 1", "request = 1", GOOD + "[other]"])

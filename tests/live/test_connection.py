@@ -40,14 +40,23 @@ def everything_shown(error: BaseException) -> str:
         ("redis://h", Address("h", 6379, 0, False, None), "h:6379/0"),
         ("redis://h/", Address("h", 6379, 0, False, None), "h:6379/0"),
         ("redis://h:6380/15", Address("h", 6380, 15, False, None), "h:6380/15"),
-        ("rediss://Cache.Example", Address("cache.example", 6379, 0, True, None), None),
+        (
+            "rediss://Cache.Example",
+            Address("cache.example", 6379, 0, True, None),
+            "cache.example:6379/0",
+        ),
         ("redis://us%40er@h:1/2", Address("h", 1, 2, False, "us@er"), "h:1/2"),
         ("redis://[::1]:7000/3", Address("::1", 7000, 3, False, None), "[::1]:7000/3"),
+        (
+            "redis://[FE80::1%Eth0]",
+            Address("fe80::1%Eth0", 6379, 0, False, None),
+            "[fe80::1%Eth0]:6379/0",
+        ),
     ],
 )
 def test_a_url_names_host_port_database_and_user(url, address, label):
     assert parse_address(url) == address
-    assert source_label(url) == (label or "cache.example:6379/0")
+    assert source_label(url) == label
 
 
 @pytest.mark.parametrize(
@@ -69,6 +78,16 @@ def test_a_url_names_host_port_database_and_user(url, address, label):
         "redis://[::1/0",
         "redis://h/0?ssl_cert_reqs=none",
         "redis://h/0#x",
+        "redis://h\n",
+        "redis://h\nost",
+        "redis://[::1]97000/3",
+        "redis://x[::1]",
+        "redis://a..b",
+        f"redis://{'h' * 64}",
+        "redis://h\udcff",
+        "redis://%ff@h",
+        f"redis://h/{'9' * 5000}",
+        f"redis://h/{2**31}",
     ],
 )
 def test_any_other_url_is_refused_with_the_form_that_is_expected(url):

@@ -6,7 +6,7 @@ from claimlib.errors import GlobError
 from claimlib.names import matches
 
 # Bytes that mean something in a glob, in a spelling, or in UTF-8 next to each other.
-ASCII = [bytes([byte]) for byte in b"*?[]^-\\abcAx5\0\n"]
+ASCII = [bytes([byte]) for byte in b"*?[]^!-\\abcAx5\0\n"]
 HIGH = [b"\xc3", b"\xa9", b"\xff", b"\x80"]
 BYTES = [*ASCII, *HIGH, "é".encode(), "€".encode()]
 

@@ -1,0 +1,112 @@
+"""A JSON file of others, read value by value: what is not as it must be is named with its place."""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from claimlib.errors import ConfigError, IdError
+from claimlib.ids import StreamId, parse_id
+from claimlib.model import MAX_I64
+
+_Key = TypeVar("_Key")
+_Kept = TypeVar("_Kept")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A value of a vector file, and its place there: `vectors[0].before.groups[1].name`."""
+
+    file: Path
+    place: str
+    value: Any
+
+    def member(self, key: str) -> Recorded:
+        """A member of an object."""
+        if not isinstance(self.value, dict) or key not in self.value:
+            raise self.unfit(f"an object with {key}")
+        place = f"{self.place}.{key}" if self.place else key
+        return Recorded(self.file, place, self.value[key])
+
+    def items(self) -> list[Recorded]:
+        """The items of a list."""
+        if not isinstance(self.value, list):
+            raise self.unfit("a list")
+        return [Recorded(self.file, f"{self.place}[{n}]", one) for n, one in enumerate(self.value)]
+
+    def one_of(self, choices: type[StrEnum]) -> str:
+        """One of some words."""
+        if not isinstance(self.value, str) or self.value not in list(choices):
+            raise self.unfit(f"one of {', '.join(choices)}")
+        return self.value
+
+    def text(self) -> bytes:
+        """A text as the server was sent it."""
+        if not isinstance(self.value, str):
+            raise self.unfit("a text")
+        try:
+            return self.value.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise self.unfit("a text of Unicode") from error
+
+    def texts(self) -> tuple[bytes, ...]:
+        """The texts of a list, as the server was sent them."""
+        return tuple(one.text() for one in self.items())
+
+    def integer(self) -> int:
+        """A time or a count: a whole number from 0 to 2^63-1."""
+        if type(self.value) is not int or not 0 <= self.value <= MAX_I64:
+            raise self.unfit("a whole number from 0 to 2^63-1")
+        return self.value
+
+    def id(self) -> StreamId:
+        """A stream id."""
+        try:
+            return parse_id(self.text())
+        except IdError as error:
+            raise self.unfit("a stream id") from error
+
+    def keyed(self, pairs: Iterable[tuple[_Key, _Kept]]) -> dict[_Key, _Kept]:
+        """What the items of a list are by key, each key once."""
+        found: dict[_Key, _Kept] = {}
+        for key, one in pairs:
+            if key in found:
+                raise self.unfit(f"one item of {key!s}")
+            found[key] = one
+        return found
+
+    def unfit(self, expected: str) -> ConfigError:
+        """The error that names file and place."""
+        place = self.place or "the top"
+        return ConfigError(
+            f"{self.file} is no vector file: at {place} there must be {expected},"
+            f" not {reprlib.repr(self.value)}",
+            file=str(self.file),
+            place=self.place,
+        )
+
+
+def read(file: Path) -> Recorded:
+    """The whole of a file.
+
+    Raises:
+        ConfigError: it is not there, or is no JSON; of `Recorded`'s methods too.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        value = json.loads(text, object_pairs_hook=_object)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{file} is no vector file: {error}", file=str(file), place="") from error
+    return Recorded(file, "", value)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"an object has a key twice; it has {', '.join(key for key, _ in pairs)}")
+    return found
