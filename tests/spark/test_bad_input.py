@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from claimlib.errors import RequestError
 from claimlib.model import COUNT_MAX, AutoclaimRequest, IdleRule, Profile
 from claimlib.plans.requests import (
+    GUARDS,
     REQUEST_COLUMNS,
     checked,
     known_groups,
@@ -35,6 +36,18 @@ def number(text, low=-(2**63), high=2**63 - 1):
 
 def count(text):
     return number(text, 1, COUNT_MAX)
+
+
+def natural(text):
+    return number(text, 0)
+
+
+def times(text):
+    return number(text, 1)
+
+
+# Which texts Java takes for a fraction is no grammar of ours: these stand for them.
+SHARES = {"0": 0.0, "0.5": 0.5, "1": 1.0, "1.01": BAD, "-0.1": BAD, "NaN": BAD, "x": BAD, "": BAD}
 
 
 def yes_or_no(text):
@@ -67,17 +80,26 @@ COLUMNS = {
     "profile": (one_of(Profile), list(map(str, Profile))),
     "count": (count, [None, "1", "100", str(COUNT_MAX), str(COUNT_MAX + 1), "0"]),
     "cursor": (any_text, [None, "nightly"]),
+    "max_claims": (natural, [None, "0", "5", str(2**63 - 1), str(2**63)]),
+    "max_deleted_share": (SHARES.get, [None, *SHARES]),
+    "only_from": (any_text, [None, "worker-*"]),
+    "only_consumers_idle_ms": (natural, [None, "0", "1000"]),
+    "max_deliveries": (times, [None, "1", "5", str(2**63 - 1)]),
+    "parking_consumer": (name, [None, "parking"]),
 }
-NULLABLE = {"start_ms", "start_seq", "count", "cursor"}
+NULLABLE = {"start_ms", "start_seq", "count", "cursor", *GUARDS}
 
 
 def some_row(rng):
     """A row with one or two columns spoilt, or none."""
     row = {column: rng.choice(valid) for column, (_, valid) in COLUMNS.items()}
+    # Else most rows would be bad by these two alone.
+    row["max_deleted_share"] = rng.choice([*[None] * 9, *SHARES])
+    row["parking_consumer"] = None if row["max_deliveries"] is None else "parking"
     for column in rng.choices(list(COLUMNS), k=rng.choice((0, 1, 1, 2))):
         if rng.random() < 0.1:
             row[column] = None
-        elif row[column] is not None:
+        elif row[column] is not None and column != "max_deleted_share":
             row[column] = mutant(rng, row[column], PIECES)
     return row
 
@@ -90,6 +112,10 @@ def meaning(row):
     }
     if (row["start_ms"] is None) != (row["start_seq"] is None):
         found["start_seq"] = BAD
+    parking = row["parking_consumer"]
+    is_alone = (row["max_deliveries"] is None) != (parking is None)
+    if is_alone or (parking is not None and parking == row["consumer"]):
+        found["parking_consumer"] = BAD
     return found
 
 
