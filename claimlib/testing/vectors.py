@@ -84,7 +84,7 @@ def steps(file: Path, idle_rule: IdleRule | None = None) -> Iterator[Step]:
 def by_reference(step: Step) -> Answer:
     """Reply and state after, as the reference gives them; an error leaves the state as it was."""
     try:
-        after, reply = words.xautoclaim(
+        after, reply = words.execute(
             step.before, step.command, step.now_ms, step.idle_rule, step.profile
         )
     except ReplyError as error:
@@ -147,7 +147,9 @@ def _group_of(recorded: dict[str, Any]) -> Group:
 
 def as_text(reply: words.Reply) -> Any:
     """A reply with its byte strings as text, as the vectors hold it."""
-    return text_of(reply) if isinstance(reply, bytes) else [as_text(item) for item in reply]
+    if isinstance(reply, list):
+        return [as_text(item) for item in reply]
+    return text_of(reply) if isinstance(reply, bytes) else reply
 
 
 def as_bytes(text: object) -> bytes:
