@@ -250,6 +250,98 @@ class AutoclaimReply:
     deleted: tuple[StreamId, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """One XCLAIM, without the names of stream and group.
+
+    Attributes:
+        consumer: who gets the entries.
+        min_idle_ms: how long an entry must have been idle; 0: no idle test at all.
+        ids: what is claimed, in this order; an id may stand in it twice, and there may be none.
+        idle_ms: how long the entries are to have been idle afterwards; null: not given.
+        time_ms: since when, instead; null: not given.  Neither: since now.
+        retrycount: the delivery count that the entries get; null: one more (with JUSTID the same).
+        force: claim also what is not pending.
+        justid: leave delivery counts alone (and give ids without fields).
+        last_id: raise the group's last delivered id to this one; null: not given.
+        idle_rule: what counts as idle enough at exact equality.
+        profile: which servers' behaviour holds.
+
+    Raises:
+        RequestError: a number is out of range, or both `idle_ms` and `time_ms` are given.
+    """
+
+    consumer: bytes
+    min_idle_ms: int
+    ids: tuple[StreamId, ...]
+    idle_ms: int | None = None
+    time_ms: int | None = None
+    retrycount: int | None = None
+    force: bool = False
+    justid: bool = False
+    last_id: StreamId | None = None
+    idle_rule: IdleRule = IdleRule.DOCUMENTED
+    profile: Profile = Profile.REDIS_7_2
+
+    def __post_init__(self) -> None:
+        _check_limit(self.min_idle_ms, "min_idle_ms", 0)
+        _check_limit(self.idle_ms, "idle_ms", -MAX_I64 - 1)
+        _check_limit(self.time_ms, "time_ms", -MAX_I64 - 1)
+        _check_limit(self.retrycount, "retrycount", 0)
+        if self.idle_ms is not None and self.time_ms is not None:
+            raise RequestError(
+                "idle_ms and time_ms say the same thing: give one of them", field="idle_ms"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimReply:
+    """What an XCLAIM says, and what it leaves unsaid.
+
+    Attributes:
+        claimed: the ids that the consumer got, in the order in which they were asked for.
+        deleted: the ids that left the PEL because the stream no longer has them, likewise; the
+            server does not report them.
+    """
+
+    claimed: tuple[StreamId, ...]
+    deleted: tuple[StreamId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRange:
+    """The range form of XPENDING.
+
+    Attributes:
+        start, end: the first and the last id that is looked at.
+        count: how many rows at most; 0 or less: none.
+        min_idle_ms: only what has been idle for so long, or longer; null, 0 or less: all.
+        consumer: only what this consumer owns; null: whoever owns it.
+    """
+
+    start: StreamId
+    end: StreamId
+    count: int
+    min_idle_ms: int | None = None
+    consumer: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSummary:
+    """The summary form of XPENDING.
+
+    Attributes:
+        number: how much is pending.
+        smallest, largest: the first and the last pending id; null: nothing is pending.
+        consumers: how much each consumer owns that owns anything, by name.
+    """
+
+    number: int
+    smallest: StreamId | None
+    largest: StreamId | None
+    consumers: tuple[tuple[bytes, int], ...]
+
+
 def _check_id(stream_id: StreamId, field: str) -> None:
     if not (0 <= stream_id.ms <= MAX_U64 and 0 <= stream_id.seq <= MAX_U64):
         raise StateError(

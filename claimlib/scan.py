@@ -1,10 +1,10 @@
-"""One group's pending entries list, entry by entry: the reference for what XAUTOCLAIM does.
+"""One group's pending entries list, entry by entry: the reference for what the commands do.
 
 House rules: `rules` alone says what happens to one entry; what COUNT, the scan budget, the cursor
 and the consumers do is said here and nowhere else.  Nothing is changed in place, and no clock is
 read.
 
-The theory (Redis 7.2 and later, Valkey 9.1).  A call examines the PEL by id, from `start` on, until
+XAUTOCLAIM (Redis 7.2 and later, Valkey 9.1).  A call examines the PEL by id, from `start` on, until
 
     - 10 * COUNT entries were examined (the scan budget), or
     - COUNT of them were hits: claimed or deleted.  Entries that are left cost budget only.
@@ -19,9 +19,11 @@ Guards are judged by the state before the call.  What they spare is left, and co
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Container, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 from claimlib import rules
 from claimlib.errors import GuardError
@@ -30,14 +32,21 @@ from claimlib.model import (
     SCAN_BUDGET_FACTOR,
     AutoclaimReply,
     AutoclaimRequest,
+    ClaimReply,
+    ClaimRequest,
     Consumer,
     Group,
     Guards,
     Outcome,
     PendingEntry,
+    PendingRange,
+    PendingSummary,
     Profile,
 )
 from claimlib.names import matches
+
+Call = tuple[bytes, bool]
+"""Who calls, and whether it gets entries."""
 
 
 def xautoclaim(
@@ -76,7 +85,7 @@ def xautoclaim(
     return replace(
         group,
         pending=(*group.pending[:first], *kept, *group.pending[after_last:]),
-        consumers=_seen(group.consumers, request, now_ms, outcomes),
+        consumers=_seen(group.consumers, _callers(request, outcomes), request.profile, now_ms),
     ), reply
 
 
@@ -136,7 +145,9 @@ def _outcome(
     return Outcome.PARKED if exhausted else Outcome.CLAIMED
 
 
-def _is_idle_enough(since_ms: int, least_ms: int, request: AutoclaimRequest, now_ms: int) -> bool:
+def _is_idle_enough(
+    since_ms: int, least_ms: int, request: AutoclaimRequest | ClaimRequest, now_ms: int
+) -> bool:
     equal_counts = rules.EQUAL_COUNTS[request.idle_rule]
     return bool(rules.is_idle_enough(now_ms, since_ms, least_ms, equal_counts))
 
@@ -174,25 +185,128 @@ def _after(
     )
 
 
-def _seen(
-    consumers: Sequence[Consumer],
-    request: AutoclaimRequest,
-    now_ms: int,
-    outcomes: Sequence[Outcome],
-) -> tuple[Consumer, ...]:
-    """The consumers after the call: the caller is created, seen, and active if it got entries;
-    the parking consumer as if it had called, if it got entries."""
-    by_name = {consumer.name: consumer for consumer in consumers}
-    has_active_time = request.profile is not Profile.REDIS_7_0
-    got_entries = Outcome.CLAIMED in outcomes
-    if got_entries or has_active_time:
-        _see(by_name, request.consumer, now_ms, is_active=got_entries and has_active_time)
+def _callers(request: AutoclaimRequest, outcomes: Sequence[Outcome]) -> Iterator[Call]:
+    yield request.consumer, Outcome.CLAIMED in outcomes
     if Outcome.PARKED in outcomes and request.guards.parking_consumer is not None:
-        _see(by_name, request.guards.parking_consumer, now_ms, is_active=has_active_time)
+        yield request.guards.parking_consumer, True
+
+
+def _seen(
+    consumers: Sequence[Consumer], calls: Iterable[Call], profile: Profile, now_ms: int
+) -> tuple[Consumer, ...]:
+    """The consumers after the calls: who calls is created, seen, and active if it got entries."""
+    by_name = {consumer.name: consumer for consumer in consumers}
+    has_active_time = profile is not Profile.REDIS_7_0
+    for name, got_entries in calls:
+        if got_entries or has_active_time:
+            known = by_name.get(name)
+            active_time_ms = known.active_time_ms if known is not None else None
+            if got_entries and has_active_time:
+                active_time_ms = now_ms
+            by_name[name] = Consumer(name, now_ms, active_time_ms)
     return tuple(by_name[name] for name in sorted(by_name))
 
 
-def _see(by_name: dict[bytes, Consumer], name: bytes, now_ms: int, *, is_active: bool) -> None:
-    known = by_name.get(name)
-    last_active_ms = known.active_time_ms if known is not None else None
-    by_name[name] = Consumer(name, now_ms, now_ms if is_active else last_active_ms)
+# ------------------------------------------------------------------- XCLAIM
+
+
+def xclaim(
+    group: Group,
+    request: ClaimRequest,
+    now_ms: int,
+    present: Callable[[StreamId], bool] | Container[StreamId],
+) -> tuple[Group, ClaimReply]:
+    """One XCLAIM at `now_ms`, id by id in the order of the request.
+
+    An id that the stream no longer has leaves the PEL, whatever the request says; one that is not
+    pending is passed over, or with FORCE made pending first; one that has an owner and is not idle
+    enough stays, also with FORCE.
+
+    Returns:
+        The group's new state, and the reply.
+    """
+    has_id = present if callable(present) else present.__contains__
+    pending = {entry.id: entry for entry in group.pending}
+    claimed: list[StreamId] = []
+    deleted: list[StreamId] = []
+    for stream_id in request.ids:
+        found = pending.get(stream_id)
+        if not has_id(stream_id):
+            if pending.pop(stream_id, None) is not None:
+                deleted.append(stream_id)
+        elif _is_free(found, request, now_ms):
+            pending[stream_id] = _claimed(stream_id, found, request, now_ms)
+            claimed.append(stream_id)
+    raised_id = max(group.last_delivered_id, request.last_id or group.last_delivered_id)
+    return Group(
+        last_delivered_id=raised_id,
+        pending=tuple(pending[stream_id] for stream_id in sorted(pending)),
+        consumers=_seen(
+            group.consumers, [(request.consumer, bool(claimed))], request.profile, now_ms
+        ),
+    ), ClaimReply(tuple(claimed), tuple(deleted))
+
+
+def _is_free(found: PendingEntry | None, request: ClaimRequest, now_ms: int) -> bool:
+    """Whether an id that the stream has goes to the caller."""
+    if found is None:
+        return request.force
+    return found.consumer is None or _is_idle_enough(
+        found.delivery_time_ms, request.min_idle_ms, request, now_ms
+    )
+
+
+def _claimed(
+    stream_id: StreamId, found: PendingEntry | None, request: ClaimRequest, now_ms: int
+) -> PendingEntry:
+    before = 1 if found is None else found.delivery_count
+    raised = rules.raised_count(before, int(not request.justid), exhausted=False)
+    return PendingEntry(
+        id=stream_id,
+        consumer=request.consumer,
+        delivery_time_ms=_delivery_time_ms(request, now_ms),
+        delivery_count=raised if request.retrycount is None else request.retrycount,
+    )
+
+
+def _delivery_time_ms(request: ClaimRequest, now_ms: int) -> int:
+    """What IDLE or TIME says; now, where that is before 1970 or to come."""
+    if request.idle_ms is not None:
+        wanted = now_ms - request.idle_ms
+    else:
+        wanted = now_ms if request.time_ms is None else request.time_ms
+    return wanted if 0 <= wanted <= now_ms else now_ms
+
+
+# ------------------------------------------------------------------- XPENDING, XACK
+
+
+def xpending_summary(group: Group) -> PendingSummary:
+    """How much is pending, between which ids, and whose it is."""
+    owners = Counter(entry.consumer for entry in group.pending if entry.consumer is not None)
+    return PendingSummary(
+        number=len(group.pending),
+        smallest=group.pending[0].id if group.pending else None,
+        largest=group.pending[-1].id if group.pending else None,
+        consumers=tuple(sorted(owners.items())),
+    )
+
+
+def xpending_range(group: Group, asked: PendingRange, now_ms: int) -> tuple[PendingEntry, ...]:
+    """The pending entries of a range, by id; what the stream no longer has is among them."""
+    least_ms = asked.min_idle_ms or 0
+    found = (
+        entry
+        for entry in group.pending
+        if asked.start <= entry.id <= asked.end
+        and (asked.consumer is None or entry.consumer == asked.consumer)
+        and (least_ms <= 0 or now_ms - entry.delivery_time_ms >= least_ms)
+    )
+    return tuple(islice(found, max(0, asked.count)))
+
+
+def xack(group: Group, ids: Iterable[StreamId]) -> tuple[Group, int]:
+    """Take ids off the PEL: the group's new state, and how many of them were pending."""
+    acknowledged = set(ids)
+    kept = tuple(entry for entry in group.pending if entry.id not in acknowledged)
+    return replace(group, pending=kept), len(group.pending) - len(kept)

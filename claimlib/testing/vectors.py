@@ -103,7 +103,7 @@ def by_reference(step: Step) -> Answer:
     """
     sweep = (b"COUNT", b"%d" % COUNT_MAX) if step.is_sweep else ()
     try:
-        after, reply = words.xautoclaim(
+        after, reply = words.execute(
             step.before, (*step.command, *sweep), step.now_ms, step.idle_rule, step.profile
         )
     except ReplyError as error:
@@ -214,7 +214,9 @@ def _consumer_of(recorded: Recorded) -> Consumer:
 
 def as_text(reply: words.Reply) -> Any:
     """A reply with its byte strings as text, as the vectors hold it."""
-    return text_of(reply) if isinstance(reply, bytes) else [as_text(item) for item in reply]
+    if isinstance(reply, list):
+        return [as_text(item) for item in reply]
+    return text_of(reply) if isinstance(reply, bytes) else reply
 
 
 def text_of(name: bytes) -> str:
