@@ -1,12 +1,14 @@
-"""Ten thousand ids, range bounds and XAUTOCLAIMs: a real server tells which are good, what they
-mean, and in which words it refuses the others."""
+"""Ten thousand ids, range bounds and commands of each kind: a real server tells which are good,
+what they mean, and in which words it refuses the others."""
 
 from __future__ import annotations
 
 import random
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
 
 import pytest
 
@@ -25,7 +27,7 @@ from claimlib.ids import (
 from claimlib.model import Group, PendingEntry
 from claimlib.testing.server import Server
 from claimlib.testing.vectors import as_text, text_of
-from claimlib.words import Stream, xautoclaim
+from claimlib.words import Stream, execute
 from tests.mutations import BYTE_PIECES, INPUTS, SEED, mutant, mutants, tally
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("client")]
@@ -167,21 +169,97 @@ def _shown_bound(bound, is_start):
     return str(bound)
 
 
-# ---- the words of XAUTOCLAIM ----
+# ---- the words of the commands ----
 
-FIRST = [b"XAUTOCLAIM", b"s", b"g", b"me", b"100", b"0-0"]
-OPTIONS = [
-    *((), (b"COUNT", b"2"), (b"JUSTID",), (b"JUSTID", b"COUNT", b"1"), (b"COUNT", b"5", b"JUSTID")),
-    *((b"COUNT", b"1", b"COUNT", b"3"), (b"COUNT",), (b"count", b"576460752303423487", b"justid")),
-]
-PLACES = [
-    [b"XAUTOCLAIM", b"xautoclaim", b"XAutoClaim"],
-    [*[b"s"] * 9, b"t", b"", b"a\r\nb", b"\xff"],
-    [*[b"g"] * 9, b"h", b"", b"g\0x", "é".encode()],
-    [b"me", b"", b"\xff\0"],
-    [b"0", b"100", b"-5", b"9223372036854775807", b"-9223372036854775808"],
-    [b"-", b"0", b"3-0", b"(3-0", b"(3", b"7", b"+", b"(18446744073709551615-18446744073709551615"],
-]
+COMMANDS = {
+    name: [name.encode(), name.lower().encode(), name.capitalize().encode()]
+    for name in ("XAUTOCLAIM", "XCLAIM", "XPENDING", "XACK")
+}
+KEYS = [*[b"s"] * 9, b"t", b"", b"a\r\nb", b"\xff"]
+GROUPS = [*[b"g"] * 9, b"h", b"", b"g\0x", "é".encode()]
+CONSUMERS = [b"me", b"", b"\xff\0"]
+MIN_IDLES = [b"0", b"100", b"-5", b"9223372036854775807", b"-9223372036854775808"]
+STARTS = [b"-", b"0", b"3-0", b"(3-0", b"(3", b"7", b"+"]
+STARTS.append(b"(18446744073709551615-18446744073709551615")
+STARTS_OF_RANGES = [b"0", b"(3", *(b"%d-1" % ms for ms in range(30))]
+STRICT_IDS = [b"1-0", b"3", b"4-0", b"9-0", b"12-0", b"20-0", b"18446744073709551615"]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a command is written.
+
+    Attributes:
+        places: what may stand at each of its first places; the first of each make a good one.
+        options: what may stand behind.
+        errors: the beginnings of all its errors but the first two, which all commands have.
+    """
+
+    places: Sequence[Sequence[bytes]]
+    options: Sequence[Sequence[bytes]]
+    errors: Collection[str]
+
+
+CLAIM_NUMBERS = ("IDLE", "TIME", "RETRYCOUNT")
+BAD_ID_ERROR = "ERR Invalid stream ID specified as stream command argument"
+NO_GROUP = "NOGROUP No such key "
+FORMS = {
+    "XAUTOCLAIM": Form(
+        [COMMANDS["XAUTOCLAIM"], KEYS, GROUPS, CONSUMERS, MIN_IDLES, STARTS],
+        [
+            *((), (b"COUNT", b"2"), (b"JUSTID",), (b"JUSTID", b"COUNT", b"1")),
+            *((b"COUNT", b"5", b"JUSTID"), (b"COUNT", b"1", b"COUNT", b"3"), (b"COUNT",)),
+            (b"count", b"576460752303423487", b"justid"),
+        ],
+        {
+            "ERR Invalid min-idle-time argument for XAUTOCLAIM",
+            BAD_ID_ERROR,
+            "ERR invalid start ID for the interval",
+            "ERR COUNT must be > 0",
+            "ERR syntax error",
+            NO_GROUP,
+        },
+    ),
+    "XCLAIM": Form(
+        [COMMANDS["XCLAIM"], KEYS, GROUPS, CONSUMERS, MIN_IDLES, STRICT_IDS],
+        [
+            *((), (b"5-0", b"5-0"), (b"JUSTID",), (b"FORCE", b"justid"), (b"IDLE", b"1000")),
+            *((b"TIME", b"5", b"RETRYCOUNT", b"0"), (b"idle", b"-1", b"TIME", b"-1")),
+            *((b"LASTID", b"13-0"), (b"RETRYCOUNT", b"-1", b"FORCE"), (b"3-0", b"LASTID")),
+        ],
+        {
+            "ERR Invalid min-idle-time argument for XCLAIM",
+            *(f"ERR Invalid {name} option argument for XCLAIM" for name in CLAIM_NUMBERS),
+            "ERR Unrecognized XCLAIM option ",
+            BAD_ID_ERROR,
+            NO_GROUP,
+        },
+    ),
+    "XPENDING": Form(
+        [COMMANDS["XPENDING"], KEYS, GROUPS],
+        [
+            *((), (b"-", b"+"), (b"-", b"+", b"5", b"dead", b"x", b"y"), (b"-", b"(0-0", b"1")),
+            *product((b"-", *STARTS_OF_RANGES), (b"+", b"7", b"(9-0"), (b"10", b"3", b"-1")),
+            *product((b"idle",), (b"100", b"-5"), (b"-", b"2"), (b"+", b"8-0"), (b"9", b"1")),
+            *product((b"-", b"5"), (b"+", b"11"), (b"10",), (b"dead", b"me")),
+            (b"IDLE", b"0", b"4", b"+", b"2", b"dead"),
+            (b"(18446744073709551615-18446744073709551615", b"+", b"1"),
+        ],
+        {
+            "ERR value is not an integer or out of range",
+            "ERR invalid start ID for the interval",
+            "ERR invalid end ID for the interval",
+            "ERR syntax error",
+            BAD_ID_ERROR,
+            NO_GROUP,
+        },
+    ),
+    "XACK": Form(
+        [COMMANDS["XACK"], KEYS, GROUPS, STRICT_IDS],
+        [(), (b"3-0",), (b"5-0", b"5-0", b"99-0"), (b"4", b"-"), (b"18446744073709551616",)],
+        {BAD_ID_ERROR},
+    ),
+}
 WORD_PIECES = [
     b"\n",
     b" ",
@@ -196,21 +274,33 @@ WORD_PIECES = [
     b"\xff",
     b"\xd9\xa5",
 ]
-WORD_PIECES += [b"COUNT", b"JUSTID", b"IDLE", b"x", b"_"]
+WORD_PIECES += [
+    b"COUNT",
+    b"JUSTID",
+    b"IDLE",
+    b"TIME",
+    b"RETRYCOUNT",
+    b"LASTID",
+    b"FORCE",
+    b"x",
+    b"_",
+]
 PENDING = range(1, 13)
 GONE = (4, 9)
 NO_MEMORY = "ERR Insufficient memory, failed allocating transient memory, COUNT too high."
 
 
-def commands_with_faults() -> list[tuple[bytes, ...]]:
-    """Different XAUTOCLAIMs: words are changed, moved, missing, doubled or put in."""
-    rng = random.Random(f"{SEED} words")
-    made = {(*FIRST, *options): None for options in OPTIONS}
+def commands_with_faults(name: str) -> list[tuple[bytes, ...]]:
+    """Different commands: words are changed, moved, missing, doubled or put in."""
+    form, rng = FORMS[name], random.Random(f"{SEED} words of {name}")
+    first = [place[0] for place in form.places]
+    made = {(*first, *options): None for options in form.options}
     while len(made) < INPUTS:
-        words = [*map(rng.choice, PLACES), *rng.choice(OPTIONS)]
+        words = [*map(rng.choice, form.places), *rng.choice(form.options)]
         for _ in range(rng.choice((0, 0, 1, 1, 1, 2, 3))):
             _spoil(rng, words)
-        if words:  # to no words at all a server says nothing
+        # To no words at all a server says nothing, and TIME is a command of its own.
+        if words and words[0].lower() != b"time":
             made[tuple(words)] = None
     return list(made)
 
@@ -233,11 +323,12 @@ def _spoil(rng: random.Random, words: list[bytes]) -> None:
         del words[at:]
 
 
-def test_xautoclaim_answers_and_refuses_in_the_servers_words(server: Server, client):
+@pytest.mark.parametrize("name", FORMS)
+def test_a_command_answers_and_refuses_in_the_servers_words(server: Server, client, name):
     begun = time.perf_counter()
-    inputs = commands_with_faults()
+    inputs = commands_with_faults(name)
     keyspace, now_ms, dump = stalled_stream(client)
-    # Each command meets the same state: none sees what another one claimed.
+    # Each command meets the same state: none sees what another one changed.
     restore = (b"RESTORE", b"s", b"0", dump, b"REPLACE")
     said = replies(server, [command for words in inputs for command in (restore, words)])
     expected = [
@@ -253,16 +344,11 @@ def test_xautoclaim_answers_and_refuses_in_the_servers_words(server: Server, cli
     good = [not isinstance(one, dict) for one in expected]
     errors = {one["err"].partition("'")[0] for one in expected if isinstance(one, dict)}
     print(f"{sum(scarce)} for which the server has no memory; errors: {sorted(errors)}")
-    tally("words of XAUTOCLAIM", good, begun, wrong(inputs, expected, found))
+    tally(f"words of {name}", good, begun, wrong(inputs, expected, found))
     assert errors == {
         "ERR unknown command ",
         "ERR wrong number of arguments for ",
-        "ERR Invalid min-idle-time argument for XAUTOCLAIM",
-        "ERR Invalid stream ID specified as stream command argument",
-        "ERR invalid start ID for the interval",
-        "ERR COUNT must be > 0",
-        "ERR syntax error",
-        "NOGROUP No such key ",
+        *FORMS[name].errors,
     }
 
 
@@ -285,16 +371,26 @@ def stalled_stream(client):
 
 def _answer(keyspace, words, now_ms):
     try:
-        _, reply = xautoclaim(keyspace, words, now_ms)
+        _, reply = execute(keyspace, words, now_ms)
     except ReplyError as error:
         return {"err": error.message}
     except RequestError:
         return {"err": "ERR unknown command '"}
-    return as_text(reply)
+    return _without_idle_times(as_text(reply))
 
 
 def _as_ours(answer):
     """What the server says; of another command only that it is none."""
     if isinstance(answer, dict) and answer["err"].startswith("ERR unknown command '"):
         return {"err": "ERR unknown command '"}
-    return answer
+    return _without_idle_times(answer)
+
+
+def _without_idle_times(answer):
+    """XPENDING's rows tell how long an entry has been idle, and the server's clock goes on."""
+    if not isinstance(answer, list):
+        return answer
+    return [
+        [*row[:2], "idle", row[3]] if isinstance(row, list) and len(row) == 4 else row
+        for row in answer
+    ]
