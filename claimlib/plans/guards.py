@@ -42,10 +42,9 @@ def owners(
         *(*GROUP, "only_from", "only_consumers_idle_ms", "parking_consumer"),
         *("now_ms", "equal_counts"),
     )
-    known = consumers.select(
-        *(*GROUP, "consumer"),
-        F.coalesce("active_time_ms", "seen_time_ms").alias("last_ms"),
-    )
+    # One row per owner whatever the table holds: a second one would double the entries.
+    last_ms = F.coalesce("active_time_ms", "seen_time_ms")
+    known = consumers.groupBy(*GROUP, "consumer").agg(F.max(last_ms).alias("last_ms"))
     found = (
         pending.select(*GROUP, "consumer")
         .join(F.broadcast(asked), on=list(GROUP), how="inner")

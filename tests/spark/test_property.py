@@ -11,8 +11,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 
 from claimlib.commands import xautoclaim
+from claimlib.ids import MAX_ID, StreamId
+from claimlib.model import AutoclaimRequest, Consumer, Group, Guards, PendingEntry
 from claimlib.plans.keys import KeyMode
-from tests.batches import BRANCHES, Batch, batches
+from claimlib.words import Stream
+from tests.batches import BRANCHES, CALLER, NOW_MS, OTHER, Batch, batches
 from tests.spark.literal import decide, differences, literal_store
 
 GROUPS = 200
@@ -52,3 +55,15 @@ def test_with_names_for_keys_it_decides_the_same(spark, monkeypatch):
         assert not "\n".join(differences(batch, rows))
 
     compare()
+
+
+def test_a_consumer_with_two_rows_doubles_no_entry(spark):
+    entry = PendingEntry(StreamId(1, 0), OTHER, 0, 1)
+    group = Group(MAX_ID, (entry,), (Consumer(OTHER, 5, None),))
+    request = AutoclaimRequest(CALLER, 0, guards=Guards(only_consumers_idle_ms=1))
+    stream = Stream({entry.id: (b"n", b"v")}, {b"g": group})
+    batch = Batch({b"s": stream}, {b"s": NOW_MS}, {(b"s", b"g"): request})
+    store = literal_store(spark, batch)
+    twice = store.read_at("consumers", 0)
+    store.append("consumers", twice.union(twice))
+    assert [row["kind"] for row in decide(store, batch) if row["id_ms"]] == ["claimed"]
