@@ -37,9 +37,9 @@
     └── ReplyError                      2   a server's own error reply
 
 A number is the exit code of the class and of those below it that show none.  Exit codes: 0 done,
-1 our fault, 2 usage or configuration, 4 input refused (or `check` found what makes runs refuse), 5
-lost to concurrent runs, 6 done but some groups refused, 75 server or storage unreachable (try
-again).
+1 our fault, 2 usage or configuration, 3 stalled work found, 4 input refused (or `check` found what
+makes runs refuse), 5 lost to concurrent runs, 6 done but some groups refused, 75 server or storage
+unreachable (try again).
 """
 
 from __future__ import annotations

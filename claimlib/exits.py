@@ -11,6 +11,7 @@ from claimlib.errors import ClaimlibError, MissingExtraError, StoreUnreachableEr
 
 DONE = 0
 OUR_FAULT = 1
+STALLED = 3
 INPUT_REFUSED = 4
 SOME_REFUSED = 6
 INTERRUPTED = 130

@@ -21,9 +21,11 @@ from claimlib.commands.reply import Reply
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
 from claimlib.layout import Cell, Report
+from claimlib.model import PendingSummary
 from claimlib.names import spell
-from claimlib.plans.keys import GROUP, unsigned
+from claimlib.plans.keys import GROUP, unsigned, unsigned_text
 from claimlib.plans.requests import GUARDS
+from claimlib.plans.xpending import BADLY_TROUBLED, TROUBLED
 from claimlib.runs import Finished, Phase
 from claimlib.times import format_duration_ms, format_instant_ms
 
@@ -43,9 +45,8 @@ def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
     count = reply.counts.get("swept", 0) + reply.counts.get("refused", 0)
     shown = [row.asDict() for row in _worst_first(reply.groups).limit(limit).collect()]
     totals = _totals(shown) if count <= limit else _all_totals(reply.groups)
-    groups = f"{count:,} group" + ("" if count == 1 else "s")
     rows = [_group_cells(row) for row in shown]
-    total = ("total", groups, *_numbers(totals), "")
+    total = ("total", _groups_text(count), *_numbers(totals), "")
     return Report(
         title=_title(reply),
         columns=_GROUP_COLUMNS,
@@ -62,6 +63,10 @@ def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
             "groups_not_shown": count - len(shown),
         },
     )
+
+
+def _groups_text(count: int) -> str:
+    return f"{count:,} group" + ("" if count == 1 else "s")
 
 
 _GROUP_COLUMNS = (
@@ -233,6 +238,121 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     if fields is not None:
         row["fields"] = [[spell(bytes(f["name"])), spell(bytes(f["value"]))] for f in fields]
     return row
+
+
+# ------------------------------------------------------------------- xpending
+
+_OVERVIEW_SUMS = ("pending", "stalled", "troubled", "badly_troubled", "owners", "dead_owners")
+
+
+def of_overview(where: str, groups: DataFrame, stalled_ms: int, limit: int) -> Report:
+    """What is pending in each group, the worst first: the longest idle, then the most deliveries;
+    groups of which it is not known how long come behind, and what is empty last."""
+    order = (
+        *((F.col("pending") > 0).desc(), F.col("oldest_idle_ms").desc_nulls_last()),
+        *(F.col("highest_delivery_count").desc_nulls_last(), *GROUP),
+    )
+    shown = [row.asDict() for row in groups.orderBy(*order).limit(limit).collect()]
+    unknown = F.col("now_ms").isNull() & (F.col("pending") > 0)
+    found = groups.agg(
+        F.count("*").alias("groups"),
+        F.count_if(unknown).alias("groups_without_instant"),
+        F.count_if(~F.col("is_known")).alias("groups_not_known"),
+        *(F.sum(name).alias(name) for name in (*_OVERVIEW_SUMS, "unknown_owners")),
+        *(F.max(name).alias(name) for name in _MAXIMA),
+    ).first()
+    totals = found.asDict() if found is not None else {}
+    since = _duration(stalled_ms)
+    total = ("total", _groups_text(totals["groups"]), *_overview_numbers(totals))
+    return Report(
+        title=f"Pending in {where}",
+        columns=(
+            *("stream", "group", "pending", f"idle {since}+", "oldest idle", "most deliveries"),
+            *(f"{TROUBLED}+ deliveries", f"{BADLY_TROUBLED}+", "owners"),
+            *(f"owners idle {since}+", "owners unknown"),
+        ),
+        rows=(
+            *(
+                (_shown(r["stream"]), _shown(r["consumer_group"]), *_overview_numbers(r))
+                for r in shown
+            ),
+            total,
+        ),
+        notes=(
+            *_not_shown(totals["groups"] - len(shown), "groups"),
+            *_counted(
+                totals["groups_without_instant"],
+                "groups have no instant: how long their"
+                " entries have been idle is not known (--now gives one)",
+            ),
+            *_counted(totals["groups_not_known"], "groups are not in the table groups"),
+        ),
+        document={
+            "command": "xpending",
+            "stalled_after_ms": stalled_ms,
+            "totals": totals,
+            "groups": shown,
+            "groups_not_shown": totals["groups"] - len(shown),
+        },
+    )
+
+
+def _overview_numbers(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    return (
+        *(row["pending"], row["stalled"], _duration(row["oldest_idle_ms"])),
+        *(row["highest_delivery_count"], row["troubled"], row["badly_troubled"]),
+        *(row["owners"], row["dead_owners"], row["unknown_owners"]),
+    )
+
+
+def _counted(count: int, what: str) -> Iterable[str]:
+    if count:
+        yield f"{count:,} {what}"
+
+
+def of_summary(stream: bytes, group: bytes, found: PendingSummary) -> Report:
+    """What XPENDING says of one group."""
+    ids = [None if one is None else str(one) for one in (found.smallest, found.largest)]
+    owners = [(spell(name), number) for name, number in found.consumers]
+    return Report(
+        title=f"Pending in {_shown(spell(stream))} / {_shown(spell(group))}: {found.number:,}"
+        + (f", from {ids[0]} to {ids[1]}" if found.number else ""),
+        columns=("consumer", "pending"),
+        rows=tuple((_shown(name), number) for name, number in owners),
+        notes=(),
+        document={
+            "command": "xpending",
+            "stream": spell(stream),
+            "consumer_group": spell(group),
+            "pending": found.number,
+            "smallest_id": ids[0],
+            "largest_id": ids[1],
+            "consumers": dict(owners),
+        },
+    )
+
+
+def of_range(stream: bytes, group: bytes, rows: DataFrame) -> Report:
+    """The rows that XPENDING shows of one group."""
+    text = F.concat_ws("-", unsigned_text("id_ms"), unsigned_text("id_seq")).alias("id")
+    shown = [
+        row.asDict() for row in rows.select(text, "consumer", "idle_ms", "delivery_count").collect()
+    ]
+    return Report(
+        title=f"Pending in {_shown(spell(stream))} / {_shown(spell(group))}",
+        columns=("id", "consumer", "idle", "deliveries"),
+        rows=tuple(
+            (row["id"], _shown(row["consumer"]), _duration(row["idle_ms"]), row["delivery_count"])
+            for row in shown
+        ),
+        notes=(),
+        document={
+            "command": "xpending",
+            "stream": spell(stream),
+            "consumer_group": spell(group),
+            "rows": shown,
+        },
+    )
 
 
 # ------------------------------------------------------------------- other commands

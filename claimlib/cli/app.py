@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +12,7 @@ import typer
 from claimlib import __version__, exits
 from claimlib.cli.options import (
     AllowEmptyOption,
+    AsOfOption,
     BucketsOption,
     CaFileOption,
     ClaimedOption,
@@ -23,12 +24,16 @@ from claimlib.cli.options import (
     DebugOption,
     DeletedOption,
     DryRunOption,
+    EndOption,
     EntriesCompleteOption,
     EntriesOption,
     ExplainOption,
+    FailOnStalledOption,
     FieldsOption,
+    GroupArgument,
     GroupOption,
     GroupsOption,
+    IdleOption,
     IdleRuleOption,
     JustidOption,
     LimitOption,
@@ -44,24 +49,30 @@ from claimlib.cli.options import (
     OnlyFromOption,
     Output,
     OutputOption,
+    OwnerOption,
     ParkingConsumerOption,
     PasswordFileOption,
     PendingOption,
     PolicyOption,
     PrintSqlOption,
     ProfileOption,
+    RowsOption,
     RunArgument,
     RunIdOption,
     SourceOption,
     StartOption,
     StoreArgument,
+    StreamArgument,
     StreamOption,
     StreamsOption,
     UrlArgument,
 )
 from claimlib.config import Config, load, requests_of
 from claimlib.errors import RequestError
-from claimlib.times import parse_instant_ms
+from claimlib.ids import parse_range_end, parse_range_start
+from claimlib.model import PendingRange
+from claimlib.names import unspell
+from claimlib.times import parse_duration_ms, parse_instant_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,9 +85,9 @@ _DEFAULT_LIMIT = 50
 app = typer.Typer(
     name="claimlib",
     help="XAUTOCLAIM for all consumer groups of Redis streams at once, on Delta tables, by Spark.",
-    epilog="Exit codes: 0 done, 1 our fault, 2 usage or configuration, 4 input refused, or `check`"
-    " found what makes runs refuse, 5 lost to concurrent runs, 6 done but some groups refused,"
-    " 75 server unreachable (try again).",
+    epilog="Exit codes: 0 done, 1 our fault, 2 usage or configuration, 3 stalled work found,"
+    " 4 input refused, or `check` found what makes runs refuse, 5 lost to concurrent runs,"
+    " 6 done but some groups refused, 75 server unreachable (try again).",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # brackets stand for themselves in the help
@@ -314,6 +325,85 @@ def check(
     show(report.of_check(opened.where, found), output)
     if any(one.refuses for one in found):
         raise typer.Exit(exits.INPUT_REFUSED)
+
+
+@app.command(epilog="Example: claimlib xpending ./store --fail-on-stalled 1h")
+def xpending(
+    store: StoreArgument,
+    stream: StreamArgument = None,
+    group: GroupArgument = None,
+    count: RowsOption = None,
+    start: StartOption = None,
+    end: EndOption = None,
+    idle: IdleOption = None,
+    consumer: OwnerOption = None,
+    fail_on_stalled: FailOnStalledOption = None,
+    now: NowOption = None,
+    as_of: AsOfOption = None,
+    limit: LimitOption = _DEFAULT_LIMIT,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+    debug: DebugOption = False,
+) -> None:
+    """Show what is pending, the longest idle first.
+
+    Of one group as Redis' XPENDING does: how much, and whose; with --count the entries. Idle times
+    are those at the group's snapshot, or at --now, in JSON in ms.
+    """
+    from claimlib import report
+    from claimlib.cli.output import show
+    from claimlib.commands import xpending as command
+
+    code = exits.DONE
+    settings, now_ms = load(config), None if now is None else parse_instant_ms(now)
+    key = _group_key(stream, group, given=[count, start, end, idle, consumer])
+    stalled_ms = command.DEFAULT_STALLED_MS
+    if fail_on_stalled is not None:
+        stalled_ms = parse_duration_ms(fail_on_stalled)
+    asked = _range_of(count, start, end, idle, consumer)
+    with _opened(store, settings, debug=debug) as (opened, _):
+        at = command.reading(opened, as_of)
+        if key is None:
+            groups = command.overview(at, stalled_ms=stalled_ms, now_ms=now_ms)
+            result = report.of_overview(opened.where, groups, stalled_ms, limit)
+            if fail_on_stalled is not None and command.is_stalled(groups):
+                code = exits.STALLED
+        elif asked is None:
+            result = report.of_summary(*key, command.summary(at, *key))
+        else:
+            rows = command.pending_range(at, *key, asked, now_ms=now_ms)
+            result = report.of_range(*key, rows)
+    show(result, output)
+    if code:
+        raise typer.Exit(code)
+
+
+def _group_key(
+    stream: str | None, group: str | None, given: Sequence[object]
+) -> tuple[bytes, bytes] | None:
+    """The one group that is asked about; null: all are."""
+    if stream is not None and group is not None:
+        return unspell(stream), unspell(group)
+    if stream is not None or any(one is not None for one in given):
+        raise RequestError("of which group? Give STREAM and GROUP; without options, all are shown")
+    return None
+
+
+def _range_of(
+    count: int | None, start: str | None, end: str | None, idle: str | None, consumer: str | None
+) -> PendingRange | None:
+    """The entries that are asked for; null: none."""
+    if count is None:
+        if any(one is not None for one in (start, end, idle, consumer)):
+            raise RequestError("how many entries are to be shown? Give --count", option="count")
+        return None
+    return PendingRange(
+        start=parse_range_start(start or "-"),
+        end=parse_range_end(end or "+"),
+        count=count,
+        min_idle_ms=None if idle is None else parse_duration_ms(idle),
+        consumer=None if consumer is None else unspell(consumer),
+    )
 
 
 @app.command(epilog="Example: claimlib runs ./store xautoclaim:nightly-1 --claimed --limit 1000")

@@ -283,6 +283,67 @@ NowOption = Annotated[
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")
 ]
+StreamArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="STREAM", help="One stream. [default: all]", show_default=False),
+]
+GroupArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="GROUP", help="One consumer group of it.", show_default=False),
+]
+EndOption = Annotated[
+    str | None,
+    typer.Option(
+        "--end",
+        metavar="ID",
+        help="The last id to show: ms-seq, or +. [default: +]",
+        show_default=False,
+    ),
+]
+RowsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--count",
+        metavar="NUMBER",
+        help="Show so many entries of the group, by id. [default: only how many there are]",
+        show_default=False,
+    ),
+]
+IdleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--idle",
+        metavar="DURATION",
+        help="Only entries that have been idle for so long, or longer.",
+        show_default=False,
+    ),
+]
+OwnerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--consumer", metavar="NAME", help="Only entries of this consumer.", show_default=False
+    ),
+]
+FailOnStalledOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fail-on-stalled",
+        metavar="DURATION",
+        help="End with 3 where an entry has been idle for so long, or longer; count such entries"
+        " and consumers. [default: count those of 15m]",
+        show_default=False,
+    ),
+]
+AsOfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="RUN|TIME",
+        help="As a run left the store (its number, or command:run_id), or the last run before an"
+        " instant (ISO 8601 with a zone). [default: now]",
+        show_default=False,
+    ),
+]
 RunArgument = Annotated[
     str | None,
     typer.Argument(

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from claimlib.ids import MAX_U64, from_bigint, to_bigint
 from claimlib.model import SCAN_BUDGET_FACTOR
-from claimlib.plans.keys import GROUP, IdBounds, bucket
+from claimlib.plans.keys import GROUP, IdBounds, bigint_intervals, bucket
 from claimlib.plans.pages import BINS, counted, ends
 
 # A window's width at first (a minute, for ids that a clock made), how much wider the next one is,
@@ -99,12 +99,8 @@ class Page:
         return first_ms, min(first_ms + self.bin_ms - 1, self.last_ms)
 
     def bounds(self) -> list[tuple[int, int, int]]:
-        """Bucket, and the smallest and largest BIGINT of the window: of each half, if it lies on
-        both sides of 2^63, from where on a BIGINT is negative."""
-        low, high = to_bigint(self.start_ms), to_bigint(self.last_ms)
-        if low <= high:
-            return [(self.bucket, low, high)]
-        return [(self.bucket, -(2**63), high), (self.bucket, low, 2**63 - 1)]
+        """Bucket, and the smallest and largest BIGINT of the window (of each half of it)."""
+        return [(self.bucket, *one) for one in bigint_intervals(self.start_ms, self.last_ms)]
 
     def values(self) -> tuple[object, ...]:
         """The window as a row of `_WINDOW`."""

@@ -18,6 +18,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from claimlib.ids import to_bigint
 from claimlib.names import glob_pattern
 from claimlib.schema import BUCKET_SQL, TABLES, quote_text
 
@@ -130,6 +131,18 @@ def with_keys(table: DataFrame, mode: KeyMode) -> DataFrame:
         return table
     keyed = table.withColumn("stream_key", stream_key(mode))
     return keyed.withColumn("group_key", group_key(mode)) if "group_key" in keyed.columns else keyed
+
+
+def bucket_of(stream: str, buckets: int) -> Column:
+    """The bucket of one stream, by its spelled name."""
+    return F.expr(BUCKET_SQL.format(buckets=buckets).replace("stream", quote_text(stream)))
+
+
+def bigint_intervals(low_ms: int, high_ms: int) -> list[tuple[int, int]]:
+    """Unsigned numbers from `low_ms` to `high_ms` as intervals of BIGINTs: two of them where they
+    lie on both sides of 2^63, from where on a BIGINT is negative."""
+    low, high = to_bigint(low_ms), to_bigint(high_ms)
+    return [(low, high)] if low <= high else [(-(2**63), high), (low, 2**63 - 1)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import pytest
 from processes import ROOT, run_claimlib, run_python
 
-COMMANDS = ("init", "snapshot", "import", "xautoclaim", "check", "runs")
+COMMANDS = ("init", "snapshot", "import", "xautoclaim", "xpending", "check", "runs")
 SWEEP = ("xautoclaim", "store", "--consumer", "c", "--min-idle", "1h")
 
 
@@ -13,6 +13,7 @@ SWEEP = ("xautoclaim", "store", "--consumer", "c", "--min-idle", "1h")
         ("init", "Partitions"),
         ("snapshot", "per second"),
         ("xautoclaim", "(ms, s, m, h, d, w)"),
+        ("xpending", "in ms"),
         ("runs", "milliseconds"),
         ("import", "milliseconds since the epoch"),
         ("check", "Counts are of rows"),
@@ -65,6 +66,11 @@ def test_the_version_is_that_of_the_package(claimlib):
         (("xautoclaim", "store", "--min-idle", "1h"), "--consumer"),
         (("xautoclaim", "store", "--consumer", "c"), "--min-idle"),
         (("runs", "store", "--claimed"), "give a RUN"),
+        (("xpending", "store", "s"), "Give STREAM and GROUP"),
+        (("xpending", "store", "--count", "5"), "Give STREAM and GROUP"),
+        (("xpending", "store", "s", "g", "--idle", "5m"), "Give --count"),
+        (("xpending", "store", "s", "g", "--count", "5", "--end", "x"), "'x'"),
+        (("xpending", "store", "--fail-on-stalled", "5"), "'5' has no unit"),
         (("runs", "store", "1", "--claimed", "--lost"), "one of --claimed"),
         (("init", "store", "--buckets", "0"), "--buckets"),
         (("snapshot", "http://localhost", "store"), "redis://"),

@@ -1,0 +1,161 @@
+"""XPENDING over a store: an overview of all groups, or one group as the server's command shows it.
+
+Everything here reads only, at the versions of one moment: now, or when a run had finished.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from claimlib.commands.runs import find_run
+from claimlib.errors import RequestError
+from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint
+from claimlib.model import MAX_I64, PendingRange, PendingSummary
+from claimlib.names import spell, unspell
+from claimlib.plans import xpending as plan
+from claimlib.plans.keys import GROUP, bigint_intervals, bucket_of
+from claimlib.runs import begin_reading
+from claimlib.store import Store
+from claimlib.times import parse_instant_ms
+from claimlib.words import no_group
+
+DEFAULT_STALLED_MS = 15 * 60_000
+_TIME = re.compile(r"[0-9]{4}-")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A store at the versions of one moment."""
+
+    store: Store
+    versions: dict[str, int]
+
+    def read(self, table: str) -> DataFrame:
+        """A table at that moment."""
+        return self.store.read_at(table, self.versions[table])
+
+
+def reading(store: Store, as_of: str | None = None) -> Reading:
+    """A store as it is, or as a finished run left it.
+
+    Args:
+        as_of: a run (its number, or command:run_id), or an instant (ISO 8601): the last run that
+            had finished by then.  Null: now.
+
+    Raises:
+        UnfinishedRunError: the newest state is asked for, and a run is not yet applied.
+        RequestError: there is no such run, or none had finished.
+    """
+    if as_of is None:
+        return Reading(store, dict(begin_reading(store).pins.versions))
+    run = _last_run(store, as_of) if _TIME.match(as_of) else as_of
+    return Reading(store, dict(find_run(store, run).output_versions))
+
+
+def _last_run(store: Store, instant: str) -> str:
+    until_ms = parse_instant_ms(instant)
+    commits = [
+        commit["version"]
+        for commit in store.history("runs")
+        if commit["timestamp"].timestamp() * 1000 <= until_ms
+    ]
+    runs = store.read_at("runs", max(commits)) if commits else store.read("runs").limit(0)
+    last = runs.agg(F.max("run_seq").alias("run_seq")).first()
+    if last is None or last["run_seq"] is None:
+        raise RequestError(
+            f"no run of {store.where} had finished by {instant}: claimlib runs {store.where} lists"
+            " them",
+            as_of=instant,
+        )
+    return str(last["run_seq"])
+
+
+def overview(
+    at: Reading, *, stalled_ms: int = DEFAULT_STALLED_MS, now_ms: int | None = None
+) -> DataFrame:
+    """One row per (stream, consumer_group), see `plans.xpending.overview`; all of them in the
+    driver's memory, so that the PELs are read once.
+
+    Args:
+        stalled_ms: how long an entry must have been idle to count as stalled, and a consumer to
+            count as dead.
+        now_ms: the instant for all groups; null: each group's snapshot instant.
+    """
+    _check_ms(stalled_ms=stalled_ms, now_ms=now_ms)
+    groups = at.read("groups")
+    entries = plan.idle_entries(at.read("pending"), groups, now_ms)
+    by_owner = plan.owners(entries, stalled_ms)
+    found = plan.overview(by_owner, groups, at.read("consumers"), stalled_ms, now_ms)
+    return at.store.held(found)
+
+
+def summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:
+    """What `XPENDING key group` says: one row per owner comes to the driver.
+
+    Raises:
+        ReplyError: there is no such group (NOGROUP).
+    """
+    rows = plan.owners(_of_group(at, stream, group, None), 0).collect()
+    if not rows:
+        return PendingSummary(0, None, None, ())
+    named = {
+        unspell(row["consumer"]): row["pending"] for row in rows if row["consumer"] is not None
+    }
+    low = min(_unsigned_id(row["low"]) for row in rows)
+    high = max(_unsigned_id(row["high"]) for row in rows)
+    number = sum(row["pending"] for row in rows)
+    return PendingSummary(number, low, high, tuple(sorted(named.items())))
+
+
+def pending_range(
+    at: Reading, stream: bytes, group: bytes, asked: PendingRange, *, now_ms: int | None = None
+) -> DataFrame:
+    """What `XPENDING key group start end count` says, one row per pending entry by id: stream,
+    consumer_group, id_ms, id_seq, consumer, idle_ms (null: the group has no instant),
+    delivery_count.
+
+    Raises:
+        ReplyError: there is no such group (NOGROUP).
+    """
+    _check_ms(now_ms=now_ms)
+    entries = _of_group(at, stream, group, now_ms, asked)
+    columns = (*GROUP, "id_ms", "id_seq", "consumer", "idle_ms", "delivery_count")
+    return plan.in_range(entries, asked).select(*columns)
+
+
+def is_stalled(groups: DataFrame) -> bool:
+    """Whether an overview has an entry that has been idle for too long."""
+    return not groups.where(F.col("stalled") > 0).isEmpty()
+
+
+_ALL = PendingRange(MIN_ID, MAX_ID, 0)
+
+
+def _of_group(
+    at: Reading, stream: bytes, group: bytes, now_ms: int | None, asked: PendingRange = _ALL
+) -> DataFrame:
+    """`idle_entries` of one group, read from the files that overlap the range alone."""
+    names = (F.col("stream") == spell(stream)) & (F.col("consumer_group") == spell(group))
+    groups, pending = at.read("groups").where(names), at.read("pending").where(names)
+    pending = pending.where(F.col("bucket") == bucket_of(spell(stream), at.store.buckets))
+    if groups.isEmpty() and pending.isEmpty():
+        raise no_group(stream, group)
+    intervals = bigint_intervals(asked.start.ms, asked.end.ms)
+    near = pending.where(reduce(or_, (F.col("id_ms").between(*one) for one in intervals)))
+    return plan.idle_entries(near, groups, now_ms)
+
+
+def _unsigned_id(found: Row) -> StreamId:
+    return StreamId(*(from_bigint(half ^ -(2**63)) for half in found))
+
+
+def _check_ms(**given: int | None) -> None:
+    for name, number in given.items():
+        if number is not None and not 0 <= number <= MAX_I64:
+            raise RequestError(f"{name} must be between 0 and 2^63-1, not {number}", option=name)

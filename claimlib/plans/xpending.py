@@ -1,0 +1,128 @@
+"""XPENDING: what is pending, whose it is, how long it has been idle and how often it was delivered.
+
+One description of the pending entries (`idle_entries`) stands behind three: the rows of a range,
+the summary of a group, and the overview of all groups.  They read only.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.ids import to_bigint
+from claimlib.model import PendingRange
+from claimlib.names import spell
+from claimlib.plans.keys import GROUP, id_at_least, id_at_most, unsigned
+
+# From how many deliveries on the overview counts an entry as troubled, and as badly troubled.
+TROUBLED, BADLY_TROUBLED = 5, 10
+_INT_MAX = 2**31 - 1
+
+
+def idle_entries(pending: DataFrame, groups: DataFrame, now_ms: int | None) -> DataFrame:
+    """One row per pending entry: stream, consumer_group, id_ms, id_seq, consumer, delivery_count,
+    idle_ms (at `now_ms`, else at the group's snapshot instant; null: it has none; negative: it was
+    delivered later) and that instant, `now_ms`."""
+    known = groups.select(*GROUP, _instant(now_ms).alias("now_ms"))
+    return pending.join(F.broadcast(known), on=list(GROUP), how="left").select(
+        *(*GROUP, "id_ms", "id_seq", "consumer", "delivery_count", "now_ms"),
+        F.try_subtract("now_ms", "delivery_time_ms").alias("idle_ms"),
+    )
+
+
+def _instant(now_ms: int | None) -> Column:
+    return F.col("snapshot_ms") if now_ms is None else F.lit(now_ms).cast("BIGINT")
+
+
+def in_range(entries: DataFrame, asked: PendingRange) -> DataFrame:
+    """The rows of `idle_entries` of one group that the range form of XPENDING shows, by id; idle_ms
+    is 0 where an entry was delivered later."""
+    start, end = (
+        (F.lit(to_bigint(one.ms)), F.lit(to_bigint(one.seq))) for one in (asked.start, asked.end)
+    )
+    found = entries.where(id_at_least("id_ms", "id_seq", *start))
+    found = found.where(id_at_most("id_ms", "id_seq", *end))
+    if asked.consumer is not None:
+        found = found.where(F.col("consumer") == spell(asked.consumer))
+    if asked.min_idle_ms is not None and asked.min_idle_ms > 0:
+        found = found.where(F.col("idle_ms") >= asked.min_idle_ms)
+    # Not `greatest`, which passes over a null: an unknown idle time is not 0.
+    floored = F.when(F.col("idle_ms") < 0, 0).otherwise(F.col("idle_ms"))
+    ordered = found.withColumn("idle_ms", floored).orderBy(unsigned("id_ms"), unsigned("id_seq"))
+    return ordered.limit(min(max(asked.count, 0), _INT_MAX))
+
+
+def owners(entries: DataFrame, stalled_ms: int) -> DataFrame:
+    """One row per (stream, consumer_group, consumer) that owns entries (null: nobody): `pending`,
+    `low` and `high`, the smallest and the largest id as structs that sort as ids do (`ms` and
+    `seq`, see `keys.unsigned`), oldest_idle_ms (null: not known), highest_delivery_count, `now_ms`,
+    `stalled` (idle for so long, or longer; null: not known), `troubled` and `badly_troubled` (see
+    `TROUBLED`).  One shuffle, of partial sums."""
+    unsigned_id = F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
+    return entries.groupBy(*GROUP, "consumer").agg(
+        F.count("*").alias("pending"),
+        F.min(unsigned_id).alias("low"),
+        F.max(unsigned_id).alias("high"),
+        F.max("idle_ms").alias("oldest_idle_ms"),
+        F.max("delivery_count").alias("highest_delivery_count"),
+        F.max("now_ms").alias("now_ms"),
+        F.sum((F.col("idle_ms") >= stalled_ms).cast("BIGINT")).alias("stalled"),
+        F.count_if(F.col("delivery_count") >= TROUBLED).alias("troubled"),
+        F.count_if(F.col("delivery_count") >= BADLY_TROUBLED).alias("badly_troubled"),
+    )
+
+
+def overview(
+    by_owner: DataFrame,
+    groups: DataFrame,
+    consumers: DataFrame,
+    stalled_ms: int,
+    now_ms: int | None,
+) -> DataFrame:
+    """One row per (stream, consumer_group) of the table groups, or that has entries.
+
+    Columns: `is_known` (is it in groups?), now_ms (null: no instant), pending, the sums and maxima
+    of `owners`, `owners` (how many consumers own entries), `dead_owners` (of those, how many were
+    active last so long ago, or longer; seen, where it is not known when they were active; null: not
+    known) and `unknown_owners` (of those, how many `consumers` lacks).
+
+    Args:
+        by_owner: `owners`.
+    """
+    last_ms = F.coalesce("active_time_ms", "seen_time_ms")
+    known = consumers.groupBy(*GROUP, "consumer").agg(F.max(last_ms).alias("last_ms"))
+    is_owner = F.col("consumer").isNotNull()
+    is_dead = F.try_subtract("now_ms", "last_ms") >= stalled_ms
+    by_group = (
+        by_owner.join(known, on=[*GROUP, "consumer"], how="left")
+        .groupBy(*GROUP)
+        .agg(
+            *(F.sum(name).alias(name) for name in ("pending", *_SUMS)),
+            *(F.max(name).alias(name) for name in ("oldest_idle_ms", "highest_delivery_count")),
+            F.count_if(is_owner).alias("owners"),
+            F.sum((is_owner & is_dead).cast("BIGINT")).alias("dead_owners"),
+            F.count_if(is_owner & F.col("last_ms").isNull()).alias("unknown_owners"),
+        )
+    )
+    listed = groups.select(
+        *GROUP, _instant(now_ms).alias("now_ms"), F.lit(True).alias("is_known")
+    ).dropDuplicates(list(GROUP))
+    return (
+        listed.join(by_group, on=list(GROUP), how="full")
+        .fillna(False, ["is_known"])
+        .fillna(0, ["pending", "troubled", "badly_troubled", "owners", "unknown_owners"])
+        .withColumns({name: _zero_of_none(name) for name in ("stalled", "dead_owners")})
+        .select(*GROUP, *OVERVIEW)
+    )
+
+
+_SUMS = ("stalled", "troubled", "badly_troubled")
+OVERVIEW = (
+    *("is_known", "now_ms", "pending", "stalled", "oldest_idle_ms", "highest_delivery_count"),
+    *("troubled", "badly_troubled", "owners", "dead_owners", "unknown_owners"),
+)
+
+
+def _zero_of_none(name: str) -> Column:
+    """Where nothing is pending the sum is 0; else null says that it is not known."""
+    return F.when(F.col("pending") == 0, F.lit(0).cast("BIGINT")).otherwise(F.col(name))

@@ -1,0 +1,85 @@
+"""XPENDING on a store: now, as a run left it, and of what is not there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from pels import CLAIMED, LEFT, NOW_MS, PEL, REQUEST, keyspace
+
+from claimlib import report
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.commands.xpending import is_stalled, overview, pending_range, reading, summary
+from claimlib.errors import ReplyError, RequestError
+from claimlib.ids import MAX_ID, MIN_ID, StreamId
+from claimlib.layout import as_text
+from claimlib.model import PendingRange, PendingSummary
+from claimlib.store import Store
+from claimlib.testing.tables import write_keyspace
+from claimlib.words import Stream
+
+ALL = PendingRange(MIN_ID, MAX_ID, 100)
+SECOND_MS = 1000
+
+
+def test_what_is_pending_now_and_as_each_run_left_it(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    before = overview(reading(store), stalled_ms=SECOND_MS)
+    assert is_stalled(before)
+    xautoclaim(store, SweepRequest(REQUEST), run_id="a")
+    xautoclaim(store, SweepRequest(REQUEST), run_id="b", now_ms=NOW_MS + 1)
+
+    now = reading(store)
+    assert summary(now, b"s", b"g") == PendingSummary(
+        CLAIMED + LEFT, StreamId(1, 0), StreamId(10, 0), _owners()
+    )
+    assert not is_stalled(overview(now, stalled_ms=SECOND_MS))
+    assert is_stalled(overview(now, stalled_ms=SECOND_MS, now_ms=NOW_MS + SECOND_MS))
+    for run in ("1", "xautoclaim:a", "xautoclaim:b", datetime.now(UTC).isoformat()):
+        rows = pending_range(reading(store, run), b"s", b"g", ALL).collect()
+        assert len(rows) == CLAIMED + LEFT, run
+    assert store.history("runs", 1)[0]["version"] == 2, "nothing was written"
+
+    text = as_text(report.of_overview("here", overview(now), 900_000, 50))
+    assert "owners idle 15m+" in text
+    assert text.splitlines()[-1].split() == [
+        "total",
+        "1",
+        "group",
+        "9",
+        "0",
+        "10ms",
+        "2",
+        "0",
+        "0",
+        "2",
+        "0",
+        "0",
+    ]
+
+
+def _owners() -> tuple[tuple[bytes, int], ...]:
+    return ((b"alice", CLAIMED), (b"dead", LEFT))
+
+
+def test_a_group_or_a_moment_that_is_not_there_is_named(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    for names in ((b"s", b"no"), (b"no", b"g")):
+        with pytest.raises(ReplyError, match="NOGROUP No such key"):
+            summary(reading(store), *names)
+        with pytest.raises(ReplyError, match="NOGROUP No such key"):
+            pending_range(reading(store), *names, ALL)
+    with pytest.raises(RequestError, match=r"no run of .* had finished by 2020-01-01"):
+        reading(store, "2020-01-01T00:00:00Z")
+    with pytest.raises(RequestError, match="no finished run 7"):
+        reading(store, "7")
+    with pytest.raises(RequestError, match="stalled_ms must be"):
+        overview(reading(store), stalled_ms=-1)
+
+
+def test_a_group_with_nothing_pending_is_one_all_the_same(store: Store) -> None:
+    write_keyspace(store, {b"s": Stream({}, {b"g": replace(PEL, pending=())})}, NOW_MS)
+    assert summary(reading(store), b"s", b"g") == PendingSummary(0, None, None, ())
+    (row,) = overview(reading(store)).collect()
+    assert (row["pending"], row["stalled"], row["oldest_idle_ms"]) == (0, 0, None)

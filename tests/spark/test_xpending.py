@@ -1,0 +1,160 @@
+"""XPENDING on Spark shows of random groups what the reference shows, and an overview of all."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from pyspark.sql import functions as F
+
+from claimlib import scan
+from claimlib.commands.xpending import Reading, overview, pending_range, summary
+from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint
+from claimlib.model import MAX_I64, PendingRange
+from claimlib.names import spell, unspell
+from claimlib.schema import TABLES
+from tests.batches import NOW_MS, OTHER, Batch, batches
+from tests.spark.literal import literal_store
+
+STALLED_MS = 60_000
+MIDDLE = StreamId(2**63, 0)
+ASKED = [
+    PendingRange(MIN_ID, MAX_ID, 100),
+    PendingRange(MIN_ID, MAX_ID, 2),
+    PendingRange(MIN_ID, MAX_ID, 0),
+    PendingRange(MIN_ID, MAX_ID, -1),
+    PendingRange(MIN_ID, MAX_ID, MAX_I64),
+    PendingRange(StreamId(5, 4), MIDDLE, 100),
+    PendingRange(MIDDLE, MAX_ID, 100),
+    PendingRange(MIDDLE, MIN_ID, 100),
+    PendingRange(MIN_ID, MAX_ID, 100, min_idle_ms=STALLED_MS),
+    PendingRange(MIN_ID, MAX_ID, 100, min_idle_ms=-1),
+    PendingRange(MIN_ID, MAX_ID, 100, consumer=OTHER),
+    PendingRange(MIN_ID, StreamId(NOW_MS, 0), 3, 1, OTHER),
+]
+
+
+@pytest.fixture(scope="module")
+def batch() -> Batch:
+    """Random groups; Hypothesis draws them, and shrinks nothing."""
+    drawn: list[Batch] = []
+
+    @settings(
+        max_examples=1,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(found=batches(40))
+    def draw(found: Batch) -> None:
+        assume(found.entries)
+        drawn.append(found)
+
+    draw()
+    return drawn[0]
+
+
+@pytest.fixture(scope="module")
+def at(spark, batch) -> Reading:
+    return Reading(literal_store(spark, batch), dict.fromkeys(TABLES, 0))
+
+
+def test_the_overview_counts_what_stands_in_each_group(at, batch):
+    rows = overview(at, stalled_ms=STALLED_MS).collect()
+    found = {(unspell(row["stream"]), unspell(row["consumer_group"])): row for row in rows}
+    cases = batch.cases()
+    assert found.keys() == cases.keys()
+    for names, case in cases.items():
+        pending, known = case.group.pending, {one.name: one for one in case.group.consumers}
+        idles = [case.now_ms - entry.delivery_time_ms for entry in pending]
+        owners = Counter(entry.consumer for entry in pending if entry.consumer is not None)
+        last = {name: known[name].active_time_ms or known[name].seen_time_ms for name in known}
+        knowns = [name for name in owners if name in known]
+        dead = [name for name in knowns if case.now_ms - last[name] >= STALLED_MS]
+        row = found[names].asDict()
+        # Whether owners are dead that nobody knows cannot be told.
+        if owners and not knowns:
+            assert row.pop("dead_owners") in (None, 0)
+        assert row | {"stream": None, "consumer_group": None} == {
+            "stream": None,
+            "consumer_group": None,
+            "is_known": True,
+            "now_ms": case.now_ms,
+            "pending": len(pending),
+            "stalled": sum(idle >= STALLED_MS for idle in idles),
+            "oldest_idle_ms": max(idles, default=None),
+            "highest_delivery_count": max((one.delivery_count for one in pending), default=None),
+            "troubled": sum(entry.delivery_count >= 5 for entry in pending),
+            "badly_troubled": sum(entry.delivery_count >= 10 for entry in pending),
+            "owners": len(owners),
+            **({"dead_owners": len(dead)} if knowns or not owners else {}),
+            "unknown_owners": len(owners) - len(knowns),
+        }
+    assert sum(row["stalled"] for row in rows) > 20
+    assert sum(row["dead_owners"] or 0 for row in rows) > 5
+    assert sum(row["unknown_owners"] for row in rows) > 5
+
+
+def test_a_group_is_shown_as_the_reference_shows_it(at, batch):
+    shown = 0
+    for number, ((stream, group), case) in enumerate(batch.cases().items()):
+        if number < 3:
+            assert summary(at, stream, group) == scan.xpending_summary(case.group)
+        if number >= len(ASKED):
+            break
+        asked = ASKED[number]
+        expected = scan.xpending_range(case.group, asked, case.now_ms)
+        rows = pending_range(at, stream, group, asked).collect()
+        assert [_row(row) for row in rows] == [
+            (one.id, one.consumer, max(0, case.now_ms - one.delivery_time_ms), one.delivery_count)
+            for one in expected
+        ]
+        shown += len(rows)
+    assert shown > 20
+
+
+def _row(row):
+    owner = None if row["consumer"] is None else unspell(row["consumer"])
+    stream_id = StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"]))
+    return stream_id, owner, row["idle_ms"], row["delivery_count"]
+
+
+def test_what_is_not_known_is_not_0(at, batch):
+    """Without an instant nobody knows how long; with one of `--now`, all do."""
+    groups = at.read("groups").withColumn("snapshot_ms", F.lit(None).cast("BIGINT"))
+    lacking = _Replaced(at, {"groups": groups})
+    full = [row for row in overview(lacking).collect() if row["pending"]]
+    assert {(row["now_ms"], row["stalled"], row["oldest_idle_ms"]) for row in full} == {(None,) * 3}
+    empty = [row for row in overview(lacking).collect() if not row["pending"]]
+    assert {(row["stalled"], row["dead_owners"]) for row in empty} <= {(0, 0)}
+    given_now = overview(lacking, now_ms=MAX_I64).collect()
+    assert {row["now_ms"] for row in given_now} == {MAX_I64}
+    assert all(row["stalled"] is not None for row in given_now)
+    (stream, group), _ = next(item for item in batch.cases().items() if item[1].group.pending)
+    rows = pending_range(lacking, stream, group, ASKED[0]).collect()
+    assert {row["idle_ms"] for row in rows} == {None}
+
+
+def test_a_group_that_only_pending_knows_is_shown_as_unknown(at, batch):
+    (stream, group), _ = next(item for item in batch.cases().items() if item[1].group.pending)
+    names = (F.col("stream") == spell(stream)) & (F.col("consumer_group") == spell(group))
+    lacking = _Replaced(at, {"groups": at.read("groups").where(~names)})
+    unknown = overview(lacking).where("NOT is_known").collect()
+    assert [(row["stream"], row["consumer_group"], row["now_ms"]) for row in unknown] == [
+        (spell(stream), spell(group), None)
+    ]
+
+
+class _Replaced(Reading):
+    """A reading with some tables replaced."""
+
+    def __init__(self, at: Reading, tables):
+        super().__init__(at.store, at.versions)
+        object.__setattr__(self, "tables", tables)
+
+    __slots__ = ("tables",)
+
+    def read(self, table):
+        return self.tables.get(table) if table in self.tables else super().read(table)
