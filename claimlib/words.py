@@ -270,7 +270,7 @@ def xpending(keyspace: Keyspace, words: Sequence[bytes], now_ms: int) -> list[Re
     asked = parse_xpending(words)
     _, group = _found(keyspace, *words[1:3])
     if asked is None:
-        return _summary(scan.xpending_summary(group))
+        return summary_reply(scan.xpending_summary(group))
     rows = scan.xpending_range(group, asked, now_ms)
     return [_pending_row(entry, now_ms) for entry in rows]
 
@@ -299,7 +299,8 @@ def parse_xpending(words: Sequence[bytes]) -> PendingRange | None:
     return PendingRange(start, end, count, min_idle_ms, consumer)
 
 
-def _summary(found: PendingSummary) -> list[Reply]:
+def summary_reply(found: PendingSummary) -> list[Reply]:
+    """The reply to an XPENDING without a range."""
     if found.smallest is None or found.largest is None:
         return [0, None, None, None]
     consumers: list[Reply] = [[name, b"%d" % number] for name, number in found.consumers]

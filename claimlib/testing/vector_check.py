@@ -13,15 +13,16 @@ from pyspark.sql import SparkSession
 from claimlib import words
 from claimlib.commands.reply import Reply
 from claimlib.commands.xautoclaim import xautoclaim
+from claimlib.commands.xpending import Reading, pending_range, reading, summary
 from claimlib.errors import ReplyError
-from claimlib.ids import END_OF_SCAN, StreamId, parse_id
+from claimlib.ids import END_OF_SCAN, StreamId, from_bigint, parse_id
 from claimlib.model import AutoclaimRequest
 from claimlib.names import unspell
 from claimlib.store import Store
 from claimlib.testing.tables import read_groups, request_table, write_keyspace
-from claimlib.testing.vectors import KEY, Answer, Step, by_reference, text_of
+from claimlib.testing.vectors import KEY, Answer, Step, as_text, by_reference, text_of
 
-COVERED = ("XAUTOCLAIM",)
+COVERED = ("XAUTOCLAIM", "XPENDING")
 Names = tuple[bytes, bytes]
 
 
@@ -41,7 +42,7 @@ class Verdict:
 
 
 def check(spark: SparkSession, folder: Path, recorded: Sequence[Step]) -> Verdict:
-    """Each step through the reference and, all in one run, through the tables of a new store."""
+    """Each step through the reference, and through the tables of a new store."""
     covered = [step for step in recorded if _command(step) in COVERED]
     others = Counter(_command(step) for step in recorded if _command(step) not in COVERED)
     ways = {
@@ -62,27 +63,67 @@ def _command(step: Step) -> str:
 
 
 def _by_tables(spark: SparkSession, folder: Path, recorded: Sequence[Step]) -> list[Answer]:
-    """Each step is a stream of its own with the state before it: one store, one run."""
+    """Each step is a stream of its own with the state before it, in one store.  All XAUTOCLAIMs
+    are one run; what only reads, reads the state before it."""
     streams = {b"%d" % number: step for number, step in enumerate(recorded)}
-    parsed = [_parsed(step, stream) for stream, step in streams.items()]
     store = Store.init(spark, str(folder))
     keyspace = {stream: step.before[KEY] for stream, step in streams.items()}
     write_keyspace(store, keyspace, {stream: step.now_ms for stream, step in streams.items()})
-    requests = {one[0]: one[1] for one in parsed if not isinstance(one, ReplyError)}
-    reply = xautoclaim(store, request_table(spark, requests)) if requests else None
-    found = _Found.of(reply) if reply is not None else _Found({}, {}, {}, set())
+    at = reading(store)
+    read = {
+        stream: _read(at, stream, step)
+        for stream, step in streams.items()
+        if _command(step) == "XPENDING"
+    }
+    claimed = {stream: step for stream, step in streams.items() if stream not in read}
+    replies = {**read, **_claim(store, claimed)}
     groups = read_groups(store)
-    answers = []
-    for (stream, step), one in zip(streams.items(), parsed, strict=True):
-        after = groups.get(stream, {})
+    return [Answer(replies[stream], groups.get(stream, {})) for stream in streams]
+
+
+def _claim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
+    """What one run of all XAUTOCLAIMs replied, by stream."""
+    parsed = {stream: _parsed(step, stream) for stream, step in streams.items()}
+    requests = {one[0]: one[1] for one in parsed.values() if not isinstance(one, ReplyError)}
+    reply = xautoclaim(store, request_table(store.spark, requests)) if requests else None
+    found = _Found.of(reply) if reply is not None else _Found({}, {}, {}, set())
+    replies: dict[bytes, Any] = {}
+    for stream, one in parsed.items():
         if isinstance(one, ReplyError):
-            answers.append(Answer({"err": one.message}, after))
+            replies[stream] = {"err": one.message}
         elif one[0] in found.unknown:
-            error = words.no_group(step.command[1], step.command[2])
-            answers.append(Answer({"err": error.message}, after))
+            replies[stream] = {"err": words.no_group(*streams[stream].command[1:3]).message}
         else:
-            answers.append(Answer(found.reply(*one), after))
-    return answers
+            replies[stream] = found.reply(*one)
+    return replies
+
+
+def _read(at: Reading, stream: bytes, step: Step) -> Any:
+    """What an XPENDING replies."""
+    key, group = step.command[1:3] if len(step.command) > 2 else (KEY, b"")
+    names = (_stream_of(key, stream), group)
+    try:
+        asked = words.parse_xpending(step.command)
+        if asked is None:
+            return as_text(words.summary_reply(summary(at, *names)))
+        rows = pending_range(at, *names, asked).collect()
+    except ReplyError as error:
+        # The store has the step's stream under another name.
+        is_unknown = error.message.startswith("NOGROUP")
+        return {"err": words.no_group(key, group).message if is_unknown else error.message}
+    return [
+        [_id(row), text_of(unspell(row["consumer"])), row["idle_ms"], row["delivery_count"]]
+        for row in rows
+    ]
+
+
+def _id(row: Any) -> str:
+    return str(StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"])))
+
+
+def _stream_of(key: bytes, stream: bytes) -> bytes:
+    """A step's stream stands for `KEY`; other keys are not there."""
+    return stream if key == KEY else stream + b":" + key
 
 
 def _parsed(step: Step, stream: bytes) -> tuple[Names, AutoclaimRequest] | ReplyError:
@@ -91,10 +132,9 @@ def _parsed(step: Step, stream: bytes) -> tuple[Names, AutoclaimRequest] | Reply
         key, group, request = words.parse_xautoclaim(step.command)
     except ReplyError as error:
         return error
-    name = stream if key == KEY else stream + b":" + key
     count = None if step.is_sweep else request.count
     ruled = replace(request, count=count, idle_rule=step.idle_rule, profile=step.profile)
-    return (name, group), ruled
+    return (_stream_of(key, stream), group), ruled
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ def test_a_wrong_answer_fails_both_ways_and_other_commands_are_counted(tmp_path)
     recorded = json.loads((ROOT / "tests/vectors/named.json").read_text(encoding="utf-8"))
     by_command = {
         command: next(v for v in recorded["vectors"] if v["steps"][0]["command"][0] == command)
-        for command in ("XAUTOCLAIM", "XPENDING")
+        for command in ("XAUTOCLAIM", "XACK")
     }
     wrong = json.loads(json.dumps(by_command["XAUTOCLAIM"]))
     wrong["name"] = "spoilt"
