@@ -70,8 +70,7 @@ def of_finished(store: Store, finished: Finished) -> Reply:
     entries = store.read_at("entries", finished.input_versions["entries"])
     kept_claims = claimed.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
     kept_deletes = deleted.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
-    pending = store.read_at("pending", finished.output_versions["pending"])
-    after = pending.groupBy(*GROUP).agg(F.count("*").alias("pending_after"))
+    after = _pending_after(store, finished, groups)
     shown_cursors = _cursors(cursors)
     return Reply(
         run_id=finished.run_id,
@@ -84,6 +83,16 @@ def of_finished(store: Store, finished: Finished) -> Reply:
         cursors=shown_cursors,
         groups=_groups(groups, kept_claims, kept_deletes, lost, after, shown_cursors),
     )
+
+
+def _pending_after(store: Store, finished: Finished, groups: DataFrame) -> DataFrame:
+    """One row per group that has entries after the run, with `pending_after`; of pages only none,
+    for whose sake all of pending would be read."""
+    whole = groups.where(F.col("pending_before").isNotNull())
+    if finished.counts.get("cursor") and whole.isEmpty():
+        return whole.select(*GROUP, F.col("pending_before").alias("pending_after"))
+    pending = store.read_at("pending", finished.output_versions["pending"])
+    return pending.groupBy(*GROUP).agg(F.count("*").alias("pending_after"))
 
 
 def of_plan(journal_rows: DataFrame, entries: DataFrame, found: Mapping[str, int]) -> Reply:

@@ -161,6 +161,7 @@ def test_a_page_opens_the_files_of_its_rows_and_its_end_is_sought_within_a_minut
 
     assert reply.counts["claimed"] == case.claims
     assert [row["next_ms"] for row in reply.cursors.collect()] == [case.next_ms]
+    assert [row["claimed"] for row in reply.groups.collect()] == [case.claims]
     search, *others = opened(full_store.spark, "pending", before)
     assert search == case.files_of_search
     # The claimed rows were written anew into one more file, and are read back from there.
