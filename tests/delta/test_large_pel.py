@@ -22,7 +22,7 @@ PAGE_ROWS = 10 * COUNT + 1
 # Partitions after a shuffle, see `session.open_session`.
 RANGES = 4
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.long
 
 
 def run_pages(folder: Path, rows: int) -> dict[str, dict]:
@@ -30,6 +30,7 @@ def run_pages(folder: Path, rows: int) -> dict[str, dict]:
         [sys.executable, HERE / "large_pel.py", folder, str(rows), str(COUNT)],
         env={**os.environ, "PYTHONPATH": f"{HERE.parents[1]}{os.pathsep}{HERE}"},
         stdout=subprocess.PIPE,
+        timeout=1200,
         check=True,
     )
     return json.loads(process.stdout)
