@@ -109,6 +109,8 @@ def test_a_sweep_of_an_empty_store_does_nothing_and_is_a_run(store: Store) -> No
         "deleted": 0,
         "lost": 0,
         "gone": 0,
+        "spared": 0,
+        "parked": 0,
         "delivered_later": 0,
         "swept": 0,
         "cursor": 0,

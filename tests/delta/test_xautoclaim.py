@@ -34,6 +34,8 @@ def test_a_sweep_leaves_the_tables_as_the_reference_leaves_the_group_and_only_on
         "deleted": DELETED,
         "lost": 0,
         "gone": 0,
+        "spared": 0,
+        "parked": 0,
         "delivered_later": 0,
         "swept": 1,
         "cursor": 0,
