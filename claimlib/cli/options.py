@@ -202,7 +202,7 @@ ProfileOption = Annotated[
     ),
 ]
 MaxClaimsOption = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         "--max-claims",
         metavar="NUMBER",
@@ -211,7 +211,7 @@ MaxClaimsOption = Annotated[
     ),
 ]
 MaxDeletedShareOption = Annotated[
-    float | None,
+    str | None,
     typer.Option(
         "--max-deleted-share",
         metavar="SHARE",
@@ -240,7 +240,7 @@ OnlyConsumersIdleOption = Annotated[
     ),
 ]
 MaxDeliveriesOption = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         "--max-deliveries",
         metavar="NUMBER",

@@ -58,6 +58,9 @@ def test_the_version_is_that_of_the_package(claimlib):
         ((*SWEEP, "--limit", "0"), "--limit"),
         ((*SWEEP, "--count", "\u0665"), "option --count: give a whole number"),
         ((*SWEEP, "--count", "1_0"), "option --count: give a whole number"),
+        ((*SWEEP, "--max-claims", "1_0"), "option --max-claims: give a whole number"),
+        ((*SWEEP, "--max-deliveries", "\u0665"), "option --max-deliveries: give a whole number"),
+        ((*SWEEP, "--max-deleted-share", "1e-1"), "option --max-deleted-share: give a number"),
         (
             ("snapshot", "redis://h", "store", "--max-commands-per-second", "1e9"),
             "option --max-commands-per-second: give a number",
