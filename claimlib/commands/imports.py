@@ -28,6 +28,7 @@ from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import Begun, Decision, Phase, Progress, run
 from claimlib.runs.journal import Kind, Landed
 from claimlib.runs.mirror import landed_entries, landed_pending
+from claimlib.schema import TABLES
 from claimlib.store import Store, concurrently
 
 COMMAND = "import"
@@ -160,9 +161,7 @@ def _decision(begun: Begun, request: ImportRequest, source: str, tables: Tables)
     streams = _streams(begun.store, landed, request, groups, tables)
     consumers = tables.get("consumers")
     if consumers is None:
-        consumers = begun.read("consumers").join(
-            groups.select(*GROUP), on=list(GROUP), how="left_semi"
-        )
+        consumers = _kept_consumers(begun, groups)
     rows = {
         Kind.GROUP: groups.withColumn("at_ms", F.col("snapshot_ms")),
         Kind.CONSUMER: consumers,
@@ -179,6 +178,14 @@ def _decision(begun: Begun, request: ImportRequest, source: str, tables: Tables)
         source=source,
         counts=_counts(groups, streams),
     )
+
+
+def _kept_consumers(begun: Begun, groups: DataFrame) -> DataFrame:
+    """The store's own consumers of groups that are still there; of one with two rows the newest
+    times, for the decision has one row per key."""
+    stored = begun.read("consumers").join(groups.select(*GROUP), on=list(GROUP), how="left_semi")
+    times = (F.max(name).alias(name) for name in ("seen_time_ms", "active_time_ms"))
+    return stored.groupBy(*TABLES["consumers"].key).agg(*times)
 
 
 _OF_CHECKS = ("fault_column", "fault", "shown")

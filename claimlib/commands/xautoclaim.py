@@ -94,8 +94,12 @@ class SweepRequest:
 
 def _guards(asked: Guards) -> dict[str, object]:
     """Guards as a request table states them."""
-    parking = asked.parking_consumer
-    return {**asdict(asked), "parking_consumer": None if parking is None else spell(parking)}
+    parking, share = asked.parking_consumer, asked.max_deleted_share
+    return {
+        **asdict(asked),
+        "max_deleted_share": None if share is None else float(share),  # Spark takes no 0 for 0.0
+        "parking_consumer": None if parking is None else spell(parking),
+    }
 
 
 Asked = SweepRequest | Sequence[SweepRequest] | DataFrame
@@ -203,6 +207,7 @@ def _decide(
     if not asked.where(F.col("start_ms").isNull()).isEmpty():
         asked = held(requests.started(asked, begun.read("cursors")))
     targets = requests.targets(asked, known, now_ms)
+    _check_unique(targets)
     located = locate(pending, targets, begun.store.buckets)
     targets = requests.ended(targets, located.ends if located is not None else None)
     if located is not None and asked.where(F.col("count").isNull()).isEmpty():
@@ -213,7 +218,6 @@ def _decide(
     mode = _key_mode(pending, known, entries)
     surveyed = survey.survey(pending, targets, mode)
     judged = held(survey.judged(surveyed, known, unrequested))
-    _check_unique(judged)
     near = _near(judged, begun.store.buckets)
     pending, entries = pending.where(near), entries.where(near)
     weigh = not judged.where(guards.any_guard()).isEmpty()
@@ -294,13 +298,15 @@ def _asked(
     return requests.expand(known, policy).drop("request"), requests.matched_by(policy)
 
 
-def _check_unique(judged: DataFrame) -> None:
-    """A group that is judged twice has two rows in `groups`, or its stream two in `streams`."""
-    twice = judged.groupBy("stream", "consumer_group").count().where("count > 1").first()
+def _check_unique(targets: DataFrame) -> None:
+    """A group that is a target twice has two rows in `groups` or of its cursor, or its stream two
+    in `streams`.  No page can be located for it."""
+    twice = targets.groupBy(*GROUP).count().where("count > 1").first()
     if twice is not None:
         raise DuplicateRowsError(
-            f"groups or streams holds more than one row for {twice['stream']}/"
-            f"{twice['consumer_group']}: one row per stream, and one per group, must be left",
+            f"groups, streams or cursors holds more than one row for {twice['stream']}/"
+            f"{twice['consumer_group']}: one row per stream, per group and per cursor of it must be"
+            " left",
             table="groups",
             stream=twice["stream"],
             consumer_group=twice["consumer_group"],

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from claimlib.ids import MAX_U64
+from claimlib.names import SPELLING
 
 
 class Shape(StrEnum):
@@ -146,7 +147,6 @@ _MULTIBYTE = (
 )
 # A run of whole characters, or one byte that is none.
 _RUNS = rf"((?:[\x00-\x7f]|{_MULTIBYTE})++|[\x80-\xff])"
-_PIECES = r"(\\\\|\\x[0-9a-f]{2}|[^\\]++|\\)"
 
 
 def spelled(raw: Column) -> Column:
@@ -166,18 +166,7 @@ def _spelled_run(run: Column) -> Column:
 
 def _is_spelling(text: Column) -> Column:
     """Whether `names.unspell` takes a text."""
-    pieces = F.regexp_extract_all(text, F.lit(_PIECES), F.lit(1))
-    raw = F.unhex(F.array_join(F.transform(pieces, _hex_of_piece), ""))
-    is_own_spelling = F.coalesce(spelled(raw) == text, F.lit(False))
-    return F.is_valid_utf8(text) & (~F.contains(text, F.lit("\\")) | is_own_spelling)
-
-
-def _hex_of_piece(piece: Column) -> Column:
-    return (
-        F.when(piece == "\\\\", F.lit("5C"))
-        .when(piece.rlike(r"\A\\x"), F.substring(piece, 3, 2))
-        .otherwise(F.hex(F.encode(piece, "UTF-8")))
-    )
+    return F.is_valid_utf8(text) & text.rlike(SPELLING)
 
 
 def _fields_reader(type_: T.DataType) -> Reader | None:

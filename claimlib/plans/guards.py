@@ -34,7 +34,7 @@ def owners(
     consumer_key, `is_spared` and `is_parking` (see `rules.is_claimable`).
 
     Args:
-        consumers: the rows of the table consumers.
+        consumers: the rows of the table consumers; a negative time says nothing.
         accepted: `survey.judged` without the refused groups.
         patterns: one row per glob of `only_from`: only_from, pattern (`names.glob_pattern`).
     """
@@ -42,9 +42,11 @@ def owners(
         *(*GROUP, "only_from", "only_consumers_idle_ms", "parking_consumer"),
         *("now_ms", "equal_counts"),
     )
-    # One row per owner whatever the table holds: a second one would double the entries.
-    last_ms = F.coalesce("active_time_ms", "seen_time_ms")
-    known = consumers.groupBy(*GROUP, "consumer").agg(F.max(last_ms).alias("last_ms"))
+    # One row per consumer, the newest where there are two: a second one would double its entries.
+    newest_ms = F.max(F.coalesce("active_time_ms", "seen_time_ms"))
+    known = consumers.groupBy(*GROUP, "consumer").agg(
+        F.when(newest_ms >= 0, newest_ms).alias("last_ms")
+    )
     found = (
         pending.select(*GROUP, "consumer")
         .join(F.broadcast(asked), on=list(GROUP), how="inner")

@@ -172,13 +172,14 @@ def _entries(store: Store, row: RunRow, landed: Landed) -> None:
 
 
 def _gone_entries(store: Store, row: RunRow, read: DataFrame) -> DataFrame:
-    """Stored entries of a stream that was read (or is away) which are not among what was read."""
+    """Stored entries of a stream that was read (or is away) which are not among what was read, each
+    once: a MERGE takes one row per key."""
     key = list(TABLES["entries"].key)
     seen = rows_of(store, row.run_seq, Kind.STREAM).select("stream", F.lit(True).alias("was_read"))
     stored = store.read("entries").select("stream_key", *key).join(seen, on="stream", how="left")
     in_scope = F.coalesce("was_read", F.expr(_streams_in_scope(row)))
     gone = stored.where(in_scope).join(read.select(*key), on=key, how="left_anti")
-    return gone.select(
+    return gone.dropDuplicates(key).select(
         "stream_key",
         *key,
         F.lit(None).cast(FIELDS_TYPE).alias("fields"),

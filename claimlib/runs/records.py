@@ -128,7 +128,11 @@ def _same_key(table: str) -> str:
 def _differences(
     store: Store, table: str, rows: DataFrame, row: RunRow, differs: str, gone: str
 ) -> DataFrame:
-    """`rows` that are new or changed, and the keys of those that are gone, with `difference`."""
+    """`rows` that are new or changed, and the keys of those that are gone, with `difference`.
+
+    Each once, also where the table holds a key twice: a MERGE takes one row per key, and a run that
+    is decided must come to its end.
+    """
     key = TABLES[table].key
     there = store.read(table).withColumn("is_gone", F.expr(gone))
     older = f"t.run_seq < {row.run_seq:d}"
@@ -139,9 +143,8 @@ def _differences(
     names = [F.coalesce(f"s.{name}", f"t.{name}").alias(name) for name in key]
     others = [f"s.{name}" for name in rows.columns if name not in key]
     both = rows.alias("s").join(there.alias("t"), on=F.expr(_same_key(table)), how="full")
-    return both.select(*names, *others, difference.alias("difference")).where(
-        "difference IS NOT NULL"
-    )
+    found = both.select(*names, *others, difference.alias("difference"))
+    return found.where("difference IS NOT NULL").distinct()
 
 
 def append_new(store: Store, table: str, rows: DataFrame, row: RunRow) -> bool:

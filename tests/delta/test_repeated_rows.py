@@ -1,0 +1,97 @@
+"""What a store holds twice, because a pipeline appended it twice: a run refuses it before anything
+is decided, or takes it for one and comes to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from given_files import entries, pending, request
+from pels import NOW_MS, REQUEST, keyspace
+from reading import query
+
+from claimlib.commands.imports import import_tables
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.errors import DuplicateRowsError
+from claimlib.ids import MAX_U64, MIN_ID, StreamId
+from claimlib.model import AutoclaimRequest, Consumer, Group, Guards, PendingEntry
+from claimlib.schema import TABLES
+from claimlib.store import Store
+from claimlib.testing.tables import read_groups, write_keyspace
+from claimlib.words import Stream
+
+MINUTE_MS = 60_000
+LEAST_MS = -(2**63)
+
+
+def append(store: Store, table: str, *rows: Sequence[object]) -> None:
+    names = [column.name for column in TABLES[table].written]
+    store.append(table, store.rows(table, [tuple(row) for row in rows], names))
+
+
+def consumer(name: str, seen_ms: int) -> tuple[object, ...]:
+    return ("s", "g", name, seen_ms, None, 0)
+
+
+def seen(store: Store) -> list[tuple[object, ...]]:
+    rows = query(store.where, "consumers", "SELECT consumer, seen_time_ms FROM t")
+    return sorted(tuple(row.values()) for row in rows)
+
+
+def test_guards_take_a_consumer_with_two_rows_for_one_and_a_negative_time_for_none(
+    store: Store,
+) -> None:
+    owners = [b"bob"] * 4 + [b"carl"] * 4 + [b"dora"] * 4
+    ids = [StreamId(n, 0) for n in range(1, 13)]
+    pel = tuple(PendingEntry(*one, NOW_MS - MINUTE_MS, 1) for one in zip(ids, owners, strict=True))
+    stream = Stream(dict.fromkeys(ids, ()), {b"g": Group(MIN_ID, pel, ())})
+    write_keyspace(store, {b"s": stream}, NOW_MS)
+    for idle_ms in (MINUTE_MS, 10):
+        append(store, "consumers", consumer("bob", NOW_MS - idle_ms))
+        append(store, "consumers", consumer("carl", NOW_MS - MINUTE_MS - idle_ms))
+    append(store, "consumers", consumer("dora", LEAST_MS))
+    guards = Guards(only_consumers_idle_ms=1000, max_deleted_share=0)
+    page = AutoclaimRequest(b"alice", 1000, StreamId(1, 0), count=5, guards=guards)
+    reply = xautoclaim(store, SweepRequest(page))
+    assert (reply.counts["claimed"], reply.counts["spared"]) == (4, 8)
+    assert sorted(row["id"] for row in reply.claimed.collect()) == ["5-0", "6-0", "7-0", "8-0"]
+
+
+def test_a_caller_with_two_rows_is_seen_in_both(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    append(store, "consumers", consumer("alice", 1), consumer("alice", 2))
+    assert xautoclaim(store, SweepRequest(REQUEST)).counts["claimed"] == 5
+    assert seen(store)[:2] == [("alice", NOW_MS)] * 2
+
+
+def test_a_page_is_not_looked_for_between_two_ranges_of_one_stream(store: Store) -> None:
+    ids = [StreamId(MAX_U64 - 100, 0), *(StreamId(MAX_U64, n) for n in range(1, 50))]
+    pel = tuple(PendingEntry(one, b"bob", 0, 1) for one in ids)
+    write_keyspace(store, {b"s": Stream({}, {b"g": Group(MIN_ID, pel, ())})}, NOW_MS)
+    append(store, "streams", ("s", None, None, None, -101, 0, -1, -1, None, None, 0))
+    before = read_groups(store)
+    with pytest.raises(DuplicateRowsError, match="s/g"):
+        xautoclaim(store, SweepRequest(AutoclaimRequest(b"alice", 0, count=1)))
+    assert read_groups(store) == before
+
+
+def test_an_import_over_repeated_rows_comes_to_its_end(store: Store, tmp_path: Path) -> None:
+    kept, gone = (PendingEntry(StreamId(n, 0), b"bob", 5, 1) for n in (1, 2))
+    group = Group(MIN_ID, (kept, gone), (Consumer(b"bob", 5, None),))
+    stream = Stream({kept.id: (), gone.id: ()}, {b"g": group})
+    for instant in (NOW_MS, NOW_MS + 1):
+        write_keyspace(store, {b"s": stream, b"t": stream}, instant)
+    append(store, "consumers", consumer("bob", 7))
+    given = {
+        "entries": entries([(b"s", "1-0", None)]),
+        "pending": pending([(b"s", b"g", "1-0", b"new", 5, 1)]),
+    }
+    reply = import_tables(store, request(tmp_path, given, entries_complete=True), run_id="i")
+    assert reply.counts["pending_read"] == 1
+    assert seen(store) == [("bob", 7)] * 3
+    for table in ("entries", "pending", "groups", "streams"):
+        found = query(store.where, table, "SELECT DISTINCT stream, run_seq > 0 AS new FROM t")
+        assert [tuple(row.values()) for row in found] == [("s", table != "entries")], table
+    ids = query(store.where, "entries", "SELECT DISTINCT id_ms FROM t")
+    assert ids == [{"id_ms": 1}]
