@@ -74,7 +74,7 @@ def verify(store: Store, row: RunRow, landed: Landed) -> dict[str, int]:
     if read != shown:
         key = list(TABLES["pending"].key)
         counts["pending_missing"] = pel.join(pending.select(*key), key, "left_anti").count()
-        counts["pending_extra"] = in_scope.join(pel.select(*key), key, "left_anti").count()
+        counts["pending_extra"] = shown - (read - counts["pending_missing"])
     return counts
 
 
