@@ -180,6 +180,10 @@ class Guards:
             )
         if self.only_from is not None:
             glob_pattern(self.only_from)
+            if any("\ud800" <= one <= "\udfff" for one in self.only_from):
+                raise RequestError(
+                    "only_from must be UTF-8; match other bytes by ?", field="only_from"
+                )
         if (self.max_deliveries is None) != (self.parking_consumer is None):
             raise RequestError(
                 "max_deliveries and parking_consumer go together: how often, and then to whom",

@@ -24,7 +24,9 @@ def main() -> int:
         parser.add_argument(f"--{name}", required=True, help="catalog.schema.table, or a path")
     for name in ("groups", "consumers", "streams"):
         parser.add_argument(f"--{name}", help="catalog.schema.table, or a path")
-    parser.add_argument("--entries-complete", action="store_true", help="no id of a stream lacks")
+    parser.add_argument(
+        "--entries-complete", action="store_true", help="they are all ids of the streams"
+    )
     parser.add_argument("--map", type=Path, help="TOML: which column is which")
     parser.add_argument("--allow-empty", action="store_true", help="entries, pending may be empty")
     parser.add_argument("--run-id", help="the same one again changes nothing")

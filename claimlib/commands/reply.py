@@ -42,7 +42,7 @@ class Reply:
             (idle for exactly min_idle_ms), oldest_idle_ms and highest_delivery_count as found (null
             where nothing was pending; these, pending_* and at_boundary are null for a page,
             which does not look at the whole PEL), spared (idle enough, and left to its owner by a
-            guard) and parked (of the claimed, as decided; both null: the request has no guards),
+            guard) and parked (of the claimed, as decided; both null: no guards, or refused),
             now_ms (the instant that the group was judged at), next_id (the cursor; null: there is
             none).
     """

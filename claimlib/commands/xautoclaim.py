@@ -254,12 +254,9 @@ def _decide(
 
 
 def _counts(judged: DataFrame) -> dict[str, int]:
-    """What only the decision can count; spared and parked in groups that are not refused."""
-    of_accepted = (
-        F.sum(F.when(F.col("reason").isNull(), F.col(name))).alias(name)
-        for name in ("spared", "parked")
-    )
-    row = judged.agg(F.sum("delivered_later").alias("delivered_later"), *of_accepted).first()
+    """What only the decision can count."""
+    counted = ("delivered_later", "spared", "parked")
+    row = judged.agg(*(F.sum(name).alias(name) for name in counted)).first()
     return {name: n or 0 for name, n in row.asDict().items()} if row is not None else {}
 
 

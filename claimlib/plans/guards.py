@@ -80,7 +80,8 @@ def _is_spared_as_active() -> Column:
 
 def weighed(judged: DataFrame, examined: DataFrame, pending: DataFrame, mode: KeyMode) -> DataFrame:
     """`judged`, with what the requests with guards would do: `spared` and `parked` (entries; null:
-    the request has no guards), and with the groups refused that a limit does not allow.
+    the request has no guards, or the group is refused), and with the groups refused that a limit
+    does not allow.
 
     Args:
         examined: the accepted groups' candidates, see `sweep.candidates`.
@@ -91,17 +92,15 @@ def weighed(judged: DataFrame, examined: DataFrame, pending: DataFrame, mode: Ke
     return (
         of_group.join(_sums(examined, asked), on="group_key", how="left")
         .join(_sizes(pending, asked), on=list(GROUP), how="left")
-        .withColumns(
-            {
-                "reason": F.coalesce("reason", _reason()),
-                **{
-                    name: F.when(any_guard(), F.coalesce(name, F.lit(0)))
-                    for name in ("spared", "parked")
-                },
-            }
-        )
+        .withColumn("reason", F.coalesce("reason", _reason()))
+        .withColumns({name: _of_accepted(name) for name in ("spared", "parked")})
         .drop("group_key", "claims", "purges", "size")
     )
+
+
+def _of_accepted(name: str) -> Column:
+    is_weighed = any_guard() & F.col("reason").isNull()
+    return F.when(is_weighed, F.coalesce(name, F.lit(0)))
 
 
 def unweighed(judged: DataFrame) -> DataFrame:

@@ -98,7 +98,7 @@ def run(
     """
     tell = progress or _silent
     key = (command, run_id or uuid.uuid4().hex)
-    text = json.dumps({**request, "now_ms": now_ms}, sort_keys=True, ensure_ascii=False)
+    text = _request_text({**request, "now_ms": now_ms})
     for _ in range(MAX_LOSSES):
         begun = _begin(store, tell)
         finished = find_finished(store, *key)
@@ -152,6 +152,13 @@ def _begin(store: Store, tell: Progress) -> Begun:
 def _last_finished(store: Store) -> int:
     last = store.read("runs").agg(F.max("run_seq").alias("last")).first()
     return (last["last"] or 0) if last is not None else 0
+
+
+def _request_text(request: Mapping[str, object]) -> str:
+    """The request in JSON; a glob of bytes that are not UTF-8 is written in ASCII throughout."""
+    text = json.dumps(request, sort_keys=True, ensure_ascii=False)
+    has_surrogates = any("\ud800" <= one <= "\udfff" for one in text)
+    return json.dumps(request, sort_keys=True) if has_surrogates else text
 
 
 def _check_same_request(finished: Finished, request: str) -> None:

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from chispa import assert_df_equality
-from pels import NOW_MS, REQUEST, keyspace
+from pels import CLAIMED, NOW_MS, REQUEST, keyspace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -176,3 +176,11 @@ def _set(store: Store, table: str, name: str, value: str) -> None:
     store.spark.sql(
         f"ALTER TABLE {store.identifier(table)} SET TBLPROPERTIES ('{name}' = '{value}')"
     )
+
+
+def test_a_glob_of_bytes_that_are_no_text_is_kept_with_its_run(store: Store) -> None:
+    write_keyspace(store, keyspace(b"\xffs", b"other"), NOW_MS)
+    asked = SweepRequest(REQUEST, stream_glob="\udcff*")
+    for _ in range(2):
+        reply = xautoclaim(store, asked, run_id="bytes")
+        assert (reply.run_seq, reply.counts["swept"], reply.counts["claimed"]) == (1, 1, CLAIMED)

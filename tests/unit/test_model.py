@@ -152,6 +152,7 @@ def test_a_reply_keeps_claimed_and_deleted_apart():
         ({"max_deliveries": 0, "parking_consumer": b"p"}, "max_deliveries"),
         ({"max_deliveries": 1}, "max_deliveries"),
         ({"parking_consumer": b"p"}, "max_deliveries"),
+        ({"only_from": "a\udcff"}, "only_from"),
     ],
 )
 def test_a_guard_that_cannot_be_is_refused_with_its_name(guards, field):
