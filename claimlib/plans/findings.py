@@ -18,8 +18,9 @@ from claimlib.plans.requests import PROVEN_RANGE, known_groups
 from claimlib.plans.survey import NO_INSTANT, NO_PROOF, UNKNOWN_GROUP, is_proven
 
 TABLES_READ = ("streams", "entries", "groups", "pending", "consumers", "cursors")
-# Repeated entries change nothing: what counts is whether an id is there.
-_HARMLESS_TWICE = ("entries",)
+# Of repeated entries and consumers nothing is refused: what counts is whether an id is there, and
+# when a consumer was seen last.
+_HARMLESS_TWICE = ("entries", "consumers")
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,6 @@ def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_fir
     store.append("journal", store.rows("journal", decided, _JOURNAL))
 
     assert check(store) == (
-        _twice("consumers", 1, '"stream":"sound","consumer_group":"g","consumer":"dead"'),
         _twice("cursors", 1, '"name":"c","stream":"s","consumer_group":"g"'),
         _twice("groups", 1, '"stream":"sound","consumer_group":"g"'),
         _twice("pending", 2, '"stream":"sound","consumer_group":"g","id":"1-0"'),
@@ -87,6 +86,12 @@ def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_fir
             True,
             2,
             '{"stream":"narrow","consumer_group":"g"}',
+        ),
+        _twice(
+            "consumers",
+            1,
+            '"stream":"sound","consumer_group":"g","consumer":"dead"',
+            refuses=False,
         ),
         _twice("entries", 9, '"stream":"sound","id":"1-0"', refuses=False),
         Finding(
