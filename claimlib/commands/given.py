@@ -22,6 +22,12 @@ from claimlib.store import concurrently
 
 Tables = Mapping[str, DataFrame]
 _SHOWN = 3
+# What Delta says of a folder that has no log of it.
+_NO_DELTA = (
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "DELTA_TABLE_ONLY_OPERATION",
+)
 _NAME = re.compile(r"[\w-]+(\.[\w-]+){0,2}")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
 
@@ -48,8 +54,8 @@ def read_given(spark: SparkSession, place: str) -> DataFrame:
     is_name = _NAME.fullmatch(place) is not None
     name = ".".join(map(quote_identifier, place.split("."))) if is_name else None
     identifier = name or f"delta.{quote_identifier(place)}"
-    version = _delta_version(spark, identifier)
     try:
+        version = _delta_version(spark, identifier, is_name=is_name)
         if version is not None:
             return spark.sql(f"SELECT * FROM {identifier} VERSION AS OF {version:d}")
         return spark.table(name) if name is not None else spark.read.parquet(place)
@@ -62,12 +68,16 @@ def read_given(spark: SparkSession, place: str) -> DataFrame:
         ) from error
 
 
-def _delta_version(spark: SparkSession, identifier: str) -> int | None:
+def _delta_version(spark: SparkSession, identifier: str, *, is_name: bool) -> int | None:
     """The table's version; null: it is no Delta table."""
     try:
         newest = spark.sql(f"DESCRIBE HISTORY {identifier} LIMIT 1").first()
-    except PySparkException:
-        return None  # why, the reading itself says better
+    except PySparkException as error:
+        # A folder of Delta that cannot be read now must not be taken for Parquet: its files hold
+        # rows that were deleted.  What a name is, the catalog knows.
+        if not is_name and error.getCondition() not in _NO_DELTA:
+            raise
+        return None
     return int(newest["version"]) if newest is not None else None
 
 

@@ -277,3 +277,13 @@ def test_a_given_table_may_be_a_name_of_the_catalog_and_stays_at_its_version(
     given.createOrReplaceTempView("given_pending")
     assert read_given(spark, "given_pending").count() == len(FIRST["pending"])
     spark.catalog.dropTempView("given_pending")
+
+
+def test_a_delta_table_whose_log_cannot_be_read_is_not_taken_for_its_files(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    where = request(tmp_path, FIRST).pending
+    request(tmp_path, SECOND)
+    (tmp_path / "pending" / "_delta_log" / "00000000000000000000.json").unlink()
+    with pytest.raises(Exception, match="DELTA_TRUNCATED_TRANSACTION_LOG"):
+        read_given(spark, where)
