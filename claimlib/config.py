@@ -165,7 +165,14 @@ class XautoclaimSection(Section):
     idle_rule: IdleRule = IdleRule.DOCUMENTED
     profile: Profile = Profile.REDIS_7_2
     max_claims: _Limit | None = None
-    max_deleted_share: Annotated[float, BeforeValidator(_number), Field(ge=0, le=1)] | None = None
+    max_deleted_share: (
+        Annotated[
+            float,
+            BeforeValidator(_number),
+            _usable_by(lambda share: Guards(max_deleted_share=share)),
+        ]
+        | None
+    ) = None
     only_from: _Glob | None = None
     only_consumers_idle_ms: Annotated[
         int | None, BeforeValidator(_duration_ms), Field(alias="only_consumers_idle")

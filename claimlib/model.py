@@ -174,7 +174,7 @@ class Guards:
         share = self.max_deleted_share
         if share is not None and not 0 <= share <= 1:
             raise RequestError(
-                f"max_deleted_share must be between 0 and 1, not {share}",
+                f"max_deleted_share must be between 0 and 1, not {share}: 5 % is 0.05",
                 field="max_deleted_share",
                 value=share,
             )
@@ -186,7 +186,8 @@ class Guards:
                 )
         if (self.max_deliveries is None) != (self.parking_consumer is None):
             raise RequestError(
-                "max_deliveries and parking_consumer go together: how often, and then to whom",
+                "max_deliveries and parking_consumer go together: give --max-deliveries and"
+                " --parking-consumer, or neither",
                 field="max_deliveries",
             )
 

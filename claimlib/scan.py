@@ -96,11 +96,14 @@ def _check_limits(group: Group, request: AutoclaimRequest, reply: AutoclaimReply
     guards, pending = request.guards, len(group.pending)
     claims, purges = len(reply.claimed), len(reply.deleted)
     if guards.max_claims is not None and claims > guards.max_claims:
-        raise GuardError(f"guard max_claims: {claims} entries would be claimed")
+        raise GuardError(
+            f"guard max_claims: {claims} entries would be claimed, more than {guards.max_claims}"
+        )
     share = guards.max_deleted_share
     if share is not None and purges and purges / pending > share:
         raise GuardError(
-            f"guard max_deleted_share: {purges} of {pending} pending entries would be deleted"
+            f"guard max_deleted_share: {purges} of {pending} pending entries would be deleted, more"
+            f" than a share of {share:.4f}"
         )
 
 

@@ -351,7 +351,7 @@ def xpending(
     are those at the group's snapshot, or at --now, in JSON in ms.
     """
     from claimlib import report
-    from claimlib.cli.output import show
+    from claimlib.cli.output import say, show
     from claimlib.commands import xpending as command
 
     code = exits.DONE
@@ -368,6 +368,7 @@ def xpending(
             result = report.of_overview(opened.where, groups, stalled_ms, limit)
             if fail_on_stalled is not None and command.is_stalled(groups):
                 code = exits.STALLED
+                say(f"stalled: entries have been idle for {fail_on_stalled} or longer")
         elif asked is None:
             result = report.of_summary(*key, command.summary(at, *key))
         else:

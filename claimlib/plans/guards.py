@@ -139,10 +139,14 @@ def _reason() -> Column:
     share = F.try_divide("purges", "size")
     return F.when(
         F.col("claims") > F.col("max_claims"),
-        F.format_string("guard max_claims: %d entries would be claimed", "claims"),
+        F.format_string(
+            "guard max_claims: %d entries would be claimed, more than %d", "claims", "max_claims"
+        ),
     ).when(
         share > F.col("max_deleted_share"),
         F.format_string(
-            "guard max_deleted_share: %d of %d pending entries would be deleted", "purges", "size"
+            "guard max_deleted_share: %d of %d pending entries would be deleted, more than a share"
+            " of %.4f",
+            *("purges", "size", "max_deleted_share"),
         ),
     )
