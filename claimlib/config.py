@@ -123,9 +123,7 @@ class SnapshotSection(Section):
     stream: _Glob = "*"
     group: _Glob = "*"
     fields: bool = True
-    max_commands_per_second: Annotated[
-        float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)
-    ] = 500
+    max_commands_per_second: Annotated[float, BeforeValidator(_number), Field(gt=0)] = 500
 
     def request(self, source: str) -> SnapshotRequest:
         """The request of a snapshot of one server, `host:port/db`."""
