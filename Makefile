@@ -21,8 +21,9 @@ demo: setup ## a real server, stalled work, one Spark run, and the proof that bo
 test: setup lint ## lint, types and every test but the long ones; the pure modules need 100 % coverage
 	@$(USE) pytest -m "not long" --durations=10 --cov
 
-test-long: setup ## the tests marked long
+test-long: setup ## the tests marked long; their figures go into test-long.json and the README
 	@$(USE) pytest -m long --durations=10
+	@$(USE) python -m tests.live.figures
 
 bench: setup ## time a sweep: make bench ROWS=1000000 SHAPE=many
 	@$(USE) python -m claimlib.testing.bench --rows $(or $(ROWS),1000000) --shape $(or $(SHAPE),many)
@@ -42,5 +43,5 @@ setup: ## only set up .venv and Java; the other targets do it by themselves
 
 clean: ## remove .venv and everything that a run leaves behind in this folder
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	rm -rf derby.log metastore_db spark-warehouse demo-store test-long.json
+	rm -rf derby.log metastore_db spark-warehouse demo-store
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,6 +13,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -198,14 +199,7 @@ class XautoclaimSection(Section):
             justid=self.justid,
             idle_rule=self.idle_rule,
             profile=self.profile,
-            guards=Guards(
-                max_claims=self.max_claims,
-                max_deleted_share=self.max_deleted_share,
-                only_from=self.only_from,
-                only_consumers_idle_ms=self.only_consumers_idle_ms,
-                max_deliveries=self.max_deliveries,
-                parking_consumer=self.parking_consumer,
-            ),
+            guards=Guards(**{one.name: getattr(self, one.name) for one in fields(Guards)}),
         )
         return SweepRequest(
             autoclaim,

@@ -1,17 +1,22 @@
-"""What happens to a sorted range of a PEL, vectorised: the function that `mapInPandas` runs.
+"""What happens to a sorted range of a PEL, vectorised: the functions that `mapInPandas` runs.
 
-The same decisions as `scan`, reached another way: `scan` walks one group entry by entry, this takes
-whole batches of many groups at once.  The two share `rules` and nothing else, so that each checks
-the other.  No Spark here, and no state but the last key of the batch before.
+`decide_range` is XAUTOCLAIM's, `fold_range` XCLAIM's.  The same decisions as `scan`, reached
+another way: `scan` walks one group entry by entry, this takes whole batches of many groups at once.
+The two share `rules` and nothing else, so that each checks the other.  No Spark here, and no state
+but the last key of the batch before.
 
-A range is promised sorted by (group_key, id), ids compared as unsigned numbers.  The promise is
-checked: a row out of order would mean that the plan broke it, an equal one that the table holds two
-rows of one pending entry; both stop the run before anything is decided.
+A range is promised sorted by (group_key, id), ids compared as unsigned numbers; where ids were
+asked for, by request and position too.  The promise is checked: a row out of order would mean that
+the plan broke it, an equal one that the table holds two rows of one pending entry; both stop the
+run before anything is decided.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +56,35 @@ OUTPUT = (
     "delivery_count",
 )
 
-Key = tuple[Any, int, int]
+ASKED_KEY = (*KEY, "request_number", "position")
+ASKED_INPUT = (
+    *ASKED_KEY,
+    "present",
+    "is_pending",
+    "is_owned",
+    "consumer_key",
+    "delivery_time_ms",
+    "delivery_count",
+    "now_ms",
+    "min_idle_ms",
+    "equal_counts",
+    "force",
+    "raise_by",
+    "retrycount",
+    "new_delivery_time_ms",
+)
+ASKED_OUTPUT = (
+    *ASKED_KEY,
+    "outcome",
+    "is_pending",
+    "from_consumer_key",
+    "from_delivery_time_ms",
+    "from_delivery_count",
+    "delivery_time_ms",
+    "delivery_count",
+)
+
+Key = tuple[Any, ...]
 
 
 def decide_range(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -71,7 +104,7 @@ def decide_range(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     last: Key | None = None
     for batch in batches:
         if len(batch):
-            last = _check_order(batch, last)
+            last = _check_order(batch, last, KEY)
             yield _decide_batch(batch)
 
 
@@ -107,23 +140,146 @@ def _decide_batch(batch: pd.DataFrame) -> pd.DataFrame:
     return decided.loc[touched]
 
 
-def _check_order(batch: pd.DataFrame, last: Key | None) -> Key:
-    """The batch's last key, after every step from `last` through the batch went strictly up."""
-    group = batch["group_key"].to_numpy()
-    ms, seq = _unsigned(batch["id_ms"]), _unsigned(batch["id_seq"])
-    if last is not None:
-        group = np.concatenate([np.array([last[0]], dtype=group.dtype), group])
-        ms = np.concatenate([np.array([last[1]], dtype=np.uint64), ms])
-        seq = np.concatenate([np.array([last[2]], dtype=np.uint64), seq])
-    same_group, same_ms = group[1:] == group[:-1], ms[1:] == ms[:-1]
-    if np.any(same_group & same_ms & (seq[1:] == seq[:-1])):
-        raise ValueError(DUPLICATE_KEY_MARK)
-    up = (group[1:] > group[:-1]) | (
-        same_group & ((ms[1:] > ms[:-1]) | (same_ms & (seq[1:] > seq[:-1])))
+def fold_range(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Decide each id that was asked for in one sorted range, request after request.
+
+    In: one row per id that a request names, with the columns of `ASKED_INPUT`: `is_pending` whether
+    the group's PEL has it, `is_owned` whether it has an owner there, `consumer_key`,
+    `delivery_time_ms` and `delivery_count` what was found (0 or empty where nothing was), the rest
+    the request: `new_delivery_time_ms` the time that it gives, `retrycount` the count (-1: none).
+    Out: one row per row, with the columns of `ASKED_OUTPUT`; `outcome` is an `Outcome`, the
+    `from_*` columns are what the PEL held before the first of the requests, the new time and count
+    those that the id had right behind this one.
+
+    Raises:
+        ValueError: the range is not sorted, or holds two rows of one key.
+    """
+    last: Key | None = None
+    left = None
+    for batch in batches:
+        if len(batch):
+            last = _check_order(batch, last, ASKED_KEY)
+            # An id that is asked for again may go on in the next batch.
+            known = batch if left is None else pd.concat([left, batch], ignore_index=True)
+            first_of_last = _starts(known)[-1]
+            yield _fold_batch(known.iloc[:first_of_last])
+            left = known.iloc[first_of_last:]
+    if left is not None:
+        yield _fold_batch(left)
+
+
+def _fold_batch(batch: pd.DataFrame) -> pd.DataFrame:
+    """The decisions about whole ids: first where each is asked for the first time, and so on."""
+    starts = _starts(batch)
+    key = np.repeat(np.arange(len(starts)), np.diff([*starts, len(batch)]))
+    turn = np.arange(len(batch)) - starts[key]
+    state = _State.of(batch.iloc[starts])
+    outcome = np.zeros(len(batch), dtype="int8")
+    time_ms, count = (np.zeros(len(batch), dtype="int64") for _ in range(2))
+    claimed_last = np.full(len(starts), -1)
+    by_turn = np.argsort(turn, kind="stable")
+    for at in np.split(by_turn, np.flatnonzero(np.diff(turn[by_turn])) + 1):
+        outcome[at] = state.asked(key[at], batch.iloc[at])
+        got = at[np.isin(outcome[at], _GOT)]
+        time_ms[at], count[at] = state.time_ms[key[at]], state.count[key[at]]
+        claimed_last[key[got]] = got
+    superseded = np.isin(outcome, _GOT) & (claimed_last[key] != np.arange(len(batch)))
+    outcome[superseded] = int(Outcome.SUPERSEDED)
+    found = batch[[*ASKED_KEY, "is_pending"]].assign(
+        outcome=outcome,
+        from_consumer_key=batch["consumer_key"],
+        from_delivery_time_ms=batch["delivery_time_ms"],
+        from_delivery_count=batch["delivery_count"],
+        delivery_time_ms=time_ms,
+        delivery_count=count,
     )
+    return found[[*ASKED_OUTPUT]]
+
+
+_GOT = (int(Outcome.CLAIMED), int(Outcome.FORCED))
+
+
+@dataclass
+class _State:
+    """What the PEL holds of some ids, while requests go over them."""
+
+    was_pending: NDArray[np.bool_]
+    pending: NDArray[np.bool_]
+    owned: NDArray[np.bool_]
+    time_ms: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> _State:
+        """The state before, from one row per id."""
+        return cls(
+            was_pending=rows["is_pending"].to_numpy(),
+            pending=rows["is_pending"].to_numpy().copy(),
+            owned=rows["is_owned"].to_numpy().copy(),
+            time_ms=rows["delivery_time_ms"].to_numpy().copy(),
+            count=rows["delivery_count"].to_numpy().copy(),
+        )
+
+    def asked(self, ids: NDArray[np.int64], rows: pd.DataFrame) -> NDArray[np.int8]:
+        """The outcomes of different ids that are asked for by a row each; the state after it."""
+        pending = self.pending[ids]
+        idle_enough = rules.is_idle_enough(
+            rows["now_ms"].to_numpy(),
+            self.time_ms[ids],
+            rows["min_idle_ms"].to_numpy(),
+            rows["equal_counts"].to_numpy(),
+        )
+        present = rows["present"].to_numpy()
+        free = rules.is_free(pending, self.owned[ids], idle_enough, rows["force"].to_numpy())
+        claimed = rules.is_claimed(present, free)
+        deleted = rules.is_deleted(present) & pending
+        self._claim(ids[claimed], rows.iloc[np.flatnonzero(claimed)])
+        self.pending[ids] = claimed | (pending & present)
+        got = np.where(self.was_pending[ids], int(Outcome.CLAIMED), int(Outcome.FORCED))
+        others = np.where(pending, int(Outcome.LEFT), int(Outcome.NOT_PENDING))
+        return np.select([claimed, deleted], [got, int(Outcome.DELETED)], others).astype("int8")
+
+    def _claim(self, ids: NDArray[np.int64], rows: pd.DataFrame) -> None:
+        before = np.where(self.pending[ids], self.count[ids], rules.FORCED_COUNT)
+        raised = rules.raised_count(before, rows["raise_by"].to_numpy(), exhausted=False)
+        given = rows["retrycount"].to_numpy()
+        self.count[ids] = np.where(given >= 0, given, raised)
+        self.time_ms[ids] = rows["new_delivery_time_ms"].to_numpy()
+        self.owned[ids] = True
+
+
+def _starts(rows: pd.DataFrame) -> NDArray[np.int64]:
+    """Where another id begins."""
+    changes = reduce(or_, (one[1:] != one[:-1] for one in _columns(rows, KEY)))
+    return np.concatenate([np.zeros(min(len(rows), 1), dtype=int), np.flatnonzero(changes) + 1])
+
+
+def _check_order(batch: pd.DataFrame, last: Key | None, key: tuple[str, ...]) -> Key:
+    """The batch's last key, after every step from `last` through the batch went strictly up."""
+    columns = _columns(batch, key)
+    if last is not None:
+        columns = [
+            np.concatenate([np.array([before], dtype=one.dtype), one])
+            for before, one in zip(last, columns, strict=True)
+        ]
+    same = np.full(len(columns[0]) - 1, fill_value=True)
+    up = ~same
+    for one in columns:
+        up |= same & (one[1:] > one[:-1])
+        same &= one[1:] == one[:-1]
+    if np.any(same):
+        raise ValueError(DUPLICATE_KEY_MARK)
     if not np.all(up):
         raise ValueError(BROKEN_ORDER_MARK)
-    return group[-1], int(ms[-1]), int(seq[-1])
+    return tuple(one[-1] for one in columns)
+
+
+def _columns(rows: pd.DataFrame, key: tuple[str, ...]) -> list[NDArray[Any]]:
+    """The columns of a key, each sorting as the key does."""
+    return [_unsigned(rows[one]) if one in _HALVES else rows[one].to_numpy() for one in key]
+
+
+_HALVES = ("id_ms", "id_seq")
 
 
 def _unsigned(column: pd.Series[int]) -> NDArray[np.uint64]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 Cell = int | str | None
+DEFAULT_LIMIT = 50
+"""How many rows of a table are shown."""
 
 
 @dataclass(frozen=True, slots=True)

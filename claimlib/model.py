@@ -47,12 +47,20 @@ class Profile(StrEnum):
 
 
 class Outcome(IntEnum):
-    """What happens to one examined pending entry."""
+    """What happens to one examined pending entry, or to one id that was asked for.
+
+    NOT_PENDING: nothing, for it is not in the PEL.
+    FORCED: it became pending, and the caller's.
+    SUPERSEDED: claimed, and claimed again later in the same run.
+    """
 
     LEFT = 0
     CLAIMED = 1
     DELETED = 2
     PARKED = 3
+    NOT_PENDING = 4
+    FORCED = 5
+    SUPERSEDED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +328,8 @@ class PendingRange:
     Attributes:
         start, end: the first and the last id that is looked at.
         count: how many rows at most; 0 or less: none.
-        min_idle_ms: only what has been idle for so long, or longer; null, 0 or less: all.
+        min_idle_ms: only what has been idle for so long, or longer; null or 0: all.  Below 0 it
+            leaves out what was delivered later than so far from now on.
         consumer: only what this consumer owns; null: whoever owns it.
     """
 

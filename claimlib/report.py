@@ -7,7 +7,6 @@ how many it does not show; totals are of all.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -15,21 +14,19 @@ from typing import Any
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from claimlib.cells import counted, duration, instant, not_shown, plain_row, visible
 from claimlib.commands.check import Finding
 from claimlib.commands.imports import ImportReply
 from claimlib.commands.reply import Reply
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
-from claimlib.layout import Cell, Report
+from claimlib.layout import DEFAULT_LIMIT, Cell, Report
 from claimlib.model import PendingSummary
 from claimlib.names import spell
 from claimlib.plans.keys import GROUP, unsigned, unsigned_text
 from claimlib.plans.requests import GUARDS
 from claimlib.plans.xpending import BADLY_TROUBLED, TROUBLED
 from claimlib.runs import Finished, Phase
-from claimlib.times import format_duration_ms, format_instant_ms
-
-DEFAULT_LIMIT = 50
 
 # ------------------------------------------------------------------- xautoclaim
 
@@ -51,7 +48,7 @@ def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
         title=_title(reply),
         columns=_GROUP_COLUMNS,
         rows=(*rows, total),
-        notes=(*_not_shown(count - len(shown), "groups"), *_unlike(reply.counts), *_further(reply)),
+        notes=(*not_shown(count - len(shown), "groups"), *_unlike(reply.counts), *_further(reply)),
         document={
             "command": "xautoclaim",
             "run_seq": reply.run_seq,
@@ -90,7 +87,7 @@ def refusals(reply: Reply, limit: int = 10) -> list[str]:
         return []
     rows = reply.groups.where(F.col("status") == "refused").orderBy(*GROUP).limit(limit).collect()
     named = [
-        f"refused: {_shown(row['stream'])} / {_shown(row['consumer_group'])}: {row['reason']}"
+        f"refused: {visible(row['stream'])} / {visible(row['consumer_group'])}: {row['reason']}"
         for row in rows
     ]
     return [*named, *([f"refused: {refused - limit:,} more"] if refused > limit else [])]
@@ -118,13 +115,18 @@ def _all_totals(groups: DataFrame) -> dict[str, int | None]:
 
 
 def _group_cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    return (_shown(row["stream"]), _shown(row["consumer_group"]), *_numbers(row), row["reason"])
+    return (
+        visible(row["stream"]),
+        visible(row["consumer_group"]),
+        *_numbers(row),
+        row["reason"],
+    )
 
 
 def _numbers(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         *(row[name] for name in ("pending_before", "pending_after", "claimed", "deleted")),
-        _duration(row["oldest_idle_ms"]),
+        duration(row["oldest_idle_ms"]),
         row["highest_delivery_count"],
         row["at_boundary"],
     )
@@ -177,7 +179,7 @@ def of_policy(explained: DataFrame, limit: int = DEFAULT_LIMIT) -> Report:
         columns=(*GROUP, "request", "consumer", "min_idle", *_OF_POLICY, "guards"),
         rows=tuple(_policy_cells(row) for row in shown),
         notes=(
-            *_not_shown(total - len(shown), "groups"),
+            *not_shown(total - len(shown), "groups"),
             *([f"{total - asked:,} groups get no request"] if total > asked else []),
         ),
         document={"groups": shown, "groups_not_shown": total - len(shown)},
@@ -188,13 +190,13 @@ _OF_POLICY = ("count", "cursor", "justid", "idle_rule")
 
 
 def _policy_cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    names = (_shown(row[name]) for name in GROUP)
+    names = (visible(row[name]) for name in GROUP)
     if row["request"] is None:
         return (*names, "none", *[None] * (len(_OF_POLICY) + 3))
     rest = (row[name] for name in _OF_POLICY)
     guards = ", ".join(f"{name} {row[name]}" for name in GUARDS if row[name] is not None)
-    who = (row["request"], _shown(row["consumer"]), _duration(row["min_idle_ms"]))
-    return (*names, *who, *rest, _shown(guards) if guards else None)
+    who = (row["request"], visible(row["consumer"]), duration(row["min_idle_ms"]))
+    return (*names, *who, *rest, visible(guards) if guards else None)
 
 
 def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Report:
@@ -207,12 +209,12 @@ def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Re
         title=f"{kind} by run {finished.run_seq} ({finished.key})",
         columns=(*_ENTRY_COLUMNS, "consumer now") if has_owner else _ENTRY_COLUMNS,
         rows=tuple(_entry_cells(row, has_owner=has_owner) for row in shown),
-        notes=tuple(_not_shown(total - len(shown), "entries")),
+        notes=tuple(not_shown(total - len(shown), "entries")),
         document={
             "run_seq": finished.run_seq,
             "run_id": finished.run_id,
             "command": finished.command,
-            kind: [_plain(row.asDict()) for row in shown],
+            kind: [plain_row(row.asDict()) for row in shown],
             f"{kind}_not_shown": total - len(shown),
         },
     )
@@ -220,24 +222,14 @@ def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Re
 
 def _entry_cells(row: Row, *, has_owner: bool) -> tuple[Cell, ...]:
     cells = (
-        _shown(row["stream"]),
-        _shown(row["consumer_group"]),
+        visible(row["stream"]),
+        visible(row["consumer_group"]),
         row["id"],
-        _shown(row["from_consumer"]),
-        _instant(row["from_delivery_time_ms"]),
+        visible(row["from_consumer"]),
+        instant(row["from_delivery_time_ms"]),
         row["from_delivery_count"],
     )
-    return (*cells, _shown(row["consumer"])) if has_owner else cells
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for JSON: the id as text only, fields' names and values as the tables spell names."""
-    for half in ("id_ms", "id_seq"):
-        del row[half]
-    fields = row.get("fields")
-    if fields is not None:
-        row["fields"] = [[spell(bytes(f["name"])), spell(bytes(f["value"]))] for f in fields]
-    return row
+    return (*cells, visible(row["consumer"])) if has_owner else cells
 
 
 # ------------------------------------------------------------------- xpending
@@ -262,7 +254,7 @@ def of_overview(where: str, groups: DataFrame, stalled_ms: int, limit: int) -> R
         *(F.max(name).alias(name) for name in _MAXIMA),
     ).first()
     totals = found.asDict() if found is not None else {}
-    since = _duration(stalled_ms)
+    since = duration(stalled_ms)
     total = ("total", _groups_text(totals["groups"]), *_overview_numbers(totals))
     return Report(
         title=f"Pending in {where}",
@@ -273,19 +265,19 @@ def of_overview(where: str, groups: DataFrame, stalled_ms: int, limit: int) -> R
         ),
         rows=(
             *(
-                (_shown(r["stream"]), _shown(r["consumer_group"]), *_overview_numbers(r))
+                (visible(r["stream"]), visible(r["consumer_group"]), *_overview_numbers(r))
                 for r in shown
             ),
             total,
         ),
         notes=(
-            *_not_shown(totals["groups"] - len(shown), "groups"),
-            *_counted(
+            *not_shown(totals["groups"] - len(shown), "groups"),
+            *counted(
                 totals["groups_without_instant"],
                 "groups have no instant: how long their"
                 " entries have been idle is not known (--now gives one)",
             ),
-            *_counted(totals["groups_not_known"], "groups are not in the table groups"),
+            *counted(totals["groups_not_known"], "groups are not in the table groups"),
         ),
         document={
             "command": "xpending",
@@ -299,15 +291,10 @@ def of_overview(where: str, groups: DataFrame, stalled_ms: int, limit: int) -> R
 
 def _overview_numbers(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
-        *(row["pending"], row["stalled"], _duration(row["oldest_idle_ms"])),
+        *(row["pending"], row["stalled"], duration(row["oldest_idle_ms"])),
         *(row["highest_delivery_count"], row["troubled"], row["badly_troubled"]),
         *(row["owners"], row["dead_owners"], row["unknown_owners"]),
     )
-
-
-def _counted(count: int, what: str) -> Iterable[str]:
-    if count:
-        yield f"{count:,} {what}"
 
 
 def of_summary(stream: bytes, group: bytes, found: PendingSummary) -> Report:
@@ -315,10 +302,10 @@ def of_summary(stream: bytes, group: bytes, found: PendingSummary) -> Report:
     ids = [None if one is None else str(one) for one in (found.smallest, found.largest)]
     owners = [(spell(name), number) for name, number in found.consumers]
     return Report(
-        title=f"Pending in {_shown(spell(stream))} / {_shown(spell(group))}: {found.number:,}"
+        title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}: {found.number:,}"
         + (f", from {ids[0]} to {ids[1]}" if found.number else ""),
         columns=("consumer", "pending"),
-        rows=tuple((_shown(name), number) for name, number in owners),
+        rows=tuple((visible(name), number) for name, number in owners),
         notes=(),
         document={
             "command": "xpending",
@@ -339,10 +326,15 @@ def of_range(stream: bytes, group: bytes, rows: DataFrame) -> Report:
         row.asDict() for row in rows.select(text, "consumer", "idle_ms", "delivery_count").collect()
     ]
     return Report(
-        title=f"Pending in {_shown(spell(stream))} / {_shown(spell(group))}",
+        title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}",
         columns=("id", "consumer", "idle", "deliveries"),
         rows=tuple(
-            (row["id"], _shown(row["consumer"]), _duration(row["idle_ms"]), row["delivery_count"])
+            (
+                row["id"],
+                visible(row["consumer"]),
+                duration(row["idle_ms"]),
+                row["delivery_count"],
+            )
             for row in shown
         ),
         notes=(),
@@ -433,7 +425,7 @@ def of_check(where: str, found: Sequence[Finding]) -> Report:
     )
 
 
-_RUN_COUNTS = ("claimed", "deleted", "lost", "refused")
+_RUN_COUNTS = ("claimed", "forced", "deleted", "acked", "lost", "refused")
 
 
 def of_runs(where: str, found: RunList) -> Report:
@@ -444,7 +436,7 @@ def of_runs(where: str, found: RunList) -> Report:
         columns=("run", "key", *_RUN_COUNTS, "took", "--now"),
         rows=tuple(_run_cells(run) for run in found.runs),
         notes=(
-            *_not_shown(hidden, "runs"),
+            *not_shown(hidden, "runs"),
             *(() if found.runs else ("no run yet",)),
             *(
                 f"{key} is decided and not finished: the next run does it"
@@ -461,16 +453,19 @@ def of_runs(where: str, found: RunList) -> Report:
 
 def _run_cells(run: Finished) -> tuple[Cell, ...]:
     counts = [run.counts.get(name) for name in _RUN_COUNTS]
-    took = _duration(sum(run.phase_ms.values()))
-    return (run.run_seq, _shown(run.key), *counts, took, _instant(run.now_ms))
+    took = duration(sum(run.phase_ms.values()))
+    return (run.run_seq, visible(run.key), *counts, took, instant(run.now_ms))
 
 
 def of_run(finished: Finished) -> Report:
     """One run: what it was asked, what it did, how long each phase took."""
-    rows: list[tuple[Cell, ...]] = [("request", finished.request)]
+    asked = json.loads(finished.request)
+    rows: list[tuple[Cell, ...]] = [
+        (f"asked: {name}", _said(value)) for name, value in asked.items() if value is not None
+    ]
     rows += sorted(finished.counts.items())
     took = finished.phase_ms
-    rows += [(f"{phase} took", _duration(took[phase])) for phase in Phase if phase in took]
+    rows += [(f"{phase} took", duration(took[phase])) for phase in Phase if phase in took]
     return Report(
         title=f"Run {finished.run_seq} ({finished.key})",
         columns=("what", "value"),
@@ -478,6 +473,11 @@ def of_run(finished: Finished) -> Report:
         notes=(),
         document=_run_document(finished),
     )
+
+
+def _said(value: object) -> str:
+    """A part of a request, in one line."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _run_document(run: Finished) -> dict[str, object]:
@@ -493,31 +493,3 @@ def _run_document(run: Finished) -> dict[str, object]:
         "output_versions": dict(run.output_versions),
         "software_version": run.software_version,
     }
-
-
-# ------------------------------------------------------------------- cells
-
-
-def _shown(name: str | None) -> str | None:
-    """A name on a terminal: what would move its cursor is written out; an empty one can be seen."""
-    if name is None:
-        return None
-    visible = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in name)
-    return visible or "(empty)"
-
-
-def _duration(ms: int | None) -> str | None:
-    """The two largest units, and whole seconds: whoever needs more reads the JSON."""
-    if ms is None:
-        return None
-    ms -= ms % 1000 if ms >= 1000 else 0
-    return "".join(re.findall(r"^-|[0-9]+[a-z]+", format_duration_ms(ms))[: 2 + (ms < 0)])
-
-
-def _instant(ms: int | None) -> str | None:
-    return None if ms is None else format_instant_ms(ms)
-
-
-def _not_shown(count: int, what: str) -> Iterable[str]:
-    if count > 0:
-        yield f"{count:,} more {what} not shown; --limit shows more"

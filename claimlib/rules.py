@@ -15,6 +15,9 @@ The theory, as Redis 7.2 and later and Valkey 9.1 do it for each entry that XAUT
     all, so that even a delivery in the future is claimed; or idle > min-idle; or, where the idle
     rule lets equality count, idle == min-idle.  Servers let it count, the documents do not.
 
+XCLAIM does the same to the ids that it names, one after the other, but claims what has no owner
+however fresh it is, and with FORCE what is not pending (`is_free`).
+
 All times are signed 64-bit and not negative, so `now - delivery time` cannot overflow.
 
 Guards (`model.Guards`) are ours, not the server's.  Where a request has any, an entry that is idle
@@ -41,6 +44,9 @@ EQUAL_COUNTS: Mapping[IdleRule, bool] = MappingProxyType(
 
 NEVER_PARKED = DELIVERY_COUNT_MAX
 """The `park_above` of a request that parks nothing: no count is above it."""
+
+FORCED_COUNT = 1
+"""The delivery count of what FORCE has just made pending, before the claim raises it."""
 
 _NO = False
 
@@ -82,6 +88,15 @@ def is_claimable(
 def is_claimed(present: Value, claimable: Value) -> Value:
     """Whether an entry gets a new owner."""
     return present & claimable
+
+
+def is_free(pending: Value, owned: Value, idle_enough: Value, force: Value) -> Value:
+    """Whether an id that XCLAIM names goes to the caller, if it is present.
+
+    `pending`: is it in the PEL?  `owned`: has it an owner there?  FORCE makes pending what is not;
+    what is pending it does not free.
+    """
+    return ((pending == _NO) & force) | (pending & ((owned == _NO) | idle_enough))
 
 
 def is_touched(present: Value, claimable: Value) -> Value:

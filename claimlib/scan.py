@@ -252,17 +252,16 @@ def xclaim(
 
 def _is_free(found: PendingEntry | None, request: ClaimRequest, now_ms: int) -> bool:
     """Whether an id that the stream has goes to the caller."""
-    if found is None:
-        return request.force
-    return found.consumer is None or _is_idle_enough(
-        found.delivery_time_ms, request.min_idle_ms, request, now_ms
-    )
+    since_ms = 0 if found is None else found.delivery_time_ms
+    idle_enough = _is_idle_enough(since_ms, request.min_idle_ms, request, now_ms)
+    owned = found is not None and found.consumer is not None
+    return bool(rules.is_free(found is not None, owned, idle_enough, request.force))
 
 
 def _claimed(
     stream_id: StreamId, found: PendingEntry | None, request: ClaimRequest, now_ms: int
 ) -> PendingEntry:
-    before = 1 if found is None else found.delivery_count
+    before = rules.FORCED_COUNT if found is None else found.delivery_count
     raised = rules.raised_count(before, int(not request.justid), exhausted=False)
     return PendingEntry(
         id=stream_id,
@@ -303,7 +302,7 @@ def xpending_range(group: Group, asked: PendingRange, now_ms: int) -> tuple[Pend
         for entry in group.pending
         if asked.start <= entry.id <= asked.end
         and (asked.consumer is None or entry.consumer == asked.consumer)
-        and (least_ms <= 0 or now_ms - entry.delivery_time_ms >= least_ms)
+        and (least_ms == 0 or now_ms - entry.delivery_time_ms >= least_ms)
     )
     return tuple(islice(found, max(0, asked.count)))
 

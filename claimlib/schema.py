@@ -203,6 +203,8 @@ JOURNAL = Table(
         "consumer_group STRING?",
         "id_ms BIGINT?",
         "id_seq BIGINT?",
+        "request_number BIGINT?",
+        "position BIGINT?",
         "from_consumer STRING?",
         "from_delivery_time_ms BIGINT?",
         "from_delivery_count BIGINT?",

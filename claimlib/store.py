@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -210,10 +210,11 @@ class Store:
         """The table at one of its versions."""
         return self.spark.sql(f"SELECT * FROM {self.identifier(table)} VERSION AS OF {version:d}")
 
-    def pin(self) -> Pins:
-        """The current version of every table, and each table's id as it was when opened."""
-        versions = concurrently(partial(self.version, name) for name in TABLES)
-        return Pins(dict(zip(TABLES, versions, strict=True)), self._table_ids)
+    def pin(self, tables: Collection[str] = tuple(TABLES)) -> Pins:
+        """The current version of every table (or of some), and each table's id as it was when
+        opened."""
+        versions = concurrently(partial(self.version, name) for name in tables)
+        return Pins(dict(zip(tables, versions, strict=True)), self._table_ids)
 
     def version(self, table: str) -> int:
         """The table's current version."""

@@ -217,8 +217,8 @@ def _leading_ids(words: Sequence[bytes]) -> Iterator[StreamId]:
 
 
 def _parse_claim_options(words: Sequence[bytes]) -> dict[str, Any]:
-    """The options of an XCLAIM as attributes of its request.  Of IDLE and TIME the last one counts,
-    of several LASTIDs the largest."""
+    """The options of an XCLAIM as attributes of its request.  Of what is given several times the
+    last one counts; IDLE and TIME are one thing."""
     found: dict[str, Any] = {}
     rest = iter(words)
     for word in rest:
@@ -226,7 +226,7 @@ def _parse_claim_options(words: Sequence[bytes]) -> dict[str, Any]:
         if option in (b"force", b"justid"):
             found[option.decode("ascii")] = True
         elif option in _CLAIM_OPTIONS and (value := next(rest, None)) is not None:
-            found |= _parse_claim_value(option, value, found)
+            found |= _parse_claim_value(option, value)
         else:
             raise ReplyError(f"ERR Unrecognized XCLAIM option '{_in_error(word)}'")
     return found
@@ -235,10 +235,9 @@ def _parse_claim_options(words: Sequence[bytes]) -> dict[str, Any]:
 _CLAIM_OPTIONS = (b"idle", b"time", b"retrycount", b"lastid")
 
 
-def _parse_claim_value(option: bytes, value: bytes, found: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_claim_value(option: bytes, value: bytes) -> dict[str, Any]:
     if option == b"lastid":
-        last_id = _parse_strict_id(value)
-        return {"last_id": max(last_id, found.get("last_id", last_id))}
+        return {"last_id": _parse_strict_id(value)}
     number = _parse_integer(value)
     if number is None:
         name = option.decode("ascii").upper()
@@ -329,12 +328,23 @@ def xack(keyspace: Keyspace, words: Sequence[bytes]) -> tuple[Keyspace, int]:
         RequestError: the words are another command.
     """
     _check_command(words, b"xack", least=4)
-    _, key, group_name, *ids = words
+    key, group_name = words[1:3]
     group = keyspace[key].groups.get(group_name) if key in keyspace else None
     if group is None:
         return keyspace, 0
-    new_group, number = scan.xack(group, list(map(_parse_strict_id, ids)))
+    new_group, number = scan.xack(group, parse_xack(words))
     return _with_group(keyspace, key, group_name, new_group), number
+
+
+def parse_xack(words: Sequence[bytes]) -> tuple[StreamId, ...]:
+    """The ids of an XACK; key and group are its second and third word.
+
+    Raises:
+        ReplyError: the server's error.
+        RequestError: the words are another command.
+    """
+    _check_command(words, b"xack", least=4)
+    return tuple(map(_parse_strict_id, words[3:]))
 
 
 # ------------------------------------------------------------------- all of them

@@ -8,7 +8,7 @@ import sys
 
 from claimlib import exits, report
 from claimlib.commands.runs import find_run, list_runs
-from claimlib.layout import as_text
+from claimlib.layout import DEFAULT_LIMIT, as_text
 from claimlib.session import open_session
 from claimlib.store import Store
 
@@ -18,7 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="List the runs of a store, or show one.")
     parser.add_argument("store", help="a folder, a URL, or catalog.schema")
     parser.add_argument("run", nargs="?", help="its number, or command:run_id")
-    parser.add_argument("--limit", type=int, default=report.DEFAULT_LIMIT, help="of runs shown")
+    parser.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="of runs shown")
     asked = parser.parse_args()
     store = Store.open(open_session(app_name="claimlib runs"), asked.store)
     if asked.run is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from claimlib import exits, report
 from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.config import XautoclaimSection, keys_of, load, option_of, requests_of
-from claimlib.layout import as_text
+from claimlib.layout import DEFAULT_LIMIT, as_text
 from claimlib.session import open_session
 from claimlib.store import Store
 from claimlib.times import parse_instant_ms
@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--now", type=parse_instant_ms, help="ISO 8601 with a zone, or ms")
     parser.add_argument("--justid", action="store_const", const=True, help="leave counts alone")
     parser.add_argument("--dry-run", action="store_true", help="decide and show, write nothing")
-    parser.add_argument("--limit", type=int, default=report.DEFAULT_LIMIT, help="of groups shown")
+    parser.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="of groups shown")
     asked = vars(parser.parse_args())
     names = ("store", "config", "policy", "run_id", "now", "dry_run", "limit")
     where, config, policy, run_id, now_ms, dry_run, limit = (asked.pop(name) for name in names)

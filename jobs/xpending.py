@@ -8,7 +8,7 @@ import sys
 
 from claimlib import exits, report
 from claimlib.commands.xpending import DEFAULT_STALLED_MS, is_stalled, overview, reading
-from claimlib.layout import as_text
+from claimlib.layout import DEFAULT_LIMIT, as_text
 from claimlib.session import open_session
 from claimlib.store import Store
 from claimlib.times import parse_duration_ms, parse_instant_ms
@@ -21,7 +21,7 @@ def main() -> int:
     parser.add_argument("--fail-on-stalled", type=parse_duration_ms, help="idle for so long: 1h")
     parser.add_argument("--now", type=parse_instant_ms, help="ISO 8601 with a zone, or ms")
     parser.add_argument("--as-of", help="a run, or an instant: as that run left the store")
-    parser.add_argument("--limit", type=int, default=report.DEFAULT_LIMIT, help="of groups shown")
+    parser.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="of groups shown")
     asked = parser.parse_args()
     store = Store.open(open_session(app_name="claimlib xpending"), asked.store)
     given = asked.fail_on_stalled

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from claimlib import scan
@@ -316,6 +317,27 @@ class Batch:
 
 def _without_limits(guards: Guards) -> Guards:
     return replace(guards, max_claims=None, max_deleted_share=None)
+
+
+def drawn_batch(least_groups: int) -> Batch:
+    """The one of some batches that reaches the most branches.  Hypothesis draws it, and does not
+    shrink: `spark/test_property` does that."""
+    drawn: list[Batch] = []
+
+    @settings(
+        max_examples=3,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(batch=batches(least_groups))
+    def draw(batch: Batch) -> None:
+        assume(batch.entries)
+        drawn.append(batch)
+
+    draw()
+    return max(drawn, key=lambda batch: len(batch.branches()))
 
 
 @st.composite

@@ -13,7 +13,7 @@ def main() -> None:
 
 
 def _run() -> int:
-    from claimlib.cli.app import app
+    from claimlib.cli.asking import app
 
     code = app(standalone_mode=True)
     return code if isinstance(code, int) else exits.DONE

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from claimlib import __version__, exits
+from claimlib.cli.opening import opened_store, session_of
 from claimlib.cli.options import (
     AllowEmptyOption,
     AsOfOption,
@@ -35,6 +34,7 @@ from claimlib.cli.options import (
     GroupsOption,
     IdleOption,
     IdleRuleOption,
+    IdsOption,
     JustidOption,
     LimitOption,
     LostOption,
@@ -67,20 +67,13 @@ from claimlib.cli.options import (
     StreamsOption,
     UrlArgument,
 )
-from claimlib.config import Config, load, requests_of
+from claimlib.config import load, requests_of
 from claimlib.errors import RequestError
 from claimlib.ids import parse_range_end, parse_range_start
+from claimlib.layout import DEFAULT_LIMIT
 from claimlib.model import PendingRange
 from claimlib.names import unspell
 from claimlib.times import parse_duration_ms, parse_instant_ms
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from claimlib.runs import Progress
-    from claimlib.store import Store
-
-_DEFAULT_LIMIT = 50
 
 app = typer.Typer(
     name="claimlib",
@@ -134,7 +127,7 @@ def init(
         for statement in init_sql(store, buckets=buckets, source=source):
             typer.echo(f"{statement};\n")
         return
-    made = Store.init(_session(settings, debug=debug), store, buckets=buckets, source=source)
+    made = Store.init(session_of(settings, debug=debug), store, buckets=buckets, source=source)
     show(report.of_store(made.where, made.buckets, made.declared_source), output)
 
 
@@ -175,7 +168,7 @@ def snapshot(
     reading = ServerReading(url, settings.snapshot, password_file, ca_file)
     request = settings.snapshot.request(reading.label)
     reading.check()
-    with _opened(store, settings, debug=debug) as (opened, progress):
+    with opened_store(store, settings, debug=debug) as (opened, progress):
         reply = run_snapshot(opened, request, reading, run_id=run_id, progress=progress)
     show(report.of_snapshot(reply), output)
 
@@ -221,7 +214,7 @@ def import_(
         allow_empty=allow_empty,
         maps={} if map_file is None else load_map(map_file),
     )
-    with _opened(store, settings, debug=debug) as (opened, progress):
+    with opened_store(store, settings, debug=debug) as (opened, progress):
         reply = import_tables(opened, request, run_id=run_id, progress=progress)
     show(report.of_import(reply), output)
 
@@ -252,7 +245,7 @@ def xautoclaim(
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
-    limit: LimitOption = _DEFAULT_LIMIT,
+    limit: LimitOption = DEFAULT_LIMIT,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
     debug: DebugOption = False,
@@ -289,10 +282,10 @@ def xautoclaim(
     request = requests_of(settings, policy, options)
     now_ms = None if now is None else parse_instant_ms(now)
     if explain:
-        with _opened(store, settings, debug=debug) as (opened, _):
+        with opened_store(store, settings, debug=debug) as (opened, _):
             show(report.of_policy(explain_policy(opened, request), limit), output)
         return
-    with _opened(store, settings, debug=debug) as (opened, progress):
+    with opened_store(store, settings, debug=debug) as (opened, progress):
         reply = run_xautoclaim(
             opened, request, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )
@@ -320,7 +313,7 @@ def check(
     from claimlib.cli.output import show
     from claimlib.commands.check import check as run_check
 
-    with _opened(store, load(config), debug=debug) as (opened, _):
+    with opened_store(store, load(config), debug=debug) as (opened, _):
         found = run_check(opened)
     show(report.of_check(opened.where, found), output)
     if any(one.refuses for one in found):
@@ -340,7 +333,7 @@ def xpending(
     fail_on_stalled: FailOnStalledOption = None,
     now: NowOption = None,
     as_of: AsOfOption = None,
-    limit: LimitOption = _DEFAULT_LIMIT,
+    limit: LimitOption = DEFAULT_LIMIT,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
     debug: DebugOption = False,
@@ -361,7 +354,7 @@ def xpending(
     if fail_on_stalled is not None:
         stalled_ms = parse_duration_ms(fail_on_stalled)
     asked = _range_of(count, start, end, idle, consumer)
-    with _opened(store, settings, debug=debug) as (opened, _):
+    with opened_store(store, settings, debug=debug) as (opened, _):
         at = command.reading(opened, as_of)
         if key is None:
             groups = command.overview(at, stalled_ms=stalled_ms, now_ms=now_ms)
@@ -414,7 +407,8 @@ def runs(
     claimed: ClaimedOption = False,
     deleted: DeletedOption = False,
     lost: LostOption = False,
-    limit: LimitOption = _DEFAULT_LIMIT,
+    ids: IdsOption = False,
+    limit: LimitOption = DEFAULT_LIMIT,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
     debug: DebugOption = False,
@@ -424,37 +418,27 @@ def runs(
     Instants are UTC, in JSON milliseconds since the epoch (1970).
     """
     from claimlib import report
+    from claimlib.asked_report import of_asked
     from claimlib.cli.output import show
     from claimlib.commands import runs as history
+    from claimlib.commands.asked_reply import of_finished as of_asked_ids
     from claimlib.commands.reply import of_finished
 
-    asked = {"claimed": claimed, "deleted": deleted, "lost": lost}
+    asked = {"claimed": claimed, "deleted": deleted, "lost": lost, "ids": ids}
     kinds = [name for name, is_asked in asked.items() if is_asked]
     if len(kinds) > 1 or (kinds and run is None):
-        raise RequestError("give a RUN and one of --claimed, --deleted, --lost")
-    with _opened(store, load(config), debug=debug) as (opened, _):
+        raise RequestError("give a RUN and one of --claimed, --deleted, --lost, --ids")
+    with opened_store(store, load(config), debug=debug) as (opened, _):
         if run is None:
             result = report.of_runs(opened.where, history.list_runs(opened, limit))
         else:
             finished = history.find_run(opened, run)
             result = report.of_run(finished)
-            if kinds:
+            if ids and finished.command not in history.OF_IDS:
+                raise RequestError(f"{finished.key} was asked for no ids: leave out --ids")
+            if ids:
+                result = of_asked(finished.command, of_asked_ids(opened, finished), limit)
+            elif kinds:
                 rows = getattr(of_finished(opened, finished), kinds[0])
                 result = report.of_entries(finished, kinds[0], rows, limit)
     show(result, output)
-
-
-@contextmanager
-def _opened(store: str, settings: Config, *, debug: bool) -> Iterator[tuple[Store, Progress]]:
-    """The store, and the callback that shows a run's progress."""
-    from claimlib.cli.progress import shown
-    from claimlib.store import Store
-
-    with shown(partial(_session, settings, debug=debug)) as (spark, progress):
-        yield Store.open(spark, store), progress
-
-
-def _session(settings: Config, *, debug: bool) -> SparkSession:
-    from claimlib.session import open_session
-
-    return open_session(**settings.spark.model_dump(), muted=not debug)

@@ -357,7 +357,12 @@ LostOption = Annotated[
 ]
 ClaimedOption = Annotated[bool, typer.Option("--claimed", help="Entries that RUN claimed.")]
 DeletedOption = Annotated[bool, typer.Option("--deleted", help="Entries that RUN purged.")]
-
+IdsOption = Annotated[
+    bool,
+    typer.Option(
+        "--ids", help="What became of each id that RUN was asked for (xclaim, xack, retire)."
+    ),
+]
 
 EntriesOption = Annotated[
     str,
@@ -424,4 +429,105 @@ AllowEmptyOption = Annotated[
     typer.Option(
         "--allow-empty", help="Entries or pending may be empty, which removes all of the store's."
     ),
+]
+
+OneStreamArgument = Annotated[
+    str | None, typer.Argument(metavar="STREAM", help="One stream.", show_default=False)
+]
+OneGroupArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="GROUP", help="One consumer group of it.", show_default=False),
+]
+NewOwnerArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="CONSUMER", help="Who gets the entries; made if missing.", show_default=False
+    ),
+]
+IdsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID", help="ms-seq, or ms for ms-0.", show_default=False),
+]
+IdsFromOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ids-from",
+        metavar="TABLE|FILE",
+        help="Instead of ID: a text file with an id per line, or a table with a column id (or id_ms"
+        " and id_seq): catalog.schema.table, or a folder or file of Delta or Parquet.",
+        show_default=False,
+    ),
+]
+RequestsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--requests",
+        metavar="TABLE",
+        help="Instead of all of these: a table with a request per row (README, In bulk).",
+        show_default=False,
+    ),
+]
+IdleAfterwardsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--idle",
+        metavar="DURATION",
+        help="Let the entries have been idle for so long afterwards. [default: 0ms]",
+        show_default=False,
+    ),
+]
+TimeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--time",
+        metavar="INSTANT",
+        help="Or since when: ISO 8601 with a zone, or ms since the epoch.",
+        show_default=False,
+    ),
+]
+RetrycountOption = Annotated[
+    int | None,
+    typer.Option(
+        "--retrycount",
+        metavar="NUMBER",
+        min=0,
+        help="Set delivery counts to this. [default: one more]",
+        show_default=False,
+    ),
+]
+ForceOption = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        help="Claim also what is not pending, if the stream has it. Never for a live group: what"
+        " was acknowledged since the snapshot would come back.",
+    ),
+]
+JustidFlag = Annotated[bool, typer.Option("--justid", help="Leave delivery counts as they are.")]
+LastIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--lastid",
+        metavar="ID",
+        help="Raise the group's last delivered id to this one.",
+        show_default=False,
+    ),
+]
+RetiredArgument = Annotated[
+    str, typer.Argument(metavar="CONSUMER", help="Who is retired.", show_default=False)
+]
+HeirsOption = Annotated[
+    list[str],
+    typer.Option(
+        "--to",
+        metavar="NAME",
+        help="Who gets its entries; of several (give it again) each in turn, by id.",
+        show_default=False,
+    ),
+]
+StreamOfGroupArgument = Annotated[
+    str, typer.Argument(metavar="STREAM", help="Its stream.", show_default=False)
+]
+GroupOfConsumerArgument = Annotated[
+    str, typer.Argument(metavar="GROUP", help="Its consumer group.", show_default=False)
 ]

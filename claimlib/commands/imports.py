@@ -15,9 +15,8 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.commands import snapshot
 from claimlib.commands.given import Tables, place_of, read_sound
-from claimlib.commands.mirroring import check_source, key_mode
+from claimlib.commands.mirroring import SNAPSHOT, check_source, key_mode
 from claimlib.errors import RequestError
 from claimlib.ids import MAX_U64, to_bigint
 from claimlib.plans import given
@@ -134,7 +133,7 @@ def import_tables(
     source = store.declared_source or COMMAND
 
     def decide(begun: Begun) -> Decision:
-        foreign = F.col("command") == snapshot.COMMAND
+        foreign = F.col("command") == SNAPSHOT
         check_source(begun, source, foreign)
         if progress is not None:
             progress(Phase.READ, "the given tables")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -9,6 +11,9 @@ from claimlib.errors import SourceMismatchError
 from claimlib.plans.keys import KeyMode, group_key, shared_keys, stream_key
 from claimlib.runs import Begun
 from claimlib.runs.journal import Kind
+
+SNAPSHOT = "snapshot"
+"""The command that reads a server."""
 
 
 def check_source(begun: Begun, source: str, foreign: Column | None = None) -> None:
@@ -62,3 +67,10 @@ def key_mode(begun: Begun, groups: DataFrame, streams: DataFrame) -> KeyMode:
     )
     exact = shared_keys(keyed.toDF("of", "key", "name")).isEmpty()
     return hashes if exact else KeyMode.NAMES
+
+
+def server_of(begun: Begun) -> str | None:
+    """The server that the store mirrors: one that a snapshot has read; null: none."""
+    # Whoever has begun has finished all runs before: the small table of them knows.
+    run = begun.read("runs").where(F.col("command") == SNAPSHOT).select("request").first()
+    return None if run is None else str(json.loads(run["request"])["source"])

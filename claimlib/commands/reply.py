@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.plans.keys import GROUP, unsigned_text
+from claimlib.plans.keys import GROUP, IdBounds, id_text
 from claimlib.runs import Finished
 from claimlib.runs.journal import Kind, rows_of
-from claimlib.schema import FIELDS_TYPE
 from claimlib.store import Store
 
 _ENTRY = [*GROUP, "id_ms", "id_seq"]
@@ -63,11 +62,13 @@ def of_finished(store: Store, finished: Finished) -> Reply:
     claimed, deleted, lost, cursors, groups = (
         rows_of(store, finished.run_seq, *kinds)
         for kinds in (
-            *((Kind.CLAIMED,), (Kind.DELETED,), (Kind.LOST,), (Kind.CURSOR,)),
+            *((Kind.CLAIMED, Kind.FORCED), (Kind.DELETED, Kind.ACKED), (Kind.LOST,)),
+            (Kind.CURSOR,),
             (Kind.SWEPT, Kind.REFUSED),
         )
     )
     entries = store.read_at("entries", finished.input_versions["entries"])
+    entries = near_claims(entries, claimed)
     kept_claims = claimed.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
     kept_deletes = deleted.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
     after = _pending_after(store, finished, groups)
@@ -129,31 +130,40 @@ def of_plan(journal_rows: DataFrame, entries: DataFrame, found: Mapping[str, int
     )
 
 
-def _id(ms: str = "id_ms", seq: str = "id_seq") -> Column:
-    return F.concat_ws("-", unsigned_text(ms), unsigned_text(seq))
-
-
 def _cursors(rows: DataFrame) -> DataFrame:
-    next_id = _id("next_ms", "next_seq").alias("next_id")
+    next_id = id_text("next_ms", "next_seq").alias("next_id")
     return rows.select(*GROUP, F.col("cursor_name").alias("name"), next_id, "next_ms", "next_seq")
 
 
 def _entries(rows: DataFrame) -> DataFrame:
     found = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
-    return rows.select(*GROUP, _id().alias("id"), "id_ms", "id_seq", *found)
+    return rows.select(*GROUP, id_text().alias("id"), "id_ms", "id_seq", *found)
 
 
 def _claimed(rows: DataFrame, entries: DataFrame) -> DataFrame:
     """Claimed entries with their payload, joined back after the claim; none with JUSTID."""
+    new = ("consumer", "delivery_time_ms", "delivery_count")
+    found = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
+    kept = rows.select(*GROUP, id_text().alias("id"), "id_ms", "id_seq", *new, *found, "justid")
+    return with_fields(kept, entries)
+
+
+def near_claims(entries: DataFrame, claimed: DataFrame) -> DataFrame:
+    """The part of `entries` in which the payload of what a run claimed lies: no other file is read
+    when a reply is shown.  One query, of the run's journal rows."""
+    ids = (F.min("id_ms").alias("low"), F.max("id_ms").alias("high"))
+    found = claimed.where(~F.col("justid")).groupBy("bucket").agg(*ids).collect()
+    return entries.where(IdBounds(tuple(sorted(map(tuple, found)))).condition())
+
+
+def with_fields(rows: DataFrame, entries: DataFrame) -> DataFrame:
+    """Rows with `fields` for `justid`: the payload of what was claimed without JUSTID."""
     payload = entries.select("stream", "id_ms", "id_seq", "fields").dropDuplicates(
         ["stream", "id_ms", "id_seq"]
     )
-    new = ("consumer", "delivery_time_ms", "delivery_count")
-    found = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
-    kept = rows.select(*GROUP, _id().alias("id"), "id_ms", "id_seq", *new, *found, "justid")
-    fields = F.when(F.col("justid"), F.lit(None).cast(FIELDS_TYPE)).otherwise(F.col("fields"))
-    return kept.join(payload, on=["stream", "id_ms", "id_seq"], how="left").select(
-        *(name for name in kept.columns if name != "justid"), fields.alias("fields")
+    fields = F.when(~F.col("justid"), F.col("fields"))
+    return rows.join(payload, on=["stream", "id_ms", "id_seq"], how="left").select(
+        *(name for name in rows.columns if name != "justid"), fields.alias("fields")
     )
 
 

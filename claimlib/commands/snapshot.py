@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pyspark.sql import functions as F
 
 from claimlib.commands.landing import Landing
-from claimlib.commands.mirroring import check_source, key_mode
+from claimlib.commands.mirroring import SNAPSHOT, check_source, key_mode
 from claimlib.names import glob_pattern
 from claimlib.plans.journal_rows import union_rows
 from claimlib.runs import Begun, Decision, Phase, Progress, run
 from claimlib.source import Batch
 from claimlib.store import Store
 
-COMMAND = "snapshot"
+COMMAND = SNAPSHOT
 
 
 @dataclass(frozen=True, slots=True)

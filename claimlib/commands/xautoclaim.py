@@ -3,30 +3,29 @@ alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands import reply
+from claimlib.commands.deciding import check_now, check_unique, key_mode, near, sound_or_named
 from claimlib.commands.paging import locate
 from claimlib.commands.reply import Reply
-from claimlib.errors import DuplicateRowsError, GlobError, RequestError
+from claimlib.errors import GlobError, RequestError
 from claimlib.ids import to_bigint
-from claimlib.model import AutoclaimRequest, Guards
+from claimlib.model import AutoclaimRequest
 from claimlib.names import glob_pattern, spell
 from claimlib.plans import guards, pages, requests, survey, sweep
 from claimlib.plans import journal_rows as rows
 from claimlib.plans.keys import (
     GROUP,
-    IdBounds,
-    KeyMode,
-    colliding_keys,
-    id_bounds,
 )
-from claimlib.plans.requests import Rule
-from claimlib.runs import Begun, Decision, Progress, begin_reading, run
+from claimlib.plans.requests import Rule, guard_values
+from claimlib.runs import Begun, Decision, Finished, Progress, begin_reading, run
+from claimlib.runs.journal import Kind
 from claimlib.store import Store
 
 COMMAND = "xautoclaim"
@@ -58,6 +57,7 @@ class SweepRequest:
 
     def as_json(self) -> dict[str, object]:
         """What is kept with the run."""
+        given = guard_values(self.autoclaim.guards)
         return {
             "stream_glob": self.stream_glob,
             "group_glob": self.group_glob,
@@ -66,9 +66,7 @@ class SweepRequest:
             # Left out where they are not given: the runs of before they were there stay the same.
             **({} if self.autoclaim.count is None else {"count": self.autoclaim.count}),
             **({} if self.cursor is None else {"cursor": self.cursor}),
-            **{
-                name: one for name, one in _guards(self.autoclaim.guards).items() if one is not None
-            },
+            **{name: one for name, one in given.items() if one is not None},
         }
 
     def rule(self) -> Rule:
@@ -79,7 +77,7 @@ class SweepRequest:
             "start_seq": None if start is None else to_bigint(start.seq),
         }
         page = {"count": self.autoclaim.count, "cursor": self.cursor}
-        values = {**self._values(), **ids, **page, **_guards(self.autoclaim.guards)}
+        values = {**self._values(), **ids, **page, **guard_values(self.autoclaim.guards)}
         return Rule(self.stream_glob, self.group_glob, values)
 
     def _values(self) -> dict[str, object]:
@@ -90,16 +88,6 @@ class SweepRequest:
             "idle_rule": str(self.autoclaim.idle_rule),
             "profile": str(self.autoclaim.profile),
         }
-
-
-def _guards(asked: Guards) -> dict[str, object]:
-    """Guards as a request table states them."""
-    parking, share = asked.parking_consumer, asked.max_deleted_share
-    return {
-        **asdict(asked),
-        "max_deleted_share": None if share is None else float(share),  # Spark takes no 0 for 0.0
-        "parking_consumer": None if parking is None else spell(parking),
-    }
 
 
 Asked = SweepRequest | Sequence[SweepRequest] | DataFrame
@@ -143,10 +131,9 @@ def xautoclaim(
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
-    if now_ms is not None and not 0 <= now_ms < 2**63:
-        raise RequestError(f"now_ms must be between 0 and 2^63-1, not {now_ms}", now_ms=now_ms)
+    check_now(now_ms)
     if isinstance(request, DataFrame):
-        request = requests.checked(request)
+        request = requests.SWEEPS.checked(request)
     elif isinstance(request, SweepRequest):
         request = [request]
     elif not request:
@@ -156,32 +143,25 @@ def xautoclaim(
         decided = _decide(begun, request, now_ms, refuse_duplicates=True)
         return reply.of_plan(decided.rows, begun.read("entries"), decided.counts)
 
-    def once(decide: Callable[[Begun], Decision]) -> Reply:
-        finished = run(
+    def once(*, refuse_duplicates: bool) -> Finished:
+        return run(
             store,
             command=COMMAND,
             request=_as_json(request),
-            decide=decide,
+            decide=partial(
+                _decide, request=request, now_ms=now_ms, refuse_duplicates=refuse_duplicates
+            ),
             run_id=run_id,
             now_ms=now_ms,
             progress=progress,
         )
-        return reply.of_finished(store, finished)
 
-    try:
-        return once(lambda begun: _decide(begun, request, now_ms, refuse_duplicates=False))
-    except DuplicateRowsError as error:
-        if error.table != "pending":
-            raise
-        # The kernel met two rows of one key and nothing was decided.  Which groups hold such rows
-        # is
-        # a question of its own, too dear to be asked of every sound store.
-        return once(lambda begun: _decide(begun, request, now_ms, refuse_duplicates=True))
+    return reply.of_finished(store, sound_or_named(once))
 
 
 def _as_json(request: Sequence[SweepRequest] | DataFrame) -> dict[str, object]:
     if isinstance(request, DataFrame):
-        return requests.fingerprint(request)
+        return requests.SWEEPS.fingerprint(request)
     if len(request) == 1:
         return request[0].as_json()
     return {"policy": [one.as_json() for one in request]}
@@ -206,8 +186,8 @@ def _decide(
     asked = held(asked)
     if not asked.where(F.col("start_ms").isNull()).isEmpty():
         asked = held(requests.started(asked, begun.read("cursors")))
-    targets = requests.targets(asked, known, now_ms)
-    _check_unique(targets)
+    targets = held(requests.targets(asked, known, now_ms))
+    check_unique(targets)
     located = locate(pending, targets, begun.store.buckets)
     targets = requests.ended(targets, located.ends if located is not None else None)
     if located is not None and asked.where(F.col("count").isNull()).isEmpty():
@@ -215,11 +195,11 @@ def _decide(
         unrequested = F.lit(False)
         lie_in = located.bounds.condition()
         pending, entries = pending.where(lie_in), entries.where(lie_in)
-    mode = _key_mode(pending, known, entries)
+    mode = key_mode(pending, known, entries)
     surveyed = survey.survey(pending, targets, mode)
     judged = held(survey.judged(surveyed, known, unrequested))
-    near = _near(judged, begun.store.buckets)
-    pending, entries = pending.where(near), entries.where(near)
+    lie_near = near(judged, begun.store.buckets)
+    pending, entries = pending.where(lie_near), entries.where(lie_near)
     weigh = not judged.where(guards.any_guard()).isEmpty()
     patterns = _patterns(asked) if weigh else None
 
@@ -253,11 +233,15 @@ def _decide(
     return Decision(rows.union_rows(parts), key_mode=mode, counts=_counts(judged))
 
 
+_KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR)
+
+
 def _counts(judged: DataFrame) -> dict[str, int]:
-    """What only the decision can count."""
+    """What only the decision can count; and none of what the journal's rows may add."""
     counted = ("delivered_later", "spared", "parked")
     row = judged.agg(*(F.sum(name).alias(name) for name in counted)).first()
-    return {name: n or 0 for name, n in row.asDict().items()} if row is not None else {}
+    found = {} if row is None else {name: n or 0 for name, n in row.asDict().items()}
+    return {**dict.fromkeys(map(str, _KINDS), 0), **found}
 
 
 def _patterns(asked: DataFrame) -> DataFrame:
@@ -293,31 +277,3 @@ def _asked(
         return request, F.lit(False)
     policy = [one.rule() for one in request]
     return requests.expand(known, policy).drop("request"), requests.matched_by(policy)
-
-
-def _check_unique(targets: DataFrame) -> None:
-    """A group that is a target twice has two rows in `groups` or of its cursor, or its stream two
-    in `streams`.  No page can be located for it."""
-    twice = targets.groupBy(*GROUP).count().where("count > 1").first()
-    if twice is not None:
-        raise DuplicateRowsError(
-            f"groups, streams or cursors holds more than one row for {twice['stream']}/"
-            f"{twice['consumer_group']}: one row per stream, per group and per cursor of it must be"
-            " left",
-            table="groups",
-            stream=twice["stream"],
-            consumer_group=twice["consumer_group"],
-        )
-
-
-def _key_mode(pending: DataFrame, known: DataFrame, entries: DataFrame) -> KeyMode:
-    """Hashes, unless two names of the store share one."""
-    exact = colliding_keys(pending, known, entries).isEmpty()
-    return KeyMode.HASHES if exact else KeyMode.NAMES
-
-
-def _near(judged: DataFrame, buckets: int) -> Column:
-    """Where the judged groups' entries lie, as literals: other files of pending and entries need
-    not be read."""
-    found = [tuple(row) for row in id_bounds(judged, buckets).collect()]
-    return IdBounds(tuple(sorted(found))).condition()

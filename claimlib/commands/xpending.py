@@ -19,12 +19,13 @@ from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.model import MAX_I64, PendingRange, PendingSummary
 from claimlib.names import spell, unspell
 from claimlib.plans import xpending as plan
-from claimlib.plans.keys import GROUP, bigint_intervals, bucket_of
+from claimlib.plans.keys import GROUP, bigint_intervals, is_stream
 from claimlib.runs import begin_reading
 from claimlib.store import Store
 from claimlib.times import parse_instant_ms
 from claimlib.words import no_group
 
+_TABLES = ("pending", "groups", "consumers")
 DEFAULT_STALLED_MS = 15 * 60_000
 _TIME = re.compile(r"[0-9]{4}-")
 
@@ -53,7 +54,7 @@ def reading(store: Store, as_of: str | None = None) -> Reading:
         RequestError: there is no such run, or none had finished.
     """
     if as_of is None:
-        return Reading(store, dict(begin_reading(store).pins.versions))
+        return Reading(store, dict(begin_reading(store, _TABLES).pins.versions))
     run = _last_run(store, as_of) if _TIME.match(as_of) else as_of
     return Reading(store, dict(find_run(store, run).output_versions))
 
@@ -101,7 +102,7 @@ def summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:
     Raises:
         ReplyError: there is no such group (NOGROUP).
     """
-    rows = plan.owners(_of_group(at, stream, group, None), 0).collect()
+    rows = plan.shares(_of_group(at, stream, group, None)).collect()
     if not rows:
         return PendingSummary(0, None, None, ())
     named = {
@@ -143,9 +144,15 @@ def _of_group(
     """`idle_entries` of one group, read from the files that overlap the range alone."""
     names = (F.col("stream") == spell(stream)) & (F.col("consumer_group") == spell(group))
     groups, pending = at.read("groups").where(names), at.read("pending").where(names)
-    pending = pending.where(F.col("bucket") == bucket_of(spell(stream), at.store.buckets))
+    pending = pending.where(is_stream(spell(stream), at.store.buckets))
     if groups.isEmpty() and pending.isEmpty():
         raise no_group(stream, group)
+    if asked.min_idle_ms and now_ms is None and groups.where("snapshot_ms IS NOT NULL").isEmpty():
+        raise RequestError(
+            f"{spell(stream)}/{spell(group)} has no instant, so it is not known how long its"
+            " entries have been idle: give one with --now",
+            option="now",
+        )
     intervals = bigint_intervals(asked.start.ms, asked.end.ms)
     near = pending.where(reduce(or_, (F.col("id_ms").between(*one) for one in intervals)))
     return plan.idle_entries(near, groups, now_ms)

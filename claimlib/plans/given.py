@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from claimlib.errors import ConfigError
 from claimlib.plans.forms import UNUSABLE, WANTED, Shape, reader, spelled
-from claimlib.plans.keys import id_at_most, key_json
+from claimlib.plans.keys import GROUP, id_at_most, key_json
 from claimlib.schema import FIELDS_TYPE, TABLES
 
 
@@ -161,11 +161,10 @@ def faults(tables: Mapping[str, DataFrame]) -> DataFrame:
 def strangers(table: str, rows: DataFrame, groups: DataFrame) -> DataFrame:
     """One row per (stream, consumer_group) of `rows` that `groups` lacks: `table`, `rows` how many,
     `example`, the group in JSON."""
-    names = ["stream", "consumer_group"]
-    missing = rows.join(groups.select(*names), on=names, how="left_anti")
+    missing = rows.join(groups.select(*GROUP), on=list(GROUP), how="left_anti")
     example = key_json("groups").alias("example")
     return (
-        missing.groupBy(*names)
+        missing.groupBy(*GROUP)
         .agg(F.count("*").alias("rows"))
         .select(F.lit(table).alias("table"), "rows", example)
     )

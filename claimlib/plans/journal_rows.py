@@ -25,27 +25,20 @@ def decision_rows(
         group_key(mode).alias("group_key"),
         *(*GROUP, F.col("consumer").alias("by"), "parking_consumer", "justid", "now_ms", "profile"),
     )
-    consumers = (
-        pending.select(
-            consumer_key(mode).alias("from_consumer_key"), F.col("consumer").alias("from_consumer")
-        )
-        .distinct()
-        .withColumn("found", F.lit(True))
-    )
     parked = F.col("outcome") == int(Outcome.PARKED)
     claimed = parked | (F.col("outcome") == int(Outcome.CLAIMED))
     new_owner = F.when(parked, F.col("parking_consumer")).otherwise(F.col("by"))
     has_active_time = F.col("profile") != str(Profile.REDIS_7_0)
     return (
         decided.join(groups, on="group_key", how="left")
-        .join(consumers, on="from_consumer_key", how="left")
+        .join(owners_by_key(pending, mode), on="from_consumer_key", how="left")
         .select(
             F.when(claimed, "claimed").otherwise("deleted").alias("kind"),
-            _found("stream", "group_key", F.col("stream").isNotNull()),
+            found_name("stream", "group_key", F.col("stream").isNotNull()),
             "consumer_group",
             "id_ms",
             "id_seq",
-            _found("from_consumer", "from_consumer_key", F.col("found")),
+            found_name("from_consumer", "from_consumer_key", F.col("found")),
             "from_delivery_time_ms",
             "from_delivery_count",
             F.when(claimed, new_owner).alias("consumer"),
@@ -59,7 +52,15 @@ def decision_rows(
     )
 
 
-def _found(name: str, key: str, is_found: Column) -> Column:
+def owners_by_key(pending: DataFrame, mode: KeyMode) -> DataFrame:
+    """One row per owner of pending entries: from_consumer_key, from_consumer, `found` (true)."""
+    owners = pending.select(
+        consumer_key(mode).alias("from_consumer_key"), F.col("consumer").alias("from_consumer")
+    )
+    return owners.distinct().withColumn("found", F.lit(True))
+
+
+def found_name(name: str, key: str, is_found: Column) -> Column:
     """Column `name`, or an error where the join by `key` found nothing."""
     missing = F.raise_error(F.concat(F.lit(f"claimlib: no name for {key} "), F.col(key)))
     return F.when(is_found, F.col(name)).otherwise(missing.cast("STRING")).alias(name)

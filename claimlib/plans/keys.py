@@ -44,6 +44,11 @@ def unsigned_text(column: Column | str) -> Column:
     return F.conv(F.hex(column), 16, 10)
 
 
+def id_text(ms: str = "id_ms", seq: str = "id_seq") -> Column:
+    """An id as people write it."""
+    return F.concat_ws("-", unsigned_text(ms), unsigned_text(seq))
+
+
 def key_json(table: str) -> Column:
     """The key of a row of one of the store's tables in JSON, an id as `ms-seq`."""
     key = [name for name in TABLES[table].key if name not in {"id_ms", "id_seq"}]
@@ -138,6 +143,12 @@ def bucket_of(stream: str, buckets: int) -> Column:
     return F.expr(BUCKET_SQL.format(buckets=buckets).replace("stream", quote_text(stream)))
 
 
+def is_stream(stream: str, buckets: int) -> Column:
+    """Whether a row of a table with buckets is of one stream, by its spelled name: no file of
+    another bucket is read."""
+    return (F.col("stream") == stream) & (F.col("bucket") == bucket_of(stream, buckets))
+
+
 def bigint_intervals(low_ms: int, high_ms: int) -> list[tuple[int, int]]:
     """Unsigned numbers from `low_ms` to `high_ms` as intervals of BIGINTs: two of them where they
     lie on both sides of 2^63, from where on a BIGINT is negative."""
@@ -162,10 +173,10 @@ class IdBounds:
 
 
 def id_bounds(judged: DataFrame, buckets: int) -> DataFrame:
-    """One row per bucket in which a judged group has pending entries: the smallest and the largest
-    BIGINT in their id_ms."""
+    """One row per bucket in which a group has entries, or is asked for some: the smallest and the
+    largest BIGINT in their id_ms, from `low_ms` and `high_ms`."""
     ids = (F.min("low_ms").alias("low"), F.max("high_ms").alias("high"))
-    return judged.where("pending_before > 0").groupBy(bucket(buckets)).agg(*ids)
+    return judged.where("low_ms IS NOT NULL").groupBy(bucket(buckets)).agg(*ids)
 
 
 def colliding_keys(pending: DataFrame, known: DataFrame, entries: DataFrame) -> DataFrame:

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BooleanType,
-    ByteType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    NullType,
-    ShortType,
-    StringType,
-)
 
-from claimlib.errors import RequestError
-from claimlib.model import COUNT_MAX, MAX_I64, IdleRule, Profile
-from claimlib.names import SPELLING
+from claimlib.model import COUNT_MAX, MAX_I64, Guards, IdleRule, Profile
+from claimlib.names import SPELLING, spell
 from claimlib.plans.keys import GROUP, glob_matches
+from claimlib.plans.request_table import RequestTable, is_beyond, is_none_of
 from claimlib.rules import EQUAL_COUNTS, NEVER_PARKED
 
 PROVEN_RANGE = ("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq")
@@ -48,43 +36,57 @@ REQUEST_COLUMNS = {
     "max_deliveries": "BIGINT",
     "parking_consumer": "STRING",
 }
-GUARDS = (
-    *("max_claims", "max_deleted_share", "only_from", "only_consumers_idle_ms"),
-    *("max_deliveries", "parking_consumer"),
-)
+GUARDS = tuple(one.name for one in fields(Guards))
 # What a request table may leave out, as if it were null.
 OPTIONAL = ("count", "cursor", *GUARDS)
 # Null in them is a value: a sweep, the stored cursor (or the beginning), no stored cursor, no such
 # guard.
 NULLABLE = ("start_ms", "start_seq", *OPTIONAL)
 
-_TEXT = (NullType, StringType)
-_FITTING = {
-    "STRING": _TEXT,
-    "BIGINT": (*_TEXT, ByteType, ShortType, IntegerType, LongType),
-    "BOOLEAN": (*_TEXT, BooleanType),
-    "DOUBLE": (
-        *_TEXT,
-        ByteType,
-        ShortType,
-        IntegerType,
-        LongType,
-        DecimalType,
-        DoubleType,
-        FloatType,
-    ),
-}
 
-_CHOICES = {"idle_rule": [str(rule) for rule in IdleRule], "profile": [str(one) for one in Profile]}
-_RANGES = {
-    "count": (1, COUNT_MAX),
-    "max_claims": (0, MAX_I64),
-    "max_deleted_share": (0.0, 1.0),
-    "only_consumers_idle_ms": (0, MAX_I64),
-    "max_deliveries": (1, MAX_I64),
-}
-# Given both or not at all.
-_PAIRS = {"start_seq": "start_ms", "parking_consumer": "max_deliveries"}
+def _is_alone(other: str) -> Callable[[str], Column]:
+    """Refuses a value where another column has none, and none where that has one."""
+    return lambda name: F.col(name).isNull() != F.col(other).isNull()
+
+
+def is_no_spelling(name: str) -> Column:
+    """Refuses what spells no name."""
+    return ~F.col(name).rlike(SPELLING)
+
+
+def _is_no_parking_consumer(name: str) -> Column:
+    alone = _is_alone("max_deliveries")(name)
+    # A null says nothing here: it would make the whole condition one.
+    bad = is_no_spelling(name) | (F.col(name) == F.col("consumer"))
+    return alone | F.coalesce(bad, F.lit(False))
+
+
+SWEEPS = RequestTable(
+    columns=REQUEST_COLUMNS,
+    key=GROUP,
+    row_sql="concat_ws('/', stream, consumer_group)",
+    one_row="give one per group",
+    optional=OPTIONAL,
+    nullable=NULLABLE,
+    hint=(
+        "count and max_deliveries are at least 1, max_deleted_share is between 0 and 1, idle_rule"
+        f" is one of {', '.join(IdleRule)}, profile one of {', '.join(Profile)}, consumer is a name"
+        " as the tables spell it, parking_consumer another one that goes with max_deliveries"
+    ),
+    refusals={
+        "consumer": is_no_spelling,
+        "start_seq": _is_alone("start_ms"),
+        "idle_rule": is_none_of([str(rule) for rule in IdleRule]),
+        "profile": is_none_of([str(one) for one in Profile]),
+        "count": is_beyond(1, COUNT_MAX),
+        "max_claims": is_beyond(0, MAX_I64),
+        "max_deleted_share": is_beyond(0.0, 1.0, "DOUBLE"),
+        "only_consumers_idle_ms": is_beyond(0, MAX_I64),
+        "max_deliveries": is_beyond(1, MAX_I64),
+        "parking_consumer": _is_no_parking_consumer,
+    },
+)
+"""The request table of `xautoclaim`: one row per (stream, consumer_group)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,16 @@ class Rule:
         return glob_matches("stream", self.stream_glob) & glob_matches(
             "consumer_group", self.group_glob
         )
+
+
+def guard_values(asked: Guards) -> dict[str, object]:
+    """Guards as a request table states them, by column of `GUARDS`."""
+    parking, share = asked.parking_consumer, asked.max_deleted_share
+    return {
+        **asdict(asked),
+        "max_deleted_share": None if share is None else float(share),  # Spark takes no 0 for 0.0
+        "parking_consumer": None if parking is None else spell(parking),
+    }
 
 
 def expand(groups: DataFrame, policy: Sequence[Rule]) -> DataFrame:
@@ -171,105 +183,3 @@ def ended(targets: DataFrame, ends: DataFrame | None) -> DataFrame:
         none = F.lit(None).cast("BIGINT")
         return targets.withColumns({"page_end_ms": none, "page_end_seq": none})
     return targets.join(ends, on=list(GROUP), how="left")
-
-
-def checked(request: DataFrame) -> DataFrame:
-    """A request table with the columns of `REQUEST_COLUMNS` in their types, once it is seen that
-    every value of it can be used.  Runs the frame once.
-
-    Raises:
-        RequestError: a column is missing, or has a type that does not fit; a value is null, or is
-            none of its column; or two rows are for one group.
-    """
-    missing = [n for n in REQUEST_COLUMNS if n not in request.columns and n not in OPTIONAL]
-    if missing:
-        raise RequestError(
-            f"the request table lacks {', '.join(missing)}; its columns are"
-            f" {', '.join(REQUEST_COLUMNS)}",
-            columns=missing,
-        )
-    unknown = [name for name in request.columns if name not in REQUEST_COLUMNS]
-    if unknown:
-        raise RequestError(
-            f"the request table has {', '.join(unknown)}, which no request has; its columns are"
-            f" {', '.join(REQUEST_COLUMNS)}",
-            columns=unknown,
-        )
-    given = request.withColumns(
-        {name: F.lit(None) for name in OPTIONAL if name not in request.columns}
-    )
-    _check_types(given)
-    asked = given.select(*(_typed(name).alias(name) for name in REQUEST_COLUMNS))
-    found = given.select(*GROUP, unusable_columns().alias("unusable")).groupBy(*GROUP)
-    worst = found.agg(F.count("*").alias("n"), F.max("unusable").alias("unusable"))
-    bad = worst.where((F.col("n") > 1) | (F.size("unusable") > 0)).first()
-    if bad is not None:
-        raise RequestError(
-            f"the request table has {_fault(bad)}",
-            stream=bad["stream"],
-            consumer_group=bad["consumer_group"],
-            columns=bad["unusable"],
-        )
-    return asked
-
-
-def _check_types(given: DataFrame) -> None:
-    """Refuse a column of a type whose values a cast would change: 1.9 is not 1 ms, and neither is
-    true."""
-    for name, wanted in REQUEST_COLUMNS.items():
-        found = given.schema[name].dataType
-        whole = isinstance(found, DecimalType) and found.scale == 0
-        if not isinstance(found, _FITTING[wanted]) and not (wanted == "BIGINT" and whole):
-            raise RequestError(
-                f"{name} of the request table is {found.simpleString()}: make it {wanted}",
-                columns=[name],
-            )
-
-
-def _fault(found: Row) -> str:
-    """What is wrong with the rows for one group."""
-    where = f"{found['stream']}/{found['consumer_group']}"
-    if not found["unusable"]:
-        return f"{found['n']} rows for {where}: give one per group"
-    return (
-        f"no usable {', '.join(found['unusable'])} in the row for {where}: null may stand only in"
-        f" {', '.join(NULLABLE)}, count and max_deliveries are at least 1, max_deleted_share is"
-        f" between 0 and 1, idle_rule is one of {', '.join(IdleRule)}, profile one of"
-        f" {', '.join(Profile)}, consumer is a name as the tables spell it,"
-        " parking_consumer another one that goes with max_deliveries"
-    )
-
-
-def _typed(name: str) -> Column:
-    return F.col(name).try_cast(REQUEST_COLUMNS[name])
-
-
-def unusable_columns() -> Column:
-    """The names of the columns of a request row whose values cannot be used."""
-    return F.array_compact(F.array(*map(_unusable, REQUEST_COLUMNS)))
-
-
-def _unusable(name: str) -> Column:
-    """The column's name where its value cannot be used, else null."""
-    unusable = _typed(name).isNull()
-    if name in NULLABLE:
-        unusable &= F.col(name).isNotNull()
-    if name in _CHOICES:
-        unusable |= ~F.col(name).isin(_CHOICES[name])
-    if name in _RANGES:
-        unusable |= ~_typed(name).between(*_RANGES[name])
-    if name in _PAIRS:
-        unusable |= F.col(name).isNull() != F.col(_PAIRS[name]).isNull()
-    if name in ("consumer", "parking_consumer"):
-        unusable |= ~F.col(name).rlike(SPELLING)
-    if name == "parking_consumer":
-        unusable |= F.col(name) == F.col("consumer")
-    return F.when(unusable, F.lit(name))
-
-
-def fingerprint(request: DataFrame) -> dict[str, object]:
-    """What tells one checked request table from another, whatever the order of its rows: their
-    number and the sum of their hashes.  Runs the frame once."""
-    hashes = F.sum(F.xxhash64(*REQUEST_COLUMNS).cast("DECIMAL(38)"))
-    total = request.agg(F.count("*").alias("n"), hashes.alias("h")).first()
-    return {"groups": total["n"] if total else 0, "hash": str((total["h"] if total else 0) or 0)}

@@ -39,7 +39,7 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame
     examined = within_page(id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq")))
     rows = rows.where(F.col("count").isNull() | examined)
     # Only between times that are none could the difference leave 64 bits.
-    invalid = (F.col("delivery_time_ms") < 0) | (F.col("delivery_count") < 0)
+    invalid = is_invalid()
     comparable = examined & ~invalid & (F.col("now_ms") >= 0)
     boundary = rules.at_boundary(F.col("now_ms"), F.col("delivery_time_ms"), F.col("min_idle_ms"))
     sums = rows.groupBy(*GROUP).agg(
@@ -93,14 +93,24 @@ def judged(surveyed: DataFrame, known: DataFrame, unrequested: Column) -> DataFr
     in_groups = known.select(*GROUP, "in_groups")
     everything = surveyed.join(in_groups, on=list(GROUP), how="left")
     asked = F.col("consumer").isNotNull() | (F.col("in_groups").isNull() & unrequested)
-    return everything.where(asked).withColumn("reason", _reason())
+    return everything.where(asked).withColumn("reason", refusal())
 
 
-def _reason() -> Column:
-    """Why a group cannot be swept, most basic reason first; null where it can."""
+def is_invalid() -> Column:
+    """Whether a pending row has a time or a count that none can be."""
+    return (F.col("delivery_time_ms") < 0) | (F.col("delivery_count") < 0)
+
+
+def refusal(*, only_unknown: bool = False) -> Column:
+    """Why a group is refused, most basic reason first; null where it is not.
+
+    `only_unknown`: neither an instant nor a proof is needed.
+    """
+    unknown = F.when(F.col("in_groups").isNull(), F.lit(UNKNOWN_GROUP))
+    if only_unknown:
+        return unknown
     return (
-        F.when(F.col("in_groups").isNull(), F.lit(UNKNOWN_GROUP))
-        .when(
+        unknown.when(
             F.col("now_ms").isNull() | (F.col("now_ms") < 0),
             F.lit(NO_INSTANT),
         )

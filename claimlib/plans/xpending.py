@@ -44,7 +44,7 @@ def in_range(entries: DataFrame, asked: PendingRange) -> DataFrame:
     found = found.where(id_at_most("id_ms", "id_seq", *end))
     if asked.consumer is not None:
         found = found.where(F.col("consumer") == spell(asked.consumer))
-    if asked.min_idle_ms is not None and asked.min_idle_ms > 0:
+    if asked.min_idle_ms:  # 0 is no test at all
         found = found.where(F.col("idle_ms") >= asked.min_idle_ms)
     # Not `greatest`, which passes over a null: an unknown idle time is not 0.
     floored = F.when(F.col("idle_ms") < 0, 0).otherwise(F.col("idle_ms"))
@@ -52,17 +52,28 @@ def in_range(entries: DataFrame, asked: PendingRange) -> DataFrame:
     return ordered.limit(min(max(asked.count, 0), _INT_MAX))
 
 
-def owners(entries: DataFrame, stalled_ms: int) -> DataFrame:
+def shares(entries: DataFrame) -> DataFrame:
     """One row per (stream, consumer_group, consumer) that owns entries (null: nobody): `pending`,
-    `low` and `high`, the smallest and the largest id as structs that sort as ids do (`ms` and
-    `seq`, see `keys.unsigned`), oldest_idle_ms (null: not known), highest_delivery_count, `now_ms`,
-    `stalled` (idle for so long, or longer; null: not known), `troubled` and `badly_troubled` (see
-    `TROUBLED`).  One shuffle, of partial sums."""
+    and `low` and `high`, the smallest and the largest id as structs that sort as ids do (`ms` and
+    `seq`, see `keys.unsigned`)."""
     unsigned_id = F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
     return entries.groupBy(*GROUP, "consumer").agg(
         F.count("*").alias("pending"),
         F.min(unsigned_id).alias("low"),
         F.max(unsigned_id).alias("high"),
+    )
+
+
+def owners(entries: DataFrame, stalled_ms: int) -> DataFrame:
+    """One row per (stream, consumer_group, consumer) that owns entries (null: nobody): `pending`,
+    oldest_idle_ms (null: not known), highest_delivery_count, `now_ms`, `stalled` (idle for so long,
+    or longer; null: not known), `troubled` and `badly_troubled` (see `TROUBLED`).  One shuffle, of
+    partial sums.
+
+    Without the ids of `shares`: a struct among the sums would have Spark sort all entries.
+    """
+    return entries.groupBy(*GROUP, "consumer").agg(
+        F.count("*").alias("pending"),
         F.max("idle_ms").alias("oldest_idle_ms"),
         F.max("delivery_count").alias("highest_delivery_count"),
         F.max("now_ms").alias("now_ms"),

@@ -1,15 +1,17 @@
-"""Claims and purges: from journal rows into `pending`, and read back.
+"""Claims, purges and acknowledgements: from journal rows into `pending`, and read back.
 
 Each is a compare-and-set: a pending row changes only while owner, delivery time and delivery count
-are what the decision saw, and no later run (nor this one) has written it.  So a repeat changes
-nothing, and what somebody else acknowledged or changed after the decision stays as they left it:
-that row is lost to this run, reported, and not touched.
+are what the decision saw, and no later run (nor this one) has written it.  What is forced comes by
+an append of its own, unless the id has become pending since.  So a repeat changes nothing, and what
+somebody else acknowledged or changed after the decision stays as they left it: that row is lost to
+this run, reported, and not touched.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row
@@ -17,43 +19,50 @@ from pyspark.sql import functions as F
 
 from claimlib.errors import VerificationError
 from claimlib.plans.keys import IdBounds, KeyMode
-from claimlib.runs.journal import LOST_APP_ID, Kind, RunRow, Tally, rows_of
+from claimlib.runs.journal import LOST_APP_ID, TOUCHING, Kind, RunRow, Tally, rows_of
 from claimlib.runs.retry import retried
+from claimlib.runs.writes import append_new
 from claimlib.store import Store, Token
 
 _KEY = ("stream", "consumer_group", "id_ms", "id_seq")
-_FROM = ("from_consumer", "from_delivery_time_ms", "from_delivery_count")
+_STATE = ("consumer", "delivery_time_ms", "delivery_count")
+_FROM = tuple(f"from_{name}" for name in _STATE)
+# What ends as a row of `pending` with this run's number, and what ends as none.
+_OWNED = (Kind.CLAIMED, Kind.FORCED)
+_REMOVED = (Kind.DELETED, Kind.ACKED)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a run's claims and purges.  decided = applied + lost + gone, for each.
+    """What became of what a run decided about entries.  decided = applied + lost + gone.
 
     Attributes:
+        number_lost: how many somebody else forestalled.
+        gone: of how many the row is away, and nobody can tell any more who took it.
         lost: the `lost` journal rows to write (null: nothing was lost).
-        purges_gone: purges whose row is away, and nobody can tell any more who took it.
     """
 
-    claims_lost: int = 0
-    purges_lost: int = 0
-    purges_gone: int = 0
+    number_lost: int = 0
+    gone: int = 0
     lost: DataFrame | None = None
 
     def counts(self) -> dict[str, int]:
         """The counts of the run's report."""
-        return {"lost": self.claims_lost + self.purges_lost, "gone": self.purges_gone}
+        return {"lost": self.number_lost, "gone": self.gone}
 
 
 def apply(store: Store, row: RunRow, decided: Tally) -> None:
-    """Change `pending` as the journal says: one MERGE, of rows that are still as they were
-    found."""
-    if not decided.of(Kind.CLAIMED) + decided.of(Kind.DELETED):
+    """Change `pending` as the journal says: one append of what is forced, and one MERGE of rows
+    that are still as they were found."""
+    if decided.of(Kind.FORCED):
+        forced = rows_of(store, row.run_seq, Kind.FORCED).select(*_KEY, *_STATE, "bucket")
+        append_new(store, "pending", forced, row, near=decided.bounds.condition())
+    if not decided.of(*TOUCHING):
         return
     names = " AND t.stream = s.stream AND t.consumer_group = s.consumer_group"
     exact = names if row.key_mode is KeyMode.NAMES else ""
     # Literal bounds let Delta leave the files alone in which nothing can match.  The literal
-    # run_seq
-    # is also how `verify` finds this commit in the table's history.
+    # run_seq is also how `verify` finds this commit in the table's history.
     statement = f"""
         MERGE INTO {store.identifier("pending")} t USING {{decided}} s
         ON {_bounds_sql(decided.bounds)} AND t.run_seq < {row.run_seq:d}
@@ -62,8 +71,8 @@ def apply(store: Store, row: RunRow, decided: Tally) -> None:
         WHEN MATCHED AND s.kind = 'claimed' AND {_AS_FOUND_SQL} THEN UPDATE SET
           consumer = s.consumer, delivery_time_ms = s.delivery_time_ms,
           delivery_count = s.delivery_count, run_seq = {row.run_seq:d}
-        WHEN MATCHED AND s.kind = 'deleted' AND {_AS_FOUND_SQL} THEN DELETE"""
-    rows = rows_of(store, row.run_seq, Kind.CLAIMED, Kind.DELETED)
+        WHEN MATCHED AND s.kind <> 'claimed' AND {_AS_FOUND_SQL} THEN DELETE"""
+    rows = rows_of(store, row.run_seq, *TOUCHING)
     retried(lambda: store.execute("pending", statement, decided=rows))
 
 
@@ -90,30 +99,29 @@ def verify(store: Store, row: RunRow, decided: Tally) -> Outcome:
     Raises:
         VerificationError: a row is as the decision found it, so it should have been changed.
     """
-    if not decided.of(Kind.CLAIMED) + decided.of(Kind.DELETED):
+    if not decided.of(*_OWNED, *_REMOVED):
         return Outcome()
     current = store.version("pending")
     commits, all_known = _own_commits(store, row, current)
-    pending = _readable(store, commits[0]["version"], decided) if commits else None
+    merges = [commit for commit in commits if commit["operation"] == "MERGE"]
+    appends = [commit for commit in commits if commit["operation"] != "MERGE"]
+    # A MERGE that finds everything taken leaves no commit: right after the append, what was taken
+    # since stands there still.
+    last = merges or ([] if decided.of(*TOUCHING) else appends)
+    pending = _readable(store, last[0]["version"], decided) if last else None
     if pending is None:
         pending = _touched_part(store, current, decided)
-    claims = _verify_claims(store, row, decided, pending)
-    purges, gone = _verify_purges(store, row, decided, pending, commits, all_known=all_known)
+    claims, claims_gone = _verify_claims(store, row, decided, pending, appends)
+    purges, purges_gone = _verify_purges(store, row, decided, pending, merges, all_known=all_known)
+    lost = [rows for rows in (claims, purges) if rows is not None]
     outcome = Outcome(
-        claims_lost=claims.count() if claims is not None else 0,
-        purges_lost=purges.count() if purges is not None else 0,
-        purges_gone=gone,
-        lost=_together(claims, purges),
+        number_lost=sum(rows.count() for rows in lost),
+        gone=claims_gone + purges_gone,
+        lost=reduce(DataFrame.union, lost) if lost else None,
     )
-    if outcome.lost is not None and outcome.claims_lost + outcome.purges_lost:
+    if outcome.lost is not None and outcome.number_lost:
         _journal_lost(store, row, outcome.lost)
     return outcome
-
-
-def _together(one: DataFrame | None, other: DataFrame | None) -> DataFrame | None:
-    if one is None or other is None:
-        return one if other is None else other
-    return one.union(other)
 
 
 def _journal_lost(store: Store, row: RunRow, lost: DataFrame) -> None:
@@ -125,18 +133,36 @@ def _journal_lost(store: Store, row: RunRow, lost: DataFrame) -> None:
 
 
 def _verify_claims(
-    store: Store, row: RunRow, decided: Tally, pending: DataFrame
-) -> DataFrame | None:
-    """The claims that `pending` does not show; null where it shows all of them."""
-    wanted = decided.of(Kind.CLAIMED)
+    store: Store, row: RunRow, decided: Tally, pending: DataFrame, appends: list[Row]
+) -> tuple[DataFrame | None, int]:
+    """The claims that are not there (null: all are), and of how many nobody can tell: what was
+    forced and is away may have been there.
+
+    What was forced is looked for right after its own append: somebody may have acknowledged it
+    before the MERGE.
+    """
+    wanted = decided.of(*_OWNED)
     ours = F.col("run_seq") == row.run_seq
     if wanted == 0 or pending.where(ours).count() == wanted:
-        return None
-    claims = rows_of(store, row.run_seq, Kind.CLAIMED)
-    found = _beside(claims, pending)
-    missed = found.where(F.col("now_run_seq").isNull() | (F.col("now_run_seq") != row.run_seq))
-    _refuse_unapplied(missed, row)
-    return missed.select(claims.columns)
+        return None, 0
+    claimed = _missed(store, row, Kind.CLAIMED, pending)
+    _refuse_unapplied(claimed, row)
+    appended = _readable(store, appends[0]["version"], decided) if appends else None
+    forced = _missed(store, row, Kind.FORCED, pending if appended is None else appended)
+    gone = 0
+    if appended is None:
+        is_away = F.col("now_run_seq").isNull()
+        gone = forced.where(is_away).count()
+        forced = forced.where(~is_away)
+    columns = store.read("journal").columns
+    return claimed.union(forced).select(columns), gone
+
+
+def _missed(store: Store, row: RunRow, kind: Kind, pending: DataFrame) -> DataFrame:
+    """The journal rows of a kind that `pending` does not show as this run's, beside what it
+    shows."""
+    found = _beside(rows_of(store, row.run_seq, kind), pending)
+    return found.where(F.col("now_run_seq").isNull() | (F.col("now_run_seq") != row.run_seq))
 
 
 def _verify_purges(
@@ -153,11 +179,11 @@ def _verify_purges(
     That a row is away does not say who took it.  The run's own commit does: its row count is exact,
     and where that falls short, the table right before it shows which rows were there to be taken.
     """
-    wanted = decided.of(Kind.DELETED)
+    wanted = decided.of(*_REMOVED)
     deleted = sum(int(commit["operationMetrics"]["numTargetRowsDeleted"]) for commit in commits)
     if wanted in (0, deleted):
         return None, 0
-    purges = rows_of(store, row.run_seq, Kind.DELETED)
+    purges = rows_of(store, row.run_seq, *_REMOVED)
     found = _beside(purges, pending)
     still_there = found.where(F.col("now_run_seq").isNotNull())
     _refuse_unapplied(still_there, row)
@@ -173,16 +199,20 @@ def _verify_purges(
 
 
 def _own_commits(store: Store, row: RunRow, current: int) -> tuple[list[Row], bool]:
-    """The commits of this run's MERGE on `pending`, newest first (as a rule one, or none where
-    nothing matched), and whether the history still has all commits among which they would be."""
+    """The commits of this run's MERGE and append on `pending`, newest first (as a rule one of each,
+    or none where nothing matched), and whether the history still has all commits among which they
+    would be."""
     literal = re.compile(rf"run_seq#?\d*L? < {row.run_seq}\b")
     since = current - row.pins.versions["pending"]
     commits = store.history("pending", limit=since) if since > 0 else []
     own = [
         commit
         for commit in commits
-        if commit["operation"] == "MERGE"
-        and literal.search(commit["operationParameters"].get("predicate", ""))
+        if commit["userMetadata"] == row.note
+        or (
+            commit["operation"] == "MERGE"
+            and literal.search(commit["operationParameters"].get("predicate", ""))
+        )
     ]
     return own, len(commits) == max(since, 0)
 

@@ -24,14 +24,31 @@ class Kind(StrEnum):
 
     RUN = "run"
     CLAIMED = "claimed"
+    FORCED = "forced"
+    SUPERSEDED = "superseded"
     DELETED = "deleted"
+    ACKED = "acked"
+    LEFT = "left"
+    NOT_PENDING = "not_pending"
     LOST = "lost"
+    ASKED = "asked"
     SWEPT = "swept"
     REFUSED = "refused"
     CONSUMER = "consumer"
     CURSOR = "cursor"
+    LASTID = "lastid"
+    RETIRED = "retired"
     GROUP = "group"
     STREAM = "stream"
+
+
+# Rows of `pending` that change or go, each only while it is as the decision found it.
+TOUCHING = (Kind.CLAIMED, Kind.DELETED, Kind.ACKED)
+# What a run's report counts.
+COUNTED = (
+    *(Kind.CLAIMED, Kind.FORCED, Kind.SUPERSEDED, Kind.DELETED, Kind.ACKED),
+    *(Kind.LEFT, Kind.NOT_PENDING, Kind.ASKED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +138,9 @@ class Tally:
     counts: Mapping[str, int]
     bounds: IdBounds
 
-    def of(self, kind: Kind) -> int:
-        """The number of rows of one kind."""
-        return self.counts.get(str(kind), 0)
+    def of(self, *kinds: Kind) -> int:
+        """The number of rows of some kinds."""
+        return sum(self.counts.get(str(kind), 0) for kind in kinds)
 
 
 def run_rows(store: Store, after_seq: int) -> list[RunRow]:
@@ -151,7 +168,7 @@ def tally(store: Store, run_seq: int) -> Tally:
     bounds: dict[int, tuple[int, int]] = {}
     for row in counted:
         counts[row["kind"]] = counts.get(row["kind"], 0) + row["n"]
-        if row["kind"] in (Kind.CLAIMED, Kind.DELETED):
+        if row["kind"] in (*TOUCHING, Kind.FORCED):
             low, high = bounds.get(row["bucket"], (row["low"], row["high"]))
             bounds[row["bucket"]] = (min(low, row["low"]), max(high, row["high"]))
     return Tally(counts, IdBounds(tuple((b, *bounds[b]) for b in sorted(bounds))))

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 
 from claimlib.plans.keys import KeyMode, glob_sql
 from claimlib.runs.journal import Kind, Landed, RunRow, rows_of
-from claimlib.runs.records import append_new, upsert
 from claimlib.runs.retry import retried
+from claimlib.runs.writes import append_new, upsert
 from claimlib.schema import FIELDS_TYPE, TABLES, quote_text
 from claimlib.store import Store, concurrently
 

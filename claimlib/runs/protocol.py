@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
@@ -120,8 +120,8 @@ def run(
     )
 
 
-def begin_reading(store: Store) -> Begun:
-    """Pin the tables for a command that only reads, unless a run is half applied.
+def begin_reading(store: Store, tables: Collection[str] = tuple(schema.TABLES)) -> Begun:
+    """Pin tables for a command that only reads (those that it reads), unless a run is half applied.
 
     Raises:
         UnfinishedRunError: naming the run and the command that finishes it.
@@ -135,7 +135,7 @@ def begin_reading(store: Store) -> Begun:
             f" {left[0].run_id}",
             run=left[0].key,
         )
-    return Begun(store, last + 1, store.pin())
+    return Begun(store, last + 1, store.pin(tables))
 
 
 def _begin(store: Store, tell: Progress) -> Begun:

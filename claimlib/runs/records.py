@@ -1,38 +1,43 @@
-"""What follows from a run besides `pending`: tombstones, and the small tables.
-
-New rows come by an append with the run's token, so that they come once even if a driver returns
-late, after a later run removed them again; changes by a MERGE that leaves rows of this and later
-runs alone.
-"""
+"""What follows from a run besides `pending`: tombstones, and the small tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from claimlib.plans.keys import GROUP
+from claimlib.plans.keys import GROUP, is_stream
 from claimlib.runs.claims import Outcome
-from claimlib.runs.journal import APP_ID, Kind, RunRow, Tally, rows_of
+from claimlib.runs.journal import Kind, RunRow, Tally, rows_of
 from claimlib.runs.retry import retried
+from claimlib.runs.writes import append_once, upsert
 from claimlib.schema import TABLES
-from claimlib.store import Store, Token, arranged, concurrently
+from claimlib.store import Store, concurrently
 
 _ENTRY = [*GROUP, "id_ms", "id_seq"]
 
 
-def apply(store: Store, row: RunRow, decided: Tally, outcome: Outcome) -> None:
-    """Write the tombstones of a run's purges, the consumers that it saw, and the cursors."""
+# What makes a consumer active: it got an entry, if only for a moment.
+_GOT = (Kind.CLAIMED, Kind.FORCED, Kind.SUPERSEDED)
+
+
+def apply(store: Store, row: RunRow, decided: Tally, outcome: Outcome) -> dict[str, int]:
+    """Write the tombstones of a run's purges, the consumers that it saw or retired, the cursors and
+    the groups' last delivered ids.  Returns what of it the run's report counts."""
     due: list[Callable[[], None]] = []
     if decided.of(Kind.DELETED):
         due.append(partial(_tombstones, store, row, outcome))
-    if row.landed is None and decided.of(Kind.CONSUMER) + decided.of(Kind.CLAIMED):
-        due.append(partial(_consumers, store, row, outcome))
+    if row.landed is None and decided.of(Kind.CONSUMER, Kind.RETIRED, *_GOT):
+        due.append(partial(_consumers, store, row, decided, outcome))
     if decided.of(Kind.CURSOR):
         due.append(partial(_cursors, store, row))
+    if decided.of(Kind.LASTID):
+        due.append(partial(_last_ids, store, row))
     concurrently(due)
+    return {"retired": _retired(store, row)} if decided.of(Kind.RETIRED) else {}
 
 
 def _cursors(store: Store, row: RunRow) -> None:
@@ -63,13 +68,13 @@ def _tombstones(store: Store, row: RunRow, outcome: Outcome) -> None:
     append_once(store, "tombstones", purges, row)
 
 
-def _consumers(store: Store, row: RunRow, outcome: Outcome) -> None:
-    """The caller was seen (its `consumer` rows), and was active where it got an entry
-    (`claimed`)."""
-    claimed = _not_lost(rows_of(store, row.run_seq, Kind.CLAIMED), outcome)
+def _consumers(store: Store, row: RunRow, decided: Tally, outcome: Outcome) -> None:
+    """The caller was seen (its `consumer` rows), and was active where it got an entry; a retired
+    one is gone."""
+    got = _not_lost(rows_of(store, row.run_seq, *_GOT), outcome)
     seen = (
         rows_of(store, row.run_seq, Kind.CONSUMER)
-        .unionByName(claimed)
+        .unionByName(got)
         .groupBy(*TABLES["consumers"].key)
         .agg(
             F.max("seen_time_ms").alias("seen_time_ms"),
@@ -79,84 +84,55 @@ def _consumers(store: Store, row: RunRow, outcome: Outcome) -> None:
     active = "coalesce(s.active_time_ms, t.active_time_ms)"
     changes = f"seen_time_ms = s.seen_time_ms, active_time_ms = {active}"
     upsert(store, "consumers", seen, row, changes)
+    if decided.of(Kind.RETIRED):
+        _retire(store, row)
 
 
-def append_once(store: Store, table: str, rows: DataFrame, row: RunRow) -> None:
-    """Append rows under the run's token: a repeat is skipped by Delta."""
-    token = Token(APP_ID, row.run_seq)
-    retried(lambda: store.append(table, rows, token=token, note=row.note))
-
-
-def upsert(
-    store: Store,
-    table: str,
-    rows: DataFrame,
-    row: RunRow,
-    changes: str,
-    *,
-    differs: str = "true",
-    gone: str = "false",
-) -> None:
-    """Bring rows into a small table with `run_seq`, by its key; what does not differ stays.
-
-    The differences pass through the driver (one row per stream, group or consumer that changed), so
-    that each table is read once, however often the differences are used.
-
-    Args:
-        changes: the SET list for rows that are there (`t` the table, `s` the rows).
-        differs: which of them change.
-        gone: which rows of the table are deleted when `rows` has none for them.
-    """
-    found = store.held(_differences(store, table, rows, row, differs, gone))
-    new = found.where("difference = 'new'").select(*rows.columns)
-    append_once(store, table, new.withColumn("run_seq", F.lit(row.run_seq)), row)
-    others = found.where("difference <> 'new'")
-    if others.isEmpty():
+def _retire(store: Store, row: RunRow) -> None:
+    """Remove retired consumers, but one that got entries after the decision: they are not to be
+    without an owner that anybody knows."""
+    retired = rows_of(store, row.run_seq, Kind.RETIRED).select(*TABLES["consumers"].key)
+    idle = [one for one in retired.collect() if _owned(store, one).isEmpty()]
+    if not idle:
         return
+    rows = store.rows("consumers", idle, list(TABLES["consumers"].key))
     statement = f"""
-        MERGE INTO {store.identifier(table)} t USING {{others}} s
-        ON {_same_key(table)} AND t.run_seq < {row.run_seq:d}
-        WHEN MATCHED AND s.difference = 'gone' THEN DELETE
-        WHEN MATCHED THEN UPDATE SET {changes}, run_seq = {row.run_seq:d}"""
-    retried(lambda: store.execute(table, statement, others=others))
+        MERGE INTO {store.identifier("consumers")} t USING {{retired}} s
+        ON t.stream = s.stream AND t.consumer_group = s.consumer_group
+          AND t.consumer = s.consumer AND t.run_seq < {row.run_seq:d}
+        WHEN MATCHED THEN DELETE"""
+    retried(lambda: store.execute("consumers", statement, retired=rows))
 
 
-def _same_key(table: str) -> str:
-    return " AND ".join(f"t.{name} = s.{name}" for name in TABLES[table].key)
+def _retired(store: Store, row: RunRow) -> int:
+    """How many of the retired consumers are gone: `consumers` may never have known one that owns
+    something."""
+    key = list(TABLES["consumers"].key)
+    retired = rows_of(store, row.run_seq, Kind.RETIRED).select(*key)
+    unknown = retired.join(store.read("consumers").select(*key), on=key, how="left_anti")
+    return sum(_owned(store, one).isEmpty() for one in unknown.collect())
 
 
-def _differences(
-    store: Store, table: str, rows: DataFrame, row: RunRow, differs: str, gone: str
-) -> DataFrame:
-    """`rows` that are new or changed, and the keys of those that are gone, with `difference`.
-
-    Each once, also where the table holds a key twice: a MERGE takes one row per key, and a run that
-    is decided must come to its end.
-    """
-    key = TABLES[table].key
-    there = store.read(table).withColumn("is_gone", F.expr(gone))
-    older = f"t.run_seq < {row.run_seq:d}"
-    difference = F.expr(f"""
-        CASE WHEN t.{key[0]} IS NULL THEN 'new'
-             WHEN s.{key[0]} IS NULL THEN CASE WHEN {older} AND t.is_gone THEN 'gone' END
-             WHEN {older} AND ({differs}) THEN 'changed' END""")
-    names = [F.coalesce(f"s.{name}", f"t.{name}").alias(name) for name in key]
-    others = [f"s.{name}" for name in rows.columns if name not in key]
-    both = rows.alias("s").join(there.alias("t"), on=F.expr(_same_key(table)), how="full")
-    found = both.select(*names, *others, difference.alias("difference"))
-    return found.where("difference IS NOT NULL").distinct()
+def _owned(store: Store, consumer: Row) -> DataFrame:
+    """What a consumer has pending."""
+    names = [F.col(name) == consumer[name] for name in TABLES["consumers"].key]
+    pending = store.read("pending").where(is_stream(consumer["stream"], store.buckets))
+    return pending.where(reduce(and_, names))
 
 
-def append_new(store: Store, table: str, rows: DataFrame, row: RunRow) -> bool:
-    """Append the rows whose key the table does not have; whether it was empty before.
+def _last_ids(store: Store, row: RunRow) -> None:
+    """Raise the last delivered id of groups, never lower it."""
+    raised = rows_of(store, row.run_seq, Kind.LASTID)
+    signs = [f"({one} ^ {-(2**63)}L)" for one in _LAST_IDS]
+    statement = f"""
+        MERGE INTO {store.identifier("groups")} t USING {{raised}} s
+        ON t.stream = s.stream AND t.consumer_group = s.consumer_group
+          AND t.run_seq < {row.run_seq:d}
+        WHEN MATCHED AND ({signs[0]} < {signs[2]} OR ({signs[0]} = {signs[2]}
+          AND {signs[1]} < {signs[3]})) THEN UPDATE SET
+          last_delivered_ms = s.last_delivered_ms, last_delivered_seq = s.last_delivered_seq,
+          run_seq = {row.run_seq:d}"""
+    retried(lambda: store.execute("groups", statement, raised=raised))
 
-    Where there is none to append, the commit still bears the run's token: a driver that returns
-    late, after somebody removed a row again, must find that its append was made.
-    """
-    key = list(TABLES[table].key)
-    there = store.read(table).select(*key)
-    was_empty = there.isEmpty()
-    new = rows if was_empty else rows.join(there, on=key, how="left_anti")
-    numbered = new.withColumn("run_seq", F.lit(row.run_seq))
-    append_once(store, table, arranged(TABLES[table], numbered), row)
-    return was_empty
+
+_LAST_IDS = [f"{side}.last_delivered_{half}" for side in "ts" for half in ("ms", "seq")]

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Row
 
 from claimlib import __version__
 from claimlib.runs import claims, mirror, records
-from claimlib.runs.journal import APP_ID, Kind, RunRow, Tally, tally
+from claimlib.runs.journal import APP_ID, COUNTED, RunRow, Tally, tally
 from claimlib.runs.retry import retried
 from claimlib.store import Store, Token
 
@@ -115,14 +115,13 @@ def roll_forward(store: Store, row: RunRow, tell: Progress) -> Finished:
     if row.landed is not None:
         counts |= mirror.verify(store, row, row.landed)
     clock.enter(Phase.RECORD)
-    records.apply(store, row, decided, outcome)
+    counts |= records.apply(store, row, decided, outcome)
     clock.enter(Phase.FINISH)
     return _finish(store, row, counts, clock)
 
 
 def _decided_counts(decided: Tally) -> dict[str, int]:
-    kinds = (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR)
-    return {str(kind): decided.of(kind) for kind in kinds}
+    return {str(kind): decided.of(kind) for kind in COUNTED if decided.of(kind)}
 
 
 def _finish(store: Store, row: RunRow, counts: Mapping[str, int], clock: _Clock) -> Finished:

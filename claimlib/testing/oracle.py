@@ -158,15 +158,11 @@ def _answers(before: Any, loops: Any, after: Any) -> Iterator[tuple[bytes, Group
 def group_state(info: Any) -> tuple[bytes, Group]:
     """Name and state of a group, from its part of a reply to XINFO STREAM … FULL COUNT 0.
 
-    A delivery count beyond 2^63-1, which a server writes as a negative number, is 2^63-1: there the
-    rules let it stay.
+    Redis 7.0 tells no active times.
     """
     fields = dict(_pairs(info))
     pending = tuple(
-        PendingEntry(
-            *(parse_id(entry_id), owner, delivery_time_ms),
-            delivery_count if delivery_count >= 0 else DELIVERY_COUNT_MAX,
-        )
+        PendingEntry(parse_id(entry_id), owner, delivery_time_ms, saturated(delivery_count))
         for entry_id, owner, delivery_time_ms, delivery_count in fields[b"pending"]
     )
     if len(pending) != fields[b"pel-count"]:
@@ -176,9 +172,15 @@ def group_state(info: Any) -> tuple[bytes, Group]:
     return fields[b"name"], Group(last_delivered_id, pending, tuple(consumers))
 
 
+def saturated(delivery_count: int) -> int:
+    """A delivery count; beyond 2^63-1, where a server writes a negative number, it is 2^63-1: there
+    the rules let it stay."""
+    return delivery_count if delivery_count >= 0 else DELIVERY_COUNT_MAX
+
+
 def _consumer(info: Any) -> Consumer:
     fields = dict(_pairs(info))
-    active_time_ms = fields[b"active-time"]
+    active_time_ms = fields.get(b"active-time", -1)
     return Consumer(
         fields[b"name"], fields[b"seen-time"], None if active_time_ms == -1 else active_time_ms
     )

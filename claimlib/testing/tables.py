@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint, to_bigint
-from claimlib.model import AutoclaimRequest, Consumer, Group, Guards, PendingEntry
+from claimlib.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.names import spell, unspell
-from claimlib.plans.requests import REQUEST_COLUMNS
+from claimlib.plans.requests import REQUEST_COLUMNS, guard_values
 from claimlib.store import Store
 from claimlib.words import Keyspace, Stream
 
@@ -83,7 +83,7 @@ def request_table(
             *(spell(stream), spell(group), spell(request.consumer), request.min_idle_ms),
             *(to_bigint(request.start.ms), to_bigint(request.start.seq), request.justid),
             *(str(request.idle_rule), str(request.profile), request.count, None),
-            *_guards(request.guards),
+            *guard_values(request.guards).values(),
         )
         for (stream, group), request in requests.items()
     ]
@@ -109,13 +109,6 @@ _COLUMNS = {
         *("stream", "consumer_group", "consumer", "seen_time_ms", "active_time_ms", "run_seq"),
     ],
 }
-
-
-def _guards(guards: Guards) -> tuple[object, ...]:
-    parking = None if guards.parking_consumer is None else spell(guards.parking_consumer)
-    limits = (guards.max_claims, guards.max_deleted_share)
-    owners = (guards.only_from, guards.only_consumers_idle_ms)
-    return (*limits, *owners, guards.max_deliveries, parking)
 
 
 def _stream_row(

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from claimlib import words
+from claimlib.commands.asked_reply import AskedReply
 from claimlib.commands.reply import Reply
+from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import xautoclaim
+from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.commands.xpending import Reading, pending_range, reading, summary
-from claimlib.errors import ReplyError
+from claimlib.errors import ReplyError, RequestError
 from claimlib.ids import END_OF_SCAN, StreamId, from_bigint, parse_id
-from claimlib.model import AutoclaimRequest
+from claimlib.model import AutoclaimRequest, ClaimRequest, Profile
 from claimlib.names import unspell
 from claimlib.store import Store
 from claimlib.testing.tables import read_groups, request_table, write_keyspace
 from claimlib.testing.vectors import KEY, Answer, Step, as_text, by_reference, text_of
 
-COVERED = ("XAUTOCLAIM", "XPENDING")
+COVERED = ("XAUTOCLAIM", "XCLAIM", "XPENDING", "XACK")
 Names = tuple[bytes, bytes]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -63,25 +67,25 @@ def _command(step: Step) -> str:
 
 
 def _by_tables(spark: SparkSession, folder: Path, recorded: Sequence[Step]) -> list[Answer]:
-    """Each step is a stream of its own with the state before it, in one store.  All XAUTOCLAIMs
-    are one run; what only reads, reads the state before it."""
+    """Each step is a stream of its own with the state before it, in one store.  All steps of one
+    command that writes are one run; what only reads, reads the state before it."""
     streams = {b"%d" % number: step for number, step in enumerate(recorded)}
     store = Store.init(spark, str(folder))
     keyspace = {stream: step.before[KEY] for stream, step in streams.items()}
     write_keyspace(store, keyspace, {stream: step.now_ms for stream, step in streams.items()})
     at = reading(store)
-    read = {
-        stream: _read(at, stream, step)
-        for stream, step in streams.items()
-        if _command(step) == "XPENDING"
-    }
-    claimed = {stream: step for stream, step in streams.items() if stream not in read}
-    replies = {**read, **_claim(store, claimed)}
+    by_command: dict[str, dict[bytes, Step]] = defaultdict(dict)
+    for stream, step in streams.items():
+        by_command[_command(step)][stream] = step
+    replies = {stream: _read(at, stream, step) for stream, step in by_command["XPENDING"].items()}
+    for command, act in (("XAUTOCLAIM", _autoclaim), ("XCLAIM", _claim), ("XACK", _ack)):
+        if by_command[command]:
+            replies |= act(store, by_command[command])
     groups = read_groups(store)
     return [Answer(replies[stream], groups.get(stream, {})) for stream in streams]
 
 
-def _claim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
+def _autoclaim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
     """What one run of all XAUTOCLAIMs replied, by stream."""
     parsed = {stream: _parsed(step, stream) for stream, step in streams.items()}
     requests = {one[0]: one[1] for one in parsed.values() if not isinstance(one, ReplyError)}
@@ -96,6 +100,122 @@ def _claim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
         else:
             replies[stream] = found.reply(*one)
     return replies
+
+
+def _claim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
+    """What one run of all XCLAIMs replied, by stream.
+
+    The server looks for the group before it looks at the arguments: where those are bad, the tables
+    are asked about the group alone, by an XCLAIM that changes nothing.
+    """
+    parsed = {stream: _or_error(words.parse_xclaim, step) for stream, step in streams.items()}
+    numbers = _numbered(streams, words=6)
+    claims = [NamedClaim(*_names_of(streams[s], s), _ruled(parsed[s], streams[s])) for s in numbers]
+    reply = xclaim(store, claims) if claims else None
+    refused = _refused(reply)
+    ids = _ids_of(reply)
+    replies: dict[bytes, Any] = {}
+    for stream, one in parsed.items():
+        number = numbers.get(stream, 0)  # 0: too few words to be a request
+        if number in refused:
+            replies[stream] = {"err": words.no_group(*streams[stream].command[1:3]).message}
+        elif isinstance(one, ReplyError):
+            replies[stream] = {"err": one.message}
+        else:
+            rows = [row for row in ids.get(number, []) if row["status"] in _GOT]
+            replies[stream] = [
+                row["id"] if one.justid else [row["id"], _flat(row["fields"])] for row in rows
+            ]
+    return replies
+
+
+_GOT = ("claimed", "forced", "superseded")
+_NOTHING = ClaimRequest(b"nobody", 0, (), profile=Profile.REDIS_7_0)  # it makes no consumer
+
+
+def _ruled(parsed: ClaimRequest | ReplyError, step: Step) -> ClaimRequest:
+    if isinstance(parsed, ReplyError):
+        return _NOTHING
+    return replace(parsed, idle_rule=step.idle_rule, profile=step.profile)
+
+
+def _ack(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
+    """What one run of all XACKs replied, by stream.
+
+    A group that nobody knows is an error of the tables, which names all such; where a server knows
+    no group, it acknowledges nothing and looks at no id.
+    """
+    parsed = {stream: _or_error(words.parse_xack, step) for stream, step in streams.items()}
+    acks = {
+        stream: NamedAck(*_names_of(streams[stream], stream), _or_none(parsed[stream]))
+        for stream in _numbered(streams, words=4)
+    }
+    unknown = _unknown_groups(store, list(acks.values()))
+    known = {s: one for s, one in acks.items() if (one.stream, one.group) not in unknown}
+    ids = _ids_of(xack(store, list(known.values())) if known else None)
+    numbers = {stream: number for number, stream in enumerate(known, start=1)}
+    replies: dict[bytes, Any] = {}
+    for stream, one in parsed.items():
+        if stream in acks and stream not in known:
+            replies[stream] = 0
+        elif isinstance(one, ReplyError):
+            replies[stream] = {"err": one.message}
+        else:
+            statuses = [row["status"] for row in ids.get(numbers[stream], [])]
+            replies[stream] = statuses.count("acked")
+    return replies
+
+
+def _or_none(parsed: tuple[StreamId, ...] | ReplyError) -> tuple[StreamId, ...]:
+    return () if isinstance(parsed, ReplyError) else parsed
+
+
+def _unknown_groups(store: Store, acks: Sequence[NamedAck]) -> set[Names]:
+    """The groups for whose sake the tables refuse some XACKs."""
+    try:
+        xack(store, acks, dry_run=True)
+    except RequestError as error:
+        return {(unspell(stream), unspell(group)) for stream, group in error.groups}
+    return set()
+
+
+def _or_error(parse: Callable[[Sequence[bytes]], T], step: Step) -> T | ReplyError:
+    try:
+        return parse(step.command)
+    except ReplyError as error:
+        return error
+
+
+def _numbered(streams: Mapping[bytes, Step], words: int) -> dict[bytes, int]:
+    """The steps that have enough words for the server to look at their group, numbered."""
+    named = [stream for stream, step in streams.items() if len(step.command) >= words]
+    return {stream: number for number, stream in enumerate(named, start=1)}
+
+
+def _names_of(step: Step, stream: bytes) -> Names:
+    return _stream_of(step.command[1], stream), step.command[2]
+
+
+def _refused(reply: AskedReply | None) -> set[int]:
+    """The requests of unknown groups: no other ones are refused."""
+    if reply is None:
+        return set()
+    refused = reply.requests.where("status = 'refused'").collect()
+    others = [row for row in refused if not row["reason"].startswith("unknown group")]
+    if others:
+        raise AssertionError(f"refused: {others}")
+    return {row["request"] for row in refused}
+
+
+def _ids_of(reply: AskedReply | None) -> dict[int, list[Row]]:
+    """What became of the ids of each request, in the request's order."""
+    ids: dict[int, list[Row]] = defaultdict(list)
+    for row in [] if reply is None else reply.ids.collect():
+        ids[row["request"]].append(row)
+    for rows in ids.values():
+        if [row["position"] for row in rows] != list(range(len(rows))):
+            raise AssertionError(f"ids that are out of order: {rows}")
+    return ids
 
 
 def _read(at: Reading, stream: bytes, step: Step) -> Any:

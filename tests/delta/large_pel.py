@@ -18,7 +18,7 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.model import AutoclaimRequest
 from claimlib.session import open_session
 from claimlib.store import Store
-from claimlib.testing import bench, event_log
+from claimlib.testing import bench_store, event_log
 
 NOW_MS = 1_750_000_000_000
 FIRST_MS = NOW_MS - 10**9
@@ -74,7 +74,7 @@ def main(folder: str, rows: int, count: int) -> None:
             "claimed": [row["id_ms"] for row in reply.claimed.select("id_ms").collect()],
             "deleted": [row["id_ms"] for row in reply.deleted.select("id_ms").collect()],
             "next_ms": [row["next_ms"] for row in reply.cursors.collect()],
-            "peak_mib": bench.peak_mib(),
+            "peak_mib": bench_store.peak_mib(),
         }
     spark.stop()
     log = event_log.read(str(events))

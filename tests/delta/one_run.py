@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hypothesis import HealthCheck, Phase, assume, given, settings
 from pyspark.sql import DataFrame
 
 from claimlib.commands.xautoclaim import xautoclaim
@@ -19,7 +18,7 @@ from claimlib.model import AutoclaimRequest, Group
 from claimlib.names import unspell
 from claimlib.store import Store
 from claimlib.testing.tables import read_groups, request_table, write_keyspace
-from tests.batches import Batch, Names, batches
+from tests.batches import Batch, Names, drawn_batch
 from tests.delta import edge_cases
 
 GROUPS = 200  # of the random batch, at least
@@ -48,7 +47,7 @@ class OneRun:
 
 def sweep_everything(store: Store) -> OneRun:
     """Write all streams, run once, and read everything back."""
-    batch = _random_batch()
+    batch = drawn_batch(GROUPS)
     keyspace = {
         **edge_cases.KEYSPACE,
         **batch.keyspace,
@@ -75,27 +74,6 @@ def sweep_everything(store: Store) -> OneRun:
         deleted=_by_group(reply.deleted),
         counts=reply.counts,
     )
-
-
-def _random_batch() -> Batch:
-    """The one of some batches that reaches the most branches.  Hypothesis does not shrink it:
-    `spark/test_property` does that."""
-    drawn: list[Batch] = []
-
-    @settings(
-        max_examples=3,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
-    @given(batch=batches(GROUPS))
-    def draw(batch: Batch) -> None:
-        assume(batch.entries)
-        drawn.append(batch)
-
-    draw()
-    return max(drawn, key=lambda batch: len(batch.branches()))
 
 
 def _by_group(rows: DataFrame, *columns: str) -> Ids:

@@ -1,5 +1,5 @@
-"""A page opens the files that overlap it: told by the scans' own metrics, and by a store that has
-lost all its other files."""
+"""A page, a range of XPENDING and an XCLAIM open the files that overlap them: told by the scans'
+own metrics, and by a store that has lost all its other files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from pyspark.sql import functions as F
 from reading import query
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.commands.xclaim import NamedClaim, xclaim
+from claimlib.commands.xpending import pending_range, reading
 from claimlib.ids import StreamId
-from claimlib.model import AutoclaimRequest
+from claimlib.model import AutoclaimRequest, ClaimRequest, PendingRange
 from claimlib.store import Store
 
 NOW_MS = 1_750_000_000_000
@@ -125,6 +127,12 @@ class Case:
     files_of_search: int
 
 
+def bucket_of(store: Store, stream: str) -> int:
+    rows = query(store.where, "pending", f"SELECT DISTINCT bucket FROM t WHERE stream = '{stream}'")
+    (row,) = rows
+    return row["bucket"]
+
+
 CASES = {
     "in the middle": Case(750, 780, 810, 3, id_ms(780), 1, 2),
     "at the end": Case(1590, 1599, 1599, 1, 0, 1, 1),
@@ -140,14 +148,11 @@ def test_a_page_opens_the_files_of_its_rows_and_its_end_is_sought_within_a_minut
     what was done, opens files that overlap the page's rows."""
     case = CASES[name]
     pending, entries = files(full_store, "pending"), files(full_store, "entries")
-    buckets = {
-        row["stream"]: row["bucket"]
-        for row in query(full_store.where, "pending", "SELECT DISTINCT stream, bucket FROM t")
-    }
-    assert buckets[HOT] == buckets[BESIDE] != buckets[ELSEWHERE]
+    bucket = bucket_of(full_store, HOT)
+    assert bucket == bucket_of(full_store, BESIDE) != bucket_of(full_store, ELSEWHERE)
     assert len(pending) == len(entries) == 2 * FILES
-    page = (buckets[HOT], id_ms(case.start), id_ms(case.last))
-    sought = (buckets[HOT], id_ms(case.start), id_ms(case.sought_to))
+    page = (bucket, id_ms(case.start), id_ms(case.last))
+    sought = (bucket, id_ms(case.start), id_ms(case.sought_to))
     of_page = {file for file in pending + entries if file.overlaps(*page)}
     of_search = {file for file in pending if file.overlaps(*sought)}
     assert len(of_page) == 2 * case.files_of_page, "as many of pending as of entries"
@@ -159,7 +164,7 @@ def test_a_page_opens_the_files_of_its_rows_and_its_end_is_sought_within_a_minut
 
     reply = xautoclaim(full_store, SweepRequest(request, stream_glob=HOT, cursor="c"))
 
-    assert reply.counts["claimed"] == case.claims
+    assert reply.counts["claimed"] == reply.claimed.count() == case.claims
     assert [row["next_ms"] for row in reply.cursors.collect()] == [case.next_ms]
     assert [row["claimed"] for row in reply.groups.collect()] == [case.claims]
     search, *others = opened(full_store.spark, "pending", before)
@@ -167,3 +172,27 @@ def test_a_page_opens_the_files_of_its_rows_and_its_end_is_sought_within_a_minut
     # The claimed rows were written anew into one more file, and are read back from there.
     assert max(others) <= case.files_of_page + 1, others
     assert max(opened(full_store.spark, "entries", before)) == case.files_of_page
+
+
+def test_a_range_of_xpending_and_an_xclaim_open_the_files_of_their_ids(full_store: Store) -> None:
+    first, last = 750, 779
+    lie_in = (bucket_of(full_store, HOT), id_ms(first), id_ms(last))
+    for table in ("pending", "entries"):
+        others = [file for file in files(full_store, table) if not file.overlaps(*lie_in)]
+        assert len(others) == 2 * FILES - 1
+        for file in others:
+            file.path.unlink()
+    before = last_query(full_store.spark)
+    asked = PendingRange(StreamId(id_ms(first), 0), StreamId(id_ms(last), 0), 1000)
+    rows = pending_range(reading(full_store), HOT.encode(), b"g", asked).collect()
+    assert [row["id_ms"] for row in rows] == [id_ms(n) for n in range(first, last + 1)]
+    assert opened(full_store.spark, "pending", before) == [1]
+
+    before = last_query(full_store.spark)
+    ids = tuple(StreamId(id_ms(number), 0) for number in (first, DUE + first, last))
+    claim = NamedClaim(HOT.encode(), b"g", ClaimRequest(b"alice", 1000, ids))
+    reply = xclaim(full_store, [claim])
+    assert [row["status"] for row in reply.ids.collect()] == ["left", "claimed", "claimed"]
+    # The claimed rows were written anew into one more file, and are read back from there.
+    assert max(opened(full_store.spark, "pending", before)) <= 2
+    assert max(opened(full_store.spark, "entries", before)) == 1

@@ -21,7 +21,7 @@ from claimlib.errors import (
     UnsafeLocationError,
 )
 from claimlib.model import COUNT_MAX
-from claimlib.plans.requests import NULLABLE, REQUEST_COLUMNS, checked
+from claimlib.plans.requests import NULLABLE, REQUEST_COLUMNS, SWEEPS
 from claimlib.report import of_reply
 from claimlib.store import Store, init_sql
 from claimlib.testing.tables import request_table, write_keyspace
@@ -33,7 +33,7 @@ def request_row(spark: SparkSession) -> DataFrame:
 
 
 def test_a_sound_request_table_stays_as_it_is(request_row: DataFrame) -> None:
-    assert_df_equality(checked(request_row), request_row, ignore_nullable=True)
+    assert_df_equality(SWEEPS.checked(request_row), request_row, ignore_nullable=True)
 
 
 @pytest.mark.parametrize("column", [*(set(REQUEST_COLUMNS) - set(NULLABLE)), "start_seq"])
@@ -41,7 +41,7 @@ def test_a_null_in_a_request_is_refused_with_its_row_and_column(
     request_row: DataFrame, column: str
 ) -> None:
     with pytest.raises(RequestError, match=column) as raised:
-        checked(request_row.withColumn(column, F.lit(None)))
+        SWEEPS.checked(request_row.withColumn(column, F.lit(None)))
     assert raised.value.columns == [column]
 
 
@@ -71,7 +71,7 @@ def test_a_value_that_no_request_can_have_is_refused_with_its_row_and_column(
     parks = request_row.withColumn("max_deliveries", F.lit(3))
     parks = parks.withColumn("parking_consumer", F.lit("parking"))
     with pytest.raises(RequestError, match=f"no usable {column} in the row for s/g"):
-        checked(parks.withColumn(column, F.lit(value)))
+        SWEEPS.checked(parks.withColumn(column, F.lit(value)))
 
 
 def test_a_glob_of_a_request_that_is_none_is_refused_with_its_row_and_column(
@@ -184,3 +184,11 @@ def test_a_glob_of_bytes_that_are_no_text_is_kept_with_its_run(store: Store) -> 
     for _ in range(2):
         reply = xautoclaim(store, asked, run_id="bytes")
         assert (reply.run_seq, reply.counts["swept"], reply.counts["claimed"]) == (1, 1, CLAIMED)
+
+
+def test_two_request_tables_that_say_the_same_number_in_different_columns_are_not_the_same(
+    request_row: DataFrame,
+) -> None:
+    columns = ("count", "max_claims", "only_consumers_idle_ms")
+    tables = [SWEEPS.checked(request_row.withColumn(name, F.lit(5))) for name in columns]
+    assert len({SWEEPS.fingerprint(table)["hash"] for table in tables}) == len(columns)

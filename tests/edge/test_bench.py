@@ -5,19 +5,29 @@ import json
 import pytest
 from processes import run_python
 
-from claimlib.testing import bench
+from claimlib.testing import bench, bench_claims
+from claimlib.testing.bench_store import Watch
 
 PARTS = ("page", "page of an empty store", "page of 2000 rows")
 
 
 @pytest.mark.long
 def test_the_result_is_the_formulas(spark, tmp_path):
-    document = bench.run(spark, str(tmp_path), 2000, bench.Watch(), flip=False)
+    document = bench.run(spark, str(tmp_path), 2000, Watch(), flip=False)
     assert document["streams_that_differ"] == 0
     assert document["counts"]["claimed"] > 700
     assert {"init", "make rows", "sweep", *PARTS} == document["seconds"].keys()
     assert {"sweep", *PARTS} == document["seconds_by_phase"].keys()
     assert all(peak > 0 for peak in document["peak_mib"].values())
+
+
+@pytest.mark.long
+def test_xclaim_leaves_what_the_formula_says_and_so_does_the_sweep_beside_it(spark, tmp_path):
+    document = bench_claims.run(spark, str(tmp_path), 2000, Watch(), flip=False)
+    assert document["streams_that_differ"] == 0
+    assert document["seconds"].keys() >= {"sweep", "xclaim", "xpending", "xpending of a group"}
+    spoilt = bench_claims.run(spark, str(tmp_path / "spoilt"), 2000, Watch(), flip=True)
+    assert spoilt["streams_that_differ"] == 1
 
 
 @pytest.mark.long

@@ -3,7 +3,11 @@
 import pytest
 from processes import ROOT, run_claimlib, run_python
 
-COMMANDS = ("init", "snapshot", "import", "xautoclaim", "xpending", "check", "runs")
+COMMANDS = (
+    *("init", "snapshot", "import", "xautoclaim", "xpending", "check", "runs"),
+    *("xclaim", "xack", "retire"),
+)
+XCLAIM = ("xclaim", "store", "s", "g", "c")
 SWEEP = ("xautoclaim", "store", "--consumer", "c", "--min-idle", "1h")
 
 
@@ -17,6 +21,9 @@ SWEEP = ("xautoclaim", "store", "--consumer", "c", "--min-idle", "1h")
         ("runs", "milliseconds"),
         ("import", "milliseconds since the epoch"),
         ("check", "Counts are of rows"),
+        ("xclaim", "(ms, s, m, h, d, w)"),
+        ("xack", "ms-seq"),
+        ("retire", "Delivery counts stay"),
     ],
 )
 def test_help_has_units_and_an_example(claimlib, command, unit):
@@ -75,6 +82,23 @@ def test_the_version_is_that_of_the_package(claimlib):
         (("xpending", "store", "s", "g", "--count", "5", "--end", "x"), "'x'"),
         (("xpending", "store", "--fail-on-stalled", "5"), "'5' has no unit"),
         (("runs", "store", "1", "--claimed", "--lost"), "one of --claimed"),
+        ((*XCLAIM, "1-0"), "Give --min-idle"),
+        ((*XCLAIM, "--min-idle", "1h"), "Give their ids, or --ids-from"),
+        ((*XCLAIM, "--min-idle", "1h", "1-0", "--ids-from", "f"), "not both"),
+        ((*XCLAIM, "--min-idle", "1h", "1-0", "x"), "'x' is no stream id"),
+        ((*XCLAIM, "--min-idle", "1h", "1-0", "--lastid", "-"), "'-' is no stream id"),
+        ((*XCLAIM, "--min-idle", "1h", "1-0", "--idle", "1h", "--time", "5"), "give one of them"),
+        ((*XCLAIM, "--min-idle", "1h", "1-0", "--idle-rule", "x"), "'x' is none of documented"),
+        ((*XCLAIM, "1-0", "--requests", "t"), "--requests says it all"),
+        (("xclaim", "store", "--requests", "t", "--force"), "--requests says it all"),
+        (("xclaim", "store", "s", "g"), "Give CONSUMER, then ids"),
+        (("xack", "store", "s"), "Give GROUP, then ids"),
+        (("xack", "store", "s", "g"), "Give their ids, or --ids-from"),
+        (("xack", "store", "s", "g", "1-0-0"), "'1-0-0' is no stream id"),
+        (("retire", "store", "s", "g", "c"), "--to"),
+        (("retire", "store", "s", "g", "c", "--to", "c"), "the heirs must be other consumers"),
+        (("retire", "store", "s", "g", "c", *["--to", "d"] * 2), "each named once"),
+        (("runs", "store", "--ids"), "give a RUN"),
         (("init", "store", "--buckets", "0"), "--buckets"),
         (("snapshot", "http://localhost", "store"), "redis://"),
         (("snapshot", "redis://u:sesame@localhost", "store"), "REDIS_PASSWORD"),
@@ -139,3 +163,17 @@ def test_a_job_without_a_unit_ends_with_2_in_one_line():
     assert said.returncode == 2
     assert "'15' has no unit" in said.stderr
     assert len(said.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("store", "s", "g", "c", "--min-idle", "15", "1-0", "2-0"),
+        ("store", "--min-idle", "15", "s", "g", "c", "1-0"),
+        ("store", "s", "g", "c", "1-0", "--min-idle", "15", "--force"),
+    ],
+)
+def test_a_job_takes_options_between_its_arguments_as_the_command_does(words):
+    said = run_python(ROOT / "jobs" / "xclaim.py", *words)
+    assert said.returncode == 2
+    assert "'15' has no unit" in said.stderr

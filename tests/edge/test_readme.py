@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -14,13 +15,15 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from claimlib.cli.app import app
+from claimlib.cli.asking import app
 from claimlib.commands.check import check
+from claimlib.model import Profile
 from claimlib.plans.given import PARTS
 from claimlib.runs.journal import Kind
 from claimlib.schema import TABLES
 from claimlib.store import Store
 from claimlib.testing.server import valkey_server
+from tests.live.figures import REPORT, with_figures
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -50,7 +53,7 @@ def test_the_commands_and_the_python_of_the_readme_run_one_after_the_other(
         ]
     assert '"id": "1-0"' in outputs[-1]
     assert "snapshot" in outputs[-2]
-    sweep, append, read = blocks("python")
+    sweep, claim, append, read = blocks("python")
     assert spark is not None  # the session that open_session finds
     shown: dict[str, object] = {}
     exec(sweep, shown)
@@ -64,8 +67,10 @@ def test_the_commands_and_the_python_of_the_readme_run_one_after_the_other(
     write_lake(tmp_path / "lake")
     (map_file,) = blocks("toml")
     (tmp_path / "map.toml").write_text(map_file, encoding="utf-8")
+    exec(claim, shown)
+    assert [row["status"] for row in shown["reply"].ids.collect()] == ["claimed"]
     outputs = [run_command(line) for line in imports.splitlines()]
-    assert '"entries_complete": true' in outputs[1]
+    assert re.search("asked: entries_complete +true", outputs[1])
     assert "nothing found" in outputs[2]
 
 
@@ -124,6 +129,12 @@ def test_the_readme_names_every_room() -> None:
         if path.name not in {"__init__.py", "__pycache__", "py.typed"}
     }
     assert {room for room in rooms if f"`{room}`" not in README} == set()
+
+
+def test_the_readme_says_of_the_long_tests_what_they_counted() -> None:
+    report = json.loads(REPORT.read_text(encoding="utf-8"))
+    assert set(report) == set(Profile)
+    assert with_figures(README, report) == README, "run: python -m tests.live.figures"
 
 
 def test_the_readme_names_every_command_and_every_target_that_it_speaks_of_exists() -> None:

@@ -1,30 +1,37 @@
 """A sequence (`sequences`) on a real server: every command that was sent, its reply, and the whole
 state after it.
 
-All of it is one transaction, for which the server's clock stands still (Redis 7.2 and later,
-Valkey).  Scripts send the commands, as they alone know the instant and the cursors; the states are
-read outside of them, as numbers in Lua are exact up to 2^53 only.
+`play`: all of it is one transaction, for which the server's clock stands still (Redis 7.2 and
+later, Valkey).  Scripts send the commands, as they alone know the instant and the cursors; XPENDING
+and the states are read outside of them, as numbers in Lua are exact up to 2^53 only.
+
+`play_on`: each command is sent by itself, between two looks at the server's clock, which goes on
+(Redis 7.0 also within a transaction).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from typing import Any
 
-import redis
-
 from claimlib.ids import END_OF_SCAN, parse_id
 from claimlib.model import DEFAULT_COUNT, IdleRule, Profile
-from claimlib.testing.oracle import group_state
+from claimlib.testing.oracle import group_state, saturated
 from claimlib.testing.vectors import KEY, Step, as_text
 from claimlib.words import Stream
-from tests.live.sequences import Sequence, Words
+from tests.live.sequences import Sequence
+from tests.live.times import Words
+from tests.live.wire import Wire
+
+COMMANDS = (b"XAUTOCLAIM", b"XCLAIM", b"XPENDING", b"XACK")
+"""What the reference answers; the other commands only change what a stream holds."""
 
 # KEYS: the stream, and where the last cursor stands.  ARGV: commands, each as the number of its
 # words and its words.  Returned: the instant; for each command (but DATE, and AGAIN at the end of
-# a scan) the words that were sent, and the reply.
+# a scan) the words that were sent, and the reply or the error.
 _SCRIPT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -70,9 +77,10 @@ local answers = {}
 
 local function send(words)
   for i = 1, #words do words[i] = meant(words[i]) end
-  local reply = redis.call(unpack(words))
-  if words[1] == 'XAUTOCLAIM' then redis.call('SET', KEYS[2], reply[1]) end
-  answers[#answers + 1] = {words, reply}
+  local reply = redis.pcall(unpack(words))
+  local refusal = type(reply) == 'table' and reply.err or false
+  if words[1] == 'XAUTOCLAIM' and not refusal then redis.call('SET', KEYS[2], reply[1]) end
+  answers[#answers + 1] = {words, not refusal and reply, refusal}
 end
 
 -- AGAIN XAUTOCLAIM …: from the last cursor on, unless there is none.
@@ -103,41 +111,65 @@ _CURSOR = b"cursor"
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One command: the number of its step, the stream before it, its words, the server's reply, and
-    the stream after it."""
+    """One command.
+
+    Attributes:
+        number: of its step.
+        between_ms: the server's clock before and after it; twice the same where it stands still.
+        before, after: the stream.
+        words: what was sent.
+        reply: what the server said; an error is `{"err": message}`.
+    """
 
     number: int
+    between_ms: tuple[int, int]
     before: Stream
     words: Words
     reply: Any
     after: Stream
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the server replied an error."""
+        return isinstance(self.reply, dict)
+
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A sequence as a server played it, all of it at `now_ms`."""
+    """A sequence as a server played it, from `now_ms` on."""
 
     sequence: Sequence
     now_ms: int
+    profile: Profile
     sent: tuple[Sent, ...]
 
     def steps(self, name: str) -> Iterator[Step]:
-        """Each XAUTOCLAIM that was sent, and each sweep as a whole."""
-        for number, one_step in groupby(self.sent, key=lambda sent: sent.number):
-            calls = list(one_step)
-            if calls[0].words[0] == b"XAUTOCLAIM":
-                where = f"{name} / {number}"
-                yield from (self._step(where, n, call) for n, call in enumerate(calls, start=1))
-                if self.sequence.steps[number - 1][0] == b"SWEEP":
-                    yield self._step(where, 0, _as_one(calls), is_sweep=True)
+        """Each command that the reference answers, and each sweep as a whole."""
+        return (step for _, step in self.answered(name))
+
+    def answered(self, name: str) -> Iterator[tuple[tuple[int, ...], Step]]:
+        """The same, with the places of its commands in `sent`."""
+        for number, one_step in groupby(enumerate(self.sent), key=lambda placed: placed[1].number):
+            places, calls = zip(*one_step, strict=True)
+            if calls[0].words[0] not in COMMANDS:
+                continue
+            where = f"{name} / {number}"
+            for at, (place, call) in enumerate(zip(places, calls, strict=True), start=1):
+                yield (place,), self._step(where, at, call)
+            if self.is_sweep(number):
+                yield places, self._step(where, 0, _as_one(calls), is_sweep=True)
+
+    def is_sweep(self, number: int) -> bool:
+        """Whether a step is a sweep."""
+        return self.sequence.steps[number - 1][0] == b"SWEEP"
 
     def _step(self, name: str, call: int, sent: Sent, *, is_sweep: bool = False) -> Step:
         return Step(
             vector=name,
             number=call,
-            now_ms=self.now_ms,
+            now_ms=sent.between_ms[0],
             idle_rule=IdleRule.SERVER,
-            profile=Profile.REDIS_7_2,
+            profile=self.profile,
             before={KEY: sent.before},
             command=sent.words,
             reply=as_text(sent.reply),
@@ -146,25 +178,28 @@ class Played:
         )
 
 
-def play(client: redis.Redis, sequence: Sequence) -> Played:
+# ---- a clock that stands still ----
+
+
+def play(wire: Wire, sequence: Sequence) -> Played:
     """Let a server play a sequence; it must not check the sums of what it restores (`DEBUG`)."""
-    page: Any = client.pipeline(transaction=True)
-    page.delete(KEY, _CURSOR)
-    _send(page, *sequence.setup)
-    numbers = [0]
-    for number, step in enumerate(sequence.steps, start=1):
-        for command in _calls(step, most=len(sequence.setup)):
-            _send(page, command)
-            numbers.append(number)
-    replies = page.execute()[1:]
-    (now_ms, _), *answers = replies[::2]
-    before, *states = map(_stream, replies[1::2])
+    steps = [
+        (number, command)
+        for number, step in enumerate(sequence.steps, start=1)
+        for command in _calls(step, most=len(sequence.setup))
+    ]
+    scripts = (sequence.setup, *((command,) for _, command in steps))
+    *_, replies = wire.ask(
+        (b"MULTI",), (b"DEL", KEY, _CURSOR), *chain.from_iterable(map(_asked, scripts)), (b"EXEC",)
+    )
+    (now_ms, _), *answers = replies[1::2]
+    before, *states = map(_stream, replies[2::2])
     sent = []
-    for number, (instant_ms, said), after in zip(numbers[1:], answers, states, strict=True):
-        assert instant_ms == now_ms, "the server's clock did not stand still"
-        sent += [Sent(number, before, tuple(words), reply, after) for words, reply in said]
+    for (number, command), answer, after in zip(steps, answers, states, strict=True):
+        for words, reply in _said(wire, command, answer, now_ms):
+            sent.append(Sent(number, (now_ms, now_ms), before, words, reply, after))
         before = after
-    return Played(sequence, now_ms, tuple(sent))
+    return Played(sequence, now_ms, Profile.REDIS_7_2, tuple(sent))
 
 
 def _calls(step: Words, most: int) -> Iterator[Words]:
@@ -173,17 +208,63 @@ def _calls(step: Words, most: int) -> Iterator[Words]:
         yield step
         return
     page = step[1:]
-    count = int(page[page.index(b"COUNT") + 1]) if b"COUNT" in page else DEFAULT_COUNT
     yield page
-    yield from [(b"AGAIN", *page)] * (most // count)
+    yield from [(b"AGAIN", *page)] * (most // _count(page))
 
 
-def _send(page: Any, *commands: Words) -> None:
-    """The commands, and a look at the stream."""
-    dumped = (_in_a_dump(words) if words[0] == b"DATE" else words for words in commands)
-    arguments = chain.from_iterable((len(words), *words) for words in dumped)
-    page.eval(_SCRIPT, 2, KEY, _CURSOR, *arguments)
-    page.execute_command("XINFO", "STREAM", KEY, "FULL", "COUNT", 0)
+def _count(page: Words) -> int:
+    return int(page[page.index(b"COUNT") + 1]) if b"COUNT" in page else DEFAULT_COUNT
+
+
+def _asked(commands: tuple[Words, ...]) -> Iterator[Words]:
+    """What the server is sent for some commands: they, and a look at the stream."""
+    if _is_read(commands[0]):
+        yield commands[0]
+    else:
+        dumped = (_in_a_dump(words) if words[0] == b"DATE" else words for words in commands)
+        arguments = chain.from_iterable((b"%d" % len(words), *words) for words in dumped)
+        yield (b"EVAL", _SCRIPT.encode(), b"2", KEY, _CURSOR, *arguments)
+    yield _LOOK
+
+
+_LOOK = (b"XINFO", b"STREAM", KEY, b"FULL", b"COUNT", b"0")
+
+
+def _is_read(command: Words) -> bool:
+    """Whether it can be sent without a script; with too few words it would end the transaction."""
+    return command[0] == b"XPENDING" and len(command) > 2
+
+
+def _said(wire: Wire, command: Words, answer: Any, now_ms: int) -> Iterator[tuple[Words, Any]]:
+    """The commands that were sent for one command, and the replies to them."""
+    if _is_read(command):
+        yield command, _as_read(answer)
+        return
+    instant_ms, said = answer
+    assert instant_ms == now_ms, "the server's clock did not stand still"
+    for words, reply, refusal in said:
+        yield tuple(words), reply if refusal is None else _error(wire, words, refusal)
+
+
+def _error(wire: Wire, words: list[bytes], refusal: bytes) -> dict[str, str]:
+    """A script tells of too few words in its own terms; the server tells them at once, whatever it
+    holds."""
+    if refusal.startswith(b"ERR Wrong number of args calling command from script"):
+        (error,) = wire.ask(words)
+        return error
+    return {"err": refusal.decode()}
+
+
+def _as_read(reply: Any) -> Any:
+    """Rows of XPENDING, with the counts as `group_state` has them."""
+    if not isinstance(reply, list):
+        return reply
+    return [[*row[:3], saturated(row[3])] if _is_row(row) else row for row in reply]
+
+
+def _is_row(part: Any) -> bool:
+    """Whether it is a row; a summary ends with a list of consumers, each of which is a list."""
+    return isinstance(part, list) and len(part) == 4 and isinstance(part[3], int)
 
 
 def _in_a_dump(words: Words) -> Words:
@@ -197,7 +278,57 @@ def _in_a_dump(words: Words) -> Words:
     return (date, key, place, *dumped)
 
 
-def _as_one(calls: list[Sent]) -> Sent:
+# ---- a clock that goes on ----
+
+
+def play_on(wire: Wire, sequence: Sequence) -> Played:
+    """Let a server play a sequence whose times are `times.GOING`."""
+    instant, *_ = wire.ask((b"TIME",), (b"DEL", KEY))
+    begun_ms, cursor = _ms(instant), b"0-0"
+    for words in sequence.setup:
+        (reply,) = wire.ask(_meant(words, begun_ms, cursor))
+        assert not isinstance(reply, dict), (words, reply)
+    (look,) = wire.ask(_LOOK)
+    before, sent = _stream(look), []
+    for number, step in enumerate(sequence.steps, start=1):
+        is_sweep = step[0] == b"SWEEP"
+        words = _meant(step[1:] if is_sweep else step, begun_ms, cursor)
+        while True:
+            one = _sent_by_itself(wire, number, before, words)
+            sent.append(one)
+            before = one.after
+            if words[0] == b"XAUTOCLAIM" and not one.is_refused:
+                cursor = one.reply[0]
+            if not is_sweep or cursor == b"0-0":
+                break
+            words = (*words[:5], cursor, *words[6:])
+    return Played(sequence, begun_ms, Profile.REDIS_7_0, tuple(sent))
+
+
+def _sent_by_itself(wire: Wire, number: int, before: Stream, words: Words) -> Sent:
+    first, reply, last, look = wire.ask((b"TIME",), words, (b"TIME",), _LOOK)
+    read = _as_read(reply) if words[0] == b"XPENDING" else reply
+    return Sent(number, (_ms(first), _ms(last)), before, words, read, _stream(look))
+
+
+def _ms(time: list[bytes]) -> int:
+    return int(time[0]) * 1000 + int(time[1]) // 1000
+
+
+def _meant(words: Words, now_ms: int, cursor: bytes) -> Words:
+    """The words with what `@now-5` and `@cursor` stand for."""
+    return tuple(
+        cursor
+        if word == b"@cursor"
+        else re.sub(rb"^@now([+-][0-9]+)$", lambda found: b"%d" % (now_ms + int(found[1])), word)
+        for word in words
+    )
+
+
+# ---- both ----
+
+
+def _as_one(calls: tuple[Sent, ...]) -> Sent:
     """The calls of a sweep as one, whose cursor is 0-0."""
     first, last = calls[0], calls[-1]
     cursor = last.reply[0]
@@ -205,7 +336,7 @@ def _as_one(calls: list[Sent]) -> Sent:
     claimed, deleted = (
         list(chain.from_iterable(call.reply[part] for call in calls)) for part in (1, 2)
     )
-    return Sent(first.number, first.before, first.words, [cursor, claimed, deleted], last.after)
+    return replace(first, reply=[cursor, claimed, deleted], after=last.after)
 
 
 def _stream(info: list[Any]) -> Stream:

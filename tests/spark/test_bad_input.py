@@ -12,10 +12,9 @@ from claimlib.model import COUNT_MAX, AutoclaimRequest, IdleRule, Profile
 from claimlib.plans.requests import (
     GUARDS,
     REQUEST_COLUMNS,
-    checked,
+    SWEEPS,
     known_groups,
     targets,
-    unusable_columns,
 )
 from claimlib.testing.tables import request_table
 from tests.grammars import name_spelled
@@ -139,7 +138,7 @@ def test_the_columns_that_cannot_be_used_are_named_row_by_row(spark, rows):
     begun = time.perf_counter()
     table = request_rows(spark, dict(enumerate(rows)))
     typed = [F.col(name).try_cast(REQUEST_COLUMNS[name]).alias(name) for name in COLUMNS]
-    answers = table.select(*typed, unusable_columns().alias("unusable"), "stream").collect()
+    answers = table.select(*typed, SWEEPS.unusable().alias("unusable"), "stream").collect()
     found = {int(answer["stream"][1:]): answer for answer in answers}
     wrong, good = [], []
     for n, row in enumerate(rows):
@@ -158,10 +157,10 @@ def test_a_table_of_good_rows_is_taken_and_one_bad_row_in_it_is_named(spark, row
     told = {n: meaning(row) for n, row in enumerate(rows[:3000])}
     bad = [n for n, meanings in told.items() if BAD in meanings.values()]
     good = {n: rows[n] for n in told if n not in bad}
-    assert checked(request_rows(spark, good)).count() == len(good) > 500
+    assert SWEEPS.checked(request_rows(spark, good)).count() == len(good) > 500
     for n in bad[:2]:
         with pytest.raises(RequestError, match=f"in the row for s{n}/g: ") as raised:
-            checked(request_rows(spark, good | {n: rows[n]}))
+            SWEEPS.checked(request_rows(spark, good | {n: rows[n]}))
         columns = [name for name in REQUEST_COLUMNS if told[n].get(name) is BAD]
         assert (raised.value.stream, raised.value.columns) == (f"s{n}", columns)
 
@@ -189,20 +188,20 @@ def test_a_column_whose_type_a_cast_would_change_is_refused_with_both_types(
     one_request, column, value
 ):
     with pytest.raises(RequestError, match=f"^{column} of the request table is ") as raised:
-        checked(one_request.withColumn(column, F.expr(value)))
+        SWEEPS.checked(one_request.withColumn(column, F.expr(value)))
     assert raised.value.message.endswith(f": make it {REQUEST_COLUMNS[column]}")
 
 
 @pytest.mark.parametrize("value", ["5S", "5", "CAST(5 AS DECIMAL(20, 0))", "'5'"])
 def test_a_column_of_whole_numbers_or_texts_of_them_is_taken(one_request, value):
-    asked = checked(one_request.withColumn("count", F.expr(value)))
+    asked = SWEEPS.checked(one_request.withColumn("count", F.expr(value)))
     assert asked.select("count").first()["count"] == 5
 
 
 def test_a_consumer_that_spells_no_name_is_refused(one_request):
     for spelled in (r"a\b", r"\xc3\xa9", r"\xFF", r"\x41"):
         with pytest.raises(RequestError, match="no usable consumer in the row for s/g"):
-            checked(one_request.withColumn("consumer", F.lit(spelled)))
+            SWEEPS.checked(one_request.withColumn("consumer", F.lit(spelled)))
 
 
 def test_a_negative_min_idle_of_a_request_table_is_0(spark, one_request):
@@ -211,6 +210,6 @@ def test_a_negative_min_idle_of_a_request_table_is_0(spark, one_request):
     )
     proven = "complete_from_ms, complete_from_seq, complete_to_ms, complete_to_seq"
     streams = spark.sql(f"SELECT * FROM VALUES ('s', 0L, 0L, 9L, 0L) AS t(stream, {proven})")
-    negative = checked(one_request.withColumn("min_idle_ms", F.lit(-(2**63))))
+    negative = SWEEPS.checked(one_request.withColumn("min_idle_ms", F.lit(-(2**63))))
     target = targets(negative, known_groups(groups, streams), None).first()
     assert (target["min_idle_ms"], target["now_ms"]) == (0, 9)

@@ -160,7 +160,8 @@ def test_what_lies_behind_the_page_neither_refuses_the_group_nor_is_counted(spar
     assert set(rows) == {"claimed", "swept", "consumer", "cursor"}
     assert (rows["claimed"]["id_ms"], rows["cursor"]["next_ms"]) == (1, 2)
     assert rows["swept"]["at_boundary"] is None
-    assert decision.counts == {"delivered_later": 11, "spared": 0, "parked": 0}
+    found = {name: number for name, number in decision.counts.items() if number}
+    assert found == {"delivered_later": 11}
 
 
 def test_two_rows_of_one_id_at_the_pages_cut_both_reach_the_kernel(spark):

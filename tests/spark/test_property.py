@@ -45,7 +45,7 @@ def test_a_sweep_decides_about_hundreds_of_groups_as_the_reference_does(spark):
 
 
 def test_with_names_for_keys_it_decides_the_same(spark, monkeypatch):
-    monkeypatch.setattr(xautoclaim, "_key_mode", lambda *_: KeyMode.NAMES)
+    monkeypatch.setattr(xautoclaim, "key_mode", lambda *_: KeyMode.NAMES)
 
     @settings(max_examples=1, deadline=None, phases=[Phase.generate])
     @given(batch=batches(60))

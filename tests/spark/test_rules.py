@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from pyspark.sql import functions as F
 
-from claimlib import names
+from claimlib import names, rules
 from claimlib.ids import from_bigint, to_bigint
 from claimlib.names import spell
 from claimlib.plans.keys import (
@@ -17,7 +17,7 @@ from claimlib.plans.keys import (
     unsigned,
     unsigned_text,
 )
-from tests.unit.rule_cases import ANSWERS, RULE_CASES, answers
+from tests.unit.rule_cases import ANSWERS, FREE_CASES, RULE_CASES, answers
 
 GIVEN = {
     "name": "STRING",
@@ -44,6 +44,13 @@ def test_columns_give_what_the_table_of_rules_says(spark):
     assert {row[0]: tuple(row[1:]) for row in found} == {
         case.name: attrgetter(*ANSWERS)(case) for case in RULE_CASES
     }
+
+
+def test_columns_say_of_each_named_id_whether_it_is_free(spark):
+    given = ["pending", "owned", "idle_enough", "force"]
+    cases = spark.createDataFrame(FREE_CASES, [*given, "free"])
+    found = cases.select(rules.is_free(*map(F.col, given)).alias("found"), "free").collect()
+    assert [row["found"] for row in found] == [row["free"] for row in found]
 
 
 # ---- unsigned numbers ----

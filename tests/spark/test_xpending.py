@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
 from pyspark.sql import functions as F
 
 from claimlib import scan
@@ -14,7 +13,7 @@ from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.model import MAX_I64, PendingRange
 from claimlib.names import spell, unspell
 from claimlib.schema import TABLES
-from tests.batches import NOW_MS, OTHER, Batch, batches
+from tests.batches import NOW_MS, OTHER, Batch, drawn_batch
 from tests.spark.literal import literal_store
 
 STALLED_MS = 60_000
@@ -37,23 +36,8 @@ ASKED = [
 
 @pytest.fixture(scope="module")
 def batch() -> Batch:
-    """Random groups; Hypothesis draws them, and shrinks nothing."""
-    drawn: list[Batch] = []
-
-    @settings(
-        max_examples=1,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(found=batches(40))
-    def draw(found: Batch) -> None:
-        assume(found.entries)
-        drawn.append(found)
-
-    draw()
-    return drawn[0]
+    """Random groups."""
+    return drawn_batch(40)
 
 
 @pytest.fixture(scope="module")

@@ -147,6 +147,16 @@ COUNT_CASES: list[CountCase] = [
     CountCase("parked at the largest", MAX_I64, 1, True, MAX_I64),
 ]
 
+# Of an id that XCLAIM names: pending, owned, idle enough, FORCE; and whether it is free.  What is
+# not pending has no owner, and nobody asks how long it has been idle.
+FREE_CASES: list[tuple[bool, bool, bool, bool, bool]] = [
+    *((False, False, idle, False, False) for idle in (False, True)),
+    *((False, False, idle, True, True) for idle in (False, True)),
+    *((True, False, idle, force, True) for idle, force in product((False, True), repeat=2)),
+    *((True, True, False, force, False) for force in (False, True)),
+    *((True, True, True, force, True) for force in (False, True)),
+]
+
 ANSWERS = ("at_boundary", "idle_enough", "exhausted", "claimable", "deleted", "claimed", "touched")
 
 

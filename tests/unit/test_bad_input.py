@@ -114,9 +114,12 @@ def test_one_expression_tells_which_texts_are_spellings():
     pieces = [*TEXT_PIECES, r"\x", r"\xc3", r"\xa9", r"\xe2\x82\xac", r"\xf0\x9f", "\\\\"]
     inputs = mutants("spelling expression", SPELLINGS, pieces)
     texts = [text for text in inputs if not re.search("[\ud800-\udfff]", text)]  # Spark has none
+    # Java's engine reads it.  Python's gets possessive repetition wrong before 3.11.5; the branches
+    # begin differently, so a greedy one takes the same texts.
+    expression = re.compile(SPELLING.replace(")*+", ")*"))
     for text in texts:
         is_spelling = name_spelled(text) is not BAD
-        assert (re.search(SPELLING, text) is not None) == is_spelling, text
+        assert (expression.search(text) is not None) == is_spelling, text
     assert len(texts) > 8000
 
 

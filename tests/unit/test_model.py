@@ -42,6 +42,9 @@ def test_outcomes_are_the_numbers_that_tables_hold():
         "CLAIMED": 1,
         "DELETED": 2,
         "PARKED": 3,
+        "NOT_PENDING": 4,
+        "FORCED": 5,
+        "SUPERSEDED": 6,
     }
 
 

@@ -9,6 +9,7 @@ from claimlib.model import IdleRule
 from tests.unit.rule_cases import (
     ANSWERS,
     COUNT_CASES,
+    FREE_CASES,
     RULE_CASES,
     CountCase,
     RuleCase,
@@ -75,3 +76,9 @@ def test_arrays_of_counts_are_raised_without_leaving_64_bits():
 
 def test_equality_counts_on_servers_only():
     assert rules.EQUAL_COUNTS == {IdleRule.DOCUMENTED: False, IdleRule.SERVER: True}
+
+
+def test_an_id_is_free_in_plain_values_and_in_arrays_alike():
+    assert [rules.is_free(*case[:4]) for case in FREE_CASES] == [case[4] for case in FREE_CASES]
+    *given, free = map(np.array, zip(*FREE_CASES, strict=True))
+    assert rules.is_free(*given).tolist() == free.tolist()

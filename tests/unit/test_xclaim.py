@@ -131,9 +131,10 @@ def test_a_request_says_idle_or_time():
         claim(idle_ms=1, time_ms=1)
 
 
-def test_the_last_of_idle_and_time_and_the_largest_lastid_count():
+def test_of_options_given_several_times_the_last_one_counts():
     words = [b"1", b"IDLE", b"5", b"time", b"7", b"LASTID", b"9", b"LASTID", b"8-1", b"RETRYCOUNT"]
-    assert parse_xclaim([*XCLAIM, *words, b"-3"]) == claim(ONE, time_ms=7, last_id=StreamId(9, 0))
+    assert parse_xclaim([*XCLAIM, *words, b"-3"]) == claim(ONE, time_ms=7, last_id=StreamId(8, 1))
+    assert parse_xclaim([*XCLAIM, *words, b"2", b"RETRYCOUNT", b"-3"]).retrycount is None
     assert parse_xclaim([*XCLAIM, b"1", b"TIME", b"7", b"IDLE", b"5"]) == claim(ONE, idle_ms=5)
 
 
@@ -194,7 +195,8 @@ def test_a_summary_counts_what_nobody_owns_under_no_consumer():
         ({"min_idle_ms": 100}, PEL[:1]),
         ({"min_idle_ms": 101}, ()),
         ({"min_idle_ms": 0}, PEL),
-        ({"min_idle_ms": -1}, PEL),
+        ({"min_idle_ms": -4}, PEL[:1]),
+        ({"min_idle_ms": -5}, PEL),
         ({"consumer": b"dead"}, PEL[:1]),
         ({"consumer": b"unknown"}, ()),
     ],

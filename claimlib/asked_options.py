@@ -1,0 +1,178 @@
+"""What xclaim and xack are asked for by options, as requests: the command line and the jobs."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+from claimlib.commands.given import place_of, read_given
+from claimlib.commands.id_lists import ids_from
+from claimlib.commands.xack import NamedAck, acks_of
+from claimlib.commands.xclaim import NamedClaim, claims_of
+from claimlib.errors import RequestError
+from claimlib.ids import StreamId, parse_id
+from claimlib.model import ClaimRequest, IdleRule, Profile
+from claimlib.names import unspell
+from claimlib.times import parse_duration_ms, parse_instant_ms
+
+T = TypeVar("T", IdleRule, Profile)
+
+
+_ARGUMENTS = ("STREAM", "GROUP", "CONSUMER")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Whom and what the options name: names and ids, or a list of ids, or a table of requests.
+
+    Attributes:
+        names: of stream, group and (xclaim) consumer, as they are spelled; null: not given.
+        ids: as texts.
+        ids_from: a file or table of ids instead.
+        requests: a table of requests instead of all.
+
+    Raises:
+        RequestError: none of these is complete, or more than one is given.
+    """
+
+    names: tuple[str | None, ...]
+    ids: Sequence[str]
+    ids_from: str | None
+    requests: str | None
+
+    def __post_init__(self) -> None:
+        """Refuse what says nothing, or two things at once."""
+        given = [name for name in self.names if name is not None]
+        if self.requests is not None:
+            if given or self.ids or self.ids_from:
+                raise RequestError(
+                    "--requests says it all: leave out STREAM, GROUP, ids and --ids-from",
+                    option="requests",
+                )
+        elif len(given) < len(self.names):
+            missing = " ".join(_ARGUMENTS[len(given) : len(self.names)])
+            raise RequestError(f"whose entries? Give {missing}, then ids; or --requests TABLE")
+        elif self.ids and self.ids_from:
+            raise RequestError("give ids, or --ids-from, not both", option="ids_from")
+        elif not self.ids and not self.ids_from:
+            raise RequestError("which entries? Give their ids, or --ids-from", option="ids_from")
+
+    def stream_ids(self) -> tuple[StreamId, ...]:
+        """The ids that are written out."""
+        return tuple(map(parse_id, self.ids))
+
+    def bytes_of(self, number: int) -> bytes:
+        """One of the names."""
+        return unspell(self.names[number] or "")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimOptions:
+    """How entries are claimed, as texts; null: not given."""
+
+    min_idle: str | None
+    idle: str | None = None
+    time: str | None = None
+    retrycount: int | None = None
+    force: bool = False
+    justid: bool = False
+    lastid: str | None = None
+    idle_rule: str | None = None
+    profile: str | None = None
+
+    @classmethod
+    def of(cls, parsed: Namespace) -> ClaimOptions:
+        """The options of a job."""
+        return cls(**{one.name: getattr(parsed, one.name) for one in fields(cls)})
+
+
+def named_by(parsed: Namespace, *names: str) -> Named:
+    """What the arguments of a job name."""
+    given = tuple(getattr(parsed, name) for name in names)
+    return Named(given, parsed.ids, parsed.ids_from, parsed.requests)
+
+
+def claim_of(named: Named, options: ClaimOptions) -> NamedClaim | None:
+    """The XCLAIM that the options state, with the ids that are written out; null: a table states
+    all.
+
+    Raises:
+        RequestError: a value cannot be used, or --min-idle is missing.
+    """
+    if named.requests is not None:
+        _refuse_options(options)
+        return None
+    if options.min_idle is None:
+        raise RequestError(
+            "how long must an entry have been idle? Give --min-idle", option="min_idle"
+        )
+    claim = ClaimRequest(
+        consumer=named.bytes_of(2),
+        min_idle_ms=parse_duration_ms(options.min_idle),
+        ids=named.stream_ids(),
+        idle_ms=None if options.idle is None else parse_duration_ms(options.idle),
+        time_ms=None if options.time is None else parse_instant_ms(options.time),
+        retrycount=options.retrycount,
+        force=options.force,
+        justid=options.justid,
+        last_id=None if options.lastid is None else parse_id(options.lastid),
+        idle_rule=_one_of(IdleRule, options.idle_rule or IdleRule.DOCUMENTED),
+        profile=_one_of(Profile, options.profile or Profile.REDIS_7_2),
+    )
+    return NamedClaim(named.bytes_of(0), named.bytes_of(1), claim)
+
+
+def ack_of(named: Named) -> NamedAck | None:
+    """The XACK that the options state, with the ids that are written out; null: a table states
+    all."""
+    if named.requests is not None:
+        return None
+    return NamedAck(named.bytes_of(0), named.bytes_of(1), named.stream_ids())
+
+
+def claims_asked(
+    spark: SparkSession, named: Named, claim: NamedClaim | None
+) -> Sequence[NamedClaim] | DataFrame:
+    """What `xclaim` takes.
+
+    Raises:
+        InputError: a table or a file cannot be used.
+    """
+    if claim is None:
+        return _table(spark, named)
+    return [claim] if named.ids_from is None else claims_of(ids_from(spark, named.ids_from), claim)
+
+
+def acks_asked(
+    spark: SparkSession, named: Named, ack: NamedAck | None
+) -> Sequence[NamedAck] | DataFrame:
+    """What `xack` takes.
+
+    Raises:
+        InputError: a table or a file cannot be used.
+    """
+    if ack is None:
+        return _table(spark, named)
+    return [ack] if named.ids_from is None else acks_of(ids_from(spark, named.ids_from), ack)
+
+
+def _table(spark: SparkSession, named: Named) -> DataFrame:
+    return read_given(spark, place_of(named.requests or ""))
+
+
+def _refuse_options(options: ClaimOptions) -> None:
+    if options != ClaimOptions(None):
+        raise RequestError(
+            "--requests says it all: the table has a column for each option", option="requests"
+        )
+
+
+def _one_of(choices: type[T], text: str) -> T:
+    try:
+        return choices(text)
+    except ValueError as error:
+        raise RequestError(f"{text!r} is none of {', '.join(choices)}", value=text) from error

@@ -1,0 +1,141 @@
+"""The decision about ids that are asked for by name, whoever asks: XCLAIM, XACK, retirement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import DataFrame
+
+from claimlib.commands import asked_reply
+from claimlib.commands.asked_reply import AskedReply
+from claimlib.commands.deciding import check_unique, key_mode, near, sound_or_named
+from claimlib.model import Outcome
+from claimlib.plans import asked
+from claimlib.plans.journal_rows import union_rows
+from claimlib.plans.keys import GROUP, KeyMode
+from claimlib.plans.requests import known_groups
+from claimlib.plans.survey import without_duplicates
+from claimlib.runs import Begun, Decision, Finished, Progress, begin_reading, run
+from claimlib.runs.journal import Kind
+from claimlib.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked for.
+
+    Attributes:
+        requests: `plans.asked.claims` or `acks`.
+        ids: `plans.asked.named_ids` of them.
+        kinds: the journal's kind for each outcome.
+        looks: whether it matters if the streams still have the ids.
+    """
+
+    requests: DataFrame
+    ids: DataFrame
+    kinds: Mapping[Outcome, str]
+    looks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a command is called: see `xclaim`."""
+
+    run_id: str | None
+    now_ms: int | None
+    dry_run: bool
+    progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision about what was asked, before it is one: the groups' verdicts, and journal rows.
+
+    Attributes:
+        judged: one row per group, with `reason` (null: accepted); in the driver's memory.
+        rows: see `Decision`.
+    """
+
+    judged: DataFrame
+    rows: DataFrame
+    key_mode: KeyMode
+
+    def decision(self, *others: DataFrame) -> Decision:
+        """The decision of a run, with further journal rows; what no row counts is 0."""
+        rows = union_rows([self.rows, *others])
+        return Decision(rows, self.key_mode, counts=dict.fromkeys(map(str, _KINDS), 0))
+
+
+_KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.LEFT, Kind.NOT_PENDING, Kind.ASKED, Kind.REFUSED)
+
+
+def known(begun: Begun) -> DataFrame:
+    """`known_groups`, in the driver's memory."""
+    return begun.store.held(known_groups(begun.read("groups"), begun.read("streams")))
+
+
+def decide(begun: Begun, question: Asked, known: DataFrame, *, refuse_duplicates: bool) -> Decided:
+    """All journal rows of what is asked, at pinned versions.  One row per group that is asked about
+    passes through the driver."""
+    held = begun.store.held
+    groups = held(asked.groups(question.ids))
+    check_unique(known.join(groups, on=list(GROUP), how="left_semi"))
+    lie_near = near(groups, begun.store.buckets)
+    pending = begun.read("pending").where(lie_near)
+    entries = begun.read("entries").where(lie_near)
+    if not question.looks:
+        entries = entries.limit(0)
+    mode = key_mode(pending, known, entries)
+    if question.looks:
+        any_outside = not groups.where("outside > 0").isEmpty()
+        judged = asked.judged(groups, question.ids, pending, any_outside=any_outside)
+    else:
+        judged = asked.known_only(groups)
+    if refuse_duplicates:
+        judged = without_duplicates(judged, asked.pending_of(question.ids, pending, mode), mode)
+    judged = held(judged)
+    accepted = asked.of_accepted(question.requests, judged)
+    ids = asked.of_accepted(question.ids, judged)
+    found = asked.found(ids, pending, entries if question.looks else None, mode)
+    parts = [
+        asked.entry_rows(asked.decisions(found, mode), accepted, pending, question.kinds, mode),
+        asked.request_rows(question.requests, judged),
+    ]
+    if question.looks:
+        parts += [asked.consumer_rows(accepted), asked.last_id_rows(accepted)]
+    return Decided(judged, union_rows(parts), mode)
+
+
+def answer(
+    store: Store,
+    command: str,
+    request: Callable[[], Mapping[str, object]],
+    decided: Callable[..., Decision],
+    call: Call,
+) -> AskedReply:
+    """The reply to what is asked: of a run, or in a dry run of its decision.
+
+    Args:
+        request: what is kept with the run.
+        decided: of a `Begun`, and whether to `refuse_duplicates`: the decision.
+    """
+    if call.dry_run:
+        begun = begin_reading(store)
+        rows = decided(begun, refuse_duplicates=True).rows
+        return asked_reply.of_plan(rows, begun.read("entries"))
+    kept = request()
+
+    def once(*, refuse_duplicates: bool) -> Finished:
+        return run(
+            store,
+            command=command,
+            request=kept,
+            decide=partial(decided, refuse_duplicates=refuse_duplicates),
+            run_id=call.run_id,
+            now_ms=call.now_ms,
+            progress=call.progress,
+        )
+
+    return asked_reply.of_finished(store, sound_or_named(once))

@@ -1,0 +1,105 @@
+"""Lists of ids that are too long for a command line: a table, or a file with an id per line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from claimlib.commands.given import place_of, read_given
+from claimlib.errors import IdError, InputError
+from claimlib.ids import StreamId, parse_id
+from claimlib.plans.asked import id_bits
+from claimlib.plans.keys import id_text, unsigned
+
+# So that no row holds more than a few megabytes.
+_IDS_PER_REQUEST = 100_000
+# The lines of a file pass through the driver.
+_MOST_LINES = 2_000_000
+
+
+def ids_from(spark: SparkSession, given: str) -> DataFrame:
+    """The ids of a list, as requests: one row per request (at least one) with `request` (from 1)
+    and `ids`, some 100,000 of them each.
+
+    Args:
+        given: a text file on this machine, an id (`ms-seq`, or `ms`) per line, two million at most,
+            in the order in which they are asked for; or a table (see `given.place_of`) with a text
+            column `id`, or with id_ms and id_seq as the store's own tables hold them, in the order
+            of ids.
+
+    Raises:
+        InputError: there is no such file or table, it has no such column, a line or row of it is no
+            id, or the file is too long.
+    """
+    path = Path(given)
+    if path.is_file() and path.suffix != ".parquet":
+        ids = list(map(str, _lines(path)))
+        starts = range(0, max(1, len(ids)), _IDS_PER_REQUEST)
+        rows = [(n, ids[at : at + _IDS_PER_REQUEST]) for n, at in enumerate(starts, start=1)]
+        return spark.createDataFrame(rows, "request BIGINT, ids ARRAY<STRING>")
+    try:
+        table = read_given(spark, place_of(given))
+    except InputError as error:
+        raise InputError(
+            f"{given} is no file here, and no table that can be read", table=given
+        ) from error
+    return _of_table(table, given)
+
+
+def _lines(path: Path) -> Iterator[StreamId]:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if number > _MOST_LINES:
+                raise InputError(
+                    f"{path} has more than {_MOST_LINES:,} lines: give it as a table",
+                    file=str(path),
+                )
+            if line.strip():
+                try:
+                    yield parse_id(line.strip())
+                except IdError as error:
+                    raise InputError(
+                        f"{path}, line {number}: {error.message}", file=str(path), line=number
+                    ) from error
+
+
+def _of_table(table: DataFrame, name: str) -> DataFrame:
+    ids = _bits_of(table, name)
+    bad = ids.where(F.col("id_ms").isNull() | F.col("id_seq").isNull())
+    found = ids.agg(F.count("*").alias("rows")).first()
+    number = bad.count()
+    if number:
+        example = next(iter(bad.select("shown").limit(1).collect()))["shown"]
+        raise InputError(
+            f"{name}: {number:,} rows hold no id, one of them {example}; nothing was done",
+            table=name,
+        )
+    total = found["rows"] if found is not None else 0
+    if not total:
+        return table.sparkSession.createDataFrame([(1, [])], "request BIGINT, ids ARRAY<STRING>")
+    requests = -(-total // _IDS_PER_REQUEST)
+    chunk = F.pmod(F.xxhash64("id_ms", "id_seq"), F.lit(requests)) + 1
+    order = F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
+    both = F.struct(order.alias("order"), id_text().alias("id"))
+    in_order = F.sort_array(F.collect_list(both))
+    return ids.groupBy(chunk.cast("BIGINT").alias("request")).agg(in_order["id"].alias("ids"))
+
+
+def _bits_of(table: DataFrame, name: str) -> DataFrame:
+    """id_ms and id_seq as the store's tables hold them, and the row's id as it was given."""
+    types = dict(table.dtypes)
+    if types.get("id") == "string":
+        bits = id_bits(F.col("id"))
+        return table.select(
+            bits["ms"].alias("id_ms"), bits["seq"].alias("id_seq"), F.col("id").alias("shown")
+        )
+    if types.get("id_ms") == types.get("id_seq") == "bigint":
+        return table.select("id_ms", "id_seq", F.lit("null").alias("shown"))
+    raise InputError(
+        f"{name} has no column id (STRING, ms-seq), and no id_ms and id_seq (BIGINT): it has"
+        f" {', '.join(f'{column} {type_}' for column, type_ in table.dtypes)}",
+        table=name,
+    )

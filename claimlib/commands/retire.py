@@ -1,0 +1,163 @@
+"""Retirement of a consumer: all that it has pending goes to its heirs, and it is removed.
+
+The server's own way, XGROUP DELCONSUMER, drops what the consumer has pending; nothing is ever
+dropped here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.commands.asked_reply import AskedReply
+from claimlib.commands.asking import Asked, Call, Decided, answer, decide, known
+from claimlib.commands.deciding import check_now
+from claimlib.commands.xclaim import NamedClaim, claim_table
+from claimlib.errors import InputError, RequestError
+from claimlib.model import ClaimRequest
+from claimlib.names import spell
+from claimlib.plans import asked
+from claimlib.plans.keys import GROUP, is_stream
+from claimlib.runs import Begun, Decision, Progress
+from claimlib.runs.journal import Kind
+from claimlib.store import Store
+
+COMMAND = "retire"
+
+
+@dataclass(frozen=True, slots=True)
+class Retirement:
+    """Who is retired, and who gets what it has pending.
+
+    Attributes:
+        heirs: of the entries that the stream still has, the n-th by id (from 0) goes to heir n
+            modulo their number.
+
+    Raises:
+        RequestError: there is no heir, one is named twice, or the consumer is its own heir.
+    """
+
+    stream: bytes
+    group: bytes
+    consumer: bytes
+    heirs: tuple[bytes, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse heirs that are none."""
+        if not self.heirs or len(set(self.heirs)) < len(self.heirs) or self.consumer in self.heirs:
+            raise RequestError(
+                "the heirs must be other consumers, each named once, and at least one", option="to"
+            )
+
+    def as_json(self) -> dict[str, object]:
+        """What is kept with the run."""
+        return {
+            "stream": spell(self.stream),
+            "consumer_group": spell(self.group),
+            "consumer": spell(self.consumer),
+            "heirs": list(map(spell, self.heirs)),
+        }
+
+
+def retire(
+    store: Store,
+    retirement: Retirement,
+    *,
+    run_id: str | None = None,
+    now_ms: int | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> AskedReply:
+    """Hand over all that a consumer has pending, however fresh it is, as XCLAIM with min-idle 0 and
+    JUSTID does: delivery counts stay, and delivered is now.  What the streams no longer have
+    becomes tombstones.  The consumer is removed in the same run, unless it gets entries meanwhile
+    (`counts["retired"]` is 0 then: retire it again).
+
+    Args:
+        run_id: the key of the run together with the command; the same key again changes nothing.
+        now_ms: the instant of the claims, ms since the epoch; null: the group's snapshot instant.
+        dry_run: decide and show, and write nothing.
+        progress: told each phase as it begins.
+
+    Returns: one request per heir; dangling ids are under the first heir's.
+
+    Raises:
+        RequestError: the group, the consumer or an heir is not known.
+        InputError: the group cannot be judged: it has no instant, negative times or counts, two
+            rows of one id, or an id outside the range that is proven complete.
+        RunKeyConflictError, LostRaceError: see `runs.run`.
+        UnfinishedRunError: in a dry run, an earlier run is not yet applied.
+    """
+    check_now(now_ms)
+
+    def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
+        groups = known(begun)
+        _refuse_unknown(begun, retirement)
+        wanted = [
+            NamedClaim(retirement.stream, retirement.group, ClaimRequest(heir, 0, (), justid=True))
+            for heir in retirement.heirs
+        ]
+        claims = asked.claims(claim_table(store.spark, wanted), groups, now_ms)
+        ids = asked.inherited(*_owned(begun, retirement), claims, len(wanted))
+        found = decide(
+            begun, Asked(claims, ids, asked.KINDS), groups, refuse_duplicates=refuse_duplicates
+        )
+        _refuse_refused(found)
+        return found.decision(_retired_row(store, retirement))
+
+    call = Call(run_id, now_ms, dry_run, progress)
+    return answer(store, COMMAND, retirement.as_json, decided, call)
+
+
+def _owned(begun: Begun, retirement: Retirement) -> tuple[DataFrame, DataFrame]:
+    """What the consumer has pending, and the entries of its stream."""
+    stream = is_stream(spell(retirement.stream), begun.store.buckets)
+    group = F.col("consumer_group") == spell(retirement.group)
+    owner = F.col("consumer") == spell(retirement.consumer)
+    return begun.read("pending").where(stream & group & owner), begun.read("entries").where(stream)
+
+
+def _retired_row(store: Store, retirement: Retirement) -> DataFrame:
+    names = map(spell, (retirement.stream, retirement.group, retirement.consumer))
+    return store.rows("journal", [(str(Kind.RETIRED), *names)], ["kind", *GROUP, "consumer"])
+
+
+def _refuse_unknown(begun: Begun, retirement: Retirement) -> None:
+    stream, group = spell(retirement.stream), spell(retirement.group)
+    of_group = (F.col("stream") == stream) & (F.col("consumer_group") == group)
+    if begun.read("groups").where(of_group).isEmpty():
+        raise RequestError(
+            f"{stream}/{group}: unknown group: it is not in the table groups",
+            group=f"{stream}/{group}",
+        )
+    names = [spell(name) for name in (retirement.consumer, *retirement.heirs)]
+    known, owning = (
+        begun.read(table).where(of_group & F.col("consumer").isin(names))
+        for table in ("consumers", "pending")
+    )
+    near = owning.where(is_stream(stream, begun.store.buckets))
+    rows = known.select("consumer").union(near.select("consumer")).distinct().collect()
+    found = {row["consumer"] for row in rows}
+    _refuse_missing(f"{stream}/{group}", [name for name in names if name not in found])
+
+
+def _refuse_missing(where: str, missing: Collection[str]) -> None:
+    if missing:
+        raise RequestError(
+            f"{where} has no consumer {', '.join(missing)}; nothing was done. claimlib xpending"
+            " STORE STREAM GROUP shows who has something pending",
+            consumers=list(missing),
+        )
+
+
+def _refuse_refused(found: Decided) -> None:
+    refused = found.judged.where(F.col("reason").isNotNull()).first()
+    if refused is not None:
+        raise InputError(
+            f"{refused['stream']}/{refused['consumer_group']}: {refused['reason']}; nothing was"
+            " done",
+            group=f"{refused['stream']}/{refused['consumer_group']}",
+        )

@@ -1,0 +1,123 @@
+"""XACK over a store that mirrors no server: ids leave the pending entries lists, in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from claimlib.commands.asked_reply import AskedReply
+from claimlib.commands.asking import Asked, Call, Decided, answer, decide, known
+from claimlib.commands.mirroring import server_of
+from claimlib.errors import DuplicateRowsError, RequestError, SourceMismatchError
+from claimlib.ids import StreamId
+from claimlib.names import spell
+from claimlib.plans import asked
+from claimlib.plans.asked import ACK_COLUMNS, ACKS
+from claimlib.plans.keys import GROUP
+from claimlib.runs import Begun, Decision, Progress
+from claimlib.store import Store
+
+COMMAND = "xack"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedAck:
+    """One XACK: of which stream's group, and which ids."""
+
+    stream: bytes
+    group: bytes
+    ids: tuple[StreamId, ...]
+
+
+def xack(
+    store: Store,
+    requests: Sequence[NamedAck] | DataFrame,
+    *,
+    run_id: str | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> AskedReply:
+    """Take ids off the pending entries lists, whoever owns them and whether or not the streams
+    still have them; as the command document and Valkey 9.1 do, but that a group which nobody knows
+    is an error: to acknowledge to the wrong group would otherwise be silent.
+
+    Args:
+        requests: in their order; or a table with one row per request and the columns of
+            `plans.asked.ACK_COLUMNS`.  A table must give the same rows whenever it is read.
+        run_id: the key of the run together with the command; the same key again changes nothing.
+        dry_run: decide and show, and write nothing.
+        progress: told each phase as it begins.
+
+    Raises:
+        SourceMismatchError: the store mirrors a server: its next snapshot would bring the ids back.
+        RequestError: a request cannot be used, or its group is unknown (`groups` are those); then
+            none of them is done.
+        DuplicateRowsError: pending has two rows of one id that is named.
+        RunKeyConflictError, LostRaceError: see `runs.run`.
+        UnfinishedRunError: in a dry run, an earlier run is not yet applied.
+    """
+    if not isinstance(requests, DataFrame):
+        requests = ack_table(store.spark, requests)
+    checked = ACKS.checked(requests)
+
+    def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
+        _refuse_mirror(begun)
+        groups = known(begun)
+        acks = asked.acks(checked, groups, None)
+        question = Asked(acks, asked.named_ids(acks), asked.ACK_KINDS, looks=False)
+        found = decide(begun, question, groups, refuse_duplicates=refuse_duplicates)
+        _refuse_refused(found)
+        return found.decision()
+
+    call = Call(run_id, None, dry_run, progress)
+    return answer(store, COMMAND, partial(ACKS.fingerprint, checked), decided, call)
+
+
+def ack_table(spark: SparkSession, acks: Sequence[NamedAck]) -> DataFrame:
+    """The request table of some XACKs, numbered from 1.
+
+    Raises:
+        RequestError: there is none.
+    """
+    if not acks:
+        raise RequestError("there is no request: nothing would be acknowledged")
+    rows = [
+        (number, spell(one.stream), spell(one.group), list(map(str, one.ids)))
+        for number, one in enumerate(acks, start=1)
+    ]
+    return spark.createDataFrame(rows, ", ".join(f"{n} {t}" for n, t in ACK_COLUMNS.items()))
+
+
+def acks_of(ids: DataFrame, one: NamedAck) -> DataFrame:
+    """The request table of one XACK whose ids are a list (`id_lists.ids_from`)."""
+    template = ack_table(ids.sparkSession, [one]).drop("request", "ids")
+    return ids.crossJoin(template).select(*ACK_COLUMNS)
+
+
+def _refuse_mirror(begun: Begun) -> None:
+    server = server_of(begun)
+    if server is not None:
+        raise SourceMismatchError(
+            f"the store {begun.store.where} mirrors the server {server}, whose next snapshot would"
+            " bring the ids back: acknowledge them there, by XACK",
+            kept=server,
+        )
+
+
+def _refuse_refused(found: Decided) -> None:
+    refused = found.judged.where(F.col("reason").isNotNull()).orderBy(*GROUP)
+    rows = refused.select(*GROUP, "in_groups", "reason").collect()
+    if not rows:
+        return
+    said = f"{rows[0]['stream']}/{rows[0]['consumer_group']}: {rows[0]['reason']}"
+    more = f" (and {len(rows) - 1} more groups)" if len(rows) > 1 else ""
+    error = RequestError if rows[0]["in_groups"] is None else DuplicateRowsError
+    raise error(
+        f"{said}{more}; nothing was acknowledged",
+        groups=[(row["stream"], row["consumer_group"]) for row in rows],
+        table="pending",
+    )

@@ -1,0 +1,110 @@
+"""XCLAIM over a store: any number of requests, each for ids of one group, in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+
+from claimlib.commands.asked_reply import AskedReply
+from claimlib.commands.asking import Asked, Call, answer, decide, known
+from claimlib.commands.deciding import check_now
+from claimlib.errors import RequestError
+from claimlib.ids import StreamId
+from claimlib.model import ClaimRequest
+from claimlib.names import spell
+from claimlib.plans import asked
+from claimlib.plans.asked import CLAIM_COLUMNS, CLAIMS
+from claimlib.runs import Begun, Decision, Progress
+from claimlib.store import Store
+
+COMMAND = "xclaim"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedClaim:
+    """One XCLAIM: of which stream's group, and what."""
+
+    stream: bytes
+    group: bytes
+    claim: ClaimRequest
+
+
+def xclaim(
+    store: Store,
+    requests: Sequence[NamedClaim] | DataFrame,
+    *,
+    run_id: str | None = None,
+    now_ms: int | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> AskedReply:
+    """Do XCLAIMs one after the other, as the command document and Valkey 9.1 do, at one instant.
+
+    An id that the stream no longer has leaves the PEL (and becomes a tombstone); one that is idle
+    enough, or has no owner, goes to the request's consumer; one that is not pending is passed over,
+    or with FORCE made pending first.  An id may be asked for again: each time finds what the time
+    before has left.  Groups that cannot be judged (unknown, without an instant, with negative times
+    or counts, with two rows of one id, or with an id outside the range that is proven complete
+    which is pending or to be forced) are refused, named, and the others go on.
+
+    Args:
+        requests: in their order; or a table with one row per request and the columns of
+            `plans.asked.CLAIM_COLUMNS`, done in the order of `request`.  A table must give the same
+            rows whenever it is read.
+        run_id: the key of the run together with the command; the same key again changes nothing.
+        now_ms: the instant for all groups, ms since the epoch; null: each group's snapshot instant.
+        dry_run: decide and show, and write nothing.
+        progress: told each phase as it begins.
+
+    Raises:
+        RequestError: a request cannot be used; then none of them is done.
+        RunKeyConflictError, LostRaceError: see `runs.run`.
+        UnfinishedRunError: in a dry run, an earlier run is not yet applied.
+    """
+    check_now(now_ms)
+    if not isinstance(requests, DataFrame):
+        requests = claim_table(store.spark, requests)
+    checked = CLAIMS.checked(requests)
+
+    def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
+        groups = known(begun)
+        claims = asked.claims(checked, groups, now_ms)
+        question = Asked(claims, asked.named_ids(claims), asked.KINDS)
+        return decide(begun, question, groups, refuse_duplicates=refuse_duplicates).decision()
+
+    call = Call(run_id, now_ms, dry_run, progress)
+    return answer(store, COMMAND, partial(CLAIMS.fingerprint, checked), decided, call)
+
+
+def claim_table(spark: SparkSession, claims: Sequence[NamedClaim]) -> DataFrame:
+    """The request table of some XCLAIMs, numbered from 1.
+
+    Raises:
+        RequestError: there is none.
+    """
+    if not claims:
+        raise RequestError("there is no request: nothing would be claimed")
+    rows = [
+        (
+            *(number, spell(one.stream), spell(one.group), spell(one.claim.consumer)),
+            *(one.claim.min_idle_ms, list(map(str, one.claim.ids)), one.claim.idle_ms),
+            *(one.claim.time_ms, one.claim.retrycount, one.claim.force, one.claim.justid),
+            *(_text(one.claim.last_id), str(one.claim.idle_rule), str(one.claim.profile)),
+        )
+        for number, one in enumerate(claims, start=1)
+    ]
+    return spark.createDataFrame(rows, ", ".join(f"{n} {t}" for n, t in CLAIM_COLUMNS.items()))
+
+
+def claims_of(ids: DataFrame, one: NamedClaim) -> DataFrame:
+    """The request table of one XCLAIM whose ids are a list (`id_lists.ids_from`): `one` but its
+    ids, as many times as the list has requests."""
+    template = claim_table(ids.sparkSession, [one]).drop("request", "ids")
+    return ids.crossJoin(template).select(*CLAIM_COLUMNS)
+
+
+def _text(stream_id: StreamId | None) -> str | None:
+    return None if stream_id is None else str(stream_id)

@@ -1,0 +1,89 @@
+"""XCLAIM beside a sweep that claims as many, and XPENDING, over the same made-up rows.
+
+A tenth of the rows is due.  A sweep claims them in one store; in a copy of it XCLAIMs, one request
+per group, claim them by their ids.  Both must leave what a formula says.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from claimlib.commands.given import read_given
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.commands.xclaim import xclaim
+from claimlib.commands.xpending import overview, pending_range, reading
+from claimlib.ids import MAX_ID, MIN_ID
+from claimlib.model import AutoclaimRequest, PendingRange
+from claimlib.runs import Progress
+from claimlib.store import Store
+from claimlib.testing import bench_data
+from claimlib.testing.bench_data import CONSUMER, MIN_IDLE_MS
+from claimlib.testing.bench_store import Watch, flip_first, make, seconds_of
+
+DUE_OF = 10
+SWEEP = SweepRequest(AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS))
+RANGE = PendingRange(MIN_ID, MAX_ID, 100)
+_SMALL = 2000
+
+
+def run(
+    spark: SparkSession, folder: str, rows: int, watch: Watch, *, flip: bool
+) -> dict[str, object]:
+    """The benchmark's document: seconds by part and phase, and whether the results are right.
+
+    All of it is done with a small store first, so that the JVM is warm for both.
+    """
+    _compared(spark, f"{folder}/small", _SMALL, Watch())
+    swept, claimed = _compared(spark, f"{folder}/large", rows, watch)
+    if flip:
+        flip_first(claimed)
+    left = partial(bench_data.expected, spark, rows, DUE_OF)
+    wrong = [
+        bench_data.differences(spark, expected, store.read("pending")).count()
+        for expected, store in ((left(), swept), (left(keeps_gone=True), claimed))
+    ]
+    seconds = seconds_of(watch)
+    return {
+        "rows": rows,
+        "requests": bench_data.groups_of(rows),
+        "seconds": seconds,
+        "seconds_by_phase": watch.phases,
+        "xclaim_of_sweep": round(seconds["xclaim"] / seconds["sweep"], 2),
+        "peak_mib": watch.peak_mib,
+        "streams_that_differ": sum(wrong),
+    }
+
+
+def _compared(spark: SparkSession, where: str, rows: int, watch: Watch) -> tuple[Store, Store]:
+    """The store that was swept, and the one on which the same was claimed by ids."""
+    swept = watch.time("init", lambda: Store.init(spark, f"{where}/swept"))
+    watch.time("make rows", lambda: make(swept, rows, DUE_OF))
+    shutil.copytree(f"{where}/swept", f"{where}/claimed")
+    claimed = Store.open(spark, f"{where}/claimed")
+    bench_data.claims(spark, rows, DUE_OF).write.parquet(f"{where}/requests")
+    watch.time("xpending", _overview(swept))
+    watch.time("xpending of a group", _range(swept))
+    watch.run("sweep", partial(_sweep, swept))
+    watch.run("xclaim", partial(_claim, claimed, f"{where}/requests"))
+    return swept, claimed
+
+
+def _overview(store: Store) -> Callable[[], object]:
+    return lambda: overview(reading(store)).count()
+
+
+def _range(store: Store) -> Callable[[], object]:
+    stream, group = b"stream-00001", b"workers"
+    return lambda: pending_range(reading(store), stream, group, RANGE).collect()
+
+
+def _sweep(store: Store, progress: Progress) -> object:
+    return xautoclaim(store, SWEEP, progress=progress)
+
+
+def _claim(store: Store, requests: str, progress: Progress) -> object:
+    return xclaim(store, read_given(store.spark, requests), progress=progress)

@@ -1,0 +1,479 @@
+"""Random states of many groups with several XCLAIMs each: what bulk claims are compared on.
+
+Drawn evenly, for each branch of the rule is to be met often; nothing need be shrunk, for a batch
+is compared group by group.  What is expected comes from `scan.xclaim`, request by request; and, for
+what became of each id, id by id: an XCLAIM of many ids does the same as one XCLAIM per id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations, product
+from random import Random
+
+from claimlib import scan
+from claimlib.commands.xclaim import NamedClaim
+from claimlib.ids import MAX_ID, MAX_U64, MIN_ID, StreamId
+from claimlib.model import (
+    DELIVERY_COUNT_MAX,
+    MAX_I64,
+    ClaimRequest,
+    Consumer,
+    Group,
+    IdleRule,
+    PendingEntry,
+    Profile,
+)
+from claimlib.plans.survey import NO_INSTANT, NO_PROOF, UNKNOWN_GROUP
+from claimlib.store import Store
+from claimlib.testing.tables import write_keyspace
+from claimlib.words import Keyspace, Stream
+
+Names = tuple[bytes, bytes]
+"""A stream and one of its groups."""
+Drawn = tuple[int, tuple[int, ...], list[tuple[int, int]]]
+"""A group as it is drawn: an index into `_GROUPS`, indexes into `_ENTRIES`, and its requests: an
+index into `_REQUESTS`, and a number whose digits are ids."""
+Proven = tuple[StreamId, StreamId] | None
+NOW_MS = 1_750_000_000_000
+MIN_IDLE_MS = 60_000
+ME, YOU, OTHER = b"me", b"\xff\\\n'", b"other"
+UNKNOWN = b"unknown"  # a group that nobody made
+
+# Each edge of the unsigned range; few, so that requests and pending lists meet on them.
+IDS = (
+    *(StreamId(5, 3), StreamId(5, 4), StreamId(NOW_MS, 0), StreamId(2**53 + 1, 1)),
+    *(StreamId(0, MAX_U64), StreamId(2**63 - 1, MAX_U64), StreamId(2**63, 0)),
+    *(StreamId(2**63, 2**63), StreamId(MAX_U64, 2**63 - 1), MAX_ID),
+)
+# What is listed twice, here and below, is drawn twice as often.
+PENDING = 5  # of a group at most
+IDS_OF_REQUEST = 5  # at most
+AGES = ("over", *["equal"] * 6, "short", "short", "now", *["future"] * 3, "ancient")
+OWNERS = (OTHER, ME, None, YOU)
+COUNTS = (1, 0, DELIVERY_COUNT_MAX - 1, DELIVERY_COUNT_MAX)
+KNOWN = (
+    (),
+    (Consumer(ME, NOW_MS - 1, None),),
+    (Consumer(ME, NOW_MS + 5, NOW_MS - 9), Consumer(OTHER, NOW_MS - 7, None)),
+)
+PROVEN: tuple[Proven, ...] = (
+    *[(MIN_ID, MAX_ID)] * 11,
+    *[(MIN_ID, StreamId(2**63, 2**63))] * 5,
+    *[(MIN_ID, StreamId(MAX_U64, 2**63 - 1))] * 24,
+    *((IDS[1], IDS[6]), (IDS[6], MAX_ID), None),
+)
+INSTANTS: tuple[int | None, ...] = (*[NOW_MS] * 14, MAX_I64, None, None)
+TIMES = (
+    *[{}] * 9,
+    {"idle_ms": MIN_IDLE_MS},
+    *[{"idle_ms": MIN_IDLE_MS + 1}] * 8,
+    *[{"idle_ms": -1}, {"idle_ms": MAX_I64}, {"idle_ms": -MAX_I64 - 1}] * 3,
+    *[{"time_ms": 0}] * 8,
+    {"time_ms": NOW_MS - MIN_IDLE_MS},
+    *[{"time_ms": MAX_I64}, {"time_ms": -1}] * 4,
+)
+RETRYCOUNTS = (None, None, None, 0, 3, DELIVERY_COUNT_MAX)
+MIN_IDLES = (0, 0, 0, *[MIN_IDLE_MS] * 6, MAX_I64)
+LAST_IDS = (None, None, None, StreamId(5, 4), StreamId(2**63 - 1, 0), StreamId(2**63, 7), MAX_ID)
+LAST_DELIVERED = (MIN_ID, StreamId(2**63, 6), StreamId(2**63 - 1, MAX_U64))
+_ABSENT = [set(few) for n in range(2, 5) for few in combinations(range(len(IDS)), n)]
+_STREAMS = list(product(_ABSENT, INSTANTS, PROVEN, (False, True)))
+_GROUPS = list(product(range(len(IDS)), KNOWN, LAST_DELIVERED))
+_ENTRIES = [None, *product(AGES, OWNERS, COUNTS)]
+_REQUESTS = list(
+    product(
+        (ME, ME, YOU),
+        MIN_IDLES,
+        TIMES,
+        RETRYCOUNTS,
+        (False, True),
+        (False, True),
+        LAST_IDS,
+        IdleRule,
+        Profile,
+    )
+)
+
+
+@dataclass(frozen=True)
+class Named:
+    """What became of one id that a request names.
+
+    Attributes:
+        before: as the run found it; null: not pending.
+        after: what the request made of it; null: it did not get it.
+    """
+
+    status: str
+    before: PendingEntry | None
+    after: PendingEntry | None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One group, the numbered requests for it in their order, and what they are judged by."""
+
+    group: Group | None
+    requests: Sequence[tuple[int, ClaimRequest]]
+    now_ms: int | None
+    entries: Mapping[StreamId, tuple[bytes, ...]]
+    proven: Proven
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no request of the group is done; null: they are."""
+        if self.group is None:
+            return UNKNOWN_GROUP
+        if self.now_ms is None:
+            return NO_INSTANT
+        unproven = len(self._unproven())
+        return f"no proof of absence: {unproven} {NO_PROOF}" if unproven else None
+
+    def _unproven(self) -> set[StreamId]:
+        """The ids that need a proof and have none."""
+        pending = {} if self.group is None else {entry.id for entry in self.group.pending}
+        return {
+            one
+            for _, request in self.requests
+            for one in request.ids
+            if (one in pending or request.force) and not self._is_proven(one)
+        }
+
+    def _is_proven(self, one: StreamId) -> bool:
+        return self.proven is not None and self.proven[0] <= one <= self.proven[1]
+
+    @cached_property
+    def expected(self) -> tuple[Group | None, dict[int, tuple[tuple[StreamId, ...], ...]]]:
+        """The state behind all requests, and what each claimed and deleted, in its order."""
+        if self.refusal is not None:
+            return self.group, {}
+        group, replies = self.group, {}
+        for number, request in self.requests:
+            group, reply = scan.xclaim(group, request, self.now_ms, self.entries)
+            replies[number] = (reply.claimed, reply.deleted)
+        return group, replies
+
+    @cached_property
+    def named(self) -> dict[tuple[int, int], Named]:
+        """By request and position, what became of each id."""
+        if self.refusal is not None:
+            return {}
+        group, found = self.group, {}
+        last_got: dict[StreamId, tuple[int, int]] = {}
+        before = _by_id(group)
+        for number, request in self.requests:
+            for position, one in enumerate(request.ids):
+                was_pending = one in _by_id(group)
+                alone = replace(request, ids=(one,))
+                group, reply = scan.xclaim(group, alone, self.now_ms, self.entries)
+                at = number, position
+                if reply.claimed:
+                    last_got[one] = at
+                    status = "claimed" if one in before else "forced"
+                else:
+                    status = "left" if was_pending else "not_pending"
+                    status = "deleted" if reply.deleted else status
+                after = _by_id(group)[one] if reply.claimed else None
+                found[at] = one, Named(status, before.get(one), after)
+        return {
+            at: replace(row, status="superseded") if row.after and last_got[one] != at else row
+            for at, (one, row) in found.items()
+        }
+
+    def branches(self) -> Iterator[str]:
+        """What is met in this group; an id or a request may meet several."""
+        if self.refusal is not None:
+            yield f"refused: {self.refusal.split(':')[0]}"
+            return
+        if self._outside():
+            yield "outside the proven range, and of no account"
+        group = self.group
+        for number, request in self.requests:
+            yield from _branches_of_request(group, request, self.expected[1][number][0])
+            for position, one in enumerate(request.ids):
+                pel = _by_id(group)
+                group, _ = scan.xclaim(
+                    group, replace(request, ids=(one,)), self.now_ms, self.entries
+                )
+                row = self.named[number, position]
+                yield from self._branches_of(one, request, pel.get(one), row)
+
+    def _outside(self) -> set[StreamId]:
+        ids = {one for _, request in self.requests for one in request.ids}
+        return {one for one in ids if not self._is_proven(one)}
+
+    def _branches_of(
+        self, one: StreamId, request: ClaimRequest, found: PendingEntry | None, row: Named
+    ) -> Iterator[str]:
+        yield row.status
+        if one not in self.entries:
+            yield from _branches_of_dangling(request, found, self.now_ms or 0)
+            return
+        if found is None:
+            if request.force:
+                yield "forced with JUSTID" if request.justid else "forced without JUSTID"
+            return
+        again = row.before != found
+        if row.after is None:
+            yield "left with FORCE" if request.force else "left without FORCE"
+            if again:
+                yield "left, for a request before it got it"
+        else:
+            yield from _branches_of_got(one, request, found, self.now_ms or 0, again=again)
+        idle_ms = (self.now_ms or 0) - found.delivery_time_ms
+        if found.consumer is not None and idle_ms == request.min_idle_ms == MIN_IDLE_MS:
+            yield f"at min-idle exactly, {request.idle_rule}"
+
+
+def _by_id(group: Group) -> dict[StreamId, PendingEntry]:
+    return {entry.id: entry for entry in group.pending}
+
+
+def _branches_of_dangling(
+    request: ClaimRequest, found: PendingEntry | None, now_ms: int
+) -> Iterator[str]:
+    if found is None and request.force:
+        yield "not forced, for the stream has it no more"
+    if found is not None and now_ms - found.delivery_time_ms < request.min_idle_ms:
+        yield "deleted though fresh"
+
+
+def _branches_of_got(
+    one: StreamId, request: ClaimRequest, found: PendingEntry, now_ms: int, *, again: bool
+) -> Iterator[str]:
+    yield f"claimed, JUSTID {request.justid}, RETRYCOUNT {request.retrycount is not None}"
+    if request.retrycount == 0:
+        yield "RETRYCOUNT 0"
+    if found.consumer is None and now_ms - found.delivery_time_ms < request.min_idle_ms:
+        yield "fresh, and nobody's"
+    if found.delivery_time_ms > now_ms:
+        yield "delivered after the instant"
+    if request.idle_ms is not None:
+        yield "IDLE" if 0 <= request.idle_ms <= now_ms else "IDLE beyond time"
+    if request.time_ms is not None:
+        yield "TIME" if 0 <= request.time_ms <= now_ms else "TIME beyond time"
+    if found.delivery_count == DELIVERY_COUNT_MAX and not request.justid:
+        yield "at the highest count"
+    if found.consumer == request.consumer:
+        yield "claimed from oneself"
+    if again:
+        yield "claimed again" if request.min_idle_ms == 0 else "claimed again, dated back"
+    if one.ms >= 2**63:
+        yield "beyond signed numbers"
+
+
+def _branches_of_request(
+    group: Group, request: ClaimRequest, claimed: Sequence[StreamId]
+) -> Iterator[str]:
+    if not request.ids:
+        yield "no ids"
+    if len(set(request.ids)) < len(request.ids):
+        yield "an id twice in a request"
+    if not claimed:
+        yield f"nothing claimed, {request.profile}"
+    if claimed and request.profile is Profile.REDIS_7_0:
+        yield "claimed, redis-7.0"
+    if request.last_id is not None:
+        raised = request.last_id > group.last_delivered_id
+        yield "LASTID above" if raised else "LASTID not above"
+
+
+# Every one must be reached, in every test that compares with the reference.
+BRANCHES = (
+    *("claimed", "forced", "superseded", "deleted", "left", "not_pending"),
+    *("forced with JUSTID", "forced without JUSTID", "left with FORCE", "left without FORCE"),
+    *(
+        f"claimed, JUSTID {one}, RETRYCOUNT {other}"
+        for one, other in product((False, True), repeat=2)
+    ),
+    *("RETRYCOUNT 0", "fresh, and nobody's", "delivered after the instant", "at the highest count"),
+    *("IDLE", "IDLE beyond time", "TIME", "TIME beyond time"),
+    *("claimed from oneself", "claimed again", "claimed again, dated back"),
+    *("left, for a request before it got it", "an id twice in a request", "no ids"),
+    *(f"at min-idle exactly, {rule}" for rule in IdleRule),
+    *(f"nothing claimed, {profile}" for profile in Profile),
+    *("claimed, redis-7.0", "LASTID above", "LASTID not above", "beyond signed numbers"),
+    *("not forced, for the stream has it no more", "deleted though fresh"),
+    *("refused: unknown group", "refused: no instant", "refused: no proof of absence"),
+    "outside the proven range, and of no account",
+)
+
+
+class Batch:
+    """Many groups, two per stream, and some requests for each, numbered over all of them.
+
+    No dataclass: a failing test would print all of it.  Which groups differ, the comparison says.
+    """
+
+    def __init__(
+        self,
+        keyspace: Keyspace,
+        instants: Mapping[bytes, int | None],
+        proven: Mapping[bytes, Proven],
+        requests: Mapping[int, NamedClaim],
+        name: str,
+    ) -> None:
+        self.keyspace = keyspace
+        self.instants = instants
+        self.proven = proven
+        self.requests = requests
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {len(self.requests)} requests to {len(self.keyspace)} streams>"
+
+    @cached_property
+    def cases(self) -> dict[Names, Case]:
+        asked: dict[Names, list[tuple[int, ClaimRequest]]] = defaultdict(list)
+        for number, one in sorted(self.requests.items()):
+            asked[one.stream, one.group].append((number, one.claim))
+        return {
+            (key, name): Case(
+                self.keyspace[key].groups.get(name),
+                requests,
+                self.instants[key] if name in self.keyspace[key].groups else None,
+                self.keyspace[key].entries,
+                self.proven[key],
+            )
+            for (key, name), requests in asked.items()
+        }
+
+    def branches(self) -> Counter[str]:
+        return Counter(name for case in self.cases.values() for name in case.branches())
+
+    def write(self, store: Store) -> None:
+        """All streams to a store, each table by one append."""
+        by_proof: dict[Proven, Keyspace] = defaultdict(dict)
+        for key, stream in self.keyspace.items():
+            by_proof[self.proven[key]][key] = stream
+        gathered = Gathered()
+        for proven, streams in by_proof.items():
+            write_keyspace(gathered, streams, self.instants, proven)
+        gathered.write(store)
+
+
+class Gathered:
+    """Takes what `write_keyspace` writes to a store, so that each table is appended to once."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, Sequence[str]] = {}
+        self.values: dict[str, list[tuple[object, ...]]] = defaultdict(list)
+
+    def rows(
+        self, table: str, values: Sequence[tuple[object, ...]], columns: Sequence[str]
+    ) -> Sequence[tuple[object, ...]]:
+        self.columns[table] = columns
+        return values
+
+    def append(self, table: str, rows: Sequence[tuple[object, ...]]) -> None:
+        self.values[table] += rows
+
+    def write(self, store: Store) -> None:
+        for table, values in self.values.items():
+            store.append(table, store.rows(table, values, self.columns[table]))
+
+
+def random_batch(streams: int, seed: int) -> Batch:
+    """A batch of so many streams: for one seed always the same."""
+    rng = Random(seed)
+    drawn = [
+        (rng.randrange(len(_STREAMS)), _drawn_group(rng), _drawn_group(rng)) for _ in range(streams)
+    ]
+    return _batch(drawn, seed)
+
+
+def _drawn_group(rng: Random) -> Drawn:
+    ids = (len(IDS) + 1) ** IDS_OF_REQUEST
+    return (
+        rng.randrange(len(_GROUPS)),
+        tuple(rng.randrange(len(_ENTRIES)) for _ in range(PENDING)),
+        [(rng.randrange(len(_REQUESTS)), rng.randrange(ids)) for _ in range(rng.randint(0, 4))],
+    )
+
+
+def _batch(drawn: Sequence[tuple[int, Drawn, Drawn]], seed: int) -> Batch:
+    keyspace, instants, proven = {}, {}, {}
+    asked: list[tuple[int, NamedClaim]] = []
+    for number, (code, *groups) in enumerate(drawn):
+        key = b"s:%d" % number
+        absent, instants[key], proven[key], also_unknown = _STREAMS[code]
+        named = dict(zip((b"g", b"h"), groups, strict=True))
+        keyspace[key] = Stream(
+            entries={
+                one: (b"of", key, b"id", str(one).encode("ascii"))
+                for n, one in enumerate(IDS)
+                if n not in absent
+            },
+            groups={name: _group(group, instants[key]) for name, group in named.items()},
+        )
+        if also_unknown:
+            named[UNKNOWN] = groups[0]
+        asked += [
+            (turn, NamedClaim(key, name, _request(*one)))
+            for name, group in named.items()
+            for turn, one in enumerate(group[-1])
+        ]
+    # Group after group would have each group's requests side by side.  Numbers may be negative.
+    asked.sort(key=lambda one: one[0])
+    first = -len(asked) // 2
+    return Batch(
+        keyspace,
+        instants,
+        proven,
+        {first + 3 * n: one for n, (_, one) in enumerate(asked)},
+        f"seed {seed}",
+    )
+
+
+def _request(code: int, ids: int) -> ClaimRequest:
+    consumer, min_idle_ms, times, retrycount, force, justid, last_id, *rules = _REQUESTS[code]
+    return ClaimRequest(
+        consumer,
+        min_idle_ms,
+        tuple(_ids(ids)),
+        **times,
+        retrycount=retrycount,
+        force=force,
+        justid=justid,
+        last_id=last_id,
+        idle_rule=rules[0],
+        profile=rules[1],
+    )
+
+
+def _ids(code: int) -> Iterator[StreamId]:
+    """The digits of a number; 0 is no id.  Every eighth number has none, or few would."""
+    if code % 8 == 0:
+        return
+    while code:
+        code, digit = divmod(code, len(IDS) + 1)
+        if digit:
+            yield IDS[digit - 1]
+
+
+def _group(drawn: Drawn, instant: int | None) -> Group:
+    first, known, last_delivered = _GROUPS[drawn[0]]
+    now_ms = NOW_MS if instant is None else instant
+    pending = {
+        one: PendingEntry(one, owner, _delivered_ms(age, now_ms), count)
+        for one, code in zip((*IDS, *IDS)[first:], drawn[1], strict=False)
+        if code
+        for age, owner, count in [_ENTRIES[code]]
+    }
+    return Group(last_delivered, tuple(pending[one] for one in sorted(pending)), known)
+
+
+def _delivered_ms(age: str, now_ms: int) -> int:
+    wanted = {
+        "over": now_ms - MIN_IDLE_MS - 1,
+        "equal": now_ms - MIN_IDLE_MS,
+        "short": now_ms - MIN_IDLE_MS + 1,
+        "now": now_ms,
+        "future": now_ms + 1,
+        "ancient": 0,
+    }
+    return min(wanted[age], MAX_I64)

@@ -1,0 +1,216 @@
+"""Retirement over real tables: all that a consumer has goes to its heirs, and it is gone."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from claims_story import MINUTE_MS, contents
+from deltalake import DeltaTable
+from pels import NOW_MS
+from pyspark.sql import SparkSession
+
+from claimlib.commands.asked_reply import AskedReply
+from claimlib.commands.retire import Retirement, retire
+from claimlib.errors import InputError, RequestError, RunKeyConflictError
+from claimlib.ids import MAX_ID, MIN_ID, StreamId
+from claimlib.model import Consumer, Group, PendingEntry
+from claimlib.runs import Phase
+from claimlib.schema import TABLES
+from claimlib.store import Store
+from claimlib.testing.tables import write_keyspace
+from claimlib.words import Stream
+
+IDS = [StreamId(ms, 0) for ms in range(1, 9)]
+DANGLING = {StreamId(2, 0), StreamId(5, 0)}
+HEIRS = (b"anna", b"bert")
+PENDING = (
+    *("stream", "consumer_group", "id_ms", "id_seq", "consumer"),
+    *("delivery_time_ms", "delivery_count", "run_seq"),
+)
+
+
+def stream_of(owner: bytes, *known: bytes) -> Stream:
+    """A group in which a consumer owns all ids but 8-0, its deliveries as many as the id says."""
+    owners = [owner] * 7 + [HEIRS[0]]
+    pending = tuple(
+        PendingEntry(one, name, NOW_MS - one.ms, one.ms)
+        for one, name in zip(IDS, owners, strict=True)
+    )
+    names = sorted({*HEIRS, *known})
+    consumers = tuple(Consumer(name, NOW_MS - MINUTE_MS, None) for name in names)
+    alive = dict.fromkeys([one for one in IDS if one not in DANGLING], ())
+    return Stream(alive, {b"g": Group(MAX_ID, pending, consumers)})
+
+
+LEAVES = b"\xffleaves"
+STREAMS = {
+    b"s": stream_of(LEAVES, LEAVES, b"idle"),
+    b"busy": stream_of(b"busy", b"busy"),
+    b"unlisted": stream_of(b"unlisted"),
+    b"beside": stream_of(LEAVES, LEAVES),
+    b"no instant": stream_of(LEAVES, LEAVES),
+    b"unproven": stream_of(LEAVES, LEAVES),
+    b"twice": stream_of(LEAVES, LEAVES),
+}
+
+
+def versions(where: str) -> dict[str, int]:
+    return {table: DeltaTable(f"{where}/{table}").version() for table in TABLES}
+
+
+@dataclass(frozen=True)
+class Retired:
+    """Three retirements in one store, and what stood there before and after them."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+    versions: list[dict[str, int]]
+    shown: AskedReply
+    left: AskedReply
+    again: AskedReply
+    idle: AskedReply
+    busy: AskedReply
+    unlisted: AskedReply
+
+
+@pytest.fixture(scope="module")
+def retired(
+    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Retired:
+    where = str(shutil.copytree(empty_store, tmp_path_factory.mktemp("retired") / "store"))
+    store = Store.open(spark, where)
+    write(store)
+    before, seen = contents(where), [versions(where)]
+    refuse(store)
+    leaving = Retirement(b"s", b"g", LEAVES, HEIRS)
+    shown = retire(store, leaving, dry_run=True)
+    seen.append(versions(where))
+    left = retire(store, leaving, run_id="r")
+    seen.append(versions(where))
+    again = retire(store, leaving, run_id="r")
+    with pytest.raises(RunKeyConflictError, match="retire:r"):
+        retire(store, Retirement(b"s", b"g", LEAVES, HEIRS[:1]), run_id="r")
+    seen.append(versions(where))
+    idle = retire(store, Retirement(b"s", b"g", b"idle", HEIRS[1:]), now_ms=NOW_MS + 9)
+    busy, unlisted = (
+        retire(store, Retirement(name, b"g", name, HEIRS), progress=delivered(store, name))
+        for name in (b"busy", b"unlisted")
+    )
+    return Retired(before, contents(where), seen, shown, left, again, idle, busy, unlisted)
+
+
+def write(store: Store) -> None:
+    instants = dict.fromkeys(STREAMS, NOW_MS) | {b"no instant": None}
+    unproven = {b"unproven": STREAMS[b"unproven"]}
+    others = {name: one for name, one in STREAMS.items() if name not in unproven}
+    write_keyspace(store, others, instants)
+    write_keyspace(store, unproven, instants, (MIN_ID, StreamId(6, 0)))
+    twice = store.read("pending").where("stream = 'twice' AND id_ms = 3")
+    store.append("pending", store.held(twice))
+
+
+def delivered(store: Store, name: bytes):
+    """Behind its verification, a run's retired consumer gets 9-0."""
+
+    def told(phase: Phase, _detail: str) -> None:
+        if phase is Phase.RECORD:
+            row = (name.decode(), "g", 9, 0, name.decode(), NOW_MS + 5, 1, 0)
+            store.append("pending", store.rows("pending", [row], PENDING))
+
+    return told
+
+
+def refuse(store: Store) -> None:
+    """What is refused, whole and named."""
+    for stream, group, consumer, heir, said in (
+        (b"s", b"no", LEAVES, b"anna", "s/no: unknown group"),
+        (b"s", b"g", b"nobody", b"anna", "s/g has no consumer nobody; nothing was done"),
+        (b"s", b"g", LEAVES, b"anne", "s/g has no consumer anne; nothing was done"),
+        (b"beside", b"g", b"idle", b"anna", "beside/g has no consumer idle"),
+    ):
+        with pytest.raises(RequestError, match=said):
+            retire(store, Retirement(stream, group, consumer, (heir,)))
+    for stream, said in (
+        (b"unproven", "unproven/g: no proof of absence: 1 pending ids .*; nothing was done"),
+        (b"no instant", "no instant/g: no instant"),
+        (b"twice", "twice/g: two rows of one key: .* the first is 3-0; nothing was done"),
+    ):
+        with pytest.raises(InputError, match=said):
+            retire(store, Retirement(stream, b"g", LEAVES, HEIRS))
+    with pytest.raises(RequestError, match="now_ms"):
+        retire(store, Retirement(b"s", b"g", LEAVES, HEIRS), now_ms=-1)
+
+
+@pytest.mark.parametrize("heirs", [(), (b"a", b"b", b"a"), (b"a", b"leaves")])
+def test_heirs_are_other_consumers_each_named_once(heirs):
+    with pytest.raises(RequestError, match="the heirs must be other consumers"):
+        Retirement(b"s", b"g", b"leaves", heirs)
+
+
+def test_what_is_refused_and_a_dry_run_write_nothing_and_the_same_run_again_neither(retired):
+    assert retired.versions[1] == retired.versions[0]
+    assert retired.versions[3] == retired.versions[2] != retired.versions[1]
+    assert retired.again.counts == retired.left.counts
+    shown = {name: n for name, n in retired.shown.counts.items() if n}
+    assert shown == {"claimed": 5, "deleted": 2, "asked": 2}
+
+
+def test_all_goes_to_the_heirs_in_turn_with_its_delivery_count_and_delivered_now(retired):
+    assert retired.after["pending"]["s"] == [
+        ("g", 1, 0, "anna", NOW_MS, 1, 1),
+        ("g", 3, 0, "bert", NOW_MS, 3, 1),
+        ("g", 4, 0, "anna", NOW_MS, 4, 1),
+        ("g", 6, 0, "bert", NOW_MS, 6, 1),
+        ("g", 7, 0, "anna", NOW_MS, 7, 1),
+        ("g", 8, 0, "anna", NOW_MS - 8, 8, 0),
+    ]
+    assert retired.after["tombstones"]["s"] == [
+        ("g", n, 0, r"\xffleaves", NOW_MS - n, n, NOW_MS, 1) for n in (2, 5)
+    ]
+    for table in ("pending", "consumers", "groups"):
+        assert retired.after[table]["beside"] == retired.before[table]["beside"]
+    assert retired.after["groups"] == retired.before["groups"]
+
+
+def test_the_reply_has_a_request_per_heir_and_what_dangles_under_the_first(retired):
+    found = [
+        (row["request"], row["position"], row["id"], row["status"], row["consumer"])
+        for row in retired.left.ids.collect()
+    ]
+    assert found == [
+        *((1, 0, "1-0", "claimed", "anna"), (1, 1, "4-0", "claimed", "anna")),
+        *((1, 2, "7-0", "claimed", "anna"), (1, 3, "2-0", "deleted", None)),
+        (1, 4, "5-0", "deleted", None),
+        *((2, 0, "3-0", "claimed", "bert"), (2, 1, "6-0", "claimed", "bert")),
+    ]
+    assert {name: n for name, n in retired.left.counts.items() if n} == {
+        "claimed": 5,
+        "deleted": 2,
+        "asked": 2,
+        "retired": 1,
+    }
+
+
+def test_who_is_retired_is_gone_also_who_had_nothing_pending_and_the_heirs_were_seen(retired):
+    assert retired.after["consumers"]["s"] == [
+        ("g", "anna", NOW_MS, NOW_MS, 1),
+        ("g", "bert", NOW_MS + 9, NOW_MS, 2),
+    ]
+    assert retired.idle.counts["retired"] == 1
+    assert {name: n for name, n in retired.idle.counts.items() if n} == {"asked": 1, "retired": 1}
+
+
+def test_who_gets_an_entry_meanwhile_stays_and_is_not_said_to_be_retired(retired):
+    assert retired.busy.counts["retired"] == 0
+    assert ("g", "busy", NOW_MS - MINUTE_MS, None, 0) in retired.after["consumers"]["busy"]
+    for name in ("busy", "unlisted"):
+        owned = [row for row in retired.after["pending"][name] if row[3] == name]
+        assert owned == [("g", 9, 0, name, NOW_MS + 5, 1, 0)]
+
+
+def test_who_only_pending_knows_and_gets_an_entry_meanwhile_is_not_said_to_be_retired(retired):
+    assert (retired.unlisted.counts["claimed"], retired.unlisted.counts["retired"]) == (5, 0)

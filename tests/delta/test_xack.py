@@ -1,0 +1,212 @@
+"""XACKs over real tables: what leaves the pending entries lists, and what refuses all of it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from claims_story import GONE, MINUTE_MS, ONE, SEVEN, SIX, SOUND, THREE, TWO, contents
+from deltalake import DeltaTable
+from pels import NOW_MS
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from reading import count
+from snapshots import ALL, source, stream
+
+from claimlib.commands.asked_reply import AskedReply
+from claimlib.commands.snapshot import snapshot
+from claimlib.commands.xack import NamedAck, ack_table, xack
+from claimlib.errors import (
+    DuplicateRowsError,
+    RequestError,
+    RunKeyConflictError,
+    SourceMismatchError,
+)
+from claimlib.ids import MAX_ID
+from claimlib.plans.asked import ACKS
+from claimlib.runs import Phase
+from claimlib.schema import TABLES
+from claimlib.store import Store
+from claimlib.testing.tables import write_keyspace
+
+ACK = [
+    NamedAck(b"s", b"g", (THREE, GONE, THREE, SEVEN, MAX_ID)),
+    NamedAck(b"none", b"g", ()),
+    NamedAck(b"s", b"g", (GONE, ONE)),
+    NamedAck(b"lost", b"g", (ONE, TWO, THREE)),
+    NamedAck(b"unproven", b"g", (SIX, GONE)),
+]
+STATUSES = [
+    *((1, "3-0", "acked"), (1, "4-0", "acked"), (1, "3-0", "not_pending")),
+    *((1, "7-0", "not_pending"), (1, str(MAX_ID), "not_pending")),
+    *((3, "4-0", "not_pending"), (3, "1-0", "acked")),
+    *((4, "1-0", "lost"), (4, "2-0", "lost"), (4, "3-0", "acked")),
+    *((5, "6-0", "acked"), (5, "4-0", "acked")),
+]
+
+
+class HaltedError(Exception):
+    """Here a process ends."""
+
+
+@dataclass(frozen=True)
+class Acked:
+    """A run that is cut off behind its decision, and begun again."""
+
+    where: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+    shown: AskedReply
+    reply: AskedReply
+    versions: list[dict[str, int]]
+
+
+def versions(where: str) -> dict[str, int]:
+    return {table: DeltaTable(f"{where}/{table}").version() for table in TABLES}
+
+
+@pytest.fixture(scope="module")
+def acked(
+    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Acked:
+    where = str(shutil.copytree(empty_store, tmp_path_factory.mktemp("acks") / "store"))
+    store = Store.open(spark, where)
+    write_keyspace(store, dict.fromkeys((b"s", b"none", b"lost", b"twice"), SOUND), NOW_MS)
+    write_keyspace(store, {b"unproven": SOUND}, None, None)
+    twice = store.read("pending").where("stream = 'twice' AND id_ms = 1")
+    store.append("pending", store.held(twice))
+    before, seen = contents(where), [versions(where)]
+    refuse_all(store)
+    shown = xack(store, ACK, dry_run=True)
+    seen.append(versions(where))
+    with pytest.raises(HaltedError):
+        xack(store, ACK, run_id="r", progress=cut_off)
+    seen.append(versions(where))
+    pending = store.identifier("pending")
+    spark.sql(f"DELETE FROM {pending} WHERE stream = 'lost' AND id_ms = 1")
+    spark.sql(f"UPDATE {pending} SET delivery_count = 9 WHERE stream = 'lost' AND id_ms = 2")
+    reply = xack(store, ACK, run_id="r")
+    after = contents(where)
+    seen.append(versions(where))
+    assert xack(store, ACK, run_id="r").counts == reply.counts
+    with pytest.raises(RunKeyConflictError, match="xack:r"):
+        xack(store, ACK[:1], run_id="r")
+    seen.append(versions(where))
+    return Acked(where, before, after, shown, reply, seen)
+
+
+def refuse_all(store: Store) -> None:
+    """What refuses all acknowledgements, dry or not, and is named."""
+    unknown = [*ACK, NamedAck(b"s", b"typo", (ONE,)), NamedAck(b"no", b"g", ())]
+    for dry_run in (True, False):
+        with pytest.raises(
+            RequestError, match=r"no/g: unknown group.* \(and 1 more groups\)"
+        ) as no:
+            xack(store, unknown, dry_run=dry_run)
+        assert no.value.groups == [("no", "g"), ("s", "typo")]
+        said = r"twice/g: two rows of one key.* 1-0; nothing"
+        with pytest.raises(DuplicateRowsError, match=said):
+            xack(store, [*ACK, NamedAck(b"twice", b"g", (ONE, TWO))], dry_run=dry_run)
+
+
+def cut_off(phase: Phase, _detail: str) -> None:
+    if phase is Phase.APPLY:
+        raise HaltedError
+
+
+def test_what_refuses_some_refuses_all_and_neither_it_nor_a_dry_run_writes_anything(acked):
+    assert acked.versions[1] == acked.versions[0]
+    decided = {name: n for name, n in acked.shown.counts.items() if n}
+    assert decided == {"acked": 8, "not_pending": 4, "asked": 5}
+
+
+def test_cut_off_behind_its_decision_a_run_has_changed_nothing_but_the_journal(acked):
+    changed = {t for t in TABLES if acked.versions[2][t] != acked.versions[1][t]}
+    assert changed == {"journal"}
+    assert acked.versions[4] == acked.versions[3], "done again, it changes nothing"
+
+
+def test_each_id_is_acknowledged_once_also_a_dangling_one_and_one_that_nothing_proves(acked):
+    shown, found = (
+        [(row["request"], row["id"], row["status"]) for row in reply.ids.collect()]
+        for reply in (acked.shown, acked.reply)
+    )
+    assert found == STATUSES
+    assert shown == [(*one[:2], one[2].replace("lost", "acked")) for one in STATUSES]
+    assert {name: number for name, number in acked.reply.counts.items() if number} == {
+        "acked": 8,
+        "not_pending": 4,
+        "asked": 5,
+        "lost": 2,
+    }
+    requests = acked.reply.requests.orderBy("request").collect()
+    told = [(row["request"], row["stream"], row["consumer"], row["status"]) for row in requests]
+    assert told == [
+        (number, one.stream.decode(), None, "asked") for number, one in enumerate(ACK, start=1)
+    ]
+
+
+def test_what_is_acknowledged_is_away_and_all_else_is_as_it_was(acked):
+    since = NOW_MS - MINUTE_MS
+    gone = {("s", 1), ("s", 3), ("s", 4), ("lost", 3), ("unproven", 4), ("unproven", 6)}
+    left = {
+        (stream, row[1]): row
+        for stream, rows in acked.before["pending"].items()
+        for row in rows
+        if (stream, row[1]) not in gone | {("lost", 1)}
+    }
+    left["lost", 2] = ("g", 2, 0, "dead", since, 9, 0)
+    after = {
+        (stream, row[1]): row for stream, rows in acked.after["pending"].items() for row in rows
+    }
+    assert after == left
+    assert len(acked.after["pending"]["twice"]) == len(acked.before["pending"]["twice"]) == 7
+    assert acked.after["tombstones"] == {}
+    for table in ("consumers", "groups"):
+        assert acked.after[table] == acked.before[table] != {}
+
+
+def test_a_store_that_a_snapshot_has_read_refuses_and_names_the_server(store):
+    snapshot(store, ALL, lambda: source(stream(b"s", {1: b"a"}, {1}, NOW_MS)))
+    before = versions(store.where)
+    for dry_run in (True, False):
+        with pytest.raises(SourceMismatchError, match="server:6379/0, whose next snapshot") as no:
+            xack(store, [NamedAck(b"s", b"g", (ONE,))], dry_run=dry_run)
+        assert no.value.kept == "server:6379/0"
+    assert versions(store.where) == before
+    assert count(store.where, "pending") == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        (
+            "ids",
+            "array('1-0', '-')",
+            r"no usable ids in the row for request 1 \(s/g\): no null, ids",
+        ),
+        ("ids", "array(NULL)", r"no usable ids in the row for request 1 \(s/g\)"),
+        ("ids", "CAST(NULL AS ARRAY<STRING>)", r"no usable ids in the row for request 1 \(s/g\)"),
+        ("ids", "array(1)", "ids of the request table is array<int>: make it ARRAY<STRING>"),
+        ("request", "1.5D", "request of the request table is double: make it BIGINT"),
+        ("consumer_group", "NULL", "no usable consumer_group in the row for request 1"),
+        ("consumer", "'bob'", "has consumer, which no request has"),
+    ],
+)
+def test_an_ack_that_cannot_be_used_is_refused_with_its_column_and_request(
+    spark, column, value, said
+):
+    table = ack_table(spark, [NamedAck(b"s", b"g", (ONE,))])
+    with pytest.raises(RequestError, match=said):
+        ACKS.checked(table.withColumn(column, F.expr(value)))
+
+
+def test_acks_are_numbered_each_by_itself_and_there_is_at_least_one(spark, store):
+    table = ack_table(spark, [NamedAck(b"s", b"g", ())])
+    with pytest.raises(RequestError, match=r"2 rows for request 1 \(s/g\)"):
+        ACKS.checked(table.union(table))
+    with pytest.raises(RequestError, match="there is no request"):
+        xack(store, [])

@@ -1,0 +1,51 @@
+"""The README's table of exactness names tests that exist and run, for every option of a command."""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+(SECTION,) = re.findall(r"## Exactness\n(.*?)\n## ", README, re.DOTALL)
+ROWS = [
+    tuple(cell.strip() for cell in line.strip("|").split("|"))
+    for line in re.findall(r"^\|(?! command |---).*\|$", SECTION, re.MULTILINE)
+]
+OPTIONS = {
+    "XAUTOCLAIM": ("min-idle", "start", "COUNT", "JUSTID"),
+    "XCLAIM": ("min-idle", "IDLE", "TIME", "RETRYCOUNT", "FORCE", "JUSTID", "LASTID"),
+    "XPENDING": ("summary", "start", "end", "count", "consumer", "IDLE"),
+    "XACK": ("ids",),
+}
+PROFILES = ("redis-7.2", "redis-7.0")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}, {row[2]}, {row[3][:20]}")
+def test_each_row_names_a_test_that_exists_and_is_not_skipped(row: tuple[str, ...]) -> None:
+    file, name = row[-1].strip("`").split("::")
+    source = (ROOT / file).read_text(encoding="utf-8")
+    assert [name] == [
+        node.name
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef) and node.name == name
+    ]
+    assert re.findall(r"skip|xfail|importorskip", source) == []
+
+
+def test_each_option_of_each_command_has_a_row_for_each_profile() -> None:
+    told = {
+        (command, option, profile)
+        for command, options, profiles, *_ in ROWS
+        for option, profile in product(options.split(", "), profiles.split(", "))
+    }
+    wanted = {
+        (command, option, profile)
+        for (command, options), profile in product(OPTIONS.items(), PROFILES)
+        for option in options
+    }
+    assert wanted - told == set()

@@ -1,0 +1,42 @@
+"""Whole sequences of steps on a Redis 7.0, whose clock does not stand still: the reference follows
+each of them by that server's profile, at the instants right before and right after each command."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from claimlib.model import Profile
+from claimlib.testing.server import valkey_server
+from tests.live.figures import record
+from tests.live.followed import follow_all, new_seed, version_of
+from tests.live.redis_7_0 import redis_server
+from tests.live.wire import Wire
+
+pytestmark = pytest.mark.long
+
+SEQUENCES = 3_000
+
+
+@pytest.fixture(scope="module")
+def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
+    """A connection to a Redis 7.0."""
+    program = redis_server(tmp_path_factory.mktemp("redis"))
+    with valkey_server(binary=program) as server, Wire(server) as opened:
+        yield opened
+
+
+@pytest.mark.timeout(1800)
+def test_the_reference_follows_three_thousand_sequences_as_redis_7_0_plays_them(
+    wire: Wire, pytestconfig: pytest.Config
+):
+    drawn_by = new_seed(pytestconfig)
+    version = version_of(wire, b"redis_version")
+    assert version.startswith("7.0.")
+    started = time.monotonic()
+    tally = follow_all(wire, SEQUENCES, drawn_by, Profile.REDIS_7_0)
+    print(tally.table())
+    assert tally.missed() == []
+    record(f"Redis {version}", drawn_by, tally, {"reference": time.monotonic() - started})

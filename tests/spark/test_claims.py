@@ -1,0 +1,221 @@
+"""Random states of many groups, several XCLAIMs each: Spark decides what the reference decides,
+request after request; and so for XACK and retirement.
+
+What decides are the commands themselves, on literal frames; `delta/test_xclaim` runs the whole
+protocol on a store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from random import getrandbits
+
+import pytest
+from pyspark.sql import functions as F
+
+from claimlib import scan
+from claimlib.commands import asking
+from claimlib.commands.retire import Retirement, retire
+from claimlib.commands.xack import NamedAck, xack
+from claimlib.commands.xclaim import claim_table, xclaim
+from claimlib.ids import MAX_ID, MAX_U64, StreamId
+from claimlib.model import ClaimRequest, Consumer, Group, PendingEntry
+from claimlib.names import unspell
+from claimlib.plans.keys import KeyMode
+from claimlib.testing.tables import write_keyspace
+from claimlib.words import Stream
+from tests.claim_batches import (
+    BRANCHES,
+    NOW_MS,
+    UNKNOWN,
+    YOU,
+    Batch,
+    random_batch,
+)
+from tests.spark.claims_literal import (
+    applied,
+    by_kind,
+    claims_differences,
+    decided_by,
+    empty_store,
+)
+from tests.spark.literal import LiteralStore
+
+BATCHES = 4
+STREAMS = 100
+LEAST = 20  # of each branch of the rule
+
+
+def store_of(spark, batch: Batch) -> LiteralStore:
+    store = empty_store(spark)
+    batch.write(store)
+    return store
+
+
+def table_of(spark, batch: Batch):
+    """The requests as a table: their numbers say the order, and nothing else does."""
+    numbers = sorted(batch.requests)
+    table = claim_table(spark, [batch.requests[number] for number in numbers])
+    number = F.element_at(F.array(*map(F.lit, numbers)), F.col("request").cast("INT"))
+    return table.withColumn("request", number.cast("BIGINT"))
+
+
+# ---- XCLAIM ----
+
+
+def test_all_claims_of_a_run_do_what_the_reference_does_one_after_the_other(spark):
+    reached: Counter[str] = Counter()
+    for _ in range(BATCHES):
+        batch = random_batch(STREAMS, getrandbits(32))
+        reached.update(batch.branches())
+        decision = decided_by(xclaim, store_of(spark, batch), table_of(spark, batch))
+        assert decision.key_mode is KeyMode.HASHES
+        assert claims_differences(batch, decision.rows.collect()) == [], batch
+    print(*(f"{reached[name]:6} {name}" for name in BRANCHES), sep="\n")
+    assert set(reached) <= set(BRANCHES)
+    assert [name for name in BRANCHES if reached[name] < LEAST] == []
+
+
+@pytest.fixture(scope="module")
+def batch() -> Batch:
+    return random_batch(STREAMS, getrandbits(32))
+
+
+def test_order_of_rows_keys_that_stand_for_names_and_a_negative_min_idle_make_no_difference(
+    spark, batch, monkeypatch
+):
+    store, table = store_of(spark, batch), table_of(spark, batch)
+    rows = decided_by(xclaim, store, table).rows.collect()
+    assert claims_differences(batch, rows) == []
+
+    monkeypatch.setattr(asking, "key_mode", lambda *_: KeyMode.NAMES)
+    negative = F.when(F.col("min_idle_ms") == 0, -(2**63)).otherwise(F.col("min_idle_ms"))
+    shuffled = table.orderBy(F.xxhash64("request")).repartition(5)
+    by_names = decided_by(xclaim, store, shuffled.withColumn("min_idle_ms", negative))
+
+    assert by_names.key_mode is KeyMode.NAMES
+    assert without_words(by_names.rows.collect()) == without_words(rows)
+
+
+def without_words(rows):
+    """The rows without the request as it was written."""
+    return sorted(str(row.asDict() | {"request": None}) for row in rows)
+
+
+# ---- XACK ----
+
+
+def test_acks_take_off_each_id_once_whoever_owns_it_and_whether_or_not_the_stream_has_it(
+    spark, batch
+):
+    asked = {
+        number: NamedAck(one.stream, one.group, one.claim.ids)
+        for number, one in sorted(batch.requests.items())
+        if one.group != UNKNOWN
+    }
+    store = store_of(spark, batch)
+    kinds = by_group(decided_by(xack, store, list(asked.values())).rows.collect())
+    reached: Counter[str] = Counter()
+    for (key, name), case in batch.cases.items():
+        if name == UNKNOWN:
+            continue
+        acks = [one for one in asked.values() if (one.stream, one.group) == (key, name)]
+        expected, number = scan.xack(case.group, [one for ack in acks for one in ack.ids])
+        found = kinds.get((key, name), {})
+        group, _, _ = applied(case.group, by_kind(found))
+        assert group == expected, case
+        statuses = Counter(row["kind"] for row in found if row["position"] is not None)
+        named = sum(len(ack.ids) for ack in acks)
+        assert statuses == +Counter(acked=number, not_pending=named - number)
+        assert Counter(row["kind"] for row in found) == +statuses + Counter(asked=len(acks))
+        reached.update(branches_of_acks(case, acks))
+    assert {n for n in reached if reached[n] >= LEAST} == set(ACK_BRANCHES)
+
+
+ACK_BRANCHES = ("acked", "acked again", "dangling", "nobody's", "not pending", "without proof")
+
+
+def branches_of_acks(case, acks):
+    pending = {entry.id: entry for entry in case.group.pending}
+    seen = set()
+    for one in (one for ack in acks for one in ack.ids):
+        if one not in pending:
+            yield "not pending"
+        else:
+            yield "acked again" if one in seen else "acked"
+            if one not in case.entries:
+                yield "dangling"
+            if pending[one].consumer is None:
+                yield "nobody's"
+            if case.now_ms is None or case.proven is None:
+                yield "without proof"
+        seen.add(one)
+
+
+def by_group(rows):
+    found = defaultdict(list)
+    for row in rows:
+        found[unspell(row["stream"]), unspell(row["consumer_group"])].append(row)
+    return found
+
+
+# ---- retirement ----
+
+HEIRS = (b"first", YOU, b"third")
+EDGES = (0, 7, 2**53 + 1, 2**63 - 1, 2**63, MAX_U64)
+
+
+@pytest.fixture(scope="module")
+def estate():
+    """A stream in whose group a consumer has a hundred ids of the whole range pending, every third
+    of them dangling, and others have as many; so it is in the group beside it."""
+    ids = [StreamId(ms, seq) for ms in EDGES for seq in (*range(1, 41), 2**63, MAX_U64)]
+    owners = (b"leaves", b"stays", HEIRS[0], b"leaves", None)
+    pending = tuple(
+        PendingEntry(one, owners[n % 5], NOW_MS + 5 - n, n) for n, one in enumerate(ids)
+    )
+    names = sorted({*HEIRS, b"leaves", b"stays"})
+    group = Group(MAX_ID, pending, tuple(Consumer(name, 5, 4) for name in names))
+    return Stream({one: () for n, one in enumerate(ids) if n % 3}, {b"g": group, b"h": group})
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_the_nth_entry_by_id_goes_to_heir_n_modulo_their_number_and_nothing_is_dropped(
+    spark, estate, number
+):
+    heirs = HEIRS[:number]
+    store = empty_store(spark)
+    write_keyspace(store, {b"s": estate, b"t": estate}, NOW_MS)
+    rows = decided_by(retire, store, Retirement(b"s", b"g", b"leaves", heirs)).rows.collect()
+
+    group = estate.groups[b"g"]
+    owned = [entry.id for entry in group.pending if entry.consumer == b"leaves"]
+    alive = [one for one in owned if one in estate.entries]
+    dangling = [one for one in owned if one not in estate.entries]
+    assert len(alive) >= LEAST * number
+    assert len(dangling) >= LEAST
+    expected = group
+    for n, heir in enumerate(heirs):
+        ids = (*alive[n::number], *(dangling if n == 0 else ()))
+        claim = ClaimRequest(heir, 0, ids, justid=True)
+        expected, reply = scan.xclaim(expected, claim, NOW_MS, estate.entries)
+        assert len(reply.claimed) + len(reply.deleted) == len(ids)
+    kinds = by_kind(rows)
+    after, claimed, deleted = applied(group, kinds)
+    assert after == expected
+    assert claimed == {n + 1: tuple(alive[n::number]) for n in range(number)}
+    assert deleted == {1: tuple(dangling)}
+    assert [entry.delivery_count for entry in after.pending] == [
+        entry.delivery_count for entry in group.pending if entry.id not in dangling
+    ]
+    assert not [entry for entry in after.pending if entry.consumer == b"leaves"]
+    assert {(row["stream"], row["consumer_group"]) for row in rows} == {("s", "g")}
+    (retired,) = kinds["retired"]
+    assert retired["consumer"] == "leaves"
+    at = [(row["request_number"], row["position"]) for row in kinds["claimed"] + kinds["deleted"]]
+    first = len(alive[::number]) + len(dangling)
+    assert sorted(at) == [
+        (n + 1, position)
+        for n in range(number)
+        for position in range(first if n == 0 else len(alive[n::number]))
+    ], "each id has a place of its own among those of its heir"
