@@ -1,8 +1,9 @@
 """Random states of many groups, each with its own request: what the reference is compared on.
 
-Hypothesis draws few small numbers per entry, so that a batch of hundreds of groups is ONE example,
-and shrinks to one entry of one group.  `Batch.branches` names what the rule meets in a batch,
-without asking the rule.
+A group is drawn as few small numbers.  `random_batch` draws them evenly, for each branch of the
+rule is to be met often; `batches` lets Hypothesis do it, so that hundreds of groups are ONE
+example, and shrink to one entry of one group.  `Batch.branches` names what the rule meets in a
+batch, without asking the rule.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from random import Random
 
-from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from claimlib import scan
@@ -319,25 +320,20 @@ def _without_limits(guards: Guards) -> Guards:
     return replace(guards, max_claims=None, max_deleted_share=None)
 
 
-def drawn_batch(least_groups: int) -> Batch:
-    """The one of some batches that reaches the most branches.  Hypothesis draws it, and does not
-    shrink: `spark/test_property` does that."""
-    drawn: list[Batch] = []
-
-    @settings(
-        max_examples=3,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+def random_batch(groups: int, seed: int) -> Batch:
+    """A batch of so many groups (an even number): for one seed always the same."""
+    rng = Random(seed)
+    return _batch(
+        [(rng.choice(INSTANTS), _drawn_group(rng), _drawn_group(rng)) for _ in range(groups // 2)]
     )
-    @given(batch=batches(least_groups))
-    def draw(batch: Batch) -> None:
-        assume(batch.entries)
-        drawn.append(batch)
 
-    draw()
-    return max(drawn, key=lambda batch: len(batch.branches()))
+
+def _drawn_group(rng: Random) -> Drawn:
+    entries = rng.choice((0, 1, *[ENTRIES] * 8))
+    return (
+        rng.randrange(len(_REQUESTS)),
+        tuple(rng.randrange(len(_ENTRIES)) for _ in range(entries)),
+    )
 
 
 @st.composite

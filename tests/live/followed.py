@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, is_dataclass, replace
 from itertools import chain
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 from claimlib import scan
@@ -210,14 +208,6 @@ _KEPT = {b"XDEL": _kept_by_xdel, b"XTRIM": _kept_by_xtrim}
 
 
 # ---- for the long forms ----
-
-
-def new_seed(config: pytest.Config) -> int:
-    """A seed that is made up, or the one of `--hypothesis-seed`."""
-    given_seed = config.getoption("--hypothesis-seed")
-    drawn_by = random.SystemRandom().getrandbits(32) if given_seed is None else int(given_seed)
-    print(f"seed {drawn_by}")  # a failure shows it, too
-    return drawn_by
 
 
 def version_of(wire: Wire, field: bytes) -> str:

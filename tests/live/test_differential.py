@@ -14,8 +14,9 @@ import pytest
 from claimlib.testing.server import valkey_server
 from claimlib.testing.vectors import Step
 from tests.live.figures import record
-from tests.live.followed import Tally, follow_all, new_seed, version_of
+from tests.live.followed import Tally, follow_all, version_of
 from tests.live.wire import Wire
+from tests.seeds import new_seed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,9 +11,10 @@ import pytest
 from claimlib.model import Profile
 from claimlib.testing.server import valkey_server
 from tests.live.figures import record
-from tests.live.followed import follow_all, new_seed, version_of
+from tests.live.followed import follow_all, version_of
 from tests.live.redis_7_0 import redis_server
 from tests.live.wire import Wire
+from tests.seeds import new_seed
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,6 @@ protocol on a store.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from random import getrandbits
 
 import pytest
 from pyspark.sql import functions as F
@@ -65,8 +64,8 @@ def table_of(spark, batch: Batch):
 
 def test_all_claims_of_a_run_do_what_the_reference_does_one_after_the_other(spark):
     reached: Counter[str] = Counter()
-    for _ in range(BATCHES):
-        batch = random_batch(STREAMS, getrandbits(32))
+    for seed in range(BATCHES):
+        batch = random_batch(STREAMS, seed)
         reached.update(batch.branches())
         decision = decided_by(xclaim, store_of(spark, batch), table_of(spark, batch))
         assert decision.key_mode is KeyMode.HASHES
@@ -78,7 +77,7 @@ def test_all_claims_of_a_run_do_what_the_reference_does_one_after_the_other(spar
 
 @pytest.fixture(scope="module")
 def batch() -> Batch:
-    return random_batch(STREAMS, getrandbits(32))
+    return random_batch(STREAMS, seed=1)
 
 
 def test_order_of_rows_keys_that_stand_for_names_and_a_negative_min_idle_make_no_difference(

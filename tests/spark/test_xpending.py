@@ -13,7 +13,7 @@ from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.model import MAX_I64, PendingRange
 from claimlib.names import spell, unspell
 from claimlib.schema import TABLES
-from tests.batches import NOW_MS, OTHER, Batch, drawn_batch
+from tests.batches import NOW_MS, OTHER, Batch, random_batch
 from tests.spark.literal import literal_store
 
 STALLED_MS = 60_000
@@ -37,7 +37,7 @@ ASKED = [
 @pytest.fixture(scope="module")
 def batch() -> Batch:
     """Random groups."""
-    return drawn_batch(40)
+    return random_batch(40, seed=1)
 
 
 @pytest.fixture(scope="module")
