@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
@@ -11,15 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from claimlib.commands.given import place_of, read_given
 from claimlib.commands.id_lists import ids_from
-from claimlib.commands.xack import NamedAck, acks_of
-from claimlib.commands.xclaim import NamedClaim, claims_of
+from claimlib.commands.xack import NamedAck
+from claimlib.commands.xclaim import NamedClaim
 from claimlib.errors import RequestError
 from claimlib.ids import StreamId, parse_id
 from claimlib.model import ClaimRequest, IdleRule, Profile
 from claimlib.names import unspell
 from claimlib.times import parse_duration_ms, parse_instant_ms
 
-T = TypeVar("T", IdleRule, Profile)
+Choice = TypeVar("Choice", IdleRule, Profile)
+Request = TypeVar("Request", NamedClaim, NamedAck)
 
 
 _ARGUMENTS = ("STREAM", "GROUP", "CONSUMER")
@@ -134,34 +135,27 @@ def ack_of(named: Named) -> NamedAck | None:
     return NamedAck(named.bytes_of(0), named.bytes_of(1), named.stream_ids())
 
 
-def claims_asked(
-    spark: SparkSession, named: Named, claim: NamedClaim | None
-) -> Sequence[NamedClaim] | DataFrame:
-    """What `xclaim` takes.
+def requests_of(
+    spark: SparkSession,
+    named: Named,
+    one: Request | None,
+    table: Callable[[SparkSession, Sequence[Request]], DataFrame],
+) -> Sequence[Request] | DataFrame:
+    """What `xclaim` or `xack` takes: one request, as often as a list of ids needs it, or a table.
+
+    Args:
+        one: `claim_of` or `ack_of`.
+        table: `claim_table` or `ack_table`.
 
     Raises:
         InputError: a table or a file cannot be used.
     """
-    if claim is None:
-        return _table(spark, named)
-    return [claim] if named.ids_from is None else claims_of(ids_from(spark, named.ids_from), claim)
-
-
-def acks_asked(
-    spark: SparkSession, named: Named, ack: NamedAck | None
-) -> Sequence[NamedAck] | DataFrame:
-    """What `xack` takes.
-
-    Raises:
-        InputError: a table or a file cannot be used.
-    """
-    if ack is None:
-        return _table(spark, named)
-    return [ack] if named.ids_from is None else acks_of(ids_from(spark, named.ids_from), ack)
-
-
-def _table(spark: SparkSession, named: Named) -> DataFrame:
-    return read_given(spark, place_of(named.requests or ""))
+    if one is None:
+        return read_given(spark, place_of(named.requests or ""))
+    if named.ids_from is None:
+        return [one]
+    ids = ids_from(spark, named.ids_from)
+    return ids.crossJoin(table(spark, [one]).drop(*ids.columns))
 
 
 def _refuse_options(options: ClaimOptions) -> None:
@@ -171,7 +165,7 @@ def _refuse_options(options: ClaimOptions) -> None:
         )
 
 
-def _one_of(choices: type[T], text: str) -> T:
+def _one_of(choices: type[Choice], text: str) -> Choice:
     try:
         return choices(text)
     except ValueError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.cells import counted, instant, not_shown, plain_row, visible
@@ -52,7 +51,7 @@ def of_asked(command: str, reply: AskedReply, limit: int = DEFAULT_LIMIT) -> Rep
             "counts": dict(reply.counts),
             "ids": [plain_row(row) for row in shown],
             "ids_not_shown": total - len(shown),
-            "refused": [row.asDict() for row in _refused(reply).limit(limit).collect()],
+            "refused": _refused(reply, limit),
         },
     )
 
@@ -60,19 +59,19 @@ def of_asked(command: str, reply: AskedReply, limit: int = DEFAULT_LIMIT) -> Rep
 def refused_requests(reply: AskedReply, limit: int = 10) -> list[str]:
     """The refused requests and why, for stderr; the last line counts those beyond `limit`."""
     refused = reply.counts.get("refused", 0)
-    if not refused:
-        return []
-    rows = _refused(reply).limit(limit)
     named = [
         f"refused: request {row['request']}: {visible(row['stream'])} /"
         f" {visible(row['consumer_group'])}: {row['reason']}"
-        for row in rows.collect()
+        for row in _refused(reply, limit)
     ]
     return [*named, *([f"refused: {refused - limit:,} more"] if refused > limit else [])]
 
 
-def _refused(reply: AskedReply) -> DataFrame:
-    return reply.requests.where(F.col("status") == "refused").orderBy("request")
+def _refused(reply: AskedReply, limit: int) -> list[dict[str, Any]]:
+    if not reply.counts.get("refused", 0):
+        return []  # there is nothing to be asked of Spark
+    refused = reply.requests.where(F.col("status") == "refused").orderBy("request")
+    return [row.asDict() for row in refused.limit(limit).collect()]
 
 
 def _title(command: str, reply: AskedReply) -> str:

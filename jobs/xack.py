@@ -7,9 +7,9 @@ import argparse
 import sys
 
 from claimlib import exits
-from claimlib.asked_options import ack_of, acks_asked, named_by
+from claimlib.asked_options import ack_of, named_by, requests_of
 from claimlib.asked_report import of_asked
-from claimlib.commands.xack import xack
+from claimlib.commands.xack import ack_table, xack
 from claimlib.layout import DEFAULT_LIMIT, as_text
 from claimlib.session import open_session
 from claimlib.store import Store
@@ -31,7 +31,7 @@ def main() -> int:
     named = named_by(asked, "stream", "group")
     ack = ack_of(named)
     store = Store.open(open_session(app_name="claimlib xack"), asked.store)
-    requests = acks_asked(store.spark, named, ack)
+    requests = requests_of(store.spark, named, ack, ack_table)
     reply = xack(store, requests, run_id=asked.run_id, dry_run=asked.dry_run)
     print(as_text(of_asked("xack", reply, asked.limit)))
     return exits.DONE

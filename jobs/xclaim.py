@@ -7,9 +7,9 @@ import argparse
 import sys
 
 from claimlib import exits
-from claimlib.asked_options import ClaimOptions, claim_of, claims_asked, named_by
+from claimlib.asked_options import ClaimOptions, claim_of, named_by, requests_of
 from claimlib.asked_report import of_asked, refused_requests
-from claimlib.commands.xclaim import xclaim
+from claimlib.commands.xclaim import claim_table, xclaim
 from claimlib.layout import DEFAULT_LIMIT, as_text
 from claimlib.session import open_session
 from claimlib.store import Store
@@ -37,7 +37,7 @@ def main() -> int:
     named = named_by(asked, "stream", "group", "consumer")
     claim = claim_of(named, ClaimOptions.of(asked))
     store = Store.open(open_session(app_name="claimlib xclaim"), asked.store)
-    requests = claims_asked(store.spark, named, claim)
+    requests = requests_of(store.spark, named, claim, claim_table)
     reply = xclaim(store, requests, run_id=asked.run_id, now_ms=asked.now, dry_run=asked.dry_run)
     print(as_text(of_asked("xclaim", reply, asked.limit)))
     sys.stderr.writelines(f"{line}\n" for line in refused_requests(reply))

@@ -29,7 +29,7 @@ from claimlib.model import (
 )
 from claimlib.plans.survey import NO_INSTANT, NO_PROOF, UNKNOWN_GROUP
 from claimlib.store import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.tables import Proven, write_keyspace
 from claimlib.words import Keyspace, Stream
 
 Names = tuple[bytes, bytes]
@@ -37,7 +37,6 @@ Names = tuple[bytes, bytes]
 Drawn = tuple[int, tuple[int, ...], list[tuple[int, int]]]
 """A group as it is drawn: an index into `_GROUPS`, indexes into `_ENTRIES`, and its requests: an
 index into `_REQUESTS`, and a number whose digits are ids."""
-Proven = tuple[StreamId, StreamId] | None
 NOW_MS = 1_750_000_000_000
 MIN_IDLE_MS = 60_000
 ME, YOU, OTHER = b"me", b"\xff\\\n'", b"other"
@@ -347,34 +346,7 @@ class Batch:
 
     def write(self, store: Store) -> None:
         """All streams to a store, each table by one append."""
-        by_proof: dict[Proven, Keyspace] = defaultdict(dict)
-        for key, stream in self.keyspace.items():
-            by_proof[self.proven[key]][key] = stream
-        gathered = Gathered()
-        for proven, streams in by_proof.items():
-            write_keyspace(gathered, streams, self.instants, proven)
-        gathered.write(store)
-
-
-class Gathered:
-    """Takes what `write_keyspace` writes to a store, so that each table is appended to once."""
-
-    def __init__(self) -> None:
-        self.columns: dict[str, Sequence[str]] = {}
-        self.values: dict[str, list[tuple[object, ...]]] = defaultdict(list)
-
-    def rows(
-        self, table: str, values: Sequence[tuple[object, ...]], columns: Sequence[str]
-    ) -> Sequence[tuple[object, ...]]:
-        self.columns[table] = columns
-        return values
-
-    def append(self, table: str, rows: Sequence[tuple[object, ...]]) -> None:
-        self.values[table] += rows
-
-    def write(self, store: Store) -> None:
-        for table, values in self.values.items():
-            store.append(table, store.rows(table, values, self.columns[table]))
+        write_keyspace(store, self.keyspace, self.instants, self.proven)
 
 
 def random_batch(streams: int, seed: int) -> Batch:

@@ -423,6 +423,7 @@ def runs(
     from claimlib.commands import runs as history
     from claimlib.commands.asked_reply import of_finished as of_asked_ids
     from claimlib.commands.reply import of_finished
+    from claimlib.runs.journal import Kind
 
     asked = {"claimed": claimed, "deleted": deleted, "lost": lost, "ids": ids}
     kinds = [name for name, is_asked in asked.items() if is_asked]
@@ -434,7 +435,7 @@ def runs(
         else:
             finished = history.find_run(opened, run)
             result = report.of_run(finished)
-            if ids and finished.command not in history.OF_IDS:
+            if ids and Kind.ASKED not in finished.counts:
                 raise RequestError(f"{finished.key} was asked for no ids: leave out --ids")
             if ids:
                 result = of_asked(finished.command, of_asked_ids(opened, finished), limit)

@@ -83,7 +83,8 @@ def xclaim(
     As Redis' XCLAIM does, for any number of ids: those idle for longer than --min-idle go to
     CONSUMER; those that are not pending are shown as such.
     """
-    from claimlib.asked_options import ClaimOptions, Named, claim_of, claims_asked
+    from claimlib.asked_options import ClaimOptions, Named, claim_of, requests_of
+    from claimlib.commands.xclaim import claim_table
     from claimlib.commands.xclaim import xclaim as run_xclaim
 
     named = Named((stream, group, consumer), ids or (), ids_from, requests)
@@ -92,7 +93,7 @@ def xclaim(
     )
     claim, now_ms = claim_of(named, options), _instant(now)
     with opened_store(store, load(config), debug=debug) as (opened, progress):
-        asked = claims_asked(opened.spark, named, claim)
+        asked = requests_of(opened.spark, named, claim, claim_table)
         reply = run_xclaim(
             opened, asked, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )
@@ -120,13 +121,14 @@ def xack(
     As Redis' XACK does, for any number of ids. Refused on a store that mirrors a server:
     acknowledge there.
     """
-    from claimlib.asked_options import Named, ack_of, acks_asked
+    from claimlib.asked_options import Named, ack_of, requests_of
+    from claimlib.commands.xack import ack_table
     from claimlib.commands.xack import xack as run_xack
 
     named = Named((stream, group), ids or (), ids_from, requests)
     ack = ack_of(named)
     with opened_store(store, load(config), debug=debug) as (opened, progress):
-        asked = acks_asked(opened.spark, named, ack)
+        asked = requests_of(opened.spark, named, ack, ack_table)
         reply = run_xack(opened, asked, run_id=run_id, dry_run=dry_run, progress=progress)
         said = _said("xack", reply, limit)
     _end(*said, output)

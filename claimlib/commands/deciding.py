@@ -7,18 +7,20 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 
 from claimlib.errors import DuplicateRowsError, RequestError
+from claimlib.model import MAX_I64
 from claimlib.plans.keys import GROUP, IdBounds, KeyMode, colliding_keys, id_bounds
 from claimlib.runs import Finished
 
 
-def check_now(now_ms: int | None) -> None:
-    """Refuse an instant that is none.
+def check_ms(**given: int | None) -> None:
+    """Refuse an instant, or a duration, that is none; null is not given.
 
     Raises:
         RequestError: it is negative, or beyond 64 bits.
     """
-    if now_ms is not None and not 0 <= now_ms < 2**63:
-        raise RequestError(f"now_ms must be between 0 and 2^63-1, not {now_ms}", now_ms=now_ms)
+    for name, number in given.items():
+        if number is not None and not 0 <= number <= MAX_I64:
+            raise RequestError(f"{name} must be between 0 and 2^63-1, not {number}", option=name)
 
 
 def check_unique(targets: DataFrame) -> None:

@@ -16,6 +16,7 @@ from claimlib.plans.keys import id_text, unsigned
 
 # So that no row holds more than a few megabytes.
 _IDS_PER_REQUEST = 100_000
+_COLUMNS = "request BIGINT, ids ARRAY<STRING>"
 # The lines of a file pass through the driver.
 _MOST_LINES = 2_000_000
 
@@ -39,7 +40,7 @@ def ids_from(spark: SparkSession, given: str) -> DataFrame:
         ids = list(map(str, _lines(path)))
         starts = range(0, max(1, len(ids)), _IDS_PER_REQUEST)
         rows = [(n, ids[at : at + _IDS_PER_REQUEST]) for n, at in enumerate(starts, start=1)]
-        return spark.createDataFrame(rows, "request BIGINT, ids ARRAY<STRING>")
+        return spark.createDataFrame(rows, _COLUMNS)
     try:
         table = read_given(spark, place_of(given))
     except InputError as error:
@@ -68,19 +69,21 @@ def _lines(path: Path) -> Iterator[StreamId]:
 
 def _of_table(table: DataFrame, name: str) -> DataFrame:
     ids = _bits_of(table, name)
-    bad = ids.where(F.col("id_ms").isNull() | F.col("id_seq").isNull())
-    found = ids.agg(F.count("*").alias("rows")).first()
-    number = bad.count()
-    if number:
-        example = next(iter(bad.select("shown").limit(1).collect()))["shown"]
+    is_bad = F.col("id_ms").isNull() | F.col("id_seq").isNull()
+    (found,) = ids.agg(
+        F.count("*").alias("rows"),
+        F.count_if(is_bad).alias("bad"),
+        F.min(F.when(is_bad, F.coalesce("shown", F.lit("null")))).alias("example"),
+    ).collect()
+    if found["bad"]:
         raise InputError(
-            f"{name}: {number:,} rows hold no id, one of them {example}; nothing was done",
+            f"{name}: {found['bad']:,} rows hold no id, one of them {found['example']}; nothing"
+            " was done",
             table=name,
         )
-    total = found["rows"] if found is not None else 0
-    if not total:
-        return table.sparkSession.createDataFrame([(1, [])], "request BIGINT, ids ARRAY<STRING>")
-    requests = -(-total // _IDS_PER_REQUEST)
+    if not found["rows"]:
+        return table.sparkSession.createDataFrame([(1, [])], _COLUMNS)
+    requests = -(-found["rows"] // _IDS_PER_REQUEST)
     chunk = F.pmod(F.xxhash64("id_ms", "id_seq"), F.lit(requests)) + 1
     order = F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
     both = F.struct(order.alias("order"), id_text().alias("id"))

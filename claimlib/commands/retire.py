@@ -14,13 +14,14 @@ from pyspark.sql import functions as F
 
 from claimlib.commands.asked_reply import AskedReply
 from claimlib.commands.asking import Asked, Call, Decided, answer, decide, known
-from claimlib.commands.deciding import check_now
+from claimlib.commands.deciding import check_ms
 from claimlib.commands.xclaim import NamedClaim, claim_table
 from claimlib.errors import InputError, RequestError
 from claimlib.model import ClaimRequest
 from claimlib.names import spell
 from claimlib.plans import asked
-from claimlib.plans.keys import GROUP, is_stream
+from claimlib.plans.keys import GROUP, is_group, is_stream
+from claimlib.plans.survey import UNKNOWN_GROUP
 from claimlib.runs import Begun, Decision, Progress
 from claimlib.runs.journal import Kind
 from claimlib.store import Store
@@ -91,7 +92,7 @@ def retire(
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
-    check_now(now_ms)
+    check_ms(now_ms=now_ms)
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         groups = known(begun)
@@ -114,10 +115,10 @@ def retire(
 
 def _owned(begun: Begun, retirement: Retirement) -> tuple[DataFrame, DataFrame]:
     """What the consumer has pending, and the entries of its stream."""
-    stream = is_stream(spell(retirement.stream), begun.store.buckets)
-    group = F.col("consumer_group") == spell(retirement.group)
-    owner = F.col("consumer") == spell(retirement.consumer)
-    return begun.read("pending").where(stream & group & owner), begun.read("entries").where(stream)
+    stream, group = spell(retirement.stream), spell(retirement.group)
+    near = is_stream(stream, begun.store.buckets)
+    owned = is_group(stream, group) & (F.col("consumer") == spell(retirement.consumer))
+    return begun.read("pending").where(near & owned), begun.read("entries").where(near)
 
 
 def _retired_row(store: Store, retirement: Retirement) -> DataFrame:
@@ -127,10 +128,10 @@ def _retired_row(store: Store, retirement: Retirement) -> DataFrame:
 
 def _refuse_unknown(begun: Begun, retirement: Retirement) -> None:
     stream, group = spell(retirement.stream), spell(retirement.group)
-    of_group = (F.col("stream") == stream) & (F.col("consumer_group") == group)
+    of_group = is_group(stream, group)
     if begun.read("groups").where(of_group).isEmpty():
         raise RequestError(
-            f"{stream}/{group}: unknown group: it is not in the table groups",
+            f"{stream}/{group}: {UNKNOWN_GROUP}",
             group=f"{stream}/{group}",
         )
     names = [spell(name) for name in (retirement.consumer, *retirement.heirs)]

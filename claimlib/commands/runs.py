@@ -13,9 +13,6 @@ from claimlib.runs.journal import run_rows
 from claimlib.runs.rollforward import find_finished, find_finished_seq
 from claimlib.store import Store
 
-OF_IDS = ("xclaim", "xack", "retire")
-"""The commands that are asked for ids, and say of each what became of it."""
-
 
 @dataclass(frozen=True, slots=True)
 class RunList:

@@ -18,6 +18,7 @@ from claimlib.names import spell
 from claimlib.plans import asked
 from claimlib.plans.asked import ACK_COLUMNS, ACKS
 from claimlib.plans.keys import GROUP
+from claimlib.plans.request_table import ddl
 from claimlib.runs import Begun, Decision, Progress
 from claimlib.store import Store
 
@@ -89,13 +90,7 @@ def ack_table(spark: SparkSession, acks: Sequence[NamedAck]) -> DataFrame:
         (number, spell(one.stream), spell(one.group), list(map(str, one.ids)))
         for number, one in enumerate(acks, start=1)
     ]
-    return spark.createDataFrame(rows, ", ".join(f"{n} {t}" for n, t in ACK_COLUMNS.items()))
-
-
-def acks_of(ids: DataFrame, one: NamedAck) -> DataFrame:
-    """The request table of one XACK whose ids are a list (`id_lists.ids_from`)."""
-    template = ack_table(ids.sparkSession, [one]).drop("request", "ids")
-    return ids.crossJoin(template).select(*ACK_COLUMNS)
+    return spark.createDataFrame(rows, ddl(ACK_COLUMNS))
 
 
 def _refuse_mirror(begun: Begun) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands import reply
-from claimlib.commands.deciding import check_now, check_unique, key_mode, near, sound_or_named
+from claimlib.commands.deciding import check_ms, check_unique, key_mode, near, sound_or_named
 from claimlib.commands.paging import locate
 from claimlib.commands.reply import Reply
 from claimlib.errors import GlobError, RequestError
@@ -20,9 +20,7 @@ from claimlib.model import AutoclaimRequest
 from claimlib.names import glob_pattern, spell
 from claimlib.plans import guards, pages, requests, survey, sweep
 from claimlib.plans import journal_rows as rows
-from claimlib.plans.keys import (
-    GROUP,
-)
+from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import Rule, guard_values
 from claimlib.runs import Begun, Decision, Finished, Progress, begin_reading, run
 from claimlib.runs.journal import Kind
@@ -131,7 +129,7 @@ def xautoclaim(
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
-    check_now(now_ms)
+    check_ms(now_ms=now_ms)
     if isinstance(request, DataFrame):
         request = requests.SWEEPS.checked(request)
     elif isinstance(request, SweepRequest):

@@ -10,13 +10,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from claimlib.commands.asked_reply import AskedReply
 from claimlib.commands.asking import Asked, Call, answer, decide, known
-from claimlib.commands.deciding import check_now
+from claimlib.commands.deciding import check_ms
 from claimlib.errors import RequestError
 from claimlib.ids import StreamId
 from claimlib.model import ClaimRequest
 from claimlib.names import spell
 from claimlib.plans import asked
 from claimlib.plans.asked import CLAIM_COLUMNS, CLAIMS
+from claimlib.plans.request_table import ddl
 from claimlib.runs import Begun, Decision, Progress
 from claimlib.store import Store
 
@@ -64,7 +65,7 @@ def xclaim(
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
-    check_now(now_ms)
+    check_ms(now_ms=now_ms)
     if not isinstance(requests, DataFrame):
         requests = claim_table(store.spark, requests)
     checked = CLAIMS.checked(requests)
@@ -96,14 +97,7 @@ def claim_table(spark: SparkSession, claims: Sequence[NamedClaim]) -> DataFrame:
         )
         for number, one in enumerate(claims, start=1)
     ]
-    return spark.createDataFrame(rows, ", ".join(f"{n} {t}" for n, t in CLAIM_COLUMNS.items()))
-
-
-def claims_of(ids: DataFrame, one: NamedClaim) -> DataFrame:
-    """The request table of one XCLAIM whose ids are a list (`id_lists.ids_from`): `one` but its
-    ids, as many times as the list has requests."""
-    template = claim_table(ids.sparkSession, [one]).drop("request", "ids")
-    return ids.crossJoin(template).select(*CLAIM_COLUMNS)
+    return spark.createDataFrame(rows, ddl(CLAIM_COLUMNS))
 
 
 def _text(stream_id: StreamId | None) -> str | None:

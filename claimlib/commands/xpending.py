@@ -13,13 +13,14 @@ from operator import or_
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from claimlib.commands.deciding import check_ms
 from claimlib.commands.runs import find_run
 from claimlib.errors import RequestError
 from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint
-from claimlib.model import MAX_I64, PendingRange, PendingSummary
+from claimlib.model import PendingRange, PendingSummary
 from claimlib.names import spell, unspell
 from claimlib.plans import xpending as plan
-from claimlib.plans.keys import GROUP, bigint_intervals, is_stream
+from claimlib.plans.keys import GROUP, bigint_intervals, is_group, is_stream
 from claimlib.runs import begin_reading
 from claimlib.store import Store
 from claimlib.times import parse_instant_ms
@@ -88,7 +89,7 @@ def overview(
             count as dead.
         now_ms: the instant for all groups; null: each group's snapshot instant.
     """
-    _check_ms(stalled_ms=stalled_ms, now_ms=now_ms)
+    check_ms(stalled_ms=stalled_ms, now_ms=now_ms)
     groups = at.read("groups")
     entries = plan.idle_entries(at.read("pending"), groups, now_ms)
     by_owner = plan.owners(entries, stalled_ms)
@@ -124,7 +125,7 @@ def pending_range(
     Raises:
         ReplyError: there is no such group (NOGROUP).
     """
-    _check_ms(now_ms=now_ms)
+    check_ms(now_ms=now_ms)
     entries = _of_group(at, stream, group, now_ms, asked)
     columns = (*GROUP, "id_ms", "id_seq", "consumer", "idle_ms", "delivery_count")
     return plan.in_range(entries, asked).select(*columns)
@@ -142,7 +143,7 @@ def _of_group(
     at: Reading, stream: bytes, group: bytes, now_ms: int | None, asked: PendingRange = _ALL
 ) -> DataFrame:
     """`idle_entries` of one group, read from the files that overlap the range alone."""
-    names = (F.col("stream") == spell(stream)) & (F.col("consumer_group") == spell(group))
+    names = is_group(spell(stream), spell(group))
     groups, pending = at.read("groups").where(names), at.read("pending").where(names)
     pending = pending.where(is_stream(spell(stream), at.store.buckets))
     if groups.isEmpty() and pending.isEmpty():
@@ -160,9 +161,3 @@ def _of_group(
 
 def _unsigned_id(found: Row) -> StreamId:
     return StreamId(*(from_bigint(half ^ -(2**63)) for half in found))
-
-
-def _check_ms(**given: int | None) -> None:
-    for name, number in given.items():
-        if number is not None and not 0 <= number <= MAX_I64:
-            raise RequestError(f"{name} must be between 0 and 2^63-1, not {number}", option=name)

@@ -9,6 +9,7 @@ over its requests (`kernel.fold_range`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, Window
@@ -30,7 +31,7 @@ from claimlib.plans.keys import (
 )
 from claimlib.plans.request_table import RequestTable, is_beyond, is_none_of
 from claimlib.plans.requests import PROVEN_RANGE, is_no_spelling
-from claimlib.plans.survey import is_invalid, is_proven, refusal
+from claimlib.plans.survey import is_invalid, is_proven, refusal, unknown_group
 from claimlib.plans.sweep import with_presence
 from claimlib.rules import EQUAL_COUNTS
 
@@ -94,8 +95,8 @@ CLAIMS = RequestTable(
         "last_id": _is_no_id,
         "time_ms": _is_second,
         "retrycount": is_beyond(0, MAX_I64),
-        "idle_rule": is_none_of([str(rule) for rule in IdleRule]),
-        "profile": is_none_of([str(one) for one in Profile]),
+        "idle_rule": is_none_of(IdleRule),
+        "profile": is_none_of(Profile),
     },
 )
 """The request table of `xclaim`: one row per XCLAIM; they are done in the order of `request`."""
@@ -265,7 +266,7 @@ def judged(
 
 def known_only(groups: DataFrame) -> DataFrame:
     """`judged` for those who need neither an instant nor a proof: what they remove is named."""
-    return groups.withColumn("reason", refusal(only_unknown=True))
+    return groups.withColumn("reason", unknown_group())
 
 
 def _number(rows: DataFrame, name: str) -> DataFrame:
@@ -377,7 +378,7 @@ def entry_rows(
     )
     got = F.col("outcome").isin([int(one) for one in _GOT])
     has_active_time = F.col("profile") != str(Profile.REDIS_7_0)
-    kind = F.create_map(*(F.lit(one) for pair in kinds.items() for one in _pair(pair)))
+    kind = F.create_map(*map(F.lit, chain.from_iterable(kinds.items())))
     was_pending = F.col("is_pending")
     from_name = found_name("from_consumer", "from_consumer_key", F.col("found") | ~was_pending)
     return (
@@ -402,10 +403,6 @@ def entry_rows(
             F.when(got & has_active_time, F.col("now_ms")).alias("active_time_ms"),
         )
     )
-
-
-def _pair(pair: tuple[Outcome, str]) -> tuple[int, str]:
-    return int(pair[0]), pair[1]
 
 
 def request_rows(requests: DataFrame, judged: DataFrame) -> DataFrame:

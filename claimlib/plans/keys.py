@@ -143,6 +143,11 @@ def bucket_of(stream: str, buckets: int) -> Column:
     return F.expr(BUCKET_SQL.format(buckets=buckets).replace("stream", quote_text(stream)))
 
 
+def is_group(stream: str, group: str) -> Column:
+    """Whether a row is of one group, by spelled names."""
+    return (F.col("stream") == stream) & (F.col("consumer_group") == group)
+
+
 def is_stream(stream: str, buckets: int) -> Column:
     """Whether a row of a table with buckets is of one stream, by its spelled name: no file of
     another bucket is read."""

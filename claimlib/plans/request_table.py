@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
@@ -156,9 +157,14 @@ def _fits(found: DataType, wanted: str) -> bool:
     return isinstance(found, _FITTING[wanted]) or (wanted == "BIGINT" and whole)
 
 
-def is_none_of(choices: list[str]) -> Refusal:
-    """Refuses what is not in a list."""
-    return lambda name: ~F.col(name).isin(choices)
+def ddl(columns: Mapping[str, str]) -> str:
+    """Columns by name, with their SQL types, as the schema of a frame."""
+    return ", ".join(f"{name} {type_}" for name, type_ in columns.items())
+
+
+def is_none_of(choices: type[StrEnum]) -> Refusal:
+    """Refuses what is not one of some words."""
+    return lambda name: ~F.col(name).isin([str(one) for one in choices])
 
 
 def is_beyond(least: float, most: float, type_: str = "BIGINT") -> Refusal:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from claimlib.model import COUNT_MAX, MAX_I64, Guards, IdleRule, Profile
 from claimlib.names import SPELLING, spell
 from claimlib.plans.keys import GROUP, glob_matches
-from claimlib.plans.request_table import RequestTable, is_beyond, is_none_of
+from claimlib.plans.request_table import RequestTable, ddl, is_beyond, is_none_of
 from claimlib.rules import EQUAL_COUNTS, NEVER_PARKED
 
 PROVEN_RANGE = ("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq")
@@ -76,8 +76,8 @@ SWEEPS = RequestTable(
     refusals={
         "consumer": is_no_spelling,
         "start_seq": _is_alone("start_ms"),
-        "idle_rule": is_none_of([str(rule) for rule in IdleRule]),
-        "profile": is_none_of([str(one) for one in Profile]),
+        "idle_rule": is_none_of(IdleRule),
+        "profile": is_none_of(Profile),
         "count": is_beyond(1, COUNT_MAX),
         "max_claims": is_beyond(0, MAX_I64),
         "max_deleted_share": is_beyond(0.0, 1.0, "DOUBLE"),
@@ -119,9 +119,9 @@ def expand(groups: DataFrame, policy: Sequence[Rule]) -> DataFrame:
     of `groups`, with the columns of `REQUEST_COLUMNS` as the first rule says that matches it, and
     `request`, that rule's number from 1."""
     names = [name for name in REQUEST_COLUMNS if name not in GROUP]
-    columns = ", ".join(f"{name} {REQUEST_COLUMNS[name]}" for name in names)
+    columns = {"request": "INT"} | {name: REQUEST_COLUMNS[name] for name in names}
     rows = [(n, *(rule.values[name] for name in names)) for n, rule in enumerate(policy, start=1)]
-    rules = groups.sparkSession.createDataFrame(rows, f"request INT, {columns}")
+    rules = groups.sparkSession.createDataFrame(rows, ddl(columns))
     first = F.coalesce(*(F.when(rule.matches(), n) for n, rule in enumerate(policy, start=1)))
     matched = groups.select(*GROUP, first.alias("request"))
     return matched.join(rules, on="request", how="inner").select(*REQUEST_COLUMNS, "request")

@@ -101,16 +101,16 @@ def is_invalid() -> Column:
     return (F.col("delivery_time_ms") < 0) | (F.col("delivery_count") < 0)
 
 
-def refusal(*, only_unknown: bool = False) -> Column:
-    """Why a group is refused, most basic reason first; null where it is not.
+def unknown_group() -> Column:
+    """Why a group that nobody knows is refused; null where it is known."""
+    return F.when(F.col("in_groups").isNull(), F.lit(UNKNOWN_GROUP))
 
-    `only_unknown`: neither an instant nor a proof is needed.
-    """
-    unknown = F.when(F.col("in_groups").isNull(), F.lit(UNKNOWN_GROUP))
-    if only_unknown:
-        return unknown
+
+def refusal() -> Column:
+    """Why a group is refused, most basic reason first; null where it is not."""
     return (
-        unknown.when(
+        unknown_group()
+        .when(
             F.col("now_ms").isNull() | (F.col("now_ms") < 0),
             F.lit(NO_INSTANT),
         )

@@ -14,30 +14,34 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint, to_bigint
 from claimlib.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.names import spell, unspell
+from claimlib.plans.request_table import ddl
 from claimlib.plans.requests import REQUEST_COLUMNS, guard_values
 from claimlib.store import Store
 from claimlib.words import Keyspace, Stream
 
+Proven = tuple[StreamId, StreamId] | None
 _BY_OUTSIDE = 0  # run_seq of rows that no run wrote
 
 
 def write_keyspace(
     store: Store,
     keyspace: Keyspace,
-    snapshot_ms: int | Mapping[bytes, int] | None,
-    proven: tuple[StreamId, StreamId] | None = (MIN_ID, MAX_ID),
+    snapshot_ms: int | Mapping[bytes, int | None] | None,
+    proven: Proven | Mapping[bytes, Proven] = (MIN_ID, MAX_ID),
 ) -> None:
     """Append a keyspace to a store that has none of its streams.
 
     Args:
         snapshot_ms: the instant of all groups, or of each stream's groups; null: they have none.
-        proven: the id range over which the entries are complete; null: there is no proof.
+        proven: the id range over which the entries are complete, of all streams or of each; null:
+            there is no proof.
     """
     rows: dict[str, list[tuple[object, ...]]] = defaultdict(list)
     for key, stream in keyspace.items():
         instant = snapshot_ms.get(key) if isinstance(snapshot_ms, Mapping) else snapshot_ms
+        bounds = proven.get(key) if isinstance(proven, Mapping) else proven
         name = spell(key)
-        rows["streams"].append(_stream_row(name, stream, proven))
+        rows["streams"].append(_stream_row(name, stream, bounds))
         rows["entries"] += [
             (name, *_bigints(stream_id), _pairs(fields), _BY_OUTSIDE)
             for stream_id, fields in stream.entries.items()
@@ -87,8 +91,7 @@ def request_table(
         )
         for (stream, group), request in requests.items()
     ]
-    schema = ", ".join(f"{name} {type_}" for name, type_ in REQUEST_COLUMNS.items())
-    return spark.createDataFrame(rows, schema)
+    return spark.createDataFrame(rows, ddl(REQUEST_COLUMNS))
 
 
 _COLUMNS = {
@@ -111,9 +114,7 @@ _COLUMNS = {
 }
 
 
-def _stream_row(
-    name: str, stream: Stream, proven: tuple[StreamId, StreamId] | None
-) -> tuple[object, ...]:
+def _stream_row(name: str, stream: Stream, proven: Proven) -> tuple[object, ...]:
     bounds = (None,) * 4 if proven is None else (*_bigints(proven[0]), *_bigints(proven[1]))
     return (name, len(stream.entries), *bounds, _BY_OUTSIDE)
 

@@ -19,7 +19,8 @@ from claimlib.model import ClaimRequest, Consumer, Group, IdleRule, PendingEntry
 from claimlib.names import spell
 from claimlib.store import Store
 from claimlib.words import Keyspace, Stream
-from tests.claim_batches import Batch, Gathered, random_batch
+from tests.claim_batches import Batch, random_batch
+from tests.delta.gathered import Gathered
 
 MINUTE_MS = 60_000
 ALICE, BOB, DEAD = b"alice", b"bob", b"dead"
@@ -161,17 +162,15 @@ def write(store: Store, batch: Batch) -> None:
     """The batch, and rows that no server would have: negative ones, and 6-0 twice."""
     gathered = Gathered()
     batch.write(gathered)
-    rows = gathered.values["pending"]
-    spoilt = [dict(zip(PENDING, row, strict=True)) for row in rows]
-    for row in spoilt:
+    pending = gathered.tables["pending"]
+    for row in pending:
         if row["id_ms"] == TWO.ms and row["stream"].startswith("negative"):
             row["delivery_count" if "count" in row["stream"] else "delivery_time_ms"] = -1
-    spoilt += [
+    pending += [
         {**row, "consumer": "eve"}
-        for row in spoilt
+        for row in pending
         if row["id_ms"] == SIX.ms and row["stream"].startswith("twice")
     ]
-    gathered.values["pending"] = [tuple(row.values()) for row in spoilt]
     gathered.write(store)
 
 

@@ -20,6 +20,7 @@ from claimlib.runs import begin_reading
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
 from claimlib.words import Stream
+from tests.delta.gathered import Gathered
 
 NOW_MS = 1_750_000_000_000
 IDS = tuple(StreamId(ms, 0) for ms in range(1, 7))
@@ -117,26 +118,6 @@ SWEPT = {
     ("twice", "h"),
 }
 SHARED = "stream IN ('{}', '{}')".format(*(name.decode() for name in COLLIDING))
-
-
-class Gathered:
-    """Takes what is written to a store, so that each table is appended to once."""
-
-    def __init__(self):
-        self.tables = defaultdict(list)
-
-    def rows(self, table, values, columns):
-        del table
-        return [dict(zip(columns, value, strict=True)) for value in values]
-
-    def append(self, table, rows):
-        self.tables[table] += rows
-
-    def write(self, store):
-        for table, rows in self.tables.items():
-            columns = list(rows[0])
-            values = [tuple(row[column] for column in columns) for row in rows]
-            store.append(table, store.rows(table, values, columns))
 
 
 def gathered():

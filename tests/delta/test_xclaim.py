@@ -138,9 +138,6 @@ def claimed_once(store: Store, batch: Batch, stop: Phase | None = None) -> Asked
     return xclaim(store, list(batch.requests.values()), run_id="once", progress=told)
 
 
-BY_OTHERS = "consumer = 'eve' AND id_ms = 7"
-
-
 class HaltedError(Exception):
     """Here a process ends."""
 
