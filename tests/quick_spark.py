@@ -9,6 +9,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_JAVA_OPTIONS = (
+    "-XX:+UseSerialGC",
+    "-Xmn1g",
+    "-Djdk.lang.Process.launchMechanism=VFORK",
+    # Delta keeps what it knows of a table, and the plans that read its log: of the tables of many
+    # stores, until the heap is full and most of the time is spent on collecting it.
+    "-Ddelta.log.cacheSize=64",
+)
+
+
 def quick_session() -> SparkSession:
     from claimlib.session import open_session
 
@@ -16,7 +26,7 @@ def quick_session() -> SparkSession:
         master="local[2]",
         driver_memory="3g",
         shuffle_partitions=2,
-        java_options="-XX:+UseSerialGC -Xmn1g -Djdk.lang.Process.launchMechanism=VFORK",
+        java_options=" ".join(_JAVA_OPTIONS),
         muted=True,
     )
     session.conf.set("spark.sql.codegen.wholeStage", "false")
