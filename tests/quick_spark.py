@@ -16,7 +16,6 @@ _JAVA_OPTIONS = (
     # Delta keeps what it knows of a table, and the plans that read its log: of the tables of many
     # stores, until the heap is full and most of the time is spent on collecting it.
     "-Dspark.databricks.delta.delta.log.cacheSize=64",
-    "-Dspark.sql.ui.retainedExecutions=50",
 )
 
 

@@ -1,4 +1,5 @@
-"""What a run is doing, on a terminal: its phase, and how far Spark is with the present stage."""
+"""What a run is doing: on a terminal its phase, and how far Spark is with the present stage; in a
+log each phase, as it begins."""
 
 from __future__ import annotations
 
@@ -13,23 +14,28 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.status import Status
 
+from claimlib.cli.output import say
 from claimlib.runs import Phase, Progress
 
 _POLL_S = 0.5
+_STARTING = "starting Spark"
 _BEFORE_A_RUN = "looking at the store"
 
 
 @contextmanager
 def shown(start: Callable[[], SparkSession]) -> Iterator[tuple[SparkSession, Progress]]:
-    """The session that `start` opens, and a progress callback that shows what it is told on stderr,
-    where that is a terminal."""
+    """The session that `start` opens, and a progress callback that shows what it is told on
+    stderr."""
     if not Console(stderr=True).is_terminal:
-        yield start(), _silent
+        say(_STARTING)
+        spark = start()
+        say(_BEFORE_A_RUN)
+        yield spark, lambda phase, detail: say(_text(phase, detail))
         return
     # A copy of stderr: it is turned away from the terminal while the JVM starts.
     with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
         console = Console(file=terminal)
-        with console.status("starting Spark"):
+        with console.status(_STARTING):
             spark = start()
         with console.status(_BEFORE_A_RUN) as status:
             line = _Line(spark, status)
@@ -53,7 +59,7 @@ class _Line:
 
     def tell(self, phase: Phase, detail: str) -> None:
         """The run's present phase."""
-        self._text = f"{phase} · {detail}" if detail else str(phase)
+        self._text = _text(phase, detail)
         self._status.update(self._text)
 
     def watch(self) -> None:
@@ -76,5 +82,5 @@ def _tasks(spark: SparkSession) -> str:
     return f" · {done:,} of {sum(stage.numTasks for stage in known):,} tasks"
 
 
-def _silent(phase: Phase, detail: str) -> None:
-    del phase, detail
+def _text(phase: Phase, detail: str) -> str:
+    return f"{phase} · {detail}" if detail else str(phase)

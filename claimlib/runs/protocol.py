@@ -104,6 +104,7 @@ def run(
         finished = find_finished(store, *key)
         if finished is not None:
             _check_same_request(finished, text)
+            tell(Phase.FINISH, f"run {finished.run_seq} was done before: nothing is done again")
             return finished
         tell(Phase.DECIDE, f"run {begun.run_seq}")
         decision = decide(begun)

@@ -105,10 +105,8 @@ def retired(
 
 def write(store: Store) -> None:
     instants = dict.fromkeys(STREAMS, NOW_MS) | {b"no instant": None}
-    unproven = {b"unproven": STREAMS[b"unproven"]}
-    others = {name: one for name, one in STREAMS.items() if name not in unproven}
-    write_keyspace(store, others, instants)
-    write_keyspace(store, unproven, instants, (MIN_ID, StreamId(6, 0)))
+    proven = dict.fromkeys(STREAMS, (MIN_ID, MAX_ID)) | {b"unproven": (MIN_ID, StreamId(6, 0))}
+    write_keyspace(store, STREAMS, instants, proven)
     twice = store.read("pending").where("stream = 'twice' AND id_ms = 3")
     store.append("pending", store.held(twice))
 

@@ -35,7 +35,15 @@ def test_a_run_is_shown_refusals_are_named_and_the_run_can_be_looked_up(claimlib
     words = ("xautoclaim", stalled, *SWEEP, "--run-id", "r", "--output", "json")
     said = claimlib(*words)
     assert said.code == 6
-    assert said.err.startswith("claimlib: refused: unproven / g: ")
+    *phases, refused = said.err.splitlines()
+    assert refused.startswith("claimlib: refused: unproven / g: ")
+    assert phases == [
+        f"claimlib: {phase}"
+        for phase in (
+            *("starting Spark", "looking at the store", "recover", "begin"),
+            *(f"{name} · run 1" for name in ("decide", "apply", "verify", "record", "finish")),
+        )
+    ]
     document = json.loads(said.out)
     assert document["totals"] == {
         "pending_before": 4,
@@ -48,7 +56,9 @@ def test_a_run_is_shown_refusals_are_named_and_the_run_can_be_looked_up(claimlib
         "highest_delivery_count": 3,
     }
     assert [group["status"] for group in document["groups"]] == ["refused", "swept"]
-    assert claimlib(*words).out == said.out
+    again = claimlib(*words)
+    assert again.out == said.out
+    assert "finish · run 1 was done before: nothing is done again" in again.err
 
     listed = claimlib("runs", stalled).out
     assert "xautoclaim:r" in listed
@@ -97,8 +107,9 @@ def test_a_store_that_is_not_there_ends_with_4_and_says_how_to_make_it(claimlib,
     assert spark.version
     said = claimlib("runs", tmp_path / "absent")
     assert (said.code, said.out) == (4, "")
-    assert f"claimlib init {tmp_path / 'absent'}" in said.err
-    assert len(said.err.splitlines()) == 1
+    *phases, error = said.err.splitlines()
+    assert f"claimlib init {tmp_path / 'absent'}" in error
+    assert phases == ["claimlib: starting Spark", "claimlib: looking at the store"]
 
 
 @pytest.mark.long

@@ -23,6 +23,7 @@ def _kernel_by_value():
     cloudpickle.unregister_pickle_by_value(kernel)
 
 
+@pytest.mark.long  # `unit/test_kernel` does it without Spark
 @pytest.mark.usefixtures("_kernel_by_value")
 def test_the_comparison_fails_for_each_broken_rule_and_for_no_other_reason(spark, monkeypatch):
     batch = random_batch(200, seed=1)

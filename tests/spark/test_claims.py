@@ -40,8 +40,7 @@ from tests.spark.claims_literal import (
 )
 from tests.spark.literal import LiteralStore
 
-BATCHES = 4
-STREAMS = 100
+STREAMS = 400
 LEAST = 20  # of each branch of the rule
 
 
@@ -63,13 +62,11 @@ def table_of(spark, batch: Batch):
 
 
 def test_all_claims_of_a_run_do_what_the_reference_does_one_after_the_other(spark):
-    reached: Counter[str] = Counter()
-    for seed in range(BATCHES):
-        batch = random_batch(STREAMS, seed)
-        reached.update(batch.branches())
-        decision = decided_by(xclaim, store_of(spark, batch), table_of(spark, batch))
-        assert decision.key_mode is KeyMode.HASHES
-        assert claims_differences(batch, decision.rows.collect()) == [], batch
+    batch = random_batch(STREAMS, seed=1)
+    decision = decided_by(xclaim, store_of(spark, batch), table_of(spark, batch))
+    assert decision.key_mode is KeyMode.HASHES
+    assert claims_differences(batch, decision.rows.collect()) == []
+    reached = batch.branches()
     print(*(f"{reached[name]:6} {name}" for name in BRANCHES), sep="\n")
     assert set(reached) <= set(BRANCHES)
     assert [name for name in BRANCHES if reached[name] < LEAST] == []
@@ -77,7 +74,7 @@ def test_all_claims_of_a_run_do_what_the_reference_does_one_after_the_other(spar
 
 @pytest.fixture(scope="module")
 def batch() -> Batch:
-    return random_batch(STREAMS, seed=1)
+    return random_batch(100, seed=2)
 
 
 def test_order_of_rows_keys_that_stand_for_names_and_a_negative_min_idle_make_no_difference(

@@ -127,7 +127,7 @@ def by_reference(entries, present, asked):
     return list(group.pending), claimed, deleted
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(groups, min_size=1, max_size=4), st.integers(1, 9))
 def test_all_requests_at_once_leave_what_the_reference_leaves_one_after_the_other(
     states, rows_per_frame
