@@ -30,10 +30,9 @@ from claimlib.plans.keys import (
     with_keys,
 )
 from claimlib.plans.request_table import RequestTable, is_beyond, is_none_of
-from claimlib.plans.requests import PROVEN_RANGE, is_no_spelling
+from claimlib.plans.requests import PROVEN_RANGE, for_rules, is_no_spelling
 from claimlib.plans.survey import is_invalid, is_proven, refusal, unknown_group
 from claimlib.plans.sweep import with_presence
-from claimlib.rules import EQUAL_COUNTS
 
 _ID = ("id_ms", "id_seq")
 
@@ -154,16 +153,14 @@ def acks(checked: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
 
 
 def _for_kernel(requests: DataFrame) -> DataFrame:
-    equal_rules = [str(rule) for rule, equal_counts in EQUAL_COUNTS.items() if equal_counts]
     last = id_bits(F.col("last_id"))
     return requests.select(
         *("request_number", *GROUP, "consumer", "justid", "profile", "ids"),
         *(last["ms"].alias("last_ms"), last["seq"].alias("last_seq")),
         *("request", "in_groups", *PROVEN_RANGE, "now_ms"),
         F.greatest("min_idle_ms", F.lit(0)).alias("min_idle_ms"),
-        F.col("idle_rule").isin(equal_rules).alias("equal_counts"),
+        *for_rules(),
         "force",
-        F.when(F.col("justid"), 0).otherwise(1).cast("BIGINT").alias("raise_by"),
         F.coalesce("retrycount", F.lit(-1)).cast("BIGINT").alias("retrycount"),
         _new_delivery_time_ms().alias("new_delivery_time_ms"),
     )

@@ -161,19 +161,25 @@ def targets(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataFr
     what the rules need of it (`equal_counts`, `raise_by`, `park_above`), and what `known_groups`
     says of it.  A negative min_idle_ms is 0, as on the server."""
     instant = F.col("snapshot_ms") if now_ms is None else F.lit(now_ms)
-    equal_rules = [str(rule) for rule, equal_counts in EQUAL_COUNTS.items() if equal_counts]
     return (
         requests.join(known, on=list(GROUP), how="left")
         .select(
             *REQUEST_COLUMNS,
             instant.cast("BIGINT").alias("now_ms"),
-            F.col("idle_rule").isin(equal_rules).alias("equal_counts"),
-            F.when(F.col("justid"), 0).otherwise(1).cast("BIGINT").alias("raise_by"),
+            *for_rules(),
             F.coalesce(F.col("max_deliveries") - 1, F.lit(NEVER_PARKED)).alias("park_above"),
             *PROVEN_RANGE,
         )
         .withColumn("min_idle_ms", F.greatest("min_idle_ms", F.lit(0)))
     )
+
+
+def for_rules() -> tuple[Column, Column]:
+    """What the rules need of a request: `equal_counts`, of its idle rule, and `raise_by`, how much
+    a claim adds to the delivery count."""
+    equal_rules = [str(rule) for rule, equal_counts in EQUAL_COUNTS.items() if equal_counts]
+    raise_by = F.when(F.col("justid"), 0).otherwise(1).cast("BIGINT")
+    return F.col("idle_rule").isin(equal_rules).alias("equal_counts"), raise_by.alias("raise_by")
 
 
 def ended(targets: DataFrame, ends: DataFrame | None) -> DataFrame:

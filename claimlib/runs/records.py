@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, reduce
-from operator import and_
+from functools import partial
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from claimlib.plans.keys import GROUP, is_stream
+from claimlib.plans.keys import GROUP, is_group, is_stream
 from claimlib.runs.claims import Outcome
 from claimlib.runs.journal import Kind, RunRow, Tally, rows_of
 from claimlib.runs.retry import retried
@@ -115,9 +114,9 @@ def _retired(store: Store, row: RunRow) -> int:
 
 def _owned(store: Store, consumer: Row) -> DataFrame:
     """What a consumer has pending."""
-    names = [F.col(name) == consumer[name] for name in TABLES["consumers"].key]
-    pending = store.read("pending").where(is_stream(consumer["stream"], store.buckets))
-    return pending.where(reduce(and_, names))
+    stream, group, name = (consumer[column] for column in TABLES["consumers"].key)
+    owned = is_stream(stream, store.buckets) & is_group(stream, group)
+    return store.read("pending").where(owned & (F.col("consumer") == name))
 
 
 def _last_ids(store: Store, row: RunRow) -> None:
