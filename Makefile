@@ -1,7 +1,7 @@
 # `make` alone lists the targets. Each target sets up what it needs by itself (.ci/setup.sh): .venv from
 # requirements.lock, and Java 17 where there is none.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long bench lint lock setup clean
+.PHONY: help demo test test-quick test-long bench lint lock setup clean
 
 # Another environment's settings must not reach into this one.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONUSERBASE PYTEST_ADDOPTS
@@ -19,7 +19,13 @@ demo: setup ## a real server, stalled work, one Spark run, and the proof that bo
 	@$(USE) python -m claimlib.testing.demo
 
 test: setup lint ## lint, types and every test but the long ones; the pure modules need 100 % coverage
-	@$(USE) pytest -m "not long" --durations=10 --cov
+	@$(USE) pytest -m "not long" -n 2 --dist loadfile --durations=10 --cov
+
+test-quick: setup ## lint, types, all tests without Spark and a few with: some 90 s
+	@$(USE) ruff check . && ruff format --check .
+	@$(USE) pytest -m smoke -q --no-header >.smoke.log 2>&1 & smoke=$$!; \
+	    $(USE) mypy && pytest tests/unit -m "not long and not slow" --hypothesis-profile quick --cov -q; \
+	    tests=$$?; wait $$smoke; spark=$$?; cat .smoke.log; rm .smoke.log; exit $$((tests + spark))
 
 test-long: setup ## the tests marked long; their figures go into test-long.json and the README
 	@$(USE) pytest -m long --durations=10
@@ -42,6 +48,6 @@ setup: ## only set up .venv and Java; the other targets do it by themselves
 	@./.ci/setup.sh
 
 clean: ## remove .venv and everything that a run leaves behind in this folder
-	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist .coverage .smoke.log .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf derby.log metastore_db spark-warehouse demo-store
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

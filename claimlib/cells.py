@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from claimlib.names import spell
+from claimlib.terminal import one_line
 from claimlib.times import format_duration_ms, format_instant_ms
 
 
 def visible(name: str | None) -> str | None:
     """A name on a terminal: what would move its cursor is written out; an empty one can be seen."""
-    if name is None:
-        return None
-    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in name) or "(empty)"
+    return None if name is None else one_line(name) or "(empty)"
 
 
 def duration(ms: int | None) -> str | None:

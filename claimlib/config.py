@@ -14,13 +14,23 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from claimlib.errors import ConfigError, MissingExtraError, RequestError
 from claimlib.ids import MIN_ID, parse_range_start
-from claimlib.model import MAX_I64, AutoclaimRequest, Guards, IdleRule, Profile
+from claimlib.model import (
+    DEFAULT_MAX_REMOVED_SHARE,
+    MAX_I64,
+    AutoclaimRequest,
+    Guards,
+    IdleRule,
+    Profile,
+    RemovalLimits,
+)
 from claimlib.names import glob_pattern, unspell
+from claimlib.places import check_no_secret
 from claimlib.times import parse_duration_ms
 
 try:
@@ -105,17 +115,33 @@ _Limit = Annotated[int, BeforeValidator(_whole_number), Field(ge=0, le=MAX_I64)]
 class Section(BaseModel):
     """Keys that belong together; one that is not known is refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # What was given under a wrong key may be a password; a traceback would show it.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class SparkSection(Section):
     """The local session that claimlib starts where no other is there (`session.open_session`)."""
 
-    master: str = "local[*]"
+    master: Annotated[str, _usable_by(partial(check_no_secret, what="Spark's address"))] = (
+        "local[*]"
+    )
     driver_memory: str = "4g"
     shuffle_partitions: Annotated[
         int, BeforeValidator(_whole_number), Field(ge=1, le=2**31 - 1)
     ] = 4
+
+
+class MirrorSection(Section):
+    """How much a snapshot or an import may take away from a store (`model.RemovalLimits`)."""
+
+    allow_empty: bool = False
+    max_removed_share: Annotated[float, BeforeValidator(_number), Field(ge=0, le=1)] = (
+        DEFAULT_MAX_REMOVED_SHARE
+    )
+
+    def limits(self) -> RemovalLimits:
+        """The same as the commands take it."""
+        return RemovalLimits(self.allow_empty, self.max_removed_share)
 
 
 class SnapshotSection(Section):
@@ -126,12 +152,16 @@ class SnapshotSection(Section):
     fields: bool = True
     max_commands_per_second: Annotated[float, BeforeValidator(_number), Field(gt=0)] = 500
 
-    def request(self, source: str) -> SnapshotRequest:
+    def request(self, source: str, limits: RemovalLimits) -> SnapshotRequest:
         """The request of a snapshot of one server, `host:port/db`."""
         from claimlib.commands.snapshot import SnapshotRequest
 
         return SnapshotRequest(
-            source=source, stream_glob=self.stream, group_glob=self.group, fields=self.fields
+            source=source,
+            stream_glob=self.stream,
+            group_glob=self.group,
+            fields=self.fields,
+            limits=limits,
         )
 
 
@@ -214,11 +244,16 @@ class Config(BaseSettings):
     """All of it; `load` makes one."""
 
     model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, env_nested_delimiter=_DELIMITER, extra="forbid", frozen=True
+        env_prefix=_PREFIX,
+        env_nested_delimiter=_DELIMITER,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
     )
 
     spark: SparkSection = SparkSection()
     snapshot: SnapshotSection = SnapshotSection()
+    mirror: MirrorSection = MirrorSection()
     xautoclaim: XautoclaimSection = XautoclaimSection()
 
 

@@ -10,7 +10,8 @@
     │   ├── NameSpellingError               a text is no name's spelling
     │   └── ConfigError                     a configuration value cannot be used
     ├── MissingExtraError               2   an optional package is not installed
-    ├── GuardError                      4   a request would do more to a group than its guards allow
+    ├── GuardError                      4   a request would do more than its guards allow
+    │   └── EmptySourceError                a source has nothing where the store has something
     ├── StateError                      4   a pending entry, consumer or group that cannot exist
     ├── StoreError                      4   the tables cannot be used
     │   ├── StoreNotFoundError              there is no store at this place
@@ -21,13 +22,17 @@
     │   ├── SchemaVersionError              another version of claimlib made it
     │   ├── SchemaError                     a column is missing, or has another type
     │   ├── SourceMismatchError             it mirrors another server
+    │   ├── NotAMirrorError                 it has rows of its own, and mirrors no server
+    │   ├── ForeignRunSeqError              rows bear the run numbers of another store
+    │   ├── VersionExpiredError             an old version of a table is not kept any more
     │   └── DuplicateRowsError              two rows have one key
     ├── InputError                      4   a given table cannot be used
     ├── RunError                        5   a run could not come to its end
     │   ├── LostRaceError                   other runs came first, again and again
     │   ├── UnfinishedRunError              an earlier run is decided but not applied
     │   ├── CommitConflictError             another writer committed at the same time
-    │   └── RunKeyConflictError         2   the run's key was used for another request
+    │   ├── RunKeyConflictError         2   the run's key was used for another request
+    │   └── RunAbandonedError           2   the run with this key was given up
     ├── VerificationError               1   the tables do not say what was decided
     ├── SourceError                     75  the server cannot be read
     │   ├── SourceUnreachableError          no connection, or it broke
@@ -39,7 +44,7 @@
 A number is the exit code of the class and of those below it that show none.  Exit codes: 0 done,
 1 our fault, 2 usage or configuration, 3 stalled work found, 4 input refused (or `check` found what
 makes runs refuse), 5 lost to concurrent runs, 6 done but some groups refused, 75 server or storage
-unreachable (try again).
+unreachable (try again), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -121,9 +126,13 @@ class MissingExtraError(ClaimlibError):
 
 
 class GuardError(ClaimlibError):
-    """A request would claim or delete more of a group than its guards allow; nothing is done."""
+    """A request would claim, delete or remove more than its guards allow; nothing is done."""
 
     exit_code = 4
+
+
+class EmptySourceError(GuardError):
+    """A source has nothing of what the store has, and nobody has said that this is meant."""
 
 
 class StateError(ClaimlibError):
@@ -172,6 +181,18 @@ class SourceMismatchError(StoreError):
     """The store mirrors another server or database."""
 
 
+class NotAMirrorError(StoreError):
+    """The store has rows and mirrors no server: a snapshot would replace what somebody wrote."""
+
+
+class ForeignRunSeqError(StoreError):
+    """Rows bear a run_seq that the store's runs have not reached: no run would change them."""
+
+
+class VersionExpiredError(StoreError):
+    """A version of a table that is not its newest is older than such versions are kept."""
+
+
 class DuplicateRowsError(StoreError):
     """Two rows of a table have one key."""
 
@@ -203,6 +224,12 @@ class CommitConflictError(RunError):
 
 class RunKeyConflictError(RunError):
     """The key of this run belongs to an earlier run with another request."""
+
+    exit_code = 2
+
+
+class RunAbandonedError(RunError):
+    """The run with this key was given up: it is over, and did not do what was asked."""
 
     exit_code = 2
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import traceback
 from collections.abc import Callable
 
+from claimlib import terminal
 from claimlib.errors import ClaimlibError, MissingExtraError, StoreUnreachableError
 
 DONE = 0
@@ -47,22 +46,45 @@ def ending(work: Callable[[], int], *, debug: Callable[[], bool] | None = None) 
         debug: whether a traceback is wanted too; asked once something was raised.  Null: the
             process has no option for it.
     """
+    with terminal.guarded():
+        return _ending(work, debug)
+
+
+def _ending(work: Callable[[], int], debug: Callable[[], bool] | None) -> int:
     try:
         return work()
     except KeyboardInterrupt:
-        _say("interrupted; what was decided is finished by the next run")
-        return INTERRUPTED
-    except BrokenPipeError:
-        # Who read our output has seen enough; Python would complain once more when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _interrupted()
+    except BrokenPipeError:  # who read our output has seen enough
+        terminal.stop_printing()
         return DONE
     except Exception as raised:  # noqa: BLE001 - this is where a process ends
+        if _comes_of_an_interrupt(raised):
+            return _interrupted()
         says_all = debug is not None and debug()
         if says_all:
-            traceback.print_exc()
+            terminal.err(traceback.format_exc().rstrip("\n"))
         error = _translated(raised)
-        _say(f"error: {_one_line(error, can_say_more=debug is not None and not says_all)}")
+        terminal.say(f"error: {_one_line(error, can_say_more=debug is not None and not says_all)}")
         return error.exit_code if isinstance(error, ClaimlibError) else OUR_FAULT
+
+
+def _interrupted() -> int:
+    terminal.say("interrupted; what was decided is finished by the next run")
+    return INTERRUPTED
+
+
+def _comes_of_an_interrupt(error: BaseException) -> bool:
+    """Whether it was raised while an interrupt was on its way up: Spark tells the JVM of it, over a
+    connection that may be in the middle of a command, and so another error comes out."""
+    seen: set[int] = set()
+    before: BaseException | None = error
+    while before is not None and id(before) not in seen:
+        if isinstance(before, KeyboardInterrupt):
+            return True
+        seen.add(id(before))
+        before = before.__cause__ or before.__context__
+    return False
 
 
 def _translated(error: Exception) -> Exception:
@@ -82,11 +104,7 @@ def _translated(error: Exception) -> Exception:
 
 def _one_line(error: Exception, *, can_say_more: bool) -> str:
     if isinstance(error, ClaimlibError):
-        return " ".join(error.message.split())
+        return " ".join(line.strip() for line in error.message.split("\n"))
     first = next(iter(str(error).strip().splitlines()), "")
     more = "; --debug shows more" if can_say_more else ""
     return f"{type(error).__name__}: {first} (this is not expected{more})"
-
-
-def _say(text: str) -> None:
-    print(f"claimlib: {text}", file=sys.stderr)  # noqa: T201 - the last words of a process

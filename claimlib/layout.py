@@ -6,9 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from claimlib.terminal import harmless_json, one_line
+
 Cell = int | str | None
 DEFAULT_LIMIT = 50
 """How many rows of a table are shown."""
+MOST_ROWS = 100_000
+"""How many can be: they pass through the driver's memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class Report:
 
 def as_json(report: Report) -> str:
     """The document, as JSON."""
-    return json.dumps(report.document, indent=2, ensure_ascii=False)
+    return harmless_json(json.dumps(report.document, indent=2, ensure_ascii=False))
 
 
 def as_text(report: Report) -> str:
@@ -43,7 +47,8 @@ def as_text(report: Report) -> str:
     right = [is_numeric(report, at) for at in range(len(report.columns))]
     lines = [_line(row, widths, right) for row in (report.columns, *cells)]
     rule = "  ".join("-" * width for width in widths)
-    return "\n".join([report.title, lines[0], rule, *lines[1:], *report.notes])
+    around = [one_line(text) for text in (report.title, *report.notes)]
+    return "\n".join([around[0], lines[0], rule, *lines[1:], *around[1:]])
 
 
 def is_numeric(report: Report, column: int) -> bool:
@@ -52,10 +57,10 @@ def is_numeric(report: Report, column: int) -> bool:
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell for people."""
+    """A cell for people, in one line."""
     if cell is None:
         return "-"
-    return f"{cell:,}" if isinstance(cell, int) else cell
+    return f"{cell:,}" if isinstance(cell, int) else one_line(cell)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

@@ -19,6 +19,8 @@ COUNT_MAX = 576460752303423487
 """The largest COUNT that the server takes: LONG_MAX / sizeof(streamID)."""
 DELIVERY_COUNT_MAX = MAX_I64
 DEFAULT_COUNT = 100
+DEFAULT_MAX_REMOVED_SHARE = 0.5
+"""See `RemovalLimits`."""
 SCAN_BUDGET_FACTOR = 10
 """An XAUTOCLAIM examines at most this many pending entries for each one that COUNT lets it take."""
 
@@ -61,6 +63,22 @@ class Outcome(IntEnum):
     NOT_PENDING = 4
     FORCED = 5
     SUPERSEDED = 6
+
+
+def parse_run_id(text: str) -> str:
+    """The caller's name for a run, as it is.
+
+    Raises:
+        RequestError: it is empty, or white space only, as of a variable that is not set: a made-up
+            one in its place would let a retry do everything again.
+    """
+    if not text.strip():
+        raise RequestError(
+            "the run id is empty: give the run a name (in a script: is its variable set?), so that"
+            " a retry of it changes nothing, or leave it out",
+            option="run_id",
+        )
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +165,32 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class RemovalLimits:
+    """How much a snapshot or an import may take away from a store before it is not believed.
+
+    Attributes:
+        allow_empty: whether a source that has nothing may empty a store that has something.
+        max_removed_share: of the rows of `pending` and of `entries` that the store has of a stream,
+            the largest share (0 to 1) that may be removed without the source explaining it (see
+            `plans.differences`), and so also of those of all streams together; 1: any.
+
+    Raises:
+        RequestError: the share is not between 0 and 1.
+    """
+
+    allow_empty: bool = False
+    max_removed_share: float = DEFAULT_MAX_REMOVED_SHARE
+
+    def __post_init__(self) -> None:
+        """Refuse a share that is none."""
+        _check_share(self.max_removed_share, "max_removed_share")
+
+    def as_json(self) -> dict[str, object]:
+        """What is kept with the run."""
+        return {"allow_empty": self.allow_empty, "max_removed_share": self.max_removed_share}
+
+
+@dataclass(frozen=True, slots=True)
 class Guards:
     """What a request leaves alone, beyond what the server's command does; without any it does
     exactly what the server does.  Null: that guard is not set.
@@ -179,13 +223,7 @@ class Guards:
         _check_limit(self.max_claims, "max_claims", 0)
         _check_limit(self.only_consumers_idle_ms, "only_consumers_idle_ms", 0)
         _check_limit(self.max_deliveries, "max_deliveries", 1)
-        share = self.max_deleted_share
-        if share is not None and not 0 <= share <= 1:
-            raise RequestError(
-                f"max_deleted_share must be between 0 and 1, not {share}: 5 % is 0.05",
-                field="max_deleted_share",
-                value=share,
-            )
+        _check_share(self.max_deleted_share, "max_deleted_share")
         if self.only_from is not None:
             glob_pattern(self.only_from)
             if any("\ud800" <= one <= "\udfff" for one in self.only_from):
@@ -362,6 +400,13 @@ def _check_id(stream_id: StreamId, field: str) -> None:
             f"{field} must be two unsigned 64-bit numbers, not {stream_id}",
             field=field,
             value=stream_id,
+        )
+
+
+def _check_share(share: float | None, name: str) -> None:
+    if share is not None and not 0 <= share <= 1:
+        raise RequestError(
+            f"{name} must be between 0 and 1, not {share}: 5 % is 0.05", field=name, value=share
         )
 
 

@@ -24,6 +24,7 @@ from itertools import groupby
 from claimlib.errors import GlobError, NameSpellingError
 
 _MAX_STARS = 1000  # the server matches nothing where stars nest deeper
+_SPECIAL = frozenset(b"*?[\\")
 
 ByteSet = frozenset[int]
 _ANY_BYTE: ByteSet = frozenset(range(256))
@@ -106,6 +107,16 @@ def glob_pattern(glob: str | bytes) -> str:
     *middle, last = others
     tail = _take_first(last + _END) if last else ""
     return rf"\A{first}{''.join(map(_take_first, middle))}{tail}"
+
+
+def literal_name(glob: str | bytes) -> bytes | None:
+    r"""The one name that a glob without any of `*?[\` matches; null: it may match several.
+
+    Raises:
+        GlobError: the glob is empty, or is no Unicode text.
+    """
+    raw = _as_bytes(glob)
+    return raw if _SPECIAL.isdisjoint(raw) else None
 
 
 def _take_first(part: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from claimlib.config import SnapshotSection
+from claimlib.errors import ClaimlibError
+from claimlib.ids import StreamId
 from claimlib.live.connection import Source, open_source, read_password, source_label
 from claimlib.live.reader import read_source
 from claimlib.source import Batch
@@ -42,20 +44,27 @@ class ServerReading:
         """
         self._connect().close()
 
-    def __call__(self) -> Iterator[Batch]:
-        """All batches, as `source` describes them."""
+    def __call__(
+        self, also_spans: Mapping[bytes, tuple[StreamId, StreamId]] | None = None
+    ) -> Iterator[Batch]:
+        """All batches, as `source` describes them; `also_spans` as in `read_source`."""
         with self._connect() as source:
             yield from read_source(
                 source,
                 stream_glob=self.what.stream,
                 group_glob=self.what.group,
                 fields=self.what.fields,
+                also_spans=also_spans,
             )
 
     def _connect(self) -> Source:
-        return open_source(
-            self.url,
-            password=read_password(self.password_file, os.environ),
-            ca_file=self.ca_file,
-            max_commands_per_second=self.what.max_commands_per_second,
-        )
+        try:
+            return open_source(
+                self.url,
+                password=read_password(self.password_file, os.environ),
+                ca_file=self.ca_file,
+                max_commands_per_second=self.what.max_commands_per_second,
+            )
+        except ClaimlibError as error:
+            # A server that does not know AUTH says so with its arguments; a traceback shows causes.
+            raise error from None

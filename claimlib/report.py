@@ -20,10 +20,12 @@ from claimlib.commands.imports import ImportReply
 from claimlib.commands.reply import Reply
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
+from claimlib.commands.xpending import ShownRange
+from claimlib.ids import StreamId, from_bigint
 from claimlib.layout import DEFAULT_LIMIT, Cell, Report
 from claimlib.model import PendingSummary
 from claimlib.names import spell
-from claimlib.plans.keys import GROUP, unsigned, unsigned_text
+from claimlib.plans.keys import GROUP, unsigned
 from claimlib.plans.requests import GUARDS
 from claimlib.plans.xpending import BADLY_TROUBLED, TROUBLED
 from claimlib.runs import Finished, Phase
@@ -209,7 +211,12 @@ def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Re
         title=f"{kind} by run {finished.run_seq} ({finished.key})",
         columns=(*_ENTRY_COLUMNS, "consumer now") if has_owner else _ENTRY_COLUMNS,
         rows=tuple(_entry_cells(row, has_owner=has_owner) for row in shown),
-        notes=tuple(not_shown(total - len(shown), "entries")),
+        notes=(
+            *not_shown(total - len(shown), "entries"),
+            *counted(
+                _gone_payloads(shown), "of these have no payload any more: their entries are gone"
+            ),
+        ),
         document={
             "run_seq": finished.run_seq,
             "run_id": finished.run_id,
@@ -218,6 +225,10 @@ def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Re
             f"{kind}_not_shown": total - len(shown),
         },
     )
+
+
+def _gone_payloads(shown: Sequence[Row]) -> int:
+    return sum("payload" in row and row["payload"] == "gone" for row in shown)
 
 
 def _entry_cells(row: Row, *, has_owner: bool) -> tuple[Cell, ...]:
@@ -319,12 +330,17 @@ def of_summary(stream: bytes, group: bytes, found: PendingSummary) -> Report:
     )
 
 
-def of_range(stream: bytes, group: bytes, rows: DataFrame) -> Report:
-    """The rows that XPENDING shows of one group."""
-    text = F.concat_ws("-", unsigned_text("id_ms"), unsigned_text("id_seq")).alias("id")
+def of_range(stream: bytes, group: bytes, found: ShownRange) -> Report:
+    """The rows that XPENDING shows of one group, and where those begin that are not shown."""
     shown = [
-        row.asDict() for row in rows.select(text, "consumer", "idle_ms", "delivery_count").collect()
+        {
+            "id": str(StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"]))),
+            **{name: row[name] for name in ("consumer", "idle_ms", "delivery_count")},
+        }
+        for row in found.rows
     ]
+    hidden = found.total - len(shown)
+    next_start = f"({shown[-1]['id']}" if hidden else None
     return Report(
         title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}",
         columns=("id", "consumer", "idle", "deliveries"),
@@ -337,12 +353,21 @@ def of_range(stream: bytes, group: bytes, rows: DataFrame) -> Report:
             )
             for row in shown
         ),
-        notes=(),
+        notes=(
+            *counted(
+                hidden,
+                f"more entries not shown: {len(shown):,} are printed at most; --start"
+                f" '{next_start}' shows the next, and in Python"
+                " claimlib.commands.xpending.pending_range has all of them as a DataFrame",
+            ),
+        ),
         document={
             "command": "xpending",
             "stream": spell(stream),
             "consumer_group": spell(group),
             "rows": shown,
+            "rows_not_shown": hidden,
+            "next_start": next_start,
         },
     )
 
@@ -355,7 +380,8 @@ _MIRROR_COUNTS = ("streams", "groups", "pending_read", "entries_read", "pending_
 
 def of_snapshot(reply: SnapshotReply) -> Report:
     """What was read of the server, and what changed in the store; other counts if not 0."""
-    return _of_mirror("snapshot", f"Snapshot of {reply.source}", reply, ())
+    notes = tuple(_of_server(reply.counts))
+    return _of_mirror("snapshot", f"Snapshot of {reply.source}", reply, notes)
 
 
 def of_import(reply: ImportReply) -> Report:
@@ -366,7 +392,8 @@ def of_import(reply: ImportReply) -> Report:
 def _of_mirror(
     command: str, title: str, reply: SnapshotReply | ImportReply, notes: tuple[str, ...]
 ) -> Report:
-    others = sorted(name for name, n in reply.counts.items() if n and name not in _MIRROR_COUNTS)
+    hidden = {*_MIRROR_COUNTS, *_OF_SERVER}
+    others = sorted(name for name, n in reply.counts.items() if n and name not in hidden)
     return Report(
         title=f"{title}, run {reply.run_seq} ({command}:{reply.run_id})",
         columns=("what", "count"),
@@ -383,6 +410,18 @@ def _of_mirror(
             "counts": dict(reply.counts),
         },
     )
+
+
+_OF_SERVER = {
+    "server_restarted": "the server is another process than that of the last snapshot (another run"
+    " id): it was restarted, or another one answers at this address",
+    "replication_changed": "the server has another replication id than at the last snapshot: it"
+    " was restarted without its data, or a replica took over",
+}
+
+
+def _of_server(counts: Mapping[str, int]) -> Iterable[str]:
+    return (note for name, note in _OF_SERVER.items() if counts.get(name))
 
 
 def _lacking(counts: Mapping[str, int]) -> Iterable[str]:
@@ -420,7 +459,10 @@ def of_check(where: str, found: Sequence[Finding]) -> Report:
             (one.table, one.what, one.count, one.example, "yes" if one.refuses else "no")
             for one in found
         ),
-        notes=(note if found else "nothing found",),
+        notes=(
+            note if found else "nothing found",
+            *(f"to mend {one.table}: {one.remedy}" for one in found if one.remedy is not None),
+        ),
         document={"store": where, "findings": [asdict(one) for one in found]},
     )
 
@@ -442,6 +484,7 @@ def of_runs(where: str, found: RunList) -> Report:
                 f"{key} is decided and not finished: the next run does it"
                 for key in found.unfinished
             ),
+            *(note for run in found.runs for note in _given_up(run)),
         ),
         document={
             "runs": [_run_document(run) for run in found.runs],
@@ -470,9 +513,14 @@ def of_run(finished: Finished) -> Report:
         title=f"Run {finished.run_seq} ({finished.key})",
         columns=("what", "value"),
         rows=tuple(rows),
-        notes=(),
+        notes=tuple(_given_up(finished)),
         document=_run_document(finished),
     )
+
+
+def _given_up(run: Finished) -> Iterable[str]:
+    if run.is_abandoned:
+        yield f"{visible(run.key)} was given up: it did not do what it was asked"
 
 
 def _said(value: object) -> str:

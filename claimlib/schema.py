@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 SCHEMA_VERSION_PROPERTY = "claimlib.schemaVersion"
 BUCKETS_PROPERTY = "claimlib.buckets"
 # In hex: SHOW TBLPROPERTIES hides a value that looks like a URL or a password to Spark.
@@ -119,6 +119,9 @@ _RETENTION = {
     "delta.deletedFileRetentionDuration": "interval 7 days",
     "delta.logRetentionDuration": "interval 30 days",
 }
+# An append that looked for rows of its keys first must not pass another one of the same rows:
+# the default on Databricks lets it pass.
+_ISOLATION = {"delta.isolationLevel": "Serializable"}
 _DELETION_VECTORS = {"delta.enableDeletionVectors": "true"}
 
 STREAMS = Table(
@@ -131,6 +134,7 @@ STREAMS = Table(
         *_PROVEN_RANGE,
         "read_ms BIGINT?",
         "source STRING?",
+        "entries_added BIGINT?",
         "run_seq BIGINT",
     ),
     key=("stream",),
@@ -223,7 +227,9 @@ JOURNAL = Table(
         "length BIGINT?",
         "last_generated_ms BIGINT?",
         "last_generated_seq BIGINT?",
+        "entries_added BIGINT?",
         *_PROVEN_RANGE,
+        "from_payload BIGINT?",
         "pending_before BIGINT?",
         "at_boundary BIGINT?",
         "oldest_delivery_time_ms BIGINT?",
@@ -286,6 +292,9 @@ RUNS = Table(
         "request STRING",
         "request_hash STRING",
         "now_ms BIGINT?",
+        "source STRING?",
+        "server_run_id STRING?",
+        "replication_id STRING?",
         f"input_versions {_COUNTS_TYPE}",
         f"output_versions {_COUNTS_TYPE}",
         f"counts {_COUNTS_TYPE}",
@@ -364,6 +373,7 @@ def create_sql(table: Table, identifier: str, buckets: int, source: str | None =
         BUCKETS_PROPERTY: str(buckets),
         TABLE_ID_PROPERTY: uuid.uuid4().hex,
         **_RETENTION,
+        **_ISOLATION,
         **table.properties,
     }
     if source is not None and table is STREAMS:

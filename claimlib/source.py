@@ -3,10 +3,12 @@
 Names and values are bytes as the server holds them, ids are unsigned (`ids.StreamId`), times are
 milliseconds since the epoch on the server's clock.
 
-The batches of one stream come in this order, and no two streams' batches mix:
+The batches come in this order, and no two streams' batches mix:
 
-    for each matching group:  PendingPage*  then  GroupDone | GroupGone
-    then                      EntryPage*    then  StreamDone | StreamGone
+    before all else:          SourceOpened
+    for each matching stream:
+      for each matching group:  PendingPage*  then  GroupDone | GroupGone
+      then                      EntryPage*    then  StreamDone | StreamGone
     and after the last stream:  SourceDone
 
 Only what a `Done` closes counts.  `GroupGone` voids the group's pages; `StreamGone` voids all that
@@ -59,6 +61,19 @@ class EntryRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class SourceOpened:
+    """Which server is read; always the first batch.
+
+    `run_id` is the server process' own: a restart gives it another one.  `replication_id` names the
+    history of the data: a replica has its master's; a failover makes a new one, and so may a
+    restart, or some time without replicas.  Both are null where the user may not ask by INFO.
+    """
+
+    run_id: str | None
+    replication_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class PendingPage:
     """A page of one group's pending entries, by id; pages of a group follow each other by id."""
 
@@ -95,7 +110,11 @@ class GroupGone:
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """A page of a stream's entries, by id; a stream's pages follow each other by id."""
+    """A page of a stream's entries, by id; a stream's pages follow each other by id.
+
+    Its payloads have about so many bytes at most as the reading allows for one reply, and one entry
+    more: what was read at once may come as several pages.
+    """
 
     stream: bytes
     rows: tuple[EntryRow, ...]
@@ -106,9 +125,11 @@ class StreamDone:
     """One stream was read.
 
     The entries yielded are exactly the stream's entries from `complete_from` to `complete_to` (both
-    included): the first and the last pending id over the groups read; null, and no entries, where
-    nothing is pending.  `read_ms` is the server's time before the stream was read, which is after
-    all of its pending entries.
+    included): the one range that holds every pending id of the groups read, and the span that was
+    asked for besides, if there was one; null, and no entries, where there is neither.  `read_ms` is
+    the server's time before the stream was read, which is after all of its pending entries.
+    `entries_added` is how many entries the stream ever got; null: the server does not say (Redis
+    before 7.0).
     """
 
     stream: bytes
@@ -120,6 +141,7 @@ class StreamDone:
     group_count: int
     pending_count: int
     entry_count: int
+    entries_added: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +168,18 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class SourceDone:
-    """Everything was read; always the last batch."""
+    """Everything was read, and the server is still the one that it was; always the last batch."""
 
     counts: Counts
 
 
-Batch = PendingPage | GroupDone | GroupGone | EntryPage | StreamDone | StreamGone | SourceDone
+Batch = (
+    SourceOpened
+    | PendingPage
+    | GroupDone
+    | GroupGone
+    | EntryPage
+    | StreamDone
+    | StreamGone
+    | SourceDone
+)

@@ -35,8 +35,10 @@ from claimlib.errors import (
     StoreIncompleteError,
     StoreNotFoundError,
     UnsafeLocationError,
+    VersionExpiredError,
 )
 from claimlib.kernel import DUPLICATE_KEY_MARK
+from claimlib.places import check_no_secret
 from claimlib.plans.keys import unsigned
 from claimlib.schema import TABLES, Table, quote_identifier
 
@@ -70,6 +72,7 @@ class Location:
     def parse(cls, where: str) -> Location:
         """`catalog.schema` is a namespace, anything else a folder; a relative one is made
         absolute."""
+        check_no_secret(where, "the store's place")
         if _NAMESPACE.fullmatch(where):
             return cls(where, is_namespace=True)
         if _URL.match(where):
@@ -207,14 +210,55 @@ class Store:
         return self.spark.table(self.identifier(table))
 
     def read_at(self, table: str, version: int) -> DataFrame:
-        """The table at one of its versions."""
-        return self.spark.sql(f"SELECT * FROM {self.identifier(table)} VERSION AS OF {version:d}")
+        """The table at one of its versions.
+
+        Raises:
+            VersionExpiredError: it is not the newest one, and is not kept any more.
+        """
+        try:
+            return self.spark.sql(
+                f"SELECT * FROM {self.identifier(table)} VERSION AS OF {version:d}"
+            )
+        except PySparkException as error:
+            if not _says_expired(error):
+                raise
+            raise VersionExpiredError(
+                f"version {version} of {table} cannot be read any more: a version that is not the"
+                " newest is kept for 7 days, or as long as the table's"
+                " delta.deletedFileRetentionDuration says",
+                table=table,
+                version=version,
+            ) from error
+
+    def readable_at(self, table: str, version: int) -> DataFrame | None:
+        """`read_at`, where that version can still be read; null: it is not kept any more."""
+        try:
+            rows = self.read_at(table, version)
+            rows.limit(1).collect()
+        except VersionExpiredError:
+            return None
+        except PySparkException as error:
+            if _says_expired(error):
+                return None
+            raise
+        return rows
 
     def pin(self, tables: Collection[str] = tuple(TABLES)) -> Pins:
         """The current version of every table (or of some), and each table's id as it was when
-        opened."""
-        versions = concurrently(partial(self.version, name) for name in tables)
-        return Pins(dict(zip(tables, versions, strict=True)), self._table_ids)
+        opened.
+
+        Tables of one's own are written while they are pinned: `pending` is pinned first and
+        `entries` last, so that a row of `pending` that is seen, and a proof that is, are not older
+        than what is seen of the entries.  Else an entry that was added before its pending row could
+        be taken for one that is gone.
+        """
+        first, last = ([name] if name in tables else [] for name in ("pending", "entries"))
+        others = [name for name in tables if name not in {*first, *last}]
+        versions: dict[str, int] = {}
+        for stage in (first, others, last):
+            found = concurrently(partial(self.version, name) for name in stage)
+            versions |= zip(stage, found, strict=True)
+        return Pins(versions, self._table_ids)
 
     def version(self, table: str) -> int:
         """The table's current version."""
@@ -250,13 +294,17 @@ class Store:
                 writer.save(f"{self.location.where}/{table}")
 
     def execute(self, table: str, statement: str, **frames: Any) -> None:
-        """Run one MERGE or DELETE on a table; `{name}` in the statement is one of the frames.
+        """Run one MERGE or DELETE on a table: `{table}` in the statement is that table, `{name}`
+        one of the frames.
 
         Raises:
             CommitConflictError: another writer got in between; nothing was changed.
         """
+        target = self.identifier(table)
+        if frames:  # then Spark formats the statement: a brace in a path must stand for itself
+            target = target.replace("{", "{{").replace("}", "}}")
         with _errors_mapped(table):
-            self.spark.sql(statement, **frames).collect()
+            self.spark.sql(statement.replace("{table}", target), **frames).collect()
 
     def held(self, frame: DataFrame) -> DataFrame:
         """A small frame, run once and from then on literal rows; all of it is in the driver's
@@ -376,6 +424,24 @@ def _says_missing(error: PySparkException) -> bool:
     # The last is what Spark says of a catalog that it does not know.
     marks = ("NOT_FOUND", "MISSING", "PATH_DOES_NOT_EXIST", "REQUIRES_SINGLE_PART_NAMESPACE")
     return any(mark in condition for mark in marks)
+
+
+def _says_expired(error: PySparkException) -> bool:
+    """Whether a version cannot be read because of its age."""
+    said = f"{error.getCondition() or ''} {error}"
+    return any(mark in said for mark in _EXPIRED)
+
+
+# What Delta says of a version whose commit is older than its files are kept, of one whose commit is
+# gone, and what Spark says of a file that VACUUM has removed.
+_EXPIRED = (
+    "BEYOND_DELETED_FILE_RETENTION",
+    "DELTA_VERSION_NOT_FOUND",
+    "DELTA_NO_REPRODUCIBLE_HISTORY_FOUND",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+    "FILE_NOT_EXIST",
+)
 
 
 def _check_same(

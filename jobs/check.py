@@ -3,10 +3,10 @@
 spark-submit --properties-file conf/spark-defaults.conf jobs/check.py STORE
 """
 
-import argparse
 import sys
 
-from claimlib import exits
+from claimlib import exits, terminal
+from claimlib.arguments import JobParser
 from claimlib.commands.check import check
 from claimlib.layout import as_text
 from claimlib.report import of_check
@@ -16,12 +16,12 @@ from claimlib.store import Store
 
 def main() -> int:
     """Run the job; the exit code."""
-    parser = argparse.ArgumentParser(description="Say what a store lacks.")
+    parser = JobParser("Say what a store lacks.")
     parser.add_argument("store", help="a folder, a URL, or catalog.schema")
-    asked = parser.parse_args()
+    asked = parser.parsed()
     store = Store.open(open_session(app_name="claimlib check"), asked.store)
     found = check(store)
-    print(as_text(of_check(store.where, found)))
+    terminal.out(as_text(of_check(store.where, found)))
     return exits.INPUT_REFUSED if any(one.refuses for one in found) else exits.DONE
 
 

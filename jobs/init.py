@@ -3,10 +3,10 @@
 spark-submit --properties-file conf/spark-defaults.conf jobs/init.py STORE [--buckets 8]
 """
 
-import argparse
 import sys
 
-from claimlib import exits
+from claimlib import exits, terminal
+from claimlib.arguments import JobParser
 from claimlib.layout import as_text
 from claimlib.report import of_store
 from claimlib.session import open_session
@@ -15,14 +15,14 @@ from claimlib.store import Store
 
 def main() -> int:
     """Run the job; the exit code."""
-    parser = argparse.ArgumentParser(description="Create the tables of a store.")
+    parser = JobParser("Create the tables of a store.")
     parser.add_argument("store", help="a folder, a URL, or catalog.schema")
     parser.add_argument("--buckets", type=int, default=8, help="partitions of the large tables")
     parser.add_argument("--source", help="what the store mirrors, if that is no server")
-    asked = parser.parse_args()
+    asked = parser.parsed()
     spark = open_session(app_name="claimlib init")
     store = Store.init(spark, asked.store, buckets=asked.buckets, source=asked.source)
-    print(as_text(of_store(store.where, store.buckets, store.declared_source)))
+    terminal.out(as_text(of_store(store.where, store.buckets, store.declared_source)))
     return exits.DONE
 
 

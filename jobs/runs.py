@@ -3,29 +3,29 @@
 spark-submit --properties-file conf/spark-defaults.conf jobs/runs.py STORE [RUN]
 """
 
-import argparse
 import sys
 
-from claimlib import exits, report
+from claimlib import exits, report, terminal
+from claimlib.arguments import JobParser
 from claimlib.commands.runs import find_run, list_runs
-from claimlib.layout import DEFAULT_LIMIT, as_text
+from claimlib.layout import as_text
 from claimlib.session import open_session
 from claimlib.store import Store
 
 
 def main() -> int:
     """Run the job; the exit code."""
-    parser = argparse.ArgumentParser(description="List the runs of a store, or show one.")
+    parser = JobParser("List the runs of a store, or show one.")
     parser.add_argument("store", help="a folder, a URL, or catalog.schema")
     parser.add_argument("run", nargs="?", help="its number, or command:run_id")
-    parser.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="of runs shown")
-    asked = parser.parse_args()
+    parser.add_limit("runs")
+    asked = parser.parsed()
     store = Store.open(open_session(app_name="claimlib runs"), asked.store)
     if asked.run is None:
         shown = report.of_runs(store.where, list_runs(store, asked.limit))
     else:
         shown = report.of_run(find_run(store, asked.run))
-    print(as_text(shown))
+    terminal.out(as_text(shown))
     return exits.DONE
 
 

@@ -3,14 +3,15 @@
 spark-submit --properties-file conf/spark-defaults.conf jobs/xclaim.py STORE --requests TABLE …
 """
 
-import argparse
 import sys
 
-from claimlib import exits
+from claimlib import exits, terminal
+from claimlib.arguments import JobParser
 from claimlib.asked_options import ClaimOptions, claim_of, named_by, requests_of
 from claimlib.asked_report import of_asked, refused_requests
 from claimlib.commands.xclaim import claim_table, xclaim
-from claimlib.layout import DEFAULT_LIMIT, as_text
+from claimlib.layout import as_text
+from claimlib.model import parse_run_id
 from claimlib.session import open_session
 from claimlib.store import Store
 from claimlib.times import parse_instant_ms
@@ -18,7 +19,7 @@ from claimlib.times import parse_instant_ms
 
 def main() -> int:
     """Run the job; the exit code."""
-    parser = argparse.ArgumentParser(description="Claim entries of a store by their ids.")
+    parser = JobParser("Claim entries of a store by their ids.")
     parser.add_argument("store", help="a folder, a URL, or catalog.schema")
     for name in ("stream", "group", "consumer"):
         parser.add_argument(name, nargs="?", help="of a single request")
@@ -30,17 +31,17 @@ def main() -> int:
     parser.add_argument("--retrycount", type=int, help="set delivery counts to this")
     for name in ("force", "justid", "dry-run"):
         parser.add_argument(f"--{name}", action="store_true", help="as of claimlib xclaim")
-    parser.add_argument("--run-id", help="the same one again changes nothing")
+    parser.add_argument("--run-id", type=parse_run_id, help="a repeat changes nothing")
     parser.add_argument("--now", type=parse_instant_ms, help="ISO 8601 with a zone, or ms")
-    parser.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="of ids shown")
-    asked = parser.parse_intermixed_args()
+    parser.add_limit("ids")
+    asked = parser.parsed()
     named = named_by(asked, "stream", "group", "consumer")
     claim = claim_of(named, ClaimOptions.of(asked))
     store = Store.open(open_session(app_name="claimlib xclaim"), asked.store)
     requests = requests_of(store.spark, named, claim, claim_table)
     reply = xclaim(store, requests, run_id=asked.run_id, now_ms=asked.now, dry_run=asked.dry_run)
-    print(as_text(of_asked("xclaim", reply, asked.limit)))
-    sys.stderr.writelines(f"{line}\n" for line in refused_requests(reply))
+    terminal.out(as_text(of_asked("xclaim", reply, asked.limit)))
+    terminal.say(*refused_requests(reply))
     return exits.SOME_REFUSED if reply.counts["refused"] else exits.DONE
 
 

@@ -1,19 +1,21 @@
 """Random states of many groups, each with its own request: what the reference is compared on.
 
 A group is drawn as few small numbers.  `random_batch` draws them evenly, for each branch of the
-rule is to be met often; `batches` lets Hypothesis do it, so that hundreds of groups are ONE
-example, and shrink to one entry of one group.  `Batch.branches` names what the rule meets in a
-batch, without asking the rule.
+rule is to be met often, and `simpler` says what may be taken away from a group that differs (see
+`shrinking`); `batches` lets Hypothesis do both, so that hundreds of groups are ONE example, and
+shrink to one entry of one group.  `Batch.branches` names what the rule meets in a batch, without
+asking the rule.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from random import Random
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -34,6 +36,7 @@ from claimlib.model import (
     Profile,
 )
 from claimlib.words import Keyspace, Stream
+from tests.shrinking import Size, fewer_of, oddities, plainer
 
 Names = tuple[bytes, bytes]
 """A stream and one of its groups."""
@@ -101,6 +104,16 @@ class Case:
     request: AutoclaimRequest
     now_ms: int
     entries: Mapping[StreamId, tuple[bytes, ...]]
+
+    def described(self) -> dict[str, object]:
+        """All of it, for people."""
+        return {
+            "request": self.request,
+            "instant": self.now_ms,
+            "pending": list(self.group.pending),
+            "ids in the stream": sorted(self.entries),
+            "consumers": list(self.group.consumers),
+        }
 
     @property
     def examined(self) -> list[PendingEntry]:
@@ -318,6 +331,87 @@ class Batch:
 
 def _without_limits(guards: Guards) -> Guards:
     return replace(guards, max_claims=None, max_deleted_share=None)
+
+
+def batch_of(cases: Sequence[Case]) -> Batch:
+    """A batch of given groups, each in a stream of its own, in their order."""
+    keys = [b"s:%d" % number for number in range(len(cases))]
+    return Batch(
+        {
+            key: Stream(case.entries, {b"g": case.group})
+            for key, case in zip(keys, cases, strict=True)
+        },
+        {key: case.now_ms for key, case in zip(keys, cases, strict=True)},
+        {(key, b"g"): case.request for key, case in zip(keys, cases, strict=True)},
+    )
+
+
+def size(case: Case) -> Size:
+    """How much there is to understand: entries, options, consumers, and what is odd about them."""
+    group, request = case.group, case.request
+    options = oddities(request, _PLAIN_REQUEST) + oddities(request.guards, _PLAIN_GUARDS)
+    odd = sum(oddities(entry, _PLAIN_ENTRY) for entry in group.pending)
+    large = sum(entry.id != StreamId(n, 0) for n, entry in enumerate(group.pending, start=1))
+    return len(group.pending), options, len(group.consumers), odd, large
+
+
+def simpler(case: Case) -> Iterator[Case]:
+    """A case with less of something: entries first, then options; each also with nothing odd about
+    it, so that it takes few steps."""
+    group, request = case.group, case.request
+    guards = [*plainer(request.guards, _PLAIN_GUARDS), request.guards]
+    options = product([*plainer(request, _PLAIN_REQUEST), request], guards)
+    less = [_with_pending(case, pending) for pending in fewer_of(group.pending)]
+    less += [replace(case, request=replace(one, guards=others)) for one, others in options]
+    for one in less:
+        yield _without_oddities(one)
+        yield one
+    for consumers in fewer_of(group.consumers):
+        yield replace(case, group=replace(group, consumers=consumers))
+    for at, entry in enumerate(group.pending):
+        for plain in plainer(entry, _PLAIN_ENTRY):
+            pending = (*group.pending[:at], plain, *group.pending[at + 1 :])
+            yield replace(case, group=replace(group, pending=pending))
+    yield _with_small_ids(case)
+
+
+_PLAIN_REQUEST: list[dict[str, Any]] = [
+    {"start": MIN_ID},
+    {"count": None},
+    {"justid": False},
+    {"idle_rule": IdleRule.DOCUMENTED},
+    {"profile": Profile.REDIS_7_2},
+    {"min_idle_ms": 0},
+]
+_PLAIN_GUARDS: list[dict[str, Any]] = [
+    {"max_claims": None},
+    {"max_deleted_share": None},
+    {"only_from": None},
+    {"only_consumers_idle_ms": None},
+    {"max_deliveries": None, "parking_consumer": None},
+]
+_PLAIN_ENTRY: list[dict[str, Any]] = [{"consumer": OTHER}, {"delivery_count": 1}]
+
+
+def _with_pending(case: Case, pending: tuple[PendingEntry, ...]) -> Case:
+    ids = {entry.id for entry in pending}
+    entries = {one: fields for one, fields in case.entries.items() if one in ids}
+    return replace(case, group=replace(case.group, pending=pending), entries=entries)
+
+
+def _without_oddities(case: Case) -> Case:
+    plain = {name: one for each in _PLAIN_ENTRY for name, one in each.items()}
+    pending = tuple(replace(entry, **plain) for entry in case.group.pending)
+    group = replace(case.group, pending=pending, consumers=())
+    return _with_small_ids(replace(case, group=group))
+
+
+def _with_small_ids(case: Case) -> Case:
+    """The same in a stream whose ids are 1-0, 2-0, …"""
+    small = {one.id: StreamId(n, 0) for n, one in enumerate(case.group.pending, start=1)}
+    pending = tuple(replace(entry, id=small[entry.id]) for entry in case.group.pending)
+    entries = {small[one]: fields for one, fields in case.entries.items() if one in small}
+    return replace(case, group=replace(case.group, pending=pending), entries=entries)
 
 
 def random_batch(groups: int, seed: int) -> Batch:

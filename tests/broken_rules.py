@@ -6,6 +6,7 @@ worker could find the sound ones instead.
 
 from __future__ import annotations
 
+from inspect import isfunction
 from types import SimpleNamespace
 
 from claimlib import rules
@@ -35,13 +36,7 @@ FILTERED = {
     },
 }
 
-SOUND = {
-    name: getattr(rules, name)
-    for name in (
-        *("is_claimable", "is_claimed", "is_deleted", "is_exhausted", "is_idle_enough"),
-        *("is_touched", "raised_count"),
-    )
-}
+SOUND = {name: one for name, one in vars(rules).items() if isfunction(one) or name.isupper()}
 
 
 def broken_rules(how: str) -> SimpleNamespace:

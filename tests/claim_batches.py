@@ -1,8 +1,9 @@
 """Random states of many groups with several XCLAIMs each: what bulk claims are compared on.
 
-Drawn evenly, for each branch of the rule is to be met often; nothing need be shrunk, for a batch
-is compared group by group.  What is expected comes from `scan.xclaim`, request by request; and, for
-what became of each id, id by id: an XCLAIM of many ids does the same as one XCLAIM per id.
+Drawn evenly, for each branch of the rule is to be met often; `simpler` says what may be taken away
+from a group that differs (see `shrinking`).  What is expected comes from `scan.xclaim`, request by
+request; and, for what became of each id, id by id: an XCLAIM of many ids does the same as one
+XCLAIM per id.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations, product
+from itertools import combinations, islice, product
 from random import Random
+from typing import Any
 
 from claimlib import scan
 from claimlib.commands.xclaim import NamedClaim
@@ -27,10 +29,12 @@ from claimlib.model import (
     PendingEntry,
     Profile,
 )
-from claimlib.plans.survey import NO_INSTANT, NO_PROOF, UNKNOWN_GROUP
+from claimlib.names import spell
+from claimlib.plans.survey import NO_INSTANT, NO_PROOF, NOT_IN_GROUPS
 from claimlib.store import Store
 from claimlib.testing.tables import Proven, write_keyspace
 from claimlib.words import Keyspace, Stream
+from tests.shrinking import Size, fewer_of, oddities, plainer
 
 Names = tuple[bytes, bytes]
 """A stream and one of its groups."""
@@ -114,19 +118,35 @@ class Named:
 
 @dataclass(frozen=True)
 class Case:
-    """One group, the numbered requests for it in their order, and what they are judged by."""
+    """One group (null: nobody made it) of a stream, the numbered requests for it in their order,
+    and what they are judged by."""
 
+    names: tuple[bytes, bytes]
     group: Group | None
     requests: Sequence[tuple[int, ClaimRequest]]
     now_ms: int | None
     entries: Mapping[StreamId, tuple[bytes, ...]]
     proven: Proven
 
+    def described(self) -> dict[str, object]:
+        """All of it, for people."""
+        group = self.group
+        return {
+            **{f"request {number}": request for number, request in self.requests},
+            "instant": self.now_ms,
+            "proven": self.proven,
+            "pending": None if group is None else list(group.pending),
+            "ids in the stream": sorted(self.entries),
+            "consumers": None if group is None else list(group.consumers),
+            "last delivered": None if group is None else group.last_delivered_id,
+        }
+
     @property
     def refusal(self) -> str | None:
         """Why no request of the group is done; null: they are."""
         if self.group is None:
-            return UNKNOWN_GROUP
+            stream, group = map(spell, self.names)
+            return f"NOGROUP No such key '{stream}' or consumer group '{group}'{NOT_IN_GROUPS}"
         if self.now_ms is None:
             return NO_INSTANT
         unproven = len(self._unproven())
@@ -186,7 +206,8 @@ class Case:
     def branches(self) -> Iterator[str]:
         """What is met in this group; an id or a request may meet several."""
         if self.refusal is not None:
-            yield f"refused: {self.refusal.split(':')[0]}"
+            reason = "unknown group" if self.group is None else self.refusal.split(":")[0]
+            yield f"refused: {reason}"
             return
         if self._outside():
             yield "outside the proven range, and of no account"
@@ -332,6 +353,7 @@ class Batch:
             asked[one.stream, one.group].append((number, one.claim))
         return {
             (key, name): Case(
+                (key, name),
                 self.keyspace[key].groups.get(name),
                 requests,
                 self.instants[key] if name in self.keyspace[key].groups else None,
@@ -347,6 +369,97 @@ class Batch:
     def write(self, store: Store) -> None:
         """All streams to a store, each table by one append."""
         write_keyspace(store, self.keyspace, self.instants, self.proven)
+
+
+def batch_of(cases: Sequence[Case]) -> Batch:
+    """A batch of given groups, each in a stream of its own, in their order."""
+    keys = [b"s:%d" % number for number in range(len(cases))]
+    asked = [
+        NamedClaim(key, b"g", request)
+        for key, case in zip(keys, cases, strict=True)
+        for _, request in case.requests
+    ]
+    return Batch(
+        {
+            key: Stream(case.entries, {} if case.group is None else {b"g": case.group})
+            for key, case in zip(keys, cases, strict=True)
+        },
+        {key: case.now_ms for key, case in zip(keys, cases, strict=True)},
+        {key: case.proven for key, case in zip(keys, cases, strict=True)},
+        dict(enumerate(asked, start=1)),
+        f"{len(cases)} cases",
+    )
+
+
+def size(case: Case) -> Size:
+    """How much there is to understand: requests, entries and ids, options, consumers, and what is
+    odd about them."""
+    group = case.group
+    pending, consumers = ((), ()) if group is None else (group.pending, group.consumers)
+    ids = sum(len(request.ids) for _, request in case.requests)
+    options = sum(oddities(request, _PLAIN_REQUEST) for _, request in case.requests)
+    whole = case.proven == (MIN_ID, MAX_ID)
+    odd = sum(oddities(entry, _PLAIN_ENTRY) for entry in pending)
+    delivered = 0 if group is None else oddities(group, _PLAIN_GROUP)
+    of_group = len(consumers) + delivered + (not whole)
+    return len(case.requests), len(pending) + ids, options, of_group, odd
+
+
+def simpler(case: Case) -> Iterator[Case]:
+    """A case with less of something: requests first (one is left), then entries and ids, then
+    options."""
+    for requests in fewer_of(case.requests):
+        if requests:
+            yield _with_ids_of(replace(case, requests=requests))
+    for at, (number, request) in enumerate(case.requests):
+        for ids in fewer_of(request.ids):
+            less = (number, replace(request, ids=ids))
+            yield _with_ids_of(_with_request(case, at, less))
+        for one in islice(plainer(request, _PLAIN_REQUEST), _MOST_REQUESTS):
+            yield _with_request(case, at, (number, one))
+    yield replace(case, proven=(MIN_ID, MAX_ID))
+    if case.group is not None:
+        yield from (replace(case, group=one) for one in _simpler_groups(case.group))
+
+
+_MOST_REQUESTS = 64
+_PLAIN_REQUEST: list[dict[str, Any]] = [
+    {"idle_ms": None, "time_ms": None},
+    {"retrycount": None},
+    {"force": False},
+    {"justid": False},
+    {"last_id": None},
+    {"idle_rule": IdleRule.DOCUMENTED},
+    {"profile": Profile.REDIS_7_2},
+    {"min_idle_ms": 0},
+]
+_PLAIN_GROUP: list[dict[str, Any]] = [{"last_delivered_id": MIN_ID}]
+_PLAIN_ENTRY: list[dict[str, Any]] = [{"consumer": OTHER}, {"delivery_count": 1}]
+
+
+def _simpler_groups(group: Group) -> Iterator[Group]:
+    for pending in fewer_of(group.pending):
+        yield replace(group, pending=pending)
+    for consumers in fewer_of(group.consumers):
+        yield replace(group, consumers=consumers)
+    yield from plainer(group, _PLAIN_GROUP)
+    for at, entry in enumerate(group.pending):
+        for plain in plainer(entry, _PLAIN_ENTRY):
+            yield replace(group, pending=(*group.pending[:at], plain, *group.pending[at + 1 :]))
+
+
+def _with_request(case: Case, at: int, request: tuple[int, ClaimRequest]) -> Case:
+    return replace(case, requests=(*case.requests[:at], request, *case.requests[at + 1 :]))
+
+
+def _with_ids_of(case: Case) -> Case:
+    """Without what nobody asks about."""
+    ids = {one for _, request in case.requests for one in request.ids}
+    entries = {one: fields for one, fields in case.entries.items() if one in ids}
+    if case.group is None:
+        return replace(case, entries=entries)
+    pending = tuple(entry for entry in case.group.pending if entry.id in ids)
+    return replace(case, entries=entries, group=replace(case.group, pending=pending))
 
 
 def random_batch(streams: int, seed: int) -> Batch:

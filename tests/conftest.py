@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import examples
 from tests.quick_spark import quick_session
 
 if TYPE_CHECKING:
@@ -17,11 +19,23 @@ if TYPE_CHECKING:
     from claimlib.store import Store
 
 
+__all__ = ["examples"]  # imported for the profiles that it registers
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = quick_session()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frames_are_let_go() -> Iterator[None]:
+    """The JVM keeps the plan of each DataFrame, and what Delta knows of its tables, for as long as
+    Python has the object.  Python looks for what is no longer used ever less often; meanwhile the
+    JVM's heap fills, and half of its time goes into looking for room in it."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

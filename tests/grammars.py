@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from claimlib.times import MAX_MS
-from tests.mutations import BAD
+from tests.bad_inputs import BAD
 
 UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 

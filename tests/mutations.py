@@ -1,171 +1,793 @@
-"""Bad input: what small faults make of valid input, and a tally of what a parser says of it.
+"""`python -m tests.mutations [WORDS]`: old behaviour is put back, and the tests must notice.
 
-Everything follows from `SEED`, so a count or a failure is the same in every run.
+Each mutation changes one place of the source in a copy of the project and runs the tests that are
+to notice it: they must fail.  A mutation whose text is not found, or is found twice, is an error:
+the source has moved on, and the mutation must follow.  With WORDS, only mutations whose names have
+one of them.
 """
 
 from __future__ import annotations
 
-import random
-import re
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, AnyStr
 
-from claimlib.errors import ClaimlibError
-
-SEED = 20250621
-INPUTS = 10_000
-LEAST_OF_EACH = 1_000
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = ("claimlib", "conf", "jobs", "notebooks", "tests", "pyproject.toml", "README.md")
+FAILED = 1  # pytest's exit code where tests failed; others say that it could not run them
 
 
-class Told(Enum):
-    """What an input means that means nothing: it must be refused."""
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One change, and who must notice it.
 
-    BAD = "bad"
-
-
-BAD = Told.BAD
-
-_EDGES = (0, 1, 7, 100, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1, 2**64, 10**25)
-_FORMS = (
-    "{}",
-    "{}",
-    "{}",
-    "{}",
-    "0{}",
-    "000{}",
-    "-{}",
-    "+{}",
-    " {}",
-    "{} ",
-    "{}.0",
-    "{}e3",
-    "{:_}",
-)
-_NUMBER = {str: re.compile(r"[0-9]+"), bytes: re.compile(rb"[0-9]+")}
-TEXT_PIECES = (
-    *(
-        "\0",
-        "\n",
-        "\r\n",
-        "\t",
-        " ",
-        "\u00a0",
-        "\u2028",
-        "\u0085",
-        "\x1f",
-        "\\",
-        "'",
-        '"',
-        "%",
-        "_",
-    ),
-    *("-", "+", "(", ")", "[", "]", ".", ",", ":", "/", "@", "#", "?", "*", "=", "0", "5", "9"),
-    *("\u0665", "\uff15", "\u00b2", "\u217b", "é", "€", "\U0001f600", "\ud800", "\udcff", "\ufeff"),
-)
-"""What is put into texts: digits of other scripts, blanks, signs, controls, surrogates."""
-BYTE_PIECES = tuple(piece.encode("utf-8", "surrogatepass") for piece in TEXT_PIECES)
-BYTE_PIECES += (b"\xff", b"\x80", b"\xc3", b"\xed\xa0", b"\0x", b"\0\0")
-
-
-def mutants(
-    name: str, valid: Sequence[AnyStr], pieces: Sequence[AnyStr], *, inputs: int = INPUTS
-) -> list[AnyStr]:
-    """So many different inputs: the valid ones, and what up to four faults make of them.
-
-    Args:
-        name: of the parser; each has inputs of its own.
+    Attributes:
+        name: what is wrong with the changed source.
+        file: of the source, or of a test that breaks it on purpose.
+        old, new: the text that is replaced; it stands in the file once.
+        tests: pytest's names of the tests that must fail, all in one run: one of them is enough.
     """
-    rng = random.Random(f"{SEED} {name}")
-    made = dict.fromkeys(valid)
-    while len(made) < inputs:
-        one = rng.choice(valid)
-        for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 4))):
-            one = mutant(rng, one, pieces)
-        made[one] = None
-    return list(made)
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
 
 
-def mutant(rng: random.Random, text: AnyStr, pieces: Sequence[AnyStr]) -> AnyStr:
-    """The text with one fault: something dropped, doubled, swapped, put in or put for another, or a
-    number at an edge."""
-    if rng.random() < 0.3 and (numbers := list(_NUMBER[type(text)].finditer(text))):
-        at = rng.choice(numbers)
-        return text[: at.start()] + _number(rng, at[0]) + text[at.end() :]
-    start = rng.randint(0, len(text))
-    end = min(len(text), start + rng.choice((1, 1, 1, 2, 5)))
-    before, here, after = text[:start], text[start:end], text[end:]
-    return rng.choice(
+_REMOVALS = "tests/delta/test_removals.py"
+_AGAIN = "tests/delta/test_again.py"
+_UNSOUND = "tests/delta/test_unsound_rows.py"
+_OLD = "tests/delta/test_old_commits.py"
+_READERS = "tests/delta/test_readers.py"
+_PLACES = "tests/delta/test_places.py"
+_RUN_ID = "tests/delta/test_run_id.py"
+_SERVER = "tests/live/test_server.py"
+_ENTRIES = "tests/live/test_entries.py"
+_READER = "tests/live/test_reader.py"
+_TERMINAL = "tests/edge/test_terminal.py"
+_CLI_RUN_ID = "tests/edge/test_run_id.py"
+_SECRETS = "tests/edge/test_secrets.py"
+_MODEL = "tests/unit/test_model.py"
+_UNIT_PLACES = "tests/unit/test_places.py"
+_XPENDING = "tests/spark/test_xpending.py"
+_PROPERTY = "tests/spark/test_property.py"
+_BROKEN = "tests/spark/test_broken_kernel.py"
+_CLI_STORE = "tests/edge/test_cli_store.py"
+_CLAIMS = "tests/spark/test_claims.py"
+
+_OWN_ROWS = f"{_REMOVALS}::test_a_store_with_rows_of_its_own_is_never_taken_over_by_a_snapshot"
+_EMPTIED = (
+    f"{_REMOVALS}::test_a_server_that_has_nothing_empties_its_mirror_only_where_that_is_allowed"
+)
+_SHARE = f"{_REMOVALS}::test_a_share_that_nothing_explains_is_judged_for_each_stream_and_for_all"
+_EXPLAINED = (
+    f"{_REMOVALS}"
+    "::test_what_was_acknowledged_deleted_or_trimmed_is_explained_and_a_group_made_anew_is_not"
+)
+_MADE_ANEW = f"{_REMOVALS}::test_a_stream_that_was_made_anew_with_larger_ids_explains_nothing"
+_GIVEN_UP = "tests/delta/test_given_up.py"
+_HALF_APPLIED = (
+    "test_what_a_run_that_is_given_up_had_applied_is_not_taken_for_entries_that_are_gone"
+)
+_HELD_TWICE = (
+    "tests/delta/test_repeated_rows.py"
+    "::test_an_import_over_a_key_that_the_store_holds_twice_each_time_otherwise_comes_to_its_end"
+)
+_SPAN = (
+    f"{_READER}::test_the_span_that_other_groups_need_is_read_where_the_group_has_nothing_pending"
+)
+_RECOVERED = (
+    f"{_REMOVALS}"
+    "::test_an_import_that_is_recovered_leaves_alone_what_was_appended_and_changed_since_its_decision"
+)
+_CAME_AGAIN = (
+    f"{_AGAIN}::test_a_driver_that_applies_a_snapshot_late_leaves_what_was_removed_and_came_again"
+)
+_NOT_DECIDED = (
+    f"{_REMOVALS}::test_a_landing_that_is_not_what_was_decided_is_not_applied_and_can_be_given_up"
+)
+_NOT_HELD = (
+    f"{_REMOVALS}"
+    "::test_a_store_that_does_not_hold_what_was_decided_though_nobody_else_wrote_is_an_error"
+)
+_FOREIGN = (
+    f"{_UNSOUND}"
+    "::test_rows_with_run_numbers_of_another_store_refuse_their_group_and_check_says_how_to_mend_them"
+)
+_FOREIGN_MIRROR = (
+    f"{_UNSOUND}"
+    "::test_a_snapshot_of_a_store_with_run_numbers_of_another_store_is_refused_with_the_remedy"
+)
+_REPEATED = (
+    f"{_UNSOUND}"
+    "::test_a_repeated_row_of_streams_groups_or_cursors_refuses_its_groups_and_the_others_go_on"
+)
+_ANSWERED = f"{_OLD}::test_what_a_run_did_is_answered_for_ever_and_its_run_id_again_changes_nothing"
+_OLD_TABLE = (
+    f"{_OLD}::test_a_writer_in_the_middle_of_a_run_on_a_table_that_was_old_makes_it_begin_again"
+)
+_UNNAMED = (
+    f"{_RUN_ID}::test_a_run_that_is_named_by_nothing_is_refused_and_leaves_the_store_as_it_is"
+)
+_SWEPT = (
+    f"{_AGAIN}::test_a_landing_that_somebody_writes_to_while_it_is_swept_is_left_for_the_next_run"
+)
+_EMPTY_TABLE = (
+    f"{_AGAIN}::test_an_append_to_an_empty_table_sees_who_appends_the_same_rows_at_that_moment"
+)
+_OTHER_MASTER = (
+    f"{_SERVER}::test_a_replica_that_follows_another_master_while_it_is_read_voids_the_reading"
+)
+_FEWER = (
+    f"{_ENTRIES}::test_with_scripts_the_server_asks_for_fewer_entries_the_larger_those_before_were"
+)
+_LARGE_REPLY = (
+    f"{_ENTRIES}"
+    "::test_without_scripts_pages_are_bounded_where_large_entries_behind_small_ones_make_a_reply_large"
+)
+_UNICODE = (
+    f"{_TERMINAL}"
+    "::test_of_all_of_unicode_only_what_a_terminal_would_act_on_or_not_show_is_written_out"
+)
+_SECRET_PLACES = (
+    f"{_SECRETS}::test_places_with_a_secret_are_refused_before_anything_is_read_or_written"
+)
+_BOUNDED = (
+    f"{_XPENDING}::test_what_is_printed_of_a_group_is_bounded_and_goes_on_behind_its_last_entry"
+)
+_TOO_MUCH = (
+    f"{_CLI_STORE}::test_of_a_count_that_is_too_much_to_print_it_says_how_many_are_left_and_where"
+)
+
+MUTATIONS: tuple[Mutation, ...] = (
+    # --- what a source may take away
+    Mutation(
+        "a snapshot takes over a store with rows of its own",
+        "claimlib/commands/snapshot.py",
+        "        refuse_own_rows(begun, kept)\n",
+        "",
+        (f"{_OWN_ROWS}[batches0]",),
+    ),
+    Mutation(
+        "a source that has nothing empties the store",
+        "claimlib/commands/mirroring.py",
+        "    _refuse_empty(begun, landing, changes, small, limits)\n",
+        "",
+        (_EMPTIED,),
+    ),
+    Mutation(
+        "any share is removed",
+        "claimlib/commands/mirroring.py",
+        "        _refuse_share(begun, landing, changes, limits)\n",
+        "        pass\n",
+        (_SHARE,),
+    ),
+    Mutation(
+        "the share that is removed is judged of all streams together alone",
+        "claimlib/commands/mirroring.py",
+        'if found["above"]:',
+        'if found["unexplained"] > limit * found["stored"]:',
+        (_SHARE,),
+    ),
+    Mutation(
+        "what the source explains counts for the share that is removed",
+        "claimlib/plans/differences.py",
+        'left = F.when(is_explained, 0).otherwise(F.col("removed"))',
+        'left = F.col("removed")',
+        (_EXPLAINED,),
+    ),
+    Mutation(
+        "a group that begins anew explains what is removed",
+        "claimlib/plans/differences.py",
+        'F.coalesce(F.col("last") <= F.col("upto"), F.lit(False))',
+        'F.col("upto").isNotNull()',
+        (_EXPLAINED,),
+    ),
+    Mutation(
+        "a stream that got fewer entries than before explains what is gone",
+        "claimlib/plans/differences.py",
+        '(F.col("added") < F.col("added_before")) | has_all',
+        "has_all",
+        (_MADE_ANEW,),
+    ),
+    Mutation(
+        "a stream that lacks entries and deleted none explains what is gone",
+        "claimlib/plans/differences.py",
+        '(F.col("added") < F.col("added_before")) | has_all',
+        'F.col("added") < F.col("added_before")',
+        (_MADE_ANEW,),
+    ),
+    Mutation(
+        "an old server explains what is gone though it is another one",
+        "claimlib/plans/differences.py",
+        ".otherwise(F.lit(is_other_server))",
+        ".otherwise(F.lit(False))",
         (
-            before + after,
-            before + here + here + after,
-            before + here[::-1] + after,
-            before + after[:1] + here + after[1:],
-            before + rng.choice(pieces) + here + after,
-            before + rng.choice(pieces) + after,
-            text + rng.choice(pieces),
-            rng.choice(pieces) + text,
-            before + here.swapcase() + after,
+            (
+                f"{_REMOVALS}"
+                "::test_a_server_that_says_of_no_stream_how_much_it_got_explains_nothing_once_it_is_another_one"
+            ),
+        ),
+    ),
+    Mutation(
+        "a snapshot takes over what was imported",
+        "claimlib/commands/snapshot.py",
+        ", foreign_command=IMPORT",
+        "",
+        (
+            (
+                f"{_REMOVALS}"
+                "::test_a_snapshot_does_not_take_over_what_was_imported_under_its_servers_name"
+            ),
+        ),
+    ),
+    Mutation(
+        "another server process is not told",
+        "claimlib/commands/snapshot.py",
+        "{last.run_id, server.run_id}",
+        "{server.run_id}",
+        (f"{_REMOVALS}::test_another_server_process_at_the_same_address_is_told",),
+    ),
+    # --- a run that is given up
+    Mutation(
+        "a run that is given up leaves its proofs",
+        "claimlib/runs/rollforward.py",
+        "    mirror.withdraw(store, row)\n",
+        "",
+        (f"{_GIVEN_UP}::{_HALF_APPLIED}",),
+    ),
+    Mutation(
+        "a run that is given up lets a late driver append",
+        "claimlib/runs/mirror.py",
+        "        append_once(store, table, store.rows(table, [], columns), row)\n",
+        "",
+        (
+            (
+                f"{_GIVEN_UP}"
+                "::test_a_driver_that_comes_back_late_appends_nothing_of_a_run_that_was_given_up"
+            ),
+        ),
+    ),
+    Mutation(
+        "a run that was given up is taken for done",
+        "claimlib/runs/protocol.py",
+        "            _check_not_abandoned(finished)\n            tell(",
+        "            tell(",
+        (f"{_GIVEN_UP}::test_the_run_id_of_a_run_that_was_given_up_is_not_taken_for_done",),
+    ),
+    Mutation(
+        "a store mirrors the server of a snapshot that was given up",
+        "claimlib/commands/mirroring.py",
+        '.where(F.col("counts")[ABANDONED].isNull())',
+        "",
+        (f"{_GIVEN_UP}::test_a_store_does_not_mirror_the_server_of_a_snapshot_that_was_given_up",),
+    ),
+    # --- between a decision and its end
+    Mutation(
+        "a key that the store holds twice, each time otherwise, wedges an import",
+        "claimlib/runs/claims.py",
+        'exact += f" AND {_AS_FOUND_SQL}" if row.landed is not None else ""',
+        'exact += ""',
+        (_HELD_TWICE,),
+    ),
+    Mutation(
+        "an entry is removed whatever payload it has by now",
+        "claimlib/runs/mirror.py",
+        "AND (CASE WHEN t.fields IS NOT NULL THEN xxhash64(t.fields) END) <=> s.from_payload",
+        "",
+        (
+            (
+                f"{_REMOVALS}"
+                "::test_an_entry_that_its_owner_wrote_anew_since_the_decision_stays_as_its_pending_row_does"
+            ),
+        ),
+    ),
+    Mutation(
+        "new rows make up for rows that were lost",
+        "claimlib/runs/claims.py",
+        "    if row.landed is None and pending.where(ours).count() == wanted:\n",
+        "    if pending.where(ours).count() == wanted:\n",
+        (f"{_REMOVALS}::test_what_is_lost_is_counted_also_where_new_rows_make_up_the_number",),
+    ),
+    Mutation(
+        "the slower of two drivers of a snapshot fails",
+        "claimlib/runs/rollforward.py",
+        "        if finished is None:\n            raise\n        return finished\n",
+        "        raise\n",
+        (
+            (
+                f"{_REMOVALS}"
+                "::test_two_drivers_of_one_snapshot_both_end_well_though_the_first_sweeps_its_landing"
+            ),
+        ),
+    ),
+    Mutation(
+        "entries are pinned first and pending last",
+        "claimlib/store.py",
+        'for name in ("pending", "entries"))',
+        'for name in ("entries", "pending"))',
+        (
+            (
+                "tests/delta/test_races.py"
+                "::test_an_entry_that_a_pipeline_appends_while_a_run_begins_is_not_taken_for_one_that_is_gone"
+            ),
+        ),
+    ),
+    Mutation(
+        "what was read before the reading broke off is kept",
+        "claimlib/commands/snapshot.py",
+        "with discarded_on_error(self.store, pages.uuid):",
+        "if pages:",
+        (f"{_REMOVALS}::test_what_was_read_before_the_reading_broke_off_is_not_kept",),
+    ),
+    # --- a snapshot of some groups
+    Mutation(
+        "a snapshot of some groups does not ask for what the others need",
+        "claimlib/commands/snapshot.py",
+        'if scope.group_glob == "*":',
+        "if scope:",
+        (f"{_REMOVALS}::test_a_snapshot_of_some_groups_reads_over_the_span_that_the_others_need",),
+    ),
+    Mutation(
+        "what other groups need is not read",
+        "claimlib/live/reader.py",
+        "Wanted(held, self.also_spans.get(stream) if held else None)",
+        "Wanted(held)",
+        (_SPAN,),
+    ),
+    Mutation(
+        "what other groups need is not handed on",
+        "claimlib/reading.py",
+        "                also_spans=also_spans,\n",
+        "",
+        (f"{_READER}::test_a_server_reading_hands_on_the_spans_that_others_need",),
+    ),
+    # --- what changes only while it is as it was found
+    Mutation(
+        "a pending row that somebody changed since the decision is removed",
+        "claimlib/runs/claims.py",
+        "WHEN MATCHED AND {_AS_FOUND_SQL} THEN DELETE",
+        "WHEN MATCHED AND s.kind NOT IN ({_UPDATING_SQL}) THEN DELETE",
+        (_RECOVERED,),
+    ),
+    Mutation(
+        "a group that somebody changed since the decision is removed",
+        "claimlib/runs/mirror.py",
+        "AND t.run_seq < {row.run_seq:d} AND {as_seen}",
+        "AND t.run_seq < {row.run_seq:d}",
+        (_RECOVERED,),
+    ),
+    Mutation(
+        "a late driver removes an entry that came again since",
+        "claimlib/runs/mirror.py",
+        "ON {claims.bounds_sql(decided.entries)} AND t.run_seq < {row.run_seq:d}",
+        "ON {claims.bounds_sql(decided.entries)}",
+        (_CAME_AGAIN,),
+    ),
+    Mutation(
+        "a late driver removes a pending row that came again since",
+        "claimlib/runs/claims.py",
+        "ON {bounds_sql(decided.pending)} AND t.run_seq < {row.run_seq:d}",
+        "ON {bounds_sql(decided.pending)}",
+        (_CAME_AGAIN,),
+    ),
+    Mutation(
+        "what its owner removed since the decision comes back",
+        "claimlib/runs/writes.py",
+        "if since_pin and ",
+        "if not since_pin and ",
+        (f"{_REMOVALS}::test_a_row_that_its_owner_removed_since_the_decision_does_not_come_back",),
+    ),
+    # --- the landing and the store are compared with the decision
+    Mutation(
+        "a landing that lacks rows is applied",
+        "claimlib/runs/rollforward.py",
+        "        mirror.check_landing(store, row, row.landed, decided)\n",
+        "",
+        (_NOT_DECIDED,),
+    ),
+    Mutation(
+        "a landing that lacks entries is applied",
+        "claimlib/runs/mirror.py",
+        '{"pel_snapshots": landed.pending, "entry_landing": landed.entries}',
+        '{"pel_snapshots": landed.pending}',
+        (_NOT_DECIDED,),
+    ),
+    Mutation(
+        "a decision that lacks rows of groups, consumers or streams is applied",
+        "claimlib/runs/mirror.py",
+        "{**digests, **landed.small}",
+        "{**digests}",
+        (_NOT_DECIDED,),
+    ),
+    Mutation(
+        "a store that is not what was decided passes for it",
+        "claimlib/runs/mirror.py",
+        "if after == (landed.pending_after, landed.entries_after):",
+        "if after:",
+        (f"{_NOT_HELD}[pending]",),
+    ),
+    Mutation(
+        "entries that are not what was decided pass for it",
+        "claimlib/runs/mirror.py",
+        "if found and not _others_wrote(store, row, table):",
+        "if False:",
+        (f"{_NOT_HELD}[entries]",),
+    ),
+    Mutation(
+        "pages that were not all written are decided about",
+        "claimlib/commands/mirroring.py",
+        "if landing.rows not in {None, (pending.rows, entries.rows)}:",
+        "if False:",
+        (f"{_REMOVALS}::test_pages_that_were_not_all_written_down_decide_nothing",),
+    ),
+    # --- rows of another store, and two rows of one key
+    Mutation(
+        "pending rows of another store are judged",
+        "claimlib/plans/survey.py",
+        'F.count_if(F.col("run_seq") >= run_seq).alias("ahead")',
+        'F.lit(0).alias("ahead")',
+        (_FOREIGN,),
+    ),
+    Mutation(
+        "groups, streams and cursors of another store are used",
+        "claimlib/plans/requests.py",
+        'F.max("run_seq") >= run_seq)',
+        "F.lit(False))",
+        (_FOREIGN,),
+    ),
+    Mutation(
+        "check does not see rows of another store",
+        "claimlib/plans/findings.py",
+        'is_ahead = F.col("run_seq") >= run_seq',
+        "is_ahead = F.lit(False)",
+        (_FOREIGN,),
+    ),
+    Mutation(
+        "a snapshot is taken over rows of another store",
+        "claimlib/commands/mirroring.py",
+        "    _refuse_foreign_run_seq(begun, landing, changes)\n",
+        "",
+        (_FOREIGN_MIRROR,),
+    ),
+    Mutation(
+        "a repeated row of streams, groups or cursors is taken",
+        "claimlib/plans/requests.py",
+        '(F.count("*") > 1, ',
+        "(F.lit(False), ",
+        (_REPEATED,),
+    ),
+    # --- places, old commits, run ids, readers
+    Mutation(
+        "a brace in the place of a store is Spark's",
+        "claimlib/store.py",
+        'target = target.replace("{", "{{").replace("}", "}}")',
+        "pass",
+        (f"{_PLACES}::test_own_rows_in_such_a_folder_are_swept",),
+    ),
+    Mutation(
+        "payloads are read at the version that a sweep found",
+        "claimlib/commands/reply.py",
+        'near_claims(store.read("entries"), claimed)',
+        'near_claims(store.read_at("entries", finished.input_versions["entries"]), claimed)',
+        (f"{_ANSWERED}[31]",),
+    ),
+    Mutation(
+        "payloads are read at the version that claims by id found",
+        "claimlib/commands/asked_reply.py",
+        'near_claims(store.read("entries"), rows)',
+        'near_claims(store.read_at("entries", finished.input_versions["entries"]), rows)',
+        (f"{_OLD}::test_claims_by_id_are_answered_for_ever[31]",),
+    ),
+    Mutation(
+        "a version that is not kept any more ends a run",
+        "claimlib/runs/protocol.py",
+        'lost_to = f"a writer of {error.table}"\n            continue',
+        "raise",
+        (_OLD_TABLE,),
+    ),
+    Mutation(
+        "a version that is not kept any more keeps a snapshot from its end",
+        "claimlib/store.py",
+        "        except VersionExpiredError:\n            return None",
+        "        except VersionExpiredError:\n            raise",
+        (f"{_OLD}::test_a_decided_snapshot_comes_to_its_end_however_late[31]",),
+    ),
+    Mutation(
+        "an empty run id is one",
+        "claimlib/model.py",
+        "if not text.strip():",
+        "if False:",
+        (f"{_MODEL}::test_a_run_id_says_something",),
+    ),
+    Mutation(
+        "a run id in Python may be empty",
+        "claimlib/runs/protocol.py",
+        "else parse_run_id(run_id)",
+        "else run_id",
+        (_UNNAMED,),
+    ),
+    Mutation(
+        "an empty run id starts Spark",
+        "claimlib/cli/options.py",
+        "        parser=parse_run_id,\n",
+        "",
+        (f"{_CLI_RUN_ID}::test_an_empty_run_id_ends_with_2_before_spark_starts",),
+    ),
+    Mutation(
+        "what a run got in between is pinned half applied",
+        "claimlib/runs/protocol.py",
+        "if after == before:",
+        "if pins:",
+        (f"{_READERS}::test_an_overview_that_a_run_got_in_between_is_pinned_again",),
+    ),
+    Mutation(
+        "the sweep of a landing that somebody writes to ends the run",
+        "claimlib/runs/mirror.py",
+        "        return  # the run itself is finished",
+        "        raise",
+        (_SWEPT,),
+    ),
+    Mutation(
+        "an append to an empty table does not look at it",
+        "claimlib/runs/writes.py",
+        "there = [store.read(table)]",
+        "there = [] if store.read(table).isEmpty() else [store.read(table)]",
+        (_EMPTY_TABLE,),
+    ),
+    # --- servers
+    Mutation(
+        "a node of a cluster is read",
+        "claimlib/live/server.py",
+        "    _check_mode(source.label, state.mode)\n",
+        "",
+        (f"{_SERVER}::test_a_node_of_a_cluster_is_refused_though_it_answers_every_command[0]",),
+    ),
+    Mutation(
+        "a server is read while it loads its data",
+        "claimlib/live/server.py",
+        'if "1" in (info.get("loading"), info.get("async_loading")):',
+        "if False:",
+        (f"{_SERVER}::test_a_server_that_is_loading_its_data_is_refused_until_it_has_them",),
+    ),
+    Mutation(
+        "a server that refuses the login while it loads passes for one that is away",
+        "claimlib/live/faults.py",
+        "if isinstance(error, BusyLoadingError):",
+        "if False:",
+        (f"{_SERVER}::test_a_server_that_is_loading_its_data_is_refused_until_it_has_them",),
+    ),
+    Mutation(
+        "a replica without a master is read",
+        "claimlib/live/server.py",
+        "        _check_in_step(source, info)\n",
+        "        pass\n",
+        (f"{_SERVER}::test_a_replica_whose_master_is_gone_is_refused_and_worth_another_try",),
+    ),
+    Mutation(
+        "a replica that is being synchronised is read",
+        "claimlib/live/server.py",
+        'if info.get("master_sync_in_progress") == "1":',
+        "if False:",
+        (f"{_SERVER}::test_a_replica_that_is_being_synchronised_is_refused",),
+    ),
+    Mutation(
+        "a replica that hears nothing is read",
+        "claimlib/live/server.py",
+        "if not 0 <= silent_s <= MAX_SILENCE_S:",
+        "if False:",
+        (f"{_SERVER}::test_a_replica_that_hears_nothing_from_its_master_is_refused",),
+    ),
+    Mutation(
+        "a replica that has not applied what reached it is read",
+        "claimlib/live/server.py",
+        "if missing <= 0:",
+        "if info:",
+        (f"{_SERVER}::test_a_replica_that_has_not_applied_what_reached_it_is_refused",),
+    ),
+    Mutation(
+        "a server that changed its role meanwhile passes for the same",
+        "claimlib/live/reader.py",
+        "        check_unchanged(self.source, server)\n",
+        "",
+        (f"{_SERVER}::test_a_master_that_becomes_a_replica_while_it_is_read_voids_the_reading",),
+    ),
+    Mutation(
+        "a replica that follows another history meanwhile passes for the same",
+        "claimlib/live/server.py",
+        "elif now.is_replica and now.replication_id != before.replication_id:",
+        "elif False:",
+        (_OTHER_MASTER,),
+    ),
+    # --- large entries
+    Mutation(
+        "a script has no budget of bytes",
+        "claimlib/live/entries.py",
+        "if left == 0 or budget <= 0 then",
+        "if left == 0 then",
+        (f"{_ENTRIES}::test_no_reply_is_larger_than_the_budget_and_one_entry[scripted]",),
+    ),
+    Mutation(
+        "a script asks for many large entries at a time",
+        "claimlib/live/entries.py",
+        "math.min(2 * count, 8, left, math.floor(budget / largest))",
+        "math.min(2 * count, 8, left)",
+        (_FEWER,),
+    ),
+    Mutation(
+        "without scripts COUNT does not follow the size of entries",
+        "claimlib/live/entries.py",
+        "self.now = max(1, min(2 * self.now, self.most, room))",
+        "self.now = max(1, min(2 * self.now, self.most))",
+        (f"{_ENTRIES}::test_no_reply_is_larger_than_the_budget_and_one_entry[plain]",),
+    ),
+    Mutation(
+        "a page of entries has as many bytes as its reply",
+        "claimlib/live/entries.py",
+        "if size >= self._reply_bytes or end == len(rows):",
+        "if end == len(rows):",
+        (_LARGE_REPLY,),
+    ),
+    # --- what is printed, and secrets in places
+    Mutation(
+        "texts reach a terminal as they are",
+        "claimlib/terminal.py",
+        'return "".join(one if one.isprintable() else _written_out(one) for one in text)',
+        "return text",
+        (_UNICODE,),
+    ),
+    Mutation(
+        "JSON reaches a terminal as it is",
+        "claimlib/terminal.py",
+        'if text.replace("\\n", "").isprintable():',
+        "if text:",
+        (f"{_TERMINAL}::test_json_is_harmless_and_has_the_same_value",),
+    ),
+    Mutation(
+        "a console passes escape sequences on",
+        "claimlib/terminal.py",
+        "yield segment if is_ours else segment._replace(text=harmless(segment.text))",
+        "yield segment if is_ours else segment",
+        (f"{_TERMINAL}::test_a_console_moves_the_cursor_itself_and_lets_no_text_do_so",),
+    ),
+    Mutation(
+        "what others print passes as it is",
+        "claimlib/terminal.py",
+        "self.rich_proxied_file.write(harmless(text))",
+        "self.rich_proxied_file.write(text)",
+        (f"{_TERMINAL}::test_what_others_print_while_a_process_works_is_harmless_too",),
+    ),
+    Mutation(
+        "what is said to people may have many lines",
+        "claimlib/terminal.py",
+        'err(f"claimlib: {one_line(text)}")',
+        'err(f"claimlib: {text}")',
+        (f"{_TERMINAL}::test_what_is_said_to_people_is_one_line_for_each_text",),
+    ),
+    Mutation(
+        "an error is as long as what it repeats",
+        "claimlib/exits.py",
+        'return " ".join(line.strip() for line in error.message.split("\\n"))',
+        "return error.message",
+        (f"{_TERMINAL}::test_an_error_is_one_line_whatever_it_repeats",),
+    ),
+    Mutation(
+        "a command prints by itself",
+        "claimlib/cli/app.py",
+        'terminal.say(f"stalled: ',
+        'print(f"stalled: ',
+        (f"{_TERMINAL}::test_no_other_module_and_no_job_prints",),
+    ),
+    Mutation(
+        "a store's place may have a secret in it",
+        "claimlib/store.py",
+        '        check_no_secret(where, "the store\'s place")\n',
+        "",
+        (_SECRET_PLACES,),
+    ),
+    Mutation(
+        "a table's place may have a secret in it",
+        "claimlib/commands/given.py",
+        '    check_no_secret(given, "a table\'s place")\n',
+        "",
+        (_SECRET_PLACES,),
+    ),
+    Mutation(
+        "a key before an @ is no secret",
+        "claimlib/places.py",
+        'if at and (":" in user or (has_host and scheme not in _AZURE)):',
+        "if False:",
+        (f"{_UNIT_PLACES}::test_a_place_with_a_secret_is_refused_and_not_repeated",),
+    ),
+    Mutation(
+        "all rows that are asked for come to the driver",
+        "claimlib/commands/xpending.py",
+        "count=min(asked.count, most)",
+        "count=asked.count",
+        (_BOUNDED,),
+    ),
+    Mutation(
+        "xpending prints without bound",
+        "claimlib/cli/app.py",
+        "most=MOST_ROWS",
+        "most=asked.count",
+        (_TOO_MUCH,),
+    ),
+    # --- the kernel on Spark
+    Mutation(
+        "the kernel of a sweep on Spark raises every count",
+        "claimlib/kernel.py",
+        'rules.raised_count(delivery_count, batch["raise_by"].to_numpy(), exhausted)',
+        "delivery_count + 1",
+        (f"{_PROPERTY}::test_with_names_for_keys_it_decides_the_same",),
+    ),
+    Mutation(
+        "the kernel of claims on Spark deletes what is not pending",
+        "claimlib/kernel.py",
+        "deleted = rules.is_deleted(present) & pending",
+        "deleted = rules.is_deleted(present)",
+        (f"{_CLAIMS}::test_all_claims_of_a_run_do_what_the_reference_does_one_after_the_other",),
+    ),
+    Mutation(
+        "a broken kernel does not reach Spark's workers",
+        "tests/spark/test_broken_kernel.py",
+        "    cloudpickle.register_pickle_by_value(kernel)\n",
+        "",
+        (f"{_BROKEN}::test_the_comparison_fails_for_each_broken_rule_and_for_no_other_reason",),
+    ),
+)
+
+
+def main(words: list[str]) -> int:
+    """Try the mutations; the number of those that nobody noticed."""
+    chosen = [one for one in MUTATIONS if not words or any(word in one.name for word in words)]
+    unnoticed = 0
+    for one in chosen:
+        since = time.monotonic()
+        verdict = tried(one)
+        unnoticed += verdict != "noticed"
+        print(f"{verdict:12} {time.monotonic() - since:5.0f} s  {one.name}", flush=True)
+    print(f"{len(chosen)} mutations, {len(chosen) - unnoticed} noticed")
+    return unnoticed
+
+
+def tried(mutation: Mutation) -> str:
+    """`noticed`, or what went wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for name in COPIED:
+            place = ROOT / name
+            if place.is_dir():
+                skipped = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(place, copy / name, ignore=skipped)
+            else:
+                shutil.copy(place, copy / name)
+        file = copy / mutation.file
+        text = file.read_text(encoding="utf-8")
+        if text.count(mutation.old) != 1:
+            return f"{text.count(mutation.old)} places"
+        file.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+        done = subprocess.run(
+            [*command, *mutation.tests],
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": str(copy)},
+            capture_output=True,
+            text=True,
+            check=False,
         )
-    )
+    # A test that could not be set up has noticed nothing.
+    if done.returncode == FAILED and " failed" in done.stdout.splitlines()[-1]:
+        return "noticed"
+    print(done.stdout[-2000:], file=sys.stderr)
+    return "UNNOTICED" if done.returncode == 0 else f"exit {done.returncode}"
 
 
-def _number(rng: random.Random, digits: AnyStr) -> AnyStr:
-    """A number at an edge, in some form; or another one of as many digits."""
-    if rng.random() < 0.5:
-        text = "".join(rng.choices("0123456789", k=len(digits)))
-    else:
-        text = rng.choice(_FORMS).format(rng.choice(_EDGES))
-    return text if isinstance(digits, str) else text.encode("ascii")
-
-
-class HeldFile(type(Path())):
-    """A path at which `data` can be read: ten thousand real files would take longer to open."""
-
-    data = b""
-
-    def read_bytes(self) -> bytes:
-        return self.data
-
-    def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
-        return self.data.decode(encoding or "utf-8", errors or "strict")
-
-
-def check(
-    parser: str,
-    inputs: Iterable[Any],
-    meaning: Callable[[Any], Any],
-    parse: Callable[[Any], Any],
-    refusal: type[ClaimlibError] = ClaimlibError,
-) -> None:
-    """`parse` gives what each input means, and refuses with `refusal` what is BAD."""
-    begun = time.perf_counter()
-    pairs = [(one, meaning(one)) for one in inputs]
-    answers = ((one, expected, _answer(parse, one, refusal)) for one, expected in pairs)
-    wrong = [
-        f"{one!r}: {expected!r} expected, {answer!r} found"
-        for one, expected, answer in answers
-        if answer != expected
-    ]
-    tally(parser, [expected is not BAD for _, expected in pairs], begun, wrong)
-
-
-def tally(parser: str, good: Sequence[bool], begun: float, wrong: Sequence[str]) -> None:
-    """Say how many inputs were good and bad; all were answered rightly, and there were enough."""
-    count, seconds = sum(good), time.perf_counter() - begun
-    said = f"{parser}, seed {SEED}: {count:,} good, {len(good) - count:,} bad, {seconds:.1f} s"
-    print(said)
-    shown = [one[:400] for one in wrong[:20]]
-    assert not wrong, "\n".join([f"{said}; {len(wrong):,} wrong:", *shown])
-    assert len(good) >= INPUTS, said
-    assert LEAST_OF_EACH <= count <= len(good) - LEAST_OF_EACH, said
-
-
-def _answer(parse: Callable[[Any], Any], one: Any, refusal: type[ClaimlibError]) -> Any:
-    """What comes of an input: a value, BAD, or an exception that should not be."""
-    try:
-        return parse(one)
-    except Exception as error:  # noqa: BLE001 - another error is a fault of the parser
-        return BAD if isinstance(error, refusal) else error
+if __name__ == "__main__":
+    sys.exit(min(1, main(sys.argv[1:])))

@@ -15,5 +15,10 @@ def main() -> None:
 def _run() -> int:
     from claimlib.cli.asking import app
 
-    code = app(standalone_mode=True)
+    try:
+        code = app(standalone_mode=True)
+    except SystemExit as ended:
+        if ended.code == exits.INTERRUPTED:  # typer ends the process by itself, without a word
+            raise KeyboardInterrupt from ended
+        raise
     return code if isinstance(code, int) else exits.DONE

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from claimlib import __version__, exits
+from claimlib import __version__, exits, terminal
 from claimlib.cli.opening import opened_store, session_of
 from claimlib.cli.options import (
+    AbandonedRunArgument,
     AllowEmptyOption,
     AsOfOption,
     BucketsOption,
@@ -43,6 +44,7 @@ from claimlib.cli.options import (
     MaxCommandsPerSecondOption,
     MaxDeletedShareOption,
     MaxDeliveriesOption,
+    MaxRemovedShareOption,
     MinIdleOption,
     NowOption,
     OnlyConsumersIdleOption,
@@ -70,7 +72,7 @@ from claimlib.cli.options import (
 from claimlib.config import load, requests_of
 from claimlib.errors import RequestError
 from claimlib.ids import parse_range_end, parse_range_start
-from claimlib.layout import DEFAULT_LIMIT
+from claimlib.layout import DEFAULT_LIMIT, MOST_ROWS
 from claimlib.model import PendingRange
 from claimlib.names import unspell
 from claimlib.times import parse_duration_ms, parse_instant_ms
@@ -80,7 +82,7 @@ app = typer.Typer(
     help="XAUTOCLAIM for all consumer groups of Redis streams at once, on Delta tables, by Spark.",
     epilog="Exit codes: 0 done, 1 our fault, 2 usage or configuration, 3 stalled work found,"
     " 4 input refused, or `check` found what makes runs refuse, 5 lost to concurrent runs,"
-    " 6 done but some groups refused, 75 server unreachable (try again).",
+    " 6 done but some groups refused, 75 server unreachable (try again), 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # brackets stand for themselves in the help
@@ -91,7 +93,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(__version__)
+        terminal.out(__version__)
         raise typer.Exit
 
 
@@ -125,7 +127,7 @@ def init(
     settings = load(config)
     if print_sql:
         for statement in init_sql(store, buckets=buckets, source=source):
-            typer.echo(f"{statement};\n")
+            terminal.out(f"{statement};\n")
         return
     made = Store.init(session_of(settings, debug=debug), store, buckets=buckets, source=source)
     show(report.of_store(made.where, made.buckets, made.declared_source), output)
@@ -143,6 +145,8 @@ def snapshot(
     max_commands_per_second: MaxCommandsPerSecondOption = None,
     password_file: PasswordFileOption = None,
     ca_file: CaFileOption = None,
+    allow_empty: AllowEmptyOption = None,
+    max_removed_share: MaxRemovedShareOption = None,
     run_id: RunIdOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
@@ -164,9 +168,10 @@ def snapshot(
         "fields": fields,
         "max_commands_per_second": max_commands_per_second,
     }
-    settings = load(config, snapshot=options)
+    limits = {"allow_empty": allow_empty, "max_removed_share": max_removed_share}
+    settings = load(config, snapshot=options, mirror=limits)
     reading = ServerReading(url, settings.snapshot, password_file, ca_file)
-    request = settings.snapshot.request(reading.label)
+    request = settings.snapshot.request(reading.label, settings.mirror.limits())
     reading.check()
     with opened_store(store, settings, debug=debug) as (opened, progress):
         reply = run_snapshot(opened, request, reading, run_id=run_id, progress=progress)
@@ -187,7 +192,8 @@ def import_(
     streams: StreamsOption = None,
     entries_complete: EntriesCompleteOption = False,
     map_file: MapOption = None,
-    allow_empty: AllowEmptyOption = False,
+    allow_empty: AllowEmptyOption = None,
+    max_removed_share: MaxRemovedShareOption = None,
     run_id: RunIdOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
@@ -203,7 +209,8 @@ def import_(
     from claimlib.commands.imports import ImportRequest, import_tables
     from claimlib.mapping import load_map
 
-    settings = load(config)
+    limits = {"allow_empty": allow_empty, "max_removed_share": max_removed_share}
+    settings = load(config, mirror=limits)
     request = ImportRequest(
         entries=entries,
         pending=pending,
@@ -211,7 +218,7 @@ def import_(
         consumers=consumers,
         streams=streams,
         entries_complete=entries_complete,
-        allow_empty=allow_empty,
+        limits=settings.mirror.limits(),
         maps={} if map_file is None else load_map(map_file),
     )
     with opened_store(store, settings, debug=debug) as (opened, progress):
@@ -256,7 +263,7 @@ def xautoclaim(
     --min-idle go to --consumer, those whose stream entry is gone leave the pending entries list.
     """
     from claimlib import report
-    from claimlib.cli.output import say, show
+    from claimlib.cli.output import show
     from claimlib.commands.xautoclaim import explain as explain_policy
     from claimlib.commands.xautoclaim import xautoclaim as run_xautoclaim
 
@@ -291,8 +298,7 @@ def xautoclaim(
         )
         result, refused = report.of_reply(reply, limit), report.refusals(reply)
     show(result, output)
-    for line in refused:
-        say(line)
+    terminal.say(*refused)
     if refused:
         raise typer.Exit(exits.SOME_REFUSED)
 
@@ -340,11 +346,11 @@ def xpending(
 ) -> None:
     """Show what is pending, the longest idle first.
 
-    Of one group as Redis' XPENDING does: how much, and whose; with --count the entries. Idle times
-    are those at the group's snapshot, or at --now, in JSON in ms.
+    Of one group as Redis' XPENDING does: how much, and whose; with --count the entries, 100,000 of
+    them at most at once. Idle times are those at the group's snapshot, or at --now, in JSON in ms.
     """
     from claimlib import report
-    from claimlib.cli.output import say, show
+    from claimlib.cli.output import show
     from claimlib.commands import xpending as command
 
     code = exits.DONE
@@ -361,12 +367,12 @@ def xpending(
             result = report.of_overview(opened.where, groups, stalled_ms, limit)
             if fail_on_stalled is not None and command.is_stalled(groups):
                 code = exits.STALLED
-                say(f"stalled: entries have been idle for {fail_on_stalled} or longer")
+                terminal.say(f"stalled: entries have been idle for {fail_on_stalled} or longer")
         elif asked is None:
             result = report.of_summary(*key, command.summary(at, *key))
         else:
-            rows = command.pending_range(at, *key, asked, now_ms=now_ms)
-            result = report.of_range(*key, rows)
+            found = command.shown_range(at, *key, asked, most=MOST_ROWS, now_ms=now_ms)
+            result = report.of_range(*key, found)
     show(result, output)
     if code:
         raise typer.Exit(code)
@@ -442,4 +448,27 @@ def runs(
             elif kinds:
                 rows = getattr(of_finished(opened, finished), kinds[0])
                 result = report.of_entries(finished, kinds[0], rows, limit)
+    show(result, output)
+
+
+@app.command(epilog="Example: claimlib abandon ./store snapshot:nightly-1")
+def abandon(
+    store: StoreArgument,
+    run: AbandonedRunArgument,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+    debug: DebugOption = False,
+) -> None:
+    """Give up a snapshot or an import that cannot be finished.
+
+    Only for a run that was decided, and whose rows were deleted before it was applied, and when no
+    driver of it is alive any more. What it had written stays; no proof of absence holds for its
+    streams, so that their groups are refused, until the next snapshot or import.
+    """
+    from claimlib import report
+    from claimlib.cli.output import show
+    from claimlib.commands.runs import abandon as give_up
+
+    with opened_store(store, load(config), debug=debug) as (opened, _):
+        result = report.of_run(give_up(opened, run))
     show(result, output)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from claimlib import exits
+from claimlib import exits, terminal
 from claimlib.cli.app import app
 from claimlib.cli.opening import opened_store
 from claimlib.cli.options import (
@@ -180,10 +180,9 @@ def _said(command: str, reply: AskedReply, limit: int) -> tuple[Report, list[str
 
 def _end(report: Report, refused: list[str], output: Output) -> None:
     """Show a reply; the exit code says whether requests were refused."""
-    from claimlib.cli.output import say, show
+    from claimlib.cli.output import show
 
     show(report, output)
-    for line in refused:
-        say(line)
+    terminal.say(*refused)
     if refused:
         raise typer.Exit(exits.SOME_REFUSED)

@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from claimlib.layout import MOST_ROWS
+from claimlib.model import parse_run_id
+
 
 class Output(StrEnum):
     """How a result is printed."""
@@ -37,6 +40,7 @@ RunIdOption = Annotated[
     typer.Option(
         "--run-id",
         metavar="ID",
+        parser=parse_run_id,
         help="The run's name: the same one again changes nothing. [default: a new one]",
         show_default=False,
     ),
@@ -60,7 +64,10 @@ GroupOption = Annotated[
     ),
 ]
 LimitOption = Annotated[
-    int, typer.Option("--limit", metavar="ROWS", min=1, help="How many rows to show at most.")
+    int,
+    typer.Option(
+        "--limit", metavar="ROWS", min=1, max=MOST_ROWS, help="How many rows to show at most."
+    ),
 ]
 
 BucketsOption = Annotated[
@@ -305,7 +312,8 @@ RowsOption = Annotated[
     typer.Option(
         "--count",
         metavar="NUMBER",
-        help="Show so many entries of the group, by id. [default: only how many there are]",
+        help=f"Show so many entries of the group, by id, {MOST_ROWS:,} at most at once; what is"
+        " not shown is counted. [default: only how many there are]",
         show_default=False,
     ),
 ]
@@ -349,6 +357,14 @@ RunArgument = Annotated[
     typer.Argument(
         metavar="RUN",
         help="One run: its number, or command:run_id. [default: list all]",
+        show_default=False,
+    ),
+]
+AbandonedRunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="The unfinished run: its number, or command:run_id (claimlib runs lists it).",
         show_default=False,
     ),
 ]
@@ -425,9 +441,22 @@ MapOption = Annotated[
     ),
 ]
 AllowEmptyOption = Annotated[
-    bool,
+    bool | None,
     typer.Option(
-        "--allow-empty", help="Entries or pending may be empty, which removes all of the store's."
+        "--allow-empty",
+        help="The source may have nothing, which removes all that the store has of it.",
+        show_default=False,
+    ),
+]
+MaxRemovedShareOption = Annotated[
+    str | None,
+    typer.Option(
+        "--max-removed-share",
+        metavar="SHARE",
+        help="Change nothing if a larger share of the store's rows, of all streams or of one, would"
+        " be removed without having been acknowledged, deleted or trimmed; 1 allows any."
+        " [default: 0.5]",
+        show_default=False,
     ),
 ]
 

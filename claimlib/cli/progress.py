@@ -3,19 +3,17 @@ log each phase, as it begins."""
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from rich.console import Console
 from rich.status import Status
+from rich.text import Text
 
-from claimlib.cli.output import say
 from claimlib.runs import Phase, Progress
+from claimlib.terminal import error_console, one_line, say
 
 _POLL_S = 0.5
 _STARTING = "starting Spark"
@@ -26,15 +24,14 @@ _BEFORE_A_RUN = "looking at the store"
 def shown(start: Callable[[], SparkSession]) -> Iterator[tuple[SparkSession, Progress]]:
     """The session that `start` opens, and a progress callback that shows what it is told on
     stderr."""
-    if not Console(stderr=True).is_terminal:
-        say(_STARTING)
-        spark = start()
-        say(_BEFORE_A_RUN)
-        yield spark, lambda phase, detail: say(_text(phase, detail))
-        return
-    # A copy of stderr: it is turned away from the terminal while the JVM starts.
-    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
-        console = Console(file=terminal)
+    # The console writes to a copy: stderr is turned away from the terminal while the JVM starts.
+    with error_console() as console:
+        if console is None:
+            say(_STARTING)
+            spark = start()
+            say(_BEFORE_A_RUN)
+            yield spark, lambda phase, detail: say(_text(phase, detail))
+            return
         with console.status(_STARTING):
             spark = start()
         with console.status(_BEFORE_A_RUN) as status:
@@ -60,12 +57,12 @@ class _Line:
     def tell(self, phase: Phase, detail: str) -> None:
         """The run's present phase."""
         self._text = _text(phase, detail)
-        self._status.update(self._text)
+        self._status.update(Text(self._text))
 
     def watch(self) -> None:
         """Add Spark's tasks to the line, twice a second, until the run ends."""
         while not self.ended.wait(_POLL_S):
-            self._status.update(f"{self._text}{_tasks(self._spark)}")
+            self._status.update(Text(f"{self._text}{_tasks(self._spark)}"))
 
 
 def _tasks(spark: SparkSession) -> str:
@@ -83,4 +80,4 @@ def _tasks(spark: SparkSession) -> str:
 
 
 def _text(phase: Phase, detail: str) -> str:
-    return f"{phase} · {detail}" if detail else str(phase)
+    return one_line(f"{phase} · {detail}") if detail else str(phase)

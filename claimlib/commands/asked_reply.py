@@ -24,13 +24,13 @@ _CHANGES = (Kind.CLAIMED, Kind.FORCED, Kind.SUPERSEDED, Kind.DELETED, Kind.ACKED
 _REQUESTS = (Kind.ASKED, Kind.REFUSED)
 _NONE = {str(kind): 0 for kind in (*_IDS, *_REQUESTS, Kind.LOST)}
 # What a claim gives to an id, and what is lost does not get.
-_GOT = ("consumer", "delivery_time_ms", "delivery_count", "fields")
+_GOT = ("consumer", "delivery_time_ms", "delivery_count", "payload", "fields")
 
 
 @dataclass(frozen=True, slots=True)
 class AskedReply:
     """What XCLAIMs, XACKs or a retirement did (or, in a dry run, would do).  The frames are lazy,
-    and read pinned versions.
+    and follow from the journal, as those of `reply.Reply`.
 
     Attributes:
         run_seq: the run's number; null in a dry run.
@@ -44,8 +44,7 @@ class AskedReply:
             position (from 0): stream, consumer_group, id (text), id_ms, id_seq, status, consumer,
             delivery_time_ms and delivery_count (what it got; null: nothing), from_consumer,
             from_delivery_time_ms and from_delivery_count (as the run found it; null: it was not
-            pending), at_ms, fields (of what was claimed; null with JUSTID, or where the store has
-            no payload).
+            pending), at_ms, payload and fields (as in `reply.Reply.claimed`; of what was claimed).
 
             status: `claimed`; `forced` (it was not pending, and now is the consumer's);
             `superseded` (claimed, and claimed again later in the same run); `deleted` (the stream
@@ -67,8 +66,7 @@ def of_finished(store: Store, finished: Finished) -> AskedReply:
     rows = rows_of(store, finished.run_seq, *_IDS)
     lost = rows_of(store, finished.run_seq, Kind.LOST).select(*_ENTRY, F.lit(True).alias("lost"))
     changed = F.col("status").isin([str(kind) for kind in _CHANGES])
-    entries = store.read_at("entries", finished.input_versions["entries"])
-    known = _ids(rows, near_claims(entries, rows))
+    known = _ids(rows, near_claims(store.read("entries"), rows))
     is_lost = F.col("lost") & changed
     return AskedReply(
         run_id=finished.run_id,

@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame
 
 from claimlib.commands import asked_reply
 from claimlib.commands.asked_reply import AskedReply
-from claimlib.commands.deciding import check_unique, key_mode, near, sound_or_named
+from claimlib.commands.deciding import names_of, near, sound_or_named
 from claimlib.model import Outcome
 from claimlib.plans import asked
 from claimlib.plans.journal_rows import union_rows
-from claimlib.plans.keys import GROUP, KeyMode
+from claimlib.plans.keys import KeyMode
 from claimlib.plans.requests import known_groups
 from claimlib.plans.survey import without_duplicates
 from claimlib.runs import Begun, Decision, Finished, Progress, begin_reading, run
@@ -73,7 +73,8 @@ _KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.LEFT, Kind.NOT_PENDING, Kind.ASKED, K
 
 def known(begun: Begun) -> DataFrame:
     """`known_groups`, in the driver's memory."""
-    return begun.store.held(known_groups(begun.read("groups"), begun.read("streams")))
+    groups, streams = begun.read("groups"), begun.read("streams")
+    return begun.store.held(known_groups(groups, streams, begun.run_seq))
 
 
 def decide(begun: Begun, question: Asked, known: DataFrame, *, refuse_duplicates: bool) -> Decided:
@@ -81,18 +82,18 @@ def decide(begun: Begun, question: Asked, known: DataFrame, *, refuse_duplicates
     passes through the driver."""
     held = begun.store.held
     groups = held(asked.groups(question.ids))
-    check_unique(known.join(groups, on=list(GROUP), how="left_semi"))
     lie_near = near(groups, begun.store.buckets)
     pending = begun.read("pending").where(lie_near)
     entries = begun.read("entries").where(lie_near)
     if not question.looks:
         entries = entries.limit(0)
-    mode = key_mode(pending, known, entries)
+    names = names_of(begun.store, pending, known, entries)
+    mode = names.mode
     if question.looks:
         any_outside = not groups.where("outside > 0").isEmpty()
-        judged = asked.judged(groups, question.ids, pending, any_outside=any_outside)
+        judged = asked.judged(groups, question.ids, pending, begun.run_seq, any_outside=any_outside)
     else:
-        judged = asked.known_only(groups)
+        judged = asked.judged_by_name(groups, question.ids, pending, begun.run_seq)
     if refuse_duplicates:
         judged = without_duplicates(judged, asked.pending_of(question.ids, pending, mode), mode)
     judged = held(judged)
@@ -100,7 +101,9 @@ def decide(begun: Begun, question: Asked, known: DataFrame, *, refuse_duplicates
     ids = asked.of_accepted(question.ids, judged)
     found = asked.found(ids, pending, entries if question.looks else None, mode)
     parts = [
-        asked.entry_rows(asked.decisions(found, mode), accepted, pending, question.kinds, mode),
+        asked.entry_rows(
+            asked.decisions(found, mode), accepted, names.owners, question.kinds, mode
+        ),
         asked.request_rows(question.requests, judged),
     ]
     if question.looks:

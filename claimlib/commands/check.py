@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from claimlib.commands.runs import list_runs
-from claimlib.plans.findings import TABLES_READ, findings
+from claimlib.commands.mirroring import mending_sql
+from claimlib.plans.findings import FOREIGN_RUNS, TABLES_READ, findings
+from claimlib.runs import pinned
 from claimlib.store import Store
 
 
@@ -19,6 +20,7 @@ class Finding:
         refuses: whether a sweep refuses groups for it, or cannot use the table; else a remark.
         count: how many rows, keys, groups, owners or runs, as `what` says.
         example: one of them.
+        remedy: the statement that mends it; null: there is no single one.
     """
 
     table: str
@@ -26,19 +28,24 @@ class Finding:
     refuses: bool
     count: int
     example: str
+    remedy: str | None = None
 
 
 def check(store: Store) -> tuple[Finding, ...]:
-    """What is found in a store, the worst first; empty: all is sound."""
-    found = findings({name: store.read(name) for name in TABLES_READ}).collect()
+    """What is found in a store, the worst first; empty: all is sound.  Of one moment: a run that is
+    decided while the tables are looked at makes it look again."""
+    begun, unfinished = pinned(store, TABLES_READ)
+    tables = {name: begun.read(name) for name in TABLES_READ}
     of_tables = [
-        Finding(row["table"], row["what"], row["refuses"], row["count"], row["example"])
-        for row in found
+        Finding(
+            *(row["table"], row["what"], row["refuses"], row["count"], row["example"]),
+            remedy=mending_sql(begun, row["table"]) if row["what"] == FOREIGN_RUNS else None,
+        )
+        for row in findings(tables, begun.run_seq).collect()
     ]
-    unfinished = list_runs(store, 1).unfinished
     if not unfinished:
         return tuple(of_tables)
-    last = Finding("journal", _UNFINISHED, False, len(unfinished), unfinished[0])
+    last = Finding("journal", _UNFINISHED, False, len(unfinished), unfinished[0].key)
     return (*of_tables, last)
 
 

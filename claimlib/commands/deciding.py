@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 
 from claimlib.errors import DuplicateRowsError, RequestError
 from claimlib.model import MAX_I64
-from claimlib.plans.keys import GROUP, IdBounds, KeyMode, colliding_keys, id_bounds
+from claimlib.plans.keys import (
+    IS_SHARED,
+    IdBounds,
+    KeyMode,
+    id_bounds,
+    named_keys,
+    owners_by_name,
+    owners_of_keys,
+)
 from claimlib.runs import Finished
+from claimlib.store import Store
 
 
 def check_ms(**given: int | None) -> None:
@@ -23,29 +33,25 @@ def check_ms(**given: int | None) -> None:
             raise RequestError(f"{name} must be between 0 and 2^63-1, not {number}", option=name)
 
 
-def check_unique(targets: DataFrame) -> None:
-    """Refuse a group that is a target twice: it has two rows in `groups` or of its cursor, or its
-    stream two in `streams`.
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How names travel through a plan, and how they are put back.
 
-    Raises:
-        DuplicateRowsError: naming the group.
+    Attributes:
+        owners: one row per owner of pending entries: from_consumer_key, from_consumer, `found`.
     """
-    twice = targets.groupBy(*GROUP).count().where("count > 1").first()
-    if twice is not None:
-        raise DuplicateRowsError(
-            f"groups, streams or cursors holds more than one row for {twice['stream']}/"
-            f"{twice['consumer_group']}: one row per stream, per group and per cursor of it must be"
-            " left",
-            table="groups",
-            stream=twice["stream"],
-            consumer_group=twice["consumer_group"],
-        )
+
+    mode: KeyMode
+    owners: DataFrame
 
 
-def key_mode(pending: DataFrame, known: DataFrame, entries: DataFrame) -> KeyMode:
-    """Hashes, unless two names of the store share one."""
-    exact = colliding_keys(pending, known, entries).isEmpty()
-    return KeyMode.HASHES if exact else KeyMode.NAMES
+def names_of(store: Store, pending: DataFrame, known: DataFrame, entries: DataFrame) -> Names:
+    """Hashes, unless two names of the store share one.  One row per consumer's name passes through
+    the driver."""
+    named = store.held(named_keys(pending, known, entries))
+    if named.where(IS_SHARED).isEmpty():
+        return Names(KeyMode.HASHES, owners_of_keys(named))
+    return Names(KeyMode.NAMES, owners_by_name(pending))
 
 
 def near(groups: DataFrame, buckets: int) -> Column:

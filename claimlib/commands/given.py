@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.errors import DuplicateRowsError, InputError
+from claimlib.places import check_no_secret
 from claimlib.plans import given
 from claimlib.plans.given import TableMap
 from claimlib.plans.journal_rows import union_rows
@@ -37,7 +38,11 @@ def place_of(given: str) -> str:
 
     `catalog.schema.table` (or less of it) is a name, anything else a path: a folder of this very
     place is written `./name`.
+
+    Raises:
+        RequestError: a secret stands in it.
     """
+    check_no_secret(given, "a table's place")
     if _NAME.fullmatch(given) or _URL.match(given):
         return given
     return str(Path(given).absolute())

@@ -16,21 +16,30 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.given import Tables, place_of, read_sound
-from claimlib.commands.mirroring import SNAPSHOT, check_source, key_mode
-from claimlib.errors import RequestError
+from claimlib.commands.mirroring import (
+    IMPORT,
+    SNAPSHOT,
+    Landing,
+    check_source,
+    decide,
+    discarded_on_error,
+    mirrored,
+)
+from claimlib.errors import LostRaceError, RequestError
 from claimlib.ids import MAX_U64, to_bigint
+from claimlib.model import RemovalLimits
 from claimlib.plans import given
+from claimlib.plans.differences import Scope
 from claimlib.plans.given import TableMap
-from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import GROUP, unsigned
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import Begun, Decision, Phase, Progress, run
-from claimlib.runs.journal import Kind, Landed
-from claimlib.runs.mirror import landed_entries, landed_pending
+from claimlib.runs.journal import Kind
+from claimlib.runs.mirror import discard_landing, landed_entries, landed_pending
 from claimlib.schema import TABLES
 from claimlib.store import Store, concurrently
 
-COMMAND = "import"
+COMMAND = IMPORT
 _WHOLE = dict(zip(PROVEN_RANGE, (0, 0, to_bigint(MAX_U64), to_bigint(MAX_U64)), strict=True))
 
 
@@ -45,7 +54,8 @@ class ImportRequest:
         consumers: null: the store's own are left as they are, in groups that are still there.
         streams: says over which id range the entries of each stream are complete.
         entries_complete: whether entries has exactly the ids that the streams have, all of them.
-        allow_empty: whether entries or pending may be empty.
+        limits: how much the tables may take away from the store; entries or pending may be empty
+            only where that is allowed.
         maps: by table: which column is which.
     """
 
@@ -55,7 +65,7 @@ class ImportRequest:
     consumers: str | None = None
     streams: str | None = None
     entries_complete: bool = False
-    allow_empty: bool = False
+    limits: RemovalLimits = field(default_factory=RemovalLimits)
     maps: Mapping[str, TableMap] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -87,7 +97,7 @@ class ImportRequest:
             "group_glob": "*",
             "tables": self.places(),
             "entries_complete": self.entries_complete,
-            "allow_empty": self.allow_empty,
+            **self.limits.as_json(),
             "map": {
                 table: {"columns": dict(sorted(one.columns.items())), "id_bits": one.id_bits}
                 for table, one in self.maps.items()
@@ -100,8 +110,8 @@ class ImportReply:
     """What an import did.
 
     Attributes:
-        counts: streams, groups, pending_read, entries_read, pending_written (new and changed rows),
-            groups_without_instant, streams_without_proof.
+        counts: as those of a snapshot (`SnapshotReply`), and groups_without_instant,
+            streams_without_proof.
     """
 
     run_id: str
@@ -126,57 +136,81 @@ def import_tables(
 
     Raises:
         SourceMismatchError: the store mirrors a server, or other tables.
+        EmptySourceError, GuardError: the tables would take away more than the limits allow.
         InputError: a table cannot be read, is empty, or has rows that no store can hold.
         ConfigError: a map does not fit its table.
         DuplicateRowsError: two rows of a table have one key.
     """
     source = store.declared_source or COMMAND
 
-    def decide(begun: Begun) -> Decision:
-        foreign = F.col("command") == SNAPSHOT
-        check_source(begun, source, foreign)
+    landed: list[str] = []
+
+    def decided(begun: Begun) -> Decision:
+        _discard(store, landed)  # where another run came first: nobody names it
+        check_source(begun, mirrored(begun), source, foreign_command=SNAPSHOT)
         if progress is not None:
             progress(Phase.READ, "the given tables")
         tables = read_sound(
-            store.spark, request.places(), request.maps, allow_empty=request.allow_empty
+            store.spark, request.places(), request.maps, allow_empty=request.limits.allow_empty
         )
-        return _decision(begun, request, source, tables)
+        landed.append(uuid.uuid4().hex)
+        with discarded_on_error(store, landed[-1]):
+            landing = _landing(begun, landed[-1], request, source, tables)
+        return decide(begun, landing, request.limits)
 
-    finished = run(
-        store,
-        command=COMMAND,
-        request=request.as_json(source),
-        decide=decide,
-        run_id=run_id,
-        progress=progress,
-    )
+    try:
+        finished = run(
+            store,
+            command=COMMAND,
+            request=request.as_json(source),
+            decide=decided,
+            run_id=run_id,
+            progress=progress,
+        )
+    except LostRaceError:
+        _discard(store, landed)
+        raise
     return ImportReply(finished.run_id, finished.run_seq, source, finished.counts)
 
 
-def _decision(begun: Begun, request: ImportRequest, source: str, tables: Tables) -> Decision:
-    """Land the rows, and name them; the small tables are rows of the decision itself."""
-    landed = _land(begun.store, tables)
-    groups = _groups(begun.store, landed, tables)
-    streams = _streams(begun.store, landed, request, groups, tables)
+def _discard(store: Store, landed: list[str]) -> None:
+    while landed:
+        discard_landing(store, landed.pop())
+
+
+def _landing(
+    begun: Begun, name: str, request: ImportRequest, source: str, tables: Tables
+) -> Landing:
+    """Write the rows down under a name; the small tables are rows of the decision itself."""
+    _write(begun.store, name, tables)
+    groups = _groups(begun.store, name, tables)
+    streams = _streams(begun.store, name, request, groups, tables)
     consumers = tables.get("consumers")
     if consumers is None:
         consumers = _kept_consumers(begun, groups)
     rows = {
-        Kind.GROUP: groups.withColumn("at_ms", F.col("snapshot_ms")),
-        Kind.CONSUMER: consumers,
-        Kind.STREAM: streams.withColumns({"at_ms": F.col("read_ms"), "source": F.lit(source)}),
+        "groups": (Kind.GROUP, groups.withColumn("at_ms", F.col("snapshot_ms"))),
+        "consumers": (Kind.CONSUMER, consumers),
+        "streams": (
+            Kind.STREAM,
+            streams.withColumns(
+                {
+                    "at_ms": F.col("read_ms"),
+                    "source": F.lit(source),
+                    "entries_added": F.lit(None).cast("BIGINT"),  # only a server says it
+                }
+            ),
+        ),
     }
-    kinds = [
-        frame.drop("run_seq", *_OF_CHECKS).withColumn("kind", F.lit(str(kind)))
-        for kind, frame in rows.items()
-    ]
-    return Decision(
-        union_rows(kinds),
-        key_mode=key_mode(begun, groups, streams),
-        landed=landed,
-        source=source,
-        counts=_counts(groups, streams),
-    )
+    # In the driver's memory: a view may have other rows the second time that it is read.
+    small = {
+        table: begun.store.held(
+            frame.drop("run_seq", *_OF_CHECKS).withColumn("kind", F.lit(str(kind)))
+        )
+        for table, (kind, frame) in rows.items()
+    }
+    counts = _counts(*(small[table] for table in ("groups", "streams")))
+    return Landing(name, source, Scope("*", "*"), small, counts=counts)
 
 
 def _kept_consumers(begun: Begun, groups: DataFrame) -> DataFrame:
@@ -190,8 +224,7 @@ def _kept_consumers(begun: Begun, groups: DataFrame) -> DataFrame:
 _OF_CHECKS = ("fault_column", "fault", "shown")
 
 
-def _land(store: Store, tables: Tables) -> Landed:
-    name = uuid.uuid4().hex
+def _write(store: Store, name: str, tables: Tables) -> None:
     pending = tables["pending"]
     if "groups" in tables:
         instants = tables["groups"].select(*GROUP, "snapshot_ms")
@@ -201,16 +234,15 @@ def _land(store: Store, tables: Tables) -> Landed:
         partial(store.append, table, rows.withColumn("landing", F.lit(name)))
         for table, rows in due.items()
     )
-    return Landed(name, store.version("entry_landing"))
 
 
-def _groups(store: Store, landed: Landed, tables: Tables) -> DataFrame:
+def _groups(store: Store, name: str, tables: Tables) -> DataFrame:
     """One row per group: those given, else those of the pending rows that were landed."""
     if "groups" in tables:
         return tables["groups"]
     newest = F.max(F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq")))
     return (
-        landed_pending(store, landed)
+        landed_pending(store, name)
         .groupBy(*GROUP)
         .agg(newest.alias("newest"))
         .select(
@@ -223,22 +255,26 @@ def _groups(store: Store, landed: Landed, tables: Tables) -> DataFrame:
 
 
 def _streams(
-    store: Store, landed: Landed, request: ImportRequest, groups: DataFrame, tables: Tables
+    store: Store, name: str, request: ImportRequest, groups: DataFrame, tables: Tables
 ) -> DataFrame:
     """One row per stream that any of the tables has, with the proven range (null: none)."""
-    counted = landed_entries(store, landed).groupBy("stream").agg(F.count("*").alias("found"))
+    counted = landed_entries(store, name).groupBy("stream").agg(F.count("*").alias("found"))
     names = counted.join(groups.select("stream").distinct(), on="stream", how="full")
     if "streams" in tables:
         return names.select("stream").join(tables["streams"], on="stream", how="full")
     complete = F.lit(request.entries_complete)
     bounds = [F.when(complete, F.lit(bound)).alias(name) for name, bound in _WHOLE.items()]
     length = F.when(complete, F.coalesce("found", F.lit(0))).alias("length")
-    return names.select("stream", length, *bounds, F.lit(None).alias("read_ms"))
+    unknown = (F.lit(None).cast("BIGINT").alias(name) for name in _NOT_GIVEN)
+    return names.select("stream", length, *bounds, *unknown)
+
+
+_NOT_GIVEN = ("last_generated_ms", "last_generated_seq", "read_ms")
 
 
 def _counts(groups: DataFrame, streams: DataFrame) -> dict[str, int]:
     missing = {"groups": "groups_without_instant", "streams": "streams_without_proof"}
-    said = groups.select(F.lit("groups").alias("of"), F.col("snapshot_ms").alias("said")).union(
+    said = groups.select(F.lit("groups").alias("of"), F.col("at_ms").alias("said")).union(
         streams.select(F.lit("streams"), "complete_from_ms")
     )
     unsaid = F.count_if(F.col("said").isNull())

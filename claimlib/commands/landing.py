@@ -1,4 +1,5 @@
-"""Landing what a source yields: pages into `pel_snapshots` and `entry_landing`, the rest in memory.
+"""Writing down what a source yields: pages into `pel_snapshots` and `entry_landing` as they come,
+under one uuid; the rest is kept in memory.
 
 In memory are the small things only: one row per stream, group and consumer.
 """
@@ -13,9 +14,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from claimlib.commands.mirroring import Landing
 from claimlib.ids import StreamId, to_bigint
 from claimlib.names import spell
-from claimlib.runs.journal import Kind, Landed
+from claimlib.plans.differences import Scope
+from claimlib.runs.journal import Kind, ServerIdentity
 from claimlib.runs.retry import retried
 from claimlib.schema import quote_text
 from claimlib.source import (
@@ -27,6 +30,7 @@ from claimlib.source import (
     GroupGone,
     PendingPage,
     SourceDone,
+    SourceOpened,
     StreamDone,
     StreamGone,
 )
@@ -59,17 +63,15 @@ _ENTRIES = pa.schema(
 )
 
 
-class Landing:
-    """One reading of a source on its way into the store.
+class PageWriter:
+    """One reading of a server on its way into the store."""
 
-    `all_groups`: whether every group of a stream was asked for.
-    """
-
-    def __init__(self, store: Store, uuid: str, *, all_groups: bool) -> None:
-        self._uuid = uuid
-        self._all_groups = all_groups
-        self.counts: dict[str, int] = {}
-        self.landed: Landed | None = None
+    def __init__(self, store: Store, uuid: str, source: str, scope: Scope) -> None:
+        self.uuid = uuid
+        self._source = source
+        self._scope = scope
+        self._counts: dict[str, int] = {}
+        self._server = ServerIdentity()
         self._store = store
         self._pending: list[tuple[object, ...]] = []
         self._entries: list[tuple[object, ...]] = []
@@ -101,20 +103,26 @@ class Landing:
                 self._groups.append(batch)
             case StreamDone():
                 # Where some groups only were asked for, a stream without them was not read.
-                if self._all_groups or batch.group_count:
+                if self._scope.group_glob == "*" or batch.group_count:
                     self._streams.append(batch)
             case GroupGone():
                 self._void(batch.stream, batch.group)
             case StreamGone():
                 self._groups = [group for group in self._groups if group.stream != batch.stream]
                 self._void(batch.stream)
-            case SourceDone():
-                counts = asdict(batch.counts)
-                self.counts = {
-                    name: counts[name] for name in ("streams", "groups", "commands", "vanished")
-                }
+            case SourceOpened() | SourceDone():
+                self._add_source(batch)
         if len(self._pending) + len(self._entries) >= MAX_ROWS or self._bytes >= MAX_BYTES:
             self.flush()
+
+    def _add_source(self, batch: SourceOpened | SourceDone) -> None:
+        if isinstance(batch, SourceOpened):
+            self._server = ServerIdentity(batch.run_id, batch.replication_id)
+            return
+        counts = asdict(batch.counts)
+        self._counts = {
+            name: counts[name] for name in ("streams", "groups", "commands", "vanished")
+        }
 
     def flush(self) -> None:
         """Land what is held in memory."""
@@ -126,13 +134,23 @@ class Landing:
         concurrently(due)
         self._pending, self._entries, self._bytes = [], [], 0
 
-    def finish(self) -> None:
-        """Land the rest; from then on `landed` names all of it, for good."""
+    def finish(self) -> Landing:
+        """Write down the rest: all that was read, as a decision takes it."""
         self.flush()
-        self.landed = Landed(self._uuid, self._store.version("entry_landing"))
+        pending = sum(group.pending_count for group in self._groups)
+        entries = sum(stream.entry_count for stream in self._streams)
+        return Landing(
+            self.uuid,
+            self._source,
+            self._scope,
+            self._small(),
+            rows=(pending, entries),
+            server=self._server,
+            counts=self._counts,
+        )
 
-    def journal_rows(self, source: str) -> dict[str, DataFrame]:
-        """The decision's rows: one per stream, group and consumer that was read, by kind."""
+    def _small(self) -> dict[str, DataFrame]:
+        """Journal rows: one per stream, group and consumer that was read, by table."""
         groups = [
             (str(Kind.GROUP), *_names(g.stream, g.group), g.snapshot_ms, *_id(g.last_delivered_id))
             for g in self._groups
@@ -150,16 +168,17 @@ class Landing:
         key = ["kind", "stream", "consumer_group"]
         rows = self._store.rows
         return {
-            "group": rows("journal", groups, [*key, "at_ms", *_LAST_DELIVERED]),
-            "consumer": rows("journal", consumers, [*key, "consumer", *_CONSUMER_TIMES]),
-            "stream": rows("journal", self._stream_rows(source), _STREAM_COLUMNS),
+            "groups": rows("journal", groups, [*key, "at_ms", *_LAST_DELIVERED]),
+            "consumers": rows("journal", consumers, [*key, "consumer", *_CONSUMER_TIMES]),
+            "streams": rows("journal", self._stream_rows(), _STREAM_COLUMNS),
         }
 
-    def _stream_rows(self, source: str) -> list[tuple[object, ...]]:
+    def _stream_rows(self) -> list[tuple[object, ...]]:
         return [
             (
                 *(str(Kind.STREAM), spell(s.stream), s.length, *_id(s.last_generated_id)),
-                *(*_id(s.complete_from), *_id(s.complete_to), s.read_ms, source),
+                *(*_id(s.complete_from), *_id(s.complete_to), s.read_ms, self._source),
+                s.entries_added,
             )
             for s in self._streams
         ]
@@ -193,12 +212,12 @@ class Landing:
             for field, column in zip(schema, columns, strict=True)
         ]
         frame = self._store.spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
-        self._store.append(table, frame.withColumn("landing", F.lit(self._uuid)))
+        self._store.append(table, frame.withColumn("landing", F.lit(self.uuid)))
 
     def _void(self, stream: bytes, group: bytes | None = None) -> None:
         """A stream or group vanished while it was read: what was landed of it goes again."""
         self.flush()
-        condition = f"landing = {quote_text(self._uuid)} AND stream = {quote_text(spell(stream))}"
+        condition = f"landing = {quote_text(self.uuid)} AND stream = {quote_text(spell(stream))}"
         if group is not None:
             self._delete(
                 "pel_snapshots", f"{condition} AND consumer_group = {quote_text(spell(group))}"
@@ -208,7 +227,7 @@ class Landing:
         self._delete("entry_landing", condition)
 
     def _delete(self, table: str, condition: str) -> None:
-        statement = f"DELETE FROM {self._store.identifier(table)} WHERE {condition}"
+        statement = f"DELETE FROM {{table}} WHERE {condition}"
         retried(lambda: self._store.execute(table, statement))
 
 
@@ -217,7 +236,7 @@ _CONSUMER_TIMES = ("seen_time_ms", "active_time_ms")
 _STREAM_COLUMNS = [
     *("kind", "stream", "length", "last_generated_ms", "last_generated_seq"),
     *("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq"),
-    *("at_ms", "source"),
+    *("at_ms", "source", "entries_added"),
 ]
 
 

@@ -18,8 +18,9 @@ _ENTRY = [*GROUP, "id_ms", "id_seq"]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a sweep did (or, in a dry run, would do).  The frames are lazy, and read pinned
-    versions.
+    """What a sweep did (or, in a dry run, would do).  The frames are lazy, and follow from the
+    journal, so they are the same whenever they are asked for; but for payloads, which are those of
+    `entries` as it is when a frame is run.
 
     Attributes:
         run_seq: the run's number; null in a dry run.
@@ -29,15 +30,17 @@ class Reply:
         claimed: one row per claimed entry: stream, consumer_group, id (text), id_ms, id_seq,
         consumer,
             delivery_time_ms, delivery_count, from_consumer, from_delivery_time_ms,
-            from_delivery_count, at_ms, fields (null with JUSTID, or where the store has no
-            payload).
+            from_delivery_count, at_ms, payload (`present`; `not_kept`: the store never had it;
+            `gone`: the store no longer has the entry; null with JUSTID) and fields (null unless the
+            payload is present).
         deleted: one row per purged entry: the same key, the from_* columns, at_ms.
         lost: one row per decision that somebody else forestalled: the key, the from_* columns.
         cursors: one row per group that got a page, or whose cursor is kept: stream, consumer_group,
             name (null: it is not kept), next_id (text; 0-0: the page reached the end), next_ms,
             next_seq.
         groups: one row per (stream, consumer_group): status (`swept` or `refused`), reason (null
-            unless refused), pending_before, claimed, deleted, lost, pending_after, at_boundary
+            unless refused), pending_before, claimed, deleted, lost, pending_after (what was
+            pending, without what this run deleted), at_boundary
             (idle for exactly min_idle_ms), oldest_idle_ms and highest_delivery_count as found (null
             where nothing was pending; these, pending_* and at_boundary are null for a page,
             which does not look at the whole PEL), spared (idle enough, and left to its owner by a
@@ -67,11 +70,9 @@ def of_finished(store: Store, finished: Finished) -> Reply:
             (Kind.SWEPT, Kind.REFUSED),
         )
     )
-    entries = store.read_at("entries", finished.input_versions["entries"])
-    entries = near_claims(entries, claimed)
+    entries = near_claims(store.read("entries"), claimed)
     kept_claims = claimed.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
     kept_deletes = deleted.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
-    after = _pending_after(store, finished, groups)
     shown_cursors = _cursors(cursors)
     return Reply(
         run_id=finished.run_id,
@@ -82,18 +83,8 @@ def of_finished(store: Store, finished: Finished) -> Reply:
         deleted=_entries(kept_deletes),
         lost=_entries(lost),
         cursors=shown_cursors,
-        groups=_groups(groups, kept_claims, kept_deletes, lost, after, shown_cursors),
+        groups=_groups(groups, kept_claims, kept_deletes, lost, shown_cursors),
     )
-
-
-def _pending_after(store: Store, finished: Finished, groups: DataFrame) -> DataFrame:
-    """One row per group that has entries after the run, with `pending_after`; of pages only none,
-    for whose sake all of pending would be read."""
-    whole = groups.where(F.col("pending_before").isNotNull())
-    if finished.counts.get("cursor") and whole.isEmpty():
-        return whole.select(*GROUP, F.col("pending_before").alias("pending_after"))
-    pending = store.read_at("pending", finished.output_versions["pending"])
-    return pending.groupBy(*GROUP).agg(F.count("*").alias("pending_after"))
 
 
 def of_plan(journal_rows: DataFrame, entries: DataFrame, found: Mapping[str, int]) -> Reply:
@@ -106,11 +97,6 @@ def of_plan(journal_rows: DataFrame, entries: DataFrame, found: Mapping[str, int
     groups = journal_rows.where(F.col("kind").isin(str(Kind.SWEPT), str(Kind.REFUSED)))
     counted = {row["kind"]: row["count"] for row in journal_rows.groupBy("kind").count().collect()}
     shown = (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR)
-    after = (
-        groups.join(_number(deleted, "purged"), on=list(GROUP), how="left")
-        .fillna(0, ["purged"])
-        .select(*GROUP, (F.col("pending_before") - F.col("purged")).alias("pending_after"))
-    )
     shown_cursors = _cursors(cursors)
     return Reply(
         run_id=None,
@@ -126,7 +112,7 @@ def of_plan(journal_rows: DataFrame, entries: DataFrame, found: Mapping[str, int
         deleted=_entries(deleted),
         lost=_entries(lost),
         cursors=shown_cursors,
-        groups=_groups(groups, claimed, deleted, lost, after, shown_cursors),
+        groups=_groups(groups, claimed, deleted, lost, shown_cursors),
     )
 
 
@@ -157,13 +143,18 @@ def near_claims(entries: DataFrame, claimed: DataFrame) -> DataFrame:
 
 
 def with_fields(rows: DataFrame, entries: DataFrame) -> DataFrame:
-    """Rows with `fields` for `justid`: the payload of what was claimed without JUSTID."""
-    payload = entries.select("stream", "id_ms", "id_seq", "fields").dropDuplicates(
-        ["stream", "id_ms", "id_seq"]
+    """Rows with `payload` and `fields` (see `Reply.claimed`) for `justid`."""
+    key = ["stream", "id_ms", "id_seq"]
+    stored = entries.select(*key, "fields", F.lit(True).alias("is_there")).dropDuplicates(key)
+    payload = (
+        F.when(F.col("is_there").isNull(), "gone")
+        .when(F.col("fields").isNull(), "not_kept")
+        .otherwise("present")
     )
-    fields = F.when(~F.col("justid"), F.col("fields"))
-    return rows.join(payload, on=["stream", "id_ms", "id_seq"], how="left").select(
-        *(name for name in rows.columns if name != "justid"), fields.alias("fields")
+    return rows.join(stored, on=key, how="left").select(
+        *(name for name in rows.columns if name != "justid"),
+        F.when(~F.col("justid"), payload).alias("payload"),
+        F.when(~F.col("justid"), F.col("fields")).alias("fields"),
     )
 
 
@@ -176,7 +167,6 @@ def _groups(
     claimed: DataFrame,
     deleted: DataFrame,
     lost: DataFrame,
-    after: DataFrame,
     cursors: DataFrame,
 ) -> DataFrame:
     counted = groups.select(
@@ -187,11 +177,9 @@ def _groups(
     )
     for rows, name in ((claimed, "claimed"), (deleted, "deleted"), (lost, "lost")):
         counted = counted.join(_number(rows, name), on=list(GROUP), how="left")
-    counted = counted.join(after, on=list(GROUP), how="left")
-    is_page = F.col("pending_before").isNull()
-    pending_after = F.when(~is_page, F.coalesce("pending_after", F.lit(0)))
-    counted = counted.withColumn("pending_after", pending_after)
     counted = counted.fillna(0, ["claimed", "deleted", "lost"])
+    pending_after = F.col("pending_before") - F.col("deleted")
+    counted = counted.withColumn("pending_after", pending_after)
     counted = counted.join(cursors.select(*GROUP, "next_id"), on=list(GROUP), how="left")
     return counted.select(
         *(*GROUP, "status", "reason", "pending_before", "claimed", "deleted", "lost"),

@@ -21,10 +21,11 @@ from claimlib.model import ClaimRequest
 from claimlib.names import spell
 from claimlib.plans import asked
 from claimlib.plans.keys import GROUP, is_group, is_stream
-from claimlib.plans.survey import UNKNOWN_GROUP
+from claimlib.plans.survey import NOT_IN_GROUPS
 from claimlib.runs import Begun, Decision, Progress
 from claimlib.runs.journal import Kind
 from claimlib.store import Store
+from claimlib.words import no_group
 
 COMMAND = "retire"
 
@@ -130,10 +131,8 @@ def _refuse_unknown(begun: Begun, retirement: Retirement) -> None:
     stream, group = spell(retirement.stream), spell(retirement.group)
     of_group = is_group(stream, group)
     if begun.read("groups").where(of_group).isEmpty():
-        raise RequestError(
-            f"{stream}/{group}: {UNKNOWN_GROUP}",
-            group=f"{stream}/{group}",
-        )
+        no_such = no_group(retirement.stream, retirement.group).message
+        raise RequestError(f"{no_such}{NOT_IN_GROUPS}", group=f"{stream}/{group}")
     names = [spell(name) for name in (retirement.consumer, *retirement.heirs)]
     known, owning = (
         begun.read(table).where(of_group & F.col("consumer").isin(names))

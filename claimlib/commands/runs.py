@@ -1,4 +1,5 @@
-"""The finished runs of a store: list them, find one by the name that people give it."""
+"""The runs of a store: list the finished ones, find one by the name that people give it, and give
+up one that cannot be finished."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from dataclasses import dataclass
 from pyspark.sql import functions as F
 
 from claimlib.errors import RequestError
-from claimlib.runs import Finished
+from claimlib.runs import Finished, pinned
 from claimlib.runs.journal import run_rows
-from claimlib.runs.rollforward import find_finished, find_finished_seq
+from claimlib.runs.rollforward import find_finished, find_finished_seq, give_up
 from claimlib.store import Store
 
 
@@ -54,3 +55,36 @@ def find_run(store: Store, name: str) -> Finished:
             run=name,
         )
     return found
+
+
+def abandon(store: Store, name: str) -> Finished:
+    """Give up a snapshot or an import that is decided and cannot be finished, because what it read
+    is not there any more; the next run goes on.
+
+    What such a run had applied already stays, and the proofs of absence of its streams are taken
+    back, so that sweeps refuse their groups; the next snapshot or import brings the store to what
+    the source says.  No driver of the run may be alive: it would go on with what it has begun.  A
+    run that claims, acknowledges or retires needs nothing but the journal, so
+    the next run finishes it: it is not given up.
+
+    Raises:
+        RequestError: no unfinished run has this number or key, or it is not such a run.
+    """
+    _, unfinished = pinned(store, ())
+    row = next((one for one in unfinished if name in {one.key, str(one.run_seq)}), None)
+    if row is None:
+        raise RequestError(
+            f"{store.where} has no unfinished run {name}: claimlib runs {store.where} lists them",
+            run=name,
+        )
+    if row.landed is None:
+        raise RequestError(
+            f"run {row.key} can always be finished: start any run on {store.where}, and it will be",
+            run=row.key,
+        )
+    if row != unfinished[0]:
+        raise RequestError(
+            f"run {unfinished[0].key} comes before {row.key}: finish it, or give it up, first",
+            run=unfinished[0].key,
+        )
+    return give_up(store, row)

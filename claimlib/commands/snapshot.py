@@ -9,15 +9,32 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from claimlib.commands.landing import Landing
-from claimlib.commands.mirroring import SNAPSHOT, check_source, key_mode
-from claimlib.names import glob_pattern
-from claimlib.plans.journal_rows import union_rows
+from claimlib.commands.landing import PageWriter
+from claimlib.commands.mirroring import (
+    IMPORT,
+    OTHER_SERVER,
+    SNAPSHOT,
+    Landing,
+    check_source,
+    decide,
+    discarded_on_error,
+    last_server,
+    mirrored,
+    refuse_own_rows,
+)
+from claimlib.errors import LostRaceError
+from claimlib.ids import StreamId, from_bigint
+from claimlib.model import RemovalLimits
+from claimlib.names import glob_pattern, unspell
+from claimlib.plans.differences import Scope, left_alone
 from claimlib.runs import Begun, Decision, Phase, Progress, run
+from claimlib.runs.journal import ServerIdentity
+from claimlib.runs.mirror import discard_landing
 from claimlib.source import Batch
 from claimlib.store import Store
 
@@ -32,12 +49,14 @@ class SnapshotRequest:
         source: the server as host:port/db, without credentials.
         stream_glob, group_glob: Redis' globs; what they do not match is left as it is in the store.
         fields: whether the payload of pending entries is read too.
+        limits: how much the server may take away from the store.
     """
 
     source: str
     stream_glob: str = "*"
     group_glob: str = "*"
     fields: bool = True
+    limits: RemovalLimits = field(default_factory=RemovalLimits)
 
     def __post_init__(self) -> None:
         """Refuse a glob before anything is read."""
@@ -51,6 +70,7 @@ class SnapshotRequest:
             "stream_glob": self.stream_glob,
             "group_glob": self.group_glob,
             "fields": self.fields,
+            **self.limits.as_json(),
         }
 
 
@@ -60,7 +80,12 @@ class SnapshotReply:
 
     Attributes:
         counts: streams, groups, pending_read, entries_read, commands, vanished (streams and groups
-            that went away while they were read), pending_written (new and changed rows).
+            that went away while they were read), pending_written (new and changed rows),
+            pending_new, pending_replaced, pending_removed, entries_new, entry_filled,
+            entry_removed, group_removed, consumer_removed, stream_removed (rows, as decided),
+            lost (of these, what somebody else changed first), server_restarted and
+            replication_changed (1: the server's run id, or its replication id, is another one than
+            that of the last snapshot).
     """
 
     run_id: str
@@ -69,10 +94,15 @@ class SnapshotReply:
     counts: Mapping[str, int]
 
 
+Spans = Mapping[bytes, tuple[StreamId, StreamId]]
+"""By stream, the ids from the first to the last that a reader must read besides its own."""
+Read = Callable[[Spans], Iterable[Batch]]
+
+
 def snapshot(
     store: Store,
     request: SnapshotRequest,
-    read: Callable[[], Iterable[Batch]],
+    read: Read,
     *,
     run_id: str | None = None,
     progress: Progress | None = None,
@@ -91,54 +121,91 @@ def snapshot(
 
     Raises:
         SourceMismatchError: the store mirrors another source.
+        NotAMirrorError: the store has rows and mirrors no source.
+        EmptySourceError, GuardError: the server would take away more than the limits allow.
         SourceError: the server cannot be read.
     """
     reader = _Reader(store, request, read, progress)
-    finished = run(
-        store,
-        command=COMMAND,
-        request=request.as_json(),
-        decide=reader.decide,
-        run_id=run_id,
-        progress=progress,
-    )
+    try:
+        finished = run(
+            store,
+            command=COMMAND,
+            request=request.as_json(),
+            decide=reader.decide,
+            run_id=run_id,
+            progress=progress,
+        )
+    except LostRaceError:
+        reader.discard()
+        raise
     return SnapshotReply(finished.run_id, finished.run_seq, request.source, finished.counts)
 
 
 @dataclass
 class _Reader:
-    """The decide function of a snapshot; what it has landed it keeps when it lost to a claim."""
+    """The decide function of a snapshot; what it has read it keeps when it lost to a claim."""
 
     store: Store
     request: SnapshotRequest
-    read: Callable[[], Iterable[Batch]]
+    read: Read
     progress: Progress | None
     landing: Landing | None = None
+    first_ms: int = 0
 
     def decide(self, begun: Begun) -> Decision:
-        check_source(begun, self.request.source)
-        if self.landing is None or self._is_outdated(begun, self.landing):
-            self.landing = self._land()
-        frames = self.landing.journal_rows(self.request.source)
-        return Decision(
-            union_rows(frames.values()),
-            key_mode=key_mode(begun, frames["group"], frames["stream"]),
-            landed=self.landing.landed,
-            source=self.request.source,
-            counts=self.landing.counts,
-        )
+        kept = mirrored(begun)
+        check_source(begun, kept, self.request.source, foreign_command=IMPORT)
+        refuse_own_rows(begun, kept)
+        if self.landing is not None and self._is_outdated(begun):
+            self.discard()
+        if self.landing is None:
+            self.landing = self._landed(begun)
+        return decide(begun, self.landing, self.request.limits)
 
-    def _land(self) -> Landing:
-        all_groups = self.request.group_glob == "*"
-        landing = Landing(self.store, uuid.uuid4().hex, all_groups=all_groups)
-        for batch in self.read():
-            landing.add(batch)
-            if self.progress is not None:
-                self.progress(Phase.READ, landing.so_far())
-        landing.finish()
-        return landing
+    def discard(self) -> None:
+        """Delete what was landed: no decision will name it."""
+        if self.landing is not None:
+            discard_landing(self.store, self.landing.uuid)
+            self.landing = None
 
-    def _is_outdated(self, begun: Begun, landing: Landing) -> bool:
+    def _landed(self, begun: Begun) -> Landing:
+        scope = Scope(self.request.stream_glob, self.request.group_glob)
+        pages = PageWriter(self.store, uuid.uuid4().hex, self.request.source, scope)
+        with discarded_on_error(self.store, pages.uuid):
+            for batch in self.read(_spans(begun, scope)):
+                pages.add(batch)
+                if self.progress is not None:
+                    self.progress(Phase.READ, pages.so_far())
+            landing = pages.finish()
+        self.first_ms = pages.first_ms
+        return replace(landing, counts={**landing.counts, **_unlike(begun, landing.server)})
+
+    def _is_outdated(self, begun: Begun) -> bool:
         """Whether a snapshot taken after ours was read is in the store by now."""
         newest = begun.read("groups").agg(F.max("snapshot_ms").alias("ms")).first()
-        return newest is not None and (newest["ms"] or 0) > landing.first_ms
+        return newest is not None and (newest["ms"] or 0) > self.first_ms
+
+
+def _spans(begun: Begun, scope: Scope) -> Spans:
+    """Where groups that are not read have pending entries, in streams that are: their entries, and
+    the proof that they are complete, must outlast this reading."""
+    if scope.group_glob == "*":
+        return {}
+    pending = begun.read("pending").where(scope.lies_in(begun.store.buckets))
+    return {
+        unspell(row["stream"]): (_unsigned_id(row["low"]), _unsigned_id(row["high"]))
+        for row in left_alone(pending, scope).collect()
+    }
+
+
+def _unlike(begun: Begun, server: ServerIdentity) -> dict[str, int]:
+    """Whether the server is another process, or continues another history, than that of the last
+    snapshot; what is not known is not another one."""
+    last = last_server(begun)
+    pairs = ({last.run_id, server.run_id}, {last.replication_id, server.replication_id})
+    changed = zip(OTHER_SERVER, pairs, strict=True)
+    return {name: 1 for name, ids in changed if None not in ids and len(ids) > 1}
+
+
+def _unsigned_id(found: Row) -> StreamId:
+    return StreamId(*(from_bigint(half ^ -(2**63)) for half in found))

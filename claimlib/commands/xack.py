@@ -6,13 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.commands.asked_reply import AskedReply
 from claimlib.commands.asking import Asked, Call, Decided, answer, decide, known
 from claimlib.commands.mirroring import server_of
-from claimlib.errors import DuplicateRowsError, RequestError, SourceMismatchError
+from claimlib.errors import (
+    ClaimlibError,
+    DuplicateRowsError,
+    ForeignRunSeqError,
+    RequestError,
+    SourceMismatchError,
+)
 from claimlib.ids import StreamId
 from claimlib.names import spell
 from claimlib.plans import asked
@@ -58,6 +64,7 @@ def xack(
         RequestError: a request cannot be used, or its group is unknown (`groups` are those); then
             none of them is done.
         DuplicateRowsError: pending has two rows of one id that is named.
+        ForeignRunSeqError: such a row bears a run number of another store.
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
@@ -105,14 +112,19 @@ def _refuse_mirror(begun: Begun) -> None:
 
 def _refuse_refused(found: Decided) -> None:
     refused = found.judged.where(F.col("reason").isNotNull()).orderBy(*GROUP)
-    rows = refused.select(*GROUP, "in_groups", "reason").collect()
+    rows = refused.select(*GROUP, "in_groups", "ahead", "reason").collect()
     if not rows:
         return
     said = f"{rows[0]['stream']}/{rows[0]['consumer_group']}: {rows[0]['reason']}"
     more = f" (and {len(rows) - 1} more groups)" if len(rows) > 1 else ""
-    error = RequestError if rows[0]["in_groups"] is None else DuplicateRowsError
-    raise error(
+    raise _error_of(rows[0])(
         f"{said}{more}; nothing was acknowledged",
         groups=[(row["stream"], row["consumer_group"]) for row in rows],
         table="pending",
     )
+
+
+def _error_of(refused: Row) -> type[ClaimlibError]:
+    if refused["in_groups"] is None:
+        return RequestError
+    return ForeignRunSeqError if refused["ahead"] else DuplicateRowsError

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands import reply
-from claimlib.commands.deciding import check_ms, check_unique, key_mode, near, sound_or_named
+from claimlib.commands.deciding import check_ms, names_of, near, sound_or_named
 from claimlib.commands.paging import locate
 from claimlib.commands.reply import Reply
 from claimlib.errors import GlobError, RequestError
@@ -179,22 +179,25 @@ def _decide(
     """
     held = begun.store.held
     pending, entries = begun.read("pending"), begun.read("entries")
-    known = held(requests.known_groups(begun.read("groups"), begun.read("streams")))
+    groups, streams = begun.read("groups"), begun.read("streams")
+    known = held(requests.known_groups(groups, streams, begun.run_seq))
     asked, unrequested = _asked(request, known)
     asked = held(asked)
     if not asked.where(F.col("start_ms").isNull()).isEmpty():
-        asked = held(requests.started(asked, begun.read("cursors")))
+        asked = held(requests.started(asked, begun.read("cursors"), begun.run_seq))
     targets = held(requests.targets(asked, known, now_ms))
-    check_unique(targets)
-    located = locate(pending, targets, begun.store.buckets)
+    # Of a group with two cursors or two proven ranges nobody knows where its page lies.
+    sound = targets.where(F.col("repeated_in").isNull())
+    located = locate(pending, sound, begun.store.buckets)
     targets = requests.ended(targets, located.ends if located is not None else None)
     if located is not None and asked.where(F.col("count").isNull()).isEmpty():
         # Pages only.  A sweep looks at all of pending, and so meets groups that are not known.
         unrequested = F.lit(False)
         lie_in = located.bounds.condition()
         pending, entries = pending.where(lie_in), entries.where(lie_in)
-    mode = key_mode(pending, known, entries)
-    surveyed = survey.survey(pending, targets, mode)
+    names = names_of(begun.store, pending, known, entries)
+    mode = names.mode
+    surveyed = survey.survey(pending, targets, mode, begun.run_seq)
     judged = held(survey.judged(surveyed, known, unrequested))
     lie_near = near(judged, begun.store.buckets)
     pending, entries = pending.where(lie_near), entries.where(lie_near)
@@ -223,7 +226,7 @@ def _decide(
     next_ids = pages.next_ids(examined) if located is not None else None
     decided = sweep.decisions(sweep.touched(examined), mode)
     parts = [
-        rows.decision_rows(decided, accepted, pending, mode),
+        rows.decision_rows(decided, accepted, names.owners, mode),
         rows.group_rows(judged),
         rows.consumer_rows(accepted),
         rows.cursor_rows(accepted, next_ids, mode),

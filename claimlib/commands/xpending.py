@@ -6,7 +6,7 @@ Everything here reads only, at the versions of one moment: now, or when a run ha
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 
@@ -126,9 +126,42 @@ def pending_range(
         ReplyError: there is no such group (NOGROUP).
     """
     check_ms(now_ms=now_ms)
+    return plan.in_range(_of_group(at, stream, group, now_ms, asked), asked).select(*_COLUMNS)
+
+
+_COLUMNS = (*GROUP, "id_ms", "id_seq", "consumer", "idle_ms", "delivery_count")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRange:
+    """The beginning of a `pending_range`: its first rows, and how many it has in all."""
+
+    rows: tuple[Row, ...]
+    total: int
+
+
+def shown_range(
+    at: Reading,
+    stream: bytes,
+    group: bytes,
+    asked: PendingRange,
+    *,
+    most: int,
+    now_ms: int | None = None,
+) -> ShownRange:
+    """`pending_range` as far as it can be printed: `most` rows come to the driver, however many are
+    asked for; the others are counted only.
+
+    Raises:
+        ReplyError: there is no such group (NOGROUP).
+    """
+    check_ms(now_ms=now_ms)
     entries = _of_group(at, stream, group, now_ms, asked)
-    columns = (*GROUP, "id_ms", "id_seq", "consumer", "idle_ms", "delivery_count")
-    return plan.in_range(entries, asked).select(*columns)
+    first = replace(asked, count=min(asked.count, most))
+    rows = tuple(plan.in_range(entries, first).select(*_COLUMNS).collect())
+    if asked.count <= most or len(rows) < most:
+        return ShownRange(rows, len(rows))
+    return ShownRange(rows, min(asked.count, plan.matching(entries, asked).count()))
 
 
 def is_stalled(groups: DataFrame) -> bool:

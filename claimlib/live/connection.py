@@ -2,14 +2,19 @@
 
 The least a server's user needs (an access rule, as in `ACL SETUSER`):
 
-    reader on >PASSWORD %R~* -@all +scan +time +multi +exec +xinfo|stream +xinfo|groups
+    reader on >PASSWORD %R~* -@all +info +scan +time +multi +exec +xinfo|stream +xinfo|groups
         +xinfo|consumers +xpending +xrange +eval_ro
 
-`+eval_ro` may be missing: payloads of entries that are not pending then cross the network, and are
-dropped here.  A database other than 0 takes `+select`.  redis-py introduces itself with
-`CLIENT SETINFO`; where `+client|setinfo` is missing that is refused, and noted in the server's
-`ACL LOG`, without harm.  `%R~orders:*` for `%R~*` confines the user to some streams: give a stream
-glob as narrow, as SCAN names the others too.
+`+info` may be missing: the server's run id and replication id are then not known, and a replica is
+refused, as it may not be asked whether it is in step (`live.server`).  `+eval_ro` may be missing:
+payloads of entries that are not pending then cross the network, and are dropped here, and one reply
+may be large where entries suddenly are (`live.entries`).  Either lack is noted in the server's `ACL
+LOG`, without harm.  HELLO takes no right, as every user may ask it; where it is renamed or
+disabled, `+info` is needed.
+
+A database other than 0 takes `+select`.  redis-py introduces itself with `CLIENT SETINFO`; where
+`+client|setinfo` is missing that is refused, and noted likewise.  `%R~orders:*` for `%R~*` confines
+the user to some streams: give a stream glob as narrow, as SCAN names the others too.
 
 redis-py's `Connection` is used directly: it brings the socket, TLS, login and protocol, while a
 client object would bring callbacks that convert stream replies, and silent reconnecting.  A
@@ -28,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from claimlib.errors import MissingExtraError, RequestError, SourceUnreachableError
 from claimlib.live.address import Address, parse_address, read_password, source_label
 from claimlib.live.pacer import Pacer
+from claimlib.live.server import ServerState, ask_server
 
 if TYPE_CHECKING:
     from claimlib.live.faults import Word
@@ -56,11 +62,13 @@ class Source:
 
     Attributes:
         label: `host:port/db`, without credentials.
+        server: What the server is, as it said when the source was opened.
         commands_sent: How many commands were sent, those around transactions included.
     """
 
     def __init__(self, label: str, wire: _Wire, pacer: Pacer) -> None:
         self.label = label
+        self.server = ServerState()
         self.commands_sent = 0
         self._wire = wire
         self._pacer = pacer
@@ -158,7 +166,7 @@ def open_source(
     timeout_s: float = 30.0,
     max_commands_per_second: float | None = DEFAULT_COMMANDS_PER_SECOND,
 ) -> Source:
-    """Connects, logs in and asks one thing, so that what cannot work fails here.
+    """Connects, logs in, and asks the server what it is, so that what cannot work fails here.
 
     Args:
         url: `redis://[USER@]HOST[:PORT][/DB]`, `rediss://` for TLS; never with a password.
@@ -172,10 +180,13 @@ def open_source(
 
     Raises:
         MissingExtraError: redis-py is not installed.
-        RequestError: The URL cannot be used, or an option contradicts it.
-        SourceUnreachableError: No answer.
+        RequestError: The URL cannot be used, or an option contradicts it, or no single server is
+            there (but a node of a cluster, or a sentinel).
+        SourceUnreachableError: No answer; or the server is loading its data, or is a replica that
+            is not in step with its master (see `live.server`).
         AuthenticationFailedError: Wrong user or password, or none given where one is needed.
-        PermissionDeniedError: The user may not even ask for the time.
+        PermissionDeniedError: The user may not even ask for the time, or may not ask by INFO what
+            has to be known.
     """
     address = parse_address(url)
     if username is not None and address.username not in (None, username):
@@ -195,6 +206,9 @@ def open_source(
     _connect(address, wire)
     source = Source(address.label, wire, pacer)
     try:
+        source.server = ask_server(source)
+        if address.db:
+            source.call("SELECT", address.db)
         source.call("TIME")
     except BaseException:
         source.close()
@@ -224,7 +238,7 @@ def _wire(
     wire: _Wire = kind(
         host=address.host,
         port=address.port,
-        db=address.db,
+        db=0,  # another one is selected once it is known what the server is: not all have others
         protocol=2,
         socket_keepalive=True,
         **options,
@@ -240,6 +254,6 @@ def _connect(address: Address, wire: _Wire) -> None:
     try:
         wire.connect()
     except ResponseError as error:
-        raise reply_fault(address.label, ("SELECT", address.db), error) from error
+        raise reply_fault(address.label, ("AUTH",), error) from error
     except RedisError as error:
         raise transport_fault(address.label, error) from error

@@ -1,57 +1,105 @@
 """Walks a stream's entries over a span: every id, and the payload of the pending ones.
 
-The span may hold far more entries than are pending.  A read-only script (EVAL_RO) therefore
-returns the ids of a page alone, and payloads are asked for where an id is pending.  Where scripts
-are not allowed, whole pages are read and the other payloads dropped here; the rows are the same.
+The span may hold far more than is pending, and entries may be large.  A read-only script (EVAL_RO)
+therefore returns the ids, and payloads only where an id is pending.  Where scripts are not allowed,
+whole entries are read and the other payloads dropped here; the rows are the same.
+
+How large a reply gets is not known before: XRANGE is told a number of entries, not of bytes.
+
+- The script stops when its budget of bytes is used up: its reply is larger by one entry at most.
+  On the server it asks for one entry first, then for more, eight at most, as many as the budget
+  has room for by the largest of those just seen.  So it holds eight entries at a time at most, and
+  walks over no more than the budget and eight entries.
+- Without scripts, COUNT begins at 1 for each stream, doubles at most from one reply to the next,
+  and is what the budget has room for by the largest entry of the reply before.  Where entries are
+  of like sizes, a reply is larger than the budget by one entry at most, too; but where large ones
+  follow many small ones, one reply has as many of them as a page may have rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from claimlib.errors import PermissionDeniedError
+from claimlib.ids import StreamId
 from claimlib.live.connection import Source
 from claimlib.live.pending_ids import Wanted
 from claimlib.live.replies import fields, stream_id
+from claimlib.live.scripts import Scripts
 from claimlib.source import EntryRow
 
-# Ids of a range, at most so many.  It asks for a hundred entries at a time, so that Lua never holds
-# the payloads of a whole page.
-_IDS_OF_RANGE = """
-local ids, start, left = {}, ARGV[1], tonumber(ARGV[3])
-while left > 0 do
-  local want = math.min(left, 100)
-  local page = redis.call('XRANGE', KEYS[1], start, ARGV[2], 'COUNT', want)
-  for _, entry in ipairs(page) do ids[#ids + 1] = entry[1] end
-  if #page < want or page[want][1] == ARGV[2] then break end
-  start, left = '(' .. page[want][1], left - want
+# What an entry takes in a reply beyond its texts, and what each of its texts does: not less than
+# lengths and line ends of the protocol.
+_BYTES_PER_ENTRY = 64
+_BYTES_PER_TEXT = 16
+
+# Entries of a range, so many and so many bytes at most: of those whose ids are given id and fields,
+# of the others the id alone.  First comes whether the range may have more.
+_ENTRIES_OF_RANGE = f"""
+local wanted = {{}}
+for i = 5, #ARGV do wanted[ARGV[i]] = true end
+local start, stop, left, budget = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local entries, count = {{}}, 1
+while true do
+  local page, largest = redis.call('XRANGE', KEYS[1], start, stop, 'COUNT', count), 0
+  for _, entry in ipairs(page) do
+    local size = {_BYTES_PER_ENTRY}
+    for _, text in ipairs(entry[2]) do size = size + #text + {_BYTES_PER_TEXT} end
+    entries[#entries + 1] = wanted[entry[1]] and entry or entry[1]
+    start, left, budget, largest = entry[1], left - 1, budget - size, math.max(largest, size)
+    if left == 0 or budget <= 0 then return {{1, entries}} end
+  end
+  if #page < count or start == stop then return {{0, entries}} end
+  start = '(' .. start
+  count = math.max(1, math.min(2 * count, 8, left, math.floor(budget / largest)))
 end
-return ids
 """
 
-# The entries of the ids given, false for one that is not there.
-_ENTRIES_OF_IDS = """
-local entries = {}
-for i, id in ipairs(ARGV) do entries[i] = redis.call('XRANGE', KEYS[1], id, id)[1] or false end
-return entries
-"""
 
-# From this share of pending ids on, one XRANGE over the page is quicker than a look-up of each.
-_DENSE_SHARE = 0.5
+class _Piece(NamedTuple):
+    """What one reply told of a range; `is_cut`: the range may have more behind the last row."""
 
-# Payloads by id, as the server writes both.
-_Payloads = dict[bytes, list[bytes]]
+    rows: tuple[EntryRow, ...]
+    is_cut: bool
+
+
+@dataclass(slots=True)
+class _Count:
+    """How many entries an XRANGE asks for, where nothing else bounds its reply."""
+
+    most: int
+    budget_bytes: int
+    now: int = 1
+
+    def follow(self, largest_bytes: int) -> None:
+        """Adapts to the largest entry of a reply."""
+        room = self.budget_bytes // largest_bytes
+        self.now = max(1, min(2 * self.now, self.most, room))
 
 
 class EntryWalk:
-    """Reads the entries of one stream after the other; remembers whether scripts are allowed."""
+    """Reads the entries of one stream after the other.
 
-    def __init__(self, source: Source, *, with_fields: bool, page_size: int) -> None:
+    Args:
+        page_size: Rows per page at most, and pending ids per command.
+        reply_bytes: Bytes per reply and per page; how far that is kept says the module.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        scripts: Scripts,
+        *,
+        with_fields: bool,
+        page_size: int,
+        reply_bytes: int,
+    ) -> None:
         self._source = source
+        self._scripts = scripts
         self._with_fields = with_fields
         self._page_size = page_size
-        self._scripts_allowed = True
+        self._reply_bytes = reply_bytes
 
     def pages(self, stream: bytes, wanted: Wanted) -> Iterator[tuple[EntryRow, ...]]:
         """The stream's entries over the span of the wanted ids, in pages that are never empty.
@@ -61,64 +109,65 @@ class EntryWalk:
         """
         if wanted.span is None:
             return
-        start, end = (str(bound).encode() for bound in wanted.span)
+        first, end = wanted.span
+        start = str(first)
+        count = _Count(self._page_size, self._reply_bytes)
         while True:
-            raw_ids, payloads = self._next_page(stream, start, end)
-            if rows := self._rows(stream, raw_ids, payloads, wanted):
-                yield rows
-            if len(raw_ids) < self._page_size or raw_ids[-1] == end:
+            asked = wanted.upcoming(self._page_size) if self._with_fields else []
+            # Behind the last id that is asked for, there may be others that are wanted.
+            stop = asked[-1] if len(asked) == self._page_size else end
+            piece = self._piece(stream, start, stop, asked, count)
+            yield from self._bounded(piece.rows)
+            reached = piece.rows[-1].id if piece.is_cut else stop
+            if reached == end:
                 return
-            start = b"(" + raw_ids[-1]
+            wanted.drop_through(reached)
+            start = f"({reached}"
 
-    def _next_page(
-        self, stream: bytes, start: bytes, end: bytes
-    ) -> tuple[list[bytes], _Payloads | None]:
-        """The ids of a page; payloads too where there was no way to leave them behind."""
-        if self._scripts_allowed:
-            try:
-                return self._script(_IDS_OF_RANGE, stream, start, end, self._page_size), None
-            except PermissionDeniedError:
-                # If it is the key that is denied, the range below says so.
-                self._scripts_allowed = False
-        payloads = self._range(stream, start, end)
-        return list(payloads), payloads
-
-    def _rows(
-        self,
-        stream: bytes,
-        raw_ids: list[bytes],
-        payloads: _Payloads | None,
-        wanted: Wanted,
-    ) -> tuple[EntryRow, ...]:
-        ids = [stream_id(raw) for raw in raw_ids]
-        if not self._with_fields:
-            return tuple(EntryRow(id_, None) for id_ in ids)
-        pending = wanted.among(ids)
-        if payloads is None:
-            asked = [raw for raw, id_ in zip(raw_ids, ids, strict=True) if id_ in pending]
-            payloads = self._payloads(stream, raw_ids, asked)
-        # An id whose payload is not found was deleted since its page of ids was read.  It is left
-        # out, and so judged absent: rightly, for it is absent, and all that is pending was read
-        # before.  (Ids are never given twice, so it cannot come back.)
-        return tuple(
-            EntryRow(id_, fields(payloads[raw]) if id_ in pending else None)
-            for raw, id_ in zip(raw_ids, ids, strict=True)
-            if id_ not in pending or raw in payloads
+    def _piece(
+        self, stream: bytes, start: str, stop: StreamId, asked: Sequence[StreamId], count: _Count
+    ) -> _Piece:
+        raw_asked = [str(id_).encode() for id_ in asked]
+        return self._scripts.or_else(
+            lambda: self._by_script(stream, start, stop, raw_asked),
+            lambda: self._by_range(stream, start, stop, raw_asked, count),
         )
 
-    def _payloads(self, stream: bytes, page: list[bytes], asked: list[bytes]) -> _Payloads:
-        """The payloads of the ids asked for (and perhaps of their neighbours on the page)."""
-        if not asked:
-            return {}
-        if len(asked) >= _DENSE_SHARE * len(page):
-            return self._range(stream, asked[0], asked[-1])
-        entries = self._script(_ENTRIES_OF_IDS, stream, *asked)
-        return {entry[0]: entry[1] for entry in entries if entry is not None}
+    def _by_script(
+        self, stream: bytes, start: str, stop: StreamId, asked: Sequence[bytes]
+    ) -> _Piece:
+        limits = (self._page_size, self._reply_bytes)
+        is_cut, entries = self._source.call(
+            "EVAL_RO", _ENTRIES_OF_RANGE, 1, stream, start, str(stop), *limits, *asked
+        )
+        rows = (
+            EntryRow(stream_id(entry), None)
+            if isinstance(entry, bytes)
+            else EntryRow(stream_id(entry[0]), fields(entry[1]))
+            for entry in entries
+        )
+        return _Piece(tuple(rows), bool(is_cut))
 
-    def _range(self, stream: bytes, start: bytes, end: bytes) -> _Payloads:
-        entries = self._source.call("XRANGE", stream, start, end, "COUNT", self._page_size)
-        return dict(entries)
+    def _by_range(
+        self, stream: bytes, start: str, stop: StreamId, asked: Sequence[bytes], count: _Count
+    ) -> _Piece:
+        entries = self._source.call("XRANGE", stream, start, str(stop), "COUNT", count.now)
+        is_cut = len(entries) == count.now
+        if entries:
+            count.follow(max(_size(texts) for _, texts in entries))
+        kept = set(asked)
+        rows = (EntryRow(stream_id(raw), fields(t) if raw in kept else None) for raw, t in entries)
+        return _Piece(tuple(rows), is_cut)
 
-    def _script(self, text: str, stream: bytes, *arguments: bytes | int) -> list[Any]:
-        reply: list[Any] = self._source.call("EVAL_RO", text, 1, stream, *arguments)
-        return reply
+    def _bounded(self, rows: tuple[EntryRow, ...]) -> Iterator[tuple[EntryRow, ...]]:
+        """The rows in pages that have the budget's bytes, and one entry more, at most."""
+        begin = size = 0
+        for end, row in enumerate(rows, start=1):
+            size += _size([text for field in row.fields or () for text in field])
+            if size >= self._reply_bytes or end == len(rows):
+                yield rows[begin:end]
+                begin, size = end, 0
+
+
+def _size(texts: Sequence[bytes]) -> int:
+    return _BYTES_PER_ENTRY + sum(len(text) + _BYTES_PER_TEXT for text in texts)

@@ -10,9 +10,13 @@ from __future__ import annotations
 import heapq
 import zlib
 from array import array
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
 
 from claimlib.ids import StreamId
+
+Span = tuple[StreamId, StreamId]
 
 _PACKING_LEVEL = 1
 
@@ -46,27 +50,31 @@ class PackedIds:
 
 
 class Wanted:
-    """The distinct ids over a stream's groups, taken in order as the stream is walked."""
+    """The distinct ids over a stream's groups, taken in order as the stream is walked.
 
-    def __init__(self, groups: Iterable[PackedIds]) -> None:
+    `span` is from the first to the last of them, `also` included if one is given; null where there
+    is neither.
+    """
+
+    def __init__(self, groups: Iterable[PackedIds], also: Span | None = None) -> None:
         held = [group for group in groups if group.count]
-        self.span = _span(held)
-        self._ids = heapq.merge(*held)
-        self._next = next(self._ids, None)
+        self.span = _span(held, also)
+        self._ids = (id_ for id_, _ in groupby(heapq.merge(*held)))
+        self._next: deque[StreamId] = deque()
 
-    def among(self, page: Sequence[StreamId]) -> set[StreamId]:
-        """Those of a page of the stream that are pending; pages are given in order, each once."""
-        found = set()
-        here = set(page)
-        while self._next is not None and page and self._next <= page[-1]:
-            if self._next in here:
-                found.add(self._next)
-            self._next = next(self._ids, None)
-        return found
+    def upcoming(self, most: int) -> list[StreamId]:
+        """The next ids, so many at most; they stay until they are dropped."""
+        self._next.extend(islice(self._ids, most - len(self._next)))
+        return list(self._next)
+
+    def drop_through(self, last: StreamId) -> None:
+        """Drops the ids that are not above `last`, as far as they came up."""
+        while self._next and self._next[0] <= last:
+            self._next.popleft()
 
 
-def _span(groups: Sequence[PackedIds]) -> tuple[StreamId, StreamId] | None:
-    """The first and the last pending id; null where nothing is pending."""
-    firsts = [group.first for group in groups if group.first is not None]
-    lasts = [group.last for group in groups if group.last is not None]
-    return (min(firsts), max(lasts)) if firsts and lasts else None
+def _span(groups: Sequence[PackedIds], also: Span | None) -> Span | None:
+    """The one span that holds all pending ids and another span."""
+    spans = [(group.first, group.last) for group in groups if group.first and group.last]
+    spans += [also] if also else []
+    return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None

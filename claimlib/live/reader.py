@@ -15,27 +15,31 @@ with TIME, in which the server's clock stands still (Redis from 7.2 on, Valkey):
 the delivery time to the millisecond.  On Redis 7.0 the clock goes on while a page is made up; TIME
 comes last, so that no entry seems idle for longer than it is.
 
-Only commands that read are sent: SCAN, TIME, XINFO STREAM, XINFO GROUPS, XINFO CONSUMERS, XPENDING,
-XRANGE, EVAL_RO, and MULTI and EXEC around some of them.
+Only commands that read are sent: HELLO, INFO, SCAN, TIME, XINFO STREAM, XINFO GROUPS, XINFO
+CONSUMERS, XPENDING, XRANGE, EVAL_RO, and MULTI and EXEC around some of them.
 
-Memory: one page of rows (of `entry_page`, with payloads), the names of the streams seen, the groups
-of one stream and the consumers of one group (servers do not page them), and the packed pending ids
-of one stream (`live.pending_ids`).
+Memory: one page of rows (of pending entries by number, of entries by number and by `reply_bytes`),
+the names of the streams seen, the groups of one stream and the consumers of one group (servers do
+not page them), and the packed pending ids of one stream (`live.pending_ids`).  Where scripts are
+not allowed, XINFO STREAM brings the first and the last entry of each stream too.  A process that
+does nothing but take in the batches was measured: at its peak it has 33 MB for 200,000 pending
+entries of 100 bytes (2 more than before it began) and 50 MB for 300 of 5 MB, 55 without scripts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from claimlib import names
 from claimlib.errors import RequestError, WrongTypeError
 from claimlib.ids import MIN_ID, StreamId
 from claimlib.live.connection import Source
 from claimlib.live.entries import EntryWalk
-from claimlib.live.pending_ids import PackedIds, Wanted
+from claimlib.live.pending_ids import PackedIds, Span, Wanted
 from claimlib.live.replies import attributes, consumer_rows, pending_rows, stream_id, time_ms
+from claimlib.live.scripts import Scripts
+from claimlib.live.server import check_unchanged
 from claimlib.live.vanished import VanishedError
 from claimlib.source import (
     Batch,
@@ -48,12 +52,14 @@ from claimlib.source import (
     PendingPage,
     PendingRow,
     SourceDone,
+    SourceOpened,
     StreamDone,
     StreamGone,
 )
 
 __all__ = [
     "DEFAULT_PAGE",
+    "DEFAULT_REPLY_BYTES",
     "Batch",
     "ConsumerRow",
     "Counts",
@@ -64,14 +70,25 @@ __all__ = [
     "PendingPage",
     "PendingRow",
     "SourceDone",
+    "SourceOpened",
     "StreamDone",
     "StreamGone",
     "read_source",
 ]
 
 DEFAULT_PAGE = 1000
+DEFAULT_REPLY_BYTES = 4 * 1024 * 1024
 
-_GLOB_CHARACTERS = frozenset(b"*?[\\")
+# What is needed of XINFO STREAM, which also shows the first and the last entry with their payloads.
+_STATE_OF_STREAM = """
+local state, needed = redis.call('XINFO', 'STREAM', KEYS[1]), {}
+for i = 1, #state, 2 do
+  if state[i] == 'length' or state[i] == 'last-generated-id' or state[i] == 'entries-added' then
+    needed[#needed + 1], needed[#needed + 2] = state[i], state[i + 1]
+  end
+end
+return needed
+"""
 
 
 def read_source(
@@ -83,11 +100,14 @@ def read_source(
     pending_page: int = DEFAULT_PAGE,
     entry_page: int = DEFAULT_PAGE,
     scan_page: int = DEFAULT_PAGE,
+    reply_bytes: int = DEFAULT_REPLY_BYTES,
+    also_spans: Mapping[bytes, Span] | None = None,
 ) -> Iterator[Batch]:
     r"""Yields the matching streams, their groups, pending entries and entries (see `source`).
 
-    Nothing is read ahead: a batch is what the server held when it was asked for.  A stream without
-    a matching group is reported too (`StreamDone` with nothing pending).
+    Nothing is read ahead: a batch is what the server held when it was asked for (of pages of
+    entries that came in one reply, the first).  A stream without a matching group is reported too
+    (`StreamDone` with nothing pending).
 
     Args:
         source: Where to read; its pace is its own.
@@ -97,23 +117,54 @@ def read_source(
         pending_page: Rows per page of pending entries.
         entry_page: Rows per page of entries.
         scan_page: Keys that one SCAN looks at.
+        reply_bytes: Bytes of entries that one reply, and one page of entries, has at most, and one
+            entry more; how far that can be kept says `live.entries`.
+        also_spans: By stream, the first and the last id of a span whose entries are to be read too,
+            because groups that are not read have pending entries there.  It counts for streams of
+            which a group is read; payloads are read of what is pending in the groups read only.
 
     Returns:
         The batches; they cost no more than a page of memory at a time.
 
     Raises:
-        RequestError: A page size below 1; `GlobError`: a glob that cannot be used.
+        RequestError: A page size below 1, or a span that ends before it begins; `GlobError`: a glob
+            that cannot be used.
         WrongTypeError: The one stream that was named is not a stream (while reading).
         PermissionDeniedError: A command or a key is denied (while reading).
-        SourceUnreachableError: The connection broke (while reading); what was yielded is void.
+        SourceUnreachableError: The connection broke, or the server is not what it was when the
+            source was opened (while reading); what was yielded is void.
     """
-    sizes = {"pending_page": pending_page, "entry_page": entry_page, "scan_page": scan_page}
+    _check_sizes(
+        pending_page=pending_page,
+        entry_page=entry_page,
+        scan_page=scan_page,
+        reply_bytes=reply_bytes,
+    )
+    spans = dict(also_spans or {})
+    _check_spans(spans)
+    streams, groups, scripts = _glob(stream_glob), _glob(group_glob), Scripts()
+    walk = EntryWalk(
+        source, scripts, with_fields=fields, page_size=entry_page, reply_bytes=reply_bytes
+    )
+    return _Reading(
+        source, streams, groups, spans, scripts, walk, pending_page, scan_page
+    ).batches()
+
+
+def _check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise RequestError(f"{name} must be at least 1, not {size}", option=name, value=size)
-    streams, groups = _glob(stream_glob), _glob(group_glob)
-    walk = EntryWalk(source, with_fields=fields, page_size=entry_page)
-    return _Reading(source, streams, groups, walk, pending_page, scan_page).batches()
+
+
+def _check_spans(spans: Mapping[bytes, Span]) -> None:
+    for stream, (first, last) in spans.items():
+        if last < first:
+            name = names.spell(stream)
+            raise RequestError(
+                f"the span of stream {name} ends at {last}, before it begins at {first}",
+                stream=name,
+            )
 
 
 def _glob(glob: str | bytes) -> bytes:
@@ -125,13 +176,13 @@ def _glob(glob: str | bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """What XINFO says of a stream and its groups at one instant."""
+class _StreamState:
+    """What XINFO STREAM says of a stream at one instant."""
 
     read_ms: int
     length: int
     last_generated_id: StreamId
-    last_delivered_ids: dict[bytes, StreamId]
+    entries_added: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +202,16 @@ class _Reading:
     source: Source
     stream_glob: bytes
     group_glob: bytes
+    also_spans: dict[bytes, Span]
+    scripts: Scripts
     walk: EntryWalk
     pending_page: int
     scan_page: int
 
     def batches(self) -> Iterator[Batch]:
         sent_before = self.source.commands_sent
+        server = self.source.server
+        yield SourceOpened(server.run_id, server.replication_id)
         streams = groups = pending = entries = vanished = 0
         for stream in self._streams():
             for batch in self._stream(stream):
@@ -168,12 +223,13 @@ class _Reading:
                     entries += batch.entry_count
                 elif isinstance(batch, StreamGone | GroupGone):
                     vanished += 1
+        check_unchanged(self.source, server)
         commands = self.source.commands_sent - sent_before
         yield SourceDone(Counts(streams, groups, pending, entries, commands, vanished))
 
     @property
     def _is_name(self) -> bool:
-        return _GLOB_CHARACTERS.isdisjoint(self.stream_glob)
+        return names.literal_name(self.stream_glob) is not None
 
     def _streams(self) -> Iterator[bytes]:
         """The names of the matching streams, each once."""
@@ -196,26 +252,26 @@ class _Reading:
         # A key found by SCAN was a stream; if it is none any more, the stream is gone.
         gone = VanishedError if self._is_name else (VanishedError, WrongTypeError)
         try:
-            look = self._look(stream)
+            last_delivered_ids = self._last_delivered_ids(stream)
         except gone:
             yield StreamGone(stream)
             return
         try:
-            yield from self._groups_then_entries(stream, look)
+            yield from self._groups_then_entries(stream, last_delivered_ids)
         except (VanishedError, WrongTypeError):
             yield StreamGone(stream)
 
-    def _groups_then_entries(self, stream: bytes, look: _Look) -> Iterator[Batch]:
+    def _groups_then_entries(
+        self, stream: bytes, last_delivered_ids: Mapping[bytes, StreamId]
+    ) -> Iterator[Batch]:
         held: list[PackedIds] = []
-        matching = [g for g in look.last_delivered_ids if names.matches(self.group_glob, g)]
-        for group in matching:
-            ids = PackedIds()
-            is_whole = yield from self._group(stream, group, look.last_delivered_ids[group], ids)
-            if is_whole:
-                held.append(ids)
-        if matching:
-            look = self._look(stream)  # from here on the stream: all of its pending ids are held
-        wanted = Wanted(held)
+        for group, last_delivered_id in last_delivered_ids.items():
+            if names.matches(self.group_glob, group):
+                ids = PackedIds()
+                if (yield from self._group(stream, group, last_delivered_id, ids)):
+                    held.append(ids)
+        state = self._state(stream)  # from here on the stream: all of its pending ids are held
+        wanted = Wanted(held, self.also_spans.get(stream) if held else None)
         entry_count = 0
         for rows in self.walk.pages(stream, wanted):
             entry_count += len(rows)
@@ -223,14 +279,15 @@ class _Reading:
         complete_from, complete_to = wanted.span or (None, None)
         yield StreamDone(
             stream,
-            look.length,
-            look.last_generated_id,
+            state.length,
+            state.last_generated_id,
             complete_from,
             complete_to,
-            look.read_ms,
+            state.read_ms,
             group_count=len(held),
             pending_count=sum(ids.count for ids in held),
             entry_count=entry_count,
+            entries_added=state.entries_added,
         )
 
     def _group(
@@ -254,16 +311,23 @@ class _Reading:
         )
         return True
 
-    def _look(self, stream: bytes) -> _Look:
-        info, groups, time = self.source.transaction(
-            ("XINFO", "STREAM", stream), ("XINFO", "GROUPS", stream), ("TIME",)
+    def _last_delivered_ids(self, stream: bytes) -> dict[bytes, StreamId]:
+        """The groups of the stream, each with its last delivered id."""
+        states = map(attributes, self.source.call("XINFO", "GROUPS", stream))
+        return {state[b"name"]: stream_id(state[b"last-delivered-id"]) for state in states}
+
+    def _state(self, stream: bytes) -> _StreamState:
+        time = ("TIME",)
+        reply, now = self.scripts.or_else(
+            lambda: self.source.transaction(("EVAL_RO", _STATE_OF_STREAM, 1, stream), time),
+            lambda: self.source.transaction(("XINFO", "STREAM", stream), time),
         )
-        state = attributes(info)
-        return _Look(
-            time_ms(time),
+        state = attributes(reply)
+        return _StreamState(
+            time_ms(now),
             state[b"length"],
             stream_id(state[b"last-generated-id"]),
-            _last_delivered_ids(groups),
+            state.get(b"entries-added"),
         )
 
     def _first_page(self, stream: bytes, group: bytes) -> _FirstPage:
@@ -289,8 +353,3 @@ class _Reading:
             ("XPENDING", stream, group, f"({after}", str(end), self.pending_page), ("TIME",)
         )
         return pending_rows(page, time_ms(time))
-
-
-def _last_delivered_ids(groups: Sequence[Sequence[Any]]) -> dict[bytes, StreamId]:
-    states = [attributes(group) for group in groups]
-    return {state[b"name"]: stream_id(state[b"last-delivered-id"]) for state in states}

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from claimlib import kernel
 from claimlib.model import MAX_I64, IdleRule, Outcome, Profile
 from claimlib.plans.forms import Shape, reader
-from claimlib.plans.journal_rows import found_name, owners_by_key
+from claimlib.plans.journal_rows import found_name
 from claimlib.plans.keys import (
     GROUP,
     KeyMode,
@@ -31,7 +31,7 @@ from claimlib.plans.keys import (
 )
 from claimlib.plans.request_table import RequestTable, is_beyond, is_none_of
 from claimlib.plans.requests import PROVEN_RANGE, for_rules, is_no_spelling
-from claimlib.plans.survey import is_invalid, is_proven, refusal, unknown_group
+from claimlib.plans.survey import ahead, is_invalid, is_proven, refusal, unknown_group
 from claimlib.plans.sweep import with_presence
 
 _ID = ("id_ms", "id_seq")
@@ -157,7 +157,7 @@ def _for_kernel(requests: DataFrame) -> DataFrame:
     return requests.select(
         *("request_number", *GROUP, "consumer", "justid", "profile", "ids"),
         *(last["ms"].alias("last_ms"), last["seq"].alias("last_seq")),
-        *("request", "in_groups", *PROVEN_RANGE, "now_ms"),
+        *("request", "in_groups", "repeated_in", "ahead_in", *PROVEN_RANGE, "now_ms"),
         F.greatest("min_idle_ms", F.lit(0)).alias("min_idle_ms"),
         *for_rules(),
         "force",
@@ -228,12 +228,11 @@ def inherited(owned: DataFrame, entries: DataFrame, claims: DataFrame, heirs: in
 
 
 def groups(ids: DataFrame) -> DataFrame:
-    """One row per (stream, consumer_group) that is asked about: now_ms, in_groups, `outside` (ids
-    outside the proven range), `low_ms` and `high_ms` (the smallest and the largest BIGINT in id_ms;
-    null: no id).  One shuffle, of partial sums."""
+    """One row per (stream, consumer_group) that is asked about: now_ms, what `known_groups` says
+    of it, `outside` (ids outside the proven range), `low_ms` and `high_ms` (the smallest and the
+    largest BIGINT in id_ms; null: no id).  One shuffle, of partial sums."""
     return ids.groupBy(*GROUP).agg(
-        F.max("now_ms").alias("now_ms"),
-        F.max("in_groups").alias("in_groups"),
+        *(F.max(name).alias(name) for name in ("now_ms", "in_groups", "repeated_in", "ahead_in")),
         F.count_if(F.col("id_ms").isNotNull() & ~is_proven()).alias("outside"),
         F.min("id_ms").alias("low_ms"),
         F.max("id_ms").alias("high_ms"),
@@ -241,29 +240,45 @@ def groups(ids: DataFrame) -> DataFrame:
 
 
 def judged(
-    groups: DataFrame, ids: DataFrame, pending: DataFrame, *, any_outside: bool
+    groups: DataFrame, ids: DataFrame, pending: DataFrame, run_seq: int, *, any_outside: bool
 ) -> DataFrame:
     """`groups` with `reason`: why the group is refused (null: it is accepted).
 
     An id outside the proven range refuses its group where it is pending, for it might be purged,
     and where it is to be forced; else nothing depends on it.
     """
-    key = [*GROUP, *_ID]
-    invalid = pending.where(is_invalid()).join(ids.select(*key), on=key, how="left_semi")
-    found = groups.join(_number(invalid, "invalid"), on=list(GROUP), how="left")
+    found = groups.join(_unusable(ids, pending, run_seq), on=list(GROUP), how="left")
     if any_outside:
+        key = [*GROUP, *_ID]
         outside = ids.where(F.col("id_ms").isNotNull() & ~is_proven())
         is_pending = outside.join(pending.select(*key), on=key, how="left_semi")
         needed = outside.where("force").select(*key).union(is_pending.select(*key)).distinct()
         found = found.join(_number(needed, "unproven"), on=list(GROUP), how="left")
     else:
         found = found.withColumn("unproven", F.lit(0).cast("BIGINT"))
-    return found.fillna(0, ["invalid", "unproven"]).withColumn("reason", refusal())
+    counts = ["invalid", "ahead", "unproven"]
+    return found.fillna(0, counts).withColumn("reason", refusal())
 
 
-def known_only(groups: DataFrame) -> DataFrame:
-    """`judged` for those who need neither an instant nor a proof: what they remove is named."""
-    return groups.withColumn("reason", unknown_group())
+def judged_by_name(
+    groups: DataFrame, ids: DataFrame, pending: DataFrame, run_seq: int
+) -> DataFrame:
+    """`judged` for those who need neither an instant nor a proof, nor sound times and counts: what
+    they remove is named."""
+    found = groups.join(_unusable(ids, pending, run_seq), on=list(GROUP), how="left")
+    return found.withColumn("reason", unknown_group().when(F.col("ahead") > 0, ahead()))
+
+
+def _unusable(ids: DataFrame, pending: DataFrame, run_seq: int) -> DataFrame:
+    """One row per group of which a pending row that is asked for cannot be used: how many rows are
+    `invalid`, and `ahead` (see `survey.survey`)."""
+    key = [*GROUP, *_ID]
+    is_ahead = F.col("run_seq") >= run_seq
+    rows = pending.where(is_invalid() | is_ahead)
+    asked = rows.join(ids.select(*key), on=key, how="left_semi")
+    return asked.groupBy(*GROUP).agg(
+        F.count_if(is_invalid()).alias("invalid"), F.count_if(is_ahead).alias("ahead")
+    )
 
 
 def _number(rows: DataFrame, name: str) -> DataFrame:
@@ -304,7 +319,8 @@ def found(
     )
     nobody = F.lit(0).cast("BIGINT") if mode is KeyMode.HASHES else F.lit("")
     rows = (
-        wanted.join(state, on=[*kernel.KEY], how="left")
+        # By sort and merge, whatever Spark thinks of the size of pending, as in `with_presence`.
+        wanted.join(state.hint("merge"), on=[*kernel.KEY], how="left")
         .fillna(False, ["is_owned", "is_pending"])
         .fillna(0, ["delivery_time_ms", "delivery_count"])
         .withColumn("consumer_key", F.coalesce("consumer_key", nobody))
@@ -359,7 +375,7 @@ _GOT = (Outcome.CLAIMED, Outcome.FORCED, Outcome.SUPERSEDED)
 def entry_rows(
     decided: DataFrame,
     accepted: DataFrame,
-    pending: DataFrame,
+    owners: DataFrame,
     kinds: Mapping[Outcome, str],
     mode: KeyMode,
 ) -> DataFrame:
@@ -368,6 +384,7 @@ def entry_rows(
     Args:
         decided: `decisions`.
         accepted: the requests of the groups that are not refused.
+        owners: `keys.owners_of_keys` or `keys.owners_by_name`.
     """
     requests = accepted.select(
         *("request_number", group_key(mode).alias("group_key"), *GROUP),
@@ -382,7 +399,7 @@ def entry_rows(
         # By both: should the table give other rows the second time, no request of another group is
         # taken for this one.
         decided.join(requests, on=["request_number", "group_key"], how="left")
-        .join(owners_by_key(pending, mode), on="from_consumer_key", how="left")
+        .join(owners, on="from_consumer_key", how="left")
         .withColumn("found", F.coalesce("found", F.lit(False)))
         .select(
             kind[F.col("outcome").cast("INT")].alias("kind"),

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import GROUP, key_json, repeated_keys
 from claimlib.plans.requests import PROVEN_RANGE, known_groups
-from claimlib.plans.survey import NO_INSTANT, NO_PROOF, UNKNOWN_GROUP, is_proven
+from claimlib.plans.survey import AHEAD, NO_INSTANT, NO_PROOF, TWICE, UNKNOWN_GROUP, is_proven
 
 TABLES_READ = ("streams", "entries", "groups", "pending", "consumers", "cursors")
 # Of repeated entries and consumers nothing is refused: what counts is whether an id is there, and
@@ -43,7 +43,6 @@ class _Fault:
         )
 
 
-_TWICE = "two rows of one key"
 _INVALID = _Fault(2, "pending", "rows have a negative delivery_time_ms or delivery_count", True)
 _UNKNOWN = _Fault(3, "pending", UNKNOWN_GROUP, True)
 _INSTANT = _Fault(4, "groups", NO_INSTANT, True)
@@ -55,18 +54,26 @@ _OWNERS = _Fault(9, "pending", "owners that consumers does not know", False)
 _LATER = _Fault(10, "pending", "rows delivered after the instant of their group", False)
 
 
-def findings(tables: Mapping[str, DataFrame]) -> DataFrame:
+FOREIGN_RUNS = f"rows have a {AHEAD}"
+"""What is found where rows bear run numbers that no run of the store has had."""
+
+
+def findings(tables: Mapping[str, DataFrame], run_seq: int) -> DataFrame:
     """One row per finding: `rank` (1: worst), `table`, `what`, `refuses`, `count` (how many rows,
     keys, groups or owners, as `what` says) and `example`, one of them in JSON.
 
-    Two passes over pending, one over entries; each but a repeated key's is of partial sums.
+    Three passes over pending, two over entries; each but a repeated key's is of partial sums.
+
+    Args:
+        run_seq: the number that the store's next run will have.
     """
     # Repeated keys are a finding of their own; they must not multiply what is joined.
     groups = tables["groups"].dropDuplicates(list(GROUP))
     streams = tables["streams"].dropDuplicates(["stream"])
     parts = [
         _repeated(tables),
-        _of_pending(tables["pending"], known_groups(groups, streams), tables["consumers"]),
+        *(_foreign(name, rows, run_seq) for name, rows in tables.items()),
+        _of_pending(tables["pending"], known_groups(groups, streams, run_seq), tables["consumers"]),
         _of_groups(groups),
         _of_streams(streams),
         _of_consumers(tables["consumers"], groups),
@@ -79,11 +86,19 @@ def _repeated(tables: Mapping[str, DataFrame]) -> DataFrame:
     return repeated_keys(tables).select(
         F.when(refuses, 1).otherwise(6).alias("rank"),
         "table",
-        F.lit(_TWICE).alias("what"),
+        F.lit(TWICE).alias("what"),
         refuses.alias("refuses"),
         F.col("keys").alias("count"),
         "example",
     )
+
+
+def _foreign(table: str, rows: DataFrame, run_seq: int) -> DataFrame:
+    """Rows that no run would change.  A run that reads them refuses their groups; a consumer that
+    is seen again only keeps its old times."""
+    fault = _Fault(2, table, FOREIGN_RUNS, refuses=table != "consumers")
+    is_ahead = F.col("run_seq") >= run_seq
+    return _listed(rows.agg(*_first_of("n", is_ahead, key_json(table))), {fault: "n"})
 
 
 def _of_pending(pending: DataFrame, known: DataFrame, consumers: DataFrame) -> DataFrame:

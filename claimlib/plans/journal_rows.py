@@ -9,17 +9,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.model import Outcome, Profile
-from claimlib.plans.keys import GROUP, KeyMode, consumer_key, group_key
+from claimlib.plans.keys import GROUP, KeyMode, group_key
 from claimlib.plans.requests import REQUEST_COLUMNS
 
 
 def decision_rows(
-    decided: DataFrame, accepted: DataFrame, pending: DataFrame, mode: KeyMode
+    decided: DataFrame, accepted: DataFrame, owners: DataFrame, mode: KeyMode
 ) -> DataFrame:
     """The journal's `claimed` and `deleted` rows: names put back on the decisions.
 
     The joins must find every key; one that finds none raises, for a row without its name would be
-    lost work.
+    lost work.  `owners` is `keys.owners_of_keys` or `keys.owners_by_name`.
     """
     groups = accepted.select(
         group_key(mode).alias("group_key"),
@@ -31,7 +31,7 @@ def decision_rows(
     has_active_time = F.col("profile") != str(Profile.REDIS_7_0)
     return (
         decided.join(groups, on="group_key", how="left")
-        .join(owners_by_key(pending, mode), on="from_consumer_key", how="left")
+        .join(owners, on="from_consumer_key", how="left")
         .select(
             F.when(claimed, "claimed").otherwise("deleted").alias("kind"),
             found_name("stream", "group_key", F.col("stream").isNotNull()),
@@ -50,14 +50,6 @@ def decision_rows(
             F.when(claimed & has_active_time, F.col("now_ms")).alias("active_time_ms"),
         )
     )
-
-
-def owners_by_key(pending: DataFrame, mode: KeyMode) -> DataFrame:
-    """One row per owner of pending entries: from_consumer_key, from_consumer, `found` (true)."""
-    owners = pending.select(
-        consumer_key(mode).alias("from_consumer_key"), F.col("consumer").alias("from_consumer")
-    )
-    return owners.distinct().withColumn("found", F.lit(True))
 
 
 def found_name(name: str, key: str, is_found: Column) -> Column:

@@ -1,7 +1,7 @@
 """What rows are compared by: unsigned ids, names by glob, and the keys that stand for names.
 
 Names do not travel: joins, shuffles and the kernel carry 64-bit hashes (`KeyMode.HASHES`), which is
-exact only where no two names of the store share a hash.  `colliding_keys` finds out; then the same
+exact only where no two names of the store share a hash.  `named_keys` finds out; then the same
 plan runs with the names themselves (`KeyMode.NAMES`).
 
 Ids are unsigned and BIGINT is signed: orders and ranges use `unsigned(x)`, which flips the sign
@@ -184,31 +184,73 @@ def id_bounds(judged: DataFrame, buckets: int) -> DataFrame:
     return judged.where("low_ms IS NOT NULL").groupBy(bucket(buckets)).agg(*ids)
 
 
-def colliding_keys(pending: DataFrame, known: DataFrame, entries: DataFrame) -> DataFrame:
-    """One row per 64-bit key that two names of the store share; empty means that hashes are exact.
+IS_SHARED = "one != other"
+"""Whether a row of `named_keys` is of a key that two names share."""
+
+
+def named_keys(pending: DataFrame, known: DataFrame, entries: DataFrame) -> DataFrame:
+    """One row per 64-bit key of a consumer, and one per key that two names of the store share, as
+    `shared_keys` states it; where there are none of the latter, hashes are exact.
 
     Streams that exist only in entries count: their ids would be taken for another stream's.  One
     pass over the names of pending and entries.
     """
-    names = pending.select(*GROUP, "consumer").distinct()
-    grouped = names.select(*GROUP).union(known.select(*GROUP))
-    streams = grouped.select("stream").union(entries.select("stream").distinct())
-    hashes = KeyMode.HASHES
-    keyed = [
-        streams.select(F.lit("stream").alias("of"), stream_key(hashes).alias("key"), "stream"),
-        grouped.select(
-            F.lit("group").alias("of"), group_key(hashes).alias("key"), group_key(KeyMode.NAMES)
-        ),
-        names.select(
-            F.lit("consumer").alias("of"),
-            consumer_key(hashes).alias("key"),
-            consumer_key(KeyMode.NAMES),
-        ),
+    key, name = map(consumer_key, (KeyMode.HASHES, KeyMode.NAMES))
+    of_consumer = _keyed("consumer", key, name)
+    owners = pending.select(*GROUP, "consumer").distinct()
+    parts = [
+        owners.select(F.inline(F.array(*_of_group(), of_consumer))),
+        keyed_names(known, entries.select("stream").distinct()),
     ]
-    return shared_keys(reduce(DataFrame.union, keyed).toDF("of", "key", "name"))
+    keyed = _ends(reduce(DataFrame.union, parts))
+    return keyed.where(f"of = 'consumer' OR {IS_SHARED}")
+
+
+def keyed_names(groups: DataFrame, streams: DataFrame) -> DataFrame:
+    """The names of groups, of their streams and of other streams, with their keys: of, key, name
+    (see `shared_keys`)."""
+    of_stream, _ = _of_group()
+    return groups.select(F.inline(F.array(*_of_group()))).union(
+        streams.select(F.inline(F.array(of_stream)))
+    )
+
+
+def _of_group() -> tuple[Column, Column]:
+    hashes, names = KeyMode.HASHES, KeyMode.NAMES
+    of_stream = _keyed("stream", stream_key(hashes), stream_key(names))
+    return of_stream, _keyed("group", group_key(hashes), group_key(names))
+
+
+def owners_of_keys(named: DataFrame) -> DataFrame:
+    """One row per owner of pending entries: from_consumer_key, from_consumer (null: an entry
+    without an owner), `found` (true).  `named` is `named_keys`, where hashes are exact."""
+    # As `consumer_key` spells a name.
+    name = F.when(F.col("one") != "", F.expr("substring(one, 2)"))
+    return named.where(F.col("of") == "consumer").select(
+        F.col("key").alias("from_consumer_key"),
+        name.alias("from_consumer"),
+        F.lit(True).alias("found"),
+    )
+
+
+def owners_by_name(pending: DataFrame) -> DataFrame:
+    """The same where two names share a hash: the key is the name."""
+    owners = pending.select(
+        consumer_key(KeyMode.NAMES).alias("from_consumer_key"),
+        F.col("consumer").alias("from_consumer"),
+    )
+    return owners.distinct().withColumn("found", F.lit(True))
+
+
+def _keyed(of: str, key: Column, name: Column) -> Column:
+    return F.struct(F.lit(of).alias("of"), key.alias("key"), name.alias("name"))
 
 
 def shared_keys(keyed: DataFrame) -> DataFrame:
-    """One row per (of, key) under which `keyed` (of, key, name) has more than one name."""
-    distinct = keyed.distinct()
-    return distinct.groupBy("of", "key").agg(F.count("*").alias("names")).where("names > 1")
+    """One row per (of, key) under which `keyed` (of, key, name) has more than one name: the first
+    and the last of them are `one` and `other`."""
+    return _ends(keyed).where(IS_SHARED)
+
+
+def _ends(keyed: DataFrame) -> DataFrame:
+    return keyed.groupBy("of", "key").agg(F.min("name").alias("one"), F.max("name").alias("other"))

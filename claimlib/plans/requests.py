@@ -132,18 +132,55 @@ def matched_by(policy: Sequence[Rule]) -> Column:
     return reduce(or_, (rule.matches() for rule in policy))
 
 
-def known_groups(groups: DataFrame, streams: DataFrame) -> DataFrame:
+def known_groups(groups: DataFrame, streams: DataFrame, run_seq: int) -> DataFrame:
     """One row per (stream, consumer_group) of `groups`: its snapshot instant (null: it has none),
-    and the proven id range of its stream (null: there is no proof)."""
-    proven = streams.select("stream", *PROVEN_RANGE)
-    known = groups.select(*GROUP, "snapshot_ms").join(proven, on="stream", how="left")
-    return known.withColumn("in_groups", F.lit(True))
+    the proven id range of its stream (null: there is no proof), and what forbids a run to judge it:
+    `repeated_in` and `ahead_in`, the tables (comma separated; null: none) that hold a key of it
+    twice, or a row of it with a run_seq of `run_seq` or more.
+
+    Of a repeated row any is taken: its group is refused.
+    """
+    by_stream = streams.groupBy("stream").agg(
+        *(F.min(name).alias(name) for name in PROVEN_RANGE), *_unsound("streams", run_seq)
+    )
+    by_group = groups.groupBy(*GROUP).agg(
+        F.min("snapshot_ms").alias("snapshot_ms"), *_unsound("groups", run_seq)
+    )
+    both = by_group.join(by_stream, on="stream", how="left")
+    return both.select(
+        *(*GROUP, "snapshot_ms", *PROVEN_RANGE),
+        *(_named(what, "groups", "streams") for what in _UNSOUND),
+        F.lit(True).alias("in_groups"),
+    )
 
 
-def started(requests: DataFrame, cursors: DataFrame) -> DataFrame:
+_UNSOUND = ("repeated_in", "ahead_in")
+
+
+def _unsound(table: str, run_seq: int) -> tuple[Column, ...]:
+    """The name of the table where it holds the key of a group of rows twice, or a row of a later
+    run; else null."""
+    conditions = (F.count("*") > 1, F.max("run_seq") >= run_seq)
+    return tuple(
+        F.when(condition, table).alias(f"{table}_{what}")
+        for condition, what in zip(conditions, _UNSOUND, strict=True)
+    )
+
+
+def _named(what: str, *tables: str) -> Column:
+    """The names of tables, comma separated; null: there is none."""
+    names = F.concat_ws(", ", *(f"{table}_{what}" for table in tables))
+    return F.nullif(names, F.lit("")).alias(what)
+
+
+def started(requests: DataFrame, cursors: DataFrame, run_seq: int) -> DataFrame:
     """The requests with a start throughout: their own, else where the stored cursor of their name
-    stands (0-0 starts over), else the beginning."""
-    stored = cursors.select(F.col("name").alias("cursor"), *GROUP, "next_ms", "next_seq")
+    stands (0-0 starts over), else the beginning; and `cursors_repeated_in` and `cursors_ahead_in`,
+    as in `known_groups`, of stored cursors that are used."""
+    key = ("name", *GROUP)
+    nexts = (F.min(name).alias(name) for name in ("next_ms", "next_seq"))
+    by_key = cursors.groupBy(*key).agg(*nexts, *_unsound("cursors", run_seq))
+    stored = by_key.withColumnRenamed("name", "cursor")
     own = F.col("start_ms").isNotNull()
     return requests.join(stored, on=["cursor", *GROUP], how="left").withColumns(
         {
@@ -158,17 +195,22 @@ def started(requests: DataFrame, cursors: DataFrame) -> DataFrame:
 def targets(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
     """One row per requested (stream, consumer_group): the request, the instant at which the group
     is judged (`now_ms`: the given one, else the group's snapshot instant; null: there is none),
-    what the rules need of it (`equal_counts`, `raise_by`, `park_above`), and what `known_groups`
-    says of it.  A negative min_idle_ms is 0, as on the server."""
+    what the rules need of it (`equal_counts`, `raise_by`, `park_above`), what `known_groups` says
+    of it, and whether its cursor can be used (`repeated_in`, `ahead_in`).  A negative min_idle_ms
+    is 0, as on the server."""
     instant = F.col("snapshot_ms") if now_ms is None else F.lit(now_ms)
+    has_cursors = "cursors_ahead_in" in requests.columns
+    of_known = known.withColumnsRenamed({what: f"known_{what}" for what in _UNSOUND})
+    tables = ("known", "cursors") if has_cursors else ("known",)
     return (
-        requests.join(known, on=list(GROUP), how="left")
+        requests.join(of_known, on=list(GROUP), how="left")
         .select(
             *REQUEST_COLUMNS,
             instant.cast("BIGINT").alias("now_ms"),
             *for_rules(),
             F.coalesce(F.col("max_deliveries") - 1, F.lit(NEVER_PARKED)).alias("park_above"),
             *PROVEN_RANGE,
+            *(_named(what, *tables) for what in _UNSOUND),
         )
         .withColumn("min_idle_ms", F.greatest("min_idle_ms", F.lit(0)))
     )

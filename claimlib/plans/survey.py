@@ -23,16 +23,17 @@ from claimlib.plans.keys import (
 from claimlib.plans.requests import PROVEN_RANGE
 
 
-def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame:
+def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode, run_seq: int) -> DataFrame:
     """One pass over the PELs: one row per (stream, consumer_group) that is requested or has
     entries.  Of a group that gets a page only, the page's rows are looked at (`page_end_ms`).
 
     Columns: the request of the group (null: nobody requested it), `pending_before` (rows),
-    `invalid` (rows whose time or count is negative), `unproven` (examined rows outside the proven
-    range), `at_boundary` (examined rows idle for exactly min_idle_ms), `delivered_later` (rows
-    delivered after the group's instant), `oldest_delivery_time_ms`
-    and `highest_delivery_count` (null: nothing is pending), `low_ms` and `high_ms` (the smallest
-    and the largest BIGINT in id_ms; null likewise).  One shuffle, of partial sums.
+    `invalid` (rows whose time or count is negative), `ahead` (rows with a run_seq of `run_seq` or
+    more), `unproven` (examined rows outside the proven range), `at_boundary` (examined rows idle
+    for exactly min_idle_ms), `delivered_later` (rows delivered after the group's instant),
+    `oldest_delivery_time_ms` and `highest_delivery_count` (null: nothing is pending), `low_ms` and
+    `high_ms` (the smallest and the largest BIGINT in id_ms; null: nothing is pending).  One
+    shuffle, of partial sums.
     """
     request = requested.select(group_key(mode).alias("group_key"), *_SURVEYED)
     rows = with_keys(pending, mode).join(F.broadcast(request), on="group_key", how="left")
@@ -45,6 +46,7 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame
     sums = rows.groupBy(*GROUP).agg(
         F.count("*").alias("pending_before"),
         F.count_if(invalid).alias("invalid"),
+        F.count_if(F.col("run_seq") >= run_seq).alias("ahead"),
         F.count_if(examined & ~is_proven()).alias("unproven"),
         F.count_if(F.when(comparable, boundary)).alias("at_boundary"),
         F.count_if(F.col("delivery_time_ms") > F.col("now_ms")).alias("delivered_later"),
@@ -53,13 +55,17 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode) -> DataFrame
         F.min("id_ms").alias("low_ms"),
         F.max("id_ms").alias("high_ms"),
     )
-    counts = ["pending_before", "invalid", "unproven", "at_boundary", "delivered_later"]
+    counts = ["pending_before", "invalid", "ahead", "unproven", "at_boundary", "delivered_later"]
     return requested.join(sums, on=list(GROUP), how="full").fillna(0, counts)
 
 
 UNKNOWN_GROUP = "unknown group: it is not in the table groups"
+NOT_IN_GROUPS = " (it is not in the table groups)"
+"""What is added to the server's own words about a group that nobody knows."""
 NO_INSTANT = "no instant: groups.snapshot_ms is null or negative; give one with --now"
 NO_PROOF = "pending ids lie outside the range that streams calls complete"
+TWICE = "two rows of one key"
+AHEAD = "run_seq of a run that this store has not had (copied from another store?)"
 
 
 def is_proven() -> Column:
@@ -101,15 +107,36 @@ def is_invalid() -> Column:
     return (F.col("delivery_time_ms") < 0) | (F.col("delivery_count") < 0)
 
 
+_MENDED_BY = "claimlib check says how to mend it"
+
+
+def ahead() -> Column:
+    """Why a group with pending rows of another store's runs is refused."""
+    return F.concat(F.col("ahead"), F.lit(f" rows of pending have a {AHEAD}: {_MENDED_BY}"))
+
+
 def unknown_group() -> Column:
-    """Why a group that nobody knows is refused; null where it is known."""
-    return F.when(F.col("in_groups").isNull(), F.lit(UNKNOWN_GROUP))
+    """Why a group that nobody knows is refused, as the server says it (`words.no_group`); null
+    where it is known."""
+    stream, group = (F.translate(name, "\r\n", "  ") for name in GROUP)
+    said = ("NOGROUP No such key '", stream, "' or consumer group '", group, f"'{NOT_IN_GROUPS}")
+    words = (F.lit(part) if isinstance(part, str) else part for part in said)
+    return F.when(F.col("in_groups").isNull(), F.concat(*words))
 
 
 def refusal() -> Column:
     """Why a group is refused, most basic reason first; null where it is not."""
     return (
         unknown_group()
+        .when(
+            F.col("repeated_in").isNotNull(),
+            F.concat(F.lit(f"{TWICE} in "), "repeated_in", F.lit(": one of them must be left")),
+        )
+        .when(
+            F.col("ahead_in").isNotNull(),
+            F.concat("ahead_in", F.lit(f" has a row with a {AHEAD}: {_MENDED_BY}")),
+        )
+        .when(F.col("ahead") > 0, ahead())
         .when(
             F.col("now_ms").isNull() | (F.col("now_ms") < 0),
             F.lit(NO_INSTANT),
@@ -142,7 +169,7 @@ def without_duplicates(judged: DataFrame, touched: DataFrame, mode: KeyMode) -> 
     copies = touched.groupBy("group_key", "id_ms", "id_seq").agg(F.count("*").alias("copies"))
     smallest = F.min(F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq")))
     text = F.format_string(
-        "two rows of one key: pending has %d ids more than once, the first is %s-%s",
+        f"{TWICE}: pending has %d ids more than once, the first is %s-%s",
         F.count("*"),
         unsigned_text(unsigned(smallest["ms"])),
         unsigned_text(unsigned(smallest["seq"])),

@@ -105,11 +105,13 @@ def decisions(touched_rows: DataFrame, mode: KeyMode) -> DataFrame:
 
 
 def with_presence(rows: DataFrame, entries: DataFrame) -> DataFrame:
-    """`rows` with `present`: whether `entries` has the id.  Repeated entries change nothing."""
-    ids = entries.select("stream_key", "id_ms", "id_seq")
-    return rows.sparkSession.sql(
-        "SELECT r.*, EXISTS (SELECT 1 FROM {ids} e WHERE e.stream_key = r.stream_key"
-        " AND e.id_ms = r.id_ms AND e.id_seq = r.id_seq) AS present FROM {rows} r",
-        ids=ids,
-        rows=rows,
-    )
+    """`rows` with `present`: whether `entries` has the id.  Repeated entries change nothing.
+
+    By sort and merge: files of ids compress so well that Spark takes millions of them for a few
+    megabytes, and would broadcast them.  As a join of distinct ids, not as EXISTS, `present` is
+    found once, however often the plan asks for it.
+    """
+    key = ["stream_key", "id_ms", "id_seq"]
+    ids = entries.select(*key).distinct().withColumn("present", F.lit(True))
+    joined = rows.join(ids.hint("merge"), on=key, how="left")
+    return joined.select(*rows.columns, F.col("present").isNotNull().alias("present"))

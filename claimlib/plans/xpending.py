@@ -37,6 +37,16 @@ def _instant(now_ms: int | None) -> Column:
 def in_range(entries: DataFrame, asked: PendingRange) -> DataFrame:
     """The rows of `idle_entries` of one group that the range form of XPENDING shows, by id; idle_ms
     is 0 where an entry was delivered later."""
+    # Not `greatest`, which passes over a null: an unknown idle time is not 0.
+    floored = F.when(F.col("idle_ms") < 0, 0).otherwise(F.col("idle_ms"))
+    found = matching(entries, asked).withColumn("idle_ms", floored)
+    ordered = found.orderBy(unsigned("id_ms"), unsigned("id_seq"))
+    return ordered.limit(min(max(asked.count, 0), _INT_MAX))
+
+
+def matching(entries: DataFrame, asked: PendingRange) -> DataFrame:
+    """What of `idle_entries` of one group the range form of XPENDING is about: in no order, and
+    however many are asked for."""
     start, end = (
         (F.lit(to_bigint(one.ms)), F.lit(to_bigint(one.seq))) for one in (asked.start, asked.end)
     )
@@ -46,10 +56,7 @@ def in_range(entries: DataFrame, asked: PendingRange) -> DataFrame:
         found = found.where(F.col("consumer") == spell(asked.consumer))
     if asked.min_idle_ms:  # 0 is no test at all
         found = found.where(F.col("idle_ms") >= asked.min_idle_ms)
-    # Not `greatest`, which passes over a null: an unknown idle time is not 0.
-    floored = F.when(F.col("idle_ms") < 0, 0).otherwise(F.col("idle_ms"))
-    ordered = found.withColumn("idle_ms", floored).orderBy(unsigned("id_ms"), unsigned("id_seq"))
-    return ordered.limit(min(max(asked.count, 0), _INT_MAX))
+    return found
 
 
 def shares(entries: DataFrame) -> DataFrame:

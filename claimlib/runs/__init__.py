@@ -6,7 +6,7 @@ its decision is rolled forward by whoever runs next; one that died before it has
 """
 
 from claimlib.runs.journal import RunRow
-from claimlib.runs.protocol import Begun, Decide, Decision, begin_reading, run
+from claimlib.runs.protocol import Begun, Decide, Decision, begin_reading, pinned, run
 from claimlib.runs.rollforward import Finished, Phase, Progress
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "Progress",
     "RunRow",
     "begin_reading",
+    "pinned",
     "run",
 ]

@@ -1,10 +1,11 @@
-"""Claims, purges and acknowledgements: from journal rows into `pending`, and read back.
+"""What a run changes in `pending`: from journal rows into the table, and read back.
 
-Each is a compare-and-set: a pending row changes only while owner, delivery time and delivery count
-are what the decision saw, and no later run (nor this one) has written it.  What is forced comes by
-an append of its own, unless the id has become pending since.  So a repeat changes nothing, and what
-somebody else acknowledged or changed after the decision stays as they left it: that row is lost to
-this run, reported, and not touched.
+Claims, purges, acknowledgements, and what a mirrored source replaced or removed: each is a
+compare-and-set.  A pending row changes only while owner, delivery time and delivery count are what
+the decision saw, and no later run (nor this one) has written it.  What is forced comes by an append
+of its own, unless the id has become pending since.  So a repeat changes nothing, and what somebody
+else acknowledged or changed after the decision stays as they left it: that row is lost to this run,
+reported, and not touched.
 """
 
 from __future__ import annotations
@@ -13,23 +14,29 @@ import re
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from claimlib.errors import VerificationError
+from claimlib.errors import VerificationError, VersionExpiredError
 from claimlib.plans.keys import IdBounds, KeyMode
-from claimlib.runs.journal import LOST_APP_ID, TOUCHING, Kind, RunRow, Tally, rows_of
+from claimlib.runs.journal import (
+    DELETING,
+    LOST_APP_ID,
+    TOUCHING,
+    UPDATING,
+    Decided,
+    Kind,
+    RunRow,
+)
 from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_new
 from claimlib.store import Store, Token
 
 _KEY = ("stream", "consumer_group", "id_ms", "id_seq")
-_STATE = ("consumer", "delivery_time_ms", "delivery_count")
-_FROM = tuple(f"from_{name}" for name in _STATE)
-# What ends as a row of `pending` with this run's number, and what ends as none.
-_OWNED = (Kind.CLAIMED, Kind.FORCED)
-_REMOVED = (Kind.DELETED, Kind.ACKED)
+STATE = ("consumer", "delivery_time_ms", "delivery_count")
+_FROM = tuple(f"from_{name}" for name in STATE)
+# What ends as a row of `pending` with this run's number.
+_OWNED = (*UPDATING, Kind.FORCED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,38 +58,44 @@ class Outcome:
         return {"lost": self.number_lost, "gone": self.gone}
 
 
-def apply(store: Store, row: RunRow, decided: Tally) -> None:
+def apply(store: Store, row: RunRow, decided: Decided) -> None:
     """Change `pending` as the journal says: one append of what is forced, and one MERGE of rows
     that are still as they were found."""
     if decided.of(Kind.FORCED):
-        forced = rows_of(store, row.run_seq, Kind.FORCED).select(*_KEY, *_STATE, "bucket")
-        append_new(store, "pending", forced, row, near=decided.bounds.condition())
+        forced = decided.rows(Kind.FORCED).select(*_KEY, *STATE, "bucket")
+        append_new(store, "pending", forced, row, near=decided.pending.condition())
     if not decided.of(*TOUCHING):
         return
     names = " AND t.stream = s.stream AND t.consumer_group = s.consumer_group"
     exact = names if row.key_mode is KeyMode.NAMES else ""
+    # A source is compared with a store that may hold a key twice, each time otherwise: then there
+    # are two journal rows of the key, and Delta refuses a row that two match by the join.  Runs
+    # that claim refuse such groups; for them the join is kept short.
+    exact += f" AND {_AS_FOUND_SQL}" if row.landed is not None else ""
     # Literal bounds let Delta leave the files alone in which nothing can match.  The literal
     # run_seq is also how `verify` finds this commit in the table's history.
     statement = f"""
-        MERGE INTO {store.identifier("pending")} t USING {{decided}} s
-        ON {_bounds_sql(decided.bounds)} AND t.run_seq < {row.run_seq:d}
+        MERGE INTO {{table}} t USING {{decided}} s
+        ON {bounds_sql(decided.pending)} AND t.run_seq < {row.run_seq:d}
           AND t.stream_key = s.stream_key AND t.group_key = s.group_key
           AND t.id_ms = s.id_ms AND t.id_seq = s.id_seq{exact}
-        WHEN MATCHED AND s.kind = 'claimed' AND {_AS_FOUND_SQL} THEN UPDATE SET
+        WHEN MATCHED AND s.kind IN ({_UPDATING_SQL}) AND {_AS_FOUND_SQL} THEN UPDATE SET
           consumer = s.consumer, delivery_time_ms = s.delivery_time_ms,
           delivery_count = s.delivery_count, run_seq = {row.run_seq:d}
-        WHEN MATCHED AND s.kind <> 'claimed' AND {_AS_FOUND_SQL} THEN DELETE"""
-    rows = rows_of(store, row.run_seq, *TOUCHING)
+        WHEN MATCHED AND {_AS_FOUND_SQL} THEN DELETE"""
+    rows = decided.rows(*TOUCHING)
     retried(lambda: store.execute("pending", statement, decided=rows))
 
 
+_UPDATING_SQL = ", ".join(f"'{kind}'" for kind in UPDATING)
 _AS_FOUND_SQL = (
     "t.consumer <=> s.from_consumer AND t.delivery_time_ms = s.from_delivery_time_ms"
     " AND t.delivery_count = s.from_delivery_count"
 )
 
 
-def _bounds_sql(bounds: IdBounds) -> str:
+def bounds_sql(bounds: IdBounds) -> str:
+    """`IdBounds.condition` for a MERGE whose target is `t`; there is at least one interval."""
     parts = (
         f"(t.bucket = {bucket:d} AND t.id_ms BETWEEN {low:d} AND {high:d})"
         for bucket, low, high in bounds.by_bucket
@@ -90,7 +103,7 @@ def _bounds_sql(bounds: IdBounds) -> str:
     return f"({' OR '.join(parts)})"
 
 
-def verify(store: Store, row: RunRow, decided: Tally) -> Outcome:
+def verify(store: Store, row: RunRow, decided: Decided) -> Outcome:
     """Read `pending` back: what of the decision stands there, and what was lost to others.
 
     What is read is `pending` right after the run's own commit (and, for purges, right before it),
@@ -99,18 +112,18 @@ def verify(store: Store, row: RunRow, decided: Tally) -> Outcome:
     Raises:
         VerificationError: a row is as the decision found it, so it should have been changed.
     """
-    if not decided.of(*_OWNED, *_REMOVED):
+    if not decided.of(*_OWNED, *DELETING):
         return Outcome()
-    current = store.version("pending")
-    commits, all_known = _own_commits(store, row, current)
+    since, all_known = commits_since(store, row, "pending")
+    commits = [commit for commit in since if is_own(commit, row)]
     merges = [commit for commit in commits if commit["operation"] == "MERGE"]
     appends = [commit for commit in commits if commit["operation"] != "MERGE"]
     # A MERGE that finds everything taken leaves no commit: right after the append, what was taken
     # since stands there still.
     last = merges or ([] if decided.of(*TOUCHING) else appends)
-    pending = _readable(store, last[0]["version"], decided) if last else None
+    pending = _right_after(store, last[0], since[0], decided) if last else None
     if pending is None:
-        pending = _touched_part(store, current, decided)
+        pending = _touched_part(store.read("pending"), decided)
     claims, claims_gone = _verify_claims(store, row, decided, pending, appends)
     purges, purges_gone = _verify_purges(store, row, decided, pending, merges, all_known=all_known)
     lost = [rows for rows in (claims, purges) if rows is not None]
@@ -133,7 +146,7 @@ def _journal_lost(store: Store, row: RunRow, lost: DataFrame) -> None:
 
 
 def _verify_claims(
-    store: Store, row: RunRow, decided: Tally, pending: DataFrame, appends: list[Row]
+    store: Store, row: RunRow, decided: Decided, pending: DataFrame, appends: list[Row]
 ) -> tuple[DataFrame | None, int]:
     """The claims that are not there (null: all are), and of how many nobody can tell: what was
     forced and is away may have been there.
@@ -142,13 +155,16 @@ def _verify_claims(
     before the MERGE.
     """
     wanted = decided.of(*_OWNED)
-    ours = F.col("run_seq") == row.run_seq
-    if wanted == 0 or pending.where(ours).count() == wanted:
+    if wanted == 0:
         return None, 0
-    claimed = _missed(store, row, Kind.CLAIMED, pending)
+    # New rows of a mirrored source bear this run's number too: there it tells nothing.
+    ours = F.col("run_seq") == row.run_seq
+    if row.landed is None and pending.where(ours).count() == wanted:
+        return None, 0
+    claimed = _missed(row, decided.rows(*UPDATING), pending)
     _refuse_unapplied(claimed, row)
     appended = _readable(store, appends[0]["version"], decided) if appends else None
-    forced = _missed(store, row, Kind.FORCED, pending if appended is None else appended)
+    forced = _missed(row, decided.rows(Kind.FORCED), pending if appended is None else appended)
     gone = 0
     if appended is None:
         is_away = F.col("now_run_seq").isNull()
@@ -158,17 +174,16 @@ def _verify_claims(
     return claimed.union(forced).select(columns), gone
 
 
-def _missed(store: Store, row: RunRow, kind: Kind, pending: DataFrame) -> DataFrame:
-    """The journal rows of a kind that `pending` does not show as this run's, beside what it
-    shows."""
-    found = _beside(rows_of(store, row.run_seq, kind), pending)
+def _missed(row: RunRow, claims: DataFrame, pending: DataFrame) -> DataFrame:
+    """The journal rows that `pending` does not show as this run's, beside what it shows."""
+    found = _beside(claims, pending)
     return found.where(F.col("now_run_seq").isNull() | (F.col("now_run_seq") != row.run_seq))
 
 
 def _verify_purges(
     store: Store,
     row: RunRow,
-    decided: Tally,
+    decided: Decided,
     pending: DataFrame,
     commits: list[Row],
     *,
@@ -179,11 +194,12 @@ def _verify_purges(
     That a row is away does not say who took it.  The run's own commit does: its row count is exact,
     and where that falls short, the table right before it shows which rows were there to be taken.
     """
-    wanted = decided.of(*_REMOVED)
+    wanted = decided.of(*DELETING)
     deleted = sum(int(commit["operationMetrics"]["numTargetRowsDeleted"]) for commit in commits)
-    if wanted in (0, deleted):
+    # One journal row may delete several rows of a key that a mirrored store holds more than once.
+    if wanted == 0 or (row.landed is None and wanted == deleted):
         return None, 0
-    purges = rows_of(store, row.run_seq, *_REMOVED)
+    purges = decided.rows(*DELETING)
     found = _beside(purges, pending)
     still_there = found.where(F.col("now_run_seq").isNotNull())
     _refuse_unapplied(still_there, row)
@@ -198,38 +214,49 @@ def _verify_purges(
     return kept.union(not_ours.select(purges.columns)), 0
 
 
-def _own_commits(store: Store, row: RunRow, current: int) -> tuple[list[Row], bool]:
-    """The commits of this run's MERGE and append on `pending`, newest first (as a rule one of each,
-    or none where nothing matched), and whether the history still has all commits among which they
-    would be."""
-    literal = re.compile(rf"run_seq#?\d*L? < {row.run_seq}\b")
-    since = current - row.pins.versions["pending"]
-    commits = store.history("pending", limit=since) if since > 0 else []
-    own = [
-        commit
-        for commit in commits
-        if commit["userMetadata"] == row.note
-        or (
-            commit["operation"] == "MERGE"
-            and literal.search(commit["operationParameters"].get("predicate", ""))
-        )
-    ]
-    return own, len(commits) == max(since, 0)
+def commits_since(store: Store, row: RunRow, table: str) -> tuple[list[Row], bool]:
+    """The commits on a table since the run pinned it, newest first, and whether the history still
+    has all of them."""
+    pinned = row.pins.versions[table]
+    commits = store.history(table, limit=_RECENT)
+    since = commits[0]["version"] - pinned
+    if since > _RECENT:
+        commits = store.history(table, limit=since)
+    newer = [commit for commit in commits if commit["version"] > pinned]
+    return newer, len(newer) >= since
 
 
-def _touched_part(store: Store, version: int, decided: Tally) -> DataFrame:
-    """`pending` at a version, where the decided entries lie: a page does not open other files."""
-    return store.read_at("pending", version).where(decided.bounds.condition())
+# As a rule there are fewer commits than that since a run was decided: one question tells them all.
+_RECENT = 20
 
 
-def _readable(store: Store, version: int, decided: Tally) -> DataFrame | None:
-    """`_touched_part` at a version; null where its files are gone."""
+def is_own(commit: Row, row: RunRow) -> bool:
+    """Whether a commit is this run's: an append bears its note, a MERGE the literal run_seq."""
+    literal = rf"run_seq#?\d*L? < {row.run_seq}\b"
+    predicate = commit["operationParameters"].get("predicate", "")
+    is_merge = commit["operation"] == "MERGE" and re.search(literal, predicate) is not None
+    return is_merge or commit["userMetadata"] == row.note
+
+
+def _touched_part(rows: DataFrame, decided: Decided) -> DataFrame:
+    """The part of `pending` where the decided entries lie: a page does not open other files."""
+    return rows.where(decided.pending.condition())
+
+
+def _readable(store: Store, version: int, decided: Decided) -> DataFrame | None:
+    """`_touched_part` at a version; null: that version cannot be read any more."""
+    rows = store.readable_at("pending", version)
+    return None if rows is None else _touched_part(rows, decided)
+
+
+def _right_after(store: Store, commit: Row, newest: Row, decided: Decided) -> DataFrame | None:
+    """`_readable` at a commit; the newest version needs no trial, for its files are all there."""
+    if commit["version"] != newest["version"]:
+        return _readable(store, commit["version"], decided)
     try:
-        pending = _touched_part(store, version, decided)
-        pending.limit(1).collect()
-    except PySparkException:
-        return None
-    return pending
+        return _touched_part(store.read_at("pending", commit["version"]), decided)
+    except VersionExpiredError:  # it was the newest a moment ago
+        return _readable(store, commit["version"], decided)
 
 
 def _beside(rows: DataFrame, pending: DataFrame) -> DataFrame:
@@ -260,6 +287,11 @@ def _refuse_unapplied(missed: DataFrame, row: RunRow) -> None:
             f"run {row.run_seq} ({row.key}) decided about {unapplied['stream']}/"
             f"{unapplied['consumer_group']} {unapplied['id_ms']}-{unapplied['id_seq']}, and pending"
             " still shows the row as it was: the run is not finished; start it again, and if this"
-            " comes back, report it",
+            f" comes back, report it{_or_abandon(row)}",
             run=row.key,
         )
+
+
+def _or_abandon(row: RunRow) -> str:
+    """How to go on without a run, where it can be given up."""
+    return "" if row.landed is None else f", and go on with: claimlib abandon STORE {row.key}"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from claimlib.plans.differences import Digest
 from claimlib.plans.keys import IdBounds, KeyMode
 from claimlib.store import Pins, Store
 
@@ -40,24 +43,75 @@ class Kind(StrEnum):
     RETIRED = "retired"
     GROUP = "group"
     STREAM = "stream"
+    PENDING_REPLACED = "pending_replaced"
+    PENDING_REMOVED = "pending_removed"
+    ENTRY_FILLED = "entry_filled"
+    ENTRY_REMOVED = "entry_removed"
+    GROUP_REMOVED = "group_removed"
+    CONSUMER_REMOVED = "consumer_removed"
+    STREAM_REMOVED = "stream_removed"
 
 
-# Rows of `pending` that change or go, each only while it is as the decision found it.
-TOUCHING = (Kind.CLAIMED, Kind.DELETED, Kind.ACKED)
+# Rows of `pending` that get a new state, and rows that go, each only while it is as the decision
+# found it.
+UPDATING = (Kind.CLAIMED, Kind.PENDING_REPLACED)
+DELETING = (Kind.DELETED, Kind.ACKED, Kind.PENDING_REMOVED)
+TOUCHING = (*UPDATING, *DELETING)
 # What a run's report counts.
 COUNTED = (
     *(Kind.CLAIMED, Kind.FORCED, Kind.SUPERSEDED, Kind.DELETED, Kind.ACKED),
     *(Kind.LEFT, Kind.NOT_PENDING, Kind.ASKED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR),
+    *(Kind.PENDING_REPLACED, Kind.PENDING_REMOVED, Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED),
+    *(Kind.GROUP_REMOVED, Kind.CONSUMER_REMOVED, Kind.STREAM_REMOVED),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What was landed for a decision: the landing's uuid, and the version of `entry_landing` that
-    holds it, for it is swept at the run's end."""
+    """What was landed for a decision, and what the store holds once that is applied.
+
+    Attributes:
+        uuid: the landing: what its rows of `pel_snapshots` and `entry_landing` bear.
+        versions: of these two tables, right after the last row was landed.
+        pending, entries: the landed rows.
+        small: how many groups, consumers and streams were read; they are rows of the journal.
+        pending_after, entries_after: the rows in the request's scope, once the run is applied.
+    """
 
     uuid: str
-    version: int
+    versions: Mapping[str, int]
+    pending: Digest
+    entries: Digest
+    small: Mapping[str, int]
+    pending_after: Digest
+    entries_after: Digest
+
+    @classmethod
+    def of(cls, uuid: str, stated: Mapping[str, Any]) -> Landed:
+        """What the `run` row of a decision states."""
+        digests = {name: Digest(*stated[name]) for name in _DIGESTS}
+        return cls(uuid, stated["versions"], small=stated["small"], **digests)
+
+    def as_json(self) -> dict[str, object]:
+        """The same as the journal keeps it."""
+        digests = {name: getattr(self, name).as_json() for name in _DIGESTS}
+        return {"versions": dict(self.versions), "small": dict(self.small), **digests}
+
+
+_DIGESTS = ("pending", "entries", "pending_after", "entries_after")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """Which process a snapshot read, and which history of writes that has.
+
+    Attributes:
+        run_id: made up by a server when it starts; null: not known.
+        replication_id: of the history that the server continues; null: not known.
+    """
+
+    run_id: str | None = None
+    replication_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +127,7 @@ class RunRow:
     landed: Landed | None
     now_ms: int | None
     source: str | None
+    server: ServerIdentity
     pins: Pins
     key_mode: KeyMode
     counts: Mapping[str, int]
@@ -98,9 +153,10 @@ class RunRow:
             attempt=row["attempt"],
             request=row["request"],
             request_hash=row["request_hash"],
-            landed=row["landing"] and Landed(row["landing"], inputs["landed_version"]),
+            landed=row["landing"] and Landed.of(row["landing"], inputs["landed"]),
             now_ms=row["now_ms"],
             source=row["source"],
+            server=ServerIdentity(**inputs["server"]),
             pins=Pins(versions=inputs["versions"], table_ids=inputs["table_ids"]),
             key_mode=KeyMode(inputs["key_mode"]),
             counts=inputs["counts"],
@@ -112,7 +168,8 @@ class RunRow:
             "versions": dict(self.pins.versions),
             "table_ids": dict(self.pins.table_ids),
             "key_mode": str(self.key_mode),
-            "landed_version": self.landed and self.landed.version,
+            "landed": self.landed and self.landed.as_json(),
+            "server": asdict(self.server),
             "counts": dict(self.counts),
         }
         return {
@@ -130,17 +187,34 @@ class RunRow:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """How many journal rows a run has of each kind, and where the ids of its claims and purges
-    lie."""
+# A run with so many journal rows, or fewer, is applied from the driver's memory: at a few hundred
+# bytes a row that is some megabytes.  Each step of it would else plan, and look up the files of, a
+# scan of the journal: a sweep of 2,000 pending took 146 queries so, and takes 118.
+HELD_ROWS = 10_000
 
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a run's decision left in the journal.
+
+    Attributes:
+        journal: one row per journal row of the run; of a small run in the driver's memory.
+        counts: how many rows are of each kind.
+        pending, entries: where the ids lie of the rows of these tables that the run changes.
+    """
+
+    journal: DataFrame
     counts: Mapping[str, int]
-    bounds: IdBounds
+    pending: IdBounds
+    entries: IdBounds
 
     def of(self, *kinds: Kind) -> int:
         """The number of rows of some kinds."""
         return sum(self.counts.get(str(kind), 0) for kind in kinds)
+
+    def rows(self, *kinds: Kind) -> DataFrame:
+        """The journal rows of some kinds."""
+        return _of_kinds(self.journal, kinds)
 
 
 def run_rows(store: Store, after_seq: int) -> list[RunRow]:
@@ -151,24 +225,41 @@ def run_rows(store: Store, after_seq: int) -> list[RunRow]:
 
 def rows_of(store: Store, run_seq: int, *kinds: Kind) -> DataFrame:
     """The journal rows of one run and of some kinds: a plain scan, pruned by statistics."""
-    wanted = F.col("kind").isin([str(kind) for kind in kinds])
-    return store.read("journal").where((F.col("run_seq") == run_seq) & wanted)
+    return _of_kinds(_of_run(store, run_seq), kinds)
 
 
-def tally(store: Store, run_seq: int) -> Tally:
-    """Count a run's rows: at most one row per kind and bucket comes to the driver."""
+def _of_run(store: Store, run_seq: int) -> DataFrame:
+    return store.read("journal").where(F.col("run_seq") == run_seq)
+
+
+def _of_kinds(journal: DataFrame, kinds: Collection[Kind]) -> DataFrame:
+    return journal.where(F.col("kind").isin([str(kind) for kind in kinds]))
+
+
+def decided_by(store: Store, run_seq: int) -> Decided:
+    """What a run decided: at most one row per kind and bucket comes to the driver, or all rows of a
+    small run."""
+    journal = _of_run(store, run_seq)
     counted = (
-        store.read("journal")
-        .where(F.col("run_seq") == run_seq)
-        .groupBy("kind", "bucket")
+        journal.groupBy("kind", "bucket")
         .agg(F.count("*").alias("n"), F.min("id_ms").alias("low"), F.max("id_ms").alias("high"))
         .collect()
     )
-    counts: dict[str, int] = {}
-    bounds: dict[int, tuple[int, int]] = {}
+    counts: Counter[str] = Counter()
     for row in counted:
-        counts[row["kind"]] = counts.get(row["kind"], 0) + row["n"]
-        if row["kind"] in (*TOUCHING, Kind.FORCED):
-            low, high = bounds.get(row["bucket"], (row["low"], row["high"]))
-            bounds[row["bucket"]] = (min(low, row["low"]), max(high, row["high"]))
-    return Tally(counts, IdBounds(tuple((b, *bounds[b]) for b in sorted(bounds))))
+        counts[row["kind"]] += row["n"]
+    return Decided(
+        store.held(journal) if counts.total() <= HELD_ROWS else journal,
+        counts,
+        pending=_bounds(counted, (*TOUCHING, Kind.FORCED)),
+        entries=_bounds(counted, (Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED)),
+    )
+
+
+def _bounds(counted: Sequence[Row], kinds: Collection[Kind]) -> IdBounds:
+    found: dict[int, tuple[int, int]] = {}
+    for row in counted:
+        if row["kind"] in kinds:
+            low, high = found.get(row["bucket"], (row["low"], row["high"]))
+            found[row["bucket"]] = (min(low, row["low"]), max(high, row["high"]))
+    return IdBounds(tuple((bucket, *found[bucket]) for bucket in sorted(found)))

@@ -2,194 +2,389 @@
 differences only.
 
 The decision names a landing: the rows of `pel_snapshots` and `entry_landing` that were read for it.
-Rows of the store that equal what was read stay untouched; those in scope that the source no longer
-has are deleted.  The scope is the globs of the run's request: what was not asked for is left alone.
-Every change is guarded by run_seq alone, for here the source is right whatever the store says.
+New rows come from there; what is replaced, filled or removed stands in the journal, row by row, and
+changes only while it is as the decision saw it.  So what somebody appended after the decision is
+left alone, and what somebody else changed meanwhile is lost to this run: counted, and named.
+
+Before anything is applied the landing is compared with what the decision says of it; afterwards the
+store is compared with what the decision says it will hold.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from functools import partial
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.plans.keys import KeyMode, glob_sql
-from claimlib.runs.journal import Kind, Landed, RunRow, rows_of
+from claimlib.errors import CommitConflictError, VerificationError
+from claimlib.plans.differences import (
+    Digest,
+    Scope,
+    digest,
+    entry_content,
+    payload_hash,
+    pending_content,
+)
+from claimlib.plans.keys import KeyMode, glob_sql, id_text, with_keys
+from claimlib.plans.requests import PROVEN_RANGE
+from claimlib.runs import claims
+from claimlib.runs.journal import Decided, Kind, Landed, RunRow
 from claimlib.runs.retry import retried
-from claimlib.runs.writes import append_new, upsert
+from claimlib.runs.writes import append_new, append_once, same_key, upsert
 from claimlib.schema import FIELDS_TYPE, TABLES, quote_text
 from claimlib.store import Store, concurrently
 
-_SMALL_TABLES = {
-    "groups": ("last_delivered_ms", "last_delivered_seq", "snapshot_ms"),
-    "consumers": ("seen_time_ms", "active_time_ms"),
-    "streams": (
-        "length",
-        "last_generated_ms",
-        "last_generated_seq",
-        "complete_from_ms",
-        "complete_from_seq",
-        "complete_to_ms",
-        "complete_to_seq",
-        "read_ms",
-        "source",
-    ),
+# What of a row of a small table a snapshot or an import says, and as which column of the journal.
+SMALL_TABLES: Mapping[str, Mapping[str, str]] = {
+    "groups": {
+        "last_delivered_ms": "last_delivered_ms",
+        "last_delivered_seq": "last_delivered_seq",
+        "snapshot_ms": "at_ms",
+    },
+    "consumers": {"seen_time_ms": "seen_time_ms", "active_time_ms": "active_time_ms"},
+    "streams": {
+        "length": "length",
+        "last_generated_ms": "last_generated_ms",
+        "last_generated_seq": "last_generated_seq",
+        "complete_from_ms": "complete_from_ms",
+        "complete_from_seq": "complete_from_seq",
+        "complete_to_ms": "complete_to_ms",
+        "complete_to_seq": "complete_to_seq",
+        "read_ms": "at_ms",
+        "source": "source",
+        "entries_added": "entries_added",
+    },
 }
+READ_KINDS = {"groups": Kind.GROUP, "consumers": Kind.CONSUMER, "streams": Kind.STREAM}
+REMOVED_KINDS = {
+    "groups": Kind.GROUP_REMOVED,
+    "consumers": Kind.CONSUMER_REMOVED,
+    "streams": Kind.STREAM_REMOVED,
+}
+TABLES_WRITTEN = ("pending", "entries", *SMALL_TABLES)
+"""The tables that a run writes which mirrors a source, besides `journal` and `runs`."""
+NEW = {"pending": "pending_new", "entries": "entries_new"}
+"""What the `run` row of a decision counts of rows that the store did not have."""
+# Commits that leave every row as it was.
+_HOUSEKEEPING = ("OPTIMIZE", "VACUUM", "SET TBLPROPERTIES", "UPGRADE PROTOCOL", "ADD COLUMNS")
 
 
-def apply(store: Store, row: RunRow, landed: Landed) -> None:
-    """Write the differences between a landing and the store."""
-    groups = rows_of(store, row.run_seq, Kind.GROUP).withColumn("snapshot_ms", F.col("at_ms"))
-    consumers = rows_of(store, row.run_seq, Kind.CONSUMER)
-    streams = rows_of(store, row.run_seq, Kind.STREAM).withColumn("read_ms", F.col("at_ms"))
-    concurrently(
-        [
-            partial(_pending, store, row, landed),
-            partial(_entries, store, row, landed),
-            partial(_small, store, row, "groups", groups, _groups_in_scope(row)),
-            partial(_small, store, row, "consumers", consumers, _groups_in_scope(row)),
-            partial(_small, store, row, "streams", streams, _streams_in_scope(row)),
-        ]
+def scope_of(row: RunRow) -> Scope:
+    """What the run was asked for."""
+    request = json.loads(row.request)
+    return Scope(request["stream_glob"], request["group_glob"])
+
+
+# ------------------------------------------------------------------- the landing
+
+
+def landed_pending(store: Store, uuid: str) -> DataFrame:
+    """The pending entries of a landing."""
+    return store.read("pel_snapshots").where(F.col("landing") == F.lit(uuid))
+
+
+def landed_entries(store: Store, uuid: str) -> DataFrame:
+    """The entries of a landing; none, once its run is finished."""
+    return store.read("entry_landing").where(F.col("landing") == F.lit(uuid))
+
+
+def digests_of(store: Store, uuid: str) -> tuple[Digest, Digest]:
+    """The landed pending rows and the landed entries: one query."""
+    pending = landed_pending(store, uuid).agg(digest(pending_content()).alias("of"))
+    entries = landed_entries(store, uuid).agg(digest(entry_content(payload_hash())).alias("of"))
+    found = {
+        row["table"]: Digest(*row["of"])
+        for row in pending.select(F.lit("pending").alias("table"), "of")
+        .union(entries.select(F.lit("entries"), "of"))
+        .collect()
+    }
+    return found["pending"], found["entries"]
+
+
+def check_landing(store: Store, row: RunRow, landed: Landed, decided: Decided) -> None:
+    """Refuse to apply a landing that is not what the decision was made of.
+
+    Raises:
+        VerificationError: naming what is missing, and how to go on.
+    """
+    pending, entries = digests_of(store, landed.uuid)
+    small = {table: decided.of(kind) for table, kind in READ_KINDS.items()}
+    digests = {"pel_snapshots": landed.pending, "entry_landing": landed.entries}
+    expected: dict[str, Digest | int] = {**digests, **landed.small}
+    found: dict[str, Digest | int] = {"pel_snapshots": pending, "entry_landing": entries, **small}
+    wrong = [table for table in expected if found[table] != expected[table]]
+    if not wrong:
+        return
+    said = ", ".join(
+        f"{table}: {_rows(found[table])} of {_rows(expected[table])}" for table in wrong
+    )
+    raise VerificationError(
+        f"run {row.run_seq} ({row.key}) was decided from rows that are not all there any more, or"
+        f" are others now ({said}), so nothing more of it is applied. To go on without it:"
+        f" claimlib abandon {store.where} {row.key}, then the next {row.command}",
+        run=row.key,
+        tables=wrong,
     )
 
 
-def verify(store: Store, row: RunRow, landed: Landed) -> dict[str, int]:
-    """Read the store back: what was read, what was written, and what does not fit (0,
-    unless somebody else wrote to the store between the decision and now)."""
-    pel, pending = landed_pending(store, landed), store.read("pending")
-    in_scope = pending.where(_groups_in_scope(row))
-    entries = landed_entries(store, landed)
-    written = pending.where(F.col("run_seq") == row.run_seq)
-    frames = (pel, in_scope, written, entries)
-    read, shown, pending_written, entries_read = concurrently(frame.count for frame in frames)
-    counts = {
-        "pending_read": read,
-        "pending_written": pending_written,
-        "entries_read": entries_read,
-        "pending_missing": 0,
-        "pending_extra": 0,
-    }
-    if read != shown:
-        key = list(TABLES["pending"].key)
-        counts["pending_missing"] = pel.join(pending.select(*key), key, "left_anti").count()
-        counts["pending_extra"] = shown - (read - counts["pending_missing"])
-    return counts
+def _rows(stated: Digest | int) -> int:
+    return stated.rows if isinstance(stated, Digest) else stated
+
+
+def discard_landing(store: Store, uuid: str) -> None:
+    """Delete a landing that no decision will name."""
+    for table in ("pel_snapshots", "entry_landing"):
+        _delete_landings(store, table, [uuid])
 
 
 def sweep_landing(store: Store, row: RunRow) -> None:
     """Drop the entries landed for this and earlier finished runs; the PELs as read are kept as
-    history."""
+    history.  Who writes there at this moment is left in peace: the next run does it."""
     landed = store.read("entry_landing").select("landing").distinct()
     done = store.read("journal").where(
         (F.col("kind") == Kind.RUN) & (F.col("run_seq") <= row.run_seq)
     )
     swept = landed.join(done.select("landing"), on="landing", how="left_semi").collect()
-    if swept:
-        landings = ", ".join(quote_text(found["landing"]) for found in swept)
-        statement = f"DELETE FROM {store.identifier('entry_landing')} WHERE landing IN ({landings})"
-        retried(lambda: store.execute("entry_landing", statement))
+    if not swept:
+        return
+    try:
+        _delete_landings(store, "entry_landing", [found["landing"] for found in swept])
+    except CommitConflictError:
+        return  # the run itself is finished
 
 
-def landed_pending(store: Store, landed: Landed) -> DataFrame:
-    """The pending entries that were landed."""
-    return store.read("pel_snapshots").where(F.col("landing") == F.lit(landed.uuid))
+def _delete_landings(store: Store, table: str, uuids: Sequence[str]) -> None:
+    landings = ", ".join(map(quote_text, uuids))
+    statement = f"DELETE FROM {{table}} WHERE landing IN ({landings})"
+    retried(lambda: store.execute(table, statement))
 
 
-def landed_entries(store: Store, landed: Landed) -> DataFrame:
-    """What was landed, at the version that the decision names: a finished run's is swept, and an
-    empty landing would say that every entry is gone."""
-    rows = store.read_at("entry_landing", landed.version)
-    return rows.where(F.col("landing") == F.lit(landed.uuid))
+# ------------------------------------------------------------------- apply
 
 
-def _globs(row: RunRow) -> tuple[str, str]:
-    request = json.loads(row.request)
-    return request["stream_glob"], request["group_glob"]
+def apply(store: Store, row: RunRow, landed: Landed, decided: Decided) -> None:
+    """Write the differences between a landing and the store."""
+    concurrently(
+        [
+            partial(_pending, store, row, landed, decided),
+            partial(_entries, store, row, landed, decided),
+            *(partial(_small, store, row, table, decided) for table in SMALL_TABLES),
+        ]
+    )
 
 
-def _groups_in_scope(row: RunRow) -> str:
-    """A condition on stream and consumer_group: was this group asked for?"""
-    streams, groups = _globs(row)
-    return f"{glob_sql('stream', streams)} AND {glob_sql('consumer_group', groups)}"
+def _pending(store: Store, row: RunRow, landed: Landed, decided: Decided) -> None:
+    if row.counts[NEW["pending"]]:
+        read = landed_pending(store, landed.uuid)
+        near = scope_of(row).lies_in(store.buckets)
+        append_new(store, "pending", read, row, near=near, since_pin=True)
+    claims.apply(store, row, decided)
 
 
-def _streams_in_scope(row: RunRow) -> str:
-    """A condition on stream: would this stream have been read, if the server still had it?
+def _entries(store: Store, row: RunRow, landed: Landed, decided: Decided) -> None:
+    """Entries of the streams that were read; a stored payload stays where only the id was read."""
+    read = landed_entries(store, landed.uuid)
+    if row.counts[NEW["entries"]]:
+        near = scope_of(row).lies_in(store.buckets)
+        append_new(store, "entries", read, row, near=near, since_pin=True)
+    if not decided.of(Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED):
+        return
+    key = TABLES["entries"].key
+    changed = decided.rows(Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED)
+    removed = changed.where(F.col("kind") == Kind.ENTRY_REMOVED)
+    filled = changed.where(F.col("kind") == Kind.ENTRY_FILLED)
+    rows = (
+        read.join(filled.select(*key, "from_payload"), on=list(key), how="inner")
+        .select("stream_key", *key, "from_payload", "fields", F.lit(False).alias("is_removed"))
+        .union(
+            removed.select(
+                *("stream_key", *key, "from_payload"), F.lit(None).cast(FIELDS_TYPE), F.lit(True)
+            )
+        )
+    )
+    statement = f"""
+        MERGE INTO {{table}} t USING {{rows}} s
+        ON {claims.bounds_sql(decided.entries)} AND t.run_seq < {row.run_seq:d}
+          AND {_join_sql(key, row.key_mode)}
+          AND (CASE WHEN t.fields IS NOT NULL THEN xxhash64(t.fields) END) <=> s.from_payload
+        WHEN MATCHED AND s.is_removed THEN DELETE
+        WHEN MATCHED THEN UPDATE SET fields = s.fields, run_seq = {row.run_seq:d}"""
+    retried(lambda: store.execute("entries", statement, rows=rows))
 
-    Where only some groups were asked for, a stream without such a group is not read, and that it
-    was not seen says nothing.
-    """
-    streams, groups = _globs(row)
-    return glob_sql("stream", streams) if groups == "*" else "false"
 
-
-def _join_sql(key: tuple[str, ...], row: RunRow) -> str:
+def _join_sql(key: tuple[str, ...], mode: KeyMode) -> str:
     """The MERGE's join on a table's key: by 64-bit keys, and by names too where those collide."""
     hashed = {"stream": "stream_key", "consumer_group": "group_key"}
     columns = [hashed.get(name, name) for name in key]
-    if row.key_mode is KeyMode.NAMES:
+    if mode is KeyMode.NAMES:
         columns += [name for name in key if name in hashed]
     return " AND ".join(f"t.{name} = s.{name}" for name in columns)
 
 
-def _pending(store: Store, row: RunRow, landed: Landed) -> None:
-    pel = landed_pending(store, landed)
-    key = TABLES["pending"].key
-    if append_new(store, "pending", pel, row):
-        return
-    same = (
-        "t.consumer <=> s.consumer AND t.delivery_time_ms = s.delivery_time_ms"
-        " AND t.delivery_count = s.delivery_count"
+def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
+    columns = SMALL_TABLES[table]
+    read = decided.rows(READ_KINDS[table]).select(
+        *TABLES[table].key, *(F.col(said).alias(name) for name, said in columns.items())
     )
-    statement = f"""
-        MERGE INTO {store.identifier("pending")} t USING {{pel}} s ON {_join_sql(key, row)}
-        WHEN MATCHED AND t.run_seq < {row.run_seq:d} AND NOT ({same}) THEN UPDATE SET
-          consumer = s.consumer, delivery_time_ms = s.delivery_time_ms,
-          delivery_count = s.delivery_count, run_seq = {row.run_seq:d}
-        WHEN NOT MATCHED BY SOURCE AND t.run_seq < {row.run_seq:d} AND {_groups_in_scope(row)}
-          THEN DELETE"""
-    retried(lambda: store.execute("pending", statement, pel=pel))
-
-
-def _entries(store: Store, row: RunRow, landed: Landed) -> None:
-    """Entries of the streams that were read; a stored payload stays where only the id was read."""
-    read = landed_entries(store, landed)
-    key = TABLES["entries"].key
-    if append_new(store, "entries", read, row):
-        return
-    rows = read.select("stream_key", *key, "fields", F.lit(False).alias("is_gone")).unionByName(
-        _gone_entries(store, row, read)
-    )
-    statement = f"""
-        MERGE INTO {store.identifier("entries")} t USING {{rows}} s ON {_join_sql(key, row)}
-        WHEN MATCHED AND t.run_seq < {row.run_seq:d} AND s.is_gone THEN DELETE
-        WHEN MATCHED AND t.run_seq < {row.run_seq:d} AND s.fields IS NOT NULL
-          AND NOT (t.fields <=> s.fields) THEN UPDATE SET
-          fields = s.fields, run_seq = {row.run_seq:d}"""
-    retried(lambda: store.execute("entries", statement, rows=rows))
-
-
-def _gone_entries(store: Store, row: RunRow, read: DataFrame) -> DataFrame:
-    """Stored entries of a stream that was read (or is away) which are not among what was read, each
-    once: a MERGE takes one row per key."""
-    key = list(TABLES["entries"].key)
-    seen = rows_of(store, row.run_seq, Kind.STREAM).select("stream", F.lit(True).alias("was_read"))
-    stored = store.read("entries").select("stream_key", *key).join(seen, on="stream", how="left")
-    in_scope = F.coalesce("was_read", F.expr(_streams_in_scope(row)))
-    gone = stored.where(in_scope).join(read.select(*key), on=key, how="left_anti")
-    return gone.dropDuplicates(key).select(
-        "stream_key",
-        *key,
-        F.lit(None).cast(FIELDS_TYPE).alias("fields"),
-        F.lit(True).alias("is_gone"),
-    )
-
-
-def _small(store: Store, row: RunRow, table: str, rows: DataFrame, in_scope: str) -> None:
-    columns = _SMALL_TABLES[table]
     changes = ", ".join(f"{name} = s.{name}" for name in columns)
     same = " AND ".join(f"t.{name} <=> s.{name}" for name in columns)
-    kept = rows.select(*TABLES[table].key, *columns)
-    upsert(store, table, kept, row, changes, differs=f"NOT ({same})", gone=in_scope)
+    upsert(store, table, read, row, changes, differs=f"NOT ({same})")
+    if decided.of(REMOVED_KINDS[table]):
+        _remove_small(store, row, table, decided)
+
+
+def _remove_small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
+    """Remove rows that are as the decision saw them.
+
+    Each once: a table may hold a key twice, and a MERGE takes one row per key.
+    """
+    columns = SMALL_TABLES[table]
+    removed = decided.rows(REMOVED_KINDS[table])
+    rows = removed.select(*TABLES[table].key, *dict.fromkeys(columns.values())).distinct()
+    as_seen = " AND ".join(f"t.{name} <=> s.{said}" for name, said in columns.items())
+    statement = f"""
+        MERGE INTO {{table}} t USING {{rows}} s
+        ON {same_key(table)} AND t.run_seq < {row.run_seq:d} AND {as_seen}
+        WHEN MATCHED THEN DELETE"""
+    retried(lambda: store.execute(table, statement, rows=rows))
+
+
+def withdraw(store: Store, row: RunRow) -> None:
+    """Make a store safe in which a run that is given up may be half applied.
+
+    A row of `pending` may be there already and its entry not yet: so the proofs of all streams that
+    the run was for are taken back, and no run takes an entry of them for gone until the next
+    snapshot or import proves a range.  Appends of a driver that comes back late are skipped.
+    """
+    for table in TABLES_WRITTEN:
+        columns = [column.name for column in TABLES[table].written]
+        append_once(store, table, store.rows(table, [], columns), row)
+    taken_back = ", ".join(f"{name} = NULL" for name in PROVEN_RANGE)
+    statement = f"""
+        UPDATE {{table}} SET {taken_back}, run_seq = {row.run_seq:d}
+        WHERE run_seq <= {row.run_seq:d} AND {glob_sql("stream", scope_of(row).stream_glob)}"""
+    retried(lambda: store.execute("streams", statement))
+
+
+# ------------------------------------------------------------------- verify
+
+
+def verify(
+    store: Store, row: RunRow, landed: Landed, decided: Decided
+) -> tuple[claims.Outcome, dict[str, int]]:
+    """Read the store back: what was written, and what does not fit what the decision says.
+
+    Raises:
+        VerificationError: a difference that no commit of somebody else explains.
+    """
+    pending, entries = _in_scope(store, row, decided)
+    after, written = _found(with_keys(pending, row.key_mode), with_keys(entries, row.key_mode), row)
+    counts = {
+        "pending_read": landed.pending.rows,
+        "entries_read": landed.entries.rows,
+        "pending_written": written,
+        "pending_missing": 0,
+        "pending_extra": landed.pending_after.rows - landed.pending.rows,
+    }
+    if after == (landed.pending_after, landed.entries_after):
+        return claims.Outcome(), counts
+    outcome = claims.verify(store, row, decided)
+    differing = {
+        "pending": _differing(landed_pending(store, landed.uuid), pending, "pending"),
+        "entries": _differing(landed_entries(store, landed.uuid), entries, "entries"),
+    }
+    for table, rows in differing.items():
+        found = {r["difference"]: r["count"] for r in rows.groupBy("difference").count().collect()}
+        if found and not _others_wrote(store, row, table):
+            _refuse(store, row, table, rows)
+        for name in ("missing", "extra"):
+            counts[f"{table}_{name}"] = found.get(name, 0)
+    return outcome, counts
+
+
+def _in_scope(store: Store, row: RunRow, decided: Decided) -> tuple[DataFrame, DataFrame]:
+    """The rows of pending and entries that the run was to bring to what the source said."""
+    scope = scope_of(row)
+    lies_in = scope.lies_in(store.buckets)
+    streams = decided.rows(Kind.STREAM)
+    pending = store.read("pending").where(lies_in & scope.has_group())
+    return pending, entries_in_scope(store.read("entries").where(lies_in), streams, scope)
+
+
+def entries_in_scope(entries: DataFrame, streams: DataFrame, scope: Scope) -> DataFrame:
+    """The entries of streams that were read, or would have been read if they were there still.
+
+    `streams`: one row per stream that was read.
+    """
+    read = streams.select("stream", F.lit(True).alias("was_read"))
+    in_scope = F.coalesce("was_read", scope.has_whole_stream())
+    return entries.join(read, on="stream", how="left").where(in_scope).drop("was_read")
+
+
+def _found(
+    pending: DataFrame, entries: DataFrame, row: RunRow
+) -> tuple[tuple[Digest, Digest], int]:
+    """The digests of what stands in the store now, and how many rows of pending this run wrote."""
+    is_ours = F.count_if(F.col("run_seq") == row.run_seq).alias("written")
+    content = entry_content(payload_hash())
+    found = {
+        r["table"]: r
+        for r in pending.agg(
+            F.lit("p").alias("table"), digest(pending_content()).alias("of"), is_ours
+        )
+        .union(entries.agg(F.lit("e"), digest(content), is_ours))
+        .collect()
+    }
+    digests = Digest(*found["p"]["of"]), Digest(*found["e"]["of"])
+    return digests, found["p"]["written"]
+
+
+def _differing(landed: DataFrame, stored: DataFrame, table: str) -> DataFrame:
+    """The keys that only one side has: `difference` is `missing` (from the store) or `extra`; and
+    those whose rows differ, as `missing`."""
+    key = list(TABLES[table].key)
+    missing = landed.join(_equal_to(landed, stored, table), on=key, how="left_anti")
+    extra = stored.join(landed.select(*key), on=key, how="left_anti")
+    return missing.select(F.lit("missing").alias("difference"), *key).union(
+        extra.select(F.lit("extra"), *key)
+    )
+
+
+def _equal_to(landed: DataFrame, stored: DataFrame, table: str) -> DataFrame:
+    """The keys of landed rows that the store holds with the same content."""
+    key = TABLES[table].key
+    state = ("fields",) if table == "entries" else claims.STATE
+    same: Column = F.expr(same_key(table))
+    for name in state:
+        equal = F.col(f"t.{name}").eqNullSafe(F.col(f"s.{name}"))
+        # Where only the id was read, any payload will do.
+        same &= equal | F.col(f"s.{name}").isNull() if table == "entries" else equal
+    both = landed.alias("s").join(stored.alias("t"), on=same, how="inner")
+    return both.select(*(F.col(f"s.{name}").alias(name) for name in key))
+
+
+def _others_wrote(store: Store, row: RunRow, table: str) -> bool:
+    """Whether somebody else's commit, or one that the history has no more, may explain a
+    difference."""
+    commits, all_known = claims.commits_since(store, row, table)
+    others = (
+        one
+        for one in commits
+        if not claims.is_own(one, row) and not one["operation"].startswith(_HOUSEKEEPING)
+    )
+    return not all_known or any(others)
+
+
+def _refuse(store: Store, row: RunRow, table: str, rows: DataFrame) -> None:
+    first = rows.select("*", id_text().alias("id")).orderBy(*TABLES[table].key).first()
+    example = "" if first is None else f"; the first is {first['stream']} {first['id']}"
+    raise VerificationError(
+        f"run {row.run_seq} ({row.key}) is applied, and {table} does not hold what it decided,"
+        f" though nobody else has written to it{example}: the run is not finished. Start it again;"
+        f" if this comes back, report it, and go on with: claimlib abandon {store.where} {row.key}",
+        run=row.key,
+        table=table,
+    )

@@ -22,16 +22,28 @@ from claimlib import schema
 from claimlib.errors import (
     CommitConflictError,
     LostRaceError,
+    RunAbandonedError,
     RunKeyConflictError,
     UnfinishedRunError,
+    VersionExpiredError,
 )
+from claimlib.model import parse_run_id
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import KeyMode
-from claimlib.runs.journal import APP_ID, Landed, RunRow, run_rows
-from claimlib.runs.rollforward import Finished, Phase, Progress, find_finished, roll_forward
+from claimlib.runs.journal import APP_ID, Landed, RunRow, ServerIdentity, run_rows
+from claimlib.runs.rollforward import (
+    Finished,
+    Phase,
+    Progress,
+    carry_out,
+    find_finished,
+    roll_forward,
+)
 from claimlib.store import Pins, Store, Token
 
 MAX_LOSSES = 5
+INPUTS = ("pending", "entries", "groups", "consumers", "streams", "cursors", "runs")
+"""What decisions are made of: the tables that a run pins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +67,8 @@ class Decision:
         rows: any columns of the journal; those missing are null.
         key_mode: whether the 64-bit keys are exact for the names concerned.
         landed: what was landed for this decision; null: nothing.
-        source: the server that was read; null: none.
+        source: what was read, and the store mirrors; null: nothing.
+        server: which server process that was; null ids: none, or not known.
         counts: what only the deciding process can count, for the run's report.
     """
 
@@ -63,6 +76,7 @@ class Decision:
     key_mode: KeyMode = KeyMode.HASHES
     landed: Landed | None = None
     source: str | None = None
+    server: ServerIdentity = field(default_factory=ServerIdentity)
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -93,61 +107,104 @@ def run(
     earlier.
 
     Raises:
+        RequestError: `run_id` is empty.
         RunKeyConflictError: the key was used before, for another request.
+        RunAbandonedError: the run with this key was given up.
         LostRaceError: other runs got in between again and again.
     """
     tell = progress or _silent
-    key = (command, run_id or uuid.uuid4().hex)
+    key = (command, uuid.uuid4().hex if run_id is None else parse_run_id(run_id))
     text = _request_text({**request, "now_ms": now_ms})
+    lost_to = ""
     for _ in range(MAX_LOSSES):
         begun = _begin(store, tell)
-        finished = find_finished(store, *key)
+        # Nobody else can have used a key that was made up.
+        finished = None if run_id is None else find_finished(store, *key)
         if finished is not None:
             _check_same_request(finished, text)
+            _check_not_abandoned(finished)
             tell(Phase.FINISH, f"run {finished.run_seq} was done before: nothing is done again")
             return finished
         tell(Phase.DECIDE, f"run {begun.run_seq}")
-        decision = decide(begun)
+        try:
+            decision = decide(begun)
+        except VersionExpiredError as error:
+            # A table had not been written to for longer than versions are kept, and now it was.
+            lost_to = f"a writer of {error.table}"
+            continue
         row = _run_row(begun, key, text, now_ms, decision)
         winner = _commit(store, row, decision.rows)
-        finished = roll_forward(store, winner, tell)
         if winner.attempt == row.attempt:
+            finished = carry_out(store, winner, tell)
+            _check_not_abandoned(finished)
             return finished
+        roll_forward(store, winner, tell)
+        lost_to = winner.key
     raise LostRaceError(
-        f"{':'.join(key)} lost to {winner.key} and {MAX_LOSSES - 1} runs before it: let one"
-        f" scheduler start the runs on {store.where}, one at a time, and try again with the same"
-        " run id",
-        winner=winner.key,
+        f"{':'.join(key)} began {MAX_LOSSES} times, and each time somebody else came first, in the"
+        f" end {lost_to}: let one scheduler start the runs on {store.where}, one at a time, and try"
+        " again with the same run id",
+        winner=lost_to,
     )
 
 
-def begin_reading(store: Store, tables: Collection[str] = tuple(schema.TABLES)) -> Begun:
+def begin_reading(store: Store, tables: Collection[str] = INPUTS) -> Begun:
     """Pin tables for a command that only reads (those that it reads), unless a run is half applied.
 
     Raises:
         UnfinishedRunError: naming the run and the command that finishes it.
+        LostRaceError: see `pinned`.
     """
-    last = _last_finished(store)
-    left = run_rows(store, last)
-    if left:
+    begun, unfinished = pinned(store, tables)
+    if unfinished:
+        first = unfinished[0]
         raise UnfinishedRunError(
-            f"run {left[0].run_seq} ({left[0].key}) is decided and not yet applied: the next run"
-            f" finishes it, e.g. the same again: claimlib {left[0].command} … --run-id"
-            f" {left[0].run_id}",
-            run=left[0].key,
+            f"run {first.run_seq} ({first.key}) is decided and not yet applied: the next run"
+            f" finishes it, e.g. the same again: claimlib {first.command} … --run-id"
+            f" {first.run_id}",
+            run=first.key,
         )
-    return Begun(store, last + 1, store.pin(tables))
+    return begun
+
+
+def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
+    """The versions of some tables at one moment, and the runs that were decided and not finished
+    then.
+
+    Who looks for unfinished runs and pins afterwards may pin what a run that was decided in between
+    has half applied; so the runs are looked at again once the tables are pinned.
+
+    Raises:
+        LostRaceError: runs were decided meanwhile, again and again.
+    """
+    before = _decided(store)
+    for _ in range(MAX_LOSSES):
+        pins = store.pin(tables)
+        after = _decided(store)
+        if after == before:
+            last, unfinished = after
+            return Begun(store, last + 1, pins), unfinished
+        before = after
+    raise LostRaceError(
+        f"runs on {store.where} are decided faster than its tables can be looked at: try again",
+        where=store.where,
+    )
+
+
+def _decided(store: Store) -> tuple[int, list[RunRow]]:
+    """The number of the last run that was decided, and the runs that are not finished."""
+    finished = _last_finished(store)
+    unfinished = run_rows(store, finished)
+    return (unfinished[-1].run_seq if unfinished else finished), unfinished
 
 
 def _begin(store: Store, tell: Progress) -> Begun:
     tell(Phase.RECOVER, "")
-    finished = _last_finished(store)
-    decided = run_rows(store, finished)
-    for row in decided:
+    last, unfinished = _decided(store)
+    for row in unfinished:
         roll_forward(store, row, tell)
-    last = decided[-1].run_seq if decided else finished
     tell(Phase.BEGIN, "")
-    return Begun(store, last + 1, store.pin())
+    return Begun(store, last + 1, store.pin(INPUTS))
 
 
 def _last_finished(store: Store) -> int:
@@ -171,6 +228,15 @@ def _check_same_request(finished: Finished, request: str) -> None:
         )
 
 
+def _check_not_abandoned(finished: Finished) -> None:
+    if finished.is_abandoned:
+        raise RunAbandonedError(
+            f"run {finished.key} was given up (claimlib abandon): it did not do what was asked."
+            " Give the next one a run id of its own",
+            run=finished.key,
+        )
+
+
 def _hash(request: str) -> str:
     return hashlib.sha256(request.encode()).hexdigest()
 
@@ -188,6 +254,7 @@ def _run_row(
         landed=decision.landed,
         now_ms=now_ms,
         source=decision.source,
+        server=decision.server,
         pins=begun.pins,
         key_mode=decision.key_mode,
         counts=decision.counts,

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from claimlib.plans.keys import GROUP, is_group, is_stream
 from claimlib.runs.claims import Outcome
-from claimlib.runs.journal import Kind, RunRow, Tally, rows_of
+from claimlib.runs.journal import Decided, Kind, RunRow
 from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_once, upsert
 from claimlib.schema import TABLES
@@ -21,27 +21,33 @@ _ENTRY = [*GROUP, "id_ms", "id_seq"]
 
 # What makes a consumer active: it got an entry, if only for a moment.
 _GOT = (Kind.CLAIMED, Kind.FORCED, Kind.SUPERSEDED)
+WRITTEN_FOR = {
+    "tombstones": (Kind.DELETED,),
+    "consumers": (Kind.CONSUMER, Kind.RETIRED, *_GOT),
+    "cursors": (Kind.CURSOR,),
+    "groups": (Kind.LASTID,),
+}
+"""For which kinds of journal rows a run that claims writes a table here."""
 
 
-def apply(store: Store, row: RunRow, decided: Tally, outcome: Outcome) -> dict[str, int]:
+def apply(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> dict[str, int]:
     """Write the tombstones of a run's purges, the consumers that it saw or retired, the cursors and
     the groups' last delivered ids.  Returns what of it the run's report counts."""
-    due: list[Callable[[], None]] = []
-    if decided.of(Kind.DELETED):
-        due.append(partial(_tombstones, store, row, outcome))
-    if row.landed is None and decided.of(Kind.CONSUMER, Kind.RETIRED, *_GOT):
-        due.append(partial(_consumers, store, row, decided, outcome))
-    if decided.of(Kind.CURSOR):
-        due.append(partial(_cursors, store, row))
-    if decided.of(Kind.LASTID):
-        due.append(partial(_last_ids, store, row))
+    writers: dict[str, Callable[[], None]] = {
+        "tombstones": partial(_tombstones, store, row, decided, outcome),
+        "cursors": partial(_cursors, store, row, decided),
+        "groups": partial(_last_ids, store, row, decided),
+    }
+    if row.landed is None:
+        writers["consumers"] = partial(_consumers, store, row, decided, outcome)
+    due = [write for table, write in writers.items() if decided.of(*WRITTEN_FOR[table])]
     concurrently(due)
-    return {"retired": _retired(store, row)} if decided.of(Kind.RETIRED) else {}
+    return {"retired": _retired(store, decided)} if decided.of(Kind.RETIRED) else {}
 
 
-def _cursors(store: Store, row: RunRow) -> None:
+def _cursors(store: Store, row: RunRow, decided: Decided) -> None:
     """Where the next page begins, for cursors that have a name."""
-    placed = rows_of(store, row.run_seq, Kind.CURSOR).where(F.col("cursor_name").isNotNull())
+    placed = decided.rows(Kind.CURSOR).where(F.col("cursor_name").isNotNull())
     if placed.isEmpty():
         return
     kept = placed.select(F.col("cursor_name").alias("name"), *GROUP, "next_ms", "next_seq")
@@ -55,8 +61,8 @@ def _not_lost(rows: DataFrame, outcome: Outcome) -> DataFrame:
     return rows.join(outcome.lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
 
 
-def _tombstones(store: Store, row: RunRow, outcome: Outcome) -> None:
-    purges = _not_lost(rows_of(store, row.run_seq, Kind.DELETED), outcome).select(
+def _tombstones(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> None:
+    purges = _not_lost(decided.rows(Kind.DELETED), outcome).select(
         *_ENTRY,
         F.col("from_consumer").alias("consumer"),
         F.col("from_delivery_time_ms").alias("delivery_time_ms"),
@@ -67,47 +73,43 @@ def _tombstones(store: Store, row: RunRow, outcome: Outcome) -> None:
     append_once(store, "tombstones", purges, row)
 
 
-def _consumers(store: Store, row: RunRow, decided: Tally, outcome: Outcome) -> None:
+def _consumers(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> None:
     """The caller was seen (its `consumer` rows), and was active where it got an entry; a retired
     one is gone."""
-    got = _not_lost(rows_of(store, row.run_seq, *_GOT), outcome)
-    seen = (
-        rows_of(store, row.run_seq, Kind.CONSUMER)
-        .unionByName(got)
-        .groupBy(*TABLES["consumers"].key)
-        .agg(
-            F.max("seen_time_ms").alias("seen_time_ms"),
-            F.max("active_time_ms").alias("active_time_ms"),
-        )
+    # What was lost is an entry's row: the caller's own rows have no id and stay.
+    rows = _not_lost(decided.rows(Kind.CONSUMER, *_GOT), outcome)
+    seen = rows.groupBy(*TABLES["consumers"].key).agg(
+        F.max("seen_time_ms").alias("seen_time_ms"),
+        F.max("active_time_ms").alias("active_time_ms"),
     )
     active = "coalesce(s.active_time_ms, t.active_time_ms)"
     changes = f"seen_time_ms = s.seen_time_ms, active_time_ms = {active}"
     upsert(store, "consumers", seen, row, changes)
     if decided.of(Kind.RETIRED):
-        _retire(store, row)
+        _retire(store, row, decided)
 
 
-def _retire(store: Store, row: RunRow) -> None:
+def _retire(store: Store, row: RunRow, decided: Decided) -> None:
     """Remove retired consumers, but one that got entries after the decision: they are not to be
     without an owner that anybody knows."""
-    retired = rows_of(store, row.run_seq, Kind.RETIRED).select(*TABLES["consumers"].key)
+    retired = decided.rows(Kind.RETIRED).select(*TABLES["consumers"].key)
     idle = [one for one in retired.collect() if _owned(store, one).isEmpty()]
     if not idle:
         return
     rows = store.rows("consumers", idle, list(TABLES["consumers"].key))
     statement = f"""
-        MERGE INTO {store.identifier("consumers")} t USING {{retired}} s
+        MERGE INTO {{table}} t USING {{retired}} s
         ON t.stream = s.stream AND t.consumer_group = s.consumer_group
           AND t.consumer = s.consumer AND t.run_seq < {row.run_seq:d}
         WHEN MATCHED THEN DELETE"""
     retried(lambda: store.execute("consumers", statement, retired=rows))
 
 
-def _retired(store: Store, row: RunRow) -> int:
+def _retired(store: Store, decided: Decided) -> int:
     """How many of the retired consumers are gone: `consumers` may never have known one that owns
     something."""
     key = list(TABLES["consumers"].key)
-    retired = rows_of(store, row.run_seq, Kind.RETIRED).select(*key)
+    retired = decided.rows(Kind.RETIRED).select(*key)
     unknown = retired.join(store.read("consumers").select(*key), on=key, how="left_anti")
     return sum(_owned(store, one).isEmpty() for one in unknown.collect())
 
@@ -119,12 +121,12 @@ def _owned(store: Store, consumer: Row) -> DataFrame:
     return store.read("pending").where(owned & (F.col("consumer") == name))
 
 
-def _last_ids(store: Store, row: RunRow) -> None:
+def _last_ids(store: Store, row: RunRow, decided: Decided) -> None:
     """Raise the last delivered id of groups, never lower it."""
-    raised = rows_of(store, row.run_seq, Kind.LASTID)
+    raised = decided.rows(Kind.LASTID)
     signs = [f"({one} ^ {-(2**63)}L)" for one in _LAST_IDS]
     statement = f"""
-        MERGE INTO {store.identifier("groups")} t USING {{raised}} s
+        MERGE INTO {{table}} t USING {{raised}} s
         ON t.stream = s.stream AND t.consumer_group = s.consumer_group
           AND t.run_seq < {row.run_seq:d}
         WHEN MATCHED AND ({signs[0]} < {signs[2]} OR ({signs[0]} = {signs[2]}

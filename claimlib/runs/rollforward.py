@@ -7,17 +7,21 @@ who does it, when, or how often: the run itself, the next run after a crash, or 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pyspark.sql import DataFrame, Row
 
 from claimlib import __version__
+from claimlib.errors import VerificationError
 from claimlib.runs import claims, mirror, records
-from claimlib.runs.journal import APP_ID, COUNTED, RunRow, Tally, tally
+from claimlib.runs.journal import APP_ID, COUNTED, TOUCHING, Decided, Kind, RunRow, decided_by
 from claimlib.runs.retry import retried
 from claimlib.store import Store, Token
+
+ABANDONED = "abandoned"
+"""What the report of a run counts (1) that was given up."""
 
 
 class Phase(StrEnum):
@@ -47,6 +51,9 @@ class Finished:
     request: str
     request_hash: str
     now_ms: int | None
+    source: str | None
+    server_run_id: str | None
+    replication_id: str | None
     input_versions: Mapping[str, int]
     output_versions: Mapping[str, int]
     counts: Mapping[str, int]
@@ -57,6 +64,11 @@ class Finished:
     def key(self) -> str:
         """The run as people name it."""
         return f"{self.command}:{self.run_id}"
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the run was given up."""
+        return bool(self.counts.get(ABANDONED))
 
     @classmethod
     def of(cls, row: Row) -> Finished:
@@ -100,33 +112,74 @@ def find_finished_seq(store: Store, run_seq: int) -> Finished | None:
 
 def roll_forward(store: Store, row: RunRow, tell: Progress) -> Finished:
     """Bring a decided run to its end, from whatever state it was left in."""
-    finished = find_finished_seq(store, row.run_seq)
-    if finished is not None:
+    return find_finished_seq(store, row.run_seq) or carry_out(store, row, tell)
+
+
+def carry_out(store: Store, row: RunRow, tell: Progress) -> Finished:
+    """`roll_forward` of a run that was not finished a moment ago."""
+    try:
+        return _carried_out(store, row, tell)
+    except VerificationError:
+        # Somebody else may have finished it meanwhile, and deleted what it had landed.
+        finished = find_finished_seq(store, row.run_seq)
+        if finished is None:
+            raise
         return finished
+
+
+def _carried_out(store: Store, row: RunRow, tell: Progress) -> Finished:
     clock = _Clock(tell, f"run {row.run_seq}")
     clock.enter(Phase.APPLY)
-    decided = tally(store, row.run_seq)
-    if row.landed is not None:
-        mirror.apply(store, row, row.landed)
-    claims.apply(store, row, decided)
-    clock.enter(Phase.VERIFY)
-    outcome = claims.verify(store, row, decided)
-    counts = {**row.counts, **_decided_counts(decided), **outcome.counts()}
-    if row.landed is not None:
-        counts |= mirror.verify(store, row, row.landed)
+    decided = decided_by(store, row.run_seq)
+    found: dict[str, int] = {}
+    if row.landed is None:
+        claims.apply(store, row, decided)
+        clock.enter(Phase.VERIFY)
+        outcome = claims.verify(store, row, decided)
+    else:
+        mirror.check_landing(store, row, row.landed, decided)
+        mirror.apply(store, row, row.landed, decided)
+        clock.enter(Phase.VERIFY)
+        outcome, found = mirror.verify(store, row, row.landed, decided)
+    counts = {**row.counts, **_decided_counts(decided), **outcome.counts(), **found}
     clock.enter(Phase.RECORD)
     counts |= records.apply(store, row, decided, outcome)
     clock.enter(Phase.FINISH)
-    return _finish(store, row, counts, clock)
+    return _finish(store, row, counts, _written(row, decided), clock)
 
 
-def _decided_counts(decided: Tally) -> dict[str, int]:
+def _written(row: RunRow, decided: Decided) -> set[str]:
+    """The tables that a run may have written, besides `journal` and `runs`."""
+    if row.landed is not None:
+        return set(mirror.TABLES_WRITTEN)
+    kinds_by_table = {"pending": (*TOUCHING, Kind.FORCED), **records.WRITTEN_FOR}
+    return {table for table, kinds in kinds_by_table.items() if decided.of(*kinds)}
+
+
+def give_up(store: Store, row: RunRow) -> Finished:
+    """End a decided run of a snapshot or an import as it stands: its row of `runs` counts it as
+    abandoned, nothing more of it is applied, and the proofs of its streams are taken back."""
+    clock = _Clock(lambda _phase, _detail: None, row.key)
+    mirror.withdraw(store, row)
+    return _finish(store, row, {ABANDONED: 1}, mirror.TABLES_WRITTEN, clock)
+
+
+def _decided_counts(decided: Decided) -> dict[str, int]:
     return {str(kind): decided.of(kind) for kind in COUNTED if decided.of(kind)}
 
 
-def _finish(store: Store, row: RunRow, counts: Mapping[str, int], clock: _Clock) -> Finished:
-    """Write the run's row of `runs`, once; then sweep what it had landed."""
-    outputs = store.pin().versions
+def _finish(
+    store: Store,
+    row: RunRow,
+    counts: Mapping[str, int],
+    written: Collection[str],
+    clock: _Clock,
+) -> Finished:
+    """Write the run's row of `runs`, once; then sweep what it had landed.
+
+    What the run has not written it leaves at the version that it pinned.
+    """
+    outputs = {**row.pins.versions, **store.pin(written).versions}
     clock.stop()
     values = {
         "run_seq": row.run_seq,
@@ -135,8 +188,11 @@ def _finish(store: Store, row: RunRow, counts: Mapping[str, int], clock: _Clock)
         "request": row.request,
         "request_hash": row.request_hash,
         "now_ms": row.now_ms,
+        "source": row.source,
+        "server_run_id": row.server.run_id,
+        "replication_id": row.server.replication_id,
         "input_versions": dict(row.pins.versions),
-        "output_versions": dict(outputs),
+        "output_versions": outputs,
         "counts": dict(counts),
         "phase_ms": dict(clock.phase_ms),
         "software_version": __version__,

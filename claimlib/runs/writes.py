@@ -17,9 +17,8 @@ from claimlib.store import Store, Token, arranged
 
 
 def append_once(store: Store, table: str, rows: DataFrame, row: RunRow) -> None:
-    """Append rows under the run's token: a repeat is skipped by Delta."""
-    token = Token(APP_ID, row.run_seq)
-    retried(lambda: store.append(table, rows, token=token, note=row.note))
+    """Append rows under the run's token and number: a repeat is skipped by Delta."""
+    retried(lambda: _append(store, table, rows, row))
 
 
 def upsert(
@@ -30,7 +29,6 @@ def upsert(
     changes: str,
     *,
     differs: str = "true",
-    gone: str = "false",
 ) -> None:
     """Bring rows into a small table with `run_seq`, by its key; what does not differ stays.
 
@@ -40,67 +38,79 @@ def upsert(
     Args:
         changes: the SET list for rows that are there (`t` the table, `s` the rows).
         differs: which of them change.
-        gone: which rows of the table are deleted when `rows` has none for them.
     """
-    found = store.held(_differences(store, table, rows, row, differs, gone))
-    new = found.where("difference = 'new'").select(*rows.columns)
-    append_once(store, table, new.withColumn("run_seq", F.lit(row.run_seq)), row)
-    others = found.where("difference <> 'new'")
+    found = store.held(_differences(store, table, rows, row, differs))
+    new = found.where("NOT is_there").select(*rows.columns)
+    append_once(store, table, new, row)
+    others = found.where("is_there")
     if others.isEmpty():
         return
     statement = f"""
-        MERGE INTO {store.identifier(table)} t USING {{others}} s
-        ON {_same_key(table)} AND t.run_seq < {row.run_seq:d}
-        WHEN MATCHED AND s.difference = 'gone' THEN DELETE
+        MERGE INTO {{table}} t USING {{others}} s
+        ON {same_key(table)} AND t.run_seq < {row.run_seq:d}
         WHEN MATCHED THEN UPDATE SET {changes}, run_seq = {row.run_seq:d}"""
     retried(lambda: store.execute(table, statement, others=others))
 
 
-def _same_key(table: str) -> str:
+def same_key(table: str) -> str:
+    """A MERGE's join on a table's key."""
     return " AND ".join(f"t.{name} = s.{name}" for name in TABLES[table].key)
 
 
-def _differences(
-    store: Store, table: str, rows: DataFrame, row: RunRow, differs: str, gone: str
-) -> DataFrame:
-    """`rows` that are new or changed, and the keys of those that are gone, with `difference`.
+def _differences(store: Store, table: str, rows: DataFrame, row: RunRow, differs: str) -> DataFrame:
+    """`rows` that are new or changed, with `is_there`.
 
     Each once, also where the table holds a key twice: a MERGE takes one row per key, and a run that
     is decided must come to its end.
     """
     key = TABLES[table].key
-    there = store.read(table).withColumn("is_gone", F.expr(gone))
-    older = f"t.run_seq < {row.run_seq:d}"
-    difference = F.expr(f"""
-        CASE WHEN t.{key[0]} IS NULL THEN 'new'
-             WHEN s.{key[0]} IS NULL THEN CASE WHEN {older} AND t.is_gone THEN 'gone' END
-             WHEN {older} AND ({differs}) THEN 'changed' END""")
-    names = [F.coalesce(f"s.{name}", f"t.{name}").alias(name) for name in key]
-    others = [f"s.{name}" for name in rows.columns if name not in key]
-    both = rows.alias("s").join(there.alias("t"), on=F.expr(_same_key(table)), how="full")
-    found = both.select(*names, *others, difference.alias("difference"))
-    return found.where("difference IS NOT NULL").distinct()
+    is_new = f"t.{key[0]} IS NULL"
+    is_changed = f"t.run_seq < {row.run_seq:d} AND ({differs})"
+    both = rows.alias("s").join(
+        store.read(table).alias("t"), on=F.expr(same_key(table)), how="left"
+    )
+    found = both.where(f"{is_new} OR ({is_changed})")
+    return found.select("s.*", F.expr(f"NOT ({is_new})").alias("is_there")).distinct()
 
 
 def append_new(
-    store: Store, table: str, rows: DataFrame, row: RunRow, near: Column | None = None
-) -> bool:
-    """Append the rows whose key the table does not have; whether it was empty before.
+    store: Store,
+    table: str,
+    rows: DataFrame,
+    row: RunRow,
+    *,
+    near: Column | None = None,
+    since_pin: bool = False,
+) -> None:
+    """Append the rows whose key the table does not have.
 
     Where there is none to append, the commit still bears the run's token: a driver that returns
     late, after somebody removed a row again, must find that its append was made.
 
     Args:
-        near: where the rows lie, as literals: no other file of the table is read; null: anywhere,
-            and nobody else appends to the table.
+        near: where the rows lie, as literals: no other file of the table is read; null: anywhere.
+        since_pin: whether a row may have been there when the run was decided, so that its owner may
+            have removed it since: then what the table held at the pinned version is not new either.
+            Where that version cannot be read any more, such a row comes back.
     """
     key = list(TABLES[table].key)
-    found = store.read(table)
-    there = (found if near is None else found.where(near)).select(*key)
-    was_empty = near is None and there.isEmpty()
-    # Delta sees by the join that the append rests on the table, and refuses it where somebody
-    # appends the same rows meanwhile.
-    new = rows if was_empty else rows.join(there, on=key, how="left_anti")
-    numbered = new.withColumn("run_seq", F.lit(row.run_seq))
-    append_once(store, table, arranged(TABLES[table], numbered), row)
-    return was_empty
+
+    def append() -> None:
+        there = [store.read(table)]
+        if since_pin and store.version(table) != row.pins.versions[table]:
+            pinned = store.readable_at(table, row.pins.versions[table])
+            there += [pinned] if pinned is not None else []
+        # Delta sees by the join that the append rests on the table, and refuses it where somebody
+        # appends the same rows meanwhile.
+        new = rows
+        for known in there:
+            lies_near = known if near is None else known.where(near)
+            new = new.join(lies_near.select(*key), on=key, how="left_anti")
+        _append(store, table, arranged(TABLES[table], new), row)
+
+    retried(append)
+
+
+def _append(store: Store, table: str, rows: DataFrame, row: RunRow) -> None:
+    numbered = rows.withColumn("run_seq", F.lit(row.run_seq))
+    store.append(table, numbered, token=Token(APP_ID, row.run_seq), note=row.note)

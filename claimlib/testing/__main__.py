@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from claimlib import exits
+from claimlib import exits, terminal
 from claimlib.model import IdleRule
 from claimlib.session import SHORT_LIVED, open_session
 from claimlib.testing.vector_check import check
@@ -38,7 +38,7 @@ def main() -> int:
     lines.append("each step counts twice: by the reference, and by the tables")
     skipped = 2 * sum(verdict.not_covered.values())
     lines.append(f"{verdict.passed} passed, {len(verdict.failed)} failed, {skipped} not covered")
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    terminal.out("\n".join(lines))
     return exits.OUR_FAULT if verdict.failed or not verdict.passed else exits.DONE
 
 

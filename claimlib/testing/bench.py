@@ -11,22 +11,28 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from claimlib import exits
+from claimlib import exits, terminal
 from claimlib.commands.reply import Reply
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.model import AutoclaimRequest
 from claimlib.runs import Progress
 from claimlib.session import open_session
 from claimlib.store import Store
-from claimlib.testing import bench_claims, bench_data, event_log
-from claimlib.testing.bench_data import CONSUMER, MIN_IDLE_MS
-from claimlib.testing.bench_store import Span, Watch, flip_first, make, seconds_of
+from claimlib.testing import bench_check, bench_claims, bench_data, event_log
+from claimlib.testing.bench_check import Result
+from claimlib.testing.bench_data import CONSUMER, COUNT, CURSOR, LARGEST, MIN_IDLE_MS
+from claimlib.testing.bench_result import History
+from claimlib.testing.bench_store import Span, Watch, make, seconds_of
 from claimlib.testing.event_log import EventLog
 
 PAGE = SweepRequest(
-    AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS, count=100), stream_glob="stream-00000"
+    AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS, count=COUNT),
+    stream_glob=LARGEST,
+    cursor=CURSOR,
+    resume=True,
 )
 SWEEP = SweepRequest(AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS))
+_PAGES = 2
 _SMALL = 2000
 
 
@@ -41,8 +47,15 @@ def main() -> int:
         help="many: a sweep of many groups, one of them large; claims: the same claims by XCLAIM",
     )
     parser.add_argument("--driver-memory", default="4g")
-    parser.add_argument("--flip", action="store_true", help="spoil one row: the check must see it")
+    parser.add_argument(
+        "--flip",
+        choices=bench_check.CHECKED,
+        metavar="TABLE",
+        help=f"spoil one row of {', '.join(bench_check.CHECKED)}: the check must see it",
+    )
     asked = parser.parse_args()
+    if asked.shape == "claims" and asked.flip == "cursors":
+        parser.error("there are no pages in the shape claims, so there is no cursor to spoil")
     with tempfile.TemporaryDirectory() as folder:
         events = Path(folder, "events")
         events.mkdir()
@@ -52,45 +65,45 @@ def main() -> int:
             muted=True,
         )
         watch = Watch()
-        if asked.shape == "claims":
-            document = bench_claims.run(spark, folder, asked.rows, watch, flip=asked.flip)
-        else:
-            document = run(spark, folder, asked.rows, watch, flip=asked.flip)
+        shape = bench_claims.run if asked.shape == "claims" else run
+        document, results = shape(spark, folder, asked.rows, watch)
+        if asked.flip is not None:
+            for result in results.values():
+                bench_check.spoil(result.store, asked.flip)
+        differ = bench_check.differ(results)
         spark.stop()
+        document["differ"] = differ
         document["read"] = _read(event_log.read(str(events)), watch.spans)
-    sys.stdout.write(f"{json.dumps(document)}\n")
-    return exits.DONE if not document["streams_that_differ"] else exits.OUR_FAULT
+    terminal.out(json.dumps(document))
+    return exits.DONE if not any(differ.values()) else exits.OUR_FAULT
 
 
 def run(
-    spark: SparkSession, folder: str, rows: int, watch: Watch, *, flip: bool
-) -> dict[str, object]:
-    """The benchmark's document: seconds by part and phase, and whether the result is right.
+    spark: SparkSession, folder: str, rows: int, watch: Watch
+) -> tuple[dict[str, object], dict[str, Result]]:
+    """The benchmark's document (seconds by part and phase, and what was counted), and the result.
 
     A page, and what it is compared with (the same page of an empty store and of a small one), run
-    twice: the second time in a warm JVM.  What pages have claimed, the sweep leaves alone.
+    twice: the second time in a warm JVM, and from where the first has ended.  What pages have
+    claimed, the sweep leaves alone.
     """
     store = watch.time("init", lambda: Store.init(spark, f"{folder}/store"))
     watch.time("make rows", lambda: make(store, rows))
     empty, small = (Store.init(spark, f"{folder}/{name}") for name in ("empty", "small"))
     make(small, _SMALL)
     pages = {"page": store, "page of an empty store": empty, f"page of {_SMALL} rows": small}
-    for name, one in [*pages.items(), *pages.items()]:
+    for name, one in [*pages.items()] * _PAGES:
         watch.run(name, _claim(one, PAGE))
     reply = watch.run("sweep", _claim(store, SWEEP))
-    if flip:
-        flip_first(store)
-    return {
+    document: dict[str, object] = {
         "rows": rows,
         "groups": bench_data.groups_of(rows),
         "seconds": seconds_of(watch),
         "seconds_by_phase": watch.phases,
         "counts": dict(sorted(reply.counts.items())),
         "peak_mib": watch.peak_mib,
-        "streams_that_differ": bench_data.differences(
-            spark, bench_data.expected(spark, rows), store.read("pending")
-        ).count(),
     }
+    return document, {"": Result(store, History(rows, pages=_PAGES))}
 
 
 def _claim(store: Store, request: SweepRequest) -> Callable[[Progress], Reply]:

@@ -17,7 +17,7 @@ from claimlib.runs import Progress
 from claimlib.schema import TABLES
 from claimlib.store import Store, arranged
 from claimlib.testing import bench_data
-from claimlib.testing.bench_data import NOW_MS
+from claimlib.testing.bench_data import GROUP, NOW_MS
 
 T = TypeVar("T")
 # When a part began and ended, ms since the epoch.
@@ -91,7 +91,7 @@ def make(store: Store, rows: int, due_of: int = 2) -> None:
     store.append("streams", streams.withColumn("run_seq", F.lit(0)))
     groups = streams.select(
         "stream",
-        F.lit("workers").alias("consumer_group"),
+        F.lit(GROUP).alias("consumer_group"),
         F.lit(-1).alias("last_delivered_ms"),
         F.lit(-1).alias("last_delivered_seq"),
         F.lit(NOW_MS).alias("snapshot_ms"),
@@ -124,12 +124,3 @@ def _ancestors(pid: str, processes: Mapping[str, Mapping[str, str]]) -> Iterator
     while pid in processes:
         pid = processes[pid]["PPid"]
         yield pid
-
-
-def flip_first(store: Store) -> None:
-    """Change the first row, so that the result is wrong."""
-    first = store.read("pending").agg(F.min("id_ms").alias("id_ms")).first()
-    store.spark.sql(
-        f"UPDATE {store.identifier('pending')} SET delivery_count = delivery_count + 1"
-        f" WHERE id_ms = {first['id_ms'] if first is not None else 0:d}"
-    )

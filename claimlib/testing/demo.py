@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from claimlib import exits
+from claimlib import exits, terminal
 from claimlib.cli.app import app
 from claimlib.commands.runs import find_run
 from claimlib.errors import ClaimlibError, RequestError
@@ -172,15 +172,15 @@ def _show(job: _Job) -> None:
     """Wait for the job and print its report; what Spark says of itself is shown only if it
     fails."""
     code = job.process.wait()
-    sys.stdout.write(_written(job.report))
+    terminal.out(_written(job.report))
     if code:
-        sys.stderr.write(_written(job.log))
+        terminal.err(_written(job.log))
         raise ClaimlibError(f"spark-submit ended with exit code {code}", code=code)
 
 
 def _written(file: IO[bytes]) -> str:
     file.seek(0)
-    return file.read().decode(errors="replace")
+    return file.read().decode(errors="replace").rstrip("\n")
 
 
 def _client(server: Server) -> closing[redis.Redis]:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from claimlib import terminal
 from claimlib.testing.oracle import ServerAnswer
 from claimlib.testing.proof import Proof
 from claimlib.testing.server import Server
 from claimlib.testing.workload import Workload
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _SHOWN_DIFFERENCES = 10
 
@@ -25,7 +29,7 @@ _SHOWN_DIFFERENCES = 10
 class Story:
     """Prints on stdout, and remembers how long each step took."""
 
-    console: Console = field(default_factory=lambda: Console(highlight=False, soft_wrap=True))
+    console: Console = field(default_factory=partial(terminal.console, soft_wrap=True))
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
@@ -45,7 +49,7 @@ class Story:
     def command(self, words: Sequence[str]) -> None:
         """A command that is about to be run, as one would type it."""
         self.console.print(Text(f"$ {shlex.join(words)}", "bold cyan"))
-        sys.stdout.flush()  # what the command itself prints follows, not always through us
+        self.console.file.flush()  # what the command itself prints follows, not always through us
 
     def proof(self, proof: Proof) -> None:
         """What was compared, and with what result."""

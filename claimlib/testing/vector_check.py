@@ -21,6 +21,7 @@ from claimlib.errors import ReplyError, RequestError
 from claimlib.ids import END_OF_SCAN, StreamId, from_bigint, parse_id
 from claimlib.model import AutoclaimRequest, ClaimRequest, Profile
 from claimlib.names import unspell
+from claimlib.plans.survey import NOT_IN_GROUPS
 from claimlib.store import Store
 from claimlib.testing.tables import read_groups, request_table, write_keyspace
 from claimlib.testing.vectors import KEY, Answer, Step, as_text, by_reference, text_of
@@ -90,13 +91,13 @@ def _autoclaim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
     parsed = {stream: _parsed(step, stream) for stream, step in streams.items()}
     requests = {one[0]: one[1] for one in parsed.values() if not isinstance(one, ReplyError)}
     reply = xautoclaim(store, request_table(store.spark, requests)) if requests else None
-    found = _Found.of(reply) if reply is not None else _Found({}, {}, {}, set())
+    found = _Found.of(reply) if reply is not None else _Found({}, {}, {}, {})
     replies: dict[bytes, Any] = {}
     for stream, one in parsed.items():
         if isinstance(one, ReplyError):
             replies[stream] = {"err": one.message}
-        elif one[0] in found.unknown:
-            replies[stream] = {"err": words.no_group(*streams[stream].command[1:3]).message}
+        elif one[0] in found.refused:
+            replies[stream] = {"err": _as_said(found.refused[one[0]], streams[stream], stream)}
         else:
             replies[stream] = found.reply(*one)
     return replies
@@ -118,7 +119,7 @@ def _claim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
     for stream, one in parsed.items():
         number = numbers.get(stream, 0)  # 0: too few words to be a request
         if number in refused:
-            replies[stream] = {"err": words.no_group(*streams[stream].command[1:3]).message}
+            replies[stream] = {"err": _as_said(refused[number], streams[stream], stream)}
         elif isinstance(one, ReplyError):
             replies[stream] = {"err": one.message}
         else:
@@ -196,15 +197,18 @@ def _names_of(step: Step, stream: bytes) -> Names:
     return _stream_of(step.command[1], stream), step.command[2]
 
 
-def _refused(reply: AskedReply | None) -> set[int]:
-    """The requests of unknown groups: no other ones are refused."""
-    if reply is None:
-        return set()
-    refused = reply.requests.where("status = 'refused'").collect()
-    others = [row for row in refused if not row["reason"].startswith("unknown group")]
-    if others:
-        raise AssertionError(f"refused: {others}")
-    return {row["request"] for row in refused}
+def _refused(reply: AskedReply | None) -> dict[int, str]:
+    """Why requests are refused, by number."""
+    refused = [] if reply is None else reply.requests.where("status = 'refused'").collect()
+    return {row["request"]: row["reason"] for row in refused}
+
+
+def _as_said(message: str, step: Step, stream: bytes) -> str:
+    """What the tables say of a step's stream, with the name that the server knew it by: the store
+    has it under another one."""
+    key = step.command[1] if len(step.command) > 1 else KEY
+    ours, theirs = (f"No such key '{text_of(one)}'" for one in (_stream_of(key, stream), key))
+    return message.removesuffix(NOT_IN_GROUPS).replace(ours, theirs)
 
 
 def _ids_of(reply: AskedReply | None) -> dict[int, list[Row]]:
@@ -228,9 +232,7 @@ def _read(at: Reading, stream: bytes, step: Step) -> Any:
             return as_text(words.summary_reply(summary(at, *names)))
         rows = pending_range(at, *names, asked).collect()
     except ReplyError as error:
-        # The store has the step's stream under another name.
-        is_unknown = error.message.startswith("NOGROUP")
-        return {"err": words.no_group(key, group).message if is_unknown else error.message}
+        return {"err": _as_said(error.message, step, stream)}
     return [
         [_id(row), text_of(unspell(row["consumer"])), row["idle_ms"], row["delivery_count"]]
         for row in rows
@@ -259,12 +261,12 @@ def _parsed(step: Step, stream: bytes) -> tuple[Names, AutoclaimRequest] | Reply
 
 @dataclass(frozen=True)
 class _Found:
-    """What a run replied, by group: fields by claimed id, deleted ids, cursors, unknown groups."""
+    """What a run replied, by group: fields by claimed id, deleted ids, cursors, refusals."""
 
     claimed: Mapping[Names, Mapping[StreamId, Any]]
     deleted: Mapping[Names, list[StreamId]]
     cursors: Mapping[Names, str]
-    unknown: set[Names]
+    refused: Mapping[Names, str]
 
     @classmethod
     def of(cls, reply: Reply) -> _Found:
@@ -275,9 +277,9 @@ class _Found:
         for row in reply.deleted.collect():
             deleted[_names(row)].append(parse_id(row["id"]))
         cursors = {_names(row): row["next_id"] for row in reply.cursors.collect()}
-        refused = reply.groups.where("status = 'refused'").collect()
-        unknown = {_names(row) for row in refused if row["reason"].startswith("unknown group")}
-        return cls(claimed, deleted, cursors, unknown)
+        rows = reply.groups.where("status = 'refused'").collect()
+        refused = {_names(row): row["reason"] for row in rows}
+        return cls(claimed, deleted, cursors, refused)
 
     def reply(self, names: Names, request: AutoclaimRequest) -> Any:
         """The reply to one request, as the vectors hold it."""

@@ -114,7 +114,9 @@ UNPROVEN = "no proof of absence: {} pending ids lie outside the range that strea
 NO_INSTANT = "no instant: groups.snapshot_ms is null or negative; give one with --now"
 NEGATIVE = "1 rows of pending have a negative delivery_time_ms or delivery_count"
 REASONS = {
-    b"unknown": "unknown group: it is not in the table groups",
+    b"unknown": (
+        "NOGROUP No such key 'unknown' or consumer group 'g' (it is not in the table groups)"
+    ),
     b"no instant": NO_INSTANT,
     b"instant before 1970": NO_INSTANT,
     b"negative time": NEGATIVE,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from claimlib.commands.snapshot import SnapshotRequest
 from claimlib.ids import StreamId
+from claimlib.model import RemovalLimits
 from claimlib.source import (
     Batch,
     ConsumerRow,
@@ -22,11 +23,20 @@ from claimlib.store import Store
 from claimlib.testing.tables import read_groups
 
 ALL = SnapshotRequest("server:6379/0")
+# Whatever the server no longer has may go.
+ANY = SnapshotRequest(ALL.source, limits=RemovalLimits(max_removed_share=1))
 FIELDS = ((b"f", b"v"),)
 
 
-def stream(name: bytes, pending: dict[int, bytes], entries: set[int], at_ms: int) -> list[Batch]:
-    """One stream with one group: who owns which id, and which ids the stream has."""
+def stream(
+    name: bytes,
+    pending: dict[int, bytes],
+    entries: set[int],
+    at_ms: int,
+    added: int | None = None,
+) -> list[Batch]:
+    """One stream with one group: who owns which id, which ids the stream has, and how many it ever
+    got."""
     rows = tuple(PendingRow(StreamId(n, 0), owner, 1000 + n, 1) for n, owner in pending.items())
     consumers = tuple(ConsumerRow(owner, 5000, None) for owner in sorted(set(pending.values())))
     span = (StreamId(min(pending), 0), StreamId(max(pending), 0)) if pending else (None, None)
@@ -40,7 +50,7 @@ def stream(name: bytes, pending: dict[int, bytes], entries: set[int], at_ms: int
         *([PendingPage(name, b"g", at_ms, rows)] if rows else []),
         GroupDone(name, b"g", at_ms, StreamId(99, 0), consumers, len(rows)),
         *([EntryPage(name, read)] if read else []),
-        StreamDone(name, len(entries), StreamId(99, 0), *span, at_ms, *counts),
+        StreamDone(name, len(entries), StreamId(99, 0), *span, at_ms, *counts, added),
     ]
 
 

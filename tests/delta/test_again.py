@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pels import DELETED, NOW_MS, REQUEST, keyspace
+from pyspark.sql import functions as F
 from reading import count, query
 from snapshots import ALL, owners, source, stream
+from waiting import Waiting
 
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.errors import SourceMismatchError
-from claimlib.runs import Phase, mirror
-from claimlib.runs.journal import APP_ID, RunRow, run_rows
+from claimlib.errors import CommitConflictError, SourceMismatchError
+from claimlib.runs import Phase, mirror, retry
+from claimlib.runs.journal import APP_ID, RunRow, decided_by, run_rows
+from claimlib.runs.writes import append_new
 from claimlib.store import Store, Token
 from claimlib.testing.tables import write_keyspace
 
 TABLES = ("pending", "entries", "groups", "consumers", "streams")
-
-
-pytestmark = pytest.mark.long  # what happens to a driver that is late, or to a store that is old
 
 
 def decided(store: Store, run_seq: int) -> RunRow:
@@ -31,7 +34,7 @@ def decided(store: Store, run_seq: int) -> RunRow:
 def apply_again(store: Store, run_seq: int) -> None:
     row = decided(store, run_seq)
     assert row.landed is not None
-    mirror.apply(store, row, row.landed)
+    mirror.apply(store, row, row.landed, decided_by(store, run_seq))
 
 
 def contents(store: Store) -> dict[str, list[str]]:
@@ -45,9 +48,9 @@ def contents(store: Store) -> dict[str, list[str]]:
 def twice_read(store: Store) -> Store:
     """A store after two snapshots of one server: the second changed rows and brought none."""
     first = stream(b"s", {1: b"a", 2: b"a"}, {1, 2}, NOW_MS)
-    snapshot(store, ALL, lambda: source(first))
+    snapshot(store, ALL, lambda _: source(first))
     second = stream(b"s", {1: b"b", 2: b"b"}, {1, 2}, NOW_MS + 10)
-    snapshot(store, ALL, lambda: source(second))
+    snapshot(store, ALL, lambda _: source(second))
     return store
 
 
@@ -67,7 +70,7 @@ def test_a_driver_that_applies_a_snapshot_late_does_not_revive_what_was_removed_
     twice_read: Store,
 ) -> None:
     third = stream(b"s", {2: b"b"}, {2}, NOW_MS + 20)
-    snapshot(twice_read, ALL, lambda: source(third))
+    snapshot(twice_read, ALL, lambda _: source(third))
     before = contents(twice_read)
     assert owners(twice_read) == {(b"s", 2): b"b"}
 
@@ -75,6 +78,21 @@ def test_a_driver_that_applies_a_snapshot_late_does_not_revive_what_was_removed_
     apply_again(twice_read, 1)
 
     assert contents(twice_read) == before
+
+
+def test_a_driver_that_applies_a_snapshot_late_leaves_what_was_removed_and_came_again(
+    store: Store,
+) -> None:
+    both, one = {1: b"a", 2: b"a"}, {2: b"a"}
+    for later_ms, pending in enumerate((both, one, both)):
+        batches = stream(b"s", pending, set(pending), NOW_MS + later_ms)
+        snapshot(store, ALL, lambda _, batches=batches: source(batches))
+    before = contents(store)
+    assert [len(before[table]) for table in ("pending", "entries")] == [2, 2]
+
+    apply_again(store, 2)
+
+    assert contents(store) == before
 
 
 def test_an_append_without_rows_uses_up_its_token(store: Store) -> None:
@@ -115,7 +133,7 @@ def test_purges_that_others_took_are_lost_even_where_the_run_changed_no_row(stor
 
     def take_all(phase: Phase, _detail: str) -> None:
         if phase is Phase.APPLY:
-            store.execute("pending", f"DELETE FROM {store.identifier('pending')}")
+            store.execute("pending", "DELETE FROM {table}")
 
     reply = xautoclaim(store, SweepRequest(REQUEST), progress=take_all)
 
@@ -124,22 +142,61 @@ def test_purges_that_others_took_are_lost_even_where_the_run_changed_no_row(stor
 
 
 def test_a_store_knows_its_source_when_no_stream_is_left(store: Store) -> None:
-    snapshot(store, ALL, source)
+    snapshot(store, ALL, lambda _: source())
     other = type(ALL)("other:6379/0")
     with pytest.raises(SourceMismatchError, match="server:6379/0"):
-        snapshot(store, other, source)
+        snapshot(store, other, lambda _: source())
 
 
 def test_old_landings_of_finished_runs_are_swept_with_the_next(store: Store) -> None:
     one = stream(b"s", {1: b"a"}, {1}, NOW_MS)
-    snapshot(store, ALL, lambda: source(one))
+    snapshot(store, ALL, lambda _: source(one))
     row = decided(store, 1)
     left = store.rows("entry_landing", [(row.landed.uuid, "s", 1, 0, None)], LANDED)
     store.append("entry_landing", left)
 
-    snapshot(store, ALL, lambda: source(one))
+    snapshot(store, ALL, lambda _: source(one))
 
     assert count(store.where, "entry_landing") == 0
 
 
 LANDED = ("landing", "stream", "id_ms", "id_seq", "fields")
+
+
+def test_a_landing_that_somebody_writes_to_while_it_is_swept_is_left_for_the_next_run(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute = Store.execute
+
+    def conflicts(self: Store, table: str, statement: str, **frames: Any) -> None:
+        if table == "entry_landing":
+            raise CommitConflictError("somebody else was first", table=table)
+        execute(self, table, statement, **frames)
+
+    monkeypatch.setattr(Store, "execute", conflicts)
+    monkeypatch.setattr(retry, "_FIRST_PAUSE_S", 0)
+    one = stream(b"s", {1: b"a"}, {1}, NOW_MS)
+    assert snapshot(store, ALL, lambda _: source(one)).counts["pending_written"] == 1
+    assert count(store.where, "entry_landing") == 1
+    monkeypatch.undo()
+    snapshot(store, ALL, lambda _: source(one))
+    assert count(store.where, "entry_landing") == 0
+
+
+def test_an_append_to_an_empty_table_sees_who_appends_the_same_rows_at_that_moment(
+    store: Store, tmp_path: Path
+) -> None:
+    waiting = Waiting(tmp_path)
+    columns = [*PENDING[:-1], "bucket"]
+    row = ("s", "g", 1, 0, None, 5, 1)
+    rows = store.rows("pending", [row], PENDING[:-1]).withColumn("bucket", F.lit(0))
+    slow_rows = waiting.rows(rows).select(*columns)
+    run = SimpleNamespace(run_seq=1, note="a run")
+    with ThreadPoolExecutor() as threads:
+        ours = threads.submit(append_new, store, "pending", slow_rows, run)
+        waiting.until_appending(ours)
+        store.append("pending", store.rows("pending", [(*row, 0)], PENDING))
+        waiting.go_on()
+        ours.result()
+    assert count(store.where, "pending") == 1
+    assert count(store.where, "pending", "run_seq = 0") == 1

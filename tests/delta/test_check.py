@@ -150,4 +150,4 @@ _CONSUMERS = [
 _JOURNAL = [
     *("run_seq", "kind", "command", "run_id", "attempt", "request", "request_hash", "inputs"),
 ]
-_INPUTS = '{"versions": {}, "table_ids": {}, "key_mode": "hashes", "counts": {}}'
+_INPUTS = '{"versions": {}, "table_ids": {}, "key_mode": "hashes", "counts": {}, "server": {}}'

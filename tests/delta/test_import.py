@@ -10,13 +10,12 @@ import pytest
 from given_files import consumers, entries, groups, of_keyspace, pending, request, streams
 from pels import NOW_MS, REQUEST
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from reading import count, query
 
 from claimlib import scan
 from claimlib.commands.given import read_given
 from claimlib.commands.imports import ImportRequest, import_tables
-from claimlib.commands.mirroring import check_source
+from claimlib.commands.mirroring import check_source, mirrored
 from claimlib.commands.runs import find_run
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import (
@@ -27,6 +26,7 @@ from claimlib.errors import (
     RunKeyConflictError,
     SourceMismatchError,
 )
+from claimlib.model import RemovalLimits
 from claimlib.plans.given import TableMap
 from claimlib.report import of_import, of_run
 from claimlib.runs import Begun
@@ -36,6 +36,7 @@ from claimlib.testing.tables import read_groups
 from tests.delta.edge_cases import KEYSPACE
 
 FIELDS = [(b"f", b"v")]
+ANY = RemovalLimits(max_removed_share=1)  # whatever the tables lack may go
 LAST_OF_9 = "9-18446744073709551615"
 PAYLOAD = [{"name": b"f", "value": b"v"}]
 FIRST = {
@@ -105,7 +106,7 @@ def test_a_second_import_writes_what_differs_and_the_same_run_id_again_changes_n
         import_tables(store, replace(first, entries_complete=False), run_id="r")
     assert versions(store) == before
 
-    reply = import_tables(store, request(tmp_path / "two", SECOND))
+    reply = import_tables(store, request(tmp_path / "two", SECOND, limits=ANY))
     assert reply.counts["pending_written"] == 2, "one is new, one has another owner"
     pel = ("consumer_group", "id_ms", "id_seq", "consumer", "delivery_time_ms", "run_seq")
     assert rows(store, "pending", *pel) == [
@@ -259,12 +260,19 @@ def test_a_store_that_mirrors_a_server_refuses_an_import_naming_both(
     )
     declared = Store.open(spark, str(store_path))
     begun = Begun(declared, 2, declared.pin())
-    check_source(begun, server, F.col("command") == "snapshot")
-    snapshot = f"SELECT 1 AS run_seq, 'run' AS kind, 'snapshot' AS command, '{server}' AS source"
-    declared.append("journal", spark.sql(snapshot))
+    check_source(begun, mirrored(begun), server, "snapshot")
+    ran = {
+        "run_seq": 1,
+        "run_id": "r",
+        "command": "snapshot",
+        "source": server,
+        **dict.fromkeys(("request", "request_hash", "software_version"), ""),
+        **{key: {} for key in ("input_versions", "output_versions", "counts", "phase_ms")},
+    }
+    declared.append("runs", declared.rows("runs", [tuple(ran.values())], list(ran)))
     begun = Begun(declared, 2, declared.pin())
     with pytest.raises(SourceMismatchError, match=f"{server}, read by claimlib snapshot, not"):
-        check_source(begun, server, F.col("command") == "snapshot")
+        check_source(begun, mirrored(begun), server, "snapshot")
 
 
 def test_a_given_table_may_be_a_name_of_the_catalog_and_stays_at_its_version(

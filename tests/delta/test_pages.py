@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from pels import NOW_MS, PEL, REQUEST, keyspace
 
 from claimlib import scan
@@ -42,7 +41,6 @@ def test_pages_from_the_stored_cursor_end_at_0_0_with_the_sweeps_result(store: S
     assert group == swept
 
 
-@pytest.mark.long
 def test_an_explicit_start_wins_over_the_stored_cursor_and_replaces_it(store: Store) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     first = ("c", "s", "g", 2)

@@ -6,21 +6,21 @@ JVM only.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 
-import pandas as pd
 import pytest
+from own_rows import append, entry_row, pending_row
 from pels import CLAIMED, DELETED, NOW_MS, PEL, REQUEST, keyspace
 from reading import count
+from waiting import Waiting
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.model import AutoclaimRequest
-from claimlib.runs import Begun, Decision, Phase, run
+from claimlib.runs import Begun, Decision, Phase, journal, run
 from claimlib.runs.journal import APP_ID
+from claimlib.runs.protocol import INPUTS
 from claimlib.store import Store, Token
 from claimlib.testing.tables import read_groups, write_keyspace
 
@@ -61,30 +61,20 @@ def test_a_run_whose_append_is_skipped_without_a_word_knows_that_it_lost_and_beg
 def test_of_two_decisions_that_are_appended_at_the_same_time_one_wins_and_both_runs_finish(
     store: Store, tmp_path: Path
 ) -> None:
-    appending, committed = tmp_path / "appending", tmp_path / "committed"
-
-    def wait_while_appending(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        for batch in batches:
-            appending.touch()
-            while not committed.exists():
-                time.sleep(0.05)  # between two looks at the other writer
-            yield batch
-
+    waiting = Waiting(tmp_path)
     rows = store.rows("journal", [("swept", "s", "g")], ["kind", "stream", "consumer_group"])
-    waiting = rows.mapInPandas(wait_while_appending, rows.schema)
+    slow_rows = waiting.rows(rows)
 
     def decide_slowly(begun: Begun) -> Decision:
-        return Decision(waiting if begun.run_seq == 1 else rows)
+        return Decision(slow_rows if begun.run_seq == 1 else rows)
 
     with ThreadPoolExecutor() as threads:
         slow = threads.submit(
             run, store, command="slow", request={}, decide=decide_slowly, run_id="x"
         )
-        while not appending.exists():
-            assert not slow.done()
-            time.sleep(0.05)  # between two looks at the other writer
+        waiting.until_appending(slow)
         quick = run(store, command="quick", request={}, decide=lambda _: Decision(rows), run_id="x")
-        committed.touch()
+        waiting.go_on()
         lost = slow.result()
 
     assert (quick.run_seq, lost.run_seq) == (1, 2)
@@ -125,11 +115,39 @@ def test_what_another_writer_takes_between_decision_and_apply_is_lost_and_stays_
     assert count(store.where, "pending", "id_ms IN (3, 4)") == 0
 
 
-@pytest.mark.long
-def test_a_driver_that_comes_back_late_changes_nothing(store: Store) -> None:
+def test_an_entry_that_a_pipeline_appends_while_a_run_begins_is_not_taken_for_one_that_is_gone(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between any two looks at versions the pipeline adds an entry, and then its pending row."""
+    whole = {f"complete_{name}": 0 for name in ("from_ms", "from_seq", "to_seq")}
+    append(store, "streams", {"stream": "s", **whole, "complete_to_ms": 99, "run_seq": 0})
+    group = {"stream": "s", "consumer_group": "g", "last_delivered_ms": 99, "last_delivered_seq": 0}
+    append(store, "groups", {**group, "snapshot_ms": NOW_MS, "run_seq": 0})
+    asked: list[str] = []
+    look, one_at_a_time = Store.version, Lock()
+
+    def version(store: Store, table: str) -> int:
+        with one_at_a_time:
+            asked.append(table)
+            append(store, "entries", entry_row("s", len(asked)))
+            append(store, "pending", pending_row("s", len(asked)))
+            return look(store, table)
+
+    monkeypatch.setattr(Store, "version", version)
+    reply = xautoclaim(store, SweepRequest(REQUEST))
+    assert len(asked) > len(INPUTS)
+    assert reply.counts["deleted"] == 0
+    assert reply.counts["claimed"] >= 1
+
+
+@pytest.mark.parametrize("held_rows", [0, journal.HELD_ROWS], ids=["read again", "held"])
+def test_a_driver_that_comes_back_late_changes_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch, held_rows: int
+) -> None:
     """Everything that a run applies is applied once more, behind a later run."""
+    monkeypatch.setattr(journal, "HELD_ROWS", held_rows)
     from claimlib.runs import claims, records
-    from claimlib.runs.journal import run_rows, tally
+    from claimlib.runs.journal import decided_by, run_rows
 
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     xautoclaim(store, SweepRequest(REQUEST))
@@ -139,7 +157,7 @@ def test_a_driver_that_comes_back_late_changes_nothing(store: Store) -> None:
     state = read_groups(store), count(store.where, "tombstones")
 
     first, _ = run_rows(store, 0)
-    decided = tally(store, first.run_seq)
+    decided = decided_by(store, first.run_seq)
     claims.apply(store, first, decided)
     outcome = claims.verify(store, first, decided)
     records.apply(store, first, decided, outcome)

@@ -3,19 +3,17 @@ is decided, or takes it for one and comes to its end."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pytest
 from given_files import entries, pending, request
 from pels import NOW_MS, REQUEST, keyspace
 from reading import query
 
 from claimlib.commands.imports import import_tables
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.errors import DuplicateRowsError
 from claimlib.ids import MAX_U64, MIN_ID, StreamId
-from claimlib.model import AutoclaimRequest, Consumer, Group, Guards, PendingEntry
+from claimlib.model import AutoclaimRequest, Consumer, Group, Guards, PendingEntry, RemovalLimits
 from claimlib.schema import TABLES
 from claimlib.store import Store
 from claimlib.testing.tables import read_groups, write_keyspace
@@ -23,6 +21,7 @@ from claimlib.words import Stream
 
 MINUTE_MS = 60_000
 LEAST_MS = -(2**63)
+ANY = RemovalLimits(max_removed_share=1)
 
 
 def append(store: Store, table: str, *rows: Sequence[object]) -> None:
@@ -69,11 +68,36 @@ def test_a_page_is_not_looked_for_between_two_ranges_of_one_stream(store: Store)
     ids = [StreamId(MAX_U64 - 100, 0), *(StreamId(MAX_U64, n) for n in range(1, 50))]
     pel = tuple(PendingEntry(one, b"bob", 0, 1) for one in ids)
     write_keyspace(store, {b"s": Stream({}, {b"g": Group(MIN_ID, pel, ())})}, NOW_MS)
-    append(store, "streams", ("s", None, None, None, -101, 0, -1, -1, None, None, 0))
+    append(store, "streams", ("s", None, None, None, -101, 0, -1, -1, None, None, None, 0))
     before = read_groups(store)
-    with pytest.raises(DuplicateRowsError, match="s/g"):
-        xautoclaim(store, SweepRequest(AutoclaimRequest(b"alice", 0, count=1)))
+    reply = xautoclaim(store, SweepRequest(AutoclaimRequest(b"alice", 0, count=1)))
+    (group,) = reply.groups.collect()
+    assert group["reason"].startswith("two rows of one key in streams")
     assert read_groups(store) == before
+
+
+def test_an_import_over_a_key_that_the_store_holds_twice_each_time_otherwise_comes_to_its_end(
+    store: Store, tmp_path: Path
+) -> None:
+    def imported(folder: str, stream_id: str, fields: object) -> Mapping[str, int]:
+        given = {
+            "entries": entries([(b"s", stream_id, fields)]),
+            "pending": pending([(b"s", b"g", stream_id, b"new", 5, 1)]),
+        }
+        asked = request(tmp_path / folder, given, entries_complete=True, limits=ANY)
+        return import_tables(store, asked).counts
+
+    imported("first", "1-0", None)
+    for owner, fields in (("bob", None), ("carol", [(b"f", b"v")]), (None, [(b"f", b"w")])):
+        append(store, "pending", *(("s", "g", n, 0, owner, 7, n, 0) for n in (2, 3)))
+        append(store, "entries", *(("s", n, 0, fields, 0) for n in (2, 3)))
+    counts = imported("second", "2-0", [(b"f", b"new")])
+    assert (counts["pending_replaced"], counts["pending_removed"]) == (3, 4)
+    assert (counts["entry_filled"], counts["entry_removed"]) == (3, 4)
+    found = query(store.where, "pending", "SELECT DISTINCT id_ms, consumer FROM t")
+    assert found == [{"id_ms": 2, "consumer": "new"}]
+    ids = query(store.where, "entries", "SELECT id_ms FROM t")
+    assert ids == [{"id_ms": 2}] * 3
 
 
 def test_an_import_over_repeated_rows_comes_to_its_end(store: Store, tmp_path: Path) -> None:
@@ -87,7 +111,9 @@ def test_an_import_over_repeated_rows_comes_to_its_end(store: Store, tmp_path: P
         "entries": entries([(b"s", "1-0", None)]),
         "pending": pending([(b"s", b"g", "1-0", b"new", 5, 1)]),
     }
-    reply = import_tables(store, request(tmp_path, given, entries_complete=True), run_id="i")
+    reply = import_tables(
+        store, request(tmp_path, given, entries_complete=True, limits=ANY), run_id="i"
+    )
     assert (reply.counts["pending_read"], reply.counts["pending_extra"]) == (1, 1)
     assert seen(store) == [("bob", 7)] * 3
     for table in ("entries", "pending", "groups", "streams"):

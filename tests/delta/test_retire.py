@@ -125,7 +125,7 @@ def delivered(store: Store, name: bytes):
 def refuse(store: Store) -> None:
     """What is refused, whole and named."""
     for stream, group, consumer, heir, said in (
-        (b"s", b"no", LEAVES, b"anna", "s/no: unknown group"),
+        (b"s", b"no", LEAVES, b"anna", "NOGROUP No such key 's' or consumer group 'no'"),
         (b"s", b"g", b"nobody", b"anna", "s/g has no consumer nobody; nothing was done"),
         (b"s", b"g", LEAVES, b"anne", "s/g has no consumer anne; nothing was done"),
         (b"beside", b"g", b"idle", b"anna", "beside/g has no consumer idle"),

@@ -6,13 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pels import NOW_MS, REQUEST, keyspace
+from pels import REQUEST
 from pyspark.sql import SparkSession
 from reading import count
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import (
-    DuplicateRowsError,
     SchemaError,
     SchemaVersionError,
     StoreExistsError,
@@ -21,7 +20,6 @@ from claimlib.errors import (
 )
 from claimlib.schema import TABLES
 from claimlib.store import Location, Store, init_sql
-from claimlib.testing.tables import read_groups, write_keyspace
 
 
 def test_a_store_that_is_not_there_is_named_with_the_command_that_makes_it(
@@ -74,32 +72,6 @@ def test_a_column_that_is_missing_mistyped_or_may_be_null_is_named(
     with pytest.raises(SchemaError, match=says) as raised:
         Store.open(spark, str(store_path))
     assert (raised.value.table, raised.value.column) == ("pending", column)
-
-
-@pytest.mark.long
-def test_a_store_in_a_catalog_s_schema_is_swept_like_one_in_a_folder(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    spark.sql(f"CREATE SCHEMA spark_catalog.fleet LOCATION '{tmp_path}/fleet'")
-    try:
-        store = Store.init(spark, "spark_catalog.fleet", buckets=2)
-        write_keyspace(store, keyspace(b"s"), NOW_MS)
-        reply = xautoclaim(store, SweepRequest(REQUEST))
-        assert (reply.counts["claimed"], reply.counts["deleted"]) == (5, 1)
-        assert spark.table("spark_catalog.fleet.pending").count() == 9
-        assert count(tmp_path / "fleet", "tombstones") == 1
-    finally:
-        spark.sql("DROP SCHEMA spark_catalog.fleet CASCADE")
-
-
-def test_two_rows_for_one_group_are_refused_before_anything_is_decided(store: Store) -> None:
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
-    store.append("groups", store.read("groups"))
-    before = read_groups(store)
-    with pytest.raises(DuplicateRowsError, match="s/g"):
-        xautoclaim(store, SweepRequest(REQUEST))
-    assert read_groups(store) == before
-    assert count(store.where, "journal") == 0
 
 
 def test_a_sweep_of_an_empty_store_does_nothing_and_is_a_run(store: Store) -> None:

@@ -21,7 +21,7 @@ RECORDED = [step for name in ("named", "random") for step in steps(VECTORS / f"{
     [
         ({"XAUTOCLAIM"}, 277),
         ({"XCLAIM", "XACK"}, 172),
-        pytest.param({"XPENDING"}, 59, marks=pytest.mark.long),
+        ({"XPENDING"}, 59),
     ],
 )
 def test_reference_and_tables_answer_every_recorded_step_as_the_server_did(

@@ -69,6 +69,7 @@ def test_a_sweep_leaves_the_tables_as_the_reference_leaves_the_group_and_only_on
     assert versions(store) == after, "another request under the same key is refused"
 
 
+@pytest.mark.smoke
 def test_the_journal_says_who_got_what_when_and_why(store: Store) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     xautoclaim(store, SWEEP, run_id="r")

@@ -45,7 +45,6 @@ from claimlib.commands.asked_reply import AskedReply
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xclaim import NamedClaim, claim_table, xclaim
 from claimlib.errors import (
-    DuplicateRowsError,
     RequestError,
     RunKeyConflictError,
     UnfinishedRunError,
@@ -54,7 +53,7 @@ from claimlib.ids import parse_id
 from claimlib.names import spell, unspell
 from claimlib.plans.asked import CLAIMS
 from claimlib.runs import Phase, claims, records
-from claimlib.runs.journal import run_rows, tally
+from claimlib.runs.journal import decided_by, run_rows
 from claimlib.runs.rollforward import roll_forward
 from claimlib.schema import TABLES
 from claimlib.store import Store
@@ -460,7 +459,7 @@ def test_a_driver_that_is_late_brings_back_nothing_that_was_acknowledged_since(r
     before = all_rows(store.where)
 
     row = run_rows(store, 0)[0]
-    decided = tally(store, row.run_seq)
+    decided = decided_by(store, row.run_seq)
     counts = roll_forward(store, row, lambda *_: None).counts
     assert without_zeros(counts) == without_zeros(run.said.counts)
     claims.apply(store, row, decided)
@@ -626,14 +625,17 @@ def test_of_a_thousand_requests_one_of_which_is_bad_none_is_done(store):
     assert versions(store.where) == before
 
 
-def test_two_rows_of_a_group_or_of_its_stream_are_named_for_what_they_are(store):
+def test_two_rows_of_a_group_or_of_its_stream_refuse_its_requests_and_are_named(store):
     write_keyspace(store, {b"s": SOUND, b"t": SOUND, b"u": SOUND}, NOW_MS)
     store.append("groups", store.read("groups").where("stream = 's'"))
     store.append("streams", store.read("streams").where("stream = 't'"))
-    for stream in (b"s", b"t"):
-        for dry_run in (True, False):
-            said = rf"groups, streams .* more than one row for {stream.decode()}/g"
-            with pytest.raises(DuplicateRowsError, match=said):
-                xclaim(store, [NamedClaim(stream, b"g", claim())], dry_run=dry_run)
-    shown = xclaim(store, [NamedClaim(b"u", b"g", claim(ONE))], dry_run=True)
-    assert (shown.counts["claimed"], count(store.where, "journal")) == (1, 0)
+    asked = [NamedClaim(stream, b"g", claim(ONE)) for stream in (b"s", b"t", b"u")]
+    for dry_run in (True, False):
+        reply = xclaim(store, asked, dry_run=dry_run)
+        assert (reply.counts["refused"], reply.counts["claimed"]) == (2, 1)
+        reasons = [row["reason"] for row in reply.requests.orderBy("request").collect()]
+        assert reasons == [
+            "two rows of one key in groups: one of them must be left",
+            "two rows of one key in streams: one of them must be left",
+            None,
+        ]

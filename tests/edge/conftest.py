@@ -1,6 +1,7 @@
 """Modules beside the tests (`processes`) are imported by their plain names."""
 
 import os
+import runpy
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,21 @@ def claimlib(monkeypatch, capsys):
         with pytest.raises(SystemExit) as ended:
             cli.main()
         return Said(ended.value.code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def job(monkeypatch, capsys):
+    """Runs a job of `jobs/` in this process, which has a Spark session or needs none."""
+    from claimlib import exits
+
+    def run(name, *words):
+        script = Path(__file__).parents[2] / "jobs" / f"{name}.py"
+        monkeypatch.setattr(sys, "argv", [str(script), *map(str, words)])
+        capsys.readouterr()
+        code = exits.ending(runpy.run_path(str(script))["main"])
+        return Said(code, *capsys.readouterr())
 
     return run
 

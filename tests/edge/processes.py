@@ -8,14 +8,24 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 # A variable of the user's shell would change what a command says or does.
 _DROPPED = ("CLAIMLIB_", "PYSPARK_", "SPARK_", "PYTHON", "REDIS_", "FORCE_COLOR")
+_START = "import sys; sys.argv[0] = 'claimlib'; from claimlib.cli import main; main()"
+# As in a notebook: a session is there already.
+_START_IN_A_JVM = f"""
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+gateway = launch_gateway()
+context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+SparkSession(SparkContext(gateway=gateway, jsc=gateway.jvm.JavaSparkContext(context)))
+{_START}
+"""
 
 
-def run_python(*arguments, timeout=240, **variables):
+def run_python(*arguments, timeout=600, **variables):
     """The finished process `python ARGUMENTS`, with the source folder on its path."""
-    environ = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
-        env={**environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "NO_COLOR": "1", **variables},
+        env=_environment(variables),
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -26,5 +36,40 @@ def run_python(*arguments, timeout=240, **variables):
 
 def run_claimlib(*arguments, **variables):
     """The finished process `claimlib ARGUMENTS`."""
-    start = "import sys; sys.argv[0] = 'claimlib'; from claimlib.cli import main; main()"
-    return run_python("-c", start, *arguments, **variables)
+    return run_python("-c", _START, *arguments, **variables)
+
+
+def run_claimlib_in_the_jvm_of(spark, *arguments):
+    """The finished process `claimlib ARGUMENTS`, which found a session of this JVM instead of
+    starting one: what it does and how it ends is its own."""
+    gateway = spark.sparkContext._gateway.gateway_parameters
+    return run_python(
+        *("-c", _START_IN_A_JVM, *arguments),
+        PYSPARK_GATEWAY_PORT=str(gateway.port),
+        PYSPARK_GATEWAY_SECRET=gateway.auth_token,
+        PYSPARK_PYTHON=sys.executable,
+    )
+
+
+def started_claimlib(*arguments):
+    """The process `claimlib ARGUMENTS`, whose stderr can be read line by line; it is killed with
+    the `with` block, if it has not ended by then."""
+    return _Started(
+        [sys.executable, "-c", _START, *map(str, arguments)],
+        env=_environment({}),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+class _Started(subprocess.Popen):
+    def __exit__(self, *raised):
+        self.kill()
+        super().__exit__(*raised)
+
+
+def _environment(variables):
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
+    return {**environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "NO_COLOR": "1", **variables}

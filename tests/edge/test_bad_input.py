@@ -14,8 +14,8 @@ from claimlib.config import load, load_policy
 from claimlib.errors import ConfigError, RequestError
 from claimlib.ids import parse_range_start
 from claimlib.model import COUNT_MAX, IdleRule, Profile
+from tests.bad_inputs import BAD, INPUTS, SEED, TEXT_PIECES, HeldFile, mutant, tally
 from tests.grammars import duration_ms, is_glob, name_spelled
-from tests.mutations import BAD, INPUTS, SEED, TEXT_PIECES, HeldFile, mutant, tally
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -1,41 +1,68 @@
-"""The benchmark's answer comes from its formula, and one changed row is seen."""
+"""What the benchmark's runs leave is what its formulas say, and one changed row is seen."""
 
 import json
 
 import pytest
 from processes import run_python
 
-from claimlib.testing import bench, bench_claims
+from claimlib.commands.xautoclaim import xautoclaim
+from claimlib.testing import bench, bench_check, bench_claims, bench_store
+from claimlib.testing.bench_check import CHECKED, Result
+from claimlib.testing.bench_result import History
 from claimlib.testing.bench_store import Watch
 
 PARTS = ("page", "page of an empty store", "page of 2000 rows")
+OF_BOTH = [f"{table} {name}" for name in ("of the sweep", "of xclaim") for table in CHECKED]
+# What XCLAIM neither purges nor keeps, and a sweep without a cursor does not keep either.
+EMPTY = {"tombstones of xclaim", "cursors of xclaim", "cursors of the sweep"}
+
+
+def test_a_page_and_a_sweep_leave_what_the_formulas_say_and_a_spoilt_row_is_seen(store):
+    bench_store.make(store, 2000)
+    for request in (bench.PAGE, bench.SWEEP):
+        xautoclaim(store, request)
+    results = {"": Result(store, History(2000, pages=1))}
+    assert bench_check.differ(results) == dict.fromkeys(CHECKED, 0)
+    for table in CHECKED:
+        bench_check.spoil(store, table)
+    assert bench_check.differ(results) == dict.fromkeys(CHECKED, 1)
 
 
 @pytest.mark.long
-def test_the_result_is_the_formulas(spark, tmp_path):
-    document = bench.run(spark, str(tmp_path), 2000, Watch(), flip=False)
-    assert document["streams_that_differ"] == 0
+def test_xclaim_leaves_what_the_formulas_say_and_so_does_the_sweep_beside_it(spark, tmp_path):
+    watch = Watch()
+    results = bench_claims.compared(spark, str(tmp_path), 2000, watch)
+    assert watch.spans.keys() >= {"sweep", "xclaim", "xpending", "xpending of a group"}
+    assert bench_check.differ(results) == dict.fromkeys(OF_BOTH, 0)
+    for result in results.values():
+        for table in CHECKED:
+            bench_check.spoil(result.store, table)
+    assert bench_check.differ(results) == {of: int(of not in EMPTY) for of in OF_BOTH}
+
+
+@pytest.mark.long
+def test_a_spoilt_row_ends_it_with_1_and_its_line_says_what_was_measured():
+    document = run_bench("--flip", "tombstones", exit_code=1)
+    assert document["differ"] == dict.fromkeys(CHECKED, 0) | {"tombstones": 1}
     assert document["counts"]["claimed"] > 700
     assert {"init", "make rows", "sweep", *PARTS} == document["seconds"].keys()
     assert {"sweep", *PARTS} == document["seconds_by_phase"].keys()
     assert all(peak > 0 for peak in document["peak_mib"].values())
-
-
-@pytest.mark.long
-def test_xclaim_leaves_what_the_formula_says_and_so_does_the_sweep_beside_it(spark, tmp_path):
-    document = bench_claims.run(spark, str(tmp_path), 2000, Watch(), flip=False)
-    assert document["streams_that_differ"] == 0
-    assert document["seconds"].keys() >= {"sweep", "xclaim", "xpending", "xpending of a group"}
-    spoilt = bench_claims.run(spark, str(tmp_path / "spoilt"), 2000, Watch(), flip=True)
-    assert spoilt["streams_that_differ"] == 1
-
-
-@pytest.mark.long
-def test_one_changed_row_ends_it_with_1_and_its_line_says_what_was_read():
-    ended = run_python("-m", "claimlib.testing.bench", "--rows", "2000", "--flip", timeout=500)
-    assert ended.returncode == 1, ended.stderr
-    document = json.loads(ended.stdout)
-    assert document["streams_that_differ"] == 1
     read = document["read"]
     assert read["page of an empty store"]["files"] < read["page"]["files"] < read["sweep"]["files"]
     assert read["sweep"]["read_mib"] > 0
+
+
+@pytest.mark.long
+def test_where_nothing_differs_it_ends_with_0():
+    document = run_bench("--shape", "claims", exit_code=0)
+    assert document["differ"] == dict.fromkeys(OF_BOTH, 0)
+    assert document["xclaim_of_sweep"] > 0
+
+
+def run_bench(*options, exit_code):
+    """What `make bench` prints about 2,000 rows."""
+    module = ("-m", "claimlib.testing.bench", "--rows", "2000")
+    ended = run_python(*module, *options, timeout=500)
+    assert ended.returncode == exit_code, ended.stderr
+    return json.loads(ended.stdout)

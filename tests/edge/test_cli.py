@@ -3,6 +3,8 @@
 import pytest
 from processes import ROOT, run_claimlib, run_python
 
+import claimlib
+
 COMMANDS = (
     *("init", "snapshot", "import", "xautoclaim", "xpending", "check", "runs"),
     *("xclaim", "xack", "retire"),
@@ -148,6 +150,11 @@ def test_without_an_extra_the_error_names_it(code, extra):
     said = run_python("-I", "-S", "-c", start)
     assert said.returncode != 0
     assert f"pip install 'claimlib[{extra}]'" in said.stderr.splitlines()[-1]
+
+
+def test_python_can_start_the_command_line_as_a_module():
+    said = run_python("-m", "claimlib", "--version")
+    assert (said.returncode, said.stdout.strip()) == (0, claimlib.__version__)
 
 
 @pytest.mark.parametrize("job", COMMANDS)

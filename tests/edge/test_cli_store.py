@@ -84,7 +84,37 @@ def test_a_check_that_finds_what_makes_groups_be_refused_ends_with_4(claimlib, s
     assert "1 of them make a sweep refuse groups" in claimlib("check", stalled).out
 
 
-@pytest.mark.long
+def test_of_a_count_that_is_too_much_to_print_it_says_how_many_are_left_and_where(
+    claimlib, stalled, monkeypatch
+):
+    monkeypatch.setattr("claimlib.cli.app.MOST_ROWS", 2)
+    words = ("xpending", stalled, "orders", "g\n", "--count", "1000000")
+    said = claimlib(*words)
+    assert said.code == 0
+    *_, last, note = said.out.splitlines()
+    assert last.startswith("2-0")
+    assert note.startswith("1 more entries not shown: 2 are printed at most; --start '(2-0' shows")
+    rest = json.loads(claimlib(*words, "--start", "(2-0", "--output", "json").out)
+    assert [row["id"] for row in rest["rows"]] == ["3-0"]
+    assert (rest["rows_not_shown"], rest["next_start"]) == (0, None)
+
+
+@pytest.mark.parametrize("command", ["runs", "xpending", "xautoclaim", "xclaim", "xack", "retire"])
+def test_no_report_has_more_rows_than_can_be_printed(claimlib, job, command):
+    words = {
+        "xautoclaim": ("--consumer", "c", "--min-idle", "1h"),
+        "xclaim": ("s", "g", "c", "1-0", "--min-idle", "1h"),
+        "xack": ("s", "g", "1-0"),
+        "retire": ("s", "g", "c", "--to", "d"),
+    }.get(command, ())
+    for run in (claimlib, job):
+        for limit in ("0", "100001", "many"):
+            said = run(command, "store", *words, "--limit", limit)
+            assert (said.code, said.out) == (2, "")
+            assert "--limit" in said.err
+        assert "100000" in run(command, "store", *words, "--limit", "100001").err.replace(",", "")
+
+
 def test_a_dry_run_shows_the_worst_groups_first_and_counts_what_it_does_not_show(claimlib, stalled):
     said = claimlib("xautoclaim", stalled, *SWEEP, "--dry-run", "--limit", "1")
     assert said.code == 6
@@ -112,7 +142,6 @@ def test_a_store_that_is_not_there_ends_with_4_and_says_how_to_make_it(claimlib,
     assert phases == ["claimlib: starting Spark", "claimlib: looking at the store"]
 
 
-@pytest.mark.long
 def test_a_page_by_a_policy_shows_where_the_next_one_begins(claimlib, stalled, tmp_path):
     policy = tmp_path / "policy.toml"
     policy.write_text(

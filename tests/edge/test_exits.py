@@ -1,3 +1,5 @@
+import logging
+
 import pytest
 
 from claimlib import exits
@@ -78,6 +80,35 @@ def test_another_missing_module_is_our_fault(capsys):
     assert "pip install" not in capsys.readouterr().err
 
 
-def test_an_interrupt_has_the_shells_exit_code(capsys):
-    assert exits.ending(_raising(KeyboardInterrupt())) == 130
-    assert "interrupted" in capsys.readouterr().err
+def _while_interrupted(error):
+    """`error`, as it comes out where an interrupt is on its way up."""
+
+    def work():
+        try:
+            _raising(KeyboardInterrupt())()
+        except KeyboardInterrupt:
+            try:
+                _raising(error)()
+            except type(error) as first:
+                raise LostRaceError("no") from first
+
+    return work
+
+
+@pytest.mark.parametrize(
+    "work", [_raising(KeyboardInterrupt()), _while_interrupted(RuntimeError("broken"))]
+)
+def test_an_interrupt_has_the_shells_exit_code_whatever_becomes_of_it_on_its_way(capsys, work):
+    assert exits.ending(work, debug=lambda: False) == 130
+    said = capsys.readouterr().err
+    assert said == "claimlib: interrupted; what was decided is finished by the next run\n"
+
+
+def test_what_py4j_logs_of_a_broken_connection_is_not_said_besides(capsys):
+    def work():
+        named = {"pathname": "site-packages/py4j/java_gateway.py", "levelno": logging.ERROR}
+        logging.getLogger().handle(logging.makeLogRecord({"msg": "noise", **named}))
+        raise KeyboardInterrupt
+
+    assert exits.ending(work) == 130
+    assert "noise" not in capsys.readouterr().err

@@ -1,12 +1,14 @@
 import os
+import shutil
 import stat
+import subprocess
 import sys
 from importlib.metadata import version
 
 import pytest
 from processes import ROOT
 
-from claimlib import session
+from claimlib import class_archive, session
 from claimlib.errors import ConfigError
 
 _CONF = ROOT / "conf" / "spark-defaults.conf"
@@ -88,3 +90,37 @@ def test_what_a_jvm_says_is_shown_only_if_it_does_not_start(capfd):
     with pytest.raises(ZeroDivisionError), session._jvm_muted(muted=True):
         _ = os.write(2, b"reason\n") / 0
     assert capfd.readouterr().err == "reason\n"
+
+
+def test_a_session_takes_spark_s_classes_from_the_archive_where_it_can(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "CLASS_ARCHIVE", tmp_path / "classes.jsa")
+    assert session.archive_options() == ""
+    session.CLASS_ARCHIVE.touch()
+    assert f"-XX:SharedArchiveFile={tmp_path}/classes.jsa" in session.archive_options()
+    with_blank = tmp_path / "a b"
+    with_blank.touch()
+    monkeypatch.setattr(session, "CLASS_ARCHIVE", with_blank)
+    assert session.archive_options() == ""
+
+
+def test_java_starts_without_a_word_where_the_archive_is_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "CLASS_ARCHIVE", tmp_path / "classes.jsa")
+    session.CLASS_ARCHIVE.write_bytes(b"no archive" * 1000)
+    java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin:{os.environ['PATH']}")
+    without, done = (
+        subprocess.run([java, *options, "-version"], capture_output=True, text=True, check=True)
+        for options in ([], session.archive_options().split())
+    )
+    # The version tells whether classes are shared: of the default archive they still are.
+    assert (done.stdout, done.stderr.split(",")[0]) == ("", without.stderr.split(",")[0])
+
+
+def test_who_asks_for_help_about_the_archive_gets_it_and_the_archive_stays(monkeypatch, tmp_path):
+    archive = tmp_path / "classes.jsa"
+    archive.touch()
+    monkeypatch.setattr(class_archive, "CLASS_ARCHIVE", archive)
+    for words in (["--help"], ["--typo"]):
+        monkeypatch.setattr(sys, "argv", ["class_archive", *words])
+        with pytest.raises(SystemExit):
+            class_archive.main()
+    assert archive.exists()

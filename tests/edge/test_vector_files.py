@@ -2,23 +2,19 @@
 
 import json
 
-import pytest
 from processes import ROOT, run_python
 
 
-@pytest.mark.long
 def test_a_wrong_answer_fails_both_ways_and_other_commands_are_counted(tmp_path):
     recorded = json.loads((ROOT / "tests/vectors/named.json").read_text(encoding="utf-8"))
     by_command = {
         command: next(v for v in recorded["vectors"] if v["steps"][0]["command"][0] == command)
         for command in ("XAUTOCLAIM", "XACK")
     }
-    wrong = json.loads(json.dumps(by_command["XAUTOCLAIM"]))
-    wrong["name"] = "spoilt"
-    wrong["steps"][0]["reply"] = ["7-7", [], []]
-    wrong["steps"] = wrong["steps"][:1]
+    wrong = _first_step(by_command["XAUTOCLAIM"], name="spoilt", reply=["7-7", [], []])
+    other = _first_step(by_command["XACK"], name="other", command=["XDEL", "s", "1-0"])
     file = tmp_path / "some.json"
-    file.write_text(json.dumps({**recorded, "vectors": [*by_command.values(), wrong]}))
+    file.write_text(json.dumps({**recorded, "vectors": [*by_command.values(), wrong, other]}))
     said = run_python(
         "-m", "claimlib.testing", "vectors", file, "--keep", tmp_path, PYSPARK_PYTHON=""
     )
@@ -30,6 +26,11 @@ def test_a_wrong_answer_fails_both_ways_and_other_commands_are_counted(tmp_path)
     ]
     assert lines[-1].split(", ")[1:] == ["2 failed", "2 not covered"]
     assert (tmp_path / "store" / "runs").is_dir()
+
+
+def _first_step(vector, name, **changed):
+    """The vector of that name with its first step alone, changed."""
+    return {**vector, "name": name, "steps": [{**vector["steps"][0], **changed}]}
 
 
 def test_a_file_that_is_no_vector_file_is_named(tmp_path):

@@ -28,7 +28,7 @@ from claimlib.model import Group, PendingEntry
 from claimlib.testing.server import Server
 from claimlib.testing.vectors import as_text, text_of
 from claimlib.words import Stream, execute
-from tests.mutations import BYTE_PIECES, INPUTS, SEED, mutant, mutants, tally
+from tests.bad_inputs import BYTE_PIECES, INPUTS, SEED, mutant, mutants, tally
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("client")]
 

@@ -7,12 +7,11 @@ still at each batch, so what the server holds then is what it held when the batc
 from __future__ import annotations
 
 import random
-import re
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from collections import Counter
 
 import pytest
 
+from claimlib.config import SnapshotSection
 from claimlib.errors import (
     GlobError,
     PermissionDeniedError,
@@ -21,68 +20,32 @@ from claimlib.errors import (
     WrongTypeError,
 )
 from claimlib.ids import MAX_ID, MAX_U64, StreamId, parse_id, successor
-from claimlib.live import connection
 from claimlib.live.reader import read_source
+from claimlib.reading import ServerReading
 from claimlib.source import (
     ConsumerRow,
     Counts,
     EntryPage,
     EntryRow,
     GroupDone,
-    GroupGone,
     PendingPage,
     PendingRow,
     SourceDone,
+    SourceOpened,
     StreamDone,
-    StreamGone,
 )
-
-LEAST_RIGHTS = re.search(r"reader on >PASSWORD (.+?)\n\n", connection.__doc__, re.DOTALL)[1].split()
-
-
-@dataclass
-class Read:
-    """What a reading gave, with nothing void in it."""
-
-    pending: dict = field(default_factory=lambda: defaultdict(list))
-    groups: dict = field(default_factory=dict)
-    entries: dict = field(default_factory=lambda: defaultdict(list))
-    streams: dict = field(default_factory=dict)
-    gone: list = field(default_factory=list)
-    counts: Counts | None = None
-
-    def take(self, batch):
-        match batch:
-            case PendingPage():
-                assert batch.rows
-                self.pending[batch.stream, batch.group] += batch.rows
-            case GroupDone():
-                self.groups[batch.stream, batch.group] = batch
-            case GroupGone():
-                self.pending.pop((batch.stream, batch.group), None)
-                self.gone.append((batch.stream, batch.group))
-            case EntryPage():
-                assert batch.rows
-                self.entries[batch.stream] += batch.rows
-            case StreamDone():
-                self.streams[batch.stream] = batch
-            case StreamGone():
-                for table in (self.pending, self.groups):
-                    for key in [key for key in table if key[0] == batch.stream]:
-                        del table[key]
-                self.entries.pop(batch.stream, None)
-                self.gone.append(batch.stream)
-            case SourceDone():
-                self.counts = batch.counts
-        return self
-
-
-def read(source, **options):
-    result = Read()
-    for batch in read_source(source, **options):
-        assert result.counts is None, "the counts are the last batch"
-        result.take(batch)
-    return result
+from tests.live.readings import (
+    LEAST_RIGHTS,
+    Read,
+    add,
+    deliver,
+    drive,
+    ids_of,
+    once,
+    read,
+    stream_with_group,
+    without,
+)
 
 
 def server_state(source, stream):
@@ -112,30 +75,6 @@ def server_consumers(source, stream, group):
         )
         for c in consumers
     )
-
-
-def add(client, stream, *ids, **fields):
-    for id_ in ids:
-        client.xadd(stream, fields or {"n": id_}, id=id_)
-
-
-def deliver(client, stream, group, consumer, count):
-    reply = client.execute_command(
-        "XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", stream, ">"
-    )
-    assert reply, "nothing was delivered"
-
-
-def stream_with_group(client, stream=b"s", group=b"g", n=10, delivered=None, consumer=b"c"):
-    """Entries 1-0 … n-0, of which the first so many (null: all) are pending."""
-    add(client, stream, *[f"{i}-0" for i in range(1, n + 1)])
-    client.xgroup_create(stream, group, id="0")
-    if delivered != 0:
-        deliver(client, stream, group, consumer, delivered or n)
-
-
-def ids_of(rows):
-    return [str(row.id) for row in rows]
 
 
 # --- exactness
@@ -195,6 +134,7 @@ def test_the_stream_is_told_with_its_length_its_last_id_and_the_span_that_was_re
     client.xdel("s", "4-0")
     done = read(source).streams[b"s"]
     assert (done.length, done.last_generated_id) == (8, StreamId(9, 0))
+    assert done.entries_added == 9, "the deleted one counts"
     assert (done.complete_from, done.complete_to) == (StreamId(3, 0), StreamId(7, 0))
     assert (done.group_count, done.pending_count, done.entry_count) == (2, 5, 4)
 
@@ -276,11 +216,6 @@ def either_source(request, open_here, user):
     return open_here(**user(*rights))
 
 
-def without(rights, right):
-    assert right in rights
-    return [other for other in rights if other != right]
-
-
 @pytest.mark.parametrize("page", [1, 2, 3, 7, 1000])
 def test_the_span_of_the_pending_ids_is_read_and_payloads_of_pending_entries_only(
     client, either_source, page
@@ -335,8 +270,8 @@ def test_with_scripts_payloads_that_are_not_needed_stay_on_the_server(client, so
     client.xack("s", "g", *[f"{i}-0" for i in range(2, 100)])
     sent = client.info("stats")["total_net_output_bytes"]
     assert len(read(source).entries[b"s"]) == 100
-    # Two payloads of a hundred, and twice the first and the last one, which XINFO STREAM shows.
-    assert client.info("stats")["total_net_output_bytes"] - sent < 70_000
+    # Two payloads of a hundred, twice the first and the last one (XINFO STREAM shows them), INFO.
+    assert client.info("stats")["total_net_output_bytes"] - sent < 80_000
 
 
 def test_a_stream_trimmed_to_nothing_keeps_its_pending_ids_and_has_no_entries(
@@ -370,9 +305,11 @@ def test_a_stream_without_any_group_is_reported_too(client, source):
     assert result.counts == Counts(1, 0, 0, 0, result.counts.commands, 0)
 
 
-def test_an_empty_server_gives_nothing_but_the_counts(client, source):
+def test_an_empty_server_gives_nothing_but_who_it_is_and_the_counts(client, source):
     client.set("text", "x")
-    assert list(read_source(source)) == [SourceDone(Counts(commands=1))]
+    opened = SourceOpened(source.server.run_id, source.server.replication_id)
+    # SCAN, and in the end HELLO and INFO again
+    assert list(read_source(source)) == [opened, SourceDone(Counts(commands=3))]
 
 
 # --- globs
@@ -431,7 +368,7 @@ def test_a_glob_that_cannot_be_matched_is_refused_before_anything_is_sent(source
     assert source.commands_sent == sent
 
 
-@pytest.mark.parametrize("option", ["pending_page", "entry_page", "scan_page"])
+@pytest.mark.parametrize("option", ["pending_page", "entry_page", "scan_page", "reply_bytes"])
 def test_a_page_of_nothing_is_refused(source, option):
     with pytest.raises(RequestError, match=f"{option} must be at least 1"):
         read_source(source, **{option: 0})
@@ -451,6 +388,87 @@ def test_a_name_that_scan_gives_twice_is_read_once(client, source, monkeypatch):
     assert (result.counts.streams, result.counts.groups, result.counts.pending) == (5, 5, 5)
 
 
+# --- spans that others need
+
+
+def span(first, last):
+    return StreamId(first, 0), StreamId(last, 0)
+
+
+def read_span(result):
+    """Which entries were read, of which with payload, and the range that they are told to fill."""
+    rows, done = result.entries[b"s"], result.streams[b"s"]
+    kept = [row.id.ms for row in rows if row.fields is not None]
+    return [row.id.ms for row in rows], kept, (done.complete_from, done.complete_to)
+
+
+@pytest.mark.parametrize(
+    ("also", "whole"),
+    [
+        (span(2, 12), span(2, 12)),  # around what is pending
+        (span(2, 5), span(2, 8)),
+        (span(7, 12), span(5, 12)),
+        (span(6, 7), span(5, 8)),  # within
+        (span(20, 25), span(5, 25)),  # apart: one range holds both
+        (span(1, 1), span(1, 8)),
+        (span(29, 40), span(5, 40)),  # beyond what the stream has
+    ],
+)
+@pytest.mark.parametrize("page", [1, 3, 1000])
+def test_the_span_that_other_groups_need_is_read_too_without_their_payloads(
+    client, either_source, also, whole, page
+):
+    stream_with_group(client, n=30)
+    client.xack("s", "g", *[f"{i}-0" for i in range(1, 31) if i not in {5, 6, 8}])
+    client.xgroup_create("s", "other", id="0")
+    deliver(client, "s", "other", "c", 30)
+    client.xdel("s", "6-0", "9-0")
+    result = read(either_source, group_glob="g", entry_page=page, also_spans={b"s": also})
+    there = [i for i in range(whole[0].ms, min(whole[1].ms, 30) + 1) if i not in {6, 9}]
+    assert read_span(result) == (there, [5, 8], whole)
+    assert set(result.groups) == {(b"s", b"g")}
+    assert result.counts.entries == len(there)
+
+
+def test_the_span_that_other_groups_need_is_read_where_the_group_has_nothing_pending(
+    client, either_source
+):
+    stream_with_group(client, n=9, delivered=0)
+    result = read(either_source, also_spans={b"s": span(3, 5)})
+    assert read_span(result) == ([3, 4, 5], [], span(3, 5))
+
+
+def test_a_span_is_left_where_no_group_is_read_and_in_streams_that_it_does_not_name(client, source):
+    stream_with_group(client, b"s", n=9)
+    stream_with_group(client, b"t", b"h", n=3)
+    result = read(source, group_glob="h", also_spans={b"s": span(1, 9)})
+    assert read_span(result) == ([], [], (None, None))
+    assert ids_of(result.entries[b"t"]) == ["1-0", "2-0", "3-0"]
+
+
+def test_a_span_is_left_where_the_group_is_destroyed_while_it_is_read(client, source):
+    stream_with_group(client, n=9)
+    act = once(is_page, lambda: client.xgroup_destroy("s", "g"))
+    result = drive(source, act, pending_page=2, also_spans={b"s": span(1, 9)})
+    assert read_span(result) == ([], [], (None, None))
+
+
+def test_a_span_that_ends_before_it_begins_is_refused_before_anything_is_sent(source):
+    sent = source.commands_sent
+    with pytest.raises(RequestError, match=r"the span of stream s\\xff ends at 1-0, before .* 2-0"):
+        read_source(source, also_spans={b"s\xff": span(2, 1)})
+    assert source.commands_sent == sent
+
+
+def test_a_server_reading_hands_on_the_spans_that_others_need(client, server):
+    stream_with_group(client, n=9, delivered=2)
+    reading = ServerReading(server.url, SnapshotSection(group="g"))
+    result = Read()
+    for batch in reading({b"s": span(4, 5)}):
+        result.take(batch)
+    assert read_span(result) == ([1, 2, 3, 4, 5], [1, 2], span(1, 5))
+
+
 # --- rights
 
 
@@ -462,7 +480,12 @@ def test_the_documented_rights_suffice_and_nothing_is_denied(client, open_here, 
 
 
 @pytest.mark.parametrize(
-    "right", [r for r in LEAST_RIGHTS if r.startswith("+") and r not in {"+eval_ro", "+xrange"}]
+    "right",
+    [
+        right
+        for right in LEAST_RIGHTS
+        if right.startswith("+") and right not in {"+info", "+eval_ro", "+xrange"}
+    ],
 )
 def test_each_documented_right_is_needed_and_its_lack_is_named(client, open_here, user, right):
     stream_with_group(client, n=1)
@@ -504,7 +527,7 @@ def test_reading_changes_nothing_and_sends_commands_that_read_only(client, eithe
     read(either_source, pending_page=3, entry_page=3)
     sent = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
     documented = {right.removeprefix("+") for right in LEAST_RIGHTS if right.startswith("+")}
-    assert sent - {"config|resetstat", "info"} <= documented
+    assert sent - {"config|resetstat", "hello"} <= documented  # HELLO takes no right
     assert server_state(source, b"s") == before
 
 
@@ -526,32 +549,12 @@ def test_the_commands_counted_are_those_that_the_server_saw(client, open_here, u
     client.config_resetstat()
     counts = read(source, pending_page=3, entry_page=3).counts
     stats = client.info("commandstats")
-    # The script that is tried, and rejected, is one of them.
+    # The script that is tried, and rejected, is one of them; TIME, discarded with it, is none.
     seen = sum(s["calls"] + s["rejected_calls"] for n, s in stats.items() if "config" not in n)
-    assert counts.commands == seen
+    assert counts.commands == seen + 1
 
 
 # --- other clients meanwhile
-
-
-def drive(source, act, **options):
-    """Reads while `act(batch)` is called at each batch; returns what was read."""
-    result = Read()
-    for batch in read_source(source, **options):
-        result.take(batch)
-        act(batch)
-    return result
-
-
-def once(condition, action):
-    """Acts at the first batch for which the condition holds."""
-    left = [action]
-
-    def act(batch):
-        if left and condition(batch):
-            left.pop()()
-
-    return act
 
 
 def is_page(batch):
@@ -639,28 +642,13 @@ def test_what_is_delivered_after_the_first_page_is_left_to_the_next_reading(clie
     assert read(source).counts.pending > 4
 
 
-def test_an_entry_deleted_between_its_id_and_its_payload_counts_as_absent(
-    client, source, monkeypatch
-):
+def test_an_entry_deleted_before_its_page_is_read_counts_as_absent(client, either_source):
     stream_with_group(client, n=10)
     client.xack("s", "g", *[f"{i}-0" for i in range(2, 10) if i != 5])
-    real_call = source.call
-    scripts = []
-
-    def call(*words):
-        if words[0] == "EVAL_RO":
-            scripts.append(words)
-            if len(scripts) == 2:  # the ids are read, the payloads are not
-                client.xdel("s", "5-0", "6-0")
-        return real_call(*words)
-
-    monkeypatch.setattr(source, "call", call)
-    result = read(source)
-    assert len(scripts) == 2
+    act = once(lambda batch: isinstance(batch, EntryPage), lambda: client.xdel("s", "5-0", "6-0"))
+    result = drive(either_source, act, entry_page=4)
     assert ids_of(result.pending[b"s", b"g"]) == ["1-0", "5-0", "10-0"]
-    # 6-0 is not pending: that it was there a moment ago proves nothing, and harms nobody.
-    assert ids_of(result.entries[b"s"]) == [f"{i}-0" for i in range(1, 11) if i != 5]
-    assert result.streams[b"s"].entry_count == 9
+    assert ids_of(result.entries[b"s"]) == [f"{i}-0" for i in range(1, 11) if i not in {5, 6}]
 
 
 def test_a_connection_that_breaks_on_the_way_ends_the_reading(client, source):

@@ -74,7 +74,7 @@ def test_a_snapshot_is_correct_while_entries_are_acknowledged_deleted_claimed_an
             pipe.execute()
     traffic = Traffic(client)
 
-    def read() -> Iterator[Batch]:
+    def read(_spans: object) -> Iterator[Batch]:
         return traffic.between(read_source(source, pending_page=PAGE, entry_page=PAGE))
 
     snapshot(store, SnapshotRequest(source.label), read)

@@ -35,8 +35,12 @@ class Wire:
 
     def ask(self, *commands: Sequence[bytes]) -> list[Any]:
         """The replies to some commands, all of which are sent before the first reply is read."""
-        self._socket.sendall(b"".join(map(_packed, commands)))
+        self.send(*commands)
         return [self._reply() for _ in commands]
+
+    def send(self, *commands: Sequence[bytes]) -> None:
+        """Sends commands whose replies nobody waits for."""
+        self._socket.sendall(b"".join(map(_packed, commands)))
 
     def _reply(self) -> Any:
         while (reply := self._reader.gets()) is False:

@@ -4,23 +4,36 @@ and journal rows, applied to the groups that they are about.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 
+from claimlib import scan
 from claimlib.commands import asking
+from claimlib.commands.xack import NamedAck, xack
+from claimlib.commands.xclaim import claim_table, xclaim
 from claimlib.ids import StreamId, from_bigint
 from claimlib.model import Group, Profile
-from claimlib.names import unspell
 from claimlib.runs import Begun, Decision
 from claimlib.schema import TABLES
 from claimlib.store import Pins
-from tests.claim_batches import Batch, Case, Named, Names
-from tests.spark.literal import LiteralStore, _claimed, _found, _id, _seen
+from tests.claim_batches import Batch, Case, Named, batch_of, simpler, size
+from tests.shrinking import Difference, assert_same
+from tests.spark.literal import (
+    LiteralStore,
+    _claimed,
+    _found,
+    _id,
+    _seen,
+    rows_by_group,
+    said_by,
+)
 
 GOT = ("claimed", "forced", "superseded")
 
@@ -30,6 +43,13 @@ def empty_store(spark: SparkSession) -> LiteralStore:
     store = LiteralStore(spark)
     for name, table in TABLES.items():
         store._tables[name] = store.rows(name, [], [column.name for column in table.written])
+    return store
+
+
+def store_of(spark: SparkSession, batch: Batch) -> LiteralStore:
+    """A store that holds a batch."""
+    store = empty_store(spark)
+    batch.write(store)
     return store
 
 
@@ -56,37 +76,76 @@ def decided_by(
     raise AssertionError("no run was begun")
 
 
-def claims_differences(batch: Batch, rows: Iterable[Row]) -> list[str]:
+def claims_differences(batch: Batch, rows: Iterable[Row]) -> list[Difference[Case]]:
     """Where journal rows say something else than the reference; empty: nowhere."""
-    by_group: dict[Names, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_group[unspell(row["stream"]), unspell(row["consumer_group"])].append(row)
-    unknown = [f"{names}: nobody asked" for names in by_group.keys() - batch.cases.keys()]
-    found = {names: _differences(case, by_group[names]) for names, case in batch.cases.items()}
-    return unknown + [
-        f"{names}: {what}\n  expected {expected}\n  found    {got}\n  of       {batch.cases[names]}"
-        for names, differences in found.items()
-        for what, expected, got in differences
+    by_group = rows_by_group(rows)
+    assert by_group.keys() <= batch.cases.keys(), "nobody asked"
+    return [
+        one
+        for names, case in batch.cases.items()
+        for one in [_compared(case, by_group[names])]
+        if one.expected != one.found
     ]
 
 
-def _differences(case: Case, rows: Sequence[Row]) -> list[tuple[str, object, object]]:
-    """What differs in one group: its name, as it should be, and as it is."""
-    kinds = by_kind(rows)
+def assert_claimed_as_the_reference(spark: SparkSession, batch: Batch, rows: Iterable[Row]) -> None:
+    """Fail, with the smallest example to be had, where XCLAIM's journal rows say something else
+    than the reference."""
+    found = claims_differences(batch, rows)
+    assert_same(found, simpler, size, partial(claims_that_differ, spark))
+
+
+def claims_that_differ(spark: SparkSession, cases: Sequence[Case]) -> list[Difference[Case]]:
+    """Of some groups those of which XCLAIM's plan says something else than the reference."""
+    batch = batch_of(cases)
+    decision = decided_by(xclaim, store_of(spark, batch), table_of(spark, batch))
+    return claims_differences(batch, decision.rows.collect())
+
+
+def table_of(spark: SparkSession, batch: Batch) -> DataFrame:
+    """The requests as a table: their numbers say the order, and nothing else does."""
+    numbers = sorted(batch.requests)
+    table = claim_table(spark, [batch.requests[number] for number in numbers])
+    number = F.element_at(F.array(*map(F.lit, numbers)), F.col("request").cast("INT"))
+    return table.withColumn("request", number.cast("BIGINT"))
+
+
+def _compared(case: Case, rows: list[Row]) -> Difference[Case]:
+    """One group: what differs of it, by name."""
+    expected, found = _expected(case), said_by(_said, case, rows)
+    if not isinstance(found, dict):
+        return Difference(case, expected, found)
+    names = [name for name in expected if expected[name] != found[name]]
+    return Difference(
+        case, {name: expected[name] for name in names}, {name: found[name] for name in names}
+    )
+
+
+def _expected(case: Case) -> dict[str, object]:
     status = "asked" if case.refusal is None else "refused"
-    requests = {n: (status, case.refusal, case.now_ms) for n, _ in case.requests}
-    told = {row["request_number"]: _told(row) for row in kinds["asked"] + kinds["refused"]}
-    group, claimed, deleted = applied(case.group, kinds)
     state, replies = case.expected
-    compared = [
-        ("requests", requests, told),
-        ("number of requests", len(requests), len(kinds["asked"] + kinds["refused"])),
-        ("state", state, group),
-        ("claimed", {n: one[0] for n, one in replies.items() if one[0]}, claimed),
-        ("deleted", {n: one[1] for n, one in replies.items() if one[1]}, deleted),
-        ("ids", case.named, named_of(case, kinds)),
-    ]
-    return [one for one in compared if one[1] != one[2]]
+    return {
+        "requests": {n: (status, case.refusal, case.now_ms) for n, _ in case.requests},
+        "number of requests": len(case.requests),
+        "state": state,
+        "claimed": {n: one[0] for n, one in replies.items() if one[0]},
+        "deleted": {n: one[1] for n, one in replies.items() if one[1]},
+        "ids": case.named,
+    }
+
+
+def _said(case: Case, rows: list[Row]) -> dict[str, object]:
+    kinds = by_kind(rows)
+    group, claimed, deleted = applied(case.group, kinds)
+    told = kinds["asked"] + kinds["refused"]
+    return {
+        "requests": {row["request_number"]: _told(row) for row in told},
+        "number of requests": len(told),
+        "state": group,
+        "claimed": claimed,
+        "deleted": deleted,
+        "ids": named_of(case, kinds),
+    }
 
 
 def by_kind(rows: Iterable[Row]) -> Mapping[str, list[Row]]:
@@ -157,3 +216,52 @@ def named_of(case: Case, kinds: Mapping[str, list[Row]]) -> dict[tuple[int, int]
             is_active = kind in GOT and request.profile is not Profile.REDIS_7_0
             assert row["active_time_ms"] == (case.now_ms if is_active else None)
     return found
+
+
+# ---- XACK: the ids of the same requests ----
+
+
+def asked_acks(batch: Batch) -> list[NamedAck]:
+    """Of groups that somebody made, the ids of their requests; in their order."""
+    return [
+        NamedAck(one.stream, one.group, one.claim.ids)
+        for _, one in sorted(batch.requests.items())
+        if one.group in batch.keyspace[one.stream].groups
+    ]
+
+
+def acks_differences(batch: Batch, decision: Decision) -> list[Difference[Case]]:
+    """Where XACK's journal rows say something else than the reference; empty: nowhere."""
+    by_group = rows_by_group(decision.rows.collect())
+    compared = [
+        Difference(case, _acked(case), said_by(_said_of_acks, case, by_group[names]))
+        for names, case in batch.cases.items()
+        if case.group is not None
+    ]
+    return [one for one in compared if one.expected != one.found]
+
+
+def assert_acked_as_the_reference(spark: SparkSession, batch: Batch, decision: Decision) -> None:
+    """As `assert_claimed_as_the_reference`."""
+    found = acks_differences(batch, decision)
+    assert_same(found, simpler, size, partial(acks_that_differ, spark))
+
+
+def acks_that_differ(spark: SparkSession, cases: Sequence[Case]) -> list[Difference[Case]]:
+    """Of some groups those of which XACK's plan says something else than the reference."""
+    batch = batch_of(cases)
+    decision = decided_by(xack, store_of(spark, batch), asked_acks(batch))
+    return acks_differences(batch, decision)
+
+
+def _acked(case: Case) -> dict[str, object]:
+    ids = [one for _, request in case.requests for one in request.ids]
+    group, number = scan.xack(case.group, ids)
+    ended = +Counter(acked=number, not_pending=len(ids) - number)
+    return {"state": group, "ids": ended, "rows": ended + Counter(asked=len(case.requests))}
+
+
+def _said_of_acks(case: Case, rows: list[Row]) -> dict[str, object]:
+    group, _, _ = applied(case.group, by_kind(rows))
+    named = Counter(row["kind"] for row in rows if row["position"] is not None)
+    return {"state": group, "ids": named, "rows": Counter(row["kind"] for row in rows)}

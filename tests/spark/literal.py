@@ -6,22 +6,27 @@ The frames are what a store's tables hold: `schema` says their columns, generate
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from claimlib import schema
+from claimlib.commands import deciding
 from claimlib.commands.xautoclaim import _decide
 from claimlib.ids import END_OF_SCAN, StreamId, from_bigint
 from claimlib.model import Consumer, Group, Guards, PendingEntry
 from claimlib.names import unspell
+from claimlib.plans.keys import KeyMode, owners_by_name
 from claimlib.runs import Begun
 from claimlib.schema import TABLES
 from claimlib.store import Pins, Store, Token
 from claimlib.testing.tables import request_table, write_keyspace
-from tests.batches import Batch, Case, Names
+from tests.batches import Batch, Case, Names, batch_of, simpler, size
+from tests.shrinking import Difference, assert_same
 
 Ids = tuple[StreamId, ...]
 Swept = tuple[Group, Ids, Ids, StreamId]
@@ -52,6 +57,12 @@ class LiteralStore(Store):
         return self._tables[table]
 
 
+def by_names(store: Store, pending: DataFrame, *_: DataFrame) -> deciding.Names:
+    """`deciding.names_of` as if two names of the store shared a hash."""
+    del store
+    return deciding.Names(KeyMode.NAMES, owners_by_name(pending))
+
+
 def literal_store(spark: SparkSession, batch: Batch) -> LiteralStore:
     """A store that holds a batch."""
     store = LiteralStore(spark)
@@ -66,21 +77,44 @@ def decide(store: LiteralStore, batch: Batch) -> list[Row]:
     return _decide(begun, requests, None, refuse_duplicates=False).rows.collect()
 
 
-def differences(batch: Batch, rows: list[Row]) -> list[str]:
+def differences(batch: Batch, rows: Iterable[Row]) -> list[Difference[Case]]:
     """Where the journal rows of a sweep say something else than the reference; empty: nowhere."""
+    by_group = rows_by_group(rows)
+    assert by_group.keys() <= batch.requests.keys(), "nobody asked"
+    compared = [
+        Difference(case, _as_swept(case), said_by(_swept, case, by_group[names]))
+        for names, case in batch.cases().items()
+    ]
+    return [one for one in compared if one.expected != one.found]
+
+
+def assert_swept_as_the_reference(spark: SparkSession, batch: Batch) -> None:
+    """Fail, with the smallest example to be had, where a sweep over a batch decides something else
+    than the reference."""
+    found = differences(batch, decide(literal_store(spark, batch), batch))
+    assert_same(found, simpler, size, partial(swept_differences, spark))
+
+
+def swept_differences(spark: SparkSession, cases: Sequence[Case]) -> list[Difference[Case]]:
+    """Of some groups those of which a sweep says something else than the reference."""
+    batch = batch_of(cases)
+    return differences(batch, decide(literal_store(spark, batch), batch))
+
+
+def rows_by_group(rows: Iterable[Row]) -> dict[Names, list[Row]]:
     by_group: dict[Names, list[Row]] = defaultdict(list)
     for row in rows:
         by_group[unspell(row["stream"]), unspell(row["consumer_group"])].append(row)
-    unknown = [f"{names}: nobody asked" for names in by_group.keys() - batch.requests.keys()]
-    compared = {
-        names: (_as_swept(case), _swept(case, by_group[names]), case)
-        for names, case in batch.cases().items()
-    }
-    return unknown + [
-        f"{names}\n  expected {expected}\n  found    {found}\n  of       {case}"
-        for names, (expected, found, case) in compared.items()
-        if expected != found
-    ]
+    return by_group
+
+
+def said_by(read: Callable[[Case, list[Row]], object], case: Any, rows: list[Row]) -> object:
+    """What journal rows say of a group; of rows that cannot be right the rows themselves."""
+    try:
+        return read(case, rows)
+    except (AssertionError, KeyError, ValueError) as error:
+        known = [{k: v for k, v in row.asDict().items() if v is not None} for row in rows]
+        return f"rows that cannot be right ({error!r}): {known}"
 
 
 def _as_swept(case: Case) -> Swept:

@@ -17,8 +17,8 @@ from claimlib.plans.requests import (
     targets,
 )
 from claimlib.testing.tables import request_table
+from tests.bad_inputs import BAD, INPUTS, SEED, TEXT_PIECES, mutant, tally
 from tests.grammars import name_spelled
-from tests.mutations import BAD, INPUTS, SEED, TEXT_PIECES, mutant, tally
 
 PIECES = [piece for piece in TEXT_PIECES if not "\ud800" <= piece <= "\udfff"]  # none in Spark
 BLANKS = "".join(map(chr, (*range(0x21), 0x7F)))  # what Spark's casts pass over at both ends
@@ -205,11 +205,13 @@ def test_a_consumer_that_spells_no_name_is_refused(one_request):
 
 
 def test_a_negative_min_idle_of_a_request_table_is_0(spark, one_request):
-    groups = spark.createDataFrame(
-        [("s", "g", 9)], "stream STRING, consumer_group STRING, snapshot_ms BIGINT"
+    groups = spark.sql(
+        "SELECT 's' AS stream, 'g' AS consumer_group, 9L AS snapshot_ms, 0L AS run_seq"
     )
     proven = "complete_from_ms, complete_from_seq, complete_to_ms, complete_to_seq"
-    streams = spark.sql(f"SELECT * FROM VALUES ('s', 0L, 0L, 9L, 0L) AS t(stream, {proven})")
+    streams = spark.sql(
+        f"SELECT * FROM VALUES ('s', 0L, 0L, 9L, 0L, 0L) t(stream, {proven}, run_seq)"
+    )
     negative = SWEEPS.checked(one_request.withColumn("min_idle_ms", F.lit(-(2**63))))
-    target = targets(negative, known_groups(groups, streams), None).first()
+    target = targets(negative, known_groups(groups, streams, 1), None).first()
     assert (target["min_idle_ms"], target["now_ms"]) == (0, 9)

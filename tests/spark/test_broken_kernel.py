@@ -7,13 +7,28 @@ refer to, instead of by name; and with it the broken rules.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pyspark import cloudpickle
 
 from claimlib import kernel
+from claimlib.commands.xclaim import xclaim
+from tests import claim_batches
 from tests.batches import BRANCHES, random_batch
 from tests.broken_rules import BROKEN, broken_rules
-from tests.spark.literal import decide, differences, literal_store
+from tests.spark.claims_literal import (
+    assert_claimed_as_the_reference,
+    decided_by,
+    empty_store,
+    table_of,
+)
+from tests.spark.literal import (
+    assert_swept_as_the_reference,
+    decide,
+    differences,
+    literal_store,
+)
 
 
 @pytest.fixture
@@ -23,7 +38,6 @@ def _kernel_by_value():
     cloudpickle.unregister_pickle_by_value(kernel)
 
 
-@pytest.mark.long  # `unit/test_kernel` does it without Spark
 @pytest.mark.usefixtures("_kernel_by_value")
 def test_the_comparison_fails_for_each_broken_rule_and_for_no_other_reason(spark, monkeypatch):
     batch = random_batch(200, seed=1)
@@ -36,3 +50,52 @@ def test_the_comparison_fails_for_each_broken_rule_and_for_no_other_reason(spark
             found = differences(batch, decide(store, batch))
         print(f"{how}: {len(found)} of {len(batch.requests)} groups differ")
         assert found, how
+
+
+@pytest.mark.usefixtures("_kernel_by_value")
+def test_of_a_sweep_with_a_broken_rule_an_example_of_two_entries_at_most_is_printed(
+    spark, monkeypatch
+):
+    monkeypatch.setattr(kernel, "rules", broken_rules("equality is left (> for >=)"))
+    with pytest.raises(AssertionError) as raised:
+        assert_swept_as_the_reference(spark, random_batch(60, seed=1))
+    shown = example_of(str(raised.value))
+    assert shown["pending"].count("PendingEntry(") == 1
+    assert "idle_rule=<IdleRule.SERVER: 'server'>" in shown["request"]
+    assert "start=StreamId(ms=0, seq=0), count=None, justid=False" in shown["request"]
+    assert (
+        "guards=Guards(max_claims=None, max_deleted_share=None, only_from=None" in shown["request"]
+    )
+    assert shown["the reference says"] != shown["the tables say"]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("_kernel_by_value")
+def test_of_claims_with_a_broken_rule_an_example_of_two_entries_at_most_is_printed(
+    spark, monkeypatch
+):
+    monkeypatch.setattr(kernel, "rules", broken_rules("equality is left (> for >=)"))
+    batch = claim_batches.random_batch(100, seed=1)
+    store = empty_store(spark)
+    batch.write(store)
+    rows = decided_by(xclaim, store, table_of(spark, batch)).rows.collect()
+    with pytest.raises(AssertionError) as raised:
+        assert_claimed_as_the_reference(spark, batch, rows)
+    shown = example_of(str(raised.value))
+    assert shown["pending"].count("PendingEntry(") == 1
+    (request,) = (one for name, one in shown.items() if name.startswith("request "))
+    assert request.count("StreamId(") == 1
+    assert "idle_rule=<IdleRule.SERVER: 'server'>" in request
+    assert shown["the reference says"] != shown["the tables say"]
+
+
+def example_of(message: str) -> dict[str, str]:
+    """The lines of a printed example, by what they are about."""
+    print(message)
+    first, *lines = message.splitlines()
+    assert re.fullmatch(
+        r"[0-9,]+ groups differ from the reference; the smallest such group that [1-8] rounds of"
+        " Spark found:",
+        first,
+    )
+    return dict(line.strip().split(": ", 1) for line in lines)

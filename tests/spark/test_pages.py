@@ -1,4 +1,8 @@
-"""A page's rows are found, and few others read, wherever the ids lie; nothing else counts."""
+"""A page's rows are found, and few others read, wherever the ids lie; nothing else counts.
+
+Nothing is drawn: each PEL is written down.  Pages of random groups are among those of
+`test_property`, which shrinks what differs.
+"""
 
 from __future__ import annotations
 

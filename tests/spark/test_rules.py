@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from operator import attrgetter
 
+import pytest
 from pyspark.sql import functions as F
 
 from claimlib import names, rules
@@ -33,6 +34,7 @@ GIVEN = {
 }
 
 
+@pytest.mark.smoke
 def test_columns_give_what_the_table_of_rules_says(spark):
     cases = spark.createDataFrame(
         list(map(attrgetter(*GIVEN), RULE_CASES)),

@@ -17,10 +17,10 @@ from claimlib.errors import (
 from claimlib.live.address import Address, parse_address
 from claimlib.names import SPELLING, glob_pattern, unspell
 from claimlib.times import MAX_MS, parse_duration_ms, parse_instant_ms
+from tests.bad_inputs import BAD, BYTE_PIECES, TEXT_PIECES, check, mutants
 from tests.grammars import UNITS_MS, duration_ms, is_glob, name_spelled
-from tests.mutations import BAD, BYTE_PIECES, TEXT_PIECES, check, mutants
 
-pytestmark = pytest.mark.timeout(60)  # a parser that hangs
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]  # a parser that hangs
 
 # ---- durations ----
 

@@ -11,9 +11,9 @@ from claimlib.errors import ConfigError, IdError
 from claimlib.ids import parse_id
 from claimlib.model import IdleRule, Profile
 from claimlib.testing.vectors import steps
-from tests.mutations import BAD, INPUTS, SEED, TEXT_PIECES, HeldFile, mutants, tally
+from tests.bad_inputs import BAD, INPUTS, SEED, TEXT_PIECES, HeldFile, mutants, tally
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 GROUP = {
     "name": "g",

@@ -15,6 +15,7 @@ from claimlib.model import (
     Outcome,
     PendingEntry,
 )
+from tests.examples import examples
 
 NOW_MS = 1_000
 IDS = [StreamId(1, n) for n in range(4)] + [StreamId(2**63 - 1, 0), StreamId(2**63, MAX_U64)]
@@ -127,7 +128,7 @@ def by_reference(entries, present, asked):
     return list(group.pending), claimed, deleted
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(groups, min_size=1, max_size=4), st.integers(1, 9))
 def test_all_requests_at_once_leave_what_the_reference_leaves_one_after_the_other(
     states, rows_per_frame

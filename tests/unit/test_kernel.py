@@ -10,6 +10,7 @@ from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint, to_bigint
 from claimlib.model import DELIVERY_COUNT_MAX, IdleRule, Outcome
 from tests.batches import OWNERS, PARKING, Batch, batches, random_batch
 from tests.broken_rules import BROKEN, FILTERED, broken_rules
+from tests.examples import examples
 
 FLAGS = ("present", "equal_counts", "is_spared", "is_parking")
 TYPES = dict.fromkeys(kernel.INPUT, "int64") | dict.fromkeys(FLAGS, "bool")
@@ -87,7 +88,7 @@ def _claim(case, owner):
 PENDING = ("id", "consumer", "delivery_time_ms", "delivery_count")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(batch=batches(least_groups=20).map(Batch.by_entry), rows_per_frame=st.integers(1, 40))
 def test_the_kernel_decides_what_the_reference_decides(batch, rows_per_frame):
     assert decided(batch, rows_per_frame) == expected(batch)

@@ -18,6 +18,8 @@ from claimlib.model import (
     Outcome,
     PendingEntry,
     Profile,
+    RemovalLimits,
+    parse_run_id,
 )
 
 MAX_I64 = 2**63 - 1
@@ -164,6 +166,12 @@ def test_a_guard_that_cannot_be_is_refused_with_its_name(guards, field):
     assert raised.value.field == field
 
 
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_the_share_that_a_source_may_take_away_is_between_nothing_and_all(share):
+    with pytest.raises(RequestError, match="max_removed_share must be between 0 and 1"):
+        RemovalLimits(max_removed_share=share)
+
+
 def test_a_guards_glob_is_checked_when_it_is_made():
     with pytest.raises(GlobError, match="not closed"):
         Guards(only_from="[a")
@@ -172,3 +180,10 @@ def test_a_guards_glob_is_checked_when_it_is_made():
 def test_nobody_parks_with_oneself():
     with pytest.raises(RequestError, match="another one than consumer"):
         AutoclaimRequest(b"c", 0, guards=Guards(max_deliveries=1, parking_consumer=b"c"))
+
+
+@pytest.mark.parametrize("text", ["", " ", "\t\n"])
+def test_a_run_id_says_something(text):
+    assert parse_run_id("nightly 1:a") == "nightly 1:a"
+    with pytest.raises(RequestError, match="the run id is empty"):
+        parse_run_id(text)

@@ -6,7 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from claimlib.errors import GlobError, NameSpellingError
-from claimlib.names import glob_pattern, matches, spell, unspell
+from claimlib.names import glob_pattern, literal_name, matches, spell, unspell
+from tests.examples import examples
 
 SPELLINGS = {
     b"": "",
@@ -151,7 +152,7 @@ globs = st.lists(st.one_of(pieces, classes), min_size=1, max_size=8).map(b"".joi
 names = st.lists(pieces, max_size=8).map(b"".join)
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=examples(1000))
 @given(globs.filter(bool), st.lists(names, min_size=1, max_size=5))
 @example(b"[a-\xff]", [b"\x80", b"\xff", b"a", b"b", b"\0"])
 @example(b"[\x80-\xff]*", [b"\x7f", b"\x80", b"\xc3\xa9"])
@@ -230,6 +231,15 @@ def test_a_glob_that_a_backslash_ends_is_refused(glob):
 def test_an_empty_glob_is_refused(glob):
     with pytest.raises(GlobError, match=r"the glob is empty: write \*"):
         glob_pattern(glob)
+
+
+def test_a_glob_without_special_bytes_is_one_name():
+    for glob in ("a", "a b{}]^-", b"\xff\x00", "é"):
+        name = literal_name(glob)
+        assert name is not None
+        assert matches(glob, name)
+        assert not matches(glob, name + b"x")
+    assert [literal_name(f"a{special}") for special in "*?[\\"] == [None] * 4
 
 
 def test_a_glob_that_is_no_text_is_refused():

@@ -1,4 +1,5 @@
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -7,9 +8,27 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "claimlib"
+README = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
+_DIVIDER = "*above: standard library only*"
+
+
+def table_of_rooms():
+    """The rows of the README's table of rooms, from the top: the modules of each; and how many of
+    them stand above the divider."""
+    (table,) = re.findall(
+        r"^\| module \| room \|\n\|---\|---\|\n((?:\|.*\n)+)", README, re.MULTILINE
+    )
+    lines = table.splitlines()
+    (divider,) = (at for at, line in enumerate(lines) if _DIVIDER in line)
+    names = [re.findall("`([a-z_]+)`", line.split("|")[1]) for line in lines]
+    assert all(row for at, row in enumerate(names) if at != divider)
+    return [row for row in names if row], divider
+
+
 # Each row imports only from the rows above it.
-ROWS = [("errors",), ("ids", "names", "times"), ("model",), ("rules",), ("scan",), ("words",)]
-PURE = [module for row in ROWS for module in row]
+ROWS, PURE_ROWS = table_of_rooms()
+ROOMS = [room for row in ROWS for room in row]
+PURE = [room for row in ROWS[:PURE_ROWS] for room in row]
 
 
 def imported(path):
@@ -39,6 +58,23 @@ def file_of(module):
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
+def files_of(room):
+    """The file of a module, or all of a package."""
+    return sorted((PACKAGE / room).rglob("*.py")) or [PACKAGE / f"{room}.py"]
+
+
+def strangers(room, rows):
+    """What a room imports that stands neither above it nor within it."""
+    row = next(at for at, rooms in enumerate(rows) if room in rooms)
+    allowed = {room, *(one for rooms in rows[:row] for one in rooms)}
+    return {
+        (str(path.relative_to(PACKAGE)), name)
+        for path in files_of(room)
+        for name in own(path)
+        if name.partition(".")[0] not in allowed
+    }
+
+
 def reached(paths):
     """The modules of claimlib that files import, directly or through others."""
     found = set()
@@ -50,14 +86,32 @@ def reached(paths):
     return found
 
 
+def test_the_table_has_each_module_and_package_once():
+    there = {
+        path.stem
+        for path in PACKAGE.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").is_file()
+    }
+    assert sorted(ROOMS) == sorted(there - {"__init__"})
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_from_the_rows_above_it_and_from_within(room):
+    assert strangers(room, ROWS) == set()
+
+
+def test_the_walk_of_rooms_sees_what_is_imported_from_a_row_below():
+    upside_down = {room: {name for _, name in strangers(room, ROWS[::-1])} for room in ROOMS}
+    assert "rules" in upside_down["kernel"]
+    assert {"plans.keys", "store"} <= upside_down["runs"]
+
+
 @pytest.mark.parametrize("module", PURE)
-def test_a_pure_module_imports_the_standard_library_and_the_rows_above_it(module):
-    row = next(index for index, modules in enumerate(ROWS) if module in modules)
-    above = {name for modules in ROWS[:row] for name in modules}
-    path = PACKAGE / f"{module}.py"
-    foreign = {name.partition(".")[0] for name in imported(path) if not is_own(name)}
+def test_a_pure_module_imports_nothing_but_the_standard_library(module):
+    foreign = {
+        name.partition(".")[0] for name in imported(PACKAGE / f"{module}.py") if not is_own(name)
+    }
     assert foreign <= sys.stdlib_module_names
-    assert own(path) <= above
 
 
 def test_the_package_itself_imports_nothing_that_is_not_pure():
@@ -90,18 +144,9 @@ def test_the_pure_modules_import_with_nothing_installed(tmp_path):
     assert done.stdout.splitlines() == [*files, "['claimlib']"]
 
 
-def kernel_files():
-    return [PACKAGE / "kernel.py"]
-
-
-def plans_files():
-    return sorted((PACKAGE / "plans").glob("**/*.py"))
-
-
-@pytest.mark.parametrize("files", [kernel_files, plans_files])
-def test_kernel_and_plans_never_reach_the_reference(files):
-    paths = files()
-    assert paths
+@pytest.mark.parametrize("room", ["kernel", "plans"])
+def test_kernel_and_plans_never_reach_the_reference(room):
+    paths = files_of(room)
     assert all(path.is_file() for path in paths)
     assert "rules" in reached(paths)
     assert not reached(paths) & {"scan", "words"}

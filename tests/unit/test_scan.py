@@ -19,6 +19,7 @@ from claimlib.model import (
     Profile,
 )
 from claimlib.scan import xautoclaim
+from tests.examples import examples
 
 NOW_MS = 1_750_000_000_000
 MIN_IDLE_MS = 60_000
@@ -347,7 +348,7 @@ def is_hit(found, asked, present):
     return found.id not in present or asked.min_idle_ms == 0 or idle_ms >= needed_ms
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(situations())
 def test_a_page_is_the_set_that_ranks_and_hits_give(situation):
     found, asked, present = situation
@@ -373,7 +374,7 @@ def test_a_page_is_the_set_that_ranks_and_hits_give(situation):
     )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(situations(), st.lists(st.integers(1, 70), min_size=1, max_size=5))
 def test_a_sweep_is_pages_of_any_count_up_to_the_end(situation, counts):
     found, asked, present = situation

@@ -1,0 +1,63 @@
+"""`python -m claimlib.class_archive`: sessions of our own start in two thirds of the time.
+
+Half of what a JVM does until Spark's first result is to load and verify the same classes each time
+(Java's class data sharing).  This starts a session once, writes and reads a Delta table, and lets
+Java keep the classes in a file beside the environment's packages, for which alone the file is good:
+a JVM with other packages, or of another version, passes it by.  Measured on two cores: 40 s from
+the start to the first Delta table that is read back, and 25 s with the file; 23 and 15 s of CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from claimlib import exits, terminal
+from claimlib.errors import ConfigError
+from claimlib.session import CLASS_ARCHIVE, open_session
+
+
+def main() -> int:
+    """Make the file, or make it anew; the exit code.
+
+    Raises:
+        ConfigError: Java did not write it.
+    """
+    about = (
+        f"Make {CLASS_ARCHIVE}, or make it anew: with it Spark starts in two thirds of the time."
+    )
+    argparse.ArgumentParser(prog="python -m claimlib.class_archive", description=about).parse_args()
+    CLASS_ARCHIVE.unlink(missing_ok=True)
+    # Java writes it when it ends, so in a process of its own; its output ends when all of it has.
+    done = subprocess.run(
+        [sys.executable, "-c", "from claimlib.class_archive import use_spark; use_spark()"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not CLASS_ARCHIVE.is_file():
+        raise ConfigError(f"Java did not write {CLASS_ARCHIVE}: {done.stderr.strip()[-500:]}")
+    size_mb = CLASS_ARCHIVE.stat().st_size // 1024**2
+    terminal.out(f"{CLASS_ARCHIVE}: {size_mb} MB, used by each session that claimlib starts")
+    return exits.DONE
+
+
+def use_spark() -> None:
+    """What most commands do at first, in a JVM that keeps the classes that it needs for it."""
+    spark = open_session(java_options=f"-XX:ArchiveClassesAtExit={CLASS_ARCHIVE}", muted=True)
+    with tempfile.TemporaryDirectory() as folder:
+        table = str(Path(folder) / "table")
+        spark.range(1).write.format("delta").save(table)
+        spark.read.format("delta").load(table).groupBy("id").count().collect()
+        spark.sql(
+            f"MERGE INTO delta.`{table}` t USING (SELECT 0L AS id) s ON t.id = s.id"
+            " WHEN MATCHED THEN DELETE"
+        ).collect()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(exits.ending(main))

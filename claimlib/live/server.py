@@ -1,0 +1,198 @@
+"""What a server says of itself, and which servers are not read.
+
+HELLO tells mode and role to every user that is logged in, whatever its rights.  INFO takes the
+right `+info`; it tells besides which process and which history of the data this is, whether the
+server is loading, and how a replica stands to its master.  Where HELLO is renamed or disabled, INFO
+tells mode and role as well.
+
+Not read are:
+
+- a node of a cluster, which has a part of the keys only (its replies do not say so: SCAN names its
+  own keys), and a sentinel, which has none;
+- a server that is loading its data;
+- a replica that is not in step with its master: what it has not got would be taken for deleted,
+  what it still has for pending;
+- a replica whose user may not ask by INFO, and a server of which nobody says what it is.
+
+A replica is in step while its link to the master is up, it is not being synchronised, it has heard
+from the master within `MAX_SILENCE_S`, and it has applied all that had reached it when it was first
+asked.  (A busy replica often has one command half received: it is asked again for a second.)  A
+master pings every 10 seconds (`repl-ping-replica-period`).  The replicas of a replica get these
+pings through it, so they fall silent, with their link up, when it loses the master.  How much the
+master has not sent yet a replica cannot know.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from claimlib.errors import PermissionDeniedError, RequestError, SourceUnreachableError
+from claimlib.live.replies import attributes
+
+if TYPE_CHECKING:
+    from claimlib.live.connection import Source
+
+MAX_SILENCE_S = 20
+
+_ASK_AGAIN_S = 0.05
+_ASK_AGAIN_TIMES = 20
+
+_SINGLE = "standalone"
+_OTHER_MODES = {
+    "cluster": "a node of a cluster, which has a part of the keys only",
+    "sentinel": "a sentinel, which has no keys but watches the servers that have them",
+}
+
+_Info = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What a server is.  `run_id` and `replication_id` as in `source.SourceOpened`."""
+
+    mode: str | None = None
+    role: str | None = None
+    run_id: str | None = None
+    replication_id: str | None = None
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether it follows a master."""
+        return self.role == "replica"
+
+
+def ask_server(source: Source) -> ServerState:
+    """What the server is, once it is clear that it can be read.
+
+    Raises:
+        RequestError: It is no single server.
+        PermissionDeniedError: It may not be asked what has to be known.
+        SourceUnreachableError: It is loading, or a replica that is not in step with its master.
+    """
+    state, info = _ask(source)
+    _check_mode(source.label, state.mode)
+    if "1" in (info.get("loading"), info.get("async_loading")):
+        raise SourceUnreachableError(
+            f"{source.label} is still loading its data: try again later", source=source.label
+        )
+    if state.is_replica:
+        _check_in_step(source, info)
+    return state
+
+
+def check_unchanged(source: Source, before: ServerState) -> None:
+    """Refuses what was read if the server meanwhile changed its role, or the history it follows.
+
+    A master's replication id is its own to change: its data stay the same.
+
+    Raises:
+        SourceUnreachableError: It is not the server any more that it was.
+    """
+    now, _ = _ask(source)
+    if now.role != before.role:
+        change = f"was a {before.role} and is a {now.role} now"
+    elif now.is_replica and now.replication_id != before.replication_id:
+        change = "is a replica that follows another history of data now"
+    else:
+        return
+    raise SourceUnreachableError(
+        f"{source.label} {change}: what was read is void, try again", source=source.label
+    )
+
+
+def _ask(source: Source) -> tuple[ServerState, _Info]:
+    hello, info = _hello(source), _info(source)
+    role = hello.get("role", info.get("role"))
+    state = ServerState(
+        mode=hello.get("mode", info.get("redis_mode", info.get("server_mode"))),  # Redis, Valkey
+        role="replica" if role == "slave" else role,
+        run_id=info.get("run_id"),
+        replication_id=info.get("master_replid"),
+    )
+    return state, info
+
+
+def _hello(source: Source) -> dict[str, str]:
+    """What HELLO tells; nothing where it is renamed or disabled."""
+    try:
+        reply = attributes(source.call("HELLO"))
+    except PermissionDeniedError:
+        return {}
+    return {key.decode(): reply[key].decode() for key in (b"mode", b"role") if key in reply}
+
+
+def _info(source: Source) -> _Info:
+    """What INFO tells; nothing where it may not be asked."""
+    try:
+        text: bytes = source.call("INFO")
+    except PermissionDeniedError:
+        return {}
+    lines = text.decode(errors="replace").splitlines()
+    return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
+
+
+def _check_mode(label: str, mode: str | None) -> None:
+    if mode is None:
+        raise PermissionDeniedError(
+            f"{label} does not say whether it is a single server: HELLO is renamed or disabled "
+            "there, and so the user needs +info",
+            source=label,
+            command="info",
+            key=None,
+        )
+    if mode != _SINGLE:
+        what = _OTHER_MODES.get(mode, f"a server of the mode {mode!r}")
+        raise RequestError(
+            f"{label} is {what}: give the address of a single server (a master or its replica)",
+            source=label,
+            mode=mode,
+        )
+
+
+def _check_in_step(source: Source, info: _Info) -> None:
+    if not info:
+        raise PermissionDeniedError(
+            f"{source.label} is a replica, and the user may not ask whether it is in step with its "
+            "master: grant it +info, or read the master",
+            source=source.label,
+            command="info",
+            key=None,
+        )
+    arrived = _number(info, "slave_read_repl_offset", absent=0)
+    for _ in range(_ASK_AGAIN_TIMES):
+        if reason := _lost_touch(info):
+            raise _out_of_step(source, info, reason)
+        missing = arrived - _number(info, "slave_repl_offset", absent=arrived)
+        if missing <= 0:
+            return
+        time.sleep(_ASK_AGAIN_S)
+        info = _info(source)
+    raise _out_of_step(source, info, f"it has not applied {missing} bytes that have reached it")
+
+
+def _lost_touch(info: _Info) -> str | None:
+    """Why a replica may not know what its master does; null: it does."""
+    if info.get("master_sync_in_progress") == "1":
+        return "it is being synchronised"
+    if info.get("master_link_status") != "up":
+        return "its link to the master is down"
+    silent_s = _number(info, "master_last_io_seconds_ago", absent=-1)
+    if not 0 <= silent_s <= MAX_SILENCE_S:
+        return f"it last heard from the master {silent_s} s ago (more than {MAX_SILENCE_S} s)"
+    return None
+
+
+def _out_of_step(source: Source, info: _Info, reason: str) -> SourceUnreachableError:
+    master = f"{info.get('master_host')}:{info.get('master_port')}"
+    return SourceUnreachableError(
+        f"{source.label} is a replica that is not in step with its master {master}: {reason}; try "
+        "again later, or read the master",
+        source=source.label,
+        reason=reason,
+    )
+
+
+def _number(info: _Info, name: str, *, absent: int) -> int:
+    return int(info.get(name, absent))

@@ -1,0 +1,60 @@
+"""Places of tables and stores, as users give them: they are kept in the journal and shown, so no
+secret may stand in one."""
+
+from __future__ import annotations
+
+import re
+
+from claimlib.errors import RequestError
+
+# All that looks like a URL, wherever it begins: a slip before it must not hide what stands in it.
+_URL = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*):(?P<slashes>/{1,3})(?=(?P<host>[^/?#]*)(?P<rest>.*))",
+    re.IGNORECASE | re.DOTALL,
+)
+# In a query, a connection string or the parameters of a Spark Connect address.
+_PARAMETER = re.compile(
+    r"(?:[;?&]|^(?=[^/]*;))[^;?&=/]*"
+    r"(?:password|passwd|pwd|secret|token|sig|credential|(?:access|account|api)[ _-]?key)"
+    r"[^;?&=/]*=",
+    re.IGNORECASE,
+)
+_JDBC_LOGIN = re.compile(r"\s*jdbc:[^?]*@", re.IGNORECASE)
+_AZURE = {"abfs", "abfss", "wasb", "wasbs"}  # container@account
+_S3 = {"s3", "s3a", "s3n"}
+_PORT = re.compile(r"(?:\[[^\]]*\]|[^:]*)(?::[0-9]*)?")
+
+
+def check_no_secret(place: str, what: str) -> None:
+    """Refuse a place with a password, a key or a token in it: `s3a://KEY:SECRET@bucket`, a URL with
+    a query, `…;password=…`.  `abfss://container@account` is no secret.
+
+    Args:
+        what: what is refused, for the message; the place itself is not repeated.
+
+    Raises:
+        RequestError: there is one, or something that looks like one.
+    """
+    if _PARAMETER.search(place) or _JDBC_LOGIN.match(place) or any(map(_has_one, _urls(place))):
+        raise RequestError(
+            f"{what} has a secret in it, or what looks like one (before an @, behind a ?, or as a"
+            " parameter), and would be kept and shown: take it out, and give it to Spark in its"
+            " settings (as spark.hadoop.fs.s3a.secret.key, for example) or by the identity of the"
+            " machine; a table can also be given by its name in a catalog"
+        )
+
+
+def _urls(text: str) -> list[re.Match[str]]:
+    return list(_URL.finditer(text))
+
+
+def _has_one(url: re.Match[str]) -> bool:
+    scheme, has_host = url["scheme"].lower(), url["slashes"] != "/"
+    if scheme == "file":
+        return False
+    user, at, server = url["host"].rpartition("@")
+    if at and (":" in user or (has_host and scheme not in _AZURE)):
+        return True
+    # What stands behind a colon and is no port may be a secret that has a slash in it.
+    is_port = _PORT.fullmatch(server) is not None and not (scheme in _S3 and ":" in server)
+    return "?" in url["rest"] or not is_port

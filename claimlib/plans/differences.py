@@ -1,0 +1,357 @@
+"""What the reading of a source changes in a store: computed against pinned tables, row by row.
+
+`landed` is what was read of the source, `stored` the part of a pinned table that the request was
+for.  A difference of `pending` is one of
+
+    new        the source has the row and the store does not
+    replaced   both have it, with another owner, delivery time or delivery count
+    removed    the store has it and the source does not
+
+Entries are the same, but what is `filled` has a payload that the store lacks, or another one.  Rows
+that are replaced, filled or removed are named in the journal, with what the store held; new rows
+are not: the landing has them.
+
+A removed row is EXPLAINED where the source shows why it is gone: its group is still there and has
+delivered up to the last removed row (so consumers have acknowledged them), or, for an entry, its
+stream is still there and has generated ids up to the last removed one (so they were deleted or
+trimmed).  Where stream or group is gone, or begins anew (see `begun_anew`), nothing explains the
+removal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.names import literal_name, spell
+from claimlib.plans.keys import (
+    GROUP,
+    KeyMode,
+    bucket_of,
+    glob_matches,
+    unsigned,
+    with_keys,
+)
+
+_ID = ("id_ms", "id_seq")
+_STATE = ("consumer", "delivery_time_ms", "delivery_count")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which rows a snapshot or an import is for: Redis' globs on stream and group."""
+
+    stream_glob: str
+    group_glob: str
+
+    def has_stream(self) -> Column:
+        """Whether a row's stream was asked for."""
+        return _matches("stream", self.stream_glob)
+
+    def has_group(self) -> Column:
+        """Whether a row's (stream, consumer_group) was asked for."""
+        return self.has_stream() & _matches("consumer_group", self.group_glob)
+
+    def has_whole_stream(self) -> Column:
+        """Whether a row's stream was asked for with all of its groups: where only some were, a
+        stream that was not seen may be there all the same."""
+        return self.has_stream() if self.group_glob == "*" else F.lit(False)
+
+    def lies_in(self, buckets: int) -> Column:
+        """Where the rows lie in a table with buckets: one bucket, where one stream is named."""
+        name = literal_name(self.stream_glob)
+        return F.lit(True) if name is None else F.col("bucket") == bucket_of(spell(name), buckets)
+
+
+def _matches(column: str, glob: str) -> Column:
+    name = literal_name(glob)
+    return glob_matches(column, glob) if name is None else F.col(column) == spell(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Some rows by number and content, whatever their order: two sums of halves of their hashes."""
+
+    rows: int = 0
+    high: int = 0
+    low: int = 0
+
+    def as_json(self) -> list[int]:
+        """The digest as the journal keeps it."""
+        return [self.rows, self.high, self.low]
+
+
+def digest(content: Column, counted: Column | None = None) -> Column:
+    """The aggregate behind a `Digest`, as a struct: rows, high, low; of the rows that are counted.
+
+    `content` is `pending_content` or `entry_content`.
+    """
+    of_row = content if counted is None else F.when(counted, content)
+    # 32 bits each, so that no sum of them leaves 64 bits.
+    halves = (F.shiftright(of_row, 32), of_row.bitwiseAND(F.lit(2**32 - 1)))
+    high, low = (F.coalesce(F.sum(half), F.lit(0)) for half in halves)
+    return F.struct(F.count(of_row).alias("rows"), high.alias("high"), low.alias("low"))
+
+
+def pending_content(key: str = "group_key") -> Column:
+    """The hash of a pending row's key and state.  A hash skips nulls, so nobody has a mark."""
+    return F.xxhash64(key, *_ID, F.col("consumer").isNull(), *_STATE)
+
+
+def entry_content(fields: Column) -> Column:
+    """The hash of an entry's key and payload; `fields` is `payload_hash`."""
+    return F.xxhash64("stream_key", *_ID, fields)
+
+
+def payload_hash(fields: str = "fields") -> Column:
+    """The hash of a payload; null: none is kept."""
+    return F.when(F.col(fields).isNotNull(), F.xxhash64(fields))
+
+
+def left_alone(pending: DataFrame, scope: Scope) -> DataFrame:
+    """One row per stream that was asked for of which other groups have pending entries: `low` and
+    `high`, the first and the last of these as structs that sort as ids do."""
+    one = F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
+    others = pending.where(scope.has_stream() & ~scope.has_group())
+    return others.groupBy("stream").agg(F.min(one).alias("low"), F.max(one).alias("high"))
+
+
+# ------------------------------------------------------------------- pending
+
+
+def compared_pending(landed: DataFrame, stored: DataFrame, mode: KeyMode) -> DataFrame:
+    """One row per pending entry that the source or the store has (a repeated row of the store
+    counts each time).
+
+    Columns: group_key, id_ms, id_seq; `difference` (null: both have the same); the landed consumer,
+    delivery_time_ms and delivery_count; and as the store has it, `stored_stream` and
+    `stored_consumer_group` (null: it does not), from_consumer, from_delivery_time_ms,
+    from_delivery_count and `stored_run_seq`.  One shuffle of both sides.
+    """
+    of_source = with_keys(landed, mode).select("group_key", *_ID, *_STATE, F.lit(True).alias("l"))
+    of_store = with_keys(stored, mode).select(
+        *("group_key", *_ID),
+        *(F.col(name).alias(f"stored_{name}") for name in (*GROUP, "run_seq")),
+        *(F.col(name).alias(f"from_{name}") for name in _STATE),
+    )
+    same = [F.col(name).eqNullSafe(F.col(f"from_{name}")) for name in _STATE]
+    difference = (
+        F.when(F.col("stored_stream").isNull(), "new")
+        .when(F.col("l").isNull(), "removed")
+        .when(~(same[0] & same[1] & same[2]), "replaced")
+    )
+    both = of_source.join(of_store, on=["group_key", *_ID], how="full")
+    return both.withColumn("difference", difference).drop("l")
+
+
+def replaced_and_removed(compared: DataFrame) -> DataFrame:
+    """The journal's `pending_replaced` and `pending_removed` rows.
+
+    Each once: a repeated row of the store is changed by the same journal row.
+    """
+    changed = compared.where(F.col("difference").isin("replaced", "removed"))
+    is_replaced = F.col("difference") == "replaced"
+    return changed.select(
+        F.concat(F.lit("pending_"), "difference").alias("kind"),
+        *(F.col(f"stored_{name}").alias(name) for name in GROUP),
+        *_ID,
+        *(f"from_{name}" for name in _STATE),
+        *(F.when(is_replaced, F.col(name)).alias(name) for name in _STATE),
+    ).distinct()
+
+
+def pending_by_group(compared: DataFrame) -> DataFrame:
+    """One row per (stream, consumer_group) of the store, and one (null) for all that is new.
+
+    Columns: `stored`, `new`, `replaced`, `removed` (rows), `last`, the largest removed id as a
+    struct that sorts as ids do (null: none is removed), `last_run_seq` (the largest of the stored
+    rows) and `after`, the `Digest` of what the store will hold.  One shuffle, of partial sums.
+    """
+    names = [F.col(f"stored_{name}").alias(name) for name in GROUP]
+    return compared.groupBy(*names).agg(
+        *_sums("new", "replaced", "removed"),
+        digest(pending_content(), _stays()).alias("after"),
+    )
+
+
+# ------------------------------------------------------------------- entries
+
+
+def compared_entries(landed: DataFrame, stored: DataFrame, mode: KeyMode) -> DataFrame:
+    """One row per entry that the source or the store has.
+
+    Columns: stream_key, id_ms, id_seq; `difference` (null: nothing changes); `payload` and
+    `from_payload`, the hashes of the payload that the store will hold and of the one that it holds
+    (null: none); `stored_stream` and `stored_run_seq` (null: the store does not have it).  One
+    shuffle of both sides, without payloads.
+    """
+    of_source = with_keys(landed, mode).select(
+        *("stream_key", *_ID, payload_hash().alias("landed_payload")), F.lit(True).alias("l")
+    )
+    of_store = with_keys(stored, mode).select(
+        *("stream_key", *_ID, payload_hash().alias("from_payload")),
+        *(F.col(name).alias(f"stored_{name}") for name in ("stream", "run_seq")),
+    )
+    filled = F.col("landed_payload").isNotNull() & ~F.col("landed_payload").eqNullSafe(
+        F.col("from_payload")
+    )
+    difference = (
+        F.when(F.col("stored_stream").isNull(), "new")
+        .when(F.col("l").isNull(), "removed")
+        .when(filled, "filled")
+    )
+    both = of_source.join(of_store, on=["stream_key", *_ID], how="full")
+    return both.select(
+        *("stream_key", *_ID, difference.alias("difference")),
+        F.coalesce("landed_payload", "from_payload").alias("payload"),
+        *("from_payload", "stored_stream", "stored_run_seq"),
+    )
+
+
+def filled_and_removed(compared: DataFrame) -> DataFrame:
+    """The journal's `entry_filled` and `entry_removed` rows, each once."""
+    changed = compared.where(F.col("difference").isin("filled", "removed"))
+    return changed.select(
+        F.concat(F.lit("entry_"), "difference").alias("kind"),
+        *(F.col("stored_stream").alias("stream"), *_ID, "from_payload"),
+    ).distinct()
+
+
+def entries_by_stream(compared: DataFrame) -> DataFrame:
+    """As `pending_by_group`, one row per stream of the store, with `filled` for `replaced`."""
+    return compared.groupBy(F.col("stored_stream").alias("stream")).agg(
+        *_sums("new", "filled", "removed"),
+        digest(entry_content(F.col("payload")), _stays()).alias("after"),
+    )
+
+
+def _sums(*differences: str) -> list[Column]:
+    last = F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
+    return [
+        F.count("stored_stream").alias("stored"),
+        *(F.count_if(F.col("difference") == name).alias(name) for name in differences),
+        F.max(F.when(F.col("difference") == "removed", last)).alias("last"),
+        F.max("stored_run_seq").alias("last_run_seq"),
+    ]
+
+
+def _stays() -> Column:
+    return F.coalesce(F.col("difference") != "removed", F.lit(True))
+
+
+def totals(by_key: DataFrame, *differences: str) -> DataFrame:
+    """One row: the sums over all rows of `pending_by_group` or `entries_by_stream`."""
+    sums = (F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("stored", *differences))
+    after = F.struct(*(F.sum(f"after.{part}").alias(part) for part in ("rows", "high", "low")))
+    return by_key.agg(*sums, F.max("last_run_seq").alias("last_run_seq"), after.alias("after"))
+
+
+# ------------------------------------------------------------------- what nothing explains
+
+
+def unexplained_pending(removed: DataFrame, groups: DataFrame) -> DataFrame:
+    """One row per stream of `pending_by_group`: `stored` and `unexplained` (rows of pending).
+
+    `groups`: one row per group of the source, with last_delivered_ms and last_delivered_seq.
+    """
+    return _unexplained(removed, groups, GROUP, "last_delivered")
+
+
+def unexplained_entries(removed: DataFrame, streams: DataFrame) -> DataFrame:
+    """One row per stream of `entries_by_stream`: `stored` and `unexplained` (rows of entries).
+
+    `streams`: one row per stream of the source, with last_generated_ms and last_generated_seq
+    (null: the source does not say, and so explains nothing).
+    """
+    return _unexplained(removed, streams, ("stream",), "last_generated")
+
+
+def _unexplained(
+    removed: DataFrame, source: DataFrame, key: tuple[str, ...], upto: str
+) -> DataFrame:
+    reached = F.struct(unsigned(f"{upto}_ms").alias("ms"), unsigned(f"{upto}_seq").alias("seq"))
+    known = F.when(F.col(f"{upto}_ms").isNotNull(), reached).alias("upto")
+    of_store = removed.where(F.col("stored") > 0)
+    both = of_store.join(source.select(*key, known), on=list(key), how="left")
+    is_explained = F.coalesce(F.col("last") <= F.col("upto"), F.lit(False))
+    left = F.when(is_explained, 0).otherwise(F.col("removed"))
+    return both.groupBy("stream").agg(
+        F.sum("stored").alias("stored"), F.sum(left).alias("unexplained")
+    )
+
+
+def begun_anew(
+    stored: DataFrame, read: DataFrame, entries: DataFrame | None, *, is_other_server: bool
+) -> DataFrame:
+    """One row per stream of the store (`stream`) that the source has under this name, and that is
+    another one there: made anew after a flush, a loss of data, or a DEL.
+
+    Ids that a clock made do not show it, for those of the new stream are all larger.  How many
+    entries a stream ever got does: it never becomes less, and where it is no more than the stream's
+    length, nothing was ever deleted, so that all stored entries must be there.  Of servers that do
+    not say it (Redis before 7.0), a stream is another one where server and history are.
+
+    Args:
+        stored, read: `streams` of the store and of the source, with length and entries_added (null:
+            not known).
+        entries: `entries_by_stream`; null: the store has no entries.
+    """
+    before = stored.select("stream", F.col("entries_added").alias("added_before"))
+    now = read.select("stream", "length", F.col("entries_added").alias("added"))
+    both = now.join(before, on="stream", how="inner")
+    if entries is None:
+        both = both.withColumn("removed", F.lit(0))
+    else:
+        removed = entries.where("removed > 0").select("stream", "removed")
+        both = both.join(removed, on="stream", how="left")
+    has_all = (F.col("length") == F.col("added")) & (F.coalesce("removed", F.lit(0)) > 0)
+    is_known = F.col("added_before").isNotNull() & F.col("added").isNotNull()
+    shown = (F.col("added") < F.col("added_before")) | has_all
+    return both.where(F.when(is_known, shown).otherwise(F.lit(is_other_server))).select("stream")
+
+
+def largest_share(by_stream: DataFrame, limit: float) -> DataFrame:
+    """One row about all streams of `unexplained_pending` or `unexplained_entries`: `stored`,
+    `unexplained`, `above` (streams of which a larger share than `limit` is removed) and `worst`, a
+    struct of that with the largest: share, unexplained, stored, stream (null: there is none)."""
+    share = F.try_divide("unexplained", "stored")
+    worst = F.struct(share.alias("share"), "unexplained", "stored", "stream")
+    return by_stream.agg(
+        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("stored", "unexplained")),
+        F.count_if(share > limit).alias("above"),
+        F.max(worst).alias("worst"),
+    )
+
+
+# ------------------------------------------------------------------- both tables alike
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How the landed rows of a table are compared with the stored ones.
+
+    Attributes:
+        changed: the difference of a row that both have (`replaced`, or `filled`).
+        compared: from landed and stored rows to one row per difference.
+        by_key: sums of what `compared` gives, one row per group or stream.
+        journal_rows: of what `compared` gives, the rows that a run changes.
+        unexplained: from `by_key` and one row per group or stream of the source to what nothing
+            explains, one row per stream.
+    """
+
+    changed: str
+    compared: Callable[[DataFrame, DataFrame, KeyMode], DataFrame]
+    by_key: Callable[[DataFrame], DataFrame]
+    journal_rows: Callable[[DataFrame], DataFrame]
+    unexplained: Callable[[DataFrame, DataFrame], DataFrame]
+
+
+PENDING = Comparison(
+    "replaced", compared_pending, pending_by_group, replaced_and_removed, unexplained_pending
+)
+ENTRIES = Comparison(
+    "filled", compared_entries, entries_by_stream, filled_and_removed, unexplained_entries
+)

@@ -1,0 +1,169 @@
+"""Everything that is printed goes through here (a test walks the source for other ways).
+
+Names, errors and settings come from servers, tables and users: a key may hold bytes that set a
+terminal's title, clear it, or turn the direction of a line.  Such characters are written out, on
+stdout and stderr, in tables, errors, logs and JSON; nothing else is changed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import IO, TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# ------------------------------------------------------------------- texts
+
+
+def one_line(text: str) -> str:
+    r"""A text of somebody else as one line: what is no printable character is written out, `\u001b`
+    or `\U000e0041`; line breaks, too.
+
+    Printable is what Python calls so: no controls (C0, DEL, C1), formats (Cf, those that turn the
+    direction among them), line and paragraph separators, surrogates, spaces other than the
+    ordinary one, and nothing that Unicode has not assigned.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else _written_out(one) for one in text)
+
+
+def harmless(text: str) -> str:
+    """Lines of ours: as `one_line`, but that line breaks stay."""
+    return "\n".join(map(one_line, text.split("\n")))
+
+
+def harmless_json(text: str) -> str:
+    """A JSON text of the same value, with escapes for what `harmless` would write out: such
+    characters stand in strings only, never behind a backslash."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(
+        one if one == "\n" or one.isprintable() else _escaped_in_json(one) for one in text
+    )
+
+
+def _written_out(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _escaped_in_json(character: str) -> str:
+    """JSON's escapes have four digits: beyond them stand two surrogates."""
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+# ------------------------------------------------------------------- where it goes
+
+
+def out(text: str) -> None:
+    """A result, on stdout."""
+    print(harmless(text))  # noqa: T201 - the one place
+
+
+def err(text: str) -> None:
+    """Lines on stderr."""
+    print(harmless(text), file=sys.stderr)  # noqa: T201 - the one place
+
+
+def say(*texts: str) -> None:
+    """One line each, for people, on stderr."""
+    for text in texts:
+        err(f"claimlib: {one_line(text)}")
+
+
+def is_terminal() -> bool:
+    """Whether stdout is one."""
+    return sys.stdout.isatty()
+
+
+def console(file: IO[str] | None = None, *, soft_wrap: bool = False) -> Console:
+    """A console on stdout (or `file`) that adds colours and moves the cursor itself, and writes out
+    whatever would do so in the texts that it is given.
+
+    Args:
+        soft_wrap: whether the terminal breaks long lines, and not the console.
+    """
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class _HarmlessConsole(Console):
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                is_ours = segment.control is not None
+                yield segment if is_ours else segment._replace(text=harmless(segment.text))
+
+    return _HarmlessConsole(file=file, highlight=False, soft_wrap=soft_wrap)
+
+
+@contextmanager
+def error_console() -> Iterator[Console | None]:
+    """A console on stderr that goes on writing to the terminal where stderr is turned away from it;
+    null: stderr is no terminal."""
+    if not console(sys.stderr).is_terminal:
+        yield None
+        return
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
+        yield console(terminal)
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Until the block ends, what others print (argparse, click, warnings, loggers) is harmless,
+    too."""
+    root = logging.getLogger()
+    root.addFilter(_is_not_said_twice)
+    try:
+        with redirect_stdout(_Guarded.of(sys.stdout)), redirect_stderr(_Guarded.of(sys.stderr)):
+            yield
+    finally:
+        root.removeFilter(_is_not_said_twice)
+
+
+def _is_not_said_twice(record: logging.LogRecord) -> bool:
+    """py4j logs that a command to the JVM did not end, with tracebacks, and raises it as well; how
+    the process ends says it in one line."""
+    return "py4j" not in record.pathname
+
+
+def stop_printing() -> None:
+    """Nobody reads stdout any more; Python would complain once more when it flushes."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Guarded:
+    """A stream; what is written to it is harmless.
+
+    Attributes:
+        rich_proxied_file: where a console writes instead (rich asks for it by this name): its own
+            escape sequences must come through.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.rich_proxied_file = stream
+
+    @classmethod
+    def of(cls, stream: IO[str]) -> IO[str]:
+        """The guarded stream, which has all that the stream has."""
+        return cast("IO[str]", cls(stream))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+    def write(self, text: str) -> int:
+        """Write, and say how much of `text` was taken: all."""
+        self.rich_proxied_file.write(harmless(text))
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        """Write one after the other."""
+        for line in lines:
+            self.write(line)

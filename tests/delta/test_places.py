@@ -1,0 +1,73 @@
+"""A store works wherever a file system or a catalog lets it be, whatever its name is made of."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+
+import pytest
+from pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
+from pyspark.sql import SparkSession
+from reading import count
+from snapshots import ALL, owners, source, stream
+
+from claimlib.commands.snapshot import snapshot
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.commands.xpending import overview, reading
+from claimlib.store import Store
+from claimlib.testing.tables import write_keyspace
+
+# Every printable character of ASCII that a name of a folder may have, and some beyond it.
+PUNCTUATION = string.punctuation.replace("/", "")
+NAMES = (
+    f"a{PUNCTUATION[:10]}",
+    f"{{b}} {{}}{{{{c}} {PUNCTUATION[10:21]}",
+    f"{PUNCTUATION[21:]}d {string.digits}{string.ascii_letters}",
+    "%20%7B50% é €\u00a0\U0001f600 .e.",
+)
+
+
+def use(spark: SparkSession, where: str) -> Store:
+    """Everything that a store is for: made, brought to what a server says, swept, looked at."""
+    Store.init(spark, where)
+    store = Store.open(spark, where)
+    for _ in range(2):
+        snapshot(store, ALL, lambda _: source(stream(b"s", {1: b"x", 2: b"x"}, {1}, NOW_MS)))
+    reply = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
+    assert (reply.counts["claimed"], reply.counts["deleted"]) == (1, 1)
+    assert [row["payload"] for row in reply.claimed.collect()] == ["present"]
+    assert owners(store) == {(b"s", 1): b"alice"}
+    assert overview(reading(store)).count() == 1
+    assert overview(reading(store, "2")).first()["pending"] == 2
+    return store
+
+
+@pytest.mark.parametrize("part", NAMES)
+def test_a_store_in_a_folder_of_any_printable_characters_works(
+    spark: SparkSession, tmp_path: Path, part: str
+) -> None:
+    assert set("".join(NAMES)) >= set(PUNCTUATION + string.digits + string.ascii_letters + " ")
+    store = use(spark, str(tmp_path / part / "store"))
+    for place in tmp_path.iterdir():
+        assert place.name == part, "nothing was written beside it"
+    assert store.read("runs").count() == 3  # delta-rs takes some of these names for others
+
+
+@pytest.mark.parametrize("name", ["fleet", "2024_01", "select"])
+def test_a_store_in_a_catalog_s_schema_works_also_where_its_name_must_be_quoted(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    spark.sql(f"CREATE SCHEMA spark_catalog.`{name}` LOCATION '{tmp_path}/fleet'")
+    try:
+        use(spark, f"spark_catalog.{name}")
+        assert spark.table(f"spark_catalog.`{name}`.pending").count() == 1
+        assert count(tmp_path / "fleet", "tombstones") == 1
+    finally:
+        spark.sql(f"DROP SCHEMA spark_catalog.`{name}` CASCADE")
+
+
+def test_own_rows_in_such_a_folder_are_swept(spark: SparkSession, tmp_path: Path) -> None:
+    store = Store.init(spark, str(tmp_path / "{own} `rows`"))
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    reply = xautoclaim(store, SweepRequest(REQUEST))
+    assert (reply.counts["claimed"], reply.counts["deleted"]) == (CLAIMED, DELETED)

@@ -1,0 +1,105 @@
+"""Rows that no run may judge, or no run could change, refuse their own group and no other."""
+
+from __future__ import annotations
+
+import pytest
+from pels import CLAIMED, NOW_MS, keyspace
+from snapshots import ALL, source, stream
+
+from claimlib.commands.check import check
+from claimlib.commands.snapshot import snapshot
+from claimlib.commands.xack import NamedAck, xack
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.commands.xclaim import NamedClaim, xclaim
+from claimlib.errors import ForeignRunSeqError
+from claimlib.ids import StreamId
+from claimlib.model import AutoclaimRequest, ClaimRequest
+from claimlib.store import Store
+from claimlib.testing.tables import write_keyspace
+
+PAGE = SweepRequest(AutoclaimRequest(b"alice", 1000, count=100), cursor="nightly", resume=True)
+
+
+def reasons(store: Store, request: SweepRequest) -> dict[str, str]:
+    """Why groups are refused, by stream; the sound one is swept."""
+    reply = xautoclaim(store, request)
+    rows = {row["stream"]: row for row in reply.groups.collect()}
+    assert rows.pop("sound")["claimed"] == CLAIMED
+    assert {row["status"] for row in rows.values()} == {"refused"}
+    return {name: row["reason"] for name, row in rows.items()}
+
+
+def copy_rows(store: Store, table: str, stream_name: str, run_seq: int | None = None) -> None:
+    """Append what a table holds of a stream once more, with another run number or the same."""
+    from pyspark.sql import functions as F
+
+    rows = store.read(table).where(F.col("stream") == stream_name)
+    store.append(table, rows if run_seq is None else rows.withColumn("run_seq", F.lit(run_seq)))
+
+
+def test_a_repeated_row_of_streams_groups_or_cursors_refuses_its_groups_and_the_others_go_on(
+    store: Store,
+) -> None:
+    write_keyspace(store, keyspace(b"sound", b"stream", b"group", b"cursor"), NOW_MS)
+    copy_rows(store, "streams", "stream")
+    copy_rows(store, "groups", "group")
+    for _ in range(2):
+        key = {"name": "nightly", "stream": "cursor", "consumer_group": "g"}
+        values = {**key, "next_ms": 1, "next_seq": 0, "run_seq": 0}
+        store.append("cursors", store.rows("cursors", [tuple(values.values())], list(values)))
+    assert reasons(store, PAGE) == {
+        name: f"two rows of one key in {name}s: one of them must be left"
+        for name in ("stream", "group", "cursor")
+    }
+    claim = ClaimRequest(b"bob", 0, (StreamId(1, 0),))
+    names = (b"sound", b"stream", b"group", b"cursor")
+    claims = [NamedClaim(name, b"g", claim) for name in names]
+    rows = xclaim(store, claims).requests.collect()
+    assert {row["stream"] for row in rows if row["status"] == "refused"} == {"stream", "group"}
+
+
+def test_rows_with_run_numbers_of_another_store_refuse_their_group_and_check_says_how_to_mend_them(
+    store: Store,
+) -> None:
+    tables = ("pending", "groups", "streams", "cursors")
+    write_keyspace(store, keyspace(b"sound", *(name.encode() for name in tables)), NOW_MS)
+    for name in tables:
+        if name == "cursors":
+            values = {"name": "nightly", "stream": name, "consumer_group": "g", "next_ms": 1}
+            values |= {"next_seq": 0, "run_seq": 77}
+            store.append(name, store.rows(name, [tuple(values.values())], list(values)))
+        else:
+            store.spark.sql(
+                f"UPDATE {store.identifier(name)} SET run_seq = 77 WHERE stream = '{name}'"
+            )
+    found = reasons(store, PAGE)
+    assert found["pending"].startswith("10 rows of pending have a run_seq of a run that")
+    for name in ("groups", "streams", "cursors"):
+        assert found[name].startswith(f"{name} has a row with a run_seq of a run that"), name
+    assert all(reason.endswith("claimlib check says how to mend it") for reason in found.values())
+    with pytest.raises(ForeignRunSeqError, match="nothing was acknowledged"):
+        xack(store, [NamedAck(b"pending", b"g", (StreamId(1, 0),))])
+
+    remedies = {one.table: one.remedy for one in check(store) if one.remedy is not None}
+    assert set(remedies) == set(tables)
+    for remedy in remedies.values():
+        store.spark.sql(remedy)
+    assert [one for one in check(store) if one.refuses] == []
+    reply = xautoclaim(store, PAGE)
+    assert (reply.counts["refused"], reply.counts["claimed"]) == (0, len(tables) * CLAIMED)
+
+
+def test_a_snapshot_of_a_store_with_run_numbers_of_another_store_is_refused_with_the_remedy(
+    store: Store,
+) -> None:
+    batches = stream(b"s", {1: b"x"}, {1}, NOW_MS)
+    snapshot(store, ALL, lambda _: source(batches))
+    for table in ("pending", "entries", "groups", "consumers", "streams"):
+        store.spark.sql(f"UPDATE {store.identifier(table)} SET run_seq = 77")
+        with pytest.raises(
+            ForeignRunSeqError, match=rf"UPDATE .*{table}` SET run_seq = 0"
+        ) as found:
+            snapshot(store, ALL, lambda _: source(batches))
+        assert found.value.table == table
+        store.spark.sql(f"UPDATE {store.identifier(table)} SET run_seq = 0 WHERE run_seq >= 2")
+    assert snapshot(store, ALL, lambda _: source(batches)).run_seq == 2

@@ -1,0 +1,51 @@
+"""An empty run id ends each command and each job with 2 before Spark is started."""
+
+import inspect
+
+import pytest
+from processes import ROOT
+
+from claimlib import session
+from claimlib.cli.asking import app
+
+ARGUMENTS = {
+    "snapshot": ("redis://127.0.0.1:1/0", "store"),
+    "import": ("store", "--entries", "e", "--pending", "p"),
+    "xautoclaim": ("store", "--consumer", "c", "--min-idle", "1h"),
+    "xclaim": ("store", "s", "g", "c", "1-0", "--min-idle", "1h"),
+    "xack": ("store", "s", "g", "1-0"),
+    "retire": ("store", "s", "g", "c", "--to", "d"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _spark_does_not_start(monkeypatch):
+    def started(**_):
+        raise AssertionError("Spark is started")
+
+    monkeypatch.setattr(session, "open_session", started)
+
+
+def test_these_are_all_commands_and_all_jobs_that_take_a_run_id():
+    commands = {
+        (one.name or one.callback.__name__)
+        for one in app.registered_commands
+        if "run_id" in inspect.signature(one.callback).parameters
+    }
+    jobs = {
+        path.stem
+        for path in (ROOT / "jobs").glob("*.py")
+        if '("--run-id"' in path.read_text(encoding="utf-8")
+    }
+    assert commands == jobs == set(ARGUMENTS)
+
+
+@pytest.mark.parametrize("run_id", ["", " "])
+@pytest.mark.parametrize("kind", ["claimlib", "job"])
+@pytest.mark.parametrize("command", ARGUMENTS)
+def test_an_empty_run_id_ends_with_2_before_spark_starts(request, kind, command, run_id):
+    run = request.getfixturevalue(kind)
+    said = run(command, *ARGUMENTS[command], "--run-id", run_id)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("claimlib: error: the run id is empty: ")
+    assert said.err.count("\n") == 1

@@ -1,0 +1,217 @@
+"""What is printed holds nothing that a terminal would act on, and one place prints it."""
+
+import ast
+import io
+import json
+import logging
+import re
+import sys
+import unicodedata
+
+import pytest
+import typer
+from hypothesis import example, given
+from hypothesis import strategies as st
+from processes import ROOT
+from rich.table import Table
+from rich.text import Text
+
+from claimlib import exits, terminal
+
+EVERY_CHARACTER = "".join(map(chr, range(sys.maxunicode + 1)))
+# Controls, formats, surrogates, separators of lines and paragraphs.
+DANGEROUS = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+TEXTS = st.text(st.characters(exclude_categories=[])) | st.text("\x1b\x07\x9b\u202e\ud800\n\r\\ué[")
+
+
+def is_dangerous(character):
+    return unicodedata.category(character) in DANGEROUS and character != "\n"
+
+
+def decoded(shown):
+    """What a text stands for whose backslashes all write out a character."""
+    written = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
+    return written.sub(lambda found: chr(int(found[1] or found[2], 16)), shown)
+
+
+def test_of_all_of_unicode_only_what_a_terminal_would_act_on_or_not_show_is_written_out():
+    shown = terminal.harmless(EVERY_CHARACTER)
+    assert not any(map(is_dangerous, set(shown)))
+    assert decoded(shown) == EVERY_CHARACTER
+    written = set(EVERY_CHARACTER) - set(shown)
+    # Besides what is dangerous: wide spaces, private characters, and what is not assigned.
+    assert set(map(unicodedata.category, written)) == {*DANGEROUS, "Zs", "Co", "Cn"}
+
+
+@given(TEXTS)
+def test_lines_stay_lines_and_all_else_that_is_dangerous_is_written_out(text):
+    shown = terminal.harmless(text)
+    assert not any(map(is_dangerous, shown))
+    assert shown.count("\n") == text.count("\n")
+    assert terminal.harmless(shown) == shown
+    assert decoded(terminal.harmless(text.replace("\\", ""))) == text.replace("\\", "")
+    line = terminal.one_line(text)
+    assert line == terminal.harmless(text).replace("\n", r"\u000a")
+
+
+def _of_json(texts):
+    return st.dictionaries(texts, texts) | st.lists(texts)
+
+
+@given(_of_json(TEXTS.filter(lambda text: not re.search("[\ud800-\udbff][\udc00-\udfff]", text))))
+@example({"\x1b": "\\\x1b", "\U000e0041": "\udc9b\n"})
+def test_json_is_harmless_and_has_the_same_value(document):
+    for indent in (None, 2):
+        shown = terminal.harmless_json(json.dumps(document, indent=indent, ensure_ascii=False))
+        assert not any(map(is_dangerous, shown))
+        assert json.loads(shown) == document
+
+
+def test_a_console_moves_the_cursor_itself_and_lets_no_text_do_so():
+    evil = "\x1b]0;owned\x1b[2J\x9b31m\u202e\ud800"
+    file = io.StringIO()
+    console = terminal.console(file)
+    console._force_terminal = True
+    console._color_system = None
+    console.width = 200
+    table = Table(evil, title=evil)
+    table.add_row(Text(evil, "bold"))
+    console.print(table)
+    console.print(evil, Text(evil))
+    console.rule(evil)
+    with console.status(evil) as status:
+        status.update(f"{evil}2")
+    said = file.getvalue()
+    # Rich's own: colours, and to erase and rewrite the line of the status.
+    rest = re.sub(r"\x1b\[(\??[0-9;]*)[mAKhl]|\r", "", said)
+    assert "\x1b[" in said
+    assert not any(map(is_dangerous, rest)), ascii(rest)
+    assert rest.count(r"\u001b]0;owned\u001b[2J\u009b31m\u202e\ud800") >= 4
+
+
+def test_what_others_print_while_a_process_works_is_harmless_too(capsys):
+    evil = "\x1b[2J\udc9b"
+
+    def work():
+        logging.StreamHandler(sys.stderr).emit(logging.makeLogRecord({"msg": evil}))
+        typer.echo(evil, err=True)
+        print(evil)
+        sys.stdout.writelines([evil, "\n"])
+        return exits.DONE
+
+    assert exits.ending(work) == exits.DONE
+    said = capsys.readouterr()
+    assert said.out == "\\u001b[2J\\udc9b\n" * 2
+    assert said.err.count(r"\udc9b") == 2
+    assert not any(map(is_dangerous, said.err))
+    assert "rich_proxied_file" not in vars(sys.stdout)
+
+
+def test_what_is_said_to_people_is_one_line_for_each_text(capsys):
+    terminal.say("a key\nand more", "\x1b")
+    assert capsys.readouterr().err == "claimlib: a key\\u000aand more\nclaimlib: \\u001b\n"
+
+
+def test_an_error_is_one_line_whatever_it_repeats(capsys):
+    def work():
+        raise exits.ClaimlibError("key a\r\x85\u2028b\x1cc is\n  wrong")
+
+    exits.ending(work)
+    assert capsys.readouterr().err == (
+        "claimlib: error: key a\\u000d\\u0085\\u2028b\\u001cc is wrong\n"
+    )
+
+
+# ------------------------------------------------------------------- the one place
+
+ALLOWED_OF_RICH = {"rich.table", "rich.text", "rich.status"}
+PRINTING_MODULES = {"logging", "warnings", "pprint", "rich", "curses", "getpass", "click"}
+PRINTING_NAMES = {"print", "echo", "secho", "print_exc", "print_exception", "print_stack"}
+STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
+
+
+def executed(tree):
+    """The nodes of a syntax tree, without those for type checkers only."""
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield from executed(child)
+
+
+def other_ways_to_print(tree):
+    """What in a syntax tree prints, or gets hold of a stream or a console; types alone do not."""
+    for node in executed(tree):
+        match node:
+            case ast.Import(names=names):
+                modules = [alias.name for alias in names]
+            case ast.ImportFrom(module=module, names=names):
+                modules = [module or ""]
+                yield from (
+                    f"{module}.{alias.name}"
+                    for alias in names
+                    if alias.name in PRINTING_NAMES | (STREAMS if module == "sys" else set())
+                )
+            case ast.Name(id=name) if name in PRINTING_NAMES:
+                yield name
+                continue
+            case ast.Attribute(value=ast.Name(id=owner), attr=name):
+                is_stream = (owner == "sys" and name in STREAMS) or (owner, name) == ("os", "write")
+                if is_stream or name in PRINTING_NAMES - {"print"}:  # only consoles have `print`
+                    yield f"{owner}.{name}"
+                continue
+            case _:
+                continue
+        yield from (
+            name
+            for name in modules
+            if name.partition(".")[0] in PRINTING_MODULES and name not in ALLOWED_OF_RICH
+        )
+
+
+def sources():
+    files = [*(ROOT / "claimlib").rglob("*.py"), *(ROOT / "jobs").glob("*.py")]
+    return sorted(files)
+
+
+def test_no_other_module_and_no_job_prints():
+    assert len(sources()) > 100
+    found = {
+        str(path.relative_to(ROOT)): ways
+        for path in sources()
+        if path.name != "terminal.py"
+        if (ways := sorted(set(other_ways_to_print(ast.parse(path.read_text(encoding="utf-8"))))))
+    }
+    assert found == {}, "print by claimlib.terminal, so that texts of others are harmless"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "print(1)",
+        "def f():\n    print(1)",
+        "show = print",
+        "typer.echo(1)",
+        "typer.secho(1)",
+        "sys.stdout.write('')",
+        "sys.stderr.writelines([])",
+        "file = sys.__stderr__",
+        "from sys import stderr",
+        "from typer import echo",
+        "from builtins import print",
+        "import rich",
+        "from rich import print",
+        "from rich.console import Console",
+        "import logging",
+        "import warnings",
+        "traceback.print_exc()",
+        "from traceback import print_exc",
+        "os.write(2, b'')",
+    ],
+)
+def test_the_walk_sees_other_ways_to_print(line):
+    assert list(other_ways_to_print(ast.parse(line)))
+
+
+def test_the_walk_sees_the_one_place():
+    tree = ast.parse((ROOT / "claimlib" / "terminal.py").read_text(encoding="utf-8"))
+    assert {"print", "sys.stdout", "sys.stderr"} <= set(other_ways_to_print(tree))
