@@ -172,6 +172,11 @@ def test_the_share_that_a_source_may_take_away_is_between_nothing_and_all(share)
         RemovalLimits(max_removed_share=share)
 
 
+def test_a_run_keeps_what_its_source_was_allowed_to_take_away():
+    kept = RemovalLimits(allow_empty=True, max_removed_share=0.25).as_json()
+    assert kept == {"allow_empty": True, "max_removed_share": 0.25}
+
+
 def test_a_guards_glob_is_checked_when_it_is_made():
     with pytest.raises(GlobError, match="not closed"):
         Guards(only_from="[a")
