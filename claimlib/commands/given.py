@@ -63,7 +63,7 @@ def read_given(spark: SparkSession, place: str) -> DataFrame:
         version = _delta_version(spark, identifier, is_name=is_name)
         if version is not None:
             return spark.sql(f"SELECT * FROM {identifier} VERSION AS OF {version:d}")
-        return spark.table(name) if name is not None else spark.read.parquet(place)
+        return spark.table(name) if name is not None else spark.read.parquet(_literal(place))
     except PySparkException as error:
         hint = f" (a name of the catalog; a path is written ./{place})" if is_name else ""
         raise InputError(
@@ -71,6 +71,12 @@ def read_given(spark: SparkSession, place: str) -> DataFrame:
             f" {error.getCondition() or str(error).splitlines()[0]}",
             table=place,
         ) from error
+
+
+def _literal(path: str) -> str:
+    """A path that Spark takes as it stands: of Parquet it would else read what a glob matches, and
+    `e{a,b}` names a folder here, not `ea`."""
+    return re.sub(r"[\\{}\[\]*?]", r"\\\g<0>", path)
 
 
 def _delta_version(spark: SparkSession, identifier: str, *, is_name: bool) -> int | None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from given_files import consumers, entries, groups, of_keyspace, pending, request, streams
 from pels import NOW_MS, REQUEST
@@ -13,7 +15,7 @@ from pyspark.sql import SparkSession
 from reading import count, query
 
 from claimlib import scan
-from claimlib.commands.given import read_given
+from claimlib.commands.given import place_of, read_given
 from claimlib.commands.imports import ImportRequest, import_tables
 from claimlib.commands.mirroring import check_source, mirrored
 from claimlib.commands.runs import find_run
@@ -295,3 +297,19 @@ def test_a_delta_table_whose_log_cannot_be_read_is_not_taken_for_its_files(
     (tmp_path / "pending" / "_delta_log" / "00000000000000000000.json").unlink()
     with pytest.raises(Exception, match="DELTA_TRUNCATED_TRANSACTION_LOG"):
         read_given(spark, where)
+
+
+@pytest.mark.parametrize("name", ["e{a,b}", "e[ab]", "e?", "e*", "{ea}", "e\\a", "e,a", "e%61"])
+def test_a_folder_is_read_whose_path_was_given_and_none_that_a_glob_would_match(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    def written(folder: str, rows: list[int]) -> None:
+        (tmp_path / folder).mkdir()
+        pq.write_table(pa.table({"n": rows}), tmp_path / folder / "one.parquet")
+
+    written("ea", [1])
+    place = place_of(f"{tmp_path}/{name}")
+    with pytest.raises(InputError, match="cannot be read as a table"):
+        read_given(spark, place).collect()
+    written(name, [2, 3])
+    assert sorted(row["n"] for row in read_given(spark, place).collect()) == [2, 3]
