@@ -27,6 +27,7 @@ from pyspark.sql.types import DataType, StructType
 from claimlib import schema
 from claimlib.errors import (
     CommitConflictError,
+    ConfigError,
     DuplicateRowsError,
     RequestError,
     SchemaError,
@@ -293,18 +294,28 @@ class Store:
             else:
                 writer.save(f"{self.location.where}/{table}")
 
-    def execute(self, table: str, statement: str, **frames: Any) -> None:
-        """Run one MERGE or DELETE on a table: `{table}` in the statement is that table, `{name}`
-        one of the frames.
+    def execute(self, table: str, statement: str, **frames: Any) -> Row:
+        """Run one MERGE, UPDATE or DELETE on a table: `{table}` in the statement is that table,
+        `{name}` one of the frames.  The result is what Delta says of it: num_affected_rows, and of
+        a MERGE num_updated_rows and num_deleted_rows too.
 
         Raises:
             CommitConflictError: another writer got in between; nothing was changed.
+            ConfigError: Delta has passed over the statement, as the session's settings say.
         """
         target = self.identifier(table)
         if frames:  # then Spark formats the statement: a brace in a path must stand for itself
             target = target.replace("{", "{{").replace("}", "}}")
         with _errors_mapped(table):
-            self.spark.sql(statement.replace("{table}", target), **frames).collect()
+            said = self.spark.sql(statement.replace("{table}", target), **frames).collect()
+        if not said:
+            raise ConfigError(
+                f"Delta passed over a statement on {table}: in this session"
+                " spark.databricks.delta.write.txnAppId and txnVersion are set, which let one"
+                " statement through only. Unset both, and start again",
+                table=table,
+            )
+        return said[0]
 
     def held(self, frame: DataFrame) -> DataFrame:
         """A small frame, run once and from then on literal rows; all of it is in the driver's

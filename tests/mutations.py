@@ -40,6 +40,7 @@ class Mutation:
     tests: tuple[str, ...]
 
 
+_IMPORT = "tests/delta/test_import.py"
 _REMOVALS = "tests/delta/test_removals.py"
 _AGAIN = "tests/delta/test_again.py"
 _UNSOUND = "tests/delta/test_unsound_rows.py"
@@ -157,7 +158,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a source that has nothing empties the store",
         "claimlib/commands/mirroring.py",
-        "    _refuse_empty(begun, landing, changes, small, limits)\n",
+        "    _refuse_empty(begun, landing, survey, changes, limits)\n",
         "",
         (_EMPTIED,),
     ),
@@ -452,7 +453,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a snapshot is taken over rows of another store",
         "claimlib/commands/mirroring.py",
-        "    _refuse_foreign_run_seq(begun, landing, changes)\n",
+        "    _refuse_foreign_run_seq(begun, survey, changes)\n",
         "",
         (_FOREIGN_MIRROR,),
     ),
@@ -704,6 +705,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         'if at and (":" in user or (has_host and scheme not in _AZURE)):',
         "if False:",
         (f"{_UNIT_PLACES}::test_a_place_with_a_secret_is_refused_and_not_repeated",),
+    ),
+    Mutation(
+        "a path of Parquet is a glob",
+        "claimlib/commands/given.py",
+        "spark.read.parquet(_literal(place))",
+        "spark.read.parquet(place)",
+        (
+            f"{_IMPORT}::test_a_folder_is_read_whose_path_was_given_and_none_that_a_glob_would_match",
+        ),
     ),
     Mutation(
         "all rows that are asked for come to the driver",

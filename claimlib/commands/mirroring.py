@@ -108,21 +108,25 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
             f" {(pending.rows, entries.rows)} were landed: nothing was decided; try again",
             source=landing.source,
         )
-    small = _counted(landing.small)
+    survey = _surveyed(begun, landing)
     mode = _key_mode(begun, landing)
     changes = {
-        "pending": _pending_changes(begun, landing, pending, mode),
-        "entries": _entry_changes(begun, landing, entries, mode),
+        "pending": _pending_changes(begun, landing, pending, mode, survey),
+        "entries": _entry_changes(begun, landing, entries, mode, survey),
     }
-    _refuse_foreign_run_seq(begun, landing, changes)
-    _refuse_empty(begun, landing, changes, small, limits)
-    if any(small.values()):  # else an empty source was allowed
+    _refuse_foreign_run_seq(begun, survey, changes)
+    _refuse_empty(begun, landing, survey, changes, limits)
+    if any(survey.landed.values()):  # else an empty source was allowed
         _refuse_share(begun, landing, changes, limits)
     return Decision(
         union_rows(
             [
                 *landing.small.values(),
-                *(_removed(begun, landing, table) for table in SMALL_TABLES),
+                *(
+                    _removed(begun, landing, table)
+                    for table in SMALL_TABLES
+                    if survey.stored[table]
+                ),
                 *(change.rows for change in changes.values() if change.rows is not None),
             ]
         ),
@@ -132,7 +136,7 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
             versions=begun.store.pin(("pel_snapshots", "entry_landing")).versions,
             pending=pending,
             entries=entries,
-            small=small,
+            small=survey.landed,
             pending_after=changes["pending"].after,
             entries_after=changes["entries"].after,
         ),
@@ -145,10 +149,55 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
     )
 
 
-def _counted(small: Mapping[str, DataFrame]) -> dict[str, int]:
-    parts = [frame.select(F.lit(table).alias("table")) for table, frame in small.items()]
-    found = union_rows(parts).groupBy("table").agg(F.count("*").alias("n")).collect()
-    return {**dict.fromkeys(small, 0), **{row["table"]: row["n"] for row in found}}
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What a landing and a store have, by table.
+
+    Attributes:
+        landed: rows of the small tables that were read.
+        stored: rows of the store: of the small tables those in scope; of pending and entries 1
+            where a bucket that may have some has any, else 0.
+        last_run_seq: of the small tables' stored rows the largest run number; null: there are none.
+    """
+
+    landed: Mapping[str, int]
+    stored: Mapping[str, int]
+    last_run_seq: Mapping[str, int | None]
+
+
+def _surveyed(begun: Begun, landing: Landing) -> _Survey:
+    """One query."""
+    stored = {
+        table: begun.read(table).where(_in_scope(landing.scope, table)) for table in SMALL_TABLES
+    }
+    lies_in = landing.scope.lies_in(begun.store.buckets)
+    stored |= {table: begun.read(table).where(lies_in).limit(1) for table in ("pending", "entries")}
+    no_number = F.lit(None).cast("BIGINT")
+    parts = [
+        *(_marked(frame, "landed", table, no_number) for table, frame in landing.small.items()),
+        *(_marked(rows, "stored", table, F.col("run_seq")) for table, rows in stored.items()),
+    ]
+    counted = (F.count("*").alias("n"), F.max("run_seq").alias("last"))
+    rows = reduce(DataFrame.union, parts).groupBy("side", "table").agg(*counted).collect()
+    found = {(row["side"], row["table"]): row for row in rows}
+
+    def number(side: str, table: str) -> int:
+        return found[side, table]["n"] if (side, table) in found else 0
+
+    return _Survey(
+        landed={table: number("landed", table) for table in landing.small},
+        stored={table: number("stored", table) for table in stored},
+        last_run_seq={
+            table: found["stored", table]["last"] if ("stored", table) in found else None
+            for table in SMALL_TABLES
+        },
+    )
+
+
+def _marked(rows: DataFrame, side: str, table: str, run_seq: Column) -> DataFrame:
+    return rows.select(
+        F.lit(side).alias("side"), F.lit(table).alias("table"), run_seq.alias("run_seq")
+    )
 
 
 # ------------------------------------------------------------------- what changes
@@ -176,31 +225,32 @@ class _Changes:
     rows: DataFrame | None = None
 
 
-def _pending_changes(begun: Begun, landing: Landing, landed: Digest, mode: KeyMode) -> _Changes:
+def _pending_changes(
+    begun: Begun, landing: Landing, landed: Digest, mode: KeyMode, survey: _Survey
+) -> _Changes:
+    if not survey.stored["pending"]:
+        return _Changes(stored=0, new=landed.rows, after=landed)
     in_scope = landing.scope.lies_in(begun.store.buckets) & landing.scope.has_group()
     rows = landed_pending(begun.store, landing.uuid)
     stored = begun.read("pending").where(in_scope)
-    return _changes(begun, differences.PENDING, rows, landed, stored, mode)
+    return _changes(begun, differences.PENDING, rows, stored, mode)
 
 
-def _entry_changes(begun: Begun, landing: Landing, landed: Digest, mode: KeyMode) -> _Changes:
+def _entry_changes(
+    begun: Begun, landing: Landing, landed: Digest, mode: KeyMode, survey: _Survey
+) -> _Changes:
+    if not survey.stored["entries"]:
+        return _Changes(stored=0, new=landed.rows, after=landed)
     lies_in = begun.read("entries").where(landing.scope.lies_in(begun.store.buckets))
     rows = landed_entries(begun.store, landing.uuid)
     stored = entries_in_scope(lies_in, landing.small["streams"], landing.scope)
-    return _changes(begun, differences.ENTRIES, rows, landed, stored, mode)
+    return _changes(begun, differences.ENTRIES, rows, stored, mode)
 
 
 def _changes(
-    begun: Begun,
-    table: Comparison,
-    rows: DataFrame,
-    landed: Digest,
-    stored: DataFrame,
-    mode: KeyMode,
+    begun: Begun, table: Comparison, rows: DataFrame, stored: DataFrame, mode: KeyMode
 ) -> _Changes:
     """What the landed rows change of the stored ones."""
-    if stored.isEmpty():
-        return _Changes(stored=0, new=landed.rows, after=landed)
     compared = table.compared(rows, stored, mode)
     by_key = begun.store.held(table.by_key(compared))
     (total,) = differences.totals(by_key, "new", table.changed, "removed").collect()
@@ -239,17 +289,15 @@ def _in_scope(scope: Scope, table: str) -> Column:
 def _refuse_empty(
     begun: Begun,
     landing: Landing,
+    survey: _Survey,
     changes: Mapping[str, _Changes],
-    small: Mapping[str, int],
     limits: RemovalLimits,
 ) -> None:
     """Refuse a source that has nothing where the store has something."""
-    if limits.allow_empty or small["groups"] or small["streams"]:
+    if limits.allow_empty or survey.landed["groups"] or survey.landed["streams"]:
         return
-    stored = {table: change.stored for table, change in changes.items() if change.stored}
-    for table in ("groups", "streams"):
-        if not begun.read(table).where(_in_scope(landing.scope, table)).isEmpty():
-            stored.setdefault(table, 1)
+    stored = [table for table, change in changes.items() if change.stored]
+    stored += [table for table in ("groups", "streams") if survey.stored[table]]
     if stored:
         raise EmptySourceError(
             f"{landing.source} has no stream and no group that was asked for, and the store"
@@ -257,7 +305,7 @@ def _refuse_empty(
             " removed: was the server restarted or flushed? Nothing was changed. If it is meant,"
             " run it again with --allow-empty",
             source=landing.source,
-            tables=list(stored),
+            tables=stored,
         )
 
 
@@ -321,18 +369,10 @@ def _too_much(landing: Landing, table: str, found: Row, limit: float) -> str:
     )
 
 
-def _refuse_foreign_run_seq(
-    begun: Begun, landing: Landing, changes: Mapping[str, _Changes]
-) -> None:
+def _refuse_foreign_run_seq(begun: Begun, survey: _Survey, changes: Mapping[str, _Changes]) -> None:
     """Refuse rows that no run of this store can have written: none of its runs may change them."""
-    small = (
-        begun.read(table)
-        .where(_in_scope(landing.scope, table))
-        .agg(F.lit(table).alias("table"), F.max("run_seq").alias("last"))
-        for table in SMALL_TABLES
-    )
     last = {table: change.last_run_seq for table, change in changes.items()}
-    last |= {row["table"]: row["last"] for row in reduce(DataFrame.union, small).collect()}
+    last |= {table: survey.last_run_seq[table] for table in SMALL_TABLES}
     for table, run_seq in last.items():
         if (run_seq or 0) >= begun.run_seq:
             raise ForeignRunSeqError(

@@ -70,7 +70,12 @@ def of_finished(store: Store, finished: Finished) -> Reply:
             (Kind.SWEPT, Kind.REFUSED),
         )
     )
-    entries = near_claims(store.read("entries"), claimed)
+    has_claims = finished.counts.get(Kind.CLAIMED) or finished.counts.get(Kind.FORCED)
+    entries = (
+        near_claims(store.read("entries"), claimed)
+        if has_claims
+        else store.read("entries").where(F.lit(False))
+    )
     kept_claims = claimed.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
     kept_deletes = deleted.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
     shown_cursors = _cursors(cursors)

@@ -38,6 +38,7 @@ from claimlib.plans.keys import (
 
 _ID = ("id_ms", "id_seq")
 _STATE = ("consumer", "delivery_time_ms", "delivery_count")
+_DIGEST = ("rows", "high", "low")
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +246,8 @@ def _stays() -> Column:
 def totals(by_key: DataFrame, *differences: str) -> DataFrame:
     """One row: the sums over all rows of `pending_by_group` or `entries_by_stream`."""
     sums = (F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("stored", *differences))
-    after = F.struct(*(F.sum(f"after.{part}").alias(part) for part in ("rows", "high", "low")))
+    parts = (F.coalesce(F.sum(f"after.{one}"), F.lit(0)).alias(one) for one in _DIGEST)
+    after = F.struct(*parts)
     return by_key.agg(*sums, F.max("last_run_seq").alias("last_run_seq"), after.alias("after"))
 
 

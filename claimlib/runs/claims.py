@@ -58,14 +58,14 @@ class Outcome:
         return {"lost": self.number_lost, "gone": self.gone}
 
 
-def apply(store: Store, row: RunRow, decided: Decided) -> None:
+def apply(store: Store, row: RunRow, decided: Decided) -> int:
     """Change `pending` as the journal says: one append of what is forced, and one MERGE of rows
-    that are still as they were found."""
+    that are still as they were found.  How many rows that has deleted."""
     if decided.of(Kind.FORCED):
         forced = decided.rows(Kind.FORCED).select(*_KEY, *STATE, "bucket")
         append_new(store, "pending", forced, row, near=decided.pending.condition())
     if not decided.of(*TOUCHING):
-        return
+        return 0
     names = " AND t.stream = s.stream AND t.consumer_group = s.consumer_group"
     exact = names if row.key_mode is KeyMode.NAMES else ""
     # A source is compared with a store that may hold a key twice, each time otherwise: then there
@@ -84,7 +84,8 @@ def apply(store: Store, row: RunRow, decided: Decided) -> None:
           delivery_count = s.delivery_count, run_seq = {row.run_seq:d}
         WHEN MATCHED AND {_AS_FOUND_SQL} THEN DELETE"""
     rows = decided.rows(*TOUCHING)
-    retried(lambda: store.execute("pending", statement, decided=rows))
+    said = retried(lambda: store.execute("pending", statement, decided=rows))
+    return int(said["num_deleted_rows"])
 
 
 _UPDATING_SQL = ", ".join(f"'{kind}'" for kind in UPDATING)
@@ -103,16 +104,22 @@ def bounds_sql(bounds: IdBounds) -> str:
     return f"({' OR '.join(parts)})"
 
 
-def verify(store: Store, row: RunRow, decided: Decided) -> Outcome:
+def verify(store: Store, row: RunRow, decided: Decided, *, deleted: int = 0) -> Outcome:
     """Read `pending` back: what of the decision stands there, and what was lost to others.
 
-    What is read is `pending` right after the run's own commit (and, for purges, right before it),
-    so what others do later is not taken for a loss, whenever the run is verified.
+    As a rule all of it stands there, and one query says so.  Else what is read is `pending` right
+    after the run's own commit (and, for purges, right before it), so what others do later is not
+    taken for a loss, whenever the run is verified.
+
+    Args:
+        deleted: how many rows the run's own MERGE has deleted a moment ago.
 
     Raises:
         VerificationError: a row is as the decision found it, so it should have been changed.
     """
     if not decided.of(*_OWNED, *DELETING):
+        return Outcome()
+    if row.landed is None and _is_complete(store, row, decided, deleted):
         return Outcome()
     since, all_known = commits_since(store, row, "pending")
     commits = [commit for commit in since if is_own(commit, row)]
@@ -135,6 +142,16 @@ def verify(store: Store, row: RunRow, decided: Decided) -> Outcome:
     if outcome.lost is not None and outcome.number_lost:
         _journal_lost(store, row, outcome.lost)
     return outcome
+
+
+def _is_complete(store: Store, row: RunRow, decided: Decided, deleted: int) -> bool:
+    """Whether this run took every row that it was to delete, and every other one bears its number
+    now: then nothing is lost, whatever else has happened."""
+    if deleted != decided.of(*DELETING):
+        return False
+    pending = _touched_part(store.read("pending"), decided)
+    wanted = decided.of(*_OWNED)
+    return wanted == 0 or pending.where(F.col("run_seq") == row.run_seq).count() == wanted
 
 
 def _journal_lost(store: Store, row: RunRow, lost: DataFrame) -> None:

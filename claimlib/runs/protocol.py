@@ -30,13 +30,22 @@ from claimlib.errors import (
 from claimlib.model import parse_run_id
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import KeyMode
-from claimlib.runs.journal import APP_ID, Landed, RunRow, ServerIdentity, run_rows
+from claimlib.runs.journal import (
+    APP_ID,
+    Decided,
+    Landed,
+    RunRow,
+    ServerIdentity,
+    decided_by,
+    run_rows,
+)
 from claimlib.runs.rollforward import (
     Finished,
     Phase,
     Progress,
     carry_out,
     find_finished,
+    find_finished_seq,
     roll_forward,
 )
 from claimlib.store import Pins, Store, Token
@@ -133,13 +142,14 @@ def run(
             lost_to = f"a writer of {error.table}"
             continue
         row = _run_row(begun, key, text, now_ms, decision)
-        winner = _commit(store, row, decision.rows)
-        if winner.attempt == row.attempt:
-            finished = carry_out(store, winner, tell)
+        decided = _commit(store, row, decision.rows)
+        if decided.row.attempt == row.attempt:
+            finished = carry_out(store, decided, tell)
             _check_not_abandoned(finished)
             return finished
-        roll_forward(store, winner, tell)
-        lost_to = winner.key
+        if find_finished_seq(store, decided.row.run_seq) is None:
+            carry_out(store, decided, tell)
+        lost_to = decided.row.key
     raise LostRaceError(
         f"{':'.join(key)} began {MAX_LOSSES} times, and each time somebody else came first, in the"
         f" end {lost_to}: let one scheduler start the runs on {store.where}, one at a time, and try"
@@ -261,9 +271,9 @@ def _run_row(
     )
 
 
-def _commit(store: Store, row: RunRow, rows: DataFrame) -> RunRow:
+def _commit(store: Store, row: RunRow, rows: DataFrame) -> Decided:
     """The decision: one append.  Whether it was let through, only reading back tells: the result is
-    the row that stands in the journal under this run_seq, ours or that of the run that won."""
+    what stands in the journal under this run_seq, ours or that of the run that won."""
     values = row.values()
     own = store.rows("journal", [tuple(values.values())], list(values))
     numbered = rows.withColumn("run_seq", F.lit(row.run_seq))
@@ -272,15 +282,11 @@ def _commit(store: Store, row: RunRow, rows: DataFrame) -> RunRow:
         store.append("journal", everything, token=Token(APP_ID, row.run_seq), note=row.note)
     except Exception as error:
         # A conflict says that somebody's row is there; a storage error does not say if ours is.
-        committed = run_rows(store, row.run_seq - 1)
         conflict = isinstance(error, CommitConflictError)
+        committed = run_rows(store, row.run_seq - 1)
         if not committed or not (conflict or committed[0].attempt == row.attempt):
             raise
-    else:
-        committed = run_rows(store, row.run_seq - 1)
-    if not committed:
-        raise AssertionError(f"the decision of run {row.run_seq} was appended and is not there")
-    return committed[0]
+    return decided_by(store, row.run_seq)
 
 
 def _silent(phase: Phase, detail: str) -> None:

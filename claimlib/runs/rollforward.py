@@ -112,13 +112,15 @@ def find_finished_seq(store: Store, run_seq: int) -> Finished | None:
 
 def roll_forward(store: Store, row: RunRow, tell: Progress) -> Finished:
     """Bring a decided run to its end, from whatever state it was left in."""
-    return find_finished_seq(store, row.run_seq) or carry_out(store, row, tell)
+    finished = find_finished_seq(store, row.run_seq)
+    return finished or carry_out(store, decided_by(store, row.run_seq), tell)
 
 
-def carry_out(store: Store, row: RunRow, tell: Progress) -> Finished:
+def carry_out(store: Store, decided: Decided, tell: Progress) -> Finished:
     """`roll_forward` of a run that was not finished a moment ago."""
+    row = decided.row
     try:
-        return _carried_out(store, row, tell)
+        return _carried_out(store, row, decided, tell)
     except VerificationError:
         # Somebody else may have finished it meanwhile, and deleted what it had landed.
         finished = find_finished_seq(store, row.run_seq)
@@ -127,15 +129,14 @@ def carry_out(store: Store, row: RunRow, tell: Progress) -> Finished:
         return finished
 
 
-def _carried_out(store: Store, row: RunRow, tell: Progress) -> Finished:
+def _carried_out(store: Store, row: RunRow, decided: Decided, tell: Progress) -> Finished:
     clock = _Clock(tell, f"run {row.run_seq}")
     clock.enter(Phase.APPLY)
-    decided = decided_by(store, row.run_seq)
     found: dict[str, int] = {}
     if row.landed is None:
-        claims.apply(store, row, decided)
+        deleted = claims.apply(store, row, decided)
         clock.enter(Phase.VERIFY)
-        outcome = claims.verify(store, row, decided)
+        outcome = claims.verify(store, row, decided, deleted=deleted)
     else:
         mirror.check_landing(store, row, row.landed, decided)
         mirror.apply(store, row, row.landed, decided)

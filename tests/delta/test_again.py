@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pels import DELETED, NOW_MS, REQUEST, keyspace
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 from reading import count, query
 from snapshots import ALL, owners, source, stream
@@ -168,10 +169,10 @@ def test_a_landing_that_somebody_writes_to_while_it_is_swept_is_left_for_the_nex
 ) -> None:
     execute = Store.execute
 
-    def conflicts(self: Store, table: str, statement: str, **frames: Any) -> None:
+    def conflicts(self: Store, table: str, statement: str, **frames: Any) -> Row:
         if table == "entry_landing":
             raise CommitConflictError("somebody else was first", table=table)
-        execute(self, table, statement, **frames)
+        return execute(self, table, statement, **frames)
 
     monkeypatch.setattr(Store, "execute", conflicts)
     monkeypatch.setattr(retry, "_FIRST_PAUSE_S", 0)

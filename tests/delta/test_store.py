@@ -12,6 +12,7 @@ from reading import count
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import (
+    ConfigError,
     SchemaError,
     SchemaVersionError,
     StoreExistsError,
@@ -89,3 +90,22 @@ def test_a_sweep_of_an_empty_store_does_nothing_and_is_a_run(store: Store) -> No
         "refused": 0,
     }
     assert count(store.where, "runs") == 1
+
+
+def test_a_statement_that_delta_passes_over_by_a_setting_of_the_session_is_an_error(
+    store: Store,
+) -> None:
+    row = ("c", "s", "g", 1, 0, 0)
+    store.append("cursors", store.rows("cursors", [row], TABLES["cursors"].struct.names))
+    settings = {f"spark.databricks.delta.write.txn{name}": "1" for name in ("AppId", "Version")}
+    raised = "UPDATE {table} SET next_ms = next_ms + 1"
+    for name, value in settings.items():
+        store.spark.conf.set(name, value)
+    try:
+        assert store.execute("cursors", raised)["num_affected_rows"] == 1
+        with pytest.raises(ConfigError, match=r"passed over a statement on cursors.*Unset both"):
+            store.execute("cursors", raised)
+    finally:
+        for name in settings:
+            store.spark.conf.unset(name)
+    assert [found["next_ms"] for found in store.read("cursors").collect()] == [2]

@@ -11,9 +11,10 @@ from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
-from claimlib.errors import ForeignRunSeqError
+from claimlib.errors import ForeignRunSeqError, VerificationError
 from claimlib.ids import StreamId
 from claimlib.model import AutoclaimRequest, ClaimRequest
+from claimlib.runs import journal
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
 
@@ -103,3 +104,17 @@ def test_a_snapshot_of_a_store_with_run_numbers_of_another_store_is_refused_with
         assert found.value.table == table
         store.spark.sql(f"UPDATE {store.identifier(table)} SET run_seq = 0 WHERE run_seq >= 2")
     assert snapshot(store, ALL, lambda _: source(batches)).run_seq == 2
+
+
+@pytest.mark.parametrize("held_rows", [0, journal.HELD_ROWS], ids=["read again", "held"])
+def test_a_number_under_which_not_exactly_one_decision_stands_is_an_error_that_says_so(
+    store: Store, monkeypatch: pytest.MonkeyPatch, held_rows: int
+) -> None:
+    monkeypatch.setattr(journal, "HELD_ROWS", held_rows)
+    with pytest.raises(VerificationError, match="0 rows of kind run with run_seq 1"):
+        journal.decided_by(store, 1)
+    xautoclaim(store, PAGE)
+    assert journal.decided_by(store, 1).row.command == "xautoclaim"
+    store.append("journal", journal.rows_of(store, 1, journal.Kind.RUN))
+    with pytest.raises(VerificationError, match="2 rows of kind run with run_seq 1"):
+        journal.decided_by(store, 1)
