@@ -21,7 +21,8 @@ _PARAMETER = re.compile(
 )
 _JDBC_LOGIN = re.compile(r"\s*jdbc:[^?]*@", re.IGNORECASE)
 _AZURE = {"abfs", "abfss", "wasb", "wasbs"}  # container@account
-_S3 = {"s3", "s3a", "s3n"}
+S3 = {"s3", "s3a", "s3n"}
+"""URL schemes of S3."""
 _PORT = re.compile(r"(?:\[[^\]]*\]|[^:]*)(?::[0-9]*)?")
 
 
@@ -56,5 +57,5 @@ def _has_one(url: re.Match[str]) -> bool:
     if at and (":" in user or (has_host and scheme not in _AZURE)):
         return True
     # What stands behind a colon and is no port may be a secret that has a slash in it.
-    is_port = _PORT.fullmatch(server) is not None and not (scheme in _S3 and ":" in server)
+    is_port = _PORT.fullmatch(server) is not None and not (scheme in S3 and ":" in server)
     return "?" in url["rest"] or not is_port

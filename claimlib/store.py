@@ -39,7 +39,7 @@ from claimlib.errors import (
     VersionExpiredError,
 )
 from claimlib.kernel import DUPLICATE_KEY_MARK
-from claimlib.places import check_no_secret
+from claimlib.places import S3, check_no_secret
 from claimlib.plans.keys import unsigned
 from claimlib.schema import TABLES, Table, quote_identifier
 
@@ -58,7 +58,6 @@ _THREADS = 4
 T = TypeVar("T")
 _NAMESPACE = re.compile(r"[\w-]+\.[\w-]+")
 _CREDENTIALS = re.compile(r":(//)?[^/]*@")
-_S3 = ("s3", "s3a", "s3n")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
 
 
@@ -491,7 +490,7 @@ def _check_log_store(spark: SparkSession, location: Location) -> None:
     """On S3 open-source Delta keeps two commits apart only within one driver, unless told of a log
     store that does more; Databricks does it by itself."""
     scheme = location.where.partition("://")[0]
-    if scheme not in _S3 or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+    if scheme not in S3 or "DATABRICKS_RUNTIME_VERSION" in os.environ:
         return
     setting = f"spark.delta.logStore.{scheme}.impl"
     if spark.conf.get(setting, None) is None:

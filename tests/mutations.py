@@ -292,8 +292,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "new rows make up for rows that were lost",
         "claimlib/runs/claims.py",
-        "    if row.landed is None and pending.where(ours).count() == wanted:\n",
-        "    if pending.where(ours).count() == wanted:\n",
+        "    if row.landed is None and _all_stand(row, decided, pending):\n",
+        "    if _all_stand(row, decided, pending):\n",
         (f"{_REMOVALS}::test_what_is_lost_is_counted_also_where_new_rows_make_up_the_number",),
     ),
     Mutation(

@@ -16,7 +16,7 @@ _JAVA_OPTIONS = (
     # Delta keeps what it knows of a table, and the plans that read its log: of the tables of many
     # stores, until the heap is full and most of the time is spent on collecting it.
     "-Dspark.databricks.delta.delta.log.cacheSize=64",
-    # Nobody looks at Spark's own pages; of 1000 queries their texts alone are 100 MB.
+    # Tests look back at the queries of one run or two; of 1000 their texts alone are 100 MB.
     "-Dspark.sql.ui.retainedExecutions=300",
 )
 

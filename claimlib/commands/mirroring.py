@@ -7,6 +7,7 @@ that names every row that it changes or removes.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -110,9 +111,12 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
         )
     survey = _surveyed(begun, landing)
     mode = _key_mode(begun, landing)
+    landed = {"pending": pending, "entries": entries}
     changes = {
-        "pending": _pending_changes(begun, landing, pending, mode, survey),
-        "entries": _entry_changes(begun, landing, entries, mode, survey),
+        table: changes_of(begun, landing, mode)
+        if survey.stored[table]
+        else _Changes(stored=0, new=landed[table].rows, after=landed[table])
+        for table, changes_of in _CHANGES.items()
     }
     _refuse_foreign_run_seq(begun, survey, changes)
     _refuse_empty(begun, landing, survey, changes, limits)
@@ -179,18 +183,12 @@ def _surveyed(begun: Begun, landing: Landing) -> _Survey:
     ]
     counted = (F.count("*").alias("n"), F.max("run_seq").alias("last"))
     rows = reduce(DataFrame.union, parts).groupBy("side", "table").agg(*counted).collect()
-    found = {(row["side"], row["table"]): row for row in rows}
-
-    def number(side: str, table: str) -> int:
-        return found[side, table]["n"] if (side, table) in found else 0
-
+    numbers = Counter({(row["side"], row["table"]): row["n"] for row in rows})
+    last = {row["table"]: row["last"] for row in rows if row["side"] == "stored"}
     return _Survey(
-        landed={table: number("landed", table) for table in landing.small},
-        stored={table: number("stored", table) for table in stored},
-        last_run_seq={
-            table: found["stored", table]["last"] if ("stored", table) in found else None
-            for table in SMALL_TABLES
-        },
+        landed={table: numbers["landed", table] for table in landing.small},
+        stored={table: numbers["stored", table] for table in stored},
+        last_run_seq={table: last.get(table) for table in SMALL_TABLES},
     )
 
 
@@ -225,26 +223,21 @@ class _Changes:
     rows: DataFrame | None = None
 
 
-def _pending_changes(
-    begun: Begun, landing: Landing, landed: Digest, mode: KeyMode, survey: _Survey
-) -> _Changes:
-    if not survey.stored["pending"]:
-        return _Changes(stored=0, new=landed.rows, after=landed)
+def _pending_changes(begun: Begun, landing: Landing, mode: KeyMode) -> _Changes:
     in_scope = landing.scope.lies_in(begun.store.buckets) & landing.scope.has_group()
     rows = landed_pending(begun.store, landing.uuid)
     stored = begun.read("pending").where(in_scope)
     return _changes(begun, differences.PENDING, rows, stored, mode)
 
 
-def _entry_changes(
-    begun: Begun, landing: Landing, landed: Digest, mode: KeyMode, survey: _Survey
-) -> _Changes:
-    if not survey.stored["entries"]:
-        return _Changes(stored=0, new=landed.rows, after=landed)
+def _entry_changes(begun: Begun, landing: Landing, mode: KeyMode) -> _Changes:
     lies_in = begun.read("entries").where(landing.scope.lies_in(begun.store.buckets))
     rows = landed_entries(begun.store, landing.uuid)
     stored = entries_in_scope(lies_in, landing.small["streams"], landing.scope)
     return _changes(begun, differences.ENTRIES, rows, stored, mode)
+
+
+_CHANGES = {"pending": _pending_changes, "entries": _entry_changes}
 
 
 def _changes(

@@ -147,9 +147,12 @@ def verify(store: Store, row: RunRow, decided: Decided, *, deleted: int = 0) -> 
 def _is_complete(store: Store, row: RunRow, decided: Decided, deleted: int) -> bool:
     """Whether this run took every row that it was to delete, and every other one bears its number
     now: then nothing is lost, whatever else has happened."""
-    if deleted != decided.of(*DELETING):
-        return False
     pending = _touched_part(store.read("pending"), decided)
+    return deleted == decided.of(*DELETING) and _all_stand(row, decided, pending)
+
+
+def _all_stand(row: RunRow, decided: Decided, pending: DataFrame) -> bool:
+    """Whether so many rows bear the number of a run that claims as it was to get."""
     wanted = decided.of(*_OWNED)
     return wanted == 0 or pending.where(F.col("run_seq") == row.run_seq).count() == wanted
 
@@ -171,12 +174,10 @@ def _verify_claims(
     What was forced is looked for right after its own append: somebody may have acknowledged it
     before the MERGE.
     """
-    wanted = decided.of(*_OWNED)
-    if wanted == 0:
+    if not decided.of(*_OWNED):
         return None, 0
     # New rows of a mirrored source bear this run's number too: there it tells nothing.
-    ours = F.col("run_seq") == row.run_seq
-    if row.landed is None and pending.where(ours).count() == wanted:
+    if row.landed is None and _all_stand(row, decided, pending):
         return None, 0
     claimed = _missed(row, decided.rows(*UPDATING), pending)
     _refuse_unapplied(claimed, row)

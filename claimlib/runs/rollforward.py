@@ -118,18 +118,18 @@ def roll_forward(store: Store, row: RunRow, tell: Progress) -> Finished:
 
 def carry_out(store: Store, decided: Decided, tell: Progress) -> Finished:
     """`roll_forward` of a run that was not finished a moment ago."""
-    row = decided.row
     try:
-        return _carried_out(store, row, decided, tell)
+        return _carried_out(store, decided, tell)
     except VerificationError:
         # Somebody else may have finished it meanwhile, and deleted what it had landed.
-        finished = find_finished_seq(store, row.run_seq)
+        finished = find_finished_seq(store, decided.row.run_seq)
         if finished is None:
             raise
         return finished
 
 
-def _carried_out(store: Store, row: RunRow, decided: Decided, tell: Progress) -> Finished:
+def _carried_out(store: Store, decided: Decided, tell: Progress) -> Finished:
+    row = decided.row
     clock = _Clock(tell, f"run {row.run_seq}")
     clock.enter(Phase.APPLY)
     found: dict[str, int] = {}
