@@ -733,7 +733,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the kernel of a sweep on Spark raises every count",
         "claimlib/kernel.py",
-        'rules.raised_count(delivery_count, batch["raise_by"].to_numpy(), exhausted)',
+        'rules.raised_count(delivery_count, request["raise_by"], exhausted)',
         "delivery_count + 1",
         (f"{_PROPERTY}::test_with_names_for_keys_it_decides_the_same",),
     ),

@@ -224,7 +224,7 @@ def _decide(
     accepted = _accepted(judged)
     examined = examined_of(accepted)
     next_ids = pages.next_ids(examined) if located is not None else None
-    decided = sweep.decisions(sweep.touched(examined), mode)
+    decided = sweep.decisions(sweep.touched(examined), accepted, mode)
     parts = [
         rows.decision_rows(decided, accepted, names.owners, mode),
         rows.group_rows(judged),

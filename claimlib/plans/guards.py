@@ -13,7 +13,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib import rules
-from claimlib.plans import sweep
 from claimlib.plans.keys import GROUP, KeyMode, bytes_sql, consumer_key, group_key
 from claimlib.plans.requests import GUARDS
 
@@ -112,7 +111,7 @@ def unweighed(judged: DataFrame) -> DataFrame:
 def _sums(examined: DataFrame, asked: DataFrame) -> DataFrame:
     """What would happen to the entries of each group: one row per group_key with `claims`, `parked`
     (of the claims), `purges` and `spared`."""
-    claimed: Column = rules.is_claimed(F.col("present"), sweep.claimable())
+    claimed: Column = rules.is_claimed(F.col("present"), F.col("is_claimable"))
     purged: Column = rules.is_deleted(F.col("present"))
     return (
         examined.where("is_examined")
@@ -120,9 +119,9 @@ def _sums(examined: DataFrame, asked: DataFrame) -> DataFrame:
         .groupBy("group_key")
         .agg(
             F.count_if(claimed).alias("claims"),
-            F.count_if(claimed & sweep.exhausted()).alias("parked"),
+            F.count_if(claimed & F.col("is_exhausted")).alias("parked"),
             F.count_if(purged).alias("purges"),
-            F.count_if(~purged & sweep.idle_enough() & F.col("is_spared")).alias("spared"),
+            F.count_if(~purged & F.col("is_idle_enough") & F.col("is_spared")).alias("spared"),
         )
     )
 

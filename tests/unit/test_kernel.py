@@ -12,7 +12,7 @@ from tests.batches import OWNERS, PARKING, Batch, batches, random_batch
 from tests.broken_rules import BROKEN, FILTERED, broken_rules
 from tests.examples import examples
 
-FLAGS = ("present", "equal_counts", "is_spared", "is_parking")
+FLAGS = ("present", "is_spared", "is_parking")
 TYPES = dict.fromkeys(kernel.INPUT, "int64") | dict.fromkeys(FLAGS, "bool")
 
 
@@ -20,9 +20,26 @@ def frame(rows, types=TYPES):
     return pd.DataFrame(rows, columns=kernel.INPUT).astype(types)
 
 
+def requests(by_group):
+    """What is asked of the groups, by their keys."""
+    types = dict.fromkeys(kernel.REQUEST, "int64") | {"equal_counts": "bool"}
+    rows = pd.DataFrame(by_group.values(), columns=kernel.REQUEST).astype(types)
+    return rows.set_index(pd.Index(by_group))
+
+
+def request_of(case):
+    request = case.request
+    return {
+        "now_ms": case.now_ms,
+        "min_idle_ms": request.min_idle_ms,
+        "equal_counts": rules.EQUAL_COUNTS[request.idle_rule],
+        "raise_by": 0 if request.justid else 1,
+        "park_above": (request.guards.max_deliveries or DELIVERY_COUNT_MAX + 1) - 1,
+    }
+
+
 def rows_of(number, case):
     """A group's examined entries as the kernel gets them, its number for a key."""
-    request = case.request
     return [
         {
             "group_key": number,
@@ -32,13 +49,8 @@ def rows_of(number, case):
             "delivery_time_ms": entry.delivery_time_ms,
             "delivery_count": entry.delivery_count,
             "present": entry.id in case.entries,
-            "now_ms": case.now_ms,
-            "min_idle_ms": request.min_idle_ms,
-            "equal_counts": rules.EQUAL_COUNTS[request.idle_rule],
-            "raise_by": 0 if request.justid else 1,
             "is_spared": (case.guard_of(entry) or "").startswith("spared"),
             "is_parking": entry.consumer == PARKING,
-            "park_above": (request.guards.max_deliveries or DELIVERY_COUNT_MAX + 1) - 1,
         }
         for entry in case.examined
     ]
@@ -49,6 +61,7 @@ def decided(batch, rows_per_frame):
     cases = list(batch.cases().values())
     rows = [row for number, case in enumerate(cases) for row in rows_of(number, case)]
     frames = [frame(rows[at : at + rows_per_frame]) for at in range(0, len(rows), rows_per_frame)]
+    asked = requests({number: request_of(case) for number, case in enumerate(cases)})
     return {
         (row.group_key, StreamId(from_bigint(row.id_ms), from_bigint(row.id_seq))): (
             Outcome(row.outcome),
@@ -57,7 +70,7 @@ def decided(batch, rows_per_frame):
             row.from_delivery_count,
             row.delivery_count,
         )
-        for out in kernel.decide_range(iter(frames))
+        for out in kernel.decide_range(iter(frames), asked)
         for row in out.itertuples()
     }
 
@@ -104,18 +117,25 @@ def test_with_a_broken_rule_the_comparison_with_the_reference_fails(how, monkeyp
 
 # ---- order ----
 
-ONE = dict.fromkeys(kernel.INPUT, 0) | {"present": False, "equal_counts": True, "raise_by": 1}
-ONE |= {"is_spared": False, "is_parking": False, "park_above": DELIVERY_COUNT_MAX}
+ONE = dict.fromkeys(kernel.INPUT, 0) | dict.fromkeys(FLAGS, False)
+ASKED = dict.fromkeys(kernel.REQUEST, 0) | {"equal_counts": True, "raise_by": 1}
+ASKED |= {"park_above": DELIVERY_COUNT_MAX}
 
 
 def keyed(*keys):
     return frame([ONE | dict(zip(kernel.KEY, key, strict=True)) for key in keys])
 
 
+def decide(frames, **asked):
+    """What is decided where all groups ask for the same."""
+    keys = {key for one in frames for key in one["group_key"]}
+    return kernel.decide_range(iter(frames), requests(dict.fromkeys(keys, ASKED | asked)))
+
+
 def run(*frames):
     return [
         tuple(row)
-        for out in kernel.decide_range(iter(frames))
+        for out in decide(frames)
         for row in out[list(kernel.KEY)].itertuples(index=False)
     ]
 
@@ -165,7 +185,7 @@ def test_two_rows_of_one_key_raise_also_across_batches(keys):
 
 
 def test_nothing_is_decided_before_the_order_of_a_batch_was_checked():
-    decisions = kernel.decide_range(iter([keyed((1, 1, 0)), keyed((1, 3, 0), (1, 2, 0))]))
+    decisions = decide([keyed((1, 1, 0)), keyed((1, 3, 0), (1, 2, 0))])
     assert len(next(decisions)) == 1
     with pytest.raises(ValueError, match=kernel.BROKEN_ORDER_MARK):
         next(decisions)
@@ -181,8 +201,9 @@ def test_empty_batches_and_empty_ranges_give_nothing():
 
 
 def test_a_row_that_is_left_alone_gives_none():
-    fresh = ONE | {"present": True, "now_ms": 10, "delivery_time_ms": 5, "min_idle_ms": 6}
-    (decisions,) = kernel.decide_range([frame([fresh, fresh | {"id_seq": 1, "present": False}])])
+    fresh = ONE | {"present": True, "delivery_time_ms": 5}
+    rows = frame([fresh, fresh | {"id_seq": 1, "present": False}])
+    (decisions,) = decide([rows], now_ms=10, min_idle_ms=6)
     assert decisions["id_seq"].tolist() == [1]
 
 
@@ -191,17 +212,17 @@ def test_names_may_be_keys_where_hashes_collide():
     names = ["1:ab", "1:b", "2:a"]
     rows = [ONE | {"group_key": name, "consumer_key": f"={name}"} for name in names]
     for frames in ([frame(rows, types)], [frame([row], types) for row in rows]):
-        out = pd.concat(kernel.decide_range(iter(frames)))
+        out = pd.concat(decide(frames))
         assert out["group_key"].tolist() == names
         assert out["from_consumer_key"].tolist() == [f"={name}" for name in names]
     with pytest.raises(ValueError, match=kernel.DUPLICATE_KEY_MARK):
-        list(kernel.decide_range([frame(rows[:1], types), frame(rows[:1], types)]))
+        list(decide([frame(rows[:1], types), frame(rows[:1], types)]))
     with pytest.raises(ValueError, match=kernel.BROKEN_ORDER_MARK):
-        list(kernel.decide_range([frame(rows[1:2], types), frame(rows[:1], types)]))
+        list(decide([frame(rows[1:2], types), frame(rows[:1], types)]))
 
 
 def test_the_output_has_its_columns_and_64_bit_numbers():
-    (out,) = kernel.decide_range([keyed((1, 1, 0))])
+    (out,) = decide([keyed((1, 1, 0))])
     assert tuple(out.columns) == kernel.OUTPUT
     assert {str(out[name].dtype) for name in kernel.OUTPUT if name != "outcome"} == {"int64"}
     assert str(out["outcome"].dtype) == "int8"
@@ -213,11 +234,21 @@ def test_the_edges_of_the_range_of_ids_are_ordinary_ids():
     assert run(keyed(*keys)) == keys
 
 
-def test_equality_counts_by_the_row():
-    equal = ONE | {"present": True, "now_ms": 60, "delivery_time_ms": 50, "min_idle_ms": 10}
-    rows = [
-        equal | {"id_seq": seq, "equal_counts": rules.EQUAL_COUNTS[rule]}
-        for seq, rule in enumerate((IdleRule.DOCUMENTED, IdleRule.SERVER))
-    ]
-    (out,) = kernel.decide_range([frame(rows)])
-    assert out["id_seq"].tolist() == [1]
+def test_each_group_is_judged_by_its_own_request():
+    equal = ASKED | {"now_ms": 60, "min_idle_ms": 10}
+    asked = requests(
+        {
+            key: equal | {"equal_counts": rules.EQUAL_COUNTS[rule]}
+            for key, rule in ((5, IdleRule.SERVER), (-3, IdleRule.DOCUMENTED))
+        }
+    )
+    row = ONE | {"present": True, "delivery_time_ms": 50}
+    rows = frame([row | {"group_key": -3}, row | {"group_key": 5}])
+    (out,) = kernel.decide_range([rows], asked)
+    assert out["group_key"].tolist() == [5]
+
+
+def test_rows_of_a_group_without_a_request_raise():
+    decisions = kernel.decide_range([keyed((1, 1, 0), (2, 1, 0))], requests({1: ASKED}))
+    with pytest.raises(ValueError, match=kernel.NO_REQUEST_MARK):
+        list(decisions)
