@@ -6,14 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from claimlib.errors import DuplicateRowsError, RequestError
 from claimlib.model import MAX_I64
+from claimlib.plans import survey
 from claimlib.plans.keys import (
+    GROUP,
     IS_SHARED,
     IdBounds,
     KeyMode,
-    id_bounds,
+    bucket,
     named_keys,
     owners_by_name,
     owners_of_keys,
@@ -48,17 +51,59 @@ class Names:
 def names_of(store: Store, pending: DataFrame, known: DataFrame, entries: DataFrame) -> Names:
     """Hashes, unless two names of the store share one.  One row per consumer's name passes through
     the driver."""
-    named = store.held(named_keys(pending, known, entries))
+    owners = pending.select(*GROUP, "consumer").distinct()
+    return _names(store.held(named_keys(owners, known, entries)), pending)
+
+
+def _names(named: DataFrame, pending: DataFrame) -> Names:
+    """`named`: `named_keys`."""
     if named.where(IS_SHARED).isEmpty():
         return Names(KeyMode.HASHES, owners_of_keys(named))
     return Names(KeyMode.NAMES, owners_by_name(pending))
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at the tables finds.
+
+    Attributes:
+        sums: one row per group that has entries: stream, consumer_group and `survey.totals`.
+    """
+
+    names: Names
+    sums: DataFrame
+
+
+def look(
+    store: Store, pending: DataFrame, owners: DataFrame, known: DataFrame, entries: DataFrame
+) -> Look:
+    """How names travel, and what is pending in each group: one query.  One row per group and one
+    per consumer's name pass through the driver.
+
+    Args:
+        owners: `survey.by_owner` of `pending`.
+    """
+    of_group = [F.min(name).alias(name) for name in GROUP]
+    found = store.held(named_keys(owners, known, entries, (*of_group, *survey.totals())))
+    names = _names(found, pending)
+    if names.mode is KeyMode.NAMES:
+        return Look(names, store.held(owners.groupBy(*GROUP).agg(*survey.totals())))
+    has_entries = "of = 'group' AND pending_before IS NOT NULL"
+    return Look(names, found.where(has_entries).drop("of", "key", "one", "other"))
+
+
 def near(groups: DataFrame, buckets: int) -> Column:
-    """Where the groups' entries lie (see `id_bounds`), as literals: other files of pending and
-    entries need not be read."""
-    found = [tuple(row) for row in id_bounds(groups, buckets).collect()]
-    return IdBounds(tuple(sorted(found))).condition()
+    """Where the groups' entries lie, as literals: other files of pending and entries need not be
+    read.
+
+    Args:
+        groups: one row per group, in the driver's memory: `low_ms` and `high_ms`, the smallest and
+            the largest BIGINT in the id_ms of what it has, or is asked for (null: nothing).
+    """
+    ids = groups.where("low_ms IS NOT NULL").select(bucket(buckets), "low_ms", "high_ms").toArrow()
+    ends = ids.group_by("bucket").aggregate([("low_ms", "min"), ("high_ms", "max")])
+    columns = (ends[name].to_pylist() for name in ("bucket", "low_ms_min", "high_ms_max"))
+    return IdBounds(tuple(sorted(zip(*columns, strict=True)))).condition()
 
 
 def sound_or_named(once: Callable[..., Finished]) -> Finished:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands import reply
-from claimlib.commands.deciding import check_ms, names_of, near, sound_or_named
+from claimlib.commands.deciding import check_ms, look, near, sound_or_named
 from claimlib.commands.paging import locate
 from claimlib.commands.reply import Reply
 from claimlib.errors import GlobError, RequestError
@@ -179,30 +180,30 @@ def _decide(
     """
     held = begun.store.held
     pending, entries = begun.read("pending"), begun.read("entries")
-    groups, streams = begun.read("groups"), begun.read("streams")
-    known = held(requests.known_groups(groups, streams, begun.run_seq))
+    known = requests.known_groups(begun.read("groups"), begun.read("streams"), begun.run_seq)
     asked, unrequested = _asked(request, known)
-    asked = held(asked)
-    if not asked.where(F.col("start_ms").isNull()).isEmpty():
-        asked = held(requests.started(asked, begun.read("cursors"), begun.run_seq))
-    targets = held(requests.targets(asked, known, now_ms))
+    if _may_resume(request):
+        asked = requests.started(asked, begun.read("cursors"), begun.run_seq)
+    targets = held(requests.standing(asked, known, now_ms))
     # Of a group with two cursors or two proven ranges nobody knows where its page lies.
     sound = targets.where(F.col("repeated_in").isNull())
     located = locate(pending, sound, begun.store.buckets)
     targets = requests.ended(targets, located.ends if located is not None else None)
-    if located is not None and asked.where(F.col("count").isNull()).isEmpty():
-        # Pages only.  A sweep looks at all of pending, and so meets groups that are not known.
+    has_sweeps = located is None or not targets.where(_SWEEPS).isEmpty()
+    if located is not None and not has_sweeps:
+        # A sweep looks at all of pending, and so meets groups that are not known.
         unrequested = F.lit(False)
         lie_in = located.bounds.condition()
         pending, entries = pending.where(lie_in), entries.where(lie_in)
-    names = names_of(begun.store, pending, known, entries)
-    mode = names.mode
-    surveyed = survey.survey(pending, targets, mode, begun.run_seq)
-    judged = held(survey.judged(surveyed, known, unrequested))
+    owners = survey.by_owner(pending, targets, begun.run_seq)
+    is_known = F.col("in_groups").isNotNull()
+    seen = look(begun.store, pending, owners, targets.where(is_known), entries)
+    names, mode = seen.names, seen.names.mode
+    judged = held(survey.judged(targets, seen.sums, unrequested))
     lie_near = near(judged, begun.store.buckets)
     pending, entries = pending.where(lie_near), entries.where(lie_near)
     weigh = not judged.where(guards.any_guard()).isEmpty()
-    patterns = _patterns(asked) if weigh else None
+    patterns = _patterns(judged) if weigh else None
 
     def examined_of(accepted: DataFrame) -> DataFrame:
         owners = (
@@ -211,7 +212,7 @@ def _decide(
             else None
         )
         found = sweep.candidates(pending, entries, accepted, owners, mode)
-        return found if located is None else pages.examined(found)
+        return found if located is None else pages.examined(found, has_sweeps=has_sweeps)
 
     if refuse_duplicates:
         touched = sweep.touched(examined_of(_accepted(judged)))
@@ -234,14 +235,22 @@ def _decide(
     return Decision(rows.union_rows(parts), key_mode=mode, counts=_counts(judged))
 
 
+_SWEEPS = "consumer IS NOT NULL AND count IS NULL"
+
+
+def _may_resume(request: Sequence[SweepRequest] | DataFrame) -> bool:
+    """Whether a request may begin where a stored cursor stands."""
+    return isinstance(request, DataFrame) or any(one.resume for one in request)
+
+
 _KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR)
 
 
 def _counts(judged: DataFrame) -> dict[str, int]:
     """What only the decision can count; and none of what the journal's rows may add."""
     counted = ("delivered_later", "spared", "parked")
-    row = judged.agg(*(F.sum(name).alias(name) for name in counted)).first()
-    found = {} if row is None else {name: n or 0 for name, n in row.asDict().items()}
+    numbers = judged.select(*counted).toArrow()
+    found = {name: pc.sum(numbers[name]).as_py() or 0 for name in counted}
     return {**dict.fromkeys(map(str, _KINDS), 0), **found}
 
 

@@ -271,7 +271,7 @@ def judged_by_name(
 
 def _unusable(ids: DataFrame, pending: DataFrame, run_seq: int) -> DataFrame:
     """One row per group of which a pending row that is asked for cannot be used: how many rows are
-    `invalid`, and `ahead` (see `survey.survey`)."""
+    `invalid`, and `ahead` (see `survey.by_owner`)."""
     key = [*GROUP, *_ID]
     is_ahead = F.col("run_seq") >= run_seq
     rows = pending.where(is_invalid() | is_ahead)

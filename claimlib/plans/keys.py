@@ -10,10 +10,10 @@ bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -177,33 +177,33 @@ class IdBounds:
         return reduce(lambda one, other: one | other, parts, F.lit(False))
 
 
-def id_bounds(judged: DataFrame, buckets: int) -> DataFrame:
-    """One row per bucket in which a group has entries, or is asked for some: the smallest and the
-    largest BIGINT in their id_ms, from `low_ms` and `high_ms`."""
-    ids = (F.min("low_ms").alias("low"), F.max("high_ms").alias("high"))
-    return judged.where("low_ms IS NOT NULL").groupBy(bucket(buckets)).agg(*ids)
-
-
 IS_SHARED = "one != other"
 """Whether a row of `named_keys` is of a key that two names share."""
 
 
-def named_keys(pending: DataFrame, known: DataFrame, entries: DataFrame) -> DataFrame:
+def named_keys(
+    owners: DataFrame, known: DataFrame, entries: DataFrame, totals: Sequence[Column] = ()
+) -> DataFrame:
     """One row per 64-bit key of a consumer, and one per key that two names of the store share, as
     `shared_keys` states it; where there are none of the latter, hashes are exact.
 
     Streams that exist only in entries count: their ids would be taken for another stream's.  One
-    pass over the names of pending and entries.
+    pass over the names of entries.
+
+    Args:
+        owners: one row per owner of pending entries: stream, consumer_group, consumer, and what the
+            totals add up.
+        totals: aggregates by group: then there is a row per key of a group, too, with them.
     """
-    key, name = map(consumer_key, (KeyMode.HASHES, KeyMode.NAMES))
-    of_consumer = _keyed("consumer", key, name)
-    owners = pending.select(*GROUP, "consumer").distinct()
+    of_consumer = _keyed("consumer", *map(consumer_key, (KeyMode.HASHES, KeyMode.NAMES)))
+    added_up = [name for name in owners.columns if name != "consumer"] if totals else []
     parts = [
-        owners.select(F.inline(F.array(*_of_group(), of_consumer))),
+        owners.select(*added_up, F.inline(F.array(*_of_group(), of_consumer))),
         keyed_names(known, entries.select("stream").distinct()),
     ]
-    keyed = _ends(reduce(DataFrame.union, parts))
-    return keyed.where(f"of = 'consumer' OR {IS_SHARED}")
+    keyed = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
+    wanted = "of IN ('consumer', 'group')" if totals else "of = 'consumer'"
+    return _ends(keyed, *totals).where(f"{wanted} OR {IS_SHARED}")
 
 
 def keyed_names(groups: DataFrame, streams: DataFrame) -> DataFrame:
@@ -252,5 +252,6 @@ def shared_keys(keyed: DataFrame) -> DataFrame:
     return _ends(keyed).where(IS_SHARED)
 
 
-def _ends(keyed: DataFrame) -> DataFrame:
-    return keyed.groupBy("of", "key").agg(F.min("name").alias("one"), F.max("name").alias("other"))
+def _ends(keyed: DataFrame, *totals: Column) -> DataFrame:
+    ends = (F.min("name").alias("one"), F.max("name").alias("other"))
+    return keyed.groupBy("of", "key").agg(*ends, *totals)

@@ -66,12 +66,16 @@ def ends(pending: DataFrame, windows: DataFrame) -> DataFrame:
     )
 
 
-def examined(candidates: DataFrame) -> DataFrame:
+def examined(candidates: DataFrame, *, has_sweeps: bool) -> DataFrame:
     """The candidates of a sweep, with `is_examined` as COUNT and the scan budget say, and `rank`
     (null for a sweep's rows, of which all are examined).
 
     Of each page, `candidates` has the page's rows, or all that there are.  Of two rows of one id
     the request gets to both or to none, so that the kernel meets them.
+
+    Args:
+        has_sweeps: whether there are rows of sweeps among them; else their part of the plan, with
+            its own scans, is left out.
     """
     in_order = _in_order("group_key")
     rank = F.row_number().over(in_order)
@@ -86,6 +90,8 @@ def examined(candidates: DataFrame) -> DataFrame:
         .withColumn("is_examined", F.bool_or("is_examined").over(of_one_id))
         .drop("hits_before")
     )
+    if not has_sweeps:
+        return pages
     sweeps = candidates.where(F.col("count").isNull())
     return sweeps.unionByName(pages, allowMissingColumns=True)
 

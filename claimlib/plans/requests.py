@@ -192,18 +192,19 @@ def started(requests: DataFrame, cursors: DataFrame, run_seq: int) -> DataFrame:
     )
 
 
-def targets(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
-    """One row per requested (stream, consumer_group): the request, the instant at which the group
-    is judged (`now_ms`: the given one, else the group's snapshot instant; null: there is none),
-    what the rules need of it (`equal_counts`, `raise_by`, `park_above`), what `known_groups` says
-    of it, and whether its cursor can be used (`repeated_in`, `ahead_in`).  A negative min_idle_ms
-    is 0, as on the server."""
+def standing(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
+    """One row per (stream, consumer_group) that is known or requested: the request (its columns are
+    null, `consumer` for one, where there is none), the instant at which the group is judged
+    (`now_ms`: the given one, else the group's snapshot instant; null: there is none), what the
+    rules need of the request (`equal_counts`, `raise_by`, `park_above`), what `known_groups` says
+    of the group (`in_groups` null: it is not known), and whether its cursor can be used
+    (`repeated_in`, `ahead_in`).  A negative min_idle_ms is 0, as on the server."""
     instant = F.col("snapshot_ms") if now_ms is None else F.lit(now_ms)
     has_cursors = "cursors_ahead_in" in requests.columns
     of_known = known.withColumnsRenamed({what: f"known_{what}" for what in _UNSOUND})
     tables = ("known", "cursors") if has_cursors else ("known",)
     return (
-        requests.join(of_known, on=list(GROUP), how="left")
+        requests.join(of_known, on=list(GROUP), how="full")
         .select(
             *REQUEST_COLUMNS,
             instant.cast("BIGINT").alias("now_ms"),
@@ -211,6 +212,7 @@ def targets(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataFr
             F.coalesce(F.col("max_deliveries") - 1, F.lit(NEVER_PARKED)).alias("park_above"),
             *PROVEN_RANGE,
             *(_named(what, *tables) for what in _UNSOUND),
+            "in_groups",
         )
         .withColumn("min_idle_ms", F.greatest("min_idle_ms", F.lit(0)))
     )
@@ -225,7 +227,7 @@ def for_rules() -> tuple[Column, Column]:
 
 
 def ended(targets: DataFrame, ends: DataFrame | None) -> DataFrame:
-    """The targets with `page_end_ms` and `page_end_seq`: the last of a page's rows; null: a sweep,
+    """`standing` with `page_end_ms` and `page_end_seq`: the last of a page's rows; null: a sweep,
     or a page up to the end."""
     if ends is None:
         none = F.lit(None).cast("BIGINT")

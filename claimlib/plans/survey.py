@@ -1,7 +1,7 @@
 """The survey: what is in each group's PEL, and whether the group must be refused.
 
-One pass over `pending`, before anything is decided.  Bad data refuses its group, counted and named,
-and the other groups go on.
+One look at `pending`, before anything is decided, which also says how names travel.  Bad data
+refuses its group, counted and named, and the other groups go on.
 """
 
 from __future__ import annotations
@@ -18,32 +18,33 @@ from claimlib.plans.keys import (
     id_at_most,
     unsigned,
     unsigned_text,
-    with_keys,
 )
 from claimlib.plans.requests import PROVEN_RANGE
 
 
-def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode, run_seq: int) -> DataFrame:
-    """One pass over the PELs: one row per (stream, consumer_group) that is requested or has
-    entries.  Of a group that gets a page only, the page's rows are looked at (`page_end_ms`).
+def by_owner(pending: DataFrame, targets: DataFrame, run_seq: int) -> DataFrame:
+    """The survey, by owner: one row per (stream, consumer_group, consumer) that has entries.  Of a
+    group that gets a page only, the page's rows are looked at (`page_end_ms`).
 
-    Columns: the request of the group (null: nobody requested it), `pending_before` (rows),
-    `invalid` (rows whose time or count is negative), `ahead` (rows with a run_seq of `run_seq` or
-    more), `unproven` (examined rows outside the proven range), `at_boundary` (examined rows idle
-    for exactly min_idle_ms), `delivered_later` (rows delivered after the group's instant),
-    `oldest_delivery_time_ms` and `highest_delivery_count` (null: nothing is pending), `low_ms` and
-    `high_ms` (the smallest and the largest BIGINT in id_ms; null: nothing is pending).  One
-    shuffle, of partial sums.
+    Columns: `pending_before` (rows), `invalid` (rows whose time or count is negative), `ahead`
+    (rows with a run_seq of `run_seq` or more), `unproven` (examined rows outside the proven range),
+    `at_boundary` (examined rows idle for exactly min_idle_ms), `delivered_later` (rows delivered
+    after the group's instant), `oldest_delivery_time_ms`, `highest_delivery_count`, `low_ms` and
+    `high_ms` (the smallest and the largest BIGINT in id_ms).  One shuffle, of partial sums.
+
+    Args:
+        targets: `requests.standing`.
     """
-    request = requested.select(group_key(mode).alias("group_key"), *_SURVEYED)
-    rows = with_keys(pending, mode).join(F.broadcast(request), on="group_key", how="left")
+    request = targets.where(F.col("consumer").isNotNull()).select(*GROUP, *_SURVEYED)
+    # By the names themselves: whether hashes are exact is not known yet.
+    rows = pending.join(F.broadcast(request), on=list(GROUP), how="left")
     examined = within_page(id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq")))
     rows = rows.where(F.col("count").isNull() | examined)
     # Only between times that are none could the difference leave 64 bits.
     invalid = is_invalid()
     comparable = examined & ~invalid & (F.col("now_ms") >= 0)
     boundary = rules.at_boundary(F.col("now_ms"), F.col("delivery_time_ms"), F.col("min_idle_ms"))
-    sums = rows.groupBy(*GROUP).agg(
+    return rows.groupBy(*GROUP, "consumer").agg(
         F.count("*").alias("pending_before"),
         F.count_if(invalid).alias("invalid"),
         F.count_if(F.col("run_seq") >= run_seq).alias("ahead"),
@@ -55,8 +56,18 @@ def survey(pending: DataFrame, requested: DataFrame, mode: KeyMode, run_seq: int
         F.min("id_ms").alias("low_ms"),
         F.max("id_ms").alias("high_ms"),
     )
-    counts = ["pending_before", "invalid", "ahead", "unproven", "at_boundary", "delivered_later"]
-    return requested.join(sums, on=list(GROUP), how="full").fillna(0, counts)
+
+
+_COUNTS = ("pending_before", "invalid", "ahead", "unproven", "at_boundary", "delivered_later")
+
+
+def totals() -> list[Column]:
+    """What adds the rows of `by_owner` up, by group."""
+    return [
+        *(F.sum(name).alias(name) for name in _COUNTS),
+        *(F.min(name).alias(name) for name in ("oldest_delivery_time_ms", "low_ms")),
+        *(F.max(name).alias(name) for name in ("highest_delivery_count", "high_ms")),
+    ]
 
 
 UNKNOWN_GROUP = "unknown group: it is not in the table groups"
@@ -88,16 +99,17 @@ def within_page(from_start: Column) -> Column:
     return from_start & (F.col("page_end_ms").isNull() | up_to_end)
 
 
-def judged(surveyed: DataFrame, known: DataFrame, unrequested: Column) -> DataFrame:
-    """The survey with `reason`: why the group is refused (null: it is accepted); one row per group
-    that is requested, or that has entries, is not among the `known_groups` and is in scope.
+def judged(targets: DataFrame, sums: DataFrame, unrequested: Column) -> DataFrame:
+    """One row per group that is requested, or that has entries, is not among the known groups and
+    is in scope: `requests.standing`, the sums (0 where nothing is pending, the rest null), and
+    `reason`: why the group is refused (null: it is accepted).
 
     Args:
+        sums: one row per group with entries: the names, and `totals`.
         unrequested: a condition on the names: would the request have meant this group, had the
             table groups known it?
     """
-    in_groups = known.select(*GROUP, "in_groups")
-    everything = surveyed.join(in_groups, on=list(GROUP), how="left")
+    everything = targets.join(sums, on=list(GROUP), how="full").fillna(0, list(_COUNTS))
     asked = F.col("consumer").isNotNull() | (F.col("in_groups").isNull() & unrequested)
     return everything.where(asked).withColumn("reason", refusal())
 

@@ -20,7 +20,8 @@ from claimlib.commands.xautoclaim import _decide
 from claimlib.ids import END_OF_SCAN, StreamId, from_bigint
 from claimlib.model import Consumer, Group, Guards, PendingEntry
 from claimlib.names import unspell
-from claimlib.plans.keys import KeyMode, owners_by_name
+from claimlib.plans.keys import GROUP, KeyMode, owners_by_name
+from claimlib.plans.survey import totals
 from claimlib.runs import Begun
 from claimlib.schema import TABLES
 from claimlib.store import Pins, Store, Token
@@ -39,7 +40,9 @@ class LiteralStore(Store):
     def __init__(self, spark: SparkSession) -> None:  # no details: there are no files
         self.spark = spark
         self.buckets = schema.DEFAULT_BUCKETS
-        self._tables = {name: self.rows(name, [], []) for name in TABLES}
+        self._tables = {
+            name: spark.createDataFrame([], table.struct) for name, table in TABLES.items()
+        }
 
     def append(
         self, table: str, rows: DataFrame, *, token: Token | None = None, note: str | None = None
@@ -61,6 +64,14 @@ def by_names(store: Store, pending: DataFrame, *_: DataFrame) -> deciding.Names:
     """`deciding.names_of` as if two names of the store shared a hash."""
     del store
     return deciding.Names(KeyMode.NAMES, owners_by_name(pending))
+
+
+def look_by_names(
+    store: Store, pending: DataFrame, owners: DataFrame, *_: DataFrame
+) -> deciding.Look:
+    """`deciding.look`, likewise."""
+    sums = owners.groupBy(*GROUP).agg(*totals())
+    return deciding.Look(by_names(store, pending), sums)
 
 
 def literal_store(spark: SparkSession, batch: Batch) -> LiteralStore:

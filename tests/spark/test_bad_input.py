@@ -14,7 +14,7 @@ from claimlib.plans.requests import (
     REQUEST_COLUMNS,
     SWEEPS,
     known_groups,
-    targets,
+    standing,
 )
 from claimlib.testing.tables import request_table
 from tests.bad_inputs import BAD, INPUTS, SEED, TEXT_PIECES, mutant, tally
@@ -213,5 +213,5 @@ def test_a_negative_min_idle_of_a_request_table_is_0(spark, one_request):
         f"SELECT * FROM VALUES ('s', 0L, 0L, 9L, 0L, 0L) t(stream, {proven}, run_seq)"
     )
     negative = SWEEPS.checked(one_request.withColumn("min_idle_ms", F.lit(-(2**63))))
-    target = targets(negative, known_groups(groups, streams, 1), None).first()
+    target = standing(negative, known_groups(groups, streams, 1), None).first()
     assert (target["min_idle_ms"], target["now_ms"]) == (0, 9)

@@ -16,7 +16,7 @@ from claimlib.model import AutoclaimRequest, Consumer, Group, Guards, PendingEnt
 from claimlib.words import Stream
 from tests.batches import BRANCHES, CALLER, NOW_MS, OTHER, Batch, random_batch
 from tests.seeds import new_seed
-from tests.spark.literal import assert_swept_as_the_reference, by_names, decide, literal_store
+from tests.spark.literal import assert_swept_as_the_reference, decide, literal_store, look_by_names
 
 GROUPS = 1_600
 LEAST = 20  # of each branch of the rule
@@ -49,7 +49,7 @@ def compared(spark, seed: int) -> Counter[str]:
 
 def test_with_names_for_keys_it_decides_the_same(spark, monkeypatch):
     """Nothing is drawn anew: by seed 1 the 60 groups are always the same."""
-    monkeypatch.setattr(xautoclaim, "names_of", by_names)
+    monkeypatch.setattr(xautoclaim, "look", look_by_names)
     assert_swept_as_the_reference(spark, random_batch(60, seed=1))
 
 
