@@ -282,7 +282,32 @@ class Store:
         Raises:
             CommitConflictError: another writer with the same token's app_id committed meanwhile.
         """
-        writer = schema.conform(rows, TABLES[table]).write.format("delta").mode("append")
+        self._write(table, rows, {}, token, note)
+
+    def replace(
+        self, table: str, rows: DataFrame, where: str, *, token: Token | None = None, note: str
+    ) -> None:
+        """Replace the rows of a table that meet a condition on its partitions, in one commit.
+
+        `rows` may be made of the table itself, read without a version: then Delta reads what the
+        commit replaces, and refuses it where somebody has written to these partitions meanwhile.
+
+        Raises:
+            CommitConflictError: somebody has; or as `append`.
+        """
+        self._write(table, rows, {"replaceWhere": where}, token, note)
+
+    def _write(
+        self,
+        table: str,
+        rows: DataFrame,
+        options: Mapping[str, str],
+        token: Token | None,
+        note: str | None,
+    ) -> None:
+        mode = "overwrite" if options else "append"
+        writer = schema.conform(rows, TABLES[table]).write.format("delta").mode(mode)
+        writer = writer.options(**options)
         if token is not None:
             writer = writer.option("txnAppId", token.app_id).option("txnVersion", token.version)
         if note is not None:

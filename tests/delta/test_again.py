@@ -18,7 +18,7 @@ from waiting import Waiting
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import CommitConflictError, SourceMismatchError
-from claimlib.runs import Phase, mirror, retry
+from claimlib.runs import Phase, claims, mirror, retry
 from claimlib.runs.journal import APP_ID, RunRow, decided_by, run_rows
 from claimlib.runs.writes import append_new
 from claimlib.store import Store, Token
@@ -129,7 +129,11 @@ def test_a_decision_whose_commit_landed_stands_whatever_the_storage_said_of_it(
     assert count(store.where, "journal", "kind = 'run'") == 1
 
 
-def test_purges_that_others_took_are_lost_even_where_the_run_changed_no_row(store: Store) -> None:
+@pytest.mark.parametrize("many_rows", [0, claims._MANY_ROWS], ids=["written anew", "merged"])
+def test_purges_that_others_took_are_lost_even_where_the_run_changed_no_row(
+    store: Store, monkeypatch: pytest.MonkeyPatch, many_rows: int
+) -> None:
+    monkeypatch.setattr(claims, "_MANY_ROWS", many_rows)
     write_keyspace(store, keyspace(b"s"), NOW_MS)
 
     def take_all(phase: Phase, _detail: str) -> None:

@@ -13,12 +13,13 @@ from threading import Event, Lock
 import pytest
 from own_rows import append, entry_row, pending_row
 from pels import CLAIMED, DELETED, NOW_MS, PEL, REQUEST, keyspace
+from pyspark.sql import DataFrame
 from reading import count
 from waiting import Waiting
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.model import AutoclaimRequest
-from claimlib.runs import Begun, Decision, Phase, journal, run
+from claimlib.runs import Begun, Decision, Phase, claims, journal, run
 from claimlib.runs.journal import APP_ID
 from claimlib.runs.protocol import INPUTS
 from claimlib.store import Store, Token
@@ -82,6 +83,16 @@ def test_of_two_decisions_that_are_appended_at_the_same_time_one_wins_and_both_r
     assert count(store.where, "runs") == 2
 
 
+@pytest.fixture(params=["merged", "written anew"])
+def _applied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a run changes `pending`: by a MERGE, as where little changes, or by writing the buckets
+    anew, as where much does."""
+    if request.param == "written anew":
+        monkeypatch.setattr(claims, "_MANY_ROWS", 0)
+        monkeypatch.setattr(claims, "_ONE_IN", 1000)
+
+
+@pytest.mark.usefixtures("_applied")
 def test_what_another_writer_takes_between_decision_and_apply_is_lost_and_stays_away(
     store: Store,
 ) -> None:
@@ -140,13 +151,14 @@ def test_an_entry_that_a_pipeline_appends_while_a_run_begins_is_not_taken_for_on
     assert reply.counts["claimed"] >= 1
 
 
+@pytest.mark.usefixtures("_applied")
 @pytest.mark.parametrize("held_rows", [0, journal.HELD_ROWS], ids=["read again", "held"])
 def test_a_driver_that_comes_back_late_changes_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch, held_rows: int
 ) -> None:
     """Everything that a run applies is applied once more, behind a later run."""
     monkeypatch.setattr(journal, "HELD_ROWS", held_rows)
-    from claimlib.runs import claims, records
+    from claimlib.runs import records
     from claimlib.runs.journal import decided_by, run_rows
 
     write_keyspace(store, keyspace(b"s"), NOW_MS)
@@ -167,6 +179,58 @@ def test_a_driver_that_comes_back_late_changes_nothing(
     assert state[1] == DELETED
     assert all(entry.consumer == b"carol" for entry in state[0][b"s"][b"g"].pending)
     assert len(state[0][b"s"][b"g"].pending) == len(PEL.pending) - DELETED
+
+
+def test_what_somebody_changes_while_buckets_are_written_anew_is_kept_and_lost_to_the_run(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows that replace a bucket were read before the other writer's commit: Delta refuses
+    them, and the run writes the bucket once more, from what is there now."""
+    monkeypatch.setattr(claims, "_MANY_ROWS", 0)
+    monkeypatch.setattr(claims, "_ONE_IN", 1000)
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    waiting = Waiting(tmp_path)
+    tried: list[str] = []
+    replace = Store.replace
+
+    def replace_slowly(
+        self: Store, table: str, rows: DataFrame, where: str, *, token: Token, note: str
+    ) -> None:
+        tried.append(table)
+        replace(self, table, waiting.rows(rows), where, token=token, note=note)
+
+    monkeypatch.setattr(Store, "replace", replace_slowly)
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(xautoclaim, store, SweepRequest(REQUEST))
+        waiting.until_appending(slow)
+        store.execute("pending", "DELETE FROM {table} WHERE id_ms IN (3, 4)")
+        store.execute("pending", "UPDATE {table} SET consumer = 'eve' WHERE id_ms = 5")
+        waiting.go_on()
+        reply = slow.result()
+
+    assert tried == ["pending", "pending"], "refused once"
+    assert {row["id"] for row in reply.lost.collect()} == {"3-0", "4-0", "5-0"}
+    left = {entry.id.ms: entry.consumer for entry in read_groups(store)[b"s"][b"g"].pending}
+    assert left == {**dict.fromkeys((1, 7, 9), b"alice"), 5: b"eve"} | dict.fromkeys(
+        (2, 6, 8, 10), b"dead"
+    )
+    assert count(store.where, "tombstones") == 0
+
+
+@pytest.mark.parametrize(("one_in", "operation"), [(1, "MERGE"), (2, "WRITE")])
+def test_buckets_are_written_anew_where_much_of_them_changes_and_else_merged(
+    store: Store, monkeypatch: pytest.MonkeyPatch, one_in: int, operation: str
+) -> None:
+    """Six of the ten rows of a bucket change."""
+    monkeypatch.setattr(claims, "_MANY_ROWS", CLAIMED + DELETED)
+    monkeypatch.setattr(claims, "_ONE_IN", one_in)
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    reply = xautoclaim(store, SweepRequest(REQUEST))
+    assert reply.counts["lost"] == 0
+    assert (reply.claimed.count(), reply.deleted.count()) == (CLAIMED, DELETED)
+    assert store.history("pending")[0]["operation"] == operation
+    assert count(store.where, "pending", "consumer = 'alice' AND run_seq = 1") == CLAIMED
+    assert count(store.where, "pending") == len(PEL.pending) - DELETED
 
 
 def test_a_token_that_was_used_lets_no_second_append_through(store: Store) -> None:
