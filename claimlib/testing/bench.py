@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -18,8 +19,8 @@ from claimlib.model import AutoclaimRequest
 from claimlib.runs import Progress
 from claimlib.session import open_session
 from claimlib.store import Store
-from claimlib.testing import bench_check, bench_claims, bench_data, event_log
-from claimlib.testing.bench_check import Result
+from claimlib.testing import bench_check, bench_claims, bench_data, bench_rivals, event_log
+from claimlib.testing.bench_check import Measured, Result
 from claimlib.testing.bench_data import CONSUMER, COUNT, CURSOR, LARGEST, MIN_IDLE_MS
 from claimlib.testing.bench_result import History
 from claimlib.testing.bench_store import Span, Watch, make, seconds_of
@@ -42,10 +43,12 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=1_000_000, help="pending entries")
     parser.add_argument(
         "--shape",
-        choices=["many", "claims"],
+        choices=["many", "claims", "rivals"],
         default="many",
-        help="many: a sweep of many groups, one of them large; claims: the same claims by XCLAIM",
+        help="many: a sweep of many groups, one of them large; claims: the same claims by XCLAIM;"
+        " rivals: the sweep beside plain Spark SQL and DuckDB",
     )
+    parser.add_argument("--times", type=int, default=3, help="of rivals, after one to warm up")
     parser.add_argument("--driver-memory", default="4g")
     parser.add_argument(
         "--flip",
@@ -54,8 +57,8 @@ def main() -> int:
         help=f"spoil one row of {', '.join(bench_check.CHECKED)}: the check must see it",
     )
     asked = parser.parse_args()
-    if asked.shape == "claims" and asked.flip == "cursors":
-        parser.error("there are no pages in the shape claims, so there is no cursor to spoil")
+    if asked.shape != "many" and asked.flip == "cursors":
+        parser.error(f"there are no pages in the shape {asked.shape}: no cursor can be spoilt")
     with tempfile.TemporaryDirectory() as folder:
         events = Path(folder, "events")
         events.mkdir()
@@ -65,22 +68,23 @@ def main() -> int:
             muted=True,
         )
         watch = Watch()
-        shape = bench_claims.run if asked.shape == "claims" else run
-        document, results = shape(spark, folder, asked.rows, watch)
+        shapes: dict[str, Callable[[SparkSession, str, int, Watch], Measured]] = {
+            "many": run,
+            "claims": bench_claims.run,
+            "rivals": partial(bench_rivals.run, times=asked.times),
+        }
+        measured = shapes[asked.shape](spark, folder, asked.rows, watch)
         if asked.flip is not None:
-            for result in results.values():
+            for result in measured.results.values():
                 bench_check.spoil(result.store, asked.flip)
-        differ = bench_check.differ(results)
+        differ = {**bench_check.differ(measured.results), **measured.differ}
         spark.stop()
-        document["differ"] = differ
-        document["read"] = _read(event_log.read(str(events)), watch.spans)
-    terminal.out(json.dumps(document))
+        found = {"differ": differ, "read": _read(event_log.read(str(events)), watch.spans)}
+    terminal.out(json.dumps(measured.document | found))
     return exits.DONE if not any(differ.values()) else exits.OUR_FAULT
 
 
-def run(
-    spark: SparkSession, folder: str, rows: int, watch: Watch
-) -> tuple[dict[str, object], dict[str, Result]]:
+def run(spark: SparkSession, folder: str, rows: int, watch: Watch) -> Measured:
     """The benchmark's document (seconds by part and phase, and what was counted), and the result.
 
     A page, and what it is compared with (the same page of an empty store and of a small one), run
@@ -103,7 +107,7 @@ def run(
         "counts": dict(sorted(reply.counts.items())),
         "peak_mib": watch.peak_mib,
     }
-    return document, {"": Result(store, History(rows, pages=_PAGES))}
+    return Measured(document, {"": Result(store, History(rows, pages=_PAGES))})
 
 
 def _claim(store: Store, request: SweepRequest) -> Callable[[Progress], Reply]:
@@ -111,17 +115,27 @@ def _claim(store: Store, request: SweepRequest) -> Callable[[Progress], Reply]:
 
 
 def _read(log: EventLog, spans: Mapping[str, Span]) -> dict[str, dict[str, float]]:
-    """What each part read of the stores' tables: how often a file was opened, how large those files
-    are, and the bytes that were read (the tables' logs included)."""
+    """What each part did to the stores' tables: how often a file was opened, how large those files
+    are, the bytes that were read and written (the tables' logs included), shuffled and spilled, and
+    the queries (SQL executions) and jobs that it took."""
     return {name: _totals(log.between(*span)) for name, span in spans.items()}
 
 
 def _totals(log: EventLog) -> dict[str, float]:
     return {
         "files": sum(scan.files for scan in log.scans),
-        "files_mib": round(sum(scan.file_bytes for scan in log.scans) / 2**20, 1),
-        "read_mib": round(sum(task.bytes_read for task in log.tasks) / 2**20, 1),
+        "files_mib": _mib(scan.file_bytes for scan in log.scans),
+        **{f"{what}_mib": _mib(getattr(t, f"bytes_{what}") for t in log.tasks) for what in _BYTES},
+        "queries": len(log.queries),
+        "jobs": len(log.jobs),
     }
+
+
+_BYTES = ("read", "written", "shuffled", "spilled")
+
+
+def _mib(numbers: Iterable[int]) -> float:
+    return round(sum(numbers) / 2**20, 1)
 
 
 if __name__ == "__main__":

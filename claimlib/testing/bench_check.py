@@ -4,7 +4,7 @@ hashes: nothing but counts comes to the driver."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -36,6 +36,21 @@ class Result:
 
     store: Store
     history: History
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a benchmark gives.
+
+    Attributes:
+        document: what it says, as JSON.
+        results: what is to be checked, by name.
+        differ: what it has found to differ itself, as `differ` says it.
+    """
+
+    document: dict[str, object]
+    results: Mapping[str, Result]
+    differ: Mapping[str, int] = field(default_factory=dict)
 
 
 def differ(results: Mapping[str, Result]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from claimlib.model import AutoclaimRequest, PendingRange
 from claimlib.runs import Progress
 from claimlib.store import Store
 from claimlib.testing import bench_data
-from claimlib.testing.bench_check import Result
+from claimlib.testing.bench_check import Measured, Result
 from claimlib.testing.bench_data import CONSUMER, GROUP, MIN_IDLE_MS
 from claimlib.testing.bench_result import History
 from claimlib.testing.bench_store import Watch, make, seconds_of
@@ -32,9 +32,7 @@ RANGE = PendingRange(MIN_ID, MAX_ID, 100)
 _SMALL = 2000
 
 
-def run(
-    spark: SparkSession, folder: str, rows: int, watch: Watch
-) -> tuple[dict[str, object], dict[str, Result]]:
+def run(spark: SparkSession, folder: str, rows: int, watch: Watch) -> Measured:
     """The benchmark's document (seconds by part and phase), and the two results.
 
     All of it is done with a small store first, so that the JVM is warm for both.
@@ -50,7 +48,7 @@ def run(
         "xclaim_of_sweep": round(seconds["xclaim"] / seconds["sweep"], 2),
         "peak_mib": watch.peak_mib,
     }
-    return document, results
+    return Measured(document, results)
 
 
 def compared(spark: SparkSession, where: str, rows: int, watch: Watch) -> dict[str, Result]:

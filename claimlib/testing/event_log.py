@@ -43,28 +43,38 @@ class Task:
 
     Attributes:
         at_ms: when it ended.
-        bytes_read: what it read of files, the table's log included.
+        bytes_read, bytes_written: of files, the table's log included.
+        bytes_shuffled: what it wrote to a shuffle.
+        bytes_spilled: what it put on disk for want of memory.
         records_shuffled_in, records_shuffled_out: rows that it read from, and wrote to, a shuffle.
     """
 
     at_ms: int
     bytes_read: int
+    bytes_written: int
+    bytes_shuffled: int
+    bytes_spilled: int
     records_shuffled_in: int
     records_shuffled_out: int
 
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
-    """The scans and tasks of a session."""
+    """The scans and tasks of a session, and when each query (SQL execution) and each job began, ms
+    since the epoch."""
 
     scans: tuple[Scan, ...]
     tasks: tuple[Task, ...]
+    queries: tuple[int, ...]
+    jobs: tuple[int, ...]
 
     def between(self, since_ms: float, until_ms: float) -> EventLog:
         """Those of a span of time, ms since the epoch."""
         return EventLog(
             tuple(scan for scan in self.scans if since_ms <= scan.at_ms <= until_ms),
             tuple(task for task in self.tasks if since_ms <= task.at_ms <= until_ms),
+            tuple(at_ms for at_ms in self.queries if since_ms <= at_ms <= until_ms),
+            tuple(at_ms for at_ms in self.jobs if since_ms <= at_ms <= until_ms),
         )
 
 
@@ -82,12 +92,14 @@ def read(folder: str) -> EventLog:
     # Per query the scans in its plans: table, and the accumulators of the two metrics.
     planned: dict[int, set[tuple[str, int, int]]] = defaultdict(set)
     metrics: dict[int, dict[int, int]] = defaultdict(dict)
-    tasks = []
+    tasks, jobs = [], []
     with file.open(encoding="utf-8") as lines:
         for event in map(json.loads, lines):
             kind, query = event["Event"].rpartition(".")[2], event.get("executionId")
             if kind == "SparkListenerTaskEnd":
                 tasks.append(_task(event))
+            elif kind == "SparkListenerJobStart":
+                jobs.append(event["Submission Time"])
             elif kind == "SparkListenerDriverAccumUpdates":
                 metrics[query].update(event["accumUpdates"])
             elif kind == "SparkListenerSQLExecutionStart":
@@ -100,19 +112,21 @@ def read(folder: str) -> EventLog:
         for table, files, file_bytes in sorted(planned[query])
         if files in metrics[query]  # a plan that was replaced was not run
     )
-    return EventLog(scans, tuple(tasks))
+    return EventLog(scans, tuple(tasks), tuple(begun.values()), tuple(jobs))
 
 
 def _task(event: dict[str, Any]) -> Task:
     # A task that failed at once has no metrics.
     found = event.get("Task Metrics") or {}
+    shuffled = found.get("Shuffle Write Metrics", {})
     return Task(
         at_ms=event["Task Info"]["Finish Time"],
         bytes_read=found.get("Input Metrics", {}).get("Bytes Read", 0),
+        bytes_written=found.get("Output Metrics", {}).get("Bytes Written", 0),
+        bytes_shuffled=shuffled.get("Shuffle Bytes Written", 0),
+        bytes_spilled=found.get("Disk Bytes Spilled", 0),
         records_shuffled_in=found.get("Shuffle Read Metrics", {}).get("Total Records Read", 0),
-        records_shuffled_out=found.get("Shuffle Write Metrics", {}).get(
-            "Shuffle Records Written", 0
-        ),
+        records_shuffled_out=shuffled.get("Shuffle Records Written", 0),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from processes import run_python
 
 from claimlib.commands.xautoclaim import xautoclaim
-from claimlib.testing import bench, bench_check, bench_claims, bench_store
+from claimlib.testing import bench, bench_check, bench_claims, bench_rivals, bench_store
 from claimlib.testing.bench_check import CHECKED, Result
 from claimlib.testing.bench_result import History
 from claimlib.testing.bench_store import Watch
@@ -38,6 +38,23 @@ def test_xclaim_leaves_what_the_formulas_say_and_so_does_the_sweep_beside_it(spa
         for table in CHECKED:
             bench_check.spoil(result.store, table)
     assert bench_check.differ(results) == {of: int(of not in EMPTY) for of in OF_BOTH}
+
+
+@pytest.mark.long
+def test_plain_sql_and_duckdb_say_what_the_sweep_does_and_a_row_that_differs_is_seen(
+    spark, tmp_path
+):
+    measured = bench_rivals.run(spark, str(tmp_path), 2000, Watch(), times=1)
+    assert bench_check.differ(measured.results) == dict.fromkeys(CHECKED, 0)
+    of = ("journal of the floor", "journal of duckdb", "pending of duckdb")
+    assert measured.differ == dict.fromkeys(of, 0)
+    assert measured.document["seconds"].keys() == {
+        *(bench_rivals.OURS, bench_rivals.FLOOR, bench_rivals.DUCKDB, bench_rivals.UNIT)
+    }
+    store = measured.results[""].store
+    for table in ("journal", "pending"):
+        bench_check.spoil(store, table)
+    assert bench_rivals._differ(spark, store, str(tmp_path)) == dict.fromkeys(of, 1)
 
 
 @pytest.mark.long

@@ -1,0 +1,197 @@
+"""A sweep beside what else could do it, on the same tables, in one process.
+
+- The floor: its decisions and its journal rows in plain Spark SQL, joined by 64-bit keys, with no
+  broadcast but of the tables of groups and consumers.  It checks nothing, and knows one request.
+- DuckDB with delta-rs: the whole job, with as many threads: decisions, journal, pending rewritten.
+- The unit of fixed cost: an append of one row to a Delta table of its own.
+
+Each does its job as often as is asked; the first time, in a cold JVM, does not count.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from claimlib import schema
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.model import AutoclaimRequest
+from claimlib.store import Store
+from claimlib.testing import bench_data
+from claimlib.testing.bench_check import Measured, Result
+from claimlib.testing.bench_data import CONSUMER, MIN_IDLE_MS, NOW_MS
+from claimlib.testing.bench_result import History
+from claimlib.testing.bench_store import Watch, make, seconds_of
+
+SWEEP = SweepRequest(AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS))
+OURS, FLOOR, DUCKDB, UNIT = "claimlib", "floor", "duckdb", "append of one row"
+_THREADS = 2
+
+# What each of them says about an entry, and what stands in `pending` afterwards.
+_DECIDED = (
+    *("kind", "stream", "consumer_group", "id_ms", "id_seq", "from_consumer"),
+    *("from_delivery_time_ms", "from_delivery_count", "consumer", "delivery_time_ms"),
+    *("delivery_count", "justid", "at_ms", "seen_time_ms", "active_time_ms"),
+)
+_PENDING = (
+    *("stream", "consumer_group", "id_ms", "id_seq", "consumer", "delivery_time_ms"),
+    *("delivery_count", "run_seq"),
+)
+
+_CLAIMED = f"""
+    if(is_gone, 'deleted', 'claimed') AS kind, {{names}}, id_ms, id_seq,
+    {{owner}} AS from_consumer, delivery_time_ms AS from_delivery_time_ms,
+    delivery_count AS from_delivery_count,
+    if(is_gone, NULL, '{CONSUMER}') AS consumer, if(is_gone, NULL, {NOW_MS}) AS delivery_time_ms,
+    if(is_gone, NULL, delivery_count + 1) AS delivery_count, if(is_gone, NULL, false) AS justid,
+    {NOW_MS} AS at_ms, if(is_gone, NULL, {NOW_MS}) AS seen_time_ms,
+    if(is_gone, NULL, {NOW_MS}) AS active_time_ms"""
+
+_FLOOR = f"""
+    SELECT /*+ BROADCAST(g), BROADCAST(c) */ 1L AS run_seq,
+      {_CLAIMED.format(names="g.stream, g.consumer_group", owner="c.consumer")}
+    FROM (
+      SELECT /*+ MERGE(e) */ p.*, e.id_ms IS NULL AS is_gone
+      FROM (SELECT stream_key, group_key, id_ms, id_seq, xxhash64(consumer) AS consumer_key,
+              delivery_time_ms, delivery_count FROM {{pending}}) p
+      LEFT JOIN (SELECT stream_key, id_ms, id_seq FROM {{entries}}) e
+        ON p.stream_key = e.stream_key AND p.id_ms = e.id_ms AND p.id_seq = e.id_seq
+      WHERE e.id_ms IS NULL OR p.delivery_time_ms < {NOW_MS - MIN_IDLE_MS}) d
+    JOIN (SELECT stream, consumer_group, xxhash64(stream, consumer_group) AS group_key
+          FROM {{groups}}) g ON g.group_key = d.group_key
+    JOIN (SELECT concat('consumer-', id) AS consumer,
+            xxhash64(concat('consumer-', id)) AS consumer_key FROM range(20)) c
+      ON c.consumer_key = d.consumer_key"""
+
+_DUCKDB_DECIDED = f"""
+    CREATE OR REPLACE TEMP TABLE decided AS
+    SELECT p.*, e.id_ms IS NULL AS is_gone
+    FROM read_parquet($pending, hive_partitioning = false) p
+    LEFT JOIN (SELECT DISTINCT stream, id_ms, id_seq
+               FROM read_parquet($entries, hive_partitioning = false)) e
+      ON p.stream = e.stream AND p.id_ms = e.id_ms AND p.id_seq = e.id_seq
+    WHERE e.id_ms IS NULL OR p.delivery_time_ms < {NOW_MS - MIN_IDLE_MS}"""
+
+_DUCKDB_JOURNAL = f"""
+    SELECT {_CLAIMED.format(names="stream, consumer_group", owner="decided.consumer")}
+    FROM decided"""
+
+_DUCKDB_PENDING = f"""
+    SELECT p.stream, p.consumer_group, p.id_ms, p.id_seq,
+      CASE WHEN d.id_ms IS NULL THEN p.consumer ELSE '{CONSUMER}' END AS consumer,
+      CASE WHEN d.id_ms IS NULL THEN p.delivery_time_ms ELSE {NOW_MS} END AS delivery_time_ms,
+      CASE WHEN d.id_ms IS NULL THEN p.delivery_count ELSE p.delivery_count + 1 END
+        AS delivery_count,
+      CASE WHEN d.id_ms IS NULL THEN p.run_seq ELSE 1 END AS run_seq
+    FROM read_parquet($pending, hive_partitioning = false) p
+    LEFT JOIN decided d ON p.stream = d.stream AND p.consumer_group = d.consumer_group
+      AND p.id_ms = d.id_ms AND p.id_seq = d.id_seq
+    WHERE NOT coalesce(d.is_gone, false)"""
+
+
+def run(spark: SparkSession, folder: str, rows: int, watch: Watch, times: int) -> Measured:
+    """The benchmark's document: medians of seconds, by phase for ours, and the ratios."""
+    made = f"{folder}/made"
+    watch.time("make rows", lambda: make(Store.init(spark, made), rows))
+    _one_row(spark, f"{folder}/unit")
+    store = Store.open(spark, made)
+    for number in range(times + 1):
+        # Number 0 warms the JVM up, and is not counted.
+        store = _copy(spark, made, f"{folder}/swept")
+        watch.run(f"{OURS} {number}", partial(_sweep, store))
+        floor = _copy(spark, made, f"{folder}/floor")
+        watch.time(f"{FLOOR} {number}", partial(_floor, floor))
+        watch.time(f"{DUCKDB} {number}", partial(_duckdb, made, f"{folder}/duckdb"))
+        watch.time(f"{UNIT} {number}", partial(_one_row, spark, f"{folder}/unit"))
+    seconds = seconds_of(watch)
+    counted = range(1, times + 1)
+    medians = {
+        name: round(median(seconds[f"{name} {number}"] for number in counted), 2)
+        for name in (OURS, FLOOR, DUCKDB, UNIT)
+    }
+    phases = [watch.phases[f"{OURS} {number}"] for number in counted]
+    by_phase = {name: round(median(one[name] for one in phases), 2) for name in phases[0]}
+    document: dict[str, object] = {
+        "rows": rows,
+        "groups": bench_data.groups_of(rows),
+        "times": times,
+        "seconds": medians,
+        "seconds_by_phase": by_phase,
+        "ratios": {
+            "decide of floor": round(by_phase["decide"] / medians[FLOOR], 2),
+            "run of floor": round(medians[OURS] / medians[FLOOR], 2),
+            "run of duckdb": round(medians[OURS] / medians[DUCKDB], 2),
+            "run of appends": round(medians[OURS] / medians[UNIT], 1),
+        },
+        "peak_mib": watch.peak_mib,
+    }
+    results = {"": Result(store, History(rows, pages=0))}
+    return Measured(document, results, _differ(spark, store, folder))
+
+
+def _copy(spark: SparkSession, made: str, where: str) -> Store:
+    shutil.rmtree(where, ignore_errors=True)
+    shutil.copytree(made, where)
+    return Store.open(spark, where)
+
+
+def _sweep(store: Store, progress: Callable[..., None]) -> object:
+    return xautoclaim(store, SWEEP, progress=progress)
+
+
+def _floor(store: Store) -> None:
+    tables = {name: store.identifier(name) for name in ("pending", "entries", "groups")}
+    rows = store.spark.sql(_FLOOR.format(**tables))
+    store.append("journal", schema.conform(rows, schema.JOURNAL))
+
+
+def _one_row(spark: SparkSession, where: str) -> None:
+    spark.range(1).write.format("delta").mode("append").save(where)
+
+
+def _duckdb(made: str, where: str) -> None:
+    import duckdb
+    from deltalake import DeltaTable, write_deltalake
+
+    shutil.rmtree(where, ignore_errors=True)
+    files = {name: DeltaTable(f"{made}/{name}").file_uris() for name in ("pending", "entries")}
+    with duckdb.connect(config={"threads": _THREADS}) as connection:
+        connection.execute(_DUCKDB_DECIDED, files)
+        write_deltalake(f"{where}/journal", connection.sql(_DUCKDB_JOURNAL).to_arrow_reader())
+        pending = connection.sql(_DUCKDB_PENDING, params={"pending": files["pending"]})
+        write_deltalake(f"{where}/pending", pending.to_arrow_reader())
+
+
+def _differ(spark: SparkSession, store: Store, folder: str) -> Mapping[str, int]:
+    """Of how many streams what the floor and DuckDB say is not what our run does."""
+    said = "kind IN ('claimed', 'deleted')"
+    ours = store.read("journal").where(said)
+    floor = spark.read.format("delta").load(str(Path(folder, "floor", "journal"))).where(said)
+    others = {name: spark.read.format("delta").load(f"{folder}/duckdb/{name}") for name in _OTHERS}
+    return {
+        "journal of the floor": _differing(_DECIDED, ours, floor),
+        "journal of duckdb": _differing(_DECIDED, ours, others["journal"]),
+        "pending of duckdb": _differing(_PENDING, store.read("pending"), others["pending"]),
+    }
+
+
+_OTHERS = ("journal", "pending")
+
+
+def _differing(columns: tuple[str, ...], ours: DataFrame, theirs: DataFrame) -> int:
+    """By sums of 64-bit hashes, as `bench_check.differ`."""
+    types = {name: ours.schema[name].dataType for name in columns}
+    values = [F.col(name).cast(type_) for name, type_ in types.items()]
+    # A hash passes over null, as if the column were not there.
+    row = F.xxhash64(*values, *(value.isNull() for value in values)).cast("DECIMAL(38)")
+    both = ours.select("stream", F.lit(1).alias("n"), row.alias("hash")).union(
+        theirs.select("stream", F.lit(-1), -row)
+    )
+    sums = both.groupBy("stream").agg(F.sum("n").alias("n"), F.sum("hash").alias("hash"))
+    return sums.where("n <> 0 OR hash <> 0").count()
