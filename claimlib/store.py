@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
 from delta import exceptions as delta_errors
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -344,7 +345,12 @@ class Store:
     def held(self, frame: DataFrame) -> DataFrame:
         """A small frame, run once and from then on literal rows; all of it is in the driver's
         memory."""
-        return self.spark.createDataFrame(frame.toArrow(), frame.schema)
+        return self.fetched(frame)[0]
+
+    def fetched(self, frame: DataFrame) -> tuple[DataFrame, pa.Table]:
+        """`held`, and the same rows to be looked at without a query."""
+        rows = frame.toArrow()
+        return self.spark.createDataFrame(rows, frame.schema), rows
 
     def rows(
         self, table: str, values: Sequence[tuple[object, ...]], columns: Sequence[str]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from claimlib.commands import asked_reply
@@ -14,7 +15,7 @@ from claimlib.commands.deciding import names_of, near, sound_or_named
 from claimlib.model import Outcome
 from claimlib.plans import asked
 from claimlib.plans.journal_rows import union_rows
-from claimlib.plans.keys import KeyMode
+from claimlib.plans.keys import KeyMode, bucket
 from claimlib.plans.requests import known_groups
 from claimlib.plans.survey import without_duplicates
 from claimlib.runs import Begun, Decision, Finished, Progress, begin_reading, run
@@ -81,8 +82,9 @@ def decide(begun: Begun, question: Asked, known: DataFrame, *, refuse_duplicates
     """All journal rows of what is asked, at pinned versions.  One row per group that is asked about
     passes through the driver."""
     held = begun.store.held
-    groups = held(asked.groups(question.ids))
-    lie_near = near(groups, begun.store.buckets)
+    by_group = asked.groups(question.ids).withColumn("bucket", bucket(begun.store.buckets))
+    groups, fetched = begun.store.fetched(by_group)
+    lie_near = near(fetched)
     pending = begun.read("pending").where(lie_near)
     entries = begun.read("entries").where(lie_near)
     if not question.looks:
@@ -90,7 +92,7 @@ def decide(begun: Begun, question: Asked, known: DataFrame, *, refuse_duplicates
     names = names_of(begun.store, pending, known, entries)
     mode = names.mode
     if question.looks:
-        any_outside = not groups.where("outside > 0").isEmpty()
+        any_outside = pc.any(pc.greater(fetched["outside"], 0)).as_py() or False
         judged = asked.judged(groups, question.ids, pending, begun.run_seq, any_outside=any_outside)
     else:
         judged = asked.judged_by_name(groups, question.ids, pending, begun.run_seq)

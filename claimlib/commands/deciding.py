@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -16,7 +18,6 @@ from claimlib.plans.keys import (
     IS_SHARED,
     IdBounds,
     KeyMode,
-    bucket,
     named_keys,
     owners_by_name,
     owners_of_keys,
@@ -92,15 +93,15 @@ def look(
     return Look(names, found.where(has_entries).drop("of", "key", "one", "other"))
 
 
-def near(groups: DataFrame, buckets: int) -> Column:
+def near(groups: pa.Table) -> Column:
     """Where the groups' entries lie, as literals: other files of pending and entries need not be
     read.
 
     Args:
-        groups: one row per group, in the driver's memory: `low_ms` and `high_ms`, the smallest and
-            the largest BIGINT in the id_ms of what it has, or is asked for (null: nothing).
+        groups: one row per group: its `bucket`, and `low_ms` and `high_ms`, the smallest and the
+            largest BIGINT in the id_ms of what it has, or is asked for (null: nothing).
     """
-    ids = groups.where("low_ms IS NOT NULL").select(bucket(buckets), "low_ms", "high_ms").toArrow()
+    ids = groups.filter(pc.field("low_ms").is_valid())
     ends = ids.group_by("bucket").aggregate([("low_ms", "min"), ("high_ms", "max")])
     columns = (ends[name].to_pylist() for name in ("bucket", "low_ms_min", "high_ms_max"))
     return IdBounds(tuple(sorted(zip(*columns, strict=True)))).condition()

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from claimlib import kernel
 from claimlib.commands import reply
 from claimlib.commands.deciding import check_ms, look, near, sound_or_named
 from claimlib.commands.paging import locate
@@ -21,7 +24,7 @@ from claimlib.model import AutoclaimRequest
 from claimlib.names import glob_pattern, spell
 from claimlib.plans import guards, pages, requests, survey, sweep
 from claimlib.plans import journal_rows as rows
-from claimlib.plans.keys import GROUP
+from claimlib.plans.keys import GROUP, KeyMode, bucket, group_key
 from claimlib.plans.requests import Rule, guard_values
 from claimlib.runs import Begun, Decision, Finished, Progress, begin_reading, run
 from claimlib.runs.journal import Kind
@@ -187,7 +190,7 @@ def _decide(
     targets = held(requests.standing(asked, known, now_ms))
     # Of a group with two cursors or two proven ranges nobody knows where its page lies.
     sound = targets.where(F.col("repeated_in").isNull())
-    located = locate(pending, sound, begun.store.buckets)
+    located = locate(pending, sound, begun.store.buckets) if _may_page(request) else None
     targets = requests.ended(targets, located.ends if located is not None else None)
     has_sweeps = located is None or not targets.where(_SWEEPS).isEmpty()
     if located is not None and not has_sweeps:
@@ -199,10 +202,10 @@ def _decide(
     is_known = F.col("in_groups").isNotNull()
     seen = look(begun.store, pending, owners, targets.where(is_known), entries)
     names, mode = seen.names, seen.names.mode
-    judged = held(survey.judged(targets, seen.sums, unrequested))
-    lie_near = near(judged, begun.store.buckets)
+    judged, found = _fetched(begun, survey.judged(targets, seen.sums, unrequested), mode)
+    lie_near = near(found)
     pending, entries = pending.where(lie_near), entries.where(lie_near)
-    weigh = not judged.where(guards.any_guard()).isEmpty()
+    weigh = any(found[name].null_count < found.num_rows for name in requests.GUARDS)
     patterns = _patterns(judged) if weigh else None
 
     def examined_of(accepted: DataFrame) -> DataFrame:
@@ -216,23 +219,24 @@ def _decide(
 
     if refuse_duplicates:
         touched = sweep.touched(examined_of(_accepted(judged)))
-        judged = held(survey.without_duplicates(judged, touched, mode))
+        judged, found = _fetched(begun, survey.without_duplicates(judged, touched, mode), mode)
     if weigh:
         examined = examined_of(_accepted(judged))
-        judged = held(guards.weighed(judged, examined, begun.read("pending"), mode))
+        weighed = guards.weighed(judged, examined, begun.read("pending"), mode)
+        judged, found = _fetched(begun, weighed, mode)
     else:
         judged = guards.unweighed(judged)
     accepted = _accepted(judged)
     examined = examined_of(accepted)
     next_ids = pages.next_ids(examined) if located is not None else None
-    decided = sweep.decisions(sweep.touched(examined), accepted, mode)
+    decided = sweep.decisions(sweep.touched(examined), _requests(found), mode)
     parts = [
         rows.decision_rows(decided, accepted, names.owners, mode),
         rows.group_rows(judged),
         rows.consumer_rows(accepted),
         rows.cursor_rows(accepted, next_ids, mode),
     ]
-    return Decision(rows.union_rows(parts), key_mode=mode, counts=_counts(judged))
+    return Decision(rows.union_rows(parts), key_mode=mode, counts=_counts(found))
 
 
 _SWEEPS = "consumer IS NOT NULL AND count IS NULL"
@@ -243,14 +247,35 @@ def _may_resume(request: Sequence[SweepRequest] | DataFrame) -> bool:
     return isinstance(request, DataFrame) or any(one.resume for one in request)
 
 
+def _may_page(request: Sequence[SweepRequest] | DataFrame) -> bool:
+    """Whether a request may be a page."""
+    if isinstance(request, DataFrame):
+        return True
+    return any(one.autoclaim.count is not None for one in request)
+
+
 _KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR)
 
 
-def _counts(judged: DataFrame) -> dict[str, int]:
+def _fetched(begun: Begun, judged: DataFrame, mode: KeyMode) -> tuple[DataFrame, pa.Table]:
+    """`Store.fetched` of `survey.judged`, with the groups' keys and buckets."""
+    keys = {"group_key": group_key(mode), "bucket": bucket(begun.store.buckets)}
+    return begun.store.fetched(judged.withColumns(keys))
+
+
+def _requests(judged: pa.Table) -> pd.DataFrame:
+    """The requests of the accepted groups, as the kernel takes them."""
+    accepted = judged.filter(pc.field("reason").is_null())
+    rows: pd.DataFrame = accepted.select(["group_key", *kernel.REQUEST]).to_pandas()
+    return rows.set_index("group_key")
+
+
+def _counts(judged: pa.Table) -> dict[str, int]:
     """What only the decision can count; and none of what the journal's rows may add."""
-    counted = ("delivered_later", "spared", "parked")
-    numbers = judged.select(*counted).toArrow()
-    found = {name: pc.sum(numbers[name]).as_py() or 0 for name in counted}
+    found = {
+        name: pc.sum(judged[name]).as_py() or 0 if name in judged.column_names else 0
+        for name in ("delivered_later", "spared", "parked")
+    }
     return {**dict.fromkeys(map(str, _KINDS), 0), **found}
 
 

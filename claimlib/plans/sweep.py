@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial, reduce
 from operator import and_
 
+import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -100,14 +101,13 @@ def touched(candidates: DataFrame) -> DataFrame:
     return candidates.where("is_hit AND is_examined").select(*kernel.INPUT)
 
 
-def decisions(touched_rows: DataFrame, accepted: DataFrame, mode: KeyMode) -> DataFrame:
+def decisions(touched_rows: DataFrame, requests: pd.DataFrame, mode: KeyMode) -> DataFrame:
     """One row per touched row, with `kernel.OUTPUT`.  No shuffle: rows of one key are in one
     partition, so that a second one is seen, and sorted there they are the kernel's range.
 
-    One row per group passes through the driver: the kernel gets the requests of `accepted` once.
+    Args:
+        requests: those of the accepted groups, as `kernel.decide_range` takes them.
     """
-    request = accepted.select(group_key(mode).alias("group_key"), *kernel.REQUEST)
-    requests = request.toArrow().to_pandas().set_index("group_key")
     ordered = touched_rows.sortWithinPartitions("group_key", unsigned("id_ms"), unsigned("id_seq"))
     type_ = "BIGINT" if mode is KeyMode.HASHES else "STRING"
     schema = _KERNEL_SCHEMA.format(key=f"group_key {type_}", consumer=f"from_consumer_key {type_}")

@@ -126,7 +126,7 @@ def run(
     text = _request_text({**request, "now_ms": now_ms})
     lost_to = ""
     for _ in range(MAX_LOSSES):
-        begun = _begin(store, tell)
+        last = _recover(store, tell)
         # Nobody else can have used a key that was made up.
         finished = None if run_id is None else find_finished(store, *key)
         if finished is not None:
@@ -134,6 +134,8 @@ def run(
             _check_not_abandoned(finished)
             tell(Phase.FINISH, f"run {finished.run_seq} was done before: nothing is done again")
             return finished
+        tell(Phase.BEGIN, "")
+        begun = Begun(store, last + 1, store.pin(INPUTS))
         tell(Phase.DECIDE, f"run {begun.run_seq}")
         try:
             decision = decide(begun)
@@ -208,13 +210,14 @@ def _decided(store: Store) -> tuple[int, list[RunRow]]:
     return (unfinished[-1].run_seq if unfinished else finished), unfinished
 
 
-def _begin(store: Store, tell: Progress) -> Begun:
+def _recover(store: Store, tell: Progress) -> int:
+    """Finish what is decided and not yet applied; the number of the last run that was decided, read
+    before that."""
     tell(Phase.RECOVER, "")
     last, unfinished = _decided(store)
     for row in unfinished:
         roll_forward(store, row, tell)
-    tell(Phase.BEGIN, "")
-    return Begun(store, last + 1, store.pin(INPUTS))
+    return last
 
 
 def _last_finished(store: Store) -> int:

@@ -39,11 +39,11 @@ def upsert(
         changes: the SET list for rows that are there (`t` the table, `s` the rows).
         differs: which of them change.
     """
-    found = store.held(_differences(store, table, rows, row, differs))
+    found, table_rows = store.fetched(_differences(store, table, rows, row, differs))
     new = found.where("NOT is_there").select(*rows.columns)
     append_once(store, table, new, row)
     others = found.where("is_there")
-    if others.isEmpty():
+    if not any(table_rows["is_there"].to_pylist()):
         return
     statement = f"""
         MERGE INTO {{table}} t USING {{others}} s

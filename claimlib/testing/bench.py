@@ -80,6 +80,8 @@ def main() -> int:
         differ = {**bench_check.differ(measured.results), **measured.differ}
         spark.stop()
         found = {"differ": differ, "read": _read(event_log.read(str(events)), watch.spans)}
+    if asked.shape == "rivals":
+        terminal.err(bench_rivals.markdown(measured.document))
     terminal.out(json.dumps(measured.document | found))
     return exits.DONE if not any(differ.values()) else exits.OUR_FAULT
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -133,6 +134,21 @@ def run(spark: SparkSession, folder: str, rows: int, watch: Watch, times: int) -
     }
     results = {"": Result(store, History(rows, pages=0))}
     return Measured(document, results, _differ(spark, store, folder))
+
+
+def markdown(document: Mapping[str, Any]) -> str:
+    """The document as a table for people: who took how long, and how that compares."""
+    ours = document["seconds"][OURS]
+    lines = [
+        f"| {document['rows']:,} rows, medians of {document['times']} | s | {OURS} takes |",
+        "|---|---|---|",
+        *(
+            f"| {name} | {seconds} | {'' if name == OURS else f'{ours / seconds:.1f} times that'} |"
+            for name, seconds in document["seconds"].items()
+        ),
+        *(f"| - {phase} | {s} | |" for phase, s in document["seconds_by_phase"].items()),
+    ]
+    return "\n".join(lines)
 
 
 def _copy(spark: SparkSession, made: str, where: str) -> Store:

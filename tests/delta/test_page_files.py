@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from queries import last_query
 from reading import query
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
@@ -90,13 +91,6 @@ def full_store(store: Store) -> Iterator[Store]:
     settings.set(name, "1000")
     yield store
     settings.set(name, before)
-
-
-def last_query(spark: SparkSession) -> int:
-    """The number of the newest query."""
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-    queries = spark._jsparkSession.sharedState().statusStore().executionsList()
-    return max(queries.apply(at).executionId() for at in range(queries.size()))
 
 
 def opened(spark: SparkSession, table: str, after: int) -> list[int]:

@@ -14,6 +14,7 @@ from snapshots import ALL, owners, source, stream
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import overview, reading
+from claimlib.runs import claims
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
 
@@ -53,13 +54,25 @@ def test_a_store_in_a_folder_of_any_printable_characters_works(
     assert store.read("runs").count() == 3  # delta-rs takes some of these names for others
 
 
-@pytest.mark.parametrize("name", ["fleet", "2024_01", "select"])
+@pytest.mark.parametrize(
+    ("name", "many_rows", "operation"),
+    [("fleet", 1000, "MERGE"), ("2024_01", 0, "WRITE"), ("select", 1000, "MERGE")],
+)
 def test_a_store_in_a_catalog_s_schema_works_also_where_its_name_must_be_quoted(
-    spark: SparkSession, tmp_path: Path, name: str
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    many_rows: int,
+    operation: str,
 ) -> None:
+    """Also where buckets are written anew: a catalog's table stays what it is."""
+    monkeypatch.setattr(claims, "_MANY_ROWS", many_rows)
     spark.sql(f"CREATE SCHEMA spark_catalog.`{name}` LOCATION '{tmp_path}/fleet'")
     try:
-        use(spark, f"spark_catalog.{name}")
+        store = use(spark, f"spark_catalog.{name}")
+        assert store.history("pending")[0]["operation"] == operation
+        Store.open(spark, f"spark_catalog.{name}")
         assert spark.table(f"spark_catalog.`{name}`.pending").count() == 1
         assert count(tmp_path / "fleet", "tombstones") == 1
     finally:

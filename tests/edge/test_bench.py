@@ -51,6 +51,9 @@ def test_plain_sql_and_duckdb_say_what_the_sweep_does_and_a_row_that_differs_is_
     assert measured.document["seconds"].keys() == {
         *(bench_rivals.OURS, bench_rivals.FLOOR, bench_rivals.DUCKDB, bench_rivals.UNIT)
     }
+    table = bench_rivals.markdown(measured.document)
+    assert "| floor |" in table
+    assert "| - decide |" in table
     store = measured.results[""].store
     for table in ("journal", "pending"):
         bench_check.spoil(store, table)

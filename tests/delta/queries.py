@@ -1,0 +1,12 @@
+"""The queries (SQL executions) that Spark has run, Delta's own among them."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+
+def last_query(spark: SparkSession) -> int:
+    """The number of the newest query."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    queries = spark._jsparkSession.sharedState().statusStore().executionsList()
+    return max(queries.apply(at).executionId() for at in range(queries.size()))
