@@ -96,7 +96,7 @@ def decide_range(batches: Iterable[pd.DataFrame], requests: pd.DataFrame) -> Ite
 
     Args:
         requests: one row per group, its key the index, with the columns of `REQUEST`.  They come
-            once, not with every row: five columns of constants made a decision a quarter slower.
+            once, not with every row, so that rows are narrow.
 
     Raises:
         ValueError: the range is not sorted, or holds two rows of one key, or rows of a group that

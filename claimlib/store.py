@@ -283,7 +283,7 @@ class Store:
         Raises:
             CommitConflictError: another writer with the same token's app_id committed meanwhile.
         """
-        self._write(table, rows, {}, token, note)
+        self._write(table, rows, None, token, note)
 
     def replace(
         self, table: str, rows: DataFrame, where: str, *, token: Token | None = None, note: str
@@ -296,19 +296,21 @@ class Store:
         Raises:
             CommitConflictError: somebody has; or as `append`.
         """
-        self._write(table, rows, {"replaceWhere": where}, token, note)
+        self._write(table, rows, where, token, note)
 
     def _write(
         self,
         table: str,
         rows: DataFrame,
-        options: Mapping[str, str],
+        where: str | None,
         token: Token | None,
         note: str | None,
     ) -> None:
-        mode = "overwrite" if options else "append"
-        writer = schema.conform(rows, TABLES[table]).write.format("delta").mode(mode)
-        writer = writer.options(**options)
+        writer = schema.conform(rows, TABLES[table]).write.format("delta")
+        if where is None:
+            writer = writer.mode("append")
+        else:
+            writer = writer.mode("overwrite").option("replaceWhere", where)
         if token is not None:
             writer = writer.option("txnAppId", token.app_id).option("txnVersion", token.version)
         if note is not None:

@@ -61,6 +61,8 @@ _PROPERTY = "tests/spark/test_property.py"
 _BROKEN = "tests/spark/test_broken_kernel.py"
 _CLI_STORE = "tests/edge/test_cli_store.py"
 _CLAIMS = "tests/spark/test_claims.py"
+_RACES = "tests/delta/test_races.py"
+_KERNEL = "tests/unit/test_kernel.py"
 
 _OWN_ROWS = f"{_REMOVALS}::test_a_store_with_rows_of_its_own_is_never_taken_over_by_a_snapshot"
 _EMPTIED = (
@@ -73,6 +75,9 @@ _EXPLAINED = (
 )
 _MADE_ANEW = f"{_REMOVALS}::test_a_stream_that_was_made_anew_with_larger_ids_explains_nothing"
 _GIVEN_UP = "tests/delta/test_given_up.py"
+_TAKEN = (
+    f"{_RACES}::test_what_another_writer_takes_between_decision_and_apply_is_lost_and_stays_away"
+)
 _HALF_APPLIED = (
     "test_what_a_run_that_is_given_up_had_applied_is_not_taken_for_entries_that_are_gone"
 )
@@ -750,6 +755,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    cloudpickle.register_pickle_by_value(kernel)\n",
         "",
         (f"{_BROKEN}::test_the_comparison_fails_for_each_broken_rule_and_for_no_other_reason",),
+    ),
+    Mutation(
+        "buckets are written anew whatever others have changed in them",
+        "claimlib/runs/claims.py",
+        '(F.col("run_seq") < row.run_seq) & F.expr(_AS_FOUND.format(now="", found=""))',
+        '(F.col("run_seq") < row.run_seq)',
+        (f"{_TAKEN}[written anew]",),
+    ),
+    Mutation(
+        "an entry is in the stream where any is: a name is looked up inside EXISTS",
+        "claimlib/plans/sweep.py",
+        'F.col(f"row.{name}").outer()',
+        "F.col(name).outer()",
+        (f"{_PROPERTY}::test_a_sweep_decides_about_hundreds_of_groups_as_the_reference_does",),
+    ),
+    Mutation(
+        "the kernel takes another group's request where one has none",
+        "claimlib/kernel.py",
+        "if at.min() < 0:",
+        "if at.max() < 0:",
+        (f"{_KERNEL}::test_rows_of_a_group_without_a_request_raise",),
     ),
 )
 

@@ -7,6 +7,7 @@ runs alone.
 
 from __future__ import annotations
 
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -43,7 +44,7 @@ def upsert(
     new = found.where("NOT is_there").select(*rows.columns)
     append_once(store, table, new, row)
     others = found.where("is_there")
-    if not any(table_rows["is_there"].to_pylist()):
+    if not pc.any(table_rows["is_there"]).as_py():
         return
     statement = f"""
         MERGE INTO {{table}} t USING {{others}} s

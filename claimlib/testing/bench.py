@@ -23,7 +23,7 @@ from claimlib.testing import bench_check, bench_claims, bench_data, bench_rivals
 from claimlib.testing.bench_check import Measured, Result
 from claimlib.testing.bench_data import CONSUMER, COUNT, CURSOR, LARGEST, MIN_IDLE_MS
 from claimlib.testing.bench_result import History
-from claimlib.testing.bench_store import Span, Watch, make, seconds_of
+from claimlib.testing.bench_store import Span, Watch, make, seconds_of, sweep
 from claimlib.testing.event_log import EventLog
 
 PAGE = SweepRequest(
@@ -32,7 +32,6 @@ PAGE = SweepRequest(
     cursor=CURSOR,
     resume=True,
 )
-SWEEP = SweepRequest(AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS))
 _PAGES = 2
 _SMALL = 2000
 
@@ -99,8 +98,8 @@ def run(spark: SparkSession, folder: str, rows: int, watch: Watch) -> Measured:
     make(small, _SMALL)
     pages = {"page": store, "page of an empty store": empty, f"page of {_SMALL} rows": small}
     for name, one in [*pages.items()] * _PAGES:
-        watch.run(name, _claim(one, PAGE))
-    reply = watch.run("sweep", _claim(store, SWEEP))
+        watch.run(name, partial(_page, one))
+    reply = watch.run("sweep", partial(sweep, store))
     document: dict[str, object] = {
         "rows": rows,
         "groups": bench_data.groups_of(rows),
@@ -112,8 +111,8 @@ def run(spark: SparkSession, folder: str, rows: int, watch: Watch) -> Measured:
     return Measured(document, {"": Result(store, History(rows, pages=_PAGES))})
 
 
-def _claim(store: Store, request: SweepRequest) -> Callable[[Progress], Reply]:
-    return lambda progress: xautoclaim(store, request, progress=progress)
+def _page(store: Store, progress: Progress) -> Reply:
+    return xautoclaim(store, PAGE, progress=progress)
 
 
 def _read(log: EventLog, spans: Mapping[str, Span]) -> dict[str, dict[str, float]]:

@@ -57,14 +57,15 @@ def differ(results: Mapping[str, Result]) -> dict[str, int]:
     """By table and name of the result: of how many streams (of `runs`, of how many runs) the rows
     are not what they must be."""
     return {
-        f"{table} {name}".strip(): _differing(table, rows, result.store.read(table))
+        f"{table} {name}".strip(): differing(table, rows, result.store.read(table))
         for name, result in results.items()
         for table, rows in expected(result.store, result.history).items()
     }
 
 
-def _differing(table: str, wanted: DataFrame, found: DataFrame) -> int:
-    """One shuffle, of two sums per stream and partition.
+def differing(table: str, wanted: DataFrame, found: DataFrame) -> int:
+    """Of how many streams (of `runs`, of how many runs) two sets of a table's rows are not the
+    same: one shuffle, of two sums per stream and partition.
 
     Two sets of rows whose sums of 64-bit hashes agree are the same, but by a chance of one in 2^64.
     """

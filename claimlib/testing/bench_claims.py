@@ -13,21 +13,19 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from claimlib.commands.given import read_given
-from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import xclaim
 from claimlib.commands.xpending import overview, pending_range, reading
 from claimlib.ids import MAX_ID, MIN_ID
-from claimlib.model import AutoclaimRequest, PendingRange
+from claimlib.model import PendingRange
 from claimlib.runs import Progress
 from claimlib.store import Store
 from claimlib.testing import bench_data
 from claimlib.testing.bench_check import Measured, Result
-from claimlib.testing.bench_data import CONSUMER, GROUP, MIN_IDLE_MS
+from claimlib.testing.bench_data import GROUP
 from claimlib.testing.bench_result import History
-from claimlib.testing.bench_store import Watch, make, seconds_of
+from claimlib.testing.bench_store import Watch, make, seconds_of, sweep
 
 DUE_OF = 10
-SWEEP = SweepRequest(AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS))
 RANGE = PendingRange(MIN_ID, MAX_ID, 100)
 _SMALL = 2000
 
@@ -60,7 +58,7 @@ def compared(spark: SparkSession, where: str, rows: int, watch: Watch) -> dict[s
     bench_data.claims(spark, rows, DUE_OF).write.parquet(f"{where}/requests")
     watch.time("xpending", _overview(swept))
     watch.time("xpending of a group", _range(swept))
-    watch.run("sweep", partial(_sweep, swept))
+    watch.run("sweep", partial(sweep, swept))
     watch.run("xclaim", partial(_claim, claimed, f"{where}/requests"))
     return {
         "of the sweep": Result(swept, History(rows, DUE_OF)),
@@ -75,10 +73,6 @@ def _overview(store: Store) -> Callable[[], object]:
 def _range(store: Store) -> Callable[[], object]:
     stream, group = b"stream-00001", GROUP.encode()
     return lambda: pending_range(reading(store), stream, group, RANGE).collect()
-
-
-def _sweep(store: Store, progress: Progress) -> object:
-    return xautoclaim(store, SWEEP, progress=progress)
 
 
 def _claim(store: Store, requests: str, progress: Progress) -> object:

@@ -11,42 +11,26 @@ Each does its job as often as is asked; the first time, in a cold JVM, does not 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
-from claimlib import schema
-from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.model import AutoclaimRequest
 from claimlib.store import Store
 from claimlib.testing import bench_data
-from claimlib.testing.bench_check import Measured, Result
+from claimlib.testing.bench_check import Measured, Result, differing
 from claimlib.testing.bench_data import CONSUMER, MIN_IDLE_MS, NOW_MS
 from claimlib.testing.bench_result import History
-from claimlib.testing.bench_store import Watch, make, seconds_of
+from claimlib.testing.bench_store import Watch, make, seconds_of, sweep
 
-SWEEP = SweepRequest(AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS))
 OURS, FLOOR, DUCKDB, UNIT = "claimlib", "floor", "duckdb", "append of one row"
 _THREADS = 2
 
-# What each of them says about an entry, and what stands in `pending` afterwards.
-_DECIDED = (
-    *("kind", "stream", "consumer_group", "id_ms", "id_seq", "from_consumer"),
-    *("from_delivery_time_ms", "from_delivery_count", "consumer", "delivery_time_ms"),
-    *("delivery_count", "justid", "at_ms", "seen_time_ms", "active_time_ms"),
-)
-_PENDING = (
-    *("stream", "consumer_group", "id_ms", "id_seq", "consumer", "delivery_time_ms"),
-    *("delivery_count", "run_seq"),
-)
-
 _CLAIMED = f"""
-    if(is_gone, 'deleted', 'claimed') AS kind, {{names}}, id_ms, id_seq,
+    1::BIGINT AS run_seq, if(is_gone, 'deleted', 'claimed') AS kind, {{names}}, id_ms, id_seq,
     {{owner}} AS from_consumer, delivery_time_ms AS from_delivery_time_ms,
     delivery_count AS from_delivery_count,
     if(is_gone, NULL, '{CONSUMER}') AS consumer, if(is_gone, NULL, {NOW_MS}) AS delivery_time_ms,
@@ -55,7 +39,7 @@ _CLAIMED = f"""
     if(is_gone, NULL, {NOW_MS}) AS active_time_ms"""
 
 _FLOOR = f"""
-    SELECT /*+ BROADCAST(g), BROADCAST(c) */ 1L AS run_seq,
+    SELECT /*+ BROADCAST(g), BROADCAST(c) */
       {_CLAIMED.format(names="g.stream, g.consumer_group", owner="c.consumer")}
     FROM (
       SELECT /*+ MERGE(e) */ p.*, e.id_ms IS NULL AS is_gone
@@ -105,7 +89,7 @@ def run(spark: SparkSession, folder: str, rows: int, watch: Watch, times: int) -
     for number in range(times + 1):
         # Number 0 warms the JVM up, and is not counted.
         store = _copy(spark, made, f"{folder}/swept")
-        watch.run(f"{OURS} {number}", partial(_sweep, store))
+        watch.run(f"{OURS} {number}", partial(sweep, store))
         floor = _copy(spark, made, f"{folder}/floor")
         watch.time(f"{FLOOR} {number}", partial(_floor, floor))
         watch.time(f"{DUCKDB} {number}", partial(_duckdb, made, f"{folder}/duckdb"))
@@ -157,14 +141,9 @@ def _copy(spark: SparkSession, made: str, where: str) -> Store:
     return Store.open(spark, where)
 
 
-def _sweep(store: Store, progress: Callable[..., None]) -> object:
-    return xautoclaim(store, SWEEP, progress=progress)
-
-
 def _floor(store: Store) -> None:
     tables = {name: store.identifier(name) for name in ("pending", "entries", "groups")}
-    rows = store.spark.sql(_FLOOR.format(**tables))
-    store.append("journal", schema.conform(rows, schema.JOURNAL))
+    store.append("journal", store.spark.sql(_FLOOR.format(**tables)))
 
 
 def _one_row(spark: SparkSession, where: str) -> None:
@@ -189,25 +168,12 @@ def _differ(spark: SparkSession, store: Store, folder: str) -> Mapping[str, int]
     said = "kind IN ('claimed', 'deleted')"
     ours = store.read("journal").where(said)
     floor = spark.read.format("delta").load(str(Path(folder, "floor", "journal"))).where(said)
-    others = {name: spark.read.format("delta").load(f"{folder}/duckdb/{name}") for name in _OTHERS}
-    return {
-        "journal of the floor": _differing(_DECIDED, ours, floor),
-        "journal of duckdb": _differing(_DECIDED, ours, others["journal"]),
-        "pending of duckdb": _differing(_PENDING, store.read("pending"), others["pending"]),
+    duckdb = {
+        name: spark.read.format("delta").load(f"{folder}/duckdb/{name}")
+        for name in ("journal", "pending")
     }
-
-
-_OTHERS = ("journal", "pending")
-
-
-def _differing(columns: tuple[str, ...], ours: DataFrame, theirs: DataFrame) -> int:
-    """By sums of 64-bit hashes, as `bench_check.differ`."""
-    types = {name: ours.schema[name].dataType for name in columns}
-    values = [F.col(name).cast(type_) for name, type_ in types.items()]
-    # A hash passes over null, as if the column were not there.
-    row = F.xxhash64(*values, *(value.isNull() for value in values)).cast("DECIMAL(38)")
-    both = ours.select("stream", F.lit(1).alias("n"), row.alias("hash")).union(
-        theirs.select("stream", F.lit(-1), -row)
-    )
-    sums = both.groupBy("stream").agg(F.sum("n").alias("n"), F.sum("hash").alias("hash"))
-    return sums.where("n <> 0 OR hash <> 0").count()
+    return {
+        "journal of the floor": differing("journal", ours, floor),
+        "journal of duckdb": differing("journal", ours, duckdb["journal"]),
+        "pending of duckdb": differing("pending", store.read("pending"), duckdb["pending"]),
+    }

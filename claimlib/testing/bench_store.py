@@ -12,13 +12,17 @@ from typing import TypeVar
 
 from pyspark.sql import functions as F
 
+from claimlib.commands.reply import Reply
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.model import AutoclaimRequest
 from claimlib.plans.keys import bucket
 from claimlib.runs import Progress
 from claimlib.schema import TABLES
 from claimlib.store import Store, arranged
 from claimlib.testing import bench_data
-from claimlib.testing.bench_data import GROUP, NOW_MS
+from claimlib.testing.bench_data import CONSUMER, GROUP, MIN_IDLE_MS, NOW_MS
 
+SWEEP = SweepRequest(AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS))
 T = TypeVar("T")
 # When a part began and ended, ms since the epoch.
 Span = tuple[float, float]
@@ -98,6 +102,11 @@ def make(store: Store, rows: int, due_of: int = 2) -> None:
         F.lit(0).alias("run_seq"),
     )
     store.append("groups", groups)
+
+
+def sweep(store: Store, progress: Progress) -> Reply:
+    """Claim all that is due, whatever the group."""
+    return xautoclaim(store, SWEEP, progress=progress)
 
 
 def peak_mib() -> dict[str, int]:

@@ -89,7 +89,6 @@ def _applied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     anew, as where much does."""
     if request.param == "written anew":
         monkeypatch.setattr(claims, "_MANY_ROWS", 0)
-        monkeypatch.setattr(claims, "_ONE_IN", 1000)
 
 
 @pytest.mark.usefixtures("_applied")
@@ -187,7 +186,6 @@ def test_what_somebody_changes_while_buckets_are_written_anew_is_kept_and_lost_t
     """The rows that replace a bucket were read before the other writer's commit: Delta refuses
     them, and the run writes the bucket once more, from what is there now."""
     monkeypatch.setattr(claims, "_MANY_ROWS", 0)
-    monkeypatch.setattr(claims, "_ONE_IN", 1000)
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     waiting = Waiting(tmp_path)
     tried: list[str] = []

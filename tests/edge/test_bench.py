@@ -19,7 +19,7 @@ EMPTY = {"tombstones of xclaim", "cursors of xclaim", "cursors of the sweep"}
 
 def test_a_page_and_a_sweep_leave_what_the_formulas_say_and_a_spoilt_row_is_seen(store):
     bench_store.make(store, 2000)
-    for request in (bench.PAGE, bench.SWEEP):
+    for request in (bench.PAGE, bench_store.SWEEP):
         xautoclaim(store, request)
     results = {"": Result(store, History(2000, pages=1))}
     assert bench_check.differ(results) == dict.fromkeys(CHECKED, 0)
