@@ -31,8 +31,9 @@ test-long: setup ## the tests marked long; their figures go into test-long.json 
 	@$(USE) pytest -m long --durations=10
 	@$(USE) python -m tests.live.figures
 
-bench: setup ## time a sweep: make bench ROWS=1000000 SHAPE=many (or claims, rivals)
-	@$(USE) python -m claimlib.testing.bench --rows $(or $(ROWS),1000000) --shape $(or $(SHAPE),many)
+bench: setup ## time a sweep: make bench ROWS=1000000 SHAPE=many (or claims, rivals DATA=half)
+	@$(USE) python -m claimlib.testing.bench --rows $(or $(ROWS),1000000) \
+	    --shape $(or $(SHAPE),many) --data $(or $(DATA),half)
 
 lint: setup ## ruff (rules and format) and mypy
 	@$(USE) ruff check .

@@ -47,6 +47,13 @@ def main() -> int:
         help="many: a sweep of many groups, one of them large; claims: the same claims by XCLAIM;"
         " rivals: the sweep beside plain Spark SQL and DuckDB",
     )
+    parser.add_argument(
+        "--data",
+        choices=bench_data.SHAPES,
+        default="half",
+        help="of rivals: half of the rows due, all in one group, in 200,000 groups, one in a"
+        " hundred due, or streams with 20 entries for each that is pending",
+    )
     parser.add_argument("--times", type=int, default=3, help="of rivals, after one to warm up")
     parser.add_argument("--driver-memory", default="4g")
     parser.add_argument(
@@ -70,7 +77,7 @@ def main() -> int:
         shapes: dict[str, Callable[[SparkSession, str, int, Watch], Measured]] = {
             "many": run,
             "claims": bench_claims.run,
-            "rivals": partial(bench_rivals.run, times=asked.times),
+            "rivals": partial(bench_rivals.run, data=asked.data, times=asked.times),
         }
         measured = shapes[asked.shape](spark, folder, asked.rows, watch)
         if asked.flip is not None:
@@ -102,7 +109,7 @@ def run(spark: SparkSession, folder: str, rows: int, watch: Watch) -> Measured:
     reply = watch.run("sweep", partial(sweep, store))
     document: dict[str, object] = {
         "rows": rows,
-        "groups": bench_data.groups_of(rows),
+        "groups": bench_data.HALF.groups_of(rows),
         "seconds": seconds_of(watch),
         "seconds_by_phase": watch.phases,
         "counts": dict(sorted(reply.counts.items())),

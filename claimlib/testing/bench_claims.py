@@ -21,11 +21,11 @@ from claimlib.runs import Progress
 from claimlib.store import Store
 from claimlib.testing import bench_data
 from claimlib.testing.bench_check import Measured, Result
-from claimlib.testing.bench_data import GROUP
+from claimlib.testing.bench_data import GROUP, Shape
 from claimlib.testing.bench_result import History
 from claimlib.testing.bench_store import Watch, make, seconds_of, sweep
 
-DUE_OF = 10
+TENTH = Shape(due_of=10)
 RANGE = PendingRange(MIN_ID, MAX_ID, 100)
 _SMALL = 2000
 
@@ -40,7 +40,7 @@ def run(spark: SparkSession, folder: str, rows: int, watch: Watch) -> Measured:
     seconds = seconds_of(watch)
     document: dict[str, object] = {
         "rows": rows,
-        "requests": bench_data.groups_of(rows),
+        "requests": TENTH.groups_of(rows),
         "seconds": seconds,
         "seconds_by_phase": watch.phases,
         "xclaim_of_sweep": round(seconds["xclaim"] / seconds["sweep"], 2),
@@ -52,17 +52,17 @@ def run(spark: SparkSession, folder: str, rows: int, watch: Watch) -> Measured:
 def compared(spark: SparkSession, where: str, rows: int, watch: Watch) -> dict[str, Result]:
     """The store that was swept, and the one on which the same was claimed by ids."""
     swept = watch.time("init", lambda: Store.init(spark, f"{where}/swept"))
-    watch.time("make rows", lambda: make(swept, rows, DUE_OF))
+    watch.time("make rows", lambda: make(swept, rows, TENTH))
     shutil.copytree(f"{where}/swept", f"{where}/claimed")
     claimed = Store.open(spark, f"{where}/claimed")
-    bench_data.claims(spark, rows, DUE_OF).write.parquet(f"{where}/requests")
+    bench_data.claims(spark, rows, TENTH).write.parquet(f"{where}/requests")
     watch.time("xpending", _overview(swept))
     watch.time("xpending of a group", _range(swept))
     watch.run("sweep", partial(sweep, swept))
     watch.run("xclaim", partial(_claim, claimed, f"{where}/requests"))
     return {
-        "of the sweep": Result(swept, History(rows, DUE_OF)),
-        "of xclaim": Result(claimed, History(rows, DUE_OF, command="xclaim")),
+        "of the sweep": Result(swept, History(rows, TENTH)),
+        "of xclaim": Result(claimed, History(rows, TENTH, command="xclaim")),
     }
 
 

@@ -3,12 +3,13 @@
 The rows follow from their number alone (by hashes of it), so they are the same whatever the
 partitioning.  What must come of them follows from the same formula: `bench_result`.
 
-Row `i`: one pending entry.  A fifth of all are in group 0, the others are spread over the rest, a
-stream each.  One in a hundred is dangling.  One in `due_of`, dangling or not, has been idle for an
-hour, the rest for a second.
+Row `i`: one pending entry, in the stream of one of the groups (see `Shape`).  One in a hundred is
+dangling.  Some, dangling or not, have been idle for an hour, the rest for a second.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,7 +28,7 @@ _ROWS = f"""
     SELECT
       id AS i,
       {_FIRST_MS} + id AS id_ms,
-      CASE WHEN pmod(id, 5) = 0 THEN 0
+      CASE WHEN pmod(id, {{first_of}}) = 0 THEN 0
            ELSE 1 + pmod(xxhash64('group', id), {{groups}} - 1) END AS number,
       pmod(xxhash64('gone', id), 100) = 0 AS is_gone,
       pmod(xxhash64('idle', id), {{due_of}}) = 0 AS is_due,
@@ -51,20 +52,51 @@ _CLAIMS = f"""
     FROM ({{pending}}) WHERE {_CLAIMED} GROUP BY stream"""
 
 
-def groups_of(rows: int) -> int:
-    """How many groups there are: 200 up to a few million rows, 1,000 from ten million on."""
-    return 1000 if rows >= 10_000_000 else 200
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How the rows are spread.
+
+    Attributes:
+        groups: how many there are; null: 200 up to a few million rows, 1,000 from ten million on.
+        first_of: one row in so many is of group 0; the others are spread over the rest.
+        due_of: one row in so many has been idle for an hour.
+        entries_of: how many entries a stream has for each that is pending.
+    """
+
+    groups: int | None = None
+    first_of: int = 5
+    due_of: int = 2
+    entries_of: int = 1
+
+    def groups_of(self, rows: int) -> int:
+        """How many groups so many rows have."""
+        return self.groups or (1000 if rows >= 10_000_000 else 200)
+
+    def sql(self, rows: int) -> str:
+        """The rows that `pending` gives."""
+        made = _ROWS.format(
+            rows=rows, groups=self.groups_of(rows), first_of=self.first_of, due_of=self.due_of
+        )
+        return _PENDING.format(rows=made)
 
 
-def pending(spark: SparkSession, rows: int, due_of: int = 2) -> DataFrame:
+SHAPES = {
+    "half": Shape(),
+    "one": Shape(groups=2, first_of=1),
+    "wide": Shape(groups=200_000, first_of=200_000),
+    "quiet": Shape(due_of=100),
+    "big-stream": Shape(entries_of=20),
+}
+"""Half of the rows due, in some hundred groups; all in one group; in very many groups; one row in a
+hundred due; streams with many more entries than are pending."""
+HALF = SHAPES["half"]
+
+
+def pending(spark: SparkSession, rows: int, shape: Shape = HALF) -> DataFrame:
     """One row per pending entry: the columns that `pending` is written with, is_gone and is_due."""
-    return spark.sql(_pending(rows, due_of))
+    return spark.sql(shape.sql(rows))
 
 
-def claims(spark: SparkSession, rows: int, due_of: int) -> DataFrame:
+def claims(spark: SparkSession, rows: int, shape: Shape) -> DataFrame:
     """The request table of `xclaim` that claims what a sweep claims, one request per group."""
-    return spark.sql(_CLAIMS.format(pending=_pending(rows, due_of)))
-
-
-def _pending(rows: int, due_of: int) -> str:
-    return _PENDING.format(rows=_ROWS.format(rows=rows, groups=groups_of(rows), due_of=due_of))
+    return spark.sql(_CLAIMS.format(pending=shape.sql(rows)))

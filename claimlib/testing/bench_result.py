@@ -15,7 +15,16 @@ from pyspark.sql import DataFrame
 from claimlib.plans.journal_rows import union_rows
 from claimlib.store import Store
 from claimlib.testing import bench_data
-from claimlib.testing.bench_data import CONSUMER, COUNT, CURSOR, GROUP, LARGEST, NOW_MS
+from claimlib.testing.bench_data import (
+    CONSUMER,
+    COUNT,
+    CURSOR,
+    GROUP,
+    HALF,
+    LARGEST,
+    NOW_MS,
+    Shape,
+)
 
 # A page ends behind its COUNT-th hit.  Where more than a tenth of the rows is due, that comes
 # before the scan budget is spent, so it is found among so many rows.
@@ -29,14 +38,14 @@ class History:
     and then one run that claims in all groups.
 
     Attributes:
-        rows, due_of: see `bench_data.pending`.
+        rows, shape: see `bench_data.pending`.
         pages: how many pages there were, each from where the one before had ended.
         command: the last run: `xautoclaim`, a sweep; or `xclaim`, with `bench_data.claims`, which
             do not meet what is dangling.
     """
 
     rows: int
-    due_of: int = 2
+    shape: Shape = HALF
     pages: int = 0
     command: str = "xautoclaim"
 
@@ -152,7 +161,7 @@ def expected(store: Store, history: History) -> Mapping[str, DataFrame]:
     the driver, so that the plans stay small, and the made-up rows are gone through once per table.
     """
     spark, last, command = store.spark, history.last, history.command
-    made = bench_data.pending(spark, history.rows, history.due_of)
+    made = bench_data.pending(spark, history.rows, history.shape)
     ends = store.held(spark.sql(_ENDS, pending=made, rows=history.pages * _BUDGET, last=last))
     decided = _decided(made, history, ends)
     groups = spark.sql(_GROUPS, decided=decided, last=last)

@@ -20,9 +20,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from claimlib.store import Store
-from claimlib.testing import bench_data
 from claimlib.testing.bench_check import Measured, Result, differing
-from claimlib.testing.bench_data import CONSUMER, MIN_IDLE_MS, NOW_MS
+from claimlib.testing.bench_data import CONSUMER, MIN_IDLE_MS, NOW_MS, SHAPES
 from claimlib.testing.bench_result import History
 from claimlib.testing.bench_store import Watch, make, seconds_of, sweep
 
@@ -80,10 +79,12 @@ _DUCKDB_PENDING = f"""
     WHERE NOT coalesce(d.is_gone, false)"""
 
 
-def run(spark: SparkSession, folder: str, rows: int, watch: Watch, times: int) -> Measured:
+def run(
+    spark: SparkSession, folder: str, rows: int, watch: Watch, *, data: str, times: int
+) -> Measured:
     """The benchmark's document: medians of seconds, by phase for ours, and the ratios."""
-    made = f"{folder}/made"
-    watch.time("make rows", lambda: make(Store.init(spark, made), rows))
+    made, shape = f"{folder}/made", SHAPES[data]
+    watch.time("make rows", lambda: make(Store.init(spark, made), rows, shape))
     _one_row(spark, f"{folder}/unit")
     store = Store.open(spark, made)
     for number in range(times + 1):
@@ -104,7 +105,8 @@ def run(spark: SparkSession, folder: str, rows: int, watch: Watch, times: int) -
     by_phase = {name: round(median(one[name] for one in phases), 2) for name in phases[0]}
     document: dict[str, object] = {
         "rows": rows,
-        "groups": bench_data.groups_of(rows),
+        "data": data,
+        "groups": shape.groups_of(rows),
         "times": times,
         "seconds": medians,
         "seconds_by_phase": by_phase,
@@ -116,15 +118,16 @@ def run(spark: SparkSession, folder: str, rows: int, watch: Watch, times: int) -
         },
         "peak_mib": watch.peak_mib,
     }
-    results = {"": Result(store, History(rows, pages=0))}
+    results = {"": Result(store, History(rows, shape))}
     return Measured(document, results, _differ(spark, store, folder))
 
 
 def markdown(document: Mapping[str, Any]) -> str:
     """The document as a table for people: who took how long, and how that compares."""
     ours = document["seconds"][OURS]
+    what = f"{document['rows']:,} rows ({document['data']}), medians of {document['times']}"
     lines = [
-        f"| {document['rows']:,} rows, medians of {document['times']} | s | {OURS} takes |",
+        f"| {what} | s | {OURS} takes |",
         "|---|---|---|",
         *(
             f"| {name} | {seconds} | {'' if name == OURS else f'{ours / seconds:.1f} times that'} |"

@@ -20,7 +20,7 @@ from claimlib.runs import Progress
 from claimlib.schema import TABLES
 from claimlib.store import Store, arranged
 from claimlib.testing import bench_data
-from claimlib.testing.bench_data import CONSUMER, GROUP, MIN_IDLE_MS, NOW_MS
+from claimlib.testing.bench_data import CONSUMER, GROUP, HALF, MIN_IDLE_MS, NOW_MS, Shape
 
 SWEEP = SweepRequest(AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS))
 T = TypeVar("T")
@@ -73,13 +73,17 @@ def seconds_of(watch: Watch) -> dict[str, float]:
     return {name: round((until - since) / 1000, 2) for name, (since, until) in watch.spans.items()}
 
 
-def make(store: Store, rows: int, due_of: int = 2) -> None:
+def make(store: Store, rows: int, shape: Shape = HALF) -> None:
     """Fill a new store (see `bench_data`)."""
-    pending = bench_data.pending(store.spark, rows, due_of)
+    pending = bench_data.pending(store.spark, rows, shape)
     kept = pending.drop("is_gone", "is_due").withColumn("run_seq", F.lit(0))
     kept = kept.withColumn("bucket", bucket(store.buckets))
     store.append("pending", arranged(TABLES["pending"], kept))
-    entries = pending.where("NOT is_gone").select("stream", "id_ms", "id_seq")
+    entries = pending.select(
+        *("stream", "id_ms", "is_gone"),
+        F.explode(F.sequence(F.lit(0), F.lit(shape.entries_of - 1))).alias("id_seq"),
+    )
+    entries = entries.where("NOT (is_gone AND id_seq = 0)").drop("is_gone")
     fields = F.array(
         F.struct(F.lit(b"field").alias("name"), F.encode("stream", "UTF-8").alias("value"))
     )
@@ -88,7 +92,7 @@ def make(store: Store, rows: int, due_of: int = 2) -> None:
     store.append("entries", arranged(TABLES["entries"], entries))
     # As a snapshot proves it: from the first to the last pending id.
     streams = pending.groupBy("stream").agg(
-        F.count("*").alias("length"),
+        (F.count("*") * shape.entries_of).alias("length"),
         *(F.min(f"id_{part}").alias(f"complete_from_{part}") for part in ("ms", "seq")),
         *(F.max(f"id_{part}").alias(f"complete_to_{part}") for part in ("ms", "seq")),
     )

@@ -6,7 +6,7 @@ import pytest
 from processes import run_python
 
 from claimlib.commands.xautoclaim import xautoclaim
-from claimlib.testing import bench, bench_check, bench_claims, bench_rivals, bench_store
+from claimlib.testing import bench, bench_check, bench_claims, bench_data, bench_rivals, bench_store
 from claimlib.testing.bench_check import CHECKED, Result
 from claimlib.testing.bench_result import History
 from claimlib.testing.bench_store import Watch
@@ -41,10 +41,11 @@ def test_xclaim_leaves_what_the_formulas_say_and_so_does_the_sweep_beside_it(spa
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("data", bench_data.SHAPES)
 def test_plain_sql_and_duckdb_say_what_the_sweep_does_and_a_row_that_differs_is_seen(
-    spark, tmp_path
+    spark, tmp_path, data
 ):
-    measured = bench_rivals.run(spark, str(tmp_path), 2000, Watch(), times=1)
+    measured = bench_rivals.run(spark, str(tmp_path), 2000, Watch(), data=data, times=1)
     assert bench_check.differ(measured.results) == dict.fromkeys(CHECKED, 0)
     of = ("journal of the floor", "journal of duckdb", "pending of duckdb")
     assert measured.differ == dict.fromkeys(of, 0)
