@@ -38,6 +38,14 @@ def _frames_are_let_go() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.fixture(params=["few rows", "many rows"])
+def each_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are taken for small, and worked on from memory, or for large, however few rows they
+    have."""
+    if request.param == "many rows":
+        monkeypatch.setattr("claimlib.store.FEW_ROWS", 0)
+
+
 @pytest.fixture(scope="session")
 def empty_store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a store as `init` leaves it; tests copy it, which is faster than making one."""

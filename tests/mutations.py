@@ -372,15 +372,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a late driver removes an entry that came again since",
         "claimlib/runs/mirror.py",
-        "ON {claims.bounds_sql(decided.entries)} AND t.run_seq < {row.run_seq:d}",
-        "ON {claims.bounds_sql(decided.entries)}",
+        'ON {decided.entries.sql("t.")} AND t.run_seq < {row.run_seq:d}',
+        'ON {decided.entries.sql("t.")}',
         (_CAME_AGAIN,),
     ),
     Mutation(
         "a late driver removes a pending row that came again since",
         "claimlib/runs/claims.py",
-        "ON {bounds_sql(decided.pending)} AND t.run_seq < {row.run_seq:d}",
-        "ON {bounds_sql(decided.pending)}",
+        'ON {decided.pending.sql("t.")} AND t.run_seq < {row.run_seq:d}',
+        'ON {decided.pending.sql("t.")}',
         (_CAME_AGAIN,),
     ),
     Mutation(

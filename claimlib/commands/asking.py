@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from claimlib.commands import asked_reply
 from claimlib.commands.asked_reply import AskedReply
-from claimlib.commands.deciding import names_of, near, sound_or_named
+from claimlib.commands.deciding import few_held, names_of, near, sound_or_named
 from claimlib.model import Outcome
 from claimlib.plans import asked
 from claimlib.plans.journal_rows import union_rows
@@ -89,6 +89,7 @@ def decide(begun: Begun, question: Asked, known: DataFrame, *, refuse_duplicates
     entries = begun.read("entries").where(lie_near)
     if not question.looks:
         entries = entries.limit(0)
+    pending, entries = few_held(begun.store, pending, entries)
     names = names_of(begun.store, pending, known, entries)
     mode = names.mode
     if question.looks:

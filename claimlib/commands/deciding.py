@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +24,7 @@ from claimlib.plans.keys import (
     owners_of_keys,
 )
 from claimlib.runs import Finished
-from claimlib.store import Store
+from claimlib.store import Store, concurrently
 
 
 def check_ms(**given: int | None) -> None:
@@ -105,6 +106,19 @@ def near(groups: pa.Table) -> Column:
     ends = ids.group_by("bucket").aggregate([("low_ms", "min"), ("high_ms", "max")])
     columns = (ends[name].to_pylist() for name in ("bucket", "low_ms_min", "high_ms_max"))
     return IdBounds(tuple(sorted(zip(*columns, strict=True)))).condition()
+
+
+def few_or_all(store: Store, rows: DataFrame) -> DataFrame:
+    """A part of a table, in the driver's memory where it has few rows (`Store.few`)."""
+    few = store.few(rows)
+    return rows if few is None else few[0]
+
+
+def few_held(store: Store, pending: DataFrame, entries: DataFrame) -> list[DataFrame]:
+    """`few_or_all` of the parts of `pending` and of `entries` (without payloads) that a decision is
+    made of."""
+    parts = pending, entries.select("stream", "stream_key", "bucket", "id_ms", "id_seq")
+    return concurrently(partial(few_or_all, store, rows) for rows in parts)
 
 
 def sound_or_named(once: Callable[..., Finished]) -> Finished:

@@ -13,10 +13,12 @@ from itertools import chain
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from claimlib.commands.deciding import few_or_all
 from claimlib.ids import MAX_U64, from_bigint, to_bigint
 from claimlib.model import SCAN_BUDGET_FACTOR
 from claimlib.plans.keys import GROUP, IdBounds, bigint_intervals, bucket
 from claimlib.plans.pages import BINS, counted, ends
+from claimlib.store import Store
 
 # A window's width at first (a minute, for ids that a clock made), how much wider the next one is,
 # and how many times a page's rows a window may hold in the end.
@@ -117,42 +119,49 @@ class Pages:
         ends: one row per page that has all its rows, with stream, consumer_group, `page_end_ms` and
             `page_end_seq`, the last of them; in the driver's memory.
         bounds: where all of them lie, and few others.
+        pending: the rows there; in the driver's memory where they are few.
     """
 
     ends: DataFrame
     bounds: IdBounds
+    pending: DataFrame
 
 
-def locate(pending: DataFrame, targets: DataFrame, buckets: int) -> Pages | None:
+def locate(store: Store, pending: DataFrame, targets: DataFrame) -> Pages | None:
     """Where the pages among the requests lie; null: no request is a page.
 
     Args:
         targets: `requests.targets`.
-        buckets: the store's.
     """
-    rows = targets.where(F.col("count").isNotNull()).select("*", bucket(buckets)).collect()
+    rows = targets.where(F.col("count").isNotNull()).select("*", bucket(store.buckets)).collect()
     if not rows:
         return None
-    pages = _settled(pending, [Page.of(row) for row in rows])
+    pages, known = _settled(store, pending, [Page.of(row) for row in rows])
     bounds = _bounds(pages)
-    found = ends(pending.where(bounds.condition()), _windows(pending, pages)).collect()
-    return Pages(pending.sparkSession.createDataFrame(found, _ENDS), bounds)
+    near = known.where(bounds.condition())
+    found = ends(near, _windows(pending, pages)).collect()
+    return Pages(store.spark.createDataFrame(found, _ENDS), bounds, near)
 
 
-def _settled(pending: DataFrame, pages: Sequence[Page]) -> list[Page]:
-    """The pages, with windows that hold their rows (or all that there are) and few others."""
+def _settled(
+    store: Store, pending: DataFrame, pages: Sequence[Page]
+) -> tuple[list[Page], DataFrame]:
+    """The pages, with windows that hold their rows (or all that there are) and few others; and the
+    rows of the windows that were looked at last, with all of these in them."""
     done: list[Page] = []
     unsettled = list(pages)
-    while unsettled:
-        found = _counted(pending, unsettled)
+    while True:
+        known = few_or_all(store, pending.where(_bounds([*done, *unsettled]).condition()))
+        found = _counted(known, unsettled)
         steps = [_next(page, found.get((page.stream, page.consumer_group))) for page in unsettled]
         done += [page for page, is_settled in steps if is_settled]
         unsettled = [page for page, is_settled in steps if not is_settled]
-    return done
+        if not unsettled:
+            return done, known
 
 
-def _counted(pending: DataFrame, pages: Sequence[Page]) -> dict[tuple[str, str], Row]:
-    rows = counted(pending.where(_bounds(pages).condition()), _windows(pending, pages)).collect()
+def _counted(known: DataFrame, pages: Sequence[Page]) -> dict[tuple[str, str], Row]:
+    rows = counted(known.where(_bounds(pages).condition()), _windows(known, pages)).collect()
     return {(row[GROUP[0]], row[GROUP[1]]): row for row in rows}
 
 

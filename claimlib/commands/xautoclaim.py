@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from claimlib import kernel
 from claimlib.commands import reply
-from claimlib.commands.deciding import check_ms, look, near, sound_or_named
+from claimlib.commands.deciding import check_ms, few_held, look, near, sound_or_named
 from claimlib.commands.paging import locate
 from claimlib.commands.reply import Reply
 from claimlib.errors import GlobError, RequestError
@@ -190,14 +190,14 @@ def _decide(
     targets = held(requests.standing(asked, known, now_ms))
     # Of a group with two cursors or two proven ranges nobody knows where its page lies.
     sound = targets.where(F.col("repeated_in").isNull())
-    located = locate(pending, sound, begun.store.buckets) if _may_page(request) else None
+    located = locate(begun.store, pending, sound) if _may_page(request) else None
     targets = requests.ended(targets, located.ends if located is not None else None)
     has_sweeps = located is None or not targets.where(_SWEEPS).isEmpty()
     if located is not None and not has_sweeps:
         # A sweep looks at all of pending, and so meets groups that are not known.
         unrequested = F.lit(False)
-        lie_in = located.bounds.condition()
-        pending, entries = pending.where(lie_in), entries.where(lie_in)
+        pending, entries = located.pending, entries.where(located.bounds.condition())
+    pending, entries = few_held(begun.store, pending, entries)
     owners = survey.by_owner(pending, targets, begun.run_seq)
     is_known = F.col("in_groups").isNotNull()
     seen = look(begun.store, pending, owners, targets.where(is_known), entries)

@@ -170,11 +170,15 @@ class IdBounds:
 
     def condition(self) -> Column:
         """A condition on literals alone, by which Delta's statistics skip files."""
-        parts = [
-            (F.col("bucket") == bucket) & F.col("id_ms").between(low, high)
+        return F.expr(self.sql())
+
+    def sql(self, table: str = "") -> str:
+        """`condition`, on the columns of a table with an alias, such as `t.`."""
+        parts = (
+            f"({table}bucket = {bucket:d} AND {table}id_ms BETWEEN {low:d} AND {high:d})"
             for bucket, low, high in self.by_bucket
-        ]
-        return reduce(lambda one, other: one | other, parts, F.lit(False))
+        )
+        return f"({' OR '.join(parts) or 'false'})"
 
 
 IS_SHARED = "one != other"

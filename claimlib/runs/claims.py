@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from claimlib.errors import VerificationError, VersionExpiredError
-from claimlib.plans.keys import IdBounds, KeyMode
+from claimlib.plans.keys import KeyMode
 from claimlib.runs.journal import (
     APP_ID,
     DELETING,
@@ -60,10 +60,10 @@ class Outcome:
         return {"lost": self.number_lost, "gone": self.gone}
 
 
-def apply(store: Store, row: RunRow, decided: Decided) -> int:
+def apply(store: Store, row: RunRow, decided: Decided) -> int | None:
     """Change `pending` as the journal says: one append of what is forced, and one MERGE of rows
     that are still as they were found, or the buckets written anew.  How many rows a MERGE has
-    deleted."""
+    changed or deleted; null: it was none."""
     if decided.of(Kind.FORCED):
         forced = decided.rows(Kind.FORCED).select(*_KEY, *STATE, "bucket")
         append_new(store, "pending", forced, row, near=decided.pending.condition())
@@ -71,7 +71,7 @@ def apply(store: Store, row: RunRow, decided: Decided) -> int:
         return 0
     if _changes_much(store, row, decided):
         retried(lambda: _write_anew(store, row, decided))
-        return 0
+        return None
     return _merge(store, row, decided)
 
 
@@ -138,7 +138,7 @@ def _merge(store: Store, row: RunRow, decided: Decided) -> int:
     # run_seq is also how `verify` finds this commit in the table's history.
     statement = f"""
         MERGE INTO {{table}} t USING {{decided}} s
-        ON {bounds_sql(decided.pending)} AND t.run_seq < {row.run_seq:d}
+        ON {decided.pending.sql("t.")} AND t.run_seq < {row.run_seq:d}
           AND t.stream_key = s.stream_key AND t.group_key = s.group_key
           AND t.id_ms = s.id_ms AND t.id_seq = s.id_seq{exact}
         WHEN MATCHED AND s.kind IN ({_UPDATING_SQL}) AND {_AS_FOUND_SQL} THEN UPDATE SET
@@ -147,7 +147,7 @@ def _merge(store: Store, row: RunRow, decided: Decided) -> int:
         WHEN MATCHED AND {_AS_FOUND_SQL} THEN DELETE"""
     rows = decided.rows(*TOUCHING)
     said = retried(lambda: store.execute("pending", statement, decided=rows))
-    return int(said["num_deleted_rows"])
+    return int(said["num_affected_rows"])
 
 
 _UPDATING_SQL = ", ".join(f"'{kind}'" for kind in UPDATING)
@@ -158,31 +158,22 @@ _AS_FOUND = (
 _AS_FOUND_SQL = _AS_FOUND.format(now="t.", found="s.")
 
 
-def bounds_sql(bounds: IdBounds) -> str:
-    """`IdBounds.condition` for a MERGE whose target is `t`; there is at least one interval."""
-    parts = (
-        f"(t.bucket = {bucket:d} AND t.id_ms BETWEEN {low:d} AND {high:d})"
-        for bucket, low, high in bounds.by_bucket
-    )
-    return f"({' OR '.join(parts)})"
+def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None = None) -> Outcome:
+    """What of the decision stands in `pending`, and what was lost to others.
 
-
-def verify(store: Store, row: RunRow, decided: Decided, *, deleted: int = 0) -> Outcome:
-    """Read `pending` back: what of the decision stands there, and what was lost to others.
-
-    As a rule all of it stands there, and one query says so.  Else what is read is `pending` right
-    after the run's own commit (and, for purges, right before it), so what others do later is not
-    taken for a loss, whenever the run is verified.
+    As a rule the run's own MERGE has just changed each row that it was to change, and says so.
+    Else what is read is `pending` right after the run's own commit (and, for purges, right before
+    it), so what others do later is not taken for a loss, whenever the run is verified.
 
     Args:
-        deleted: how many rows the run's own MERGE has deleted a moment ago.
+        changed: what `apply` gave a moment ago; null: nobody knows.
 
     Raises:
         VerificationError: a row is as the decision found it, so it should have been changed.
     """
     if not decided.of(*_OWNED, *DELETING):
         return Outcome()
-    if row.landed is None and _is_complete(store, row, decided, deleted):
+    if row.landed is None and _is_complete(store, row, decided, changed):
         return Outcome()
     since, all_known = commits_since(store, row, "pending")
     commits = [commit for commit in since if is_own(commit, row)]
@@ -193,7 +184,7 @@ def verify(store: Store, row: RunRow, decided: Decided, *, deleted: int = 0) -> 
     last = changes or ([] if decided.of(*TOUCHING) else appends)
     pending = _right_after(store, last[0], since[0], decided) if last else None
     if pending is None:
-        pending = _touched_part(store.read("pending"), decided)
+        pending = _now(store, decided)
     claims, claims_gone = _verify_claims(store, row, decided, pending, appends)
     purges, purges_gone = _verify_purges(store, row, decided, pending, changes, all_known=all_known)
     lost = [rows for rows in (claims, purges) if rows is not None]
@@ -207,11 +198,18 @@ def verify(store: Store, row: RunRow, decided: Decided, *, deleted: int = 0) -> 
     return outcome
 
 
-def _is_complete(store: Store, row: RunRow, decided: Decided, deleted: int) -> bool:
-    """Whether this run took every row that it was to delete, and every other one bears its number
+def _is_complete(store: Store, row: RunRow, decided: Decided, changed: int | None) -> bool:
+    """Whether this run took every row that it was to take, and what it forced bears its number
     now: then nothing is lost, whatever else has happened."""
-    pending = _touched_part(store.read("pending"), decided)
-    return deleted == decided.of(*DELETING) and _all_stand(row, decided, pending)
+    if changed == decided.of(*TOUCHING):
+        return not decided.of(Kind.FORCED) or _all_stand(row, decided, _now(store, decided))
+    # Where there is nothing to delete, the number that rows bear says it all.
+    return not decided.of(*DELETING) and _all_stand(row, decided, _now(store, decided))
+
+
+def _now(store: Store, decided: Decided) -> DataFrame:
+    """`_touched_part` as it is now."""
+    return _touched_part(store.read("pending"), decided)
 
 
 def _all_stand(row: RunRow, decided: Decided, pending: DataFrame) -> bool:

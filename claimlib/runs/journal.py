@@ -190,12 +190,6 @@ class RunRow:
         }
 
 
-# A run with so many journal rows, or fewer, is applied from the driver's memory: at a few hundred
-# bytes a row that is some megabytes.  Each step of it would else plan, and look up the files of, a
-# scan of the journal: 28 of 146 queries of a sweep of 2,000 pending.
-HELD_ROWS = 10_000
-
-
 @dataclass(frozen=True, slots=True)
 class Decided:
     """What a run's decision left in the journal.
@@ -249,9 +243,9 @@ def decided_by(store: Store, run_seq: int) -> Decided:
         VerificationError: nothing was, or two decisions stand there.
     """
     journal = _of_run(store, run_seq)
-    found = journal.limit(HELD_ROWS + 1).toArrow()
-    if found.num_rows <= HELD_ROWS:
-        held = store.spark.createDataFrame(found, journal.schema)
+    fetched = store.few(journal)
+    if fetched is not None:
+        held, found = fetched
         decisions = found.filter(pc.field("kind") == str(Kind.RUN)).to_pylist()
         return _decided(_only(decisions, run_seq), held, _counted_in_memory(found))
     own = _only(rows_of(store, run_seq, Kind.RUN).collect(), run_seq)

@@ -207,7 +207,7 @@ def _entries(store: Store, row: RunRow, landed: Landed, decided: Decided) -> Non
     )
     statement = f"""
         MERGE INTO {{table}} t USING {{rows}} s
-        ON {claims.bounds_sql(decided.entries)} AND t.run_seq < {row.run_seq:d}
+        ON {decided.entries.sql("t.")} AND t.run_seq < {row.run_seq:d}
           AND {_join_sql(key, row.key_mode)}
           AND (CASE WHEN t.fields IS NOT NULL THEN xxhash64(t.fields) END) <=> s.from_payload
         WHEN MATCHED AND s.is_removed THEN DELETE
@@ -229,7 +229,7 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
     read = decided.rows(READ_KINDS[table]).select(
         *TABLES[table].key, *(F.col(said).alias(name) for name, said in columns.items())
     )
-    changes = ", ".join(f"{name} = s.{name}" for name in columns)
+    changes = {name: f"s.{name}" for name in columns}
     same = " AND ".join(f"t.{name} <=> s.{name}" for name in columns)
     upsert(store, table, read, row, changes, differs=f"NOT ({same})")
     if decided.of(REMOVED_KINDS[table]):

@@ -51,7 +51,7 @@ def _cursors(store: Store, row: RunRow, decided: Decided) -> None:
     if placed.isEmpty():
         return
     kept = placed.select(F.col("cursor_name").alias("name"), *GROUP, "next_ms", "next_seq")
-    changes = "next_ms = s.next_ms, next_seq = s.next_seq"
+    changes = {"next_ms": "s.next_ms", "next_seq": "s.next_seq"}
     upsert(store, "cursors", kept, row, changes)
 
 
@@ -82,8 +82,10 @@ def _consumers(store: Store, row: RunRow, decided: Decided, outcome: Outcome) ->
         F.max("seen_time_ms").alias("seen_time_ms"),
         F.max("active_time_ms").alias("active_time_ms"),
     )
-    active = "coalesce(s.active_time_ms, t.active_time_ms)"
-    changes = f"seen_time_ms = s.seen_time_ms, active_time_ms = {active}"
+    changes = {
+        "seen_time_ms": "s.seen_time_ms",
+        "active_time_ms": "coalesce(s.active_time_ms, t.active_time_ms)",
+    }
     upsert(store, "consumers", seen, row, changes)
     if decided.of(Kind.RETIRED):
         _retire(store, row, decided)

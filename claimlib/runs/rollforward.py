@@ -134,9 +134,9 @@ def _carried_out(store: Store, decided: Decided, tell: Progress) -> Finished:
     clock.enter(Phase.APPLY)
     found: dict[str, int] = {}
     if row.landed is None:
-        deleted = claims.apply(store, row, decided)
+        changed = claims.apply(store, row, decided)
         clock.enter(Phase.VERIFY)
-        outcome = claims.verify(store, row, decided, deleted=deleted)
+        outcome = claims.verify(store, row, decided, changed=changed)
     else:
         mirror.check_landing(store, row, row.landed, decided)
         mirror.apply(store, row, row.landed, decided)

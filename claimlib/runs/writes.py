@@ -7,6 +7,9 @@ runs alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -27,30 +30,97 @@ def upsert(
     table: str,
     rows: DataFrame,
     row: RunRow,
-    changes: str,
+    changes: Mapping[str, str],
     *,
     differs: str = "true",
 ) -> None:
     """Bring rows into a small table with `run_seq`, by its key; what does not differ stays.
 
     The differences pass through the driver (one row per stream, group or consumer that changed), so
-    that each table is read once, however often the differences are used.
+    that the table is read once, however often they are used.  A table of few rows is written anew
+    by one commit then: by seven queries, where an append and a MERGE, which copies its file as
+    well, are thirteen.
 
     Args:
-        changes: the SET list for rows that are there (`t` the table, `s` the rows).
+        rows: one per key; columns that they lack are null in a new row.
+        changes: what the columns get of rows that are there (`t` the table, `s` the rows).
         differs: which of them change.
     """
-    found, table_rows = store.fetched(_differences(store, table, rows, row, differs))
-    new = found.where("NOT is_there").select(*rows.columns)
-    append_once(store, table, new, row)
-    others = found.where("is_there")
-    if not pc.any(table_rows["is_there"]).as_py():
+    asked = _ByKey(table, rows, row, changes, differs)
+    there, had_few = _before(store, table, row)
+    differences, found = store.fetched(_differences(there, asked))
+    if had_few and found.num_rows:
+        retried(lambda: _write_anew(store, asked))
         return
+    append_once(store, table, differences.where("NOT is_there").select(*rows.columns), row)
+    if pc.any(found["is_there"]).as_py():
+        retried(lambda: _merge(store, asked, differences.where("is_there")))
+
+
+@dataclass(frozen=True, slots=True)
+class _ByKey:
+    """What `upsert` is asked."""
+
+    table: str
+    rows: DataFrame
+    row: RunRow
+    changes: Mapping[str, str]
+    differs: str
+
+    @property
+    def is_changed(self) -> str:
+        """Whether a row that is there changes.  None does twice, whoever asks."""
+        return f"t.run_seq < {self.row.run_seq:d} AND ({self.differs})"
+
+    def beside(self, there: DataFrame, how: str) -> DataFrame:
+        """The rows as `s` beside the table's as `t`."""
+        same = F.expr(same_key(self.table))
+        return self.rows.alias("s").join(there.alias("t"), on=same, how=how)
+
+
+def _before(store: Store, table: str, row: RunRow) -> tuple[DataFrame, bool]:
+    """A table's rows, and whether it had few when the run was decided: so whoever does this again
+    does the same.  For an append uses up the token, and what is written anew behind it would be
+    skipped; the other way round, an append and a MERGE find nothing left to do."""
+    pinned = row.pins.versions[table]
+    if store.version(table) == pinned:
+        few = store.few(store.read_at(table, pinned))
+        return (store.read(table), False) if few is None else (few[0], True)
+    then = store.readable_at(table, pinned)
+    return store.read(table), then is not None and store.few(then) is not None
+
+
+def _write_anew(store: Store, asked: _ByKey) -> None:
+    """The whole table, under the run's token: a repeat is skipped.
+
+    The table is read as it is when Delta writes: who changes it in between makes Delta refuse.
+    """
+    first, *_ = TABLES[asked.table].key
+    is_new = f"t.{first} IS NULL"
+    is_changed = f"s.{first} IS NOT NULL AND {asked.is_changed}"
+    run_seq = f"{asked.row.run_seq:d}"
+    new = {**{name: f"s.{name}" for name in asked.rows.columns}, "run_seq": run_seq}
+    changed = {**asked.changes, "run_seq": run_seq}
+    both = asked.beside(store.read(asked.table), "full")
+    written = both.selectExpr(
+        *(
+            f"CASE WHEN {is_new} THEN {new.get(one.name, 'NULL')}"
+            f" WHEN {is_changed} THEN {changed.get(one.name, f't.{one.name}')}"
+            f" ELSE t.{one.name} END AS {one.name}"
+            for one in TABLES[asked.table].written
+        )
+    )
+    token = Token(APP_ID, asked.row.run_seq)
+    store.replace(asked.table, written, token=token, note=asked.row.note)
+
+
+def _merge(store: Store, asked: _ByKey, others: DataFrame) -> None:
+    changes = ", ".join(f"{name} = {value}" for name, value in asked.changes.items())
     statement = f"""
         MERGE INTO {{table}} t USING {{others}} s
-        ON {same_key(table)} AND t.run_seq < {row.run_seq:d}
-        WHEN MATCHED THEN UPDATE SET {changes}, run_seq = {row.run_seq:d}"""
-    retried(lambda: store.execute(table, statement, others=others))
+        ON {same_key(asked.table)} AND t.run_seq < {asked.row.run_seq:d}
+        WHEN MATCHED THEN UPDATE SET {changes}, run_seq = {asked.row.run_seq:d}"""
+    store.execute(asked.table, statement, others=others)
 
 
 def same_key(table: str) -> str:
@@ -58,19 +128,15 @@ def same_key(table: str) -> str:
     return " AND ".join(f"t.{name} = s.{name}" for name in TABLES[table].key)
 
 
-def _differences(store: Store, table: str, rows: DataFrame, row: RunRow, differs: str) -> DataFrame:
-    """`rows` that are new or changed, with `is_there`.
+def _differences(there: DataFrame, asked: _ByKey) -> DataFrame:
+    """The rows that are new or changed, with `is_there`: whether `there` has the key.
 
     Each once, also where the table holds a key twice: a MERGE takes one row per key, and a run that
     is decided must come to its end.
     """
-    key = TABLES[table].key
-    is_new = f"t.{key[0]} IS NULL"
-    is_changed = f"t.run_seq < {row.run_seq:d} AND ({differs})"
-    both = rows.alias("s").join(
-        store.read(table).alias("t"), on=F.expr(same_key(table)), how="left"
-    )
-    found = both.where(f"{is_new} OR ({is_changed})")
+    is_new = f"t.{TABLES[asked.table].key[0]} IS NULL"
+    both = asked.beside(there, "left")
+    found = both.where(f"{is_new} OR ({asked.is_changed})")
     return found.select("s.*", F.expr(f"NOT ({is_new})").alias("is_there")).distinct()
 
 

@@ -67,6 +67,7 @@ def test_a_snapshot_that_is_applied_again_after_its_landing_was_swept_changes_no
     assert contents(twice_read) == before
 
 
+@pytest.mark.usefixtures("each_size")
 def test_a_driver_that_applies_a_snapshot_late_does_not_revive_what_was_removed_since(
     twice_read: Store,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from pels import NOW_MS, PEL, REQUEST, keyspace
 
 from claimlib import scan
@@ -23,6 +24,7 @@ def stored(store: Store) -> list[tuple[str, str, str, int]]:
     )
 
 
+@pytest.mark.usefixtures("each_size")
 def test_pages_from_the_stored_cursor_end_at_0_0_with_the_sweeps_result(store: Store) -> None:
     write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
     group, cursor, pages = PEL, StreamId(0, 0), 0

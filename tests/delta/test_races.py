@@ -19,9 +19,10 @@ from waiting import Waiting
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.model import AutoclaimRequest
-from claimlib.runs import Begun, Decision, Phase, claims, journal, run
+from claimlib.runs import Begun, Decision, Phase, claims, run
 from claimlib.runs.journal import APP_ID
 from claimlib.runs.protocol import INPUTS
+from claimlib.schema import TABLES
 from claimlib.store import Store, Token
 from claimlib.testing.tables import read_groups, write_keyspace
 
@@ -150,13 +151,9 @@ def test_an_entry_that_a_pipeline_appends_while_a_run_begins_is_not_taken_for_on
     assert reply.counts["claimed"] >= 1
 
 
-@pytest.mark.usefixtures("_applied")
-@pytest.mark.parametrize("held_rows", [0, journal.HELD_ROWS], ids=["read again", "held"])
-def test_a_driver_that_comes_back_late_changes_nothing(
-    store: Store, monkeypatch: pytest.MonkeyPatch, held_rows: int
-) -> None:
+@pytest.mark.usefixtures("_applied", "each_size")
+def test_a_driver_that_comes_back_late_changes_nothing(store: Store) -> None:
     """Everything that a run applies is applied once more, behind a later run."""
-    monkeypatch.setattr(journal, "HELD_ROWS", held_rows)
     from claimlib.runs import records
     from claimlib.runs.journal import decided_by, run_rows
 
@@ -192,10 +189,17 @@ def test_what_somebody_changes_while_buckets_are_written_anew_is_kept_and_lost_t
     replace = Store.replace
 
     def replace_slowly(
-        self: Store, table: str, rows: DataFrame, where: str, *, token: Token, note: str
+        self: Store,
+        table: str,
+        rows: DataFrame,
+        where: str | None = None,
+        *,
+        token: Token,
+        note: str,
     ) -> None:
         tried.append(table)
-        replace(self, table, waiting.rows(rows), where, token=token, note=note)
+        rows = waiting.rows(rows) if table == "pending" else rows
+        replace(self, table, rows, where, token=token, note=note)
 
     monkeypatch.setattr(Store, "replace", replace_slowly)
     with ThreadPoolExecutor() as threads:
@@ -206,13 +210,45 @@ def test_what_somebody_changes_while_buckets_are_written_anew_is_kept_and_lost_t
         waiting.go_on()
         reply = slow.result()
 
-    assert tried == ["pending", "pending"], "refused once"
+    assert tried == ["pending", "pending", "consumers"], "refused once"
     assert {row["id"] for row in reply.lost.collect()} == {"3-0", "4-0", "5-0"}
     left = {entry.id.ms: entry.consumer for entry in read_groups(store)[b"s"][b"g"].pending}
     assert left == {**dict.fromkeys((1, 7, 9), b"alice"), 5: b"eve"} | dict.fromkeys(
         (2, 6, 8, 10), b"dead"
     )
     assert count(store.where, "tombstones") == 0
+
+
+def test_what_somebody_writes_into_a_small_table_while_it_is_written_anew_is_kept(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    xautoclaim(store, SweepRequest(REQUEST))
+    waiting = Waiting(tmp_path)
+    tried: list[str] = []
+    replace = Store.replace
+
+    def replace_slowly(
+        self: Store, table: str, rows: DataFrame, *, token: Token, note: str
+    ) -> None:
+        tried.append(table)
+        replace(self, table, waiting.rows(rows), token=token, note=note)
+
+    monkeypatch.setattr(Store, "replace", replace_slowly)
+    zoe = ("s", "g", "zoe", 1, None, 0)
+    columns = [column.name for column in TABLES["consumers"].written]
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(xautoclaim, store, claim(b"carol"), now_ms=NOW_MS + 10**6)
+        waiting.until_appending(slow)
+        store.append("consumers", store.rows("consumers", [zoe], columns))
+        store.execute("consumers", "UPDATE {table} SET seen_time_ms = 7 WHERE consumer = 'dead'")
+        waiting.go_on()
+        slow.result()
+
+    assert tried == ["consumers", "consumers"], "refused once"
+    rows = {row["consumer"]: row for row in store.read("consumers").collect()}
+    assert sorted(rows) == ["alice", "carol", "dead", "zoe"]
+    assert (rows["dead"]["seen_time_ms"], rows["carol"]["run_seq"]) == (7, 2)
 
 
 @pytest.mark.parametrize(("one_in", "operation"), [(1, "MERGE"), (2, "WRITE")])

@@ -500,7 +500,7 @@ def test_a_store_that_does_not_hold_what_was_decided_though_nobody_else_wrote_is
 
     def passed_over(self: Store, name: str, statement: str, **frames: object) -> Row:
         changed = name != table
-        return execute(self, name, statement, **frames) if changed else Row(num_deleted_rows=0)
+        return execute(self, name, statement, **frames) if changed else Row(num_affected_rows=0)
 
     monkeypatch.setattr(Store, "execute", passed_over)
     fewer = stream(b"s", {2: b"x"}, {2}, NOW_MS + 1)

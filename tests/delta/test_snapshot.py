@@ -23,6 +23,7 @@ from claimlib.source import (
 from claimlib.store import Store
 
 
+@pytest.mark.usefixtures("each_size")
 def test_a_second_snapshot_writes_what_differs_and_a_third_of_the_same_writes_no_row(
     store: Store,
 ) -> None:

@@ -44,6 +44,18 @@ def test_a_store_that_lacks_a_table_names_it_and_init_completes_it(
         Store.init(spark, str(store_path), buckets=4)
 
 
+def test_a_table_tells_its_version_also_where_no_error_says_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = [column.name for column in TABLES["cursors"].written]
+    store.append("cursors", store.rows("cursors", [("c", "s", "g", 0, 0, 0)], columns))
+    newest = store.history("cursors")[0]["version"]
+    assert newest > 0
+    assert store.version("cursors") == newest
+    monkeypatch.setattr("claimlib.store._NO_SUCH_VERSION", "nothing says so")
+    assert store.version("cursors") == newest
+
+
 def test_a_store_of_another_schema_version_is_refused(
     spark: SparkSession, store_path: Path
 ) -> None:

@@ -106,11 +106,10 @@ def test_a_snapshot_of_a_store_with_run_numbers_of_another_store_is_refused_with
     assert snapshot(store, ALL, lambda _: source(batches)).run_seq == 2
 
 
-@pytest.mark.parametrize("held_rows", [0, journal.HELD_ROWS], ids=["read again", "held"])
+@pytest.mark.usefixtures("each_size")
 def test_a_number_under_which_not_exactly_one_decision_stands_is_an_error_that_says_so(
-    store: Store, monkeypatch: pytest.MonkeyPatch, held_rows: int
+    store: Store,
 ) -> None:
-    monkeypatch.setattr(journal, "HELD_ROWS", held_rows)
     with pytest.raises(VerificationError, match="0 rows of kind run with run_seq 1"):
         journal.decided_by(store, 1)
     xautoclaim(store, PAGE)

@@ -21,6 +21,7 @@ def versions(store: Store) -> dict[str, int]:
     return {name: store.version(name) for name in TABLES}
 
 
+@pytest.mark.usefixtures("each_size")
 def test_a_sweep_leaves_the_tables_as_the_reference_leaves_the_group_and_only_once(
     store: Store,
 ) -> None:

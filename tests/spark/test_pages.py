@@ -6,7 +6,7 @@ Nothing is drawn: each PEL is written down.  Pages of random groups are among th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from claimlib import store as stores
 from claimlib.commands import paging
 from claimlib.commands.xautoclaim import SweepRequest, _decide
 from claimlib.ids import MAX_ID, MAX_U64, MIN_ID, StreamId, from_bigint, to_bigint
@@ -86,8 +87,14 @@ class Found:
     ends: dict[str, StreamId]
 
 
-@pytest.fixture(scope="module")
-def found(spark: SparkSession) -> Found:
+@pytest.fixture(scope="module", params=[0, stores.FEW_ROWS], ids=["read again", "held"])
+def found(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[Found]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stores, "FEW_ROWS", request.param)
+        yield _found(spark)
+
+
+def _found(spark: SparkSession) -> Found:
     store = LiteralStore(spark)
     write_keyspace(store, {name.encode(): stream(pel) for name, pel in PELS.items()}, NOW_MS)
     pending = store.read_at("pending", 0)
@@ -104,8 +111,8 @@ def found(spark: SparkSession) -> Found:
         " complete_from_ms BIGINT, complete_to_ms BIGINT",
     )
     rows = targets.select("*", bucket(store.buckets)).collect()
-    pages = paging._settled(pending, [paging.Page.of(row) for row in rows])
-    located = paging.locate(pending, targets, store.buckets)
+    pages, _ = paging._settled(store, pending, [paging.Page.of(row) for row in rows])
+    located = paging.locate(store, pending, targets)
     assert located is not None
     return Found(
         {page.stream: page.last_ms for page in pages},
@@ -142,7 +149,8 @@ def test_a_page_far_behind_its_start_takes_few_questions(spark, monkeypatch):
     store = LiteralStore(spark)
     write_keyspace(store, {b"s": stream(pel)}, NOW_MS)
     page = paging.Page("s", "g", 0, 0, 0, MAX_U64, pel.page_rows, 0, 0).widened(60_000)
-    (settled,) = paging._settled(store.read_at("pending", 0).withColumn("bucket", F.lit(0)), [page])
+    pending = store.read_at("pending", 0).withColumn("bucket", F.lit(0))
+    (settled,), _ = paging._settled(store, pending, [page])
     assert pel.page_rows <= settled.last_ms + 1 - NOW_MS <= 4 * pel.page_rows
     assert len(questions) <= 8
 
@@ -183,4 +191,4 @@ def test_two_rows_of_one_id_at_the_pages_cut_both_reach_the_kernel(spark):
 
 def test_no_request_for_a_page_asks_spark_nothing(spark):
     targets = spark.createDataFrame([("s", "g", None)], "stream STRING, g STRING, count BIGINT")
-    assert paging.locate(spark.range(1), targets, 8) is None
+    assert paging.locate(LiteralStore(spark), spark.range(1), targets) is None

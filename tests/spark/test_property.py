@@ -47,6 +47,7 @@ def compared(spark, seed: int) -> Counter[str]:
     return batch.branches()
 
 
+@pytest.mark.usefixtures("each_size")
 def test_with_names_for_keys_it_decides_the_same(spark, monkeypatch):
     """Nothing is drawn anew: by seed 1 the 60 groups are always the same."""
     monkeypatch.setattr(xautoclaim, "look", look_by_names)
