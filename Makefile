@@ -31,7 +31,7 @@ test-long: setup ## the tests marked long; their figures go into test-long.json 
 	@$(USE) pytest -m long --durations=10
 	@$(USE) python -m tests.live.figures
 
-bench: setup ## time a sweep: make bench ROWS=1000000 SHAPE=many (or claims, rivals DATA=half)
+bench: setup ## time a sweep: make bench ROWS=1000000 SHAPE=many (or claims; rivals or repeat, DATA=half)
 	@$(USE) python -m claimlib.testing.bench --rows $(or $(ROWS),1000000) \
 	    --shape $(or $(SHAPE),many) --data $(or $(DATA),half)
 

@@ -19,7 +19,14 @@ from claimlib.model import AutoclaimRequest
 from claimlib.runs import Progress
 from claimlib.session import open_session
 from claimlib.store import Store
-from claimlib.testing import bench_check, bench_claims, bench_data, bench_rivals, event_log
+from claimlib.testing import (
+    bench_check,
+    bench_claims,
+    bench_data,
+    bench_repeat,
+    bench_rivals,
+    event_log,
+)
 from claimlib.testing.bench_check import Measured, Result
 from claimlib.testing.bench_data import CONSUMER, COUNT, CURSOR, LARGEST, MIN_IDLE_MS
 from claimlib.testing.bench_result import History
@@ -42,19 +49,23 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=1_000_000, help="pending entries")
     parser.add_argument(
         "--shape",
-        choices=["many", "claims", "rivals"],
+        choices=["many", "claims", "rivals", "repeat"],
         default="many",
         help="many: a sweep of many groups, one of them large; claims: the same claims by XCLAIM;"
-        " rivals: the sweep beside plain Spark SQL and DuckDB",
+        " rivals: the sweep beside plain Spark SQL and DuckDB; repeat: a sweep after a sweep,"
+        " incremental beside full",
     )
     parser.add_argument(
         "--data",
         choices=bench_data.SHAPES,
         default="half",
-        help="of rivals: half of the rows due, all in one group, in 200,000 groups, one in a"
-        " hundred due, or streams with 20 entries for each that is pending",
+        help="of rivals and repeat: half of the rows due, all in one group, in 200,000 groups, one"
+        " in a hundred due (or the first hundredth: old), or streams with 20 entries for each that"
+        " is pending",
     )
-    parser.add_argument("--times", type=int, default=3, help="of rivals, after one to warm up")
+    parser.add_argument(
+        "--times", type=int, default=3, help="of rivals and repeat, after one to warm up"
+    )
     parser.add_argument("--driver-memory", default="4g")
     parser.add_argument(
         "--flip",
@@ -77,7 +88,10 @@ def main() -> int:
         shapes: dict[str, Callable[[SparkSession, str, int, Watch], Measured]] = {
             "many": run,
             "claims": bench_claims.run,
-            "rivals": partial(bench_rivals.run, data=asked.data, times=asked.times),
+            **{
+                name: partial(one.run, data=asked.data, times=asked.times)
+                for name, one in (("rivals", bench_rivals), ("repeat", bench_repeat))
+            },
         }
         measured = shapes[asked.shape](spark, folder, asked.rows, watch)
         if asked.flip is not None:

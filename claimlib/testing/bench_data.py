@@ -31,7 +31,7 @@ _ROWS = f"""
       CASE WHEN pmod(id, {{first_of}}) = 0 THEN 0
            ELSE 1 + pmod(xxhash64('group', id), {{groups}} - 1) END AS number,
       pmod(xxhash64('gone', id), 100) = 0 AS is_gone,
-      pmod(xxhash64('idle', id), {{due_of}}) = 0 AS is_due,
+      {{is_due}} AS is_due,
       concat('consumer-', pmod(xxhash64('owner', id), 20)) AS consumer,
       1 + pmod(xxhash64('count', id), 3) AS delivery_count
     FROM range({{rows}})"""
@@ -60,12 +60,14 @@ class Shape:
         groups: how many there are; null: 200 up to a few million rows, 1,000 from ten million on.
         first_of: one row in so many is of group 0; the others are spread over the rest.
         due_of: one row in so many has been idle for an hour.
+        by_age: whether these are the first ones: the delivery time follows the id.
         entries_of: how many entries a stream has for each that is pending.
     """
 
     groups: int | None = None
     first_of: int = 5
     due_of: int = 2
+    by_age: bool = False
     entries_of: int = 1
 
     def groups_of(self, rows: int) -> int:
@@ -74,9 +76,10 @@ class Shape:
 
     def sql(self, rows: int) -> str:
         """The rows that `pending` gives."""
-        made = _ROWS.format(
-            rows=rows, groups=self.groups_of(rows), first_of=self.first_of, due_of=self.due_of
-        )
+        any_of = f"pmod(xxhash64('idle', id), {self.due_of}) = 0"
+        is_due = f"id < {rows // self.due_of}" if self.by_age else any_of
+        groups = self.groups_of(rows)
+        made = _ROWS.format(rows=rows, groups=groups, first_of=self.first_of, is_due=is_due)
         return _PENDING.format(rows=made)
 
 
@@ -85,10 +88,11 @@ SHAPES = {
     "one": Shape(groups=2, first_of=1),
     "wide": Shape(groups=200_000, first_of=200_000),
     "quiet": Shape(due_of=100),
+    "old": Shape(due_of=100, by_age=True),
     "big-stream": Shape(entries_of=20),
 }
 """Half of the rows due, in some hundred groups; all in one group; in very many groups; one row in a
-hundred due; streams with many more entries than are pending."""
+hundred due; the first hundredth due; streams with many more entries than are pending."""
 HALF = SHAPES["half"]
 
 

@@ -4,6 +4,7 @@
   broadcast but of the tables of groups and consumers.  It checks nothing, and knows one request.
 - DuckDB with delta-rs: the whole job, with as many threads: decisions, journal, pending rewritten.
 - The unit of fixed cost: an append of one row to a Delta table of its own.
+- Up to a million rows, a server: XAUTOCLAIM by redis-py with hiredis, once (see `bench_server`).
 
 Each does its job as often as is asked; the first time, in a cold JVM, does not count.
 """
@@ -20,12 +21,17 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from claimlib.store import Store
+from claimlib.testing import bench_server
 from claimlib.testing.bench_check import Measured, Result, differing
-from claimlib.testing.bench_data import CONSUMER, MIN_IDLE_MS, NOW_MS, SHAPES
+from claimlib.testing.bench_data import CONSUMER, MIN_IDLE_MS, NOW_MS, SHAPES, Shape
 from claimlib.testing.bench_result import History
 from claimlib.testing.bench_store import Watch, make, seconds_of, sweep
+from claimlib.testing.server import valkey_server
 
 OURS, FLOOR, DUCKDB, UNIT = "claimlib", "floor", "duckdb", "append of one row"
+SERVER = "XAUTOCLAIM on a server"
+# Of more rows a server is not filled.
+_MOST_OF_SERVER = 1_000_000
 _THREADS = 2
 
 _CLAIMED = f"""
@@ -101,6 +107,9 @@ def run(
         name: round(median(seconds[f"{name} {number}"] for number in counted), 2)
         for name in (OURS, FLOOR, DUCKDB, UNIT)
     }
+    served = _served(spark, store, rows, shape, watch) if rows <= _MOST_OF_SERVER else {}
+    if served:
+        medians[SERVER] = seconds_of(watch)[SERVER]
     phases = [watch.phases[f"{OURS} {number}"] for number in counted]
     by_phase = {name: round(median(one[name] for one in phases), 2) for name in phases[0]}
     document: dict[str, object] = {
@@ -119,7 +128,7 @@ def run(
         "peak_mib": watch.peak_mib,
     }
     results = {"": Result(store, History(rows, shape))}
-    return Measured(document, results, _differ(spark, store, folder))
+    return Measured(document, results, {**_differ(spark, store, folder), **served})
 
 
 def markdown(document: Mapping[str, Any]) -> str:
@@ -142,6 +151,16 @@ def _copy(spark: SparkSession, made: str, where: str) -> Store:
     shutil.rmtree(where, ignore_errors=True)
     shutil.copytree(made, where)
     return Store.open(spark, where)
+
+
+def _served(
+    spark: SparkSession, store: Store, rows: int, shape: Shape, watch: Watch
+) -> Mapping[str, int]:
+    """A server's loop, timed; of how many streams it says something else than our run."""
+    with valkey_server() as server:
+        streams = bench_server.fill(spark, server, rows, shape)
+        found = watch.time(SERVER, lambda: bench_server.claim_all(server, streams))
+    return {"replies of the server": bench_server.differing(store, found)}
 
 
 def _floor(store: Store) -> None:

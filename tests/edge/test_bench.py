@@ -6,10 +6,21 @@ import pytest
 from processes import run_python
 
 from claimlib.commands.xautoclaim import xautoclaim
-from claimlib.testing import bench, bench_check, bench_claims, bench_data, bench_rivals, bench_store
+from claimlib.store import Store
+from claimlib.testing import (
+    bench,
+    bench_check,
+    bench_claims,
+    bench_data,
+    bench_repeat,
+    bench_rivals,
+    bench_server,
+    bench_store,
+)
 from claimlib.testing.bench_check import CHECKED, Result
 from claimlib.testing.bench_result import History
 from claimlib.testing.bench_store import Watch
+from claimlib.testing.server import valkey_server
 
 PARTS = ("page", "page of an empty store", "page of 2000 rows")
 OF_BOTH = [f"{table} {name}" for name in ("of the sweep", "of xclaim") for table in CHECKED]
@@ -48,9 +59,10 @@ def test_plain_sql_and_duckdb_say_what_the_sweep_does_and_a_row_that_differs_is_
     measured = bench_rivals.run(spark, str(tmp_path), 2000, Watch(), data=data, times=1)
     assert bench_check.differ(measured.results) == dict.fromkeys(CHECKED, 0)
     of = ("journal of the floor", "journal of duckdb", "pending of duckdb")
-    assert measured.differ == dict.fromkeys(of, 0)
+    assert measured.differ == dict.fromkeys((*of, "replies of the server"), 0)
     assert measured.document["seconds"].keys() == {
-        *(bench_rivals.OURS, bench_rivals.FLOOR, bench_rivals.DUCKDB, bench_rivals.UNIT)
+        *(bench_rivals.OURS, bench_rivals.FLOOR, bench_rivals.DUCKDB, bench_rivals.UNIT),
+        bench_rivals.SERVER,
     }
     table = bench_rivals.markdown(measured.document)
     assert "| floor |" in table
@@ -59,6 +71,28 @@ def test_plain_sql_and_duckdb_say_what_the_sweep_does_and_a_row_that_differs_is_
     for table in ("journal", "pending"):
         bench_check.spoil(store, table)
     assert bench_rivals._differ(spark, store, str(tmp_path)) == dict.fromkeys(of, 1)
+
+
+@pytest.mark.long
+def test_a_loop_of_the_server_that_says_something_else_is_seen(spark, tmp_path):
+    shape = bench_data.Shape(groups=2)
+    store = Store.init(spark, str(tmp_path / "store"))
+    bench_store.make(store, 200, shape)
+    bench_store.sweep(store, lambda *_: None)
+    with valkey_server() as server:
+        streams = bench_server.fill(spark, server, 200, shape)
+        found = bench_server.claim_all(server, streams)
+    assert bench_server.differing(store, found) == 0
+    found.add("claimed", streams[0], [b"5-0"])
+    assert bench_server.differing(store, found) == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("data", ["quiet", "old"])
+def test_an_incremental_sweep_leaves_what_a_full_one_leaves(spark, tmp_path, monkeypatch, data):
+    monkeypatch.setattr("claimlib.store.FEW_ROWS", 0)
+    measured = bench_repeat.run(spark, str(tmp_path), 20_000, Watch(), data=data, times=1)
+    assert measured.differ == dict.fromkeys(("journal", "pending", "tombstones"), 0)
 
 
 @pytest.mark.long

@@ -1,0 +1,82 @@
+"""A sweep after a sweep: incremental beside full, on copies of one store, in one process.
+
+The first sweep finds nothing due and deletes what is dangling.  Then a thousandth of the entries is
+deleted, and what has been idle for an hour becomes due.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from functools import partial
+from statistics import median
+
+from pyspark.sql import DataFrame, SparkSession
+
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.model import AutoclaimRequest
+from claimlib.runs import Progress
+from claimlib.store import Store
+from claimlib.testing.bench_check import Measured, differing
+from claimlib.testing.bench_data import CONSUMER, SHAPES
+from claimlib.testing.bench_store import SWEEP, Watch, make, seconds_of
+
+INCREMENTAL, FULL = "incremental", "full"
+_NOTHING_DUE = SweepRequest(AutoclaimRequest(CONSUMER.encode(), 2 * 3_600_000))
+_DELETED = "DELETE FROM {table} WHERE pmod(xxhash64('deleted', id_ms), 1000) = 0"
+# What only a look at the whole PEL can say.
+_OF_WHOLE_PELS = ("pending_before", "oldest_delivery_time_ms", "highest_delivery_count")
+
+
+def run(
+    spark: SparkSession, folder: str, rows: int, watch: Watch, *, data: str, times: int
+) -> Measured:
+    """The benchmark's document: medians of seconds, after one of each to warm up."""
+    made = f"{folder}/made"
+    store = Store.init(spark, made)
+    watch.time("make rows", lambda: make(store, rows, SHAPES[data]))
+    watch.run("first sweep", lambda tell: xautoclaim(store, _NOTHING_DUE, progress=tell))
+    watch.time("delete entries", lambda: store.execute("entries", _DELETED))
+    stores: dict[str, Store] = {}
+    for number in range(times + 1):
+        for name in (INCREMENTAL, FULL):
+            shutil.rmtree(f"{folder}/{name}", ignore_errors=True)
+            shutil.copytree(made, f"{folder}/{name}")
+            stores[name] = Store.open(spark, f"{folder}/{name}")
+            watch.run(f"{name} {number}", partial(_sweep, stores[name], full=name == FULL))
+    seconds = seconds_of(watch)
+    medians = {
+        name: round(median(seconds[f"{name} {number}"] for number in range(1, times + 1)), 2)
+        for name in (INCREMENTAL, FULL)
+    }
+    document: dict[str, object] = {
+        "rows": rows,
+        "data": data,
+        "times": times,
+        "seconds": medians,
+        "share": round(medians[INCREMENTAL] / medians[FULL], 3),
+        "seconds_by_phase": watch.phases,
+        "peak_mib": watch.peak_mib,
+    }
+    return Measured(document, {}, _differ(stores))
+
+
+def _sweep(store: Store, progress: Progress, *, full: bool) -> None:
+    counts = xautoclaim(store, SWEEP, full=full, progress=progress).counts
+    if ("base_run" in counts) == full:
+        raise AssertionError(f"a sweep that should be full: {full}, was not what it should be")
+
+
+def _differ(stores: Mapping[str, Store]) -> dict[str, int]:
+    """Of how many streams the two sweeps say something else."""
+    return {
+        name: differing(name, *(_rows(stores[one], name) for one in (INCREMENTAL, FULL)))
+        for name in ("journal", "pending", "tombstones")
+    }
+
+
+def _rows(store: Store, table: str) -> DataFrame:
+    if table == "journal":
+        # Of the runs themselves something must differ: how they were decided.
+        return store.read(table).where("kind <> 'run'").drop(*_OF_WHOLE_PELS)
+    return store.read(table)
