@@ -149,6 +149,11 @@ def _further(reply: Reply) -> Iterable[str]:
 
 def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
     """What else became of the decisions."""
+    if counts.get("base_run"):
+        yield (
+            f"incremental since run {counts['base_run']}, which looked at all entries: what is"
+            " pending was not counted; --full does"
+        )
     if counts.get("lost"):
         yield f"{counts['lost']:,} lost: somebody else changed the row first"
     if counts.get("spared"):
@@ -467,7 +472,7 @@ def of_check(where: str, found: Sequence[Finding]) -> Report:
     )
 
 
-_RUN_COUNTS = ("claimed", "forced", "deleted", "acked", "lost", "refused")
+_RUN_COUNTS = ("base_run", "claimed", "forced", "deleted", "acked", "lost", "refused")
 
 
 def of_runs(where: str, found: RunList) -> Report:
@@ -475,7 +480,7 @@ def of_runs(where: str, found: RunList) -> Report:
     hidden = found.total - len(found.runs)
     return Report(
         title=f"Runs of {where}",
-        columns=("run", "key", *_RUN_COUNTS, "took", "--now"),
+        columns=("run", "key", "since run", *_RUN_COUNTS[1:], "took", "--now"),
         rows=tuple(_run_cells(run) for run in found.runs),
         notes=(
             *not_shown(hidden, "runs"),
@@ -500,8 +505,9 @@ def _run_cells(run: Finished) -> tuple[Cell, ...]:
     return (run.run_seq, visible(run.key), *counts, took, instant(run.now_ms))
 
 
-def of_run(finished: Finished) -> Report:
-    """One run: what it was asked, what it did, how long each phase took."""
+def of_run(finished: Finished, remark: str | None = None) -> Report:
+    """One run: what it was asked, what it did, how long each phase took; and how it was decided, in
+    words (null: there is nothing to say)."""
     asked = json.loads(finished.request)
     rows: list[tuple[Cell, ...]] = [
         (f"asked: {name}", _said(value)) for name, value in asked.items() if value is not None
@@ -513,8 +519,8 @@ def of_run(finished: Finished) -> Report:
         title=f"Run {finished.run_seq} ({finished.key})",
         columns=("what", "value"),
         rows=tuple(rows),
-        notes=tuple(_given_up(finished)),
-        document=_run_document(finished),
+        notes=(*_given_up(finished), *([] if remark is None else [remark])),
+        document={**_run_document(finished), "remark": remark},
     )
 
 

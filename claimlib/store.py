@@ -286,6 +286,19 @@ class Store:
         cut = "" if limit is None else f" LIMIT {limit:d}"
         return self.spark.sql(f"DESCRIBE HISTORY {self.identifier(table)}{cut}").collect()
 
+    def changes(self, table: str, after: int, until: int) -> DataFrame:
+        """The change data feed of a table that has one: one row per row that the commits behind
+        version `after`, up to version `until`, have inserted or deleted, and two per row that they
+        have updated; its columns, and Delta's `_change_type`.
+
+        Where it cannot be had, that shows when the frame is made, or when it is run.
+        """
+        reader = self.spark.read.format("delta").option("readChangeFeed", "true")
+        reader = reader.option("startingVersion", after + 1).option("endingVersion", until)
+        if self.location.is_namespace:
+            return reader.table(self.identifier(table))
+        return reader.load(f"{self.location.where}/{table}")
+
     # ------------------------------------------------------------ writing
 
     def append(

@@ -7,7 +7,7 @@ import sys
 
 from claimlib import exits, report, terminal
 from claimlib.arguments import JobParser
-from claimlib.commands.runs import find_run, list_runs
+from claimlib.commands.runs import find_run, list_runs, remark_on
 from claimlib.layout import as_text
 from claimlib.session import open_session
 from claimlib.store import Store
@@ -24,7 +24,8 @@ def main() -> int:
     if asked.run is None:
         shown = report.of_runs(store.where, list_runs(store, asked.limit))
     else:
-        shown = report.of_run(find_run(store, asked.run))
+        finished = find_run(store, asked.run)
+        shown = report.of_run(finished, remark_on(store, finished))
     terminal.out(as_text(shown))
     return exits.DONE
 

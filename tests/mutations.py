@@ -63,6 +63,13 @@ _CLI_STORE = "tests/edge/test_cli_store.py"
 _CLAIMS = "tests/spark/test_claims.py"
 _RACES = "tests/delta/test_races.py"
 _KERNEL = "tests/unit/test_kernel.py"
+_INCREMENTAL = "tests/delta/test_incremental.py"
+_APPENDED = "test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small_by_then"
+_SHRUNK = "test_a_group_whose_proof_of_absence_has_shrunk_is_refused_as_a_full_sweep_does"
+_KNOWN = (
+    "tests/unit/test_known_present.py"
+    "::test_whatever_a_base_tells_to_be_there_is_there_in_thousands_of_histories"
+)
 
 _OWN_ROWS = f"{_REMOVALS}::test_a_store_with_rows_of_its_own_is_never_taken_over_by_a_snapshot"
 _EMPTIED = (
@@ -776,6 +783,76 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if at.min() < 0:",
         "if at.max() < 0:",
         (f"{_KERNEL}::test_rows_of_a_group_without_a_request_raise",),
+    ),
+    Mutation(
+        "a small table is written anew though the run that died had already appended to it",
+        "claimlib/runs/writes.py",
+        "    if store.version(table) == pinned:\n",
+        "    if store.few(store.read(table)) is not None:\n",
+        (f"{_AGAIN}::{_APPENDED}",),
+    ),
+    Mutation(
+        "a MERGE is taken for complete whatever it says",
+        "claimlib/runs/claims.py",
+        "    if changed == decided.of(*TOUCHING):\n",
+        "    if changed is not None:\n",
+        (f"{_TAKEN}",),
+    ),
+    Mutation(
+        "a table of more than few rows is cut to them",
+        "claimlib/store.py",
+        "        if found.num_rows > FEW_ROWS:\n            return None\n",
+        "",
+        (f"{_PROPERTY}::test_with_names_for_keys_it_decides_the_same",),
+    ),
+    Mutation(
+        "a table's version is not asked for where no error says it",
+        "claimlib/store.py",
+        '        return int(self.history(table, limit=1)[0]["version"])\n',
+        "        return 0\n",
+        ("tests/delta/test_store.py::test_a_table_tells_its_version_also_where_no_error_says_it",),
+    ),
+    Mutation(
+        "rows that were written since the base are taken for known",
+        "claimlib/rules.py",
+        "    return (is_new == _NO) & (is_changed == _NO)\n",
+        "    return is_changed == _NO\n",
+        (_KNOWN,),
+    ),
+    Mutation(
+        "entries that were deleted since the base are taken for known",
+        "claimlib/rules.py",
+        "    return (is_new == _NO) & (is_changed == _NO)\n",
+        "    return is_new == _NO\n",
+        (_KNOWN,),
+    ),
+    Mutation(
+        "an incremental sweep does not look at rows whose entry was deleted",
+        "claimlib/plans/incremental.py",
+        "    rows = of_itself.unionByName(by_entry)\n",
+        "    rows = of_itself\n",
+        (f"{_INCREMENTAL}::test_an_entry_deleted_since_is_deleted_though_its_row_is_not_due",),
+    ),
+    Mutation(
+        "a base stands though something else has written to pending",
+        "claimlib/commands/base.py",
+        "    if strangers:\n",
+        "    if strangers and not commits:\n",
+        (f"{_INCREMENTAL}::test_where_there_is_no_base_all_is_looked_at_and_it_says_why",),
+    ),
+    Mutation(
+        "a base stands for a stream whose proof of absence has shrunk",
+        "claimlib/plans/incremental.py",
+        "    holds = F.coalesce(begins & ends, F.lit(False))\n",
+        "    holds = F.lit(True)\n",
+        (f"{_INCREMENTAL}::{_SHRUNK}",),
+    ),
+    Mutation(
+        "a sweep of some groups is the base of a sweep of all",
+        "claimlib/commands/base.py",
+        "its is not None and (scope is None or its == scope or EVERYTHING in its)",
+        "its is not None",
+        (f"{_INCREMENTAL}::test_a_sweep_of_other_groups_is_no_base_and_one_of_all_is",),
     ),
 )
 

@@ -30,6 +30,7 @@ from claimlib.cli.options import (
     ExplainOption,
     FailOnStalledOption,
     FieldsOption,
+    FullOption,
     GroupArgument,
     GroupOption,
     GroupsOption,
@@ -252,6 +253,7 @@ def xautoclaim(
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
+    full: FullOption = False,
     limit: LimitOption = DEFAULT_LIMIT,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
@@ -294,7 +296,13 @@ def xautoclaim(
         return
     with opened_store(store, settings, debug=debug) as (opened, progress):
         reply = run_xautoclaim(
-            opened, request, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
+            opened,
+            request,
+            run_id=run_id,
+            now_ms=now_ms,
+            dry_run=dry_run,
+            full=full,
+            progress=progress,
         )
         result, refused = report.of_reply(reply, limit), report.refusals(reply)
     show(result, output)
@@ -440,7 +448,7 @@ def runs(
             result = report.of_runs(opened.where, history.list_runs(opened, limit))
         else:
             finished = history.find_run(opened, run)
-            result = report.of_run(finished)
+            result = report.of_run(finished, history.remark_on(opened, finished))
             if ids and Kind.ASKED not in finished.counts:
                 raise RequestError(f"{finished.key} was asked for no ids: leave out --ids")
             if ids:

@@ -287,6 +287,13 @@ NowOption = Annotated[
         show_default=False,
     ),
 ]
+FullOption = Annotated[
+    bool,
+    typer.Option(
+        "--full",
+        help="Look at all entries, also where an earlier sweep tells which of them may matter.",
+    ),
+]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")
 ]

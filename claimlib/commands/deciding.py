@@ -102,10 +102,15 @@ def near(groups: pa.Table) -> Column:
         groups: one row per group: its `bucket`, and `low_ms` and `high_ms`, the smallest and the
             largest BIGINT in the id_ms of what it has, or is asked for (null: nothing).
     """
-    ids = groups.filter(pc.field("low_ms").is_valid())
-    ends = ids.group_by("bucket").aggregate([("low_ms", "min"), ("high_ms", "max")])
-    columns = (ends[name].to_pylist() for name in ("bucket", "low_ms_min", "high_ms_max"))
-    return IdBounds(tuple(sorted(zip(*columns, strict=True)))).condition()
+    return bounds(groups.filter(pc.field("low_ms").is_valid()), "low_ms", "high_ms").condition()
+
+
+def bounds(rows: pa.Table, low: str, high: str) -> IdBounds:
+    """Where rows lie that have a `bucket`, and in two columns the smallest and the largest BIGINT
+    of their id_ms."""
+    ends = rows.group_by("bucket").aggregate([(low, "min"), (high, "max")])
+    columns = (ends[name].to_pylist() for name in ("bucket", f"{low}_min", f"{high}_max"))
+    return IdBounds(tuple(sorted(zip(*columns, strict=True))))
 
 
 def few_or_all(store: Store, rows: DataFrame) -> DataFrame:

@@ -26,7 +26,8 @@ class Reply:
         run_seq: the run's number; null in a dry run.
         counts: claimed, deleted, lost, gone (entries), swept, refused (groups), cursor (groups that
             got a page, or whose cursor is kept), delivered_later (entries delivered after the
-            instant of their group: that instant is too early), spared and parked (see `groups`).
+            instant of their group: that instant is too early), spared and parked (see `groups`),
+            base_run (the run_seq of the base; not there: all entries were looked at).
         claimed: one row per claimed entry: stream, consumer_group, id (text), id_ms, id_seq,
         consumer,
             delivery_time_ms, delivery_count, from_consumer, from_delivery_time_ms,
@@ -43,7 +44,8 @@ class Reply:
             pending, without what this run deleted), at_boundary
             (idle for exactly min_idle_ms), oldest_idle_ms and highest_delivery_count as found (null
             where nothing was pending; these, pending_* and at_boundary are null for a page,
-            which does not look at the whole PEL), spared (idle enough, and left to its owner by a
+            which does not look at the whole PEL; so they are, but for at_boundary, for a group of
+            an incremental sweep), spared (idle enough, and left to its owner by a
             guard) and parked (of the claimed, as decided; both null: no guards, or refused),
             now_ms (the instant that the group was judged at), next_id (the cursor; null: there is
             none).

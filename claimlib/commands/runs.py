@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from claimlib.errors import RequestError
 from claimlib.runs import Finished, pinned
-from claimlib.runs.journal import run_rows
+from claimlib.runs.journal import Kind, RunRow, rows_of, run_rows
 from claimlib.runs.rollforward import find_finished, find_finished_seq, give_up
 from claimlib.store import Store
 
@@ -55,6 +55,13 @@ def find_run(store: Store, name: str) -> Finished:
             run=name,
         )
     return found
+
+
+def remark_on(store: Store, run: Finished) -> str | None:
+    """How a run was decided, in words: whether a sweep has looked at all entries, and why; null:
+    there is nothing to say."""
+    rows = rows_of(store, run.run_seq, Kind.RUN).collect()
+    return RunRow.of(rows[0]).remark if rows else None
 
 
 def abandon(store: Store, name: str) -> Finished:

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib import kernel
-from claimlib.commands import reply
+from claimlib.commands import base, reply
 from claimlib.commands.deciding import check_ms, few_held, look, near, sound_or_named
 from claimlib.commands.paging import locate
 from claimlib.commands.reply import Reply
@@ -22,8 +22,7 @@ from claimlib.errors import GlobError, RequestError
 from claimlib.ids import to_bigint
 from claimlib.model import AutoclaimRequest
 from claimlib.names import glob_pattern, spell
-from claimlib.plans import guards, pages, requests, survey, sweep
-from claimlib.plans import journal_rows as rows
+from claimlib.plans import guards, journal_rows, pages, requests, survey, sweep
 from claimlib.plans.keys import GROUP, KeyMode, bucket, group_key
 from claimlib.plans.requests import Rule, guard_values
 from claimlib.runs import Begun, Decision, Finished, Progress, begin_reading, run
@@ -112,6 +111,7 @@ def xautoclaim(
     run_id: str | None = None,
     now_ms: int | None = None,
     dry_run: bool = False,
+    full: bool = False,
     progress: Progress | None = None,
 ) -> Reply:
     """Apply XAUTOCLAIM's semantics to every requested (stream, consumer_group), in one run.
@@ -126,6 +126,8 @@ def xautoclaim(
         run_id: the key of the run together with the command; the same key again changes nothing.
         now_ms: the instant for all groups, ms since the epoch; null: each group's snapshot instant.
         dry_run: decide and show, and write nothing.
+        full: whether to look at all entries, also where an earlier sweep tells which need it.
+            It decides the same.
         progress: told each phase as it begins.
 
     Raises:
@@ -142,7 +144,7 @@ def xautoclaim(
         raise RequestError("the policy has no request: it would claim nothing")
     if dry_run:
         begun = begin_reading(store)
-        decided = _decide(begun, request, now_ms, refuse_duplicates=True)
+        decided = _decide(begun, request, now_ms, refuse_duplicates=True, full=full)
         return reply.of_plan(decided.rows, begun.read("entries"), decided.counts)
 
     def once(*, refuse_duplicates: bool) -> Finished:
@@ -151,7 +153,11 @@ def xautoclaim(
             command=COMMAND,
             request=_as_json(request),
             decide=partial(
-                _decide, request=request, now_ms=now_ms, refuse_duplicates=refuse_duplicates
+                _decide,
+                request=request,
+                now_ms=now_ms,
+                refuse_duplicates=refuse_duplicates,
+                full=full,
             ),
             run_id=run_id,
             now_ms=now_ms,
@@ -175,6 +181,7 @@ def _decide(
     now_ms: int | None,
     *,
     refuse_duplicates: bool,
+    full: bool = False,
 ) -> Decision:
     """All journal rows of a sweep at pinned versions.
 
@@ -197,7 +204,14 @@ def _decide(
         # A sweep looks at all of pending, and so meets groups that are not known.
         unrequested = F.lit(False)
         pending, entries = located.pending, entries.where(located.bounds.condition())
+    all_pending = pending
     pending, entries = few_held(begun.store, pending, entries)
+    is_large = pending is all_pending
+    if is_large and located is None and not full:
+        looked_at = base.since_base(begun, pending, entries, targets, _scope(request))
+    else:
+        looked_at = base.everything(pending, entries, targets)
+    pending, entries, targets = looked_at.pending, looked_at.entries, looked_at.targets
     owners = survey.by_owner(pending, targets, begun.run_seq)
     is_known = F.col("in_groups").isNotNull()
     seen = look(begun.store, pending, owners, targets.where(is_known), entries)
@@ -231,12 +245,24 @@ def _decide(
     next_ids = pages.next_ids(examined) if located is not None else None
     decided = sweep.decisions(sweep.touched(examined), _requests(found), mode)
     parts = [
-        rows.decision_rows(decided, accepted, names.owners, mode),
-        rows.group_rows(judged),
-        rows.consumer_rows(accepted),
-        rows.cursor_rows(accepted, next_ids, mode),
+        journal_rows.decision_rows(decided, accepted, names.owners, mode),
+        journal_rows.group_rows(judged),
+        journal_rows.consumer_rows(accepted),
+        journal_rows.cursor_rows(accepted, next_ids, mode),
     ]
-    return Decision(rows.union_rows(parts), key_mode=mode, counts=_counts(found))
+    return Decision(
+        journal_rows.union_rows(parts),
+        key_mode=mode,
+        counts={**_counts(found), **looked_at.counts},
+        remark=looked_at.remark,
+    )
+
+
+def _scope(request: Sequence[SweepRequest] | DataFrame) -> base.Scope | None:
+    """The globs of a policy."""
+    if isinstance(request, DataFrame):
+        return None
+    return frozenset((one.stream_glob, one.group_glob) for one in request)
 
 
 _SWEEPS = "consumer IS NOT NULL AND count IS NULL"

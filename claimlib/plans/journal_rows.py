@@ -62,21 +62,18 @@ def group_rows(groups: DataFrame) -> DataFrame:
     """The journal's `swept` and `refused` rows: one per judged group, with what the survey saw."""
     kind = F.when(F.col("reason").isNull(), "swept").otherwise("refused")
     request = F.to_json(F.struct(*(name for name in REQUEST_COLUMNS if name not in GROUP)))
+    is_sweep, is_full = F.col("count").isNull(), ~F.col("has_base")
     return groups.select(
         kind.alias("kind"),
         *(*GROUP, "consumer", request.alias("request"), F.col("now_ms").alias("at_ms")),
-        *(F.when(F.col("count").isNull(), F.col(name)).alias(name) for name in _OF_WHOLE_PELS),
+        F.when(is_sweep, F.col("at_boundary")).alias("at_boundary"),
+        *(F.when(is_sweep & is_full, F.col(name)).alias(name) for name in _OF_WHOLE_PELS),
         *("spared", "parked", "reason"),
     )
 
 
-# What a page, which does not look at the whole PEL, cannot say.
-_OF_WHOLE_PELS = (
-    "pending_before",
-    "at_boundary",
-    "oldest_delivery_time_ms",
-    "highest_delivery_count",
-)
+# What a page, or an incremental sweep, which do not look at the whole PEL, cannot say.
+_OF_WHOLE_PELS = ("pending_before", "oldest_delivery_time_ms", "highest_delivery_count")
 
 
 def cursor_rows(accepted: DataFrame, next_ids: DataFrame | None, mode: KeyMode) -> DataFrame:

@@ -44,9 +44,12 @@ def candidates(
     before it, so that rows are narrow.
 
     Args:
+        pending: with `is_known_present` (see `incremental.to_look_at`), which stands in for a look
+            at `entries`; without it all rows are looked for there.
         accepted: `survey.judged` without the refused groups.
         owners: `guards.owners`; null where no request has guards.
     """
+    known = ["is_known_present"] if "is_known_present" in pending.columns else []
     request = accepted.select(
         group_key(mode).alias("group_key"),
         *("start_ms", "start_seq", "page_end_ms", "page_end_seq", "count", "now_ms"),
@@ -58,13 +61,14 @@ def candidates(
         .select(
             *("stream_key", "group_key", "id_ms", "id_seq", "delivery_time_ms", "delivery_count"),
             consumer_key(mode).alias("consumer_key"),
+            *known,
         )
         .join(F.broadcast(request), on="group_key", how="inner")
         .where(within_page(from_start))
     )
     told = _with_owners(rows, owners).select(
         *("stream_key", "group_key", "id_ms", "id_seq", "delivery_time_ms", "delivery_count"),
-        *("consumer_key", "is_spared", "is_parking", "count"),
+        *("consumer_key", "is_spared", "is_parking", "count", *known),
         _idle_enough().alias("is_idle_enough"),
         _exhausted().alias("is_exhausted"),
         rules.is_claimable(
@@ -72,6 +76,8 @@ def candidates(
         ).alias("is_claimable"),
     )
     present = with_presence(told, with_keys(entries, mode))
+    for name in known:
+        present = present.withColumn("present", F.col(name) | F.col("present")).drop(name)
     hit: Column = rules.is_touched(F.col("present"), F.col("is_claimable"))
     return present.withColumns({"is_hit": hit, "is_examined": F.lit(True)})
 

@@ -23,6 +23,7 @@ from claimlib.runs.journal import (
     APP_ID,
     DELETING,
     LOST_APP_ID,
+    NOTE,
     TOUCHING,
     UPDATING,
     Decided,
@@ -323,11 +324,27 @@ _RECENT = 20
 
 
 def is_own(commit: Row, row: RunRow) -> bool:
-    """Whether a commit is this run's: an append bears its note, a MERGE the literal run_seq."""
-    literal = rf"run_seq#?\d*L? < {row.run_seq}\b"
+    """Whether a commit is this run's."""
+    return run_of(commit) == row.run_seq
+
+
+def run_of(commit: Row) -> int | None:
+    """The run_seq of the run that made a commit; null: no run has.  A MERGE bears it as a literal,
+    what is appended or written anew bears the run's note."""
     predicate = commit["operationParameters"].get("predicate", "")
-    is_merge = commit["operation"] == "MERGE" and re.search(literal, predicate) is not None
-    return is_merge or commit["userMetadata"] == row.note
+    of_merge = re.search(r"run_seq#?\d*L? < (\d+)\b", predicate)
+    if commit["operation"] == "MERGE" and of_merge is not None:
+        return int(of_merge[1])
+    of_note = re.match(rf"{NOTE} (\d+) ", commit["userMetadata"] or "")
+    return None if of_note is None else int(of_note[1])
+
+
+def is_housekeeping(commit: Row) -> bool:
+    """Whether a commit leaves every row as it was."""
+    return bool(commit["operation"].startswith(_HOUSEKEEPING))
+
+
+_HOUSEKEEPING = ("OPTIMIZE", "VACUUM", "SET TBLPROPERTIES", "UPGRADE PROTOCOL", "ADD COLUMNS")
 
 
 def _is_append(commit: Row) -> bool:

@@ -21,6 +21,8 @@ from claimlib.store import Pins, Store
 
 # One transaction id for every kind of run on a store: that is what serialises them.
 APP_ID = "claimlib"
+# How the user metadata of a run's commits begins; its number follows.
+NOTE = "claimlib run"
 # What a run found lost follows its decision under an id of its own: Delta would skip it else.
 LOST_APP_ID = "claimlib-lost"
 
@@ -134,6 +136,7 @@ class RunRow:
     pins: Pins
     key_mode: KeyMode
     counts: Mapping[str, int]
+    remark: str | None
 
     @property
     def key(self) -> str:
@@ -143,7 +146,7 @@ class RunRow:
     @property
     def note(self) -> str:
         """What the run's commits carry as user metadata."""
-        return f"claimlib run {self.run_seq} {self.key}"
+        return f"{NOTE} {self.run_seq} {self.key}"
 
     @classmethod
     def of(cls, row: Row | Mapping[str, Any]) -> RunRow:
@@ -163,6 +166,7 @@ class RunRow:
             pins=Pins(versions=inputs["versions"], table_ids=inputs["table_ids"]),
             key_mode=KeyMode(inputs["key_mode"]),
             counts=inputs["counts"],
+            remark=inputs.get("remark"),
         )
 
     def values(self) -> dict[str, object]:
@@ -174,6 +178,7 @@ class RunRow:
             "landed": self.landed and self.landed.as_json(),
             "server": asdict(self.server),
             "counts": dict(self.counts),
+            "remark": self.remark,
         }
         return {
             "run_seq": self.run_seq,

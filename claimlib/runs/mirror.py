@@ -68,8 +68,6 @@ TABLES_WRITTEN = ("pending", "entries", *SMALL_TABLES)
 """The tables that a run writes which mirrors a source, besides `journal` and `runs`."""
 NEW = {"pending": "pending_new", "entries": "entries_new"}
 """What the `run` row of a decision counts of rows that the store did not have."""
-# Commits that leave every row as it was.
-_HOUSEKEEPING = ("OPTIMIZE", "VACUUM", "SET TBLPROPERTIES", "UPGRADE PROTOCOL", "ADD COLUMNS")
 
 
 def scope_of(row: RunRow) -> Scope:
@@ -371,9 +369,7 @@ def _others_wrote(store: Store, row: RunRow, table: str) -> bool:
     difference."""
     commits, all_known = claims.commits_since(store, row, table)
     others = (
-        one
-        for one in commits
-        if not claims.is_own(one, row) and not one["operation"].startswith(_HOUSEKEEPING)
+        one for one in commits if not claims.is_own(one, row) and not claims.is_housekeeping(one)
     )
     return not all_known or any(others)
 

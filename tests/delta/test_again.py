@@ -18,8 +18,9 @@ from waiting import Waiting
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import CommitConflictError, SourceMismatchError
-from claimlib.runs import Phase, claims, mirror, retry
+from claimlib.runs import Phase, claims, mirror, retry, writes
 from claimlib.runs.journal import APP_ID, RunRow, decided_by, run_rows
+from claimlib.runs.rollforward import roll_forward
 from claimlib.runs.writes import append_new
 from claimlib.store import Store, Token
 from claimlib.testing.tables import write_keyspace
@@ -104,6 +105,38 @@ def test_an_append_without_rows_uses_up_its_token(store: Store) -> None:
     assert count(store.where, "pending") == 0
     store.append("pending", rows, token=Token(APP_ID, 2))
     assert count(store.where, "pending") == 1
+
+
+def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small_by_then(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written anew behind an append of the same run would be skipped."""
+    monkeypatch.setattr("claimlib.store.FEW_ROWS", 2)
+    write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
+    xautoclaim(store, SweepRequest(REQUEST))
+    write_keyspace(store, keyspace(b"u"), NOW_MS)
+
+    def die(*_: object) -> None:
+        raise HaltedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writes, "_merge", die)
+        with pytest.raises(HaltedError):
+            xautoclaim(store, SweepRequest(REQUEST), now_ms=NOW_MS + 7)
+    assert seen(store) == {"s": NOW_MS, "t": NOW_MS, "u": NOW_MS + 7}
+    store.execute("consumers", "DELETE FROM {table} WHERE stream <> 's' OR consumer <> 'alice'")
+
+    roll_forward(store, decided(store, 2), lambda *_: None)
+    assert seen(store) == {"s": NOW_MS + 7}
+
+
+def seen(store: Store) -> dict[str, int]:
+    rows = store.read("consumers").where("consumer = 'alice'").collect()
+    return {row["stream"]: row["seen_time_ms"] for row in rows}
+
+
+class HaltedError(Exception):
+    """Here a process ends."""
 
 
 PENDING = (

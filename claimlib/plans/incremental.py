@@ -1,0 +1,98 @@
+"""What an incremental sweep looks at: the rows of `pending` that can be claimed, refused or deleted
+although an earlier sweep, the base, has looked at all of them.
+
+After the base each row that it left was in its stream.  It still is, unless somebody has written
+the row since, or the entry has been deleted since.  So a row is looked at where it is due, or was
+written since, or its entry was; and only of the latter two anybody must ask whether the stream
+still has the entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from claimlib import rules
+from claimlib.plans.keys import GROUP, IdBounds, id_at_least, id_at_most, is_group
+from claimlib.plans.requests import PROVEN_RANGE
+
+ENTRY = ("stream", "id_ms", "id_seq")
+ENTRY_TYPES = "stream STRING, id_ms BIGINT, id_seq BIGINT"
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What may make a row of `pending` matter that a base has looked at.
+
+    Attributes:
+        base_seq: the run_seq of the base.
+        due_ms: no request claims what was delivered later, ms since the epoch.
+        now_ms: the earliest instant at which a group is judged, ms since the epoch.
+        without_base: the groups that the base proves nothing about: all of their rows matter.
+        changed: one row per entry that somebody has deleted or changed since: `ENTRY`; so few that
+            they are in the driver's memory.
+        changed_near: where these lie.
+    """
+
+    base_seq: int
+    due_ms: int
+    now_ms: int
+    without_base: tuple[tuple[str, str], ...]
+    changed: DataFrame
+    changed_near: IdBounds
+
+    def is_new(self) -> Column:
+        """Whether the base says nothing about a row of `pending`: somebody wrote it since, or its
+        group has no base."""
+        groups = (is_group(*names) for names in self.without_base)
+        return reduce(or_, groups, F.col("run_seq") > self.base_seq)
+
+    def is_special(self) -> Column:
+        """Whether a row may be claimed, is counted, or makes its group be refused."""
+        time_ms = F.col("delivery_time_ms")
+        return (time_ms <= self.due_ms) | (time_ms > self.now_ms) | (F.col("delivery_count") < 0)
+
+
+def to_look_at(pending: DataFrame, since: Since) -> DataFrame:
+    """The rows of `pending` that matter, with `is_known_present`: whether the base tells that the
+    stream has the entry.
+
+    The changed entries are broadcast: they are few, whatever the tables hold.
+    """
+    has_reason = since.is_new() | since.is_special()
+    changed = F.broadcast(since.changed.withColumn("is_changed", F.lit(True)))
+    of_itself = pending.where(has_reason).join(changed, on=list(ENTRY), how="left")
+    others = pending.where(~has_reason & since.changed_near.condition())
+    by_entry = others.join(changed, on=list(ENTRY), how="inner")
+    is_changed = F.col("is_changed").isNotNull()
+    is_known = rules.is_known_present(since.is_new(), is_changed)
+    rows = of_itself.unionByName(by_entry)
+    return rows.withColumn("is_known_present", is_known).drop("is_changed")
+
+
+def deleted_or_changed(feed: DataFrame) -> DataFrame:
+    """One row per entry that the change data feed of `entries` shows as deleted or changed:
+    `ENTRY` and `bucket`.  Whether the entry is there again, the feed does not say for sure: the
+    table may have held it twice."""
+    gone = F.col("_change_type").isin("delete", "update_preimage")
+    return feed.where(gone).select(*ENTRY, "bucket").distinct()
+
+
+def with_less_proof(then: DataFrame, now: DataFrame) -> DataFrame:
+    """The names of the streams (rows of `streams`) whose proven range does not hold any more all of
+    what it held then."""
+    before = then.select("stream", *(F.col(name).alias(f"then_{name}") for name in PROVEN_RANGE))
+    from_ms, from_seq, to_ms, to_seq = PROVEN_RANGE
+    begins = id_at_most(from_ms, from_seq, *(F.col(f"then_{one}") for one in (from_ms, from_seq)))
+    ends = id_at_least(to_ms, to_seq, *(F.col(f"then_{one}") for one in (to_ms, to_seq)))
+    holds = F.coalesce(begins & ends, F.lit(False))
+    return before.join(now, on="stream", how="left").where(~holds).select("stream").distinct()
+
+
+def unlike(groups: DataFrame, others: DataFrame) -> DataFrame:
+    """The groups (by their names) that are not among others."""
+    return groups.select(*GROUP).distinct().join(others, on=list(GROUP), how="left_anti")

@@ -1,0 +1,249 @@
+"""An incremental sweep decides what a full one decides, whatever happened since its base."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from histories import MINUTE_MS, SWEEP, History, Server
+from own_rows import append, pending_row
+from pyspark.sql import Row, SparkSession
+
+from claimlib.commands.runs import find_run, remark_on
+from claimlib.commands.xautoclaim import SweepRequest, _decide, xautoclaim
+from claimlib.model import AutoclaimRequest, Guards
+from claimlib.runs import Decision, begin_reading
+from claimlib.store import Store
+
+HISTORIES = 2
+# What only a look at the whole PEL can say.
+_OF_WHOLE_PELS = ("pending_before", "oldest_delivery_time_ms", "highest_delivery_count")
+
+
+@pytest.fixture(autouse=True)
+def _tables_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a table of few rows a sweep looks at all."""
+    monkeypatch.setattr("claimlib.store.FEW_ROWS", 0)
+
+
+@pytest.fixture(scope="module")
+def swept(spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that has had a snapshot and a sweep."""
+    where = shutil.copytree(empty_store, tmp_path_factory.mktemp("swept") / "store")
+    store = Store.open(spark, str(where))
+    Server.new().bring(store, 61_000)
+    reply = xautoclaim(store, SWEEP, now_ms=61_010)
+    assert (reply.counts["claimed"], reply.counts["deleted"]) == (24, 6)
+    return where
+
+
+@pytest.fixture
+def history(spark: SparkSession, swept: Path, tmp_path: Path) -> Callable[[int], History]:
+    def begun(seed: int) -> History:
+        where = shutil.copytree(swept, tmp_path / f"store-{seed}")
+        store = Store.open(spark, str(where))
+        return History(store, Server.new(), Random(seed), now_ms=61_010)
+
+    return begun
+
+
+@pytest.fixture
+def store(history: Callable[[int], History]) -> Store:
+    return history(0).store
+
+
+def decision(
+    store: Store, request: SweepRequest = SWEEP, now_ms: int = 61_020, *, full: bool = False
+) -> Decision:
+    """What a sweep would decide."""
+    return _decide(begin_reading(store), [request], now_ms, refuse_duplicates=False, full=full)
+
+
+def base_of(store: Store, request: SweepRequest = SWEEP) -> int | None:
+    return decision(store, request).counts.get("base_run")
+
+
+def rows_of(decided: Decision) -> list[Row]:
+    return decided.rows.collect()
+
+
+def said(rows: list[Row]) -> list[str]:
+    """All that a sweep decided, but what only a look at the whole PEL can say."""
+    known = ({k: v for k, v in row.asDict().items() if k not in _OF_WHOLE_PELS} for row in rows)
+    return sorted(str(sorted(one.items())) for one in known)
+
+
+def ids(rows: list[Row], kind: str) -> list[int]:
+    return sorted(row["id_ms"] for row in rows if row["kind"] == kind)
+
+
+def check_same(history: History) -> None:
+    """An incremental and a full sweep at the same instant say the same."""
+    now_ms = history.now_ms + history.random.choice((0, 15))
+    short, full = (decision(history.store, now_ms=now_ms, full=full) for full in (False, True))
+    assert "base_run" not in full.counts
+    assert ("base_run" in short.counts) == history.is_provable, history.done
+    assert said(rows_of(short)) == said(rows_of(full)), history.done
+
+
+def played(history: History) -> None:
+    for _ in range(2):
+        history.step()
+    check_same(history)
+    history.sweep()
+    history.step()
+    check_same(history)
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_after_any_history_it_decides_what_a_full_sweep_decides(
+    history: Callable[[int], History], seed: int
+) -> None:
+    """Nothing is drawn anew: what happens follows from the seed."""
+    played(history(seed))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(HISTORIES, 52))
+def test_so_it_does_after_fifty_other_histories(
+    history: Callable[[int], History], seed: int
+) -> None:
+    played(history(seed))
+
+
+def test_an_entry_deleted_since_is_deleted_though_its_row_is_not_due(store: Store) -> None:
+    store.execute("entries", "DELETE FROM {table} WHERE stream = 'a' AND id_ms = 19")
+    decided = decision(store, now_ms=61_011)
+    assert decided.counts["base_run"] == 2
+    rows = rows_of(decided)
+    assert ids(rows, "deleted") == [19]
+    assert ids(rows, "claimed") == [10] * 3
+
+
+def test_what_only_a_look_at_the_whole_pel_can_say_is_null(store: Store) -> None:
+    rows = [row for row in rows_of(decision(store)) if row["kind"] == "swept"]
+    assert len(rows) == 3
+    assert {row[name] for row in rows for name in _OF_WHOLE_PELS} == {None}
+    assert {row["at_boundary"] for row in rows} == {1}  # 20-0
+
+
+def test_an_incremental_sweep_is_the_base_of_the_next_one(store: Store) -> None:
+    first = xautoclaim(store, SWEEP, now_ms=61_015)
+    assert first.counts["base_run"] == 2
+    assert base_of(store) == first.run_seq == 3
+
+
+def test_a_group_that_is_new_since_is_looked_at_whole(store: Store) -> None:
+    append(store, "groups", {**_GROUP, "stream": "a", "consumer_group": "other"})
+    rows = rows_of(decision(store))
+    assert said(rows) == said(rows_of(decision(store, full=True)))
+    swept = (row for row in rows if row["kind"] == "swept" and row["stream"] == "a")
+    assert {row["consumer_group"]: row["pending_before"] for row in swept} == {
+        "g": None,
+        "other": 0,
+    }
+
+
+_GROUP = {"last_delivered_ms": 5, "last_delivered_seq": 0, "snapshot_ms": 5, "run_seq": 0}
+
+
+def test_a_group_whose_proof_of_absence_has_shrunk_is_refused_as_a_full_sweep_does(
+    store: Store,
+) -> None:
+    store.execute("streams", "UPDATE {table} SET complete_from_ms = 12 WHERE stream = 'a'")
+    decided = decision(store)
+    assert decided.counts["base_run"] == 2
+    rows = rows_of(decided)
+    assert [row["stream"] for row in rows if row["kind"] == "refused"] == ["a"]
+    assert said(rows) == said(rows_of(decision(store, full=True)))
+
+
+# ---- where nothing can be proven all is looked at, and the run says why ----
+
+
+def _by_hand(store: Store) -> None:
+    append(store, "pending", pending_row("a", 30))
+
+
+def _no_feed(store: Store) -> None:
+    name = store.identifier("entries")
+    for value in ("false", "true"):
+        store.spark.sql(
+            f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = '{value}')"
+        )
+
+
+def _much_deleted(store: Store) -> None:
+    store.execute("entries", "DELETE FROM {table} WHERE id_ms > 10")
+
+
+def _nothing(store: Store) -> None:
+    del store
+
+
+OTHERS = SweepRequest(SWEEP.autoclaim, stream_glob="a")
+AT_ONCE = SweepRequest(AutoclaimRequest(b"reclaimer", 0))
+
+
+@pytest.mark.parametrize(
+    ("happens", "request_", "reason"),
+    [
+        (_by_hand, SWEEP, "version 3 of pending (WRITE) was written by no run"),
+        (_no_feed, SWEEP, "entries does not tell what was deleted since run 2"),
+        (_much_deleted, SWEEP, "more than 5 entries were deleted or changed since run 2"),
+        (_nothing, AT_ONCE, "no request has a least idle time, so every entry may be due"),
+    ],
+)
+def test_where_there_is_no_base_all_is_looked_at_and_it_says_why(
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    happens: Callable[[Store], None],
+    request_: SweepRequest,
+    reason: str,
+) -> None:
+    monkeypatch.setattr("claimlib.commands.base.MOST_CHANGED", 5)
+    happens(store)
+    decided = decision(store, request_, now_ms=61_011)
+    assert "base_run" not in decided.counts
+    assert decided.remark is not None
+    assert decided.remark.startswith(f"a full sweep: {reason}")
+
+
+def test_a_run_keeps_how_it_was_decided(store: Store) -> None:
+    xautoclaim(store, AT_ONCE, now_ms=61_011)
+    found = find_run(store, "3")
+    assert remark_on(store, found) == (
+        "a full sweep: no request has a least idle time, so every entry may be due"
+    )
+    xautoclaim(store, SWEEP, now_ms=61_012)
+    found = find_run(store, "4")
+    assert found.counts["base_run"] == 3
+    assert remark_on(store, found) == "an incremental sweep: run 3 had looked at all entries"
+
+
+def test_a_sweep_of_other_groups_is_no_base_and_one_of_all_is(store: Store) -> None:
+    assert base_of(store, OTHERS) == 2
+    run = xautoclaim(store, OTHERS, now_ms=61_012).run_seq
+    assert base_of(store, OTHERS) == run == 3
+    assert base_of(store) == 2
+
+
+def test_a_page_is_no_base_and_has_none(store: Store) -> None:
+    page = SweepRequest(AutoclaimRequest(b"reclaimer", MINUTE_MS, count=2))
+    assert "base_run" not in xautoclaim(store, page, now_ms=61_015).counts
+    assert base_of(store) == 2
+
+
+def test_guards_weigh_an_incremental_sweep_as_a_full_one(store: Store) -> None:
+    guarded = SweepRequest(
+        AutoclaimRequest(b"reclaimer", MINUTE_MS, guards=Guards(max_deleted_share=0.01))
+    )
+    store.execute("entries", "DELETE FROM {table} WHERE stream = 'a' AND id_ms = 19")
+    decided = decision(store, guarded)
+    assert decided.counts["base_run"] == 2
+    rows = rows_of(decided)
+    assert [row["stream"] for row in rows if row["kind"] == "refused"] == ["a"]
+    assert said(rows) == said(rows_of(decision(store, guarded, full=True)))
