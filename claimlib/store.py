@@ -383,10 +383,12 @@ class Store:
         rows = frame.toArrow()
         return self.spark.createDataFrame(rows, frame.schema), rows
 
-    def few(self, frame: DataFrame) -> tuple[DataFrame, pa.Table] | None:
-        """`fetched`, of a frame of `FEW_ROWS` or fewer; null: it has more."""
-        found = frame.limit(FEW_ROWS + 1).toArrow()
-        if found.num_rows > FEW_ROWS:
+    def few(self, frame: DataFrame, most: int | None = None) -> tuple[DataFrame, pa.Table] | None:
+        """`fetched`, of a frame of so many rows (by default `FEW_ROWS`) or fewer; null: it has
+        more."""
+        limit = FEW_ROWS if most is None else most
+        found = frame.limit(limit + 1).toArrow()
+        if found.num_rows > limit:
             return None
         return self.spark.createDataFrame(found, frame.schema), found
 

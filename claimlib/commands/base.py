@@ -16,13 +16,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from claimlib.commands.deciding import bounds, few_or_all
+from claimlib.commands.deciding import bounds
 from claimlib.plans import incremental
 from claimlib.plans.incremental import ENTRY, Since
-from claimlib.plans.keys import GROUP, IdBounds
+from claimlib.plans.keys import GROUP
 from claimlib.runs import Begun, Finished, RunRow
 from claimlib.runs.claims import commits_since, is_housekeeping, run_of
 from claimlib.runs.journal import Kind, rows_of
+from claimlib.store import Store
 
 Scope = frozenset[tuple[str, str]]
 """The globs (stream, group) of a run's requests."""
@@ -30,9 +31,10 @@ Scope = frozenset[tuple[str, str]]
 EVERYTHING = ("*", "*")
 # Among so many of the newest sweeps a base is looked for: policies take turns.
 _NEWEST = 20
-# So many changed entries are held in the driver's memory (some 100 bytes each), and so many groups
-# are told apart in a condition.
+# So many ids are held in the driver's memory, and broadcast (some 100 bytes each), and so many
+# groups are told apart in a condition.
 MOST_CHANGED = 100_000
+MOST_HELD = 200_000
 MOST_WITHOUT_BASE = 100
 
 
@@ -92,17 +94,34 @@ def since_base(
         base = find(begun, targets, scope)
     except NoBaseError as reason:
         return everything(pending, entries, targets, f"a full sweep: {reason}")
-    rows = incremental.to_look_at(pending, base.since)
-    ids = (F.min("id_ms").alias("low_ms"), F.max("id_ms").alias("high_ms"))
-    unknown = rows.where("NOT is_known_present").groupBy("bucket").agg(*ids).toArrow()
     has_base = base.groups.withColumn("has_base", F.lit(True))
     return LookedAt(
-        pending=few_or_all(begun.store, rows),
-        entries=entries.where(bounds(unknown, "low_ms", "high_ms").condition()),
+        pending=_held(begun.store, incremental.to_look_at(pending, base.since)),
+        entries=_unknown(begun.store, pending, entries, base.since),
         targets=targets.join(has_base, on=list(GROUP), how="left").fillna(False, ["has_base"]),
         counts={"base_run": base.run_seq},
         remark=f"an incremental sweep: run {base.run_seq} had looked at all entries",
     )
+
+
+def _unknown(store: Store, pending: DataFrame, entries: DataFrame, since: Since) -> DataFrame:
+    """The part of `entries` in which an incremental sweep must look for what it does not know."""
+    new = pending.where(since.is_new())
+    ids, rows = store.fetched(new.select(*ENTRY).distinct().limit(MOST_CHANGED + 1))
+    if rows.num_rows <= MOST_CHANGED:
+        unknown = ids if since.changed is None else ids.union(since.changed)
+        return _held(store, incremental.with_ids_of(entries, unknown))
+    if since.changed is not None:
+        return entries
+    ends = (F.min("id_ms").alias("low_ms"), F.max("id_ms").alias("high_ms"))
+    by_bucket = new.groupBy("bucket").agg(*ends).toArrow()
+    return entries.where(bounds(by_bucket, "low_ms", "high_ms").condition())
+
+
+def _held(store: Store, rows: DataFrame) -> DataFrame:
+    """A part of a table, in the driver's memory where it is not large."""
+    few = store.few(rows, MOST_HELD)
+    return rows if few is None else few[0]
 
 
 def whole_scope(request: str) -> Scope | None:
@@ -135,7 +154,7 @@ def find(begun: Begun, targets: DataFrame, scope: Scope | None) -> Base:
     decision = _newest_whole(begun, scope)
     _check_tables(begun, decision)
     _check_writers(begun, decision)
-    changed, changed_near = _changed(begun, decision)
+    changed = _changed(begun, decision)
     judged = store.held(rows_of(store, decision.run_seq, *_JUDGED).select("kind", *GROUP))
     groups = store.held(_with_base(targets, judged, _shrunk(begun, decision)))
     requested = targets.where(F.col("consumer").isNotNull()).select(*GROUP)
@@ -147,7 +166,7 @@ def find(begun: Begun, targets: DataFrame, scope: Scope | None) -> Base:
             " refused then"
         )
     names = tuple((row["stream"], row["consumer_group"]) for row in without_base)
-    since = Since(decision.run_seq, due_ms, now_ms, names, changed, changed_near)
+    since = Since(decision.run_seq, due_ms, now_ms, names, changed)
     return Base(decision.run_seq, groups, since)
 
 
@@ -212,11 +231,11 @@ def _is_of_later_run(commit: Row, base: RunRow) -> bool:
     return is_housekeeping(commit) or (run_seq is not None and run_seq >= base.run_seq)
 
 
-def _changed(begun: Begun, base: RunRow) -> tuple[DataFrame, IdBounds]:
-    """The entries that were deleted or changed since the base, and where they lie."""
+def _changed(begun: Begun, base: RunRow) -> DataFrame | None:
+    """The entries that were deleted or changed since the base; null: none was."""
     store, then, now = begun.store, base.pins.versions["entries"], begun.pins.versions["entries"]
     if then == now:  # of which no feed can be asked
-        return store.spark.createDataFrame([], incremental.ENTRY_TYPES), IdBounds(())
+        return None
     try:
         feed = store.changes("entries", then, now)
         found = incremental.deleted_or_changed(feed).limit(MOST_CHANGED + 1)
@@ -231,7 +250,7 @@ def _changed(begun: Begun, base: RunRow) -> tuple[DataFrame, IdBounds]:
         raise NoBaseError(
             f"more than {MOST_CHANGED:,} entries were deleted or changed since run {base.run_seq}"
         )
-    return entries.select(*ENTRY), bounds(changed, "id_ms", "id_ms")
+    return entries if changed.num_rows else None
 
 
 def _shrunk(begun: Begun, base: RunRow) -> DataFrame:

@@ -17,11 +17,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib import rules
-from claimlib.plans.keys import GROUP, IdBounds, id_at_least, id_at_most, is_group
+from claimlib.plans.keys import GROUP, id_at_least, id_at_most, is_group
 from claimlib.plans.requests import PROVEN_RANGE
 
-ENTRY = ("stream", "id_ms", "id_seq")
-ENTRY_TYPES = "stream STRING, id_ms BIGINT, id_seq BIGINT"
+# By the stream's 64-bit key: where two streams share one, more is looked at than need be.
+ENTRY = ("stream_key", "id_ms", "id_seq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,14 @@ class Since:
         now_ms: the earliest instant at which a group is judged, ms since the epoch.
         without_base: the groups that the base proves nothing about: all of their rows matter.
         changed: one row per entry that somebody has deleted or changed since: `ENTRY`; so few that
-            they are in the driver's memory.
-        changed_near: where these lie.
+            they are in the driver's memory; null: there is none.
     """
 
     base_seq: int
     due_ms: int
     now_ms: int
     without_base: tuple[tuple[str, str], ...]
-    changed: DataFrame
-    changed_near: IdBounds
+    changed: DataFrame | None
 
     def is_new(self) -> Column:
         """Whether the base says nothing about a row of `pending`: somebody wrote it since, or its
@@ -61,25 +59,29 @@ def to_look_at(pending: DataFrame, since: Since) -> DataFrame:
     """The rows of `pending` that matter, with `is_known_present`: whether the base tells that the
     stream has the entry.
 
-    The changed entries are broadcast: they are few, whatever the tables hold.
+    One scan.  The changed entries are broadcast: they are few, whatever the tables hold.
     """
-    has_reason = since.is_new() | since.is_special()
-    changed = F.broadcast(since.changed.withColumn("is_changed", F.lit(True)))
-    of_itself = pending.where(has_reason).join(changed, on=list(ENTRY), how="left")
-    others = pending.where(~has_reason & since.changed_near.condition())
-    by_entry = others.join(changed, on=list(ENTRY), how="inner")
-    is_changed = F.col("is_changed").isNotNull()
+    is_changed = F.lit(False)
+    if since.changed is not None:
+        changed = F.broadcast(since.changed.withColumn("is_changed", F.lit(True)))
+        pending = pending.join(changed, on=list(ENTRY), how="left")
+        is_changed = F.col("is_changed").isNotNull()
+    rows = pending.where(since.is_new() | since.is_special() | is_changed)
     is_known = rules.is_known_present(since.is_new(), is_changed)
-    rows = of_itself.unionByName(by_entry)
     return rows.withColumn("is_known_present", is_known).drop("is_changed")
+
+
+def with_ids_of(entries: DataFrame, ids: DataFrame) -> DataFrame:
+    """The entries with some ids (`ENTRY`), which are so few that they are broadcast."""
+    return entries.join(F.broadcast(ids), on=list(ENTRY), how="left_semi")
 
 
 def deleted_or_changed(feed: DataFrame) -> DataFrame:
     """One row per entry that the change data feed of `entries` shows as deleted or changed:
-    `ENTRY` and `bucket`.  Whether the entry is there again, the feed does not say for sure: the
+    `ENTRY`.  Whether the entry is there again, the feed does not say for sure: the
     table may have held it twice."""
     gone = F.col("_change_type").isin("delete", "update_preimage")
-    return feed.where(gone).select(*ENTRY, "bucket").distinct()
+    return feed.where(gone).select(*ENTRY).distinct()
 
 
 def with_less_proof(then: DataFrame, now: DataFrame) -> DataFrame:
