@@ -50,7 +50,12 @@ def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
         title=_title(reply),
         columns=_GROUP_COLUMNS,
         rows=(*rows, total),
-        notes=(*not_shown(count - len(shown), "groups"), *_unlike(reply.counts), *_further(reply)),
+        notes=(
+            *([] if count else [_NO_GROUP]),
+            *not_shown(count - len(shown), "groups"),
+            *_unlike(reply.counts),
+            *_further(reply),
+        ),
         document={
             "command": "xautoclaim",
             "run_seq": reply.run_seq,
@@ -62,6 +67,12 @@ def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
             "groups_not_shown": count - len(shown),
         },
     )
+
+
+_NO_GROUP = (
+    "No consumer group of the store matches the request, so nothing was done. claimlib xpending"
+    " lists the groups."
+)
 
 
 def _groups_text(count: int) -> str:
@@ -152,7 +163,7 @@ def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
     if counts.get("base_run"):
         yield (
             f"incremental since run {counts['base_run']}, which looked at all entries: what is"
-            " pending was not counted; --full does"
+            " pending was not counted"
         )
     if counts.get("lost"):
         yield f"{counts['lost']:,} lost: somebody else changed the row first"

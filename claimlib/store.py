@@ -9,6 +9,7 @@ Delta's conflict exceptions have no common parent; `_CONFLICTS` is the one list 
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from delta import exceptions as delta_errors
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import DataType, StructType
+from pyspark.sql.utils import is_remote
 
 from claimlib import schema
 from claimlib.errors import (
@@ -118,6 +120,9 @@ class Store:
         location: Location,
         properties: Mapping[str, Mapping[str, str]],
     ) -> None:
+        if is_remote():
+            # Over Spark Connect Delta's conflicts have their classes only once this is imported.
+            importlib.import_module("delta.connect")
         self.spark = spark
         self.location = location
         self._table_ids = {

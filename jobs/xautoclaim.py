@@ -29,12 +29,12 @@ def main() -> int:
     parser.add_argument("--now", type=parse_instant_ms, help="ISO 8601 with a zone, or ms")
     parser.add_argument("--justid", action="store_const", const=True, help="leave counts alone")
     parser.add_argument("--dry-run", action="store_true", help="decide and show, write nothing")
-    parser.add_argument("--full", action="store_true", help="look at all entries")
+    parser.add_argument("--incremental", action="store_true", help="look at what may matter")
     parser.add_limit("groups")
     asked = vars(parser.parsed())
     names = ("store", "config", "policy", "run_id", "limit")
     where, config, policy, run_id, limit = (asked.pop(name) for name in names)
-    how = {name: asked.pop(name) for name in ("dry_run", "full")}
+    how = {name: asked.pop(name) for name in ("dry_run", "incremental")}
     now_ms = asked.pop("now")
     request = requests_of(load(config, xautoclaim=asked), policy, asked)
     store = Store.open(open_session(app_name="claimlib xautoclaim"), where)

@@ -287,11 +287,12 @@ NowOption = Annotated[
         show_default=False,
     ),
 ]
-FullOption = Annotated[
+IncrementalOption = Annotated[
     bool,
     typer.Option(
-        "--full",
-        help="Look at all entries, also where an earlier sweep tells which of them may matter.",
+        "--incremental",
+        help="Look only at entries that are due, or changed since an earlier sweep; what is pending"
+        " is not counted then.",
     ),
 ]
 DryRunOption = Annotated[

@@ -111,7 +111,7 @@ def xautoclaim(
     run_id: str | None = None,
     now_ms: int | None = None,
     dry_run: bool = False,
-    full: bool = False,
+    incremental: bool = False,
     progress: Progress | None = None,
 ) -> Reply:
     """Apply XAUTOCLAIM's semantics to every requested (stream, consumer_group), in one run.
@@ -126,8 +126,8 @@ def xautoclaim(
         run_id: the key of the run together with the command; the same key again changes nothing.
         now_ms: the instant for all groups, ms since the epoch; null: each group's snapshot instant.
         dry_run: decide and show, and write nothing.
-        full: whether to look at all entries, also where an earlier sweep tells which need it.
-            It decides the same.
+        incremental: whether to look only at what may matter, where an earlier sweep tells that of
+            a large store (see `base`).  It decides the same.
         progress: told each phase as it begins.
 
     Raises:
@@ -144,7 +144,7 @@ def xautoclaim(
         raise RequestError("the policy has no request: it would claim nothing")
     if dry_run:
         begun = begin_reading(store)
-        decided = _decide(begun, request, now_ms, refuse_duplicates=True, full=full)
+        decided = _decide(begun, request, now_ms, refuse_duplicates=True, incremental=incremental)
         return reply.of_plan(decided.rows, begun.read("entries"), decided.counts)
 
     def once(*, refuse_duplicates: bool) -> Finished:
@@ -157,7 +157,7 @@ def xautoclaim(
                 request=request,
                 now_ms=now_ms,
                 refuse_duplicates=refuse_duplicates,
-                full=full,
+                incremental=incremental,
             ),
             run_id=run_id,
             now_ms=now_ms,
@@ -181,7 +181,7 @@ def _decide(
     now_ms: int | None,
     *,
     refuse_duplicates: bool,
-    full: bool = False,
+    incremental: bool = False,
 ) -> Decision:
     """All journal rows of a sweep at pinned versions.
 
@@ -207,7 +207,7 @@ def _decide(
     all_pending = pending
     pending, entries = few_held(begun.store, pending, entries)
     is_large = pending is all_pending
-    if is_large and located is None and not full:
+    if incremental and is_large and located is None:
         looked_at = base.since_base(begun, pending, entries, targets, _scope(request))
     else:
         looked_at = base.everything(pending, entries, targets)

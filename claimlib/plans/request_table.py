@@ -115,8 +115,9 @@ class RequestTable:
                 f" {names}",
                 columns=unknown,
             )
-        left_out = {n: F.lit(None) for n in self.optional if n not in request.columns}
-        return request.withColumns(left_out)
+        left_out = [n for n in self.optional if n not in request.columns]
+        # Not `withColumns`: Spark Connect's takes no empty mapping.
+        return request.select("*", *(F.lit(None).alias(name) for name in left_out))
 
     def _check_types(self, given: DataFrame) -> None:
         """Refuse a column of a type whose values a cast would change: 1.9 is not 1 ms, and neither

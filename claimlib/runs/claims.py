@@ -147,15 +147,10 @@ def _merge(store: Store, row: RunRow, decided: Decided) -> int:
           delivery_count = s.delivery_count, run_seq = {row.run_seq:d}
         WHEN MATCHED AND {_AS_FOUND_SQL} THEN DELETE"""
     rows = decided.rows(*TOUCHING)
-    if decided.of(*TOUCHING) <= _FEW_TO_MERGE:
-        rows = F.broadcast(rows)
     said = retried(lambda: store.execute("pending", statement, decided=rows))
     return int(said["num_affected_rows"])
 
 
-# So many rows (of some 200 bytes) are broadcast to the rows of `pending`, which need not be divided
-# by their keys then.
-_FEW_TO_MERGE = 200_000
 _UPDATING_SQL = ", ".join(f"'{kind}'" for kind in UPDATING)
 _AS_FOUND = (
     "{now}consumer <=> {found}from_consumer AND {now}delivery_time_ms ="

@@ -43,7 +43,7 @@ def run(
             shutil.rmtree(f"{folder}/{name}", ignore_errors=True)
             shutil.copytree(made, f"{folder}/{name}")
             stores[name] = Store.open(spark, f"{folder}/{name}")
-            watch.run(f"{name} {number}", partial(_sweep, stores[name], full=name == FULL))
+            watch.run(f"{name} {number}", partial(_sweep, stores[name], name == INCREMENTAL))
     seconds = seconds_of(watch)
     medians = {
         name: round(median(seconds[f"{name} {number}"] for number in range(1, times + 1)), 2)
@@ -61,10 +61,10 @@ def run(
     return Measured(document, {}, _differ(stores))
 
 
-def _sweep(store: Store, progress: Progress, *, full: bool) -> None:
-    counts = xautoclaim(store, SWEEP, full=full, progress=progress).counts
-    if ("base_run" in counts) == full:
-        raise AssertionError(f"a sweep that should be full: {full}, was not what it should be")
+def _sweep(store: Store, incremental: bool, progress: Progress) -> None:
+    counts = xautoclaim(store, SWEEP, incremental=incremental, progress=progress).counts
+    if ("base_run" in counts) != incremental:
+        raise AssertionError("an incremental sweep was full, or a full one was not")
 
 
 def _differ(stores: Mapping[str, Store]) -> dict[str, int]:

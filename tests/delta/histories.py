@@ -75,7 +75,7 @@ class History:
         """A real sweep, some ids later: the base of the next one."""
         self.done.append("sweep")
         self.now_ms += self.random.choice((0, 1, 7))
-        xautoclaim(self.store, SWEEP, now_ms=self.now_ms)
+        xautoclaim(self.store, SWEEP, now_ms=self.now_ms, incremental=True)
         self.is_provable = True
 
     def deleted(self) -> None:

@@ -59,7 +59,9 @@ def decision(
     store: Store, request: SweepRequest = SWEEP, now_ms: int = 61_020, *, full: bool = False
 ) -> Decision:
     """What a sweep would decide."""
-    return _decide(begin_reading(store), [request], now_ms, refuse_duplicates=False, full=full)
+    return _decide(
+        begin_reading(store), [request], now_ms, refuse_duplicates=False, incremental=not full
+    )
 
 
 def base_of(store: Store, request: SweepRequest = SWEEP) -> int | None:
@@ -133,7 +135,7 @@ def test_what_only_a_look_at_the_whole_pel_can_say_is_null(store: Store) -> None
 
 
 def test_an_incremental_sweep_is_the_base_of_the_next_one(store: Store) -> None:
-    first = xautoclaim(store, SWEEP, now_ms=61_015)
+    first = xautoclaim(store, SWEEP, now_ms=61_015, incremental=True)
     assert first.counts["base_run"] == 2
     assert base_of(store) == first.run_seq == 3
 
@@ -215,12 +217,12 @@ def test_where_there_is_no_base_all_is_looked_at_and_it_says_why(
 
 
 def test_a_run_keeps_how_it_was_decided(store: Store) -> None:
-    xautoclaim(store, AT_ONCE, now_ms=61_011)
+    xautoclaim(store, AT_ONCE, now_ms=61_011, incremental=True)
     found = find_run(store, "3")
     assert remark_on(store, found) == (
         "a full sweep: no request has a least idle time, so every entry may be due"
     )
-    xautoclaim(store, SWEEP, now_ms=61_012)
+    xautoclaim(store, SWEEP, now_ms=61_012, incremental=True)
     found = find_run(store, "4")
     assert found.counts["base_run"] == 3
     assert remark_on(store, found) == "an incremental sweep: run 3 had looked at all entries"
@@ -235,7 +237,7 @@ def test_a_sweep_of_other_groups_is_no_base_and_one_of_all_is(store: Store) -> N
 
 def test_a_page_is_no_base_and_has_none(store: Store) -> None:
     page = SweepRequest(AutoclaimRequest(b"reclaimer", MINUTE_MS, count=2))
-    assert "base_run" not in xautoclaim(store, page, now_ms=61_015).counts
+    assert "base_run" not in xautoclaim(store, page, now_ms=61_015, incremental=True).counts
     assert base_of(store) == 2
 
 

@@ -19,6 +19,7 @@ from claimlib.errors import (
     StoreIncompleteError,
     StoreNotFoundError,
 )
+from claimlib.report import of_reply
 from claimlib.schema import TABLES
 from claimlib.store import Location, Store, init_sql
 
@@ -102,6 +103,7 @@ def test_a_sweep_of_an_empty_store_does_nothing_and_is_a_run(store: Store) -> No
         "refused": 0,
     }
     assert count(store.where, "runs") == 1
+    assert of_reply(reply).notes[0].startswith("No consumer group of the store matches the request")
 
 
 def test_a_statement_that_delta_passes_over_by_a_setting_of_the_session_is_an_error(
