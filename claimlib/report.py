@@ -162,8 +162,8 @@ def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
     """What else became of the decisions."""
     if counts.get("base_run"):
         yield (
-            f"incremental since run {counts['base_run']}, which looked at all entries: what is"
-            " pending was not counted"
+            f"incremental: only what may have changed since run {counts['base_run']} was looked at,"
+            " so what is pending was not counted"
         )
     if counts.get("lost"):
         yield f"{counts['lost']:,} lost: somebody else changed the row first"

@@ -291,6 +291,10 @@ class Store:
         cut = "" if limit is None else f" LIMIT {limit:d}"
         return self.spark.sql(f"DESCRIBE HISTORY {self.identifier(table)}{cut}").collect()
 
+    def columns_of_others(self, table: str) -> set[str]:
+        """The columns that somebody has added to a table: what writes it anew would empty them."""
+        return set(self.read(table).columns) - {column.name for column in TABLES[table].columns}
+
     def changes(self, table: str, after: int, until: int) -> DataFrame:
         """The change data feed of a table that has one: one row per row that the commits behind
         version `after`, up to version `until`, have inserted or deleted, and two per row that they

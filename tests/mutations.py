@@ -785,10 +785,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_KERNEL}::test_rows_of_a_group_without_a_request_raise",),
     ),
     Mutation(
-        "a small table is written anew though the run that died had already appended to it",
+        "a small table is only written anew though the run that died had appended to it",
         "claimlib/runs/writes.py",
-        "    if store.version(table) == pinned:\n",
-        "    if store.few(store.read(table)) is not None:\n",
+        "        if is_untouched:\n            return\n",
+        "        return\n",
         (f"{_AGAIN}::{_APPENDED}",),
     ),
     Mutation(
@@ -801,7 +801,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a table of more than few rows is cut to them",
         "claimlib/store.py",
-        "        if found.num_rows > FEW_ROWS:\n            return None\n",
+        "        if found.num_rows > limit:\n            return None\n",
         "",
         (f"{_PROPERTY}::test_with_names_for_keys_it_decides_the_same",),
     ),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.deciding import bounds
@@ -65,7 +65,8 @@ class LookedAt:
         targets: `requests.standing`, with `has_base`: whether only some rows of the group are
             looked at.
         counts: `base_run`, the run_seq of the base; of a full sweep nothing.
-        remark: which of the two it is, and why; null: the store is so small that it is all one.
+        remark: which of the two it is, and why; null: no incremental sweep was asked for, or it is
+            all one, for the store is small, or there are pages.
     """
 
     pending: DataFrame
@@ -100,7 +101,7 @@ def since_base(
         entries=_unknown(begun.store, pending, entries, base.since),
         targets=targets.join(has_base, on=list(GROUP), how="left").fillna(False, ["has_base"]),
         counts={"base_run": base.run_seq},
-        remark=f"an incremental sweep: run {base.run_seq} had looked at all entries",
+        remark=f"an incremental sweep: its base is run {base.run_seq}",
     )
 
 
@@ -162,8 +163,8 @@ def find(begun: Begun, targets: DataFrame, scope: Scope | None) -> Base:
     without_base = others.limit(MOST_WITHOUT_BASE + 1).collect()
     if len(without_base) > MOST_WITHOUT_BASE:
         raise NoBaseError(
-            f"more than {MOST_WITHOUT_BASE} groups are new since run {decision.run_seq}, or were"
-            " refused then"
+            f"more than {MOST_WITHOUT_BASE} groups are new since run {decision.run_seq}, or it did"
+            " not look at them, or the proof of absence of their streams has moved"
         )
     names = tuple((row["stream"], row["consumer_group"]) for row in without_base)
     since = Since(decision.run_seq, due_ms, now_ms, names, changed)
@@ -194,8 +195,10 @@ def _newest_whole(begun: Begun, scope: Scope | None) -> RunRow:
     run_seq = next(fitting, None)
     if run_seq is None:
         raise NoBaseError("none of the newest sweeps has looked at all entries of these groups")
-    (decision,) = rows_of(begun.store, run_seq, Kind.RUN).collect()
-    return RunRow.of(decision)
+    decisions = rows_of(begun.store, run_seq, Kind.RUN).collect()
+    if len(decisions) != 1:
+        raise NoBaseError(f"the journal does not say how run {run_seq} was decided")
+    return RunRow.of(decisions[0])
 
 
 def _may_be_base(run: Finished, scope: Scope | None) -> bool:
@@ -218,17 +221,13 @@ def _check_writers(begun: Begun, base: RunRow) -> None:
     commits, all_known = commits_since(begun.store, base, "pending")
     if not all_known:
         raise NoBaseError(f"the history of pending does not reach back to run {base.run_seq}")
-    strangers = [one for one in commits if not _is_of_later_run(one, base)]
+    runs = range(base.run_seq, begun.run_seq)
+    strangers = [one for one in commits if not is_housekeeping(one) and run_of(one) not in runs]
     if strangers:
         first = strangers[-1]
         raise NoBaseError(
             f"version {first['version']} of pending ({first['operation']}) was written by no run"
         )
-
-
-def _is_of_later_run(commit: Row, base: RunRow) -> bool:
-    run_seq = run_of(commit)
-    return is_housekeeping(commit) or (run_seq is not None and run_seq >= base.run_seq)
 
 
 def _changed(begun: Begun, base: RunRow) -> DataFrame | None:
@@ -240,9 +239,11 @@ def _changed(begun: Begun, base: RunRow) -> DataFrame | None:
         feed = store.changes("entries", then, now)
         found = incremental.deleted_or_changed(feed).limit(MOST_CHANGED + 1)
         entries, changed = store.fetched(found)
-    except PySparkException as error:
-        # A feed that was switched off, or is not kept any more: there are many ways to say it.
-        condition = error.getCondition() or type(error).__name__
+    except Exception as error:
+        # A feed that was switched off, or is not kept any more: there are many ways to say it, and
+        # nothing is decided yet.
+        condition = error.getCondition() if isinstance(error, PySparkException) else None
+        condition = condition or type(error).__name__
         raise NoBaseError(
             f"entries does not tell what was deleted since run {base.run_seq} ({condition})"
         ) from error

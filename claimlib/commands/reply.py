@@ -27,7 +27,7 @@ class Reply:
         counts: claimed, deleted, lost, gone (entries), swept, refused (groups), cursor (groups that
             got a page, or whose cursor is kept), delivered_later (entries delivered after the
             instant of their group: that instant is too early), spared and parked (see `groups`),
-            base_run (the run_seq of the base; not there: all entries were looked at).
+            base_run (of an incremental sweep the run_seq of its base).
         claimed: one row per claimed entry: stream, consumer_group, id (text), id_ms, id_seq,
         consumer,
             delivery_time_ms, delivery_count, from_consumer, from_delivery_time_ms,

@@ -50,7 +50,7 @@ class Since:
         return reduce(or_, groups, F.col("run_seq") > self.base_seq)
 
     def is_special(self) -> Column:
-        """Whether a row may be claimed, is counted, or makes its group be refused."""
+        """Whether a row may be claimed, or is counted."""
         time_ms = F.col("delivery_time_ms")
         return (time_ms <= self.due_ms) | (time_ms > self.now_ms) | (F.col("delivery_count") < 0)
 
@@ -86,13 +86,14 @@ def deleted_or_changed(feed: DataFrame) -> DataFrame:
 
 def with_less_proof(then: DataFrame, now: DataFrame) -> DataFrame:
     """The names of the streams (rows of `streams`) whose proven range does not hold any more all of
-    what it held then."""
+    what it held then.  Where it held nothing, nothing was pending, or it was refused."""
     before = then.select("stream", *(F.col(name).alias(f"then_{name}") for name in PROVEN_RANGE))
     from_ms, from_seq, to_ms, to_seq = PROVEN_RANGE
     begins = id_at_most(from_ms, from_seq, *(F.col(f"then_{one}") for one in (from_ms, from_seq)))
     ends = id_at_least(to_ms, to_seq, *(F.col(f"then_{one}") for one in (to_ms, to_seq)))
     holds = F.coalesce(begins & ends, F.lit(False))
-    return before.join(now, on="stream", how="left").where(~holds).select("stream").distinct()
+    had_proof = before.where(F.col(f"then_{from_ms}").isNotNull())
+    return had_proof.join(now, on="stream", how="left").where(~holds).select("stream").distinct()
 
 
 def unlike(groups: DataFrame, others: DataFrame) -> DataFrame:

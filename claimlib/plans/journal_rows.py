@@ -62,7 +62,9 @@ def group_rows(groups: DataFrame) -> DataFrame:
     """The journal's `swept` and `refused` rows: one per judged group, with what the survey saw."""
     kind = F.when(F.col("reason").isNull(), "swept").otherwise("refused")
     request = F.to_json(F.struct(*(name for name in REQUEST_COLUMNS if name not in GROUP)))
-    is_sweep, is_full = F.col("count").isNull(), ~F.col("has_base")
+    is_sweep = F.col("count").isNull()
+    # Null: a group that only `pending` knows.
+    is_full = ~F.coalesce("has_base", F.lit(False))
     return groups.select(
         kind.alias("kind"),
         *(*GROUP, "consumer", request.alias("request"), F.col("now_ms").alias("at_ms")),

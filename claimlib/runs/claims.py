@@ -83,6 +83,12 @@ _MANY_ROWS = 100_000
 _ONE_IN = 4
 
 
+def _by_names(row: RunRow) -> bool:
+    """Whether names must be compared besides the keys: an incremental sweep has not looked at the
+    names of all groups."""
+    return row.key_mode is KeyMode.NAMES or "base_run" in row.counts
+
+
 def _changes_much(store: Store, row: RunRow, decided: Decided) -> bool:
     """Whether so much of its buckets changes that they are written anew.
 
@@ -91,6 +97,8 @@ def _changes_much(store: Store, row: RunRow, decided: Decided) -> bool:
     """
     changed = decided.of(*TOUCHING)
     if changed < _MANY_ROWS or decided.of(Kind.FORCED) or row.landed is not None:
+        return False
+    if store.columns_of_others("pending"):
         return False
     return store.read("pending").where(_buckets_sql(decided)).count() <= _ONE_IN * changed
 
@@ -108,7 +116,7 @@ def _write_anew(store: Store, row: RunRow, decided: Decided) -> None:
     refuse the commit.
     """
     where = _buckets_sql(decided)
-    names = _KEY[:2] if row.key_mode is KeyMode.NAMES else ()
+    names = _KEY[:2] if _by_names(row) else ()
     key = ["stream_key", "group_key", "id_ms", "id_seq", *names]
     changes = decided.rows(*TOUCHING).select(
         *key, *_FROM, "kind", *(F.col(name).alias(f"new_{name}") for name in STATE)
@@ -130,7 +138,7 @@ def _write_anew(store: Store, row: RunRow, decided: Decided) -> None:
 
 def _merge(store: Store, row: RunRow, decided: Decided) -> int:
     names = " AND t.stream = s.stream AND t.consumer_group = s.consumer_group"
-    exact = names if row.key_mode is KeyMode.NAMES else ""
+    exact = names if _by_names(row) else ""
     # A source is compared with a store that may hold a key twice, each time otherwise: then there
     # are two journal rows of the key, and Delta refuses a row that two match by the join.  Runs
     # that claim refuse such groups; for them the join is kept short.
@@ -316,7 +324,7 @@ def commits_since(store: Store, row: RunRow, table: str) -> tuple[list[Row], boo
     if since > _RECENT:
         commits = store.history(table, limit=since)
     newer = [commit for commit in commits if commit["version"] > pinned]
-    return newer, len(newer) >= since
+    return newer, 0 <= since <= len(newer)
 
 
 # As a rule there are fewer commits than that since a run was decided: one question tells them all.

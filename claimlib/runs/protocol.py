@@ -40,6 +40,7 @@ from claimlib.runs.journal import (
     run_rows,
 )
 from claimlib.runs.rollforward import (
+    Clock,
     Finished,
     Phase,
     Progress,
@@ -136,9 +137,10 @@ def run(
             _check_not_abandoned(finished)
             tell(Phase.FINISH, f"run {finished.run_seq} was done before: nothing is done again")
             return finished
-        tell(Phase.BEGIN, "")
+        clock = Clock(tell)
+        clock.enter(Phase.BEGIN, "")
         begun = Begun(store, last + 1, store.pin(INPUTS))
-        tell(Phase.DECIDE, f"run {begun.run_seq}")
+        clock.enter(Phase.DECIDE, f"run {begun.run_seq}")
         try:
             decision = decide(begun)
         except VersionExpiredError as error:
@@ -148,11 +150,11 @@ def run(
         row = _run_row(begun, key, text, now_ms, decision)
         decided = _commit(store, row, decision.rows)
         if decided.row.attempt == row.attempt:
-            finished = carry_out(store, decided, tell)
+            finished = carry_out(store, decided, clock)
             _check_not_abandoned(finished)
             return finished
         if find_finished_seq(store, decided.row.run_seq) is None:
-            carry_out(store, decided, tell)
+            carry_out(store, decided, Clock(tell))
         lost_to = decided.row.key
     raise LostRaceError(
         f"{':'.join(key)} began {MAX_LOSSES} times, and each time somebody else came first, in the"

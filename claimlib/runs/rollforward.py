@@ -77,20 +77,21 @@ class Finished:
 
 
 @dataclass
-class _Clock:
-    """How long each phase took; told to the caller as it begins."""
+class Clock:
+    """How long each phase of a run took in this process; told to the caller as it begins."""
 
     tell: Progress
-    run: str
     phase_ms: dict[str, int] = field(default_factory=dict)
     _running: tuple[Phase, float] | None = None
 
-    def enter(self, phase: Phase) -> None:
+    def enter(self, phase: Phase, detail: str) -> None:
+        """A phase begins, and the one before it ends."""
         self.stop()
         self._running = (phase, time.monotonic())
-        self.tell(phase, self.run)
+        self.tell(phase, detail)
 
     def stop(self) -> None:
+        """The phase ends."""
         if self._running is not None:
             phase, since = self._running
             self.phase_ms[phase] = round((time.monotonic() - since) * 1000)
@@ -113,13 +114,14 @@ def find_finished_seq(store: Store, run_seq: int) -> Finished | None:
 def roll_forward(store: Store, row: RunRow, tell: Progress) -> Finished:
     """Bring a decided run to its end, from whatever state it was left in."""
     finished = find_finished_seq(store, row.run_seq)
-    return finished or carry_out(store, decided_by(store, row.run_seq), tell)
+    return finished or carry_out(store, decided_by(store, row.run_seq), Clock(tell))
 
 
-def carry_out(store: Store, decided: Decided, tell: Progress) -> Finished:
-    """`roll_forward` of a run that was not finished a moment ago."""
+def carry_out(store: Store, decided: Decided, clock: Clock) -> Finished:
+    """`roll_forward` of a run that was not finished a moment ago; the clock of who has decided it
+    knows how long that took."""
     try:
-        return _carried_out(store, decided, tell)
+        return _carried_out(store, decided, clock)
     except VerificationError:
         # Somebody else may have finished it meanwhile, and deleted what it had landed.
         finished = find_finished_seq(store, decided.row.run_seq)
@@ -128,24 +130,24 @@ def carry_out(store: Store, decided: Decided, tell: Progress) -> Finished:
         return finished
 
 
-def _carried_out(store: Store, decided: Decided, tell: Progress) -> Finished:
+def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
     row = decided.row
-    clock = _Clock(tell, f"run {row.run_seq}")
-    clock.enter(Phase.APPLY)
+    run = f"run {row.run_seq}"
+    clock.enter(Phase.APPLY, run)
     found: dict[str, int] = {}
     if row.landed is None:
         changed = claims.apply(store, row, decided)
-        clock.enter(Phase.VERIFY)
+        clock.enter(Phase.VERIFY, run)
         outcome = claims.verify(store, row, decided, changed=changed)
     else:
         mirror.check_landing(store, row, row.landed, decided)
         mirror.apply(store, row, row.landed, decided)
-        clock.enter(Phase.VERIFY)
+        clock.enter(Phase.VERIFY, run)
         outcome, found = mirror.verify(store, row, row.landed, decided)
     counts = {**row.counts, **_decided_counts(decided), **outcome.counts(), **found}
-    clock.enter(Phase.RECORD)
+    clock.enter(Phase.RECORD, run)
     counts |= records.apply(store, row, decided, outcome)
-    clock.enter(Phase.FINISH)
+    clock.enter(Phase.FINISH, run)
     return _finish(store, row, counts, _written(row, decided), clock)
 
 
@@ -160,7 +162,7 @@ def _written(row: RunRow, decided: Decided) -> set[str]:
 def give_up(store: Store, row: RunRow) -> Finished:
     """End a decided run of a snapshot or an import as it stands: its row of `runs` counts it as
     abandoned, nothing more of it is applied, and the proofs of its streams are taken back."""
-    clock = _Clock(lambda _phase, _detail: None, row.key)
+    clock = Clock(lambda _phase, _detail: None)
     mirror.withdraw(store, row)
     return _finish(store, row, {ABANDONED: 1}, mirror.TABLES_WRITTEN, clock)
 
@@ -174,7 +176,7 @@ def _finish(
     row: RunRow,
     counts: Mapping[str, int],
     written: Collection[str],
-    clock: _Clock,
+    clock: Clock,
 ) -> Finished:
     """Write the run's row of `runs`, once; then sweep what it had landed.
 

@@ -47,11 +47,14 @@ def upsert(
         differs: which of them change.
     """
     asked = _ByKey(table, rows, row, changes, differs)
-    there, had_few = _before(store, table, row)
+    is_untouched = store.version(table) == row.pins.versions[table]
+    there, had_few = _before(store, table, row, is_untouched=is_untouched)
     differences, found = store.fetched(_differences(there, asked))
-    if had_few and found.num_rows:
+    if had_few and found.num_rows and not store.columns_of_others(table):
         retried(lambda: _write_anew(store, asked))
-        return
+        if is_untouched:
+            return
+        # Somebody may have begun this by an append, which has used up the token.
     append_once(store, table, differences.where("NOT is_there").select(*rows.columns), row)
     if pc.any(found["is_there"]).as_py():
         retried(lambda: _merge(store, asked, differences.where("is_there")))
@@ -78,12 +81,11 @@ class _ByKey:
         return self.rows.alias("s").join(there.alias("t"), on=same, how=how)
 
 
-def _before(store: Store, table: str, row: RunRow) -> tuple[DataFrame, bool]:
+def _before(store: Store, table: str, row: RunRow, *, is_untouched: bool) -> tuple[DataFrame, bool]:
     """A table's rows, and whether it had few when the run was decided: so whoever does this again
-    does the same.  For an append uses up the token, and what is written anew behind it would be
-    skipped; the other way round, an append and a MERGE find nothing left to do."""
+    does the same."""
     pinned = row.pins.versions[table]
-    if store.version(table) == pinned:
+    if is_untouched:
         few = store.few(store.read_at(table, pinned))
         return (store.read(table), False) if few is None else (few[0], True)
     then = store.readable_at(table, pinned)

@@ -59,9 +59,9 @@ def main() -> int:
         "--data",
         choices=bench_data.SHAPES,
         default="half",
-        help="of rivals and repeat: half of the rows due, all in one group, in 200,000 groups, one"
-        " in a hundred due (or the first hundredth: old), or streams with 20 entries for each that"
-        " is pending",
+        help="of rivals and repeat: half of the rows due, all in one group, in 200,000 groups"
+        " (wider: a million), one in a hundred due (or the first hundredth: old), or streams with"
+        " 20 entries for each that is pending",
     )
     parser.add_argument(
         "--times", type=int, default=3, help="of rivals and repeat, after one to warm up"

@@ -87,12 +87,14 @@ SHAPES = {
     "half": Shape(),
     "one": Shape(groups=2, first_of=1),
     "wide": Shape(groups=200_000, first_of=200_000),
+    "wider": Shape(groups=1_000_000, first_of=1_000_000),
     "quiet": Shape(due_of=100),
     "old": Shape(due_of=100, by_age=True),
     "big-stream": Shape(entries_of=20),
 }
-"""Half of the rows due, in some hundred groups; all in one group; in very many groups; one row in a
-hundred due; the first hundredth due; streams with many more entries than are pending."""
+"""Half of the rows due, in some hundred groups; all in one group; in 200,000 groups, and in
+a million; one row in a hundred due; the first hundredth due; streams with many more entries than
+are pending."""
 HALF = SHAPES["half"]
 
 

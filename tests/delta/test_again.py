@@ -107,8 +107,9 @@ def test_an_append_without_rows_uses_up_its_token(store: Store) -> None:
     assert count(store.where, "pending") == 1
 
 
+@pytest.mark.parametrize("few_rows", [2, 10_000])
 def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small_by_then(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch, few_rows: int
 ) -> None:
     """What is written anew behind an append of the same run would be skipped."""
     monkeypatch.setattr("claimlib.store.FEW_ROWS", 2)
@@ -126,8 +127,19 @@ def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small
     assert seen(store) == {"s": NOW_MS, "t": NOW_MS, "u": NOW_MS + 7}
     store.execute("consumers", "DELETE FROM {table} WHERE stream <> 's' OR consumer <> 'alice'")
 
+    monkeypatch.setattr("claimlib.store.FEW_ROWS", few_rows)
     roll_forward(store, decided(store, 2), lambda *_: None)
     assert seen(store) == {"s": NOW_MS + 7}
+
+
+def test_a_column_that_somebody_has_added_to_a_small_table_keeps_its_values(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    name = store.identifier("consumers")
+    store.spark.sql(f"ALTER TABLE {name} ADD COLUMNS (team STRING)")
+    store.execute("consumers", "UPDATE {table} SET team = 'blue'")
+    xautoclaim(store, SweepRequest(REQUEST))
+    rows = store.read("consumers").collect()
+    assert {row["consumer"]: row["team"] for row in rows} == {"dead": "blue", "alice": None}
 
 
 def seen(store: Store) -> dict[str, int]:

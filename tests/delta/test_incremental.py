@@ -180,6 +180,11 @@ def _no_feed(store: Store) -> None:
         )
 
 
+def _feed_is_gone(store: Store) -> None:
+    store.execute("entries", "DELETE FROM {table} WHERE stream = 'a' AND id_ms = 19")
+    shutil.rmtree(Path(store.where, "entries", "_change_data"))
+
+
 def _much_deleted(store: Store) -> None:
     store.execute("entries", "DELETE FROM {table} WHERE id_ms > 10")
 
@@ -197,6 +202,7 @@ AT_ONCE = SweepRequest(AutoclaimRequest(b"reclaimer", 0))
     [
         (_by_hand, SWEEP, "version 3 of pending (WRITE) was written by no run"),
         (_no_feed, SWEEP, "entries does not tell what was deleted since run 2"),
+        (_feed_is_gone, SWEEP, "entries does not tell what was deleted since run 2"),
         (_much_deleted, SWEEP, "more than 5 entries were deleted or changed since run 2"),
         (_nothing, AT_ONCE, "no request has a least idle time, so every entry may be due"),
     ],
@@ -225,7 +231,7 @@ def test_a_run_keeps_how_it_was_decided(store: Store) -> None:
     xautoclaim(store, SWEEP, now_ms=61_012, incremental=True)
     found = find_run(store, "4")
     assert found.counts["base_run"] == 3
-    assert remark_on(store, found) == "an incremental sweep: run 3 had looked at all entries"
+    assert remark_on(store, found) == "an incremental sweep: its base is run 3"
 
 
 def test_a_sweep_of_other_groups_is_no_base_and_one_of_all_is(store: Store) -> None:

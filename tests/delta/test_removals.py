@@ -397,7 +397,8 @@ def test_two_drivers_of_one_snapshot_both_end_well_though_the_first_sweeps_its_l
     (row,) = run_rows(store, 0)
     first = rollforward.roll_forward(store, row, lambda *_: None)
     assert count(store.where, "entry_landing") == 0
-    assert rollforward.carry_out(store, decided_by(store, row.run_seq), lambda *_: None) == first
+    clock = rollforward.Clock(lambda *_: None)
+    assert rollforward.carry_out(store, decided_by(store, row.run_seq), clock) == first
 
 
 def test_a_snapshot_does_not_take_over_what_was_imported_under_its_servers_name(
