@@ -1,7 +1,7 @@
 # `make` alone lists the targets. Each target sets up what it needs by itself (.ci/setup.sh): .venv from
 # requirements.lock, and Java 17 where there is none.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-long bench lint lock setup clean
+.PHONY: help demo test test-quick test-long cluster-demo zip jars bench lint lock setup clean test-airflow test-s3 test-connect
 
 # Another environment's settings must not reach into this one.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONUSERBASE PYTEST_ADDOPTS
@@ -13,10 +13,10 @@ VENV := .venv
 USE := . ./$(VENV)/environment && PATH="$(CURDIR)/$(VENV)/bin:$$PATH" &&
 
 help: ## list the targets (what `make` alone does)
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup ## a real server, stalled work, one Spark run, and the proof that both agree
-	@$(USE) python -m claimlib.testing.demo
+	@$(USE) claimlib demo
 
 test: setup lint ## lint, types and every test but the long ones; the pure modules need 100 % coverage
 	@$(USE) pytest -m "not long" -n 2 --dist loadfile --durations=10 --cov
@@ -27,12 +27,49 @@ test-quick: setup ## lint, types, all tests without Spark and a few with: some 9
 	    $(USE) mypy && pytest tests/unit -m "not long and not slow" --hypothesis-profile quick --cov -q; \
 	    tests=$$?; wait $$smoke; spark=$$?; cat .smoke.log; rm .smoke.log; exit $$((tests + spark))
 
-test-long: setup ## the tests marked long; their figures go into test-long.json and the README
+test-long: setup ## the tests marked long; their figures go into docs/figures.json and docs/exactness.md
+	@rm -rf build/figures
 	@$(USE) pytest -m long --durations=10
 	@$(USE) python -m tests.live.figures
 
+cluster-demo: setup ## a sweep on a standalone cluster of two workers, of which two are killed
+	@$(USE) python -m tests.cluster.demo
+
+zip: setup ## dist/claimlib.zip: the package for the executors of a cluster (spark-submit --py-files)
+	@mkdir -p dist && $(USE) python -m tests.cluster.package dist/claimlib.zip
+
+jars: setup ## dist/jars: Spark's jars of Delta, for hosts without a way to Maven Central
+	@$(USE) python -m tests.cluster.jars dist/jars
+
+# An environment beside .venv: what a lock says, installed where that has changed.
+define own_environment
+@$(USE) cmp -s $(1) $(2)/installed.lock || { \
+    uv venv --quiet --clear --python .venv/bin/python $(2) && \
+    uv pip install --quiet --python $(2)/bin/python --require-hashes --only-binary :all: --requirement $(1) && \
+    cp $(1) $(2)/installed.lock; }
+endef
+
+# Airflow has an environment of its own: it and Spark need not agree on any package. Its lock is written by
+#   echo apache-airflow | uv pip compile - --universal --python-version 3.11 --generate-hashes --no-header \
+#       --no-emit-index-url --output-file requirements-airflow.lock
+AIRFLOW := .venv-airflow
+test-airflow: setup ## the DAG on Airflow 3, a real server and a store: tasks killed, retried, alerts
+	$(call own_environment,requirements-airflow.lock,$(AIRFLOW))
+	@$(USE) pytest -p no:randomly -p no:cacheprovider --durations=5 tests/airflow/live_dag.py
+
+# So has the S3 API, which is a process of its own. Its lock is written by
+#   echo 'moto[server]' | uv pip compile - --universal --python-version 3.11 --generate-hashes --no-header \
+#       --no-emit-index-url --output-file requirements-s3.lock
+S3 := .venv-s3
+test-s3: setup ## a store on an S3 API: init, snapshot, sweep, and storage that fails
+	$(call own_environment,requirements-s3.lock,$(S3))
+	@$(USE) pytest -p no:randomly -p no:cacheprovider --durations=5 tests/s3/live_s3.py
+
+test-connect: setup ## all tests on plans and tables over Spark Connect
+	@$(USE) SPARK_REMOTE="local[2]" pytest -m "not long" tests/spark tests/delta
+
 bench: setup ## time a sweep: make bench ROWS=1000000 SHAPE=many (or claims; rivals or repeat, DATA=half)
-	@$(USE) python -m claimlib.testing.bench --rows $(or $(ROWS),1000000) \
+	@$(USE) python -m tests.bench --rows $(or $(ROWS),1000000) \
 	    --shape $(or $(SHAPE),many) --data $(or $(DATA),half)
 
 lint: setup ## ruff (rules and format) and mypy
@@ -49,6 +86,6 @@ setup: ## only set up .venv and Java; the other targets do it by themselves
 	@./.ci/setup.sh
 
 clean: ## remove .venv and everything that a run leaves behind in this folder
-	rm -rf $(VENV) build dist .coverage .smoke.log .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(AIRFLOW) $(S3) build dist .coverage .smoke.log .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf derby.log metastore_db spark-warehouse demo-store
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from claimlib import exits, terminal
+from claimlib import process, terminal
 from claimlib.errors import ConfigError
 from claimlib.session import CLASS_ARCHIVE, open_session
 
@@ -42,12 +42,12 @@ def main() -> int:
         raise ConfigError(f"Java did not write {CLASS_ARCHIVE}: {done.stderr.strip()[-500:]}")
     size_mb = CLASS_ARCHIVE.stat().st_size // 1024**2
     terminal.out(f"{CLASS_ARCHIVE}: {size_mb} MB, used by each session that claimlib starts")
-    return exits.DONE
+    return process.DONE
 
 
 def use_spark() -> None:
     """What most commands do at first, in a JVM that keeps the classes that it needs for it."""
-    spark = open_session(java_options=f"-XX:ArchiveClassesAtExit={CLASS_ARCHIVE}", muted=True)
+    spark = open_session(java_options=f"-XX:ArchiveClassesAtExit={CLASS_ARCHIVE}")
     with tempfile.TemporaryDirectory() as folder:
         table = str(Path(folder) / "table")
         spark.range(1).write.format("delta").save(table)
@@ -60,4 +60,4 @@ def use_spark() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(exits.ending(main))
+    sys.exit(process.ending(main))

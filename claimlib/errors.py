@@ -1,7 +1,7 @@
 """Every error that claimlib raises on purpose.
 
     ClaimlibError                       exit code 1
-    ├── RequestError                    2   what was asked for cannot be used
+    ├── RequestError                    2   a request cannot be used
     │   ├── IdError                         a text is no stream id
     │   │   └── IntervalError               an exclusive range bound has no neighbour
     │   ├── DurationError                   a text is no duration
@@ -18,6 +18,7 @@
     │   ├── StoreIncompleteError            some of its tables are missing
     │   ├── StoreExistsError                there is another store at this place
     │   ├── UnsafeLocationError             storage that does not keep two drivers apart
+    │   ├── StorageError                    the storage is not there, not allowed, or full
     │   ├── StoreUnreachableError       75  the storage did not answer: try again
     │   ├── SchemaVersionError              another version of claimlib made it
     │   ├── SchemaError                     a column is missing, or has another type
@@ -33,6 +34,7 @@
     │   ├── CommitConflictError             another writer committed at the same time
     │   ├── RunKeyConflictError         2   the run's key was used for another request
     │   └── RunAbandonedError           2   the run with this key was given up
+    ├── WorkerError                     1   a Python worker of Spark could not do its part
     ├── VerificationError               1   the tables do not say what was decided
     ├── SourceError                     75  the server cannot be read
     │   ├── SourceUnreachableError          no connection, or it broke
@@ -42,9 +44,9 @@
     └── ReplyError                      2   a server's own error reply
 
 A number is the exit code of the class and of those below it that show none.  Exit codes: 0 done,
-1 our fault, 2 usage or configuration, 3 stalled work found, 4 input refused (or `check` found what
-makes runs refuse), 5 lost to concurrent runs, 6 done but some groups refused, 75 server or storage
-unreachable (try again), 130 interrupted.
+1 internal error, 2 usage or configuration, 3 stalled work found, 4 input refused (or `check` found
+what makes runs refuse), 5 lost to concurrent runs, 6 done but some groups refused, 75 server or
+storage unreachable (try again), 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ class RequestError(ClaimlibError):
 
 
 class IdError(RequestError):
-    """A text is no stream id, or a number is none of an id's."""
+    """A text is no stream id, or a number is not one of an id's."""
 
 
 class IntervalError(IdError):
@@ -91,11 +93,11 @@ class IntervalError(IdError):
 
 
 class DurationError(RequestError):
-    """A text is no duration: a number without a unit, for example."""
+    """A text is not a valid duration: a number without a unit, for example."""
 
 
 class InstantError(RequestError):
-    """A text is no instant: a time without a zone, for example."""
+    """A text is not a valid instant: a time without a zone, for example."""
 
 
 class GlobError(RequestError):
@@ -163,6 +165,15 @@ class UnsafeLocationError(StoreError):
     """Storage on which two drivers could overwrite each other's commits."""
 
 
+class StorageError(StoreError):
+    """The storage of a place cannot be used: Spark has no jar for it, refuses access,"
+    " or is full."""
+
+
+class WorkerError(ClaimlibError):
+    """A Python worker of Spark lacks something: the package, or a library."""
+
+
 class StoreUnreachableError(StoreError):
     """The storage did not answer; trying again may help."""
 
@@ -194,7 +205,13 @@ class VersionExpiredError(StoreError):
 
 
 class DuplicateRowsError(StoreError):
-    """Two rows of a table have one key."""
+    """Two rows of a table have one key.
+
+    Attributes:
+        IN_WORKER: what a Python worker of Spark raises; it crosses to the driver as text only.
+    """
+
+    IN_WORKER = "claimlib: two pending rows have one key"
 
 
 class InputError(ClaimlibError):
@@ -229,7 +246,7 @@ class RunKeyConflictError(RunError):
 
 
 class RunAbandonedError(RunError):
-    """The run with this key was given up: it is over, and did not do what was asked."""
+    """The run with this key was given up: it is over, and did not do what was requested."""
 
     exit_code = 2
 

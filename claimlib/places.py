@@ -4,6 +4,7 @@ secret may stand in one."""
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from claimlib.errors import RequestError
 
@@ -24,6 +25,42 @@ _AZURE = {"abfs", "abfss", "wasb", "wasbs"}  # container@account
 S3 = {"s3", "s3a", "s3n"}
 """URL schemes of S3."""
 _PORT = re.compile(r"(?:\[[^\]]*\]|[^:]*)(?::[0-9]*)?")
+
+
+_NAMESPACE = re.compile(r"[\w-]+\.[\w-]+")
+_HALF_A_NAMESPACE = re.compile(r"[\w-]+\.")
+_HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
+
+
+def is_namespace(where: str) -> bool:
+    """Whether the place of a store is a schema of a catalog: `catalog.schema`."""
+    return _NAMESPACE.fullmatch(where) is not None
+
+
+def is_url(where: str) -> bool:
+    """Whether the place of a store begins with a scheme, as `s3a://` does."""
+    return _HAS_SCHEME.match(where) is not None
+
+
+def local_folder(where: str) -> Path | None:
+    """The folder of this machine that a store's place names; null: it is a schema or a URL."""
+    return None if is_namespace(where) or is_url(where) else Path(where).absolute()
+
+
+def check_place(place: str, what: str) -> None:
+    """Refuse a place without a text, as of a variable of a script that is not set, or a catalog
+    without a schema.
+
+    Raises:
+        RequestError: nothing stands there, or only `catalog.`.
+    """
+    if not place.strip():
+        raise RequestError(f"{what} is empty: give a folder, a URL, or catalog.schema")
+    if _HALF_A_NAMESPACE.fullmatch(place):
+        raise RequestError(
+            f"{what} is {place}, which has no schema: give catalog.schema; a folder of this name is"
+            f" written ./{place}"
+        )
 
 
 def check_no_secret(place: str, what: str) -> None:

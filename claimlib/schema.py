@@ -89,6 +89,14 @@ class Table:
             struct = struct.add(column.name, DataType.fromDDL(column.type), column.nullable)
         return struct
 
+    def key_order(self) -> list[str]:
+        """The key as SQL to sort by; the halves of an id as the unsigned numbers that they are."""
+        return [f"{name} ^ {_SIGN_BIT}" if name in _ID_NAMES else name for name in self.key]
+
+
+_ID_NAMES = ("id_ms", "id_seq")
+_SIGN_BIT = "CAST(-9223372036854775808 AS BIGINT)"
+
 
 def _columns(*specs: str) -> tuple[Column, ...]:
     """Columns from `name TYPE`; a trailing `?` on the type means that null is a value of it."""
@@ -196,7 +204,7 @@ CONSUMERS = Table(
 )
 
 # One row per decision, append only: the redo log of every run and the history of every owner.
-# Which kind fills which columns is written down in the README ("The journal").
+# Which kind fills which columns is written down in docs/tables.md.
 JOURNAL = Table(
     "journal",
     _columns(
@@ -298,6 +306,8 @@ RUNS = Table(
         f"output_versions {_COUNTS_TYPE}",
         f"counts {_COUNTS_TYPE}",
         f"phase_ms {_COUNTS_TYPE}",
+        "began_ms BIGINT?",
+        "ended_ms BIGINT?",
         "software_version STRING",
     ),
     key=("run_seq",),

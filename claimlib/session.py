@@ -13,9 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
 from claimlib import terminal
@@ -28,7 +29,6 @@ _LEAST_JAVA = 17
 _JAVA_NEEDED = f"Spark needs Java {_LEAST_JAVA} or newer"
 _JAVA_HINT = "install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 _SPECIFICATION = re.compile(r"java\.specification\.version = (\d+)")
-# What says that somebody else has started, or is about to start, Spark for this process.
 _PROVIDERS = ("PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION", "SPARK_REMOTE")
 
 # conf/spark-defaults.conf says the same to spark-submit; a test compares the two.
@@ -67,7 +67,8 @@ def open_session(
     shuffle_partitions: int = 4,
     app_name: str = "claimlib",
     java_options: str = "",
-    muted: bool = False,
+    conf: Mapping[str, str] = MappingProxyType({}),
+    muted: bool = True,
 ) -> SparkSession:
     """The session that is there (it ignores all arguments), else a new local one with Delta.
 
@@ -77,14 +78,16 @@ def open_session(
         shuffle_partitions: partitions after a shuffle.
         app_name: what Spark shows for the session.
         java_options: further options of the JVM.
-        muted: whether the JVM keeps its log to itself, unless it does not start.
+        conf: further settings of Spark, as `spark.hadoop.fs.s3a.endpoint`; they come after all
+            others.
+        muted: whether the JVM keeps its log to itself (the errors of a query are raised all the
+            same), unless it does not start.
 
     Raises:
         MissingExtraError: pyspark or delta-spark is not installed.
         ConfigError: there is no Java, or too old a one, to start Spark with.
     """
     try:
-        from delta import configure_spark_with_delta_pip
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise MissingExtraError.for_package("spark", error.name or "pyspark") from error
@@ -92,8 +95,14 @@ def open_session(
     if running is not None:
         return running
     builder = SparkSession.builder.appName(app_name)
-    if any(name in os.environ for name in _PROVIDERS):
-        return _with_own_python(builder.getOrCreate())
+    if os.environ.get("SPARK_REMOTE", "").startswith("local"):
+        # A Connect server that pyspark starts in a JVM of its own; it has no Delta by itself.
+        check_java()
+        # What the server was started with cannot be set once more for the session.
+        with terminal.unwarned("Failed to set "):
+            return _with_delta(builder, {**LOCAL_SETTINGS, **conf}).getOrCreate()
+    if is_provided():
+        return _with_own_python(_configured(builder, conf).getOrCreate())
     check_java()
     own = {
         "spark.master": master,
@@ -103,10 +112,35 @@ def open_session(
     options = " ".join(one for one in (java_options, archive_options()) if one)
     if options:
         own["spark.driver.extraJavaOptions"] = options
-    for key, value in {**LOCAL_SETTINGS, **own}.items():
-        builder = builder.config(key, value)
+    builder = _with_delta(builder, {**LOCAL_SETTINGS, **own, **conf})
     with _jvm_muted(muted=muted):
-        return _with_own_python(configure_spark_with_delta_pip(builder).getOrCreate())
+        return _with_own_python(builder.getOrCreate())
+
+
+_PACKAGES = "spark.jars.packages"
+
+
+def _with_delta(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
+    """The builder with settings, and with Delta's jar besides the packages that they name."""
+    try:
+        from delta import configure_spark_with_delta_pip
+    except ImportError as error:
+        raise MissingExtraError.for_package("spark", "delta-spark") from error
+    others = [one for one in settings.get(_PACKAGES, "").split(",") if one]
+    extra = [one for one in others if not one.startswith("io.delta:delta-spark")]
+    own = {key: value for key, value in settings.items() if key != _PACKAGES}
+    return configure_spark_with_delta_pip(_configured(builder, own), extra_packages=extra)
+
+
+def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+def is_provided() -> bool:
+    """Whether somebody else has started, or is about to start, Spark for this process."""
+    return any(name in os.environ for name in _PROVIDERS)
 
 
 def archive_options() -> str:
@@ -157,8 +191,8 @@ def _stderr_turned_to(file: IO[bytes]) -> Iterator[None]:
         os.close(kept)
 
 
-def check_java() -> None:
-    """Refuse to start Spark without a Java that it runs on; its own message would not say so.
+def check_java() -> str:
+    """The version of Java, of which Spark's own message would not say that it is too old.
 
     Raises:
         ConfigError: naming what was found, and what to install.
@@ -168,11 +202,12 @@ def check_java() -> None:
     where = f"JAVA_HOME={home}" if home else "PATH"
     if shutil.which(java) is None:
         raise ConfigError(f"{_JAVA_NEEDED}, and {where} has none: {_JAVA_HINT}", java=None)
-    asked = [java, "-XshowSettings:properties", "-version"]
-    said = subprocess.run(asked, capture_output=True, text=True, check=False).stderr
+    command = [java, "-XshowSettings:properties", "-version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
     found = _SPECIFICATION.search(said)
     if found is None or int(found[1]) < _LEAST_JAVA:
         version = found[1] if found else "an unknown version"
         raise ConfigError(
             f"{_JAVA_NEEDED}, and that of {where} is {version}: {_JAVA_HINT}", java=version
         )
+    return found[1]

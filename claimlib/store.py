@@ -17,13 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from delta import exceptions as delta_errors
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 from pyspark.sql.utils import is_remote
 
@@ -41,9 +41,13 @@ from claimlib.errors import (
     UnsafeLocationError,
     VersionExpiredError,
 )
-from claimlib.kernel import DUPLICATE_KEY_MARK
-from claimlib.places import S3, check_no_secret
-from claimlib.plans.keys import unsigned
+from claimlib.places import (
+    S3,
+    check_no_secret,
+    check_place,
+    is_namespace,
+    local_folder,
+)
 from claimlib.schema import TABLES, Table, quote_identifier
 
 _CONFLICTS = (
@@ -64,9 +68,7 @@ _NO_VERSION = 2**62
 # At a time: what is small waits for storage and for Spark's planning, not for all processors.
 _THREADS = 4
 T = TypeVar("T")
-_NAMESPACE = re.compile(r"[\w-]+\.[\w-]+")
 _CREDENTIALS = re.compile(r":(//)?[^/]*@")
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +82,12 @@ class Location:
     def parse(cls, where: str) -> Location:
         """`catalog.schema` is a namespace, anything else a folder; a relative one is made
         absolute."""
+        check_place(where, "the store's place")
         check_no_secret(where, "the store's place")
-        if _NAMESPACE.fullmatch(where):
+        if is_namespace(where):
             return cls(where, is_namespace=True)
-        if _URL.match(where):
-            return cls(where.rstrip("/"), is_namespace=False)
-        return cls(str(Path(where).absolute()), is_namespace=False)
+        folder = local_folder(where)
+        return cls(where.rstrip("/") if folder is None else str(folder), is_namespace=False)
 
     def identifier(self, table: str) -> str:
         """The table's quoted name in SQL."""
@@ -112,7 +114,13 @@ class Token:
 
 
 class Store:
-    """An opened store.  `Store.init` creates one, `Store.open` opens one."""
+    """An opened store.  `Store.init` creates one, `Store.open` opens one.
+
+    Attributes:
+        buckets: partitions of entries, pending and journal.
+        declared_source: what `init` said that the store mirrors; null: nothing.
+        was_there: whether all of its tables were there before it was opened.
+    """
 
     def __init__(
         self,
@@ -130,6 +138,7 @@ class Store:
         }
         self.buckets = int(properties["streams"][schema.BUCKETS_PROPERTY])
         self.declared_source = schema.declared_source(properties["streams"])
+        self.was_there = True
 
     @property
     def where(self) -> str:
@@ -156,19 +165,23 @@ class Store:
 
         Raises:
             StoreNotFoundError: the catalog is not known.
+            UnsafeLocationError: the catalog is gone with the session; or see `open`.
             StoreExistsError: there is a store with other buckets or another source; it is left as
                 it is.
-            RequestError: the name of the source has credentials in it.
-            UnsafeLocationError: see `open`.
+            RequestError: the name of the source is empty, or has credentials in it.
         """
         statements = init_sql(where, buckets=buckets, source=source)
         location = Location.parse(where)
         _check_log_store(spark, location)
         if location.is_namespace:
+            _check_catalog_lasts(spark, where)
             _create_namespace(spark, where)
-        _check_same(where, _present(spark, location), buckets, source)
+        present = _present(spark, location)
+        _check_same(where, present, buckets, source)
         concurrently(partial(spark.sql, statement) for statement in statements)
-        return cls.open(spark, where)
+        store = cls.open(spark, where)
+        store.was_there = len(present) == len(TABLES)
+        return store
 
     @classmethod
     def open(cls, spark: SparkSession, where: str) -> Store:
@@ -274,12 +287,12 @@ class Store:
     def version(self, table: str) -> int:
         """The table's current version.
 
-        Delta tells it without a query where it is asked for a version that cannot be: DESCRIBE
+        Delta tells it without a query where it is requested a version that cannot be: DESCRIBE
         HISTORY is four, and took 0.3 s, not 0.1 s.  Who answers otherwise is asked for that.
         """
-        asked = f"SELECT 1 FROM {self.identifier(table)} VERSION AS OF {_NO_VERSION:d}"
+        query = f"SELECT 1 FROM {self.identifier(table)} VERSION AS OF {_NO_VERSION:d}"
         try:
-            self.spark.sql(asked).schema  # noqa: B018 - Connect looks at a query when it must
+            self.spark.sql(query).schema  # noqa: B018 - Connect looks at a query when it must
         except Exception as error:  # noqa: BLE001 - DESCRIBE HISTORY says in words what is wrong
             latest = _latest_version(error)
             if latest is not None:
@@ -296,7 +309,7 @@ class Store:
         return set(self.read(table).columns) - {column.name for column in TABLES[table].columns}
 
     def changes(self, table: str, after: int, until: int) -> DataFrame:
-        """The change data feed of a table that has one: one row per row that the commits behind
+        """The change data feed of a table that has one: one row per row that the commits after
         version `after`, up to version `until`, have inserted or deleted, and two per row that they
         have updated; its columns, and Delta's `_change_type`.
 
@@ -419,6 +432,22 @@ def concurrently(calls: Iterable[Callable[[], T]]) -> list[T]:
         return [future.result() for future in [threads.submit(call) for call in calls]]
 
 
+def _check_catalog_lasts(spark: SparkSession, where: str) -> None:
+    """Spark's own catalog lasts as long as the session, unless it is kept in a metastore; a schema
+    that somebody has made there already, with a location, is their business."""
+    kept_in = spark.conf.get("spark.sql.catalogImplementation", "in-memory")
+    is_kept = kept_in != "in-memory" or "DATABRICKS_RUNTIME_VERSION" in os.environ
+    if where.partition(".")[0] != "spark_catalog" or is_kept:
+        return
+    if not spark.catalog.databaseExists(where):
+        raise UnsafeLocationError(
+            f"{where} would be gone with this Spark session, whose spark_catalog is kept in memory:"
+            " give a folder (./name), or a catalog that lasts (for example a Hive metastore, by"
+            " spark.sql.catalogImplementation=hive)",
+            where=where,
+        )
+
+
 def _create_namespace(spark: SparkSession, where: str) -> None:
     catalog, namespace = map(quote_identifier, where.split("."))
     try:
@@ -437,8 +466,10 @@ def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str
     """The statements that create a store, for those who may not create tables themselves.
 
     Raises:
-        RequestError: the name of the source has credentials in it.
+        RequestError: the name of the source is empty, or has credentials in it.
     """
+    if source is not None and not source.strip():
+        raise RequestError("the name of the source is empty: name it, or leave --source out")
     if source is not None and _CREDENTIALS.search(source):
         raise RequestError(
             "a source is named without credentials, as host:port/db: its name is kept in the store"
@@ -453,15 +484,12 @@ def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str
 
 def arranged(table: Table, rows: DataFrame) -> DataFrame:
     """Rows as the files of a partitioned table should hold them: one bucket's together, sorted by
-    the
-    key, so that statistics can skip files.  Costs a shuffle; other tables are left as they are."""
+    the key, so that statistics can skip files.  Costs a shuffle; other tables are left as they are.
+    """
     if table.partitioned_by is None:
         return rows
-    names = [name for name in table.key if not name.startswith("id_")]
-    ids = (unsigned("id_ms"), unsigned("id_seq"))
-    return rows.repartition(table.partitioned_by).sortWithinPartitions(
-        table.partitioned_by, *names, *ids
-    )
+    order = [F.col(table.partitioned_by), *map(F.expr, table.key_order())]
+    return rows.repartition(table.partitioned_by).sortWithinPartitions(order)
 
 
 @contextmanager
@@ -475,7 +503,7 @@ def _errors_mapped(table: str) -> Iterator[None]:
             table=table,
         ) from error
     except PySparkException as error:
-        if DUPLICATE_KEY_MARK in str(error):
+        if DuplicateRowsError.IN_WORKER in str(error):
             raise DuplicateRowsError(
                 "pending holds two rows of one key: (stream, consumer_group, id) must be unique",
                 table="pending",
@@ -548,7 +576,7 @@ _EXPIRED = (
 def _check_same(
     where: str, present: Mapping[str, Mapping[str, str]], buckets: int, source: str | None
 ) -> None:
-    """Refuse to complete a store that was made otherwise than is asked for."""
+    """Refuse to complete a store that was made with other options."""
     others = {found.get(schema.BUCKETS_PROPERTY) for found in present.values()} - {str(buckets)}
     declared = schema.declared_source(present.get("streams", {}))
     if others or (source is not None and "streams" in present and declared != source):

@@ -2,7 +2,8 @@
 
 Names, errors and settings come from servers, tables and users: a key may hold bytes that set a
 terminal's title, clear it, or turn the direction of a line.  Such characters are written out, on
-stdout and stderr, in tables, errors, logs and JSON; nothing else is changed.
+stdout and stderr, in tables, errors, logs and JSON; nothing else is changed.  CSV, which has no
+escapes for them, is harmless only on a terminal itself.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -67,6 +69,16 @@ def out(text: str) -> None:
     print(harmless(text))  # noqa: T201 - the one place
 
 
+def out_exact(text: str) -> None:
+    """A result for programs, on stdout, in a format that has no escapes: harmless on a terminal
+    only."""
+    if is_terminal():
+        out(text)
+        return
+    unguarded = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
+    print(text, file=unguarded)
+
+
 def err(text: str) -> None:
     """Lines on stderr."""
     print(harmless(text), file=sys.stderr)  # noqa: T201 - the one place
@@ -119,19 +131,39 @@ def error_console() -> Iterator[Console | None]:
 def guarded() -> Iterator[None]:
     """Until the block ends, what others print (argparse, click, warnings, loggers) is harmless,
     too."""
-    root = logging.getLogger()
-    root.addFilter(_is_not_said_twice)
-    try:
-        with redirect_stdout(_Guarded.of(sys.stdout)), redirect_stderr(_Guarded.of(sys.stderr)):
-            yield
-    finally:
-        root.removeFilter(_is_not_said_twice)
+    with (
+        _py4j_logs_nothing(),
+        redirect_stdout(_Guarded.of(sys.stdout)),
+        redirect_stderr(_Guarded.of(sys.stderr)),
+    ):
+        yield
 
 
-def _is_not_said_twice(record: logging.LogRecord) -> bool:
+@contextmanager
+def _py4j_logs_nothing() -> Iterator[None]:
     """py4j logs that a command to the JVM did not end, with tracebacks, and raises it as well; how
-    the process ends says it in one line."""
+    the process ends says it in one line.  It logs by loggers of its own and by the root's."""
+    root, own = logging.getLogger(), logging.getLogger("py4j")
+    level = own.level
+    root.addFilter(_is_not_of_py4j)
+    own.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        own.setLevel(level)
+        root.removeFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in record.pathname
+
+
+@contextmanager
+def unwarned(beginning: str) -> Iterator[None]:
+    """Until the block ends, warnings that begin so are not shown."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", beginning)
+        yield
 
 
 def stop_printing() -> None:

@@ -12,6 +12,9 @@ from datetime import UTC, datetime, timedelta
 from claimlib.errors import DurationError, InstantError
 
 MAX_MS = 2**63 - 1
+# Numbers of so many ms lie in 1970 to 1973, when there was no Redis, and beyond the year 9999.
+_LIKE_SECONDS = range(10**9, 10**11)
+_LIKE_MICROSECONDS_FROM = 253_402_300_800_000
 
 _UNITS_MS = {
     "w": 7 * 24 * 60 * 60 * 1000,
@@ -47,7 +50,7 @@ def parse_duration_ms(text: str) -> int:
     match = _DURATION.fullmatch(text)
     if match is None or not text:
         raise DurationError(
-            f"{text!r} is no duration: write whole numbers with units, largest unit first"
+            f"{text!r} is not a valid duration: write whole numbers with units, largest unit first"
             " (w, d, h, m, s, ms), as in 15m or 1h30m",
             text=text,
         )
@@ -79,15 +82,34 @@ def parse_instant_ms(text: str) -> int:
     A fraction below the millisecond is cut off.
 
     Raises:
-        InstantError: neither of the two, no zone, before 1970, or above 2^63-1 ms.
+        InstantError: neither of the two, no zone, before 1970, or a number that somebody has
+            counted in seconds, or in a smaller unit than milliseconds.
     """
     number = re.fullmatch(_DIGITS, text)
-    instant_ms = int(number[1]) if number else _parse_iso_ms(text)
-    if not 0 <= instant_ms <= MAX_MS:
+    instant_ms = _checked_ms(int(number[1])) if number else _parse_iso_ms(text)
+    if instant_ms < 0:
         raise InstantError(
-            f"{text!r} is out of range: an instant lies between 1970 and 2^63-1 ms later", text=text
+            f"{text!r} is before 1970, where instants begin: give a later one", text=text
         )
     return instant_ms
+
+
+def _checked_ms(number: int) -> int:
+    """A number that is an instant, unless it looks like one in another unit: entries would be
+    judged by a time at which none of them, or each, has been idle for long."""
+    if number in _LIKE_SECONDS:
+        when, other, instead = format_instant_ms(number), "seconds", f"{number}000, or "
+    elif number >= _LIKE_MICROSECONDS_FROM:
+        per_ms = {16: 10**3, 19: 10**6}.get(len(str(number)))
+        instead = "" if per_ms is None else f"{number // per_ms}, or "
+        when, other = "after the year 9999", "microseconds or nanoseconds"
+    else:
+        return number
+    raise InstantError(
+        f"'{number}' counts milliseconds since 1970, and would be {when}: it looks like {other};"
+        f" write {instead}an ISO 8601 instant as 2026-01-01T00:00:00Z",
+        text=str(number),
+    )
 
 
 def _parse_iso_ms(text: str) -> int:
@@ -97,11 +119,12 @@ def _parse_iso_ms(text: str) -> int:
         instant = None
     if instant is None:
         raise InstantError(
-            f"{text!r} is no instant: write 2026-01-01T00:00:00Z, or ms since the epoch", text=text
+            f"{text!r} is not a valid instant: write 2026-01-01T00:00:00Z, or ms since the epoch",
+            text=text,
         )
     if instant.tzinfo is None:
         raise InstantError(
-            f"{text!r} has no zone: add one, as in {text}Z or {text}+01:00", text=text
+            f"{text!r} has no time zone: add one, as in {text}Z or {text}+01:00", text=text
         )
     return (instant - _EPOCH) // _MILLISECOND
 

@@ -1,47 +1,66 @@
 # Databricks notebook source
 # MAGIC %md
-# MAGIC # Stalled work, handed over
+# MAGIC # 1. Stalled work, handed over
 # MAGIC
 # MAGIC Consumers of Redis streams die and leave entries *pending*: delivered, never acknowledged.
 # MAGIC This notebook makes a small store, looks at what a claim would do, does it, and reads what was
 # MAGIC done. It needs no server: the sample data are three streams whose consumer `bob` has died.
 # MAGIC
-# MAGIC `store` is a folder (`/Volumes/main/streams/store`) or a schema of a catalog (`main.streams`)
-# MAGIC that does not exist yet.
+# MAGIC It runs as it is on Databricks, and as a script anywhere:
+# MAGIC `NOTEBOOK_MIN_IDLE=1h python notebooks/01_quickstart.py`.
 
 # COMMAND ----------
 
-dbutils.widgets.text("store", "/tmp/claimlib-quickstart", "folder, or catalog.schema")
-dbutils.widgets.text("min_idle", "15m", "how long an entry must have been idle")
-dbutils.widgets.text("consumer", "carol", "who gets the entries")
+# MAGIC %pip install --quiet --editable "..[notebook]"
+
+# COMMAND ----------
+
+# MAGIC %restart_python
 
 # COMMAND ----------
 
 from pyspark.sql import functions as F
 
-from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.model import AutoclaimRequest
-from claimlib.session import open_session
-from claimlib.store import Store
-from claimlib.testing.sample import sample_keyspace
+from claimlib import AutoclaimRequest, Store, SweepRequest, open_session, xautoclaim
+from claimlib.demo.sample import sample_keyspace
+from claimlib.notebook import widget_values, sample_place
 from claimlib.testing.tables import write_keyspace
 from claimlib.times import parse_duration_ms, parse_instant_ms
 
-spark = open_session()  # on Databricks: the session that is there
+spark = open_session()  # the session that is there; where there is none, a local one
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC `store` is where the sample store is made: `catalog.schema`, or a folder where there is no
+# MAGIC catalog. It must not exist yet. Left empty it is a new schema of the current catalog on
+# MAGIC Databricks, and a temporary folder anywhere else.
+
+# COMMAND ----------
+
+widgets = widget_values(
+    globals().get("dbutils"),
+    store=("", "store: catalog.schema, or empty for a new one"),
+    min_idle=("15m", "how long an entry must have been idle"),
+    consumer=("carol", "who gets the entries"),
+)
 
 # COMMAND ----------
 
 # MAGIC %md
 # MAGIC ## A store with sample data
 # MAGIC
-# MAGIC A real store is filled by `claimlib snapshot redis://… STORE`.
+# MAGIC A real store is filled by `claimlib snapshot redis://… STORE`. Of `bob`'s entries below some
+# MAGIC have waited for over an hour.
 
 # COMMAND ----------
 
 now_ms = parse_instant_ms("2026-01-01T12:00:00Z")
-store = Store.init(spark, dbutils.widgets.get("store"))
+store = Store.init(spark, widgets["store"] or sample_place(spark, "quickstart"))
 write_keyspace(store, sample_keyspace(now_ms), snapshot_ms=now_ms)
-store.read("pending").groupBy("stream", "consumer_group", "consumer").count().show()
+print("the store:", store.where)
+owned = store.read("pending").groupBy("stream", "consumer_group", "consumer").count()
+owned.orderBy("stream", "consumer").show()
 
 # COMMAND ----------
 
@@ -50,23 +69,25 @@ store.read("pending").groupBy("stream", "consumer_group", "consumer").count().sh
 # MAGIC
 # MAGIC A dry run decides and shows, and writes nothing. An entry that is no longer in its stream is
 # MAGIC deleted; one that has been idle for more than `min_idle` is claimed; the others are left alone.
+# MAGIC `alice`, who lives, keeps what she was given five seconds ago.
 
 # COMMAND ----------
 
 request = SweepRequest(
     AutoclaimRequest(
-        consumer=dbutils.widgets.get("consumer").encode(),
-        min_idle_ms=parse_duration_ms(dbutils.widgets.get("min_idle")),
+        consumer=widgets["consumer"].encode(), min_idle_ms=parse_duration_ms(widgets["min_idle"])
     )
 )
-xautoclaim(store, request, dry_run=True).groups.show()
+would = xautoclaim(store, request, dry_run=True).groups
+would.select("stream", "status", "pending_before", "claimed", "deleted", "pending_after").show()
 
 # COMMAND ----------
 
 # MAGIC %md
 # MAGIC ## Do it
 # MAGIC
-# MAGIC A run is atomic. Its id makes it repeatable: the same command with the same id changes nothing.
+# MAGIC A run is atomic: one commit decides all of it. Its id makes it repeatable: the same command with
+# MAGIC the same id changes nothing, and returns what was done.
 
 # COMMAND ----------
 
@@ -81,23 +102,28 @@ print("the same run again:", again.run_seq == reply.run_seq)
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## Who got what, when and why
+# MAGIC ## Who got what, and from whom
 # MAGIC
 # MAGIC Claimed entries come with their payload, deleted ones with their last owner.
 
 # COMMAND ----------
 
-idle = ((F.col("at_ms") - F.col("from_delivery_time_ms")) / 60_000).alias("idle_minutes")
+idle = F.round((F.col("at_ms") - F.col("from_delivery_time_ms")) / 60_000, 1).alias("idle_minutes")
 reply.claimed.select("stream", "id", "from_consumer", "consumer", idle, "delivery_count").show(5)
 reply.deleted.select("stream", "id", "from_consumer", "from_delivery_count").show(5)
 
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC The tables are plain Delta tables: any reader can open them.
+# MAGIC ## Afterwards
+# MAGIC
+# MAGIC The tables are plain Delta tables: any reader can open them. A claim in a store is not one on
+# MAGIC the server: `claimlib runs STORE RUN --as-commands` writes the XCLAIM and XACK commands that
+# MAGIC are (notebook 4).
 
 # COMMAND ----------
 
-store.read("pending").groupBy("stream", "consumer_group", "consumer").count().show()
-store.read("tombstones").groupBy("stream").count().show()
+owned = store.read("pending").groupBy("stream", "consumer_group", "consumer").count()
+owned.orderBy("stream", "consumer").show()
+store.read("tombstones").groupBy("stream").count().orderBy("stream").show()
 store.read("runs").select("run_seq", "command", "run_id", "counts").show(truncate=False)

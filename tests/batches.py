@@ -19,10 +19,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from claimlib import scan
 from claimlib.errors import GuardError
-from claimlib.ids import END_OF_SCAN, MAX_ID, MAX_U64, MIN_ID, StreamId
-from claimlib.model import (
+from claimlib.semantics import scan
+from claimlib.semantics.ids import END_OF_SCAN, MAX_ID, MAX_U64, MIN_ID, StreamId
+from claimlib.semantics.model import (
     COUNT_MAX,
     DELIVERY_COUNT_MAX,
     MAX_I64,
@@ -35,7 +35,7 @@ from claimlib.model import (
     PendingEntry,
     Profile,
 )
-from claimlib.words import Keyspace, Stream
+from claimlib.semantics.words import Keyspace, Stream
 from tests.shrinking import Size, fewer_of, oddities, plainer
 
 Names = tuple[bytes, bytes]

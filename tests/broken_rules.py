@@ -1,4 +1,4 @@
-"""`claimlib.rules` with one rule broken: what every comparison with the reference must notice.
+"""The semantic rules with one rule broken: what every comparison with the reference must notice.
 
 The broken rules are lambdas, which travel to Spark's workers by value: there is no name by which a
 worker could find the sound ones instead.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from inspect import isfunction
 from types import SimpleNamespace
 
-from claimlib import rules
+from claimlib.semantics import rules
 
 BROKEN = {
     "equality is left (> for >=)": {

@@ -16,10 +16,11 @@ from itertools import combinations, islice, product
 from random import Random
 from typing import Any
 
-from claimlib import scan
 from claimlib.commands.xclaim import NamedClaim
-from claimlib.ids import MAX_ID, MAX_U64, MIN_ID, StreamId
-from claimlib.model import (
+from claimlib.plans.survey import NO_INSTANT, NO_PROOF, NOT_IN_GROUPS
+from claimlib.semantics import scan
+from claimlib.semantics.ids import MAX_ID, MAX_U64, MIN_ID, StreamId
+from claimlib.semantics.model import (
     DELIVERY_COUNT_MAX,
     MAX_I64,
     ClaimRequest,
@@ -29,11 +30,10 @@ from claimlib.model import (
     PendingEntry,
     Profile,
 )
-from claimlib.names import spell
-from claimlib.plans.survey import NO_INSTANT, NO_PROOF, NOT_IN_GROUPS
+from claimlib.semantics.names import spell
+from claimlib.semantics.words import Keyspace, Stream
 from claimlib.store import Store
 from claimlib.testing.tables import Proven, write_keyspace
-from claimlib.words import Keyspace, Stream
 from tests.shrinking import Size, fewer_of, oddities, plainer
 
 Names = tuple[bytes, bytes]

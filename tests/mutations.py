@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("claimlib", "conf", "jobs", "notebooks", "tests", "pyproject.toml", "README.md")
+COPIED = ("claimlib", "conf", "jobs", "notebooks", "tests", "pyproject.toml", "README.md", "docs")
 FAILED = 1  # pytest's exit code where tests failed; others say that it could not run them
 
 
@@ -155,7 +155,7 @@ _BOUNDED = (
     f"{_XPENDING}::test_what_is_printed_of_a_group_is_bounded_and_goes_on_behind_its_last_entry"
 )
 _TOO_MUCH = (
-    f"{_CLI_STORE}::test_of_a_count_that_is_too_much_to_print_it_says_how_many_are_left_and_where"
+    f"{_CLI_STORE}::test_a_page_of_a_group_says_how_many_entries_are_left_and_where_the_next_begins"
 )
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -169,21 +169,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a source that has nothing empties the store",
-        "claimlib/commands/mirroring.py",
+        "claimlib/commands/mirror.py",
         "    _refuse_empty(begun, landing, survey, changes, limits)\n",
         "",
         (_EMPTIED,),
     ),
     Mutation(
         "any share is removed",
-        "claimlib/commands/mirroring.py",
+        "claimlib/commands/mirror.py",
         "        _refuse_share(begun, landing, changes, limits)\n",
         "        pass\n",
         (_SHARE,),
     ),
     Mutation(
         "the share that is removed is judged of all streams together alone",
-        "claimlib/commands/mirroring.py",
+        "claimlib/commands/mirror.py",
         'if found["above"]:',
         'if found["unexplained"] > limit * found["stored"]:',
         (_SHARE,),
@@ -270,13 +270,13 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a run that was given up is taken for done",
         "claimlib/runs/protocol.py",
-        "            _check_not_abandoned(finished)\n            tell(",
-        "            tell(",
+        "            _check_not_abandoned(finished)\n            if finished.run_seq in",
+        "            if finished.run_seq in",
         (f"{_GIVEN_UP}::test_the_run_id_of_a_run_that_was_given_up_is_not_taken_for_done",),
     ),
     Mutation(
         "a store mirrors the server of a snapshot that was given up",
-        "claimlib/commands/mirroring.py",
+        "claimlib/commands/mirror.py",
         '.where(F.col("counts")[ABANDONED].isNull())',
         "",
         (f"{_GIVEN_UP}::test_a_store_does_not_mirror_the_server_of_a_snapshot_that_was_given_up",),
@@ -285,7 +285,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a key that the store holds twice, each time otherwise, wedges an import",
         "claimlib/runs/claims.py",
-        'exact += f" AND {_AS_FOUND_SQL}" if row.landed is not None else ""',
+        'exact += f" AND {_AS_FOUND_SQL}" if row.staged is not None else ""',
         'exact += ""',
         (_HELD_TWICE,),
     ),
@@ -304,7 +304,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "new rows make up for rows that were lost",
         "claimlib/runs/claims.py",
-        "    if row.landed is None and _all_stand(row, decided, pending):\n",
+        "    if row.staged is None and _all_stand(row, decided, pending):\n",
         "    if _all_stand(row, decided, pending):\n",
         (f"{_REMOVALS}::test_what_is_lost_is_counted_also_where_new_rows_make_up_the_number",),
     ),
@@ -356,7 +356,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what other groups need is not handed on",
-        "claimlib/reading.py",
+        "claimlib/live/reading.py",
         "                also_spans=also_spans,\n",
         "",
         (f"{_READER}::test_a_server_reading_hands_on_the_spans_that_others_need",),
@@ -401,28 +401,28 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a landing that lacks rows is applied",
         "claimlib/runs/rollforward.py",
-        "        mirror.check_landing(store, row, row.landed, decided)\n",
+        "        mirror.check_landing(store, row, row.staged, decided)\n",
         "",
         (_NOT_DECIDED,),
     ),
     Mutation(
         "a landing that lacks entries is applied",
         "claimlib/runs/mirror.py",
-        '{"pel_snapshots": landed.pending, "entry_landing": landed.entries}',
-        '{"pel_snapshots": landed.pending}',
+        '{"pel_snapshots": staged.pending, "entry_landing": staged.entries}',
+        '{"pel_snapshots": staged.pending}',
         (_NOT_DECIDED,),
     ),
     Mutation(
         "a decision that lacks rows of groups, consumers or streams is applied",
         "claimlib/runs/mirror.py",
-        "{**digests, **landed.small}",
+        "{**digests, **staged.small}",
         "{**digests}",
         (_NOT_DECIDED,),
     ),
     Mutation(
         "a store that is not what was decided passes for it",
         "claimlib/runs/mirror.py",
-        "if after == (landed.pending_after, landed.entries_after):",
+        "if after == (staged.pending_after, staged.entries_after):",
         "if after:",
         (f"{_NOT_HELD}[pending]",),
     ),
@@ -435,7 +435,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "pages that were not all written are decided about",
-        "claimlib/commands/mirroring.py",
+        "claimlib/commands/mirror.py",
         "if landing.rows not in {None, (pending.rows, entries.rows)}:",
         "if False:",
         (f"{_REMOVALS}::test_pages_that_were_not_all_written_down_decide_nothing",),
@@ -457,14 +457,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "check does not see rows of another store",
-        "claimlib/plans/findings.py",
+        "claimlib/plans/checks.py",
         'is_ahead = F.col("run_seq") >= run_seq',
         "is_ahead = F.lit(False)",
         (_FOREIGN,),
     ),
     Mutation(
         "a snapshot is taken over rows of another store",
-        "claimlib/commands/mirroring.py",
+        "claimlib/commands/mirror.py",
         "    _refuse_foreign_run_seq(begun, survey, changes)\n",
         "",
         (_FOREIGN_MIRROR,),
@@ -493,7 +493,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "payloads are read at the version that claims by id found",
-        "claimlib/commands/asked_reply.py",
+        "claimlib/commands/bulk_reply.py",
         'near_claims(store.read("entries"), rows)',
         'near_claims(store.read_at("entries", finished.input_versions["entries"]), rows)',
         (f"{_OLD}::test_claims_by_id_are_answered_for_ever[31]",),
@@ -514,7 +514,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an empty run id is one",
-        "claimlib/model.py",
+        "claimlib/semantics/model.py",
         "if not text.strip():",
         "if False:",
         (f"{_MODEL}::test_a_run_id_says_something",),
@@ -685,16 +685,16 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an error is as long as what it repeats",
-        "claimlib/exits.py",
+        "claimlib/process.py",
         'return " ".join(line.strip() for line in error.message.split("\\n"))',
         "return error.message",
         (f"{_TERMINAL}::test_an_error_is_one_line_whatever_it_repeats",),
     ),
     Mutation(
         "a command prints by itself",
-        "claimlib/cli/app.py",
-        'terminal.say(f"stalled: ',
-        'print(f"stalled: ',
+        "claimlib/cli/reading.py",
+        'terminal.say(\n                    f"stalled: ',
+        'print(\n                    f"stalled: ',
         (f"{_TERMINAL}::test_no_other_module_and_no_job_prints",),
     ),
     Mutation(
@@ -706,8 +706,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a table's place may have a secret in it",
-        "claimlib/commands/given.py",
-        '    check_no_secret(given, "a table\'s place")\n',
+        "claimlib/commands/input_tables.py",
+        '    check_no_secret(text, "a table\'s place")\n',
         "",
         (_SECRET_PLACES,),
     ),
@@ -720,7 +720,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a path of Parquet is a glob",
-        "claimlib/commands/given.py",
+        "claimlib/commands/input_tables.py",
         "spark.read.parquet(_literal(place))",
         "spark.read.parquet(place)",
         (
@@ -730,28 +730,28 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "all rows that are asked for come to the driver",
         "claimlib/commands/xpending.py",
-        "count=min(asked.count, most)",
-        "count=asked.count",
+        "count=min(query.count, most)",
+        "count=query.count",
         (_BOUNDED,),
     ),
     Mutation(
         "xpending prints without bound",
-        "claimlib/cli/app.py",
+        "claimlib/cli/reading.py",
         "most=MOST_ROWS",
-        "most=asked.count",
+        "most=query.count",
         (_TOO_MUCH,),
     ),
     # --- the kernel on Spark
     Mutation(
         "the kernel of a sweep on Spark raises every count",
-        "claimlib/kernel.py",
+        "claimlib/plans/kernel.py",
         'rules.raised_count(delivery_count, request["raise_by"], exhausted)',
         "delivery_count + 1",
         (f"{_PROPERTY}::test_with_names_for_keys_it_decides_the_same",),
     ),
     Mutation(
         "the kernel of claims on Spark deletes what is not pending",
-        "claimlib/kernel.py",
+        "claimlib/plans/kernel.py",
         "deleted = rules.is_deleted(present) & pending",
         "deleted = rules.is_deleted(present)",
         (f"{_CLAIMS}::test_all_claims_of_a_run_do_what_the_reference_does_one_after_the_other",),
@@ -779,7 +779,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the kernel takes another group's request where one has none",
-        "claimlib/kernel.py",
+        "claimlib/plans/kernel.py",
         "if at.min() < 0:",
         "if at.max() < 0:",
         (f"{_KERNEL}::test_rows_of_a_group_without_a_request_raise",),
@@ -814,14 +814,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "rows that were written since the base are taken for known",
-        "claimlib/rules.py",
+        "claimlib/semantics/rules.py",
         "    return (is_new == _NO) & (is_changed == _NO)\n",
         "    return is_changed == _NO\n",
         (_KNOWN,),
     ),
     Mutation(
         "entries that were deleted since the base are taken for known",
-        "claimlib/rules.py",
+        "claimlib/semantics/rules.py",
         "    return (is_new == _NO) & (is_changed == _NO)\n",
         "    return is_new == _NO\n",
         (_KNOWN,),
@@ -835,7 +835,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a base stands though something else has written to pending",
-        "claimlib/commands/base.py",
+        "claimlib/commands/sweep_base.py",
         "    if strangers:\n",
         "    if strangers and not commits:\n",
         (f"{_INCREMENTAL}::test_where_there_is_no_base_all_is_looked_at_and_it_says_why",),
@@ -849,7 +849,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a sweep of some groups is the base of a sweep of all",
-        "claimlib/commands/base.py",
+        "claimlib/commands/sweep_base.py",
         "its is not None and (scope is None or its == scope or EVERYTHING in its)",
         "its is not None",
         (f"{_INCREMENTAL}::test_a_sweep_of_other_groups_is_no_base_and_one_of_all_is",),

@@ -29,7 +29,6 @@ def quick_session() -> SparkSession:
         driver_memory="5g",
         shuffle_partitions=2,
         java_options=" ".join(_JAVA_OPTIONS),
-        muted=True,
     )
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")

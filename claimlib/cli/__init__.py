@@ -1,24 +1,69 @@
-"""The command line `claimlib`, for people; jobs are started by the scripts in `jobs/`."""
+"""The command line `claimlib`; the scripts in `jobs/` are the same commands for spark-submit."""
 
 from __future__ import annotations
 
+import os
 import sys
+from functools import partial
+from typing import TYPE_CHECKING
 
-from claimlib import exits
+from claimlib import process, terminal
+from claimlib.errors import RequestError
+
+if TYPE_CHECKING:
+    from typer.exceptions import TyperException
+
+_COMPLETE = "_CLAIMLIB_COMPLETE"
+"""The variable by which a shell asks what a word could become."""
 
 
 def main() -> None:
     """Run the command line and end the process."""
-    sys.exit(exits.ending(_run, debug=lambda: "--debug" in sys.argv))
+    if _COMPLETE in os.environ:  # fish reads tabs, which are written out otherwise
+        sys.exit(run(sys.argv[1:]))
+    sys.exit(_ended(sys.argv[1:]))
 
 
-def _run() -> int:
-    from claimlib.cli.asking import app
+def job(command: str) -> int:
+    """Run one command with the arguments of this process; its exit code."""
+    return _ended([command, *sys.argv[1:]])
+
+
+def _ended(words: list[str]) -> int:
+    return process.ending(partial(run, words), debug=lambda: "--debug" in words)
+
+
+def run(words: list[str]) -> int:
+    """Run the command that the words name; its exit code.
+
+    Raises:
+        RequestError: the words are not those of a command.
+    """
+    from typer.exceptions import Abort, TyperException
+
+    from claimlib.cli.commands import app
 
     try:
-        code = app(standalone_mode=True)
-    except SystemExit as ended:
-        if ended.code == exits.INTERRUPTED:  # typer ends the process by itself, without a word
-            raise KeyboardInterrupt from ended
-        raise
-    return code if isinstance(code, int) else exits.DONE
+        code = app(words, prog_name="claimlib", standalone_mode=False)
+    except Abort as error:
+        raise KeyboardInterrupt from error
+    except TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            terminal.err(error.format_message())
+            return error.exit_code
+        raise RequestError(f"{_usage(error)}; --help shows what there is") from None
+    except SystemExit as ended:  # a shell's question what a word could become
+        code = ended.code
+    if code == process.INTERRUPTED:  # typer takes an interrupt for the end, without a word
+        raise KeyboardInterrupt
+    return code if isinstance(code, int) else process.DONE
+
+
+def _usage(error: TyperException) -> str:
+    """What is wrong with the words, in one line.  One that is too many is not repeated: it may be a
+    secret, of an option that there is not."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    if message.startswith("Got unexpected extra argument"):
+        return "there are too many arguments"
+    # Typer says it in pydantic's words.
+    return message.replace("Value error, ", "").replace("Input should be", "must be")

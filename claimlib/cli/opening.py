@@ -2,32 +2,107 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from claimlib.config import Config
+from claimlib import process
+from claimlib.cli.common import Common
+from claimlib.config.settings import Config
+from claimlib.errors import StoreNotFoundError
+from claimlib.places import check_place, local_folder
+from claimlib.session import is_provided
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from claimlib.runs import Progress
+    from claimlib.runs import Phase, Progress
     from claimlib.store import Store
 
 
 @contextmanager
-def opened_store(store: str, settings: Config, *, debug: bool) -> Iterator[tuple[Store, Progress]]:
-    """The store, and the callback that shows a run's progress."""
-    from claimlib.cli.progress import shown
-    from claimlib.store import Store
+def opened_store(store: str, settings: Config, common: Common) -> Iterator[tuple[Store, Progress]]:
+    """The store, and the callback that shows a run's progress, unless it is to be quiet."""
+    check_local_store(store)
+    with started(settings, common) as (spark, progress):
+        from claimlib.store import Store
 
-    with shown(partial(session_of, settings, debug=debug)) as (spark, progress):
-        yield Store.open(spark, store), progress
+        def tell(phase: Phase, detail: str) -> None:
+            process.tell_state(_state(phase, detail, store))
+            progress(phase, detail)
+
+        yield Store.open(spark, store), tell
+
+
+@contextmanager
+def started(settings: Config, common: Common) -> Iterator[tuple[SparkSession, Progress]]:
+    """The session that the settings ask for, and the callback that shows progress, unless it is to
+    be quiet."""
+    from claimlib.cli.progress import shown
+
+    start = partial(session_of, settings, debug=common.debug)
+    with shown(start, quiet=common.quiet) as (spark, progress):
+        process.catch_signals()
+        yield spark, progress
+
+
+def check_local_store(store: str) -> None:
+    """Notice a store that is not there before Spark is started, which takes ten seconds.
+
+    Raises:
+        RequestError: no place is given.
+        StoreNotFoundError: it is a folder of this machine, and no table is in it.
+    """
+    check_place(store, "STORE")
+    folder = local_folder(store)
+    if folder is None or is_provided():  # elsewhere a path may be one of another file system
+        return
+    if not any(folder.glob("*/_delta_log")):
+        raise StoreNotFoundError(_why_no_store(folder, store), where=str(folder))
+
+
+def _why_no_store(folder: Path, store: str) -> str:
+    if folder.is_file():
+        return f"{folder} is a file, and a store is a folder: name another place"
+    if (folder / "_delta_log").is_dir():
+        return (
+            f"{folder} is one table, and a store is the folder that holds its tables: is it"
+            f" {folder.parent}?"
+        )
+    return f"no store at {folder}: create it with: claimlib init {shlex.quote(store)}"
+
+
+def _state(phase: Phase, detail: str, store: str) -> str:
+    """What an interruption in this phase leaves behind."""
+    from claimlib.runs import DRY_RUN, Phase
+
+    if phase in (Phase.RECOVER, Phase.BEGIN, Phase.READ) or detail == DRY_RUN:
+        return "nothing was decided, so the store is as it was"
+    run = " ".join(detail.split()[:2])
+    if phase is Phase.DECIDE:
+        return (
+            f"{run} was being decided: claimlib runs {store} says whether it is; if so, the same"
+            " command with its --run-id, or the next run, finishes it; if not, nothing was done"
+        )
+    return f"{run} is decided: the same command with its --run-id, or the next run, finishes it"
+
+
+_CATALOG = "spark.sql.catalogImplementation"
 
 
 def session_of(settings: Config, *, debug: bool) -> SparkSession:
     """The session that the settings ask for."""
     from claimlib.session import open_session
 
-    return open_session(**settings.spark.model_dump(), muted=not debug)
+    chosen = settings.spark.model_dump()
+    has_settings = {"SPARK_HOME", "SPARK_CONF_DIR"} & set(os.environ)  # files with defaults
+    if not (is_provided() or has_settings or _CATALOG in chosen["conf"]):
+        # Spark makes this folder at once, by default in the working directory; where its catalog
+        # is gone with the process, nobody keeps a table there.
+        chosen["conf"] = {"spark.sql.warehouse.dir": tempfile.gettempdir()} | chosen["conf"]
+    return open_session(**chosen, muted=not debug)

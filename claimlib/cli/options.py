@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from claimlib.layout import MOST_ROWS
-from claimlib.model import parse_run_id
+from claimlib.errors import RequestError
+from claimlib.report.model import DEFAULT_LIMIT, MOST_ROWS, choosable, resolved
+from claimlib.semantics.model import parse_run_id
+
+_GLOB = r"Redis' glob: *, ?, [a-c]; \ takes the next character literally"
+_SPELLED = r", as tables show it (a backslash twice, a byte that is not UTF-8 as \xhh)"
 
 
 class Output(StrEnum):
@@ -17,6 +23,57 @@ class Output(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a result is printed, as the options say.
+
+    Attributes:
+        columns: names or headings, comma separated; null: all.
+        quiet: whether remarks for people are left out.
+
+    Raises:
+        RequestError: the columns of JSON cannot be chosen.
+    """
+
+    output: Output
+    columns: str | None = None
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what would be passed over in silence."""
+        if self.columns is not None and self.output is Output.JSON:
+            raise RequestError(
+                "--columns goes with --output table, csv or jsonl: the JSON document has all",
+                option="columns",
+            )
+
+    @property
+    def wanted(self) -> tuple[str, ...] | None:
+        """The chosen columns; null: all."""
+        if self.columns is None:
+            return None
+        return tuple(one.strip() for one in self.columns.split(","))
+
+    def check(self, columns: Mapping[str, str], names: Iterable[str] = ()) -> None:
+        """Refuse columns that the result will not have: before anything is written, where it is
+        known which it has.
+
+        Args:
+            columns: of its table.
+            names: of its records; empty: those of `columns`.
+
+        Raises:
+            RequestError: there is no such column, or one is named twice.
+        """
+        if self.wanted is not None:
+            is_table = self.output is Output.TABLE
+            resolved(
+                self.wanted, columns, choosable(columns, names) if is_table else names or columns
+            )
 
 
 StoreArgument = Annotated[
@@ -27,11 +84,62 @@ StoreArgument = Annotated[
         show_default=False,
     ),
 ]
+OptionalStoreArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="STORE", help="A store to look at as well.", show_default=False),
+]
+FolderOption = Annotated[
+    Path,
+    typer.Option(
+        metavar="FOLDER",
+        help="Where it leaves its two stores; those of an earlier demo are replaced.",
+    ),
+]
+DemoEntriesOption = Annotated[
+    int, typer.Option(min=120, metavar="N", help="How many stream entries it makes.")
+]
+OptionalUrlArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="URL",
+        help="A server to look at as well: redis://[USER@]HOST[:PORT][/DB].",
+        show_default=False,
+    ),
+]
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="Defaults, in TOML.", show_default=False),
 ]
-OutputOption = Annotated[Output, typer.Option("--output", help="How to print the result.")]
+OutputOption = Annotated[
+    Output,
+    typer.Option(
+        "--output",
+        help="How to print the result: for people, or in milliseconds and plain numbers; csv and"
+        " jsonl are its rows, without totals.",
+    ),
+]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="NAME,…",
+        help="These columns only, in this order: by their headings, or as csv names them.",
+        show_default=False,
+    ),
+]
+QuietOption = Annotated[
+    bool,
+    typer.Option("--quiet", help="No progress and no remarks on stderr; errors and refusals stay."),
+]
+SparkConfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--spark-conf",
+        metavar="KEY=VALUE",
+        help="A setting of Spark, as often as needed; secrets belong in [spark.conf] of --config.",
+        show_default=False,
+    ),
+]
 DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show Spark's messages, and tracebacks of errors.")
 ]
@@ -50,7 +158,7 @@ StreamOption = Annotated[
     typer.Option(
         "--stream",
         metavar="GLOB",
-        help="Only these streams (Redis' glob). [default: *]",
+        help=f"Only these streams ({_GLOB}). [default: *]",
         show_default=False,
     ),
 ]
@@ -59,7 +167,7 @@ GroupOption = Annotated[
     typer.Option(
         "--group",
         metavar="GLOB",
-        help="Only these consumer groups (Redis' glob). [default: *]",
+        help=f"Only these consumer groups ({_GLOB}). [default: *]",
         show_default=False,
     ),
 ]
@@ -69,11 +177,26 @@ LimitOption = Annotated[
         "--limit", metavar="ROWS", min=1, max=MOST_ROWS, help="How many rows to show at most."
     ),
 ]
+GroupsLimitOption = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        "--top",
+        metavar="ROWS",
+        min=1,
+        max=MOST_ROWS,
+        help=f"How many groups to show at most. [default: {DEFAULT_LIMIT}]",
+        show_default=False,
+    ),
+]
 
 BucketsOption = Annotated[
     int,
     typer.Option(
-        "--buckets", metavar="NUMBER", min=1, help="Partitions of the large tables; for good."
+        "--buckets",
+        metavar="NUMBER",
+        min=1,
+        help="Partitions of the large tables; cannot be changed later.",
     ),
 ]
 SourceOption = Annotated[
@@ -87,7 +210,7 @@ SourceOption = Annotated[
 ]
 PrintSqlOption = Annotated[
     bool,
-    typer.Option("--print-sql", help="Print the statements that create the tables; no more."),
+    typer.Option("--print-sql", help="Print the statements that create the tables, and stop."),
 ]
 UrlArgument = Annotated[
     str,
@@ -137,8 +260,7 @@ ConsumerOption = Annotated[
     typer.Option(
         "--consumer",
         metavar="NAME",
-        help="Who gets the entries. A backslash is written twice, a byte that is not UTF-8 as"
-        r" \xhh: as in the tables.",
+        help=f"Who gets the entries{_SPELLED}.",
         show_default=False,
     ),
 ]
@@ -232,7 +354,7 @@ OnlyFromOption = Annotated[
     typer.Option(
         "--only-from",
         metavar="GLOB",
-        help="Claim only what consumers of these names own (Redis' glob). [default: from anybody]",
+        help=f"Claim only what consumers of these names own ({_GLOB}). [default: from anybody]",
         show_default=False,
     ),
 ]
@@ -275,7 +397,7 @@ PolicyOption = Annotated[
     ),
 ]
 ExplainOption = Annotated[
-    bool, typer.Option("--explain", help="Show which request each group gets; no more.")
+    bool, typer.Option("--explain", help="Show which request each group gets, and stop.")
 ]
 NowOption = Annotated[
     str | None,
@@ -295,16 +417,40 @@ IncrementalOption = Annotated[
         " is not counted then.",
     ),
 ]
+AllowNoneOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-none",
+        help="Succeed also where --stream, --group or the policy match no consumer group.",
+    ),
+]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")
 ]
 StreamArgument = Annotated[
     str | None,
-    typer.Argument(metavar="STREAM", help="One stream. [default: all]", show_default=False),
+    typer.Argument(
+        metavar="STREAM",
+        help=f"One stream, by its name{_SPELLED}. [default: all]",
+        show_default=False,
+    ),
 ]
 GroupArgument = Annotated[
     str | None,
     typer.Argument(metavar="GROUP", help="One consumer group of it.", show_default=False),
+]
+StreamGlobArgument = Annotated[
+    str, typer.Argument(metavar="STREAM_GLOB", help=f"Only these streams ({_GLOB}).")
+]
+GroupGlobArgument = Annotated[
+    str, typer.Argument(metavar="GROUP_GLOB", help=f"Only these consumer groups ({_GLOB}).")
+]
+CursorArgument = Annotated[
+    str, typer.Argument(metavar="CURSOR", help="The cursor's name.", show_default=False)
+]
+CursorToOption = Annotated[
+    str,
+    typer.Option("--to", metavar="ID", help="The first id that the next page looks at: ms-seq."),
 ]
 EndOption = Annotated[
     str | None,
@@ -320,8 +466,8 @@ RowsOption = Annotated[
     typer.Option(
         "--count",
         metavar="NUMBER",
-        help=f"Show so many entries of the group, by id, {MOST_ROWS:,} at most at once; what is"
-        " not shown is counted. [default: only how many there are]",
+        help=f"Show so many entries of the group, by id, {MOST_ROWS:,} at most at once; how many"
+        " more match is said. [default: only how many there are]",
         show_default=False,
     ),
 ]
@@ -347,6 +493,16 @@ FailOnStalledOption = Annotated[
         metavar="DURATION",
         help="End with 3 where an entry has been idle for so long, or longer; count such entries"
         " and consumers. [default: count those of 15m]",
+        show_default=False,
+    ),
+]
+FailOnStaleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fail-on-stale",
+        metavar="DURATION",
+        help="End with 3 where the last snapshot of a group is older, at --now or now: a snapshot"
+        " that no longer comes.",
         show_default=False,
     ),
 ]
@@ -379,12 +535,23 @@ AbandonedRunArgument = Annotated[
 LostOption = Annotated[
     bool, typer.Option("--lost", help="Entries that somebody else changed before RUN did.")
 ]
+AsCommandsOption = Annotated[
+    bool,
+    typer.Option(
+        "--as-commands",
+        help="The XCLAIM and XACK commands that do on the server what RUN (an xautoclaim) did in"
+        " the store, one per line for redis-cli. Review them first; nothing is sent.",
+    ),
+]
 ClaimedOption = Annotated[bool, typer.Option("--claimed", help="Entries that RUN claimed.")]
+RefusedOption = Annotated[
+    bool, typer.Option("--refused", help="Groups or requests that RUN refused, and why.")
+]
 DeletedOption = Annotated[bool, typer.Option("--deleted", help="Entries that RUN purged.")]
 IdsOption = Annotated[
     bool,
     typer.Option(
-        "--ids", help="What became of each id that RUN was asked for (xclaim, xack, retire)."
+        "--ids", help="What became of each id that RUN's requests name (xclaim, xack, retire)."
     ),
 ]
 
@@ -401,7 +568,10 @@ EntriesOption = Annotated[
 PendingOption = Annotated[
     str,
     typer.Option(
-        "--pending", metavar="TABLE", show_default=False, help="The pending entries, likewise."
+        "--pending",
+        metavar="TABLE",
+        show_default=False,
+        help="The pending entries; a table as for --entries.",
     ),
 ]
 GroupsOption = Annotated[
@@ -436,7 +606,7 @@ EntriesCompleteOption = Annotated[
     typer.Option(
         "--entries-complete",
         help="You vouch for it: --entries has exactly the ids that the streams have, so an id that"
-        " it lacks is gone for good.",
+        " it lacks was deleted.",
     ),
 ]
 MapOption = Annotated[
@@ -469,7 +639,10 @@ MaxRemovedShareOption = Annotated[
 ]
 
 OneStreamArgument = Annotated[
-    str | None, typer.Argument(metavar="STREAM", help="One stream.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="STREAM", help=f"One stream, by its name{_SPELLED}.", show_default=False
+    ),
 ]
 OneGroupArgument = Annotated[
     str | None,
@@ -500,7 +673,8 @@ RequestsOption = Annotated[
     typer.Option(
         "--requests",
         metavar="TABLE",
-        help="Instead of all of these: a table with a request per row (README, In bulk).",
+        help="A table with one request per row, instead of the arguments and options of"
+        " one request.",
         show_default=False,
     ),
 ]
@@ -509,7 +683,7 @@ IdleAfterwardsOption = Annotated[
     typer.Option(
         "--idle",
         metavar="DURATION",
-        help="Let the entries have been idle for so long afterwards. [default: 0ms]",
+        help="Set the idle time of the claimed entries. [default: 0ms]",
         show_default=False,
     ),
 ]
@@ -518,7 +692,8 @@ TimeOption = Annotated[
     typer.Option(
         "--time",
         metavar="INSTANT",
-        help="Or since when: ISO 8601 with a zone, or ms since the epoch.",
+        help="Set the delivery time of the claimed entries instead: ISO 8601 with a zone, or ms"
+        " since the epoch.",
         show_default=False,
     ),
 ]
@@ -563,7 +738,10 @@ HeirsOption = Annotated[
     ),
 ]
 StreamOfGroupArgument = Annotated[
-    str, typer.Argument(metavar="STREAM", help="Its stream.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="STREAM", help=f"Its stream, by its name{_SPELLED}.", show_default=False
+    ),
 ]
 GroupOfConsumerArgument = Annotated[
     str, typer.Argument(metavar="GROUP", help="Its consumer group.", show_default=False)

@@ -1,33 +1,94 @@
-"""Results on stdout: a table for people, JSON for programs."""
+"""Results on stdout: a table for people, JSON and CSV for programs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from rich.box import SIMPLE
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from claimlib import terminal
-from claimlib.cli.options import Output
-from claimlib.layout import Report, as_json, as_text, cell_text, is_numeric
+from claimlib.cli.options import Output, View
+from claimlib.report.layout import Shown, columns_of, record_lines, table_of, wrapped
+from claimlib.report.model import (
+    Report,
+    as_csv,
+    as_json,
+    as_json_lines,
+    as_text,
+    with_columns,
+    with_names,
+)
 from claimlib.terminal import one_line
 
 
-def show(report: Report, output: Output) -> None:
-    """Print a report; a table that does not go to a terminal is plain text of any width."""
-    if output is Output.JSON:
+def show(report: Report, view: View) -> None:
+    """Print a report; a table that does not go to a terminal is plain text of any width.
+
+    Raises:
+        RequestError: it has no such column, or one is named twice; nothing is printed then.
+    """
+    if view.output is Output.JSON:
         terminal.out(as_json(report))
-    elif terminal.is_terminal():
-        _show_table(report)
+    elif view.output is Output.TABLE:
+        wanted = view.wanted
+        _show_table(report if wanted is None else with_columns(report, wanted), wanted is not None)
     else:
+        _show_records(report if view.wanted is None else with_names(report, view.wanted), view)
+
+
+def _show_records(report: Report, view: View) -> None:
+    """Rows alone are on stdout, so that a program need not tell anything else from them."""
+    if view.output is Output.CSV:
+        terminal.out_exact(as_csv(report))
+    elif report.records:
+        terminal.out(as_json_lines(report))
+    if not view.quiet:
+        terminal.say(*report.notes)
+
+
+def _show_table(report: Report, has_all: bool) -> None:
+    if not terminal.is_terminal():
         terminal.out(as_text(report))
-
-
-def _show_table(report: Report) -> None:
-    table = Table(title=Text(one_line(report.title)), title_justify="left")
-    for at, name in enumerate(report.columns):
-        table.add_column(name, justify="right" if is_numeric(report, at) else "left")
-    for row in report.rows:
-        table.add_row(*(Text(cell_text(cell)) for cell in row))
+        return
     console = terminal.console()
-    console.print(table)
-    for note in report.notes:
-        console.print(Text(one_line(note)))
+    width = console.width
+    columns = columns_of(report, has_all=has_all)
+    # Where a word is too long the terminal breaks it, so that a run's key is copied in one piece.
+    console.print(_lines(one_line(report.title), width, "table.title"), soft_wrap=True)
+    shown = table_of(columns, width, cell_len)
+    if shown is None:
+        for line in record_lines(columns, width, cell_len):
+            console.print(Text(line), soft_wrap=True)
+        console.print()
+    else:
+        console.print(_table(shown))
+    for note in (*report.notes, *_left_out(shown)):
+        console.print(_lines(one_line(note), width), soft_wrap=True)
+
+
+def _lines(text: str, width: int, style: str = "") -> Text:
+    return Text("\n".join(wrapped(text, width, cell_len)), style)
+
+
+def _table(shown: Shown) -> Table:
+    table = Table()
+    if shown.is_open:
+        table = Table(box=SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in shown.columns:
+        table.add_column(
+            Text(column.heading),
+            justify="right" if column.right else "left",
+            width=column.width,
+            no_wrap=True,
+        )
+    for row in zip(*(column.cells for column in shown.columns), strict=True):
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _left_out(shown: Shown | None) -> Iterable[str]:
+    if shown is not None and shown.left_out:
+        yield f"no room for: {', '.join(shown.left_out)}; --columns chooses, or widen the terminal"

@@ -1,9 +1,10 @@
 """What a run is doing: on a terminal its phase, and how far Spark is with the present stage; in a
-log each phase, as it begins."""
+log each phase, as it begins, and now and then how far it is."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,21 +17,27 @@ from claimlib.runs import Phase, Progress
 from claimlib.terminal import error_console, one_line, say
 
 _POLL_S = 0.5
+_LOGGED_EVERY_S = 10.0
 _STARTING = "starting Spark"
-_BEFORE_A_RUN = "looking at the store"
+_BEFORE_A_RUN = "reading the store"
 
 
 @contextmanager
-def shown(start: Callable[[], SparkSession]) -> Iterator[tuple[SparkSession, Progress]]:
+def shown(
+    start: Callable[[], SparkSession], *, quiet: bool = False
+) -> Iterator[tuple[SparkSession, Progress]]:
     """The session that `start` opens, and a progress callback that shows what it is told on
-    stderr."""
+    stderr; quiet, nothing is shown."""
+    if quiet:
+        yield start(), _silent
+        return
     # The console writes to a copy: stderr is turned away from the terminal while the JVM starts.
     with error_console() as console:
         if console is None:
             say(_STARTING)
             spark = start()
             say(_BEFORE_A_RUN)
-            yield spark, lambda phase, detail: say(_text(phase, detail))
+            yield spark, Log().tell
             return
         with console.status(_STARTING):
             spark = start()
@@ -43,6 +50,31 @@ def shown(start: Callable[[], SparkSession]) -> Iterator[tuple[SparkSession, Pro
             finally:
                 line.ended.set()
                 watcher.join()
+
+
+def _silent(phase: Phase, detail: str) -> None:
+    del phase, detail
+
+
+class Log:
+    """Lines in a log, which nobody reads as they come: each phase, and of its details one in ten
+    seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Args: clock: seconds, since whenever."""
+        self._clock = clock
+        self._phase: Phase | None = None
+        self._said_at = 0.0
+
+    def tell(self, phase: Phase, detail: str) -> None:
+        """The run's present phase."""
+        now = self._clock()
+        # Each run that is recovered is another one, and is named.
+        is_within = phase is self._phase and phase is not Phase.RECOVER
+        if is_within and now - self._said_at < _LOGGED_EVERY_S:
+            return
+        self._phase, self._said_at = phase, now
+        say(_text(phase, detail))
 
 
 class _Line:

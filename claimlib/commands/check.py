@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from claimlib.commands.mirroring import mending_sql
-from claimlib.plans.findings import FOREIGN_RUNS, TABLES_READ, findings
+from claimlib.commands.mirror import mending_sql
+from claimlib.plans.checks import FOREIGN_RUNS, TABLES_READ, findings
 from claimlib.runs import pinned
 from claimlib.store import Store
 
@@ -49,4 +49,4 @@ def check(store: Store) -> tuple[Finding, ...]:
     return (*of_tables, last)
 
 
-_UNFINISHED = "runs are decided and not finished: the next run does it"
+_UNFINISHED = "runs are decided and not finished: the next run finishes them first"

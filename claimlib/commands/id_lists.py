@@ -8,11 +8,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from claimlib.commands.given import place_of, read_given
+from claimlib.commands.input_tables import place_of, read_input
 from claimlib.errors import IdError, InputError
-from claimlib.ids import StreamId, parse_id
-from claimlib.plans.asked import id_bits
+from claimlib.plans.bulk import id_bits
 from claimlib.plans.keys import id_text, unsigned
+from claimlib.semantics.ids import StreamId, parse_id
 
 # So that no row holds more than a few megabytes.
 _IDS_PER_REQUEST = 100_000
@@ -27,7 +27,7 @@ def ids_from(spark: SparkSession, given: str) -> DataFrame:
 
     Args:
         given: a text file on this machine, an id (`ms-seq`, or `ms`) per line, two million at most,
-            in the order in which they are asked for; or a table (see `given.place_of`) with a text
+            in the order in which they are requested; or a table (see `place_of`) with a text
             column `id`, or with id_ms and id_seq as the store's own tables hold them, in the order
             of ids.
 
@@ -42,10 +42,10 @@ def ids_from(spark: SparkSession, given: str) -> DataFrame:
         rows = [(n, ids[at : at + _IDS_PER_REQUEST]) for n, at in enumerate(starts, start=1)]
         return spark.createDataFrame(rows, _COLUMNS)
     try:
-        table = read_given(spark, place_of(given))
+        table = read_input(spark, place_of(given))
     except InputError as error:
         raise InputError(
-            f"{given} is no file here, and no table that can be read", table=given
+            f"{given} is neither a text file nor a table that can be read", table=given
         ) from error
     return _of_table(table, given)
 
@@ -77,7 +77,8 @@ def _of_table(table: DataFrame, name: str) -> DataFrame:
     ).collect()
     if found["bad"]:
         raise InputError(
-            f"{name}: {found['bad']:,} rows hold no id, one of them {found['example']}; nothing"
+            f"{name}: {found['bad']:,} rows have no valid id, for example"
+            f" {found['example']}; nothing"
             " was done",
             table=name,
         )

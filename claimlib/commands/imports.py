@@ -1,6 +1,6 @@
 """An import: the store becomes what somebody's own tables say, in one run.
 
-The tables are read as they are now and checked; then their rows are landed as a snapshot's are, one
+The tables are read as they are now and checked; then their rows are staged as a snapshot's are, one
 journal commit names that landing, and the roll-forward writes the differences.  Nothing is written
 before everything was found sound.
 """
@@ -15,8 +15,8 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.commands.given import Tables, place_of, read_sound
-from claimlib.commands.mirroring import (
+from claimlib.commands.input_tables import Tables, place_of, read_sound
+from claimlib.commands.mirror import (
     IMPORT,
     SNAPSHOT,
     Landing,
@@ -26,17 +26,17 @@ from claimlib.commands.mirroring import (
     mirrored,
 )
 from claimlib.errors import LostRaceError, RequestError
-from claimlib.ids import MAX_U64, to_bigint
-from claimlib.model import RemovalLimits
-from claimlib.plans import given
+from claimlib.plans import input_tables
 from claimlib.plans.differences import Scope
-from claimlib.plans.given import TableMap
+from claimlib.plans.input_tables import TableMap
 from claimlib.plans.keys import GROUP, unsigned
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import Begun, Decision, Phase, Progress, run
 from claimlib.runs.journal import Kind
-from claimlib.runs.mirror import discard_landing, landed_entries, landed_pending
+from claimlib.runs.mirror import discard_landing, staged_entries, staged_pending
 from claimlib.schema import TABLES
+from claimlib.semantics.ids import MAX_U64, to_bigint
+from claimlib.semantics.model import RemovalLimits
 from claimlib.store import Store, concurrently
 
 COMMAND = IMPORT
@@ -86,8 +86,8 @@ class ImportRequest:
 
     def places(self) -> dict[str, str]:
         """Where the given tables are, by table."""
-        asked = {name: getattr(self, name) for name in given.PARTS}
-        return {name: place_of(place) for name, place in asked.items() if place is not None}
+        places = {name: getattr(self, name) for name in input_tables.PARTS}
+        return {name: place_of(place) for name, place in places.items() if place is not None}
 
     def as_json(self, source: str) -> dict[str, object]:
         """What is kept with the run."""
@@ -110,12 +110,14 @@ class ImportReply:
     """What an import did.
 
     Attributes:
+        is_repeat: whether an earlier call with the same run id had done it.
         counts: as those of a snapshot (`SnapshotReply`), and groups_without_instant,
             streams_without_proof.
     """
 
     run_id: str
     run_seq: int
+    is_repeat: bool
     source: str
     counts: Mapping[str, int]
 
@@ -143,19 +145,19 @@ def import_tables(
     """
     source = store.declared_source or COMMAND
 
-    landed: list[str] = []
+    staged: list[str] = []
 
     def decided(begun: Begun) -> Decision:
-        _discard(store, landed)  # where another run came first: nobody names it
+        _discard(store, staged)  # where another run came first: nobody names it
         check_source(begun, mirrored(begun), source, foreign_command=SNAPSHOT)
         if progress is not None:
             progress(Phase.READ, "the given tables")
         tables = read_sound(
             store.spark, request.places(), request.maps, allow_empty=request.limits.allow_empty
         )
-        landed.append(uuid.uuid4().hex)
-        with discarded_on_error(store, landed[-1]):
-            landing = _landing(begun, landed[-1], request, source, tables)
+        staged.append(uuid.uuid4().hex)
+        with discarded_on_error(store, staged[-1]):
+            landing = _landing(begun, staged[-1], request, source, tables)
         return decide(begun, landing, request.limits)
 
     try:
@@ -168,14 +170,20 @@ def import_tables(
             progress=progress,
         )
     except LostRaceError:
-        _discard(store, landed)
+        _discard(store, staged)
         raise
-    return ImportReply(finished.run_id, finished.run_seq, source, finished.counts)
+    return ImportReply(
+        run_id=finished.run_id,
+        run_seq=finished.run_seq,
+        is_repeat=finished.is_repeat,
+        source=source,
+        counts=finished.counts,
+    )
 
 
-def _discard(store: Store, landed: list[str]) -> None:
-    while landed:
-        discard_landing(store, landed.pop())
+def _discard(store: Store, staged: list[str]) -> None:
+    while staged:
+        discard_landing(store, staged.pop())
 
 
 def _landing(
@@ -237,12 +245,12 @@ def _write(store: Store, name: str, tables: Tables) -> None:
 
 
 def _groups(store: Store, name: str, tables: Tables) -> DataFrame:
-    """One row per group: those given, else those of the pending rows that were landed."""
+    """One row per group: those given, else those of the pending rows that were staged."""
     if "groups" in tables:
         return tables["groups"]
     newest = F.max(F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq")))
     return (
-        landed_pending(store, name)
+        staged_pending(store, name)
         .groupBy(*GROUP)
         .agg(newest.alias("newest"))
         .select(
@@ -258,7 +266,7 @@ def _streams(
     store: Store, name: str, request: ImportRequest, groups: DataFrame, tables: Tables
 ) -> DataFrame:
     """One row per stream that any of the tables has, with the proven range (null: none)."""
-    counted = landed_entries(store, name).groupBy("stream").agg(F.count("*").alias("found"))
+    counted = staged_entries(store, name).groupBy("stream").agg(F.count("*").alias("found"))
     names = counted.join(groups.select("stream").distinct(), on="stream", how="full")
     if "streams" in tables:
         return names.select("stream").join(tables["streams"], on="stream", how="full")

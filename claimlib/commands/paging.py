@@ -13,11 +13,11 @@ from itertools import chain
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from claimlib.commands.deciding import few_or_all
-from claimlib.ids import MAX_U64, from_bigint, to_bigint
-from claimlib.model import SCAN_BUDGET_FACTOR
+from claimlib.commands.preconditions import few_or_all
 from claimlib.plans.keys import GROUP, IdBounds, bigint_intervals, bucket
 from claimlib.plans.pages import BINS, counted, ends
+from claimlib.semantics.ids import MAX_U64, from_bigint, to_bigint
+from claimlib.semantics.model import SCAN_BUDGET_FACTOR
 from claimlib.store import Store
 
 # A window's width at first (a minute, for ids that a clock made), how much wider the next one is,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.plans.keys import GROUP, IdBounds, id_text
+from claimlib.commands.preconditions import where_ids_lie
+from claimlib.plans.keys import GROUP, id_text
 from claimlib.runs import Finished
 from claimlib.runs.journal import Kind, rows_of
 from claimlib.store import Store
@@ -19,15 +20,17 @@ _ENTRY = [*GROUP, "id_ms", "id_seq"]
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What a sweep did (or, in a dry run, would do).  The frames are lazy, and follow from the
-    journal, so they are the same whenever they are asked for; but for payloads, which are those of
+    journal, so they are the same whenever they are requested; but for payloads, which are those of
     `entries` as it is when a frame is run.
 
     Attributes:
         run_seq: the run's number; null in a dry run.
+        is_repeat: whether an earlier call with the same run id had done it.
         counts: claimed, deleted, lost, gone (entries), swept, refused (groups), cursor (groups that
             got a page, or whose cursor is kept), delivered_later (entries delivered after the
             instant of their group: that instant is too early), spared and parked (see `groups`),
-            base_run (of an incremental sweep the run_seq of its base).
+            base_run (of an incremental sweep the run_seq of its base), without_request (groups that
+            match no request of a policy; missing: none).
         claimed: one row per claimed entry: stream, consumer_group, id (text), id_ms, id_seq,
         consumer,
             delivery_time_ms, delivery_count, from_consumer, from_delivery_time_ms,
@@ -54,6 +57,7 @@ class Reply:
     run_id: str | None
     run_seq: int | None
     dry_run: bool
+    is_repeat: bool
     counts: Mapping[str, int]
     claimed: DataFrame
     deleted: DataFrame
@@ -63,7 +67,7 @@ class Reply:
 
 
 def of_finished(store: Store, finished: Finished) -> Reply:
-    """The reply of a finished run, from its journal rows: the same whenever it is asked for."""
+    """The reply of a finished run, from its journal rows: the same whenever it is requested."""
     claimed, deleted, lost, cursors, groups = (
         rows_of(store, finished.run_seq, *kinds)
         for kinds in (
@@ -85,6 +89,7 @@ def of_finished(store: Store, finished: Finished) -> Reply:
         run_id=finished.run_id,
         run_seq=finished.run_seq,
         dry_run=False,
+        is_repeat=finished.is_repeat,
         counts=dict(finished.counts),
         claimed=_claimed(kept_claims, entries),
         deleted=_entries(kept_deletes),
@@ -109,6 +114,7 @@ def of_plan(journal_rows: DataFrame, entries: DataFrame, found: Mapping[str, int
         run_id=None,
         run_seq=None,
         dry_run=True,
+        is_repeat=False,
         counts={
             **found,
             **{str(kind): counted.get(kind, 0) for kind in shown},
@@ -144,9 +150,7 @@ def _claimed(rows: DataFrame, entries: DataFrame) -> DataFrame:
 def near_claims(entries: DataFrame, claimed: DataFrame) -> DataFrame:
     """The part of `entries` in which the payload of what a run claimed lies: no other file is read
     when a reply is shown.  One query, of the run's journal rows."""
-    ids = (F.min("id_ms").alias("low"), F.max("id_ms").alias("high"))
-    found = claimed.where(~F.col("justid")).groupBy("bucket").agg(*ids).collect()
-    return entries.where(IdBounds(tuple(sorted(map(tuple, found)))).condition())
+    return entries.where(where_ids_lie(claimed.where(~F.col("justid"))))
 
 
 def with_fields(rows: DataFrame, entries: DataFrame) -> DataFrame:

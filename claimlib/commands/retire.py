@@ -6,26 +6,28 @@ dropped here.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NoReturn
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.commands.asked_reply import AskedReply
-from claimlib.commands.asking import Asked, Call, Decided, answer, decide, known
-from claimlib.commands.deciding import check_ms
+from claimlib.commands.bulk import BulkRequests, Call, Decided, answer, decide, known
+from claimlib.commands.bulk_reply import BulkReply
+from claimlib.commands.preconditions import check_ms, groups_like
 from claimlib.commands.xclaim import NamedClaim, claim_table
 from claimlib.errors import InputError, RequestError
-from claimlib.model import ClaimRequest
-from claimlib.names import spell
-from claimlib.plans import asked
+from claimlib.plans import bulk
 from claimlib.plans.keys import GROUP, is_group, is_stream
 from claimlib.plans.survey import NOT_IN_GROUPS
 from claimlib.runs import Begun, Decision, Progress
 from claimlib.runs.journal import Kind
+from claimlib.semantics.model import ClaimRequest
+from claimlib.semantics.names import literal_name, spell
+from claimlib.semantics.words import no_group
 from claimlib.store import Store
-from claimlib.words import no_group
 
 COMMAND = "retire"
 
@@ -72,7 +74,7 @@ def retire(
     now_ms: int | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
-) -> AskedReply:
+) -> BulkReply:
     """Hand over all that a consumer has pending, however fresh it is, as XCLAIM with min-idle 0 and
     JUSTID does: delivery counts stay, and delivered is now.  What the streams no longer have
     becomes tombstones.  The consumer is removed in the same run, unless it gets entries meanwhile
@@ -102,10 +104,13 @@ def retire(
             NamedClaim(retirement.stream, retirement.group, ClaimRequest(heir, 0, (), justid=True))
             for heir in retirement.heirs
         ]
-        claims = asked.claims(claim_table(store.spark, wanted), groups, now_ms)
-        ids = asked.inherited(*_owned(begun, retirement), claims, len(wanted))
+        claims = bulk.claims(claim_table(store.spark, wanted), groups, now_ms)
+        ids = bulk.inherited(*_owned(begun, retirement), claims, len(wanted))
         found = decide(
-            begun, Asked(claims, ids, asked.KINDS), groups, refuse_duplicates=refuse_duplicates
+            begun,
+            BulkRequests(claims, ids, bulk.KINDS),
+            groups,
+            refuse_duplicates=refuse_duplicates,
         )
         _refuse_refused(found)
         return found.decision(_retired_row(store, retirement))
@@ -132,7 +137,8 @@ def _refuse_unknown(begun: Begun, retirement: Retirement) -> None:
     of_group = is_group(stream, group)
     if begun.read("groups").where(of_group).isEmpty():
         no_such = no_group(retirement.stream, retirement.group).message
-        raise RequestError(f"{no_such}{NOT_IN_GROUPS}", group=f"{stream}/{group}")
+        there = groups_like(begun.read("groups"), [f"{stream} / {group}"])
+        raise RequestError(f"{no_such}{NOT_IN_GROUPS}; {there}", group=f"{stream}/{group}")
     names = [spell(name) for name in (retirement.consumer, *retirement.heirs)]
     known, owning = (
         begun.read(table).where(of_group & F.col("consumer").isin(names))
@@ -141,16 +147,24 @@ def _refuse_unknown(begun: Begun, retirement: Retirement) -> None:
     near = owning.where(is_stream(stream, begun.store.buckets))
     rows = known.select("consumer").union(near.select("consumer")).distinct().collect()
     found = {row["consumer"] for row in rows}
-    _refuse_missing(f"{stream}/{group}", [name for name in names if name not in found])
-
-
-def _refuse_missing(where: str, missing: Collection[str]) -> None:
+    missing = [name for name in names if name not in found]
     if missing:
-        raise RequestError(
-            f"{where} has no consumer {', '.join(missing)}; nothing was done. claimlib xpending"
-            " STORE STREAM GROUP shows who has something pending",
-            consumers=list(missing),
-        )
+        _refuse_missing(begun.store.where, (stream, group), missing)
+
+
+def _as_globs(key: tuple[str, str]) -> tuple[str, ...]:
+    """The names, where they are globs of themselves; else none, which stands for all."""
+    is_plain = all(name and literal_name(name) is not None for name in key)
+    return key if is_plain else ()
+
+
+def _refuse_missing(where: str, key: tuple[str, str], missing: Collection[str]) -> NoReturn:
+    what = "consumer" if len(missing) == 1 else "consumers"
+    raise RequestError(
+        f"{' / '.join(key)} has no {what} {' and '.join(missing)}; nothing was done."
+        f" claimlib describe {shlex.join((where, *_as_globs(key)))} lists its consumers",
+        consumers=list(missing),
+    )
 
 
 def _refuse_refused(found: Decided) -> None:

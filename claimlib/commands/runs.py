@@ -47,7 +47,8 @@ def find_run(store: Store, name: str) -> Finished:
         found = find_finished_seq(store, int(name))
     else:
         raise RequestError(
-            f"{name!r} names no run: give its number, as in 7, or command:run_id", run=name
+            f"{name!r} is not the name of a run: give its number, as in 7, or command:run_id",
+            run=name,
         )
     if found is None:
         raise RequestError(
@@ -84,7 +85,7 @@ def abandon(store: Store, name: str) -> Finished:
             f"{store.where} has no unfinished run {name}: claimlib runs {store.where} lists them",
             run=name,
         )
-    if row.landed is None:
+    if row.staged is None:
         raise RequestError(
             f"run {row.key} can always be finished: start any run on {store.where}, and it will be",
             run=row.key,

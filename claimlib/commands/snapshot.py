@@ -1,7 +1,7 @@
 """A snapshot: the store becomes what a server says, in one run.
 
-Pages are landed as they are read, under a uuid of their own; one journal commit names that landing
-and so decides; the roll-forward writes the differences.  What was landed and never named counts for
+Pages are staged as they are read, under a uuid of their own; one journal commit names that landing
+and so decides; the roll-forward writes the differences.  What was staged and never named counts for
 nothing.
 """
 
@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from claimlib.commands.landing import PageWriter
-from claimlib.commands.mirroring import (
+from claimlib.commands.mirror import (
     IMPORT,
     OTHER_SERVER,
     SNAPSHOT,
@@ -27,15 +26,16 @@ from claimlib.commands.mirroring import (
     mirrored,
     refuse_own_rows,
 )
+from claimlib.commands.staging import PageWriter
 from claimlib.errors import LostRaceError
-from claimlib.ids import StreamId, from_bigint
-from claimlib.model import RemovalLimits
-from claimlib.names import glob_pattern, unspell
+from claimlib.live.batches import Batch
 from claimlib.plans.differences import Scope, left_alone
 from claimlib.runs import Begun, Decision, Phase, Progress, run
 from claimlib.runs.journal import ServerIdentity
 from claimlib.runs.mirror import discard_landing
-from claimlib.source import Batch
+from claimlib.semantics.ids import StreamId, from_bigint
+from claimlib.semantics.model import RemovalLimits
+from claimlib.semantics.names import glob_pattern, unspell
 from claimlib.store import Store
 
 COMMAND = SNAPSHOT
@@ -79,17 +79,21 @@ class SnapshotReply:
     """What a snapshot did.
 
     Attributes:
+        is_repeat: whether an earlier call with the same run id had done it.
         counts: streams, groups, pending_read, entries_read, commands, vanished (streams and groups
             that went away while they were read), pending_written (new and changed rows),
             pending_new, pending_replaced, pending_removed, entries_new, entry_filled,
             entry_removed, group_removed, consumer_removed, stream_removed (rows, as decided),
-            lost (of these, what somebody else changed first), server_restarted and
+            lost (of these, what somebody else changed first), claims_replaced (of the replaced
+            rows, those that a run of the store had given to another consumer; missing: none),
+            server_restarted and
             replication_changed (1: the server's run id, or its replication id, is another one than
             that of the last snapshot).
     """
 
     run_id: str
     run_seq: int
+    is_repeat: bool
     source: str
     counts: Mapping[str, int]
 
@@ -138,7 +142,13 @@ def snapshot(
     except LostRaceError:
         reader.discard()
         raise
-    return SnapshotReply(finished.run_id, finished.run_seq, request.source, finished.counts)
+    return SnapshotReply(
+        run_id=finished.run_id,
+        run_seq=finished.run_seq,
+        is_repeat=finished.is_repeat,
+        source=request.source,
+        counts=finished.counts,
+    )
 
 
 @dataclass
@@ -159,23 +169,24 @@ class _Reader:
         if self.landing is not None and self._is_outdated(begun):
             self.discard()
         if self.landing is None:
-            self.landing = self._landed(begun)
+            self.landing = self._staged(begun)
         return decide(begun, self.landing, self.request.limits)
 
     def discard(self) -> None:
-        """Delete what was landed: no decision will name it."""
+        """Delete what was staged: no decision will name it."""
         if self.landing is not None:
             discard_landing(self.store, self.landing.uuid)
             self.landing = None
 
-    def _landed(self, begun: Begun) -> Landing:
+    def _staged(self, begun: Begun) -> Landing:
         scope = Scope(self.request.stream_glob, self.request.group_glob)
         pages = PageWriter(self.store, uuid.uuid4().hex, self.request.source, scope)
+        tell = self.progress or _silent
+        tell(Phase.READ, "the server")
         with discarded_on_error(self.store, pages.uuid):
             for batch in self.read(_spans(begun, scope)):
                 pages.add(batch)
-                if self.progress is not None:
-                    self.progress(Phase.READ, pages.so_far())
+                tell(Phase.READ, pages.so_far())
             landing = pages.finish()
         self.first_ms = pages.first_ms
         return replace(landing, counts={**landing.counts, **_unlike(begun, landing.server)})
@@ -184,6 +195,10 @@ class _Reader:
         """Whether a snapshot taken after ours was read is in the store by now."""
         newest = begun.read("groups").agg(F.max("snapshot_ms").alias("ms")).first()
         return newest is not None and (newest["ms"] or 0) > self.first_ms
+
+
+def _silent(_phase: Phase, _detail: str) -> None:
+    pass
 
 
 def _spans(begun: Begun, scope: Scope) -> Spans:

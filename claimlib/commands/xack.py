@@ -9,9 +9,9 @@ from functools import partial
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from claimlib.commands.asked_reply import AskedReply
-from claimlib.commands.asking import Asked, Call, Decided, answer, decide, known
-from claimlib.commands.mirroring import server_of
+from claimlib.commands.bulk import BulkRequests, Call, Decided, answer, decide, known
+from claimlib.commands.bulk_reply import BulkReply
+from claimlib.commands.mirror import server_of
 from claimlib.errors import (
     ClaimlibError,
     DuplicateRowsError,
@@ -19,13 +19,13 @@ from claimlib.errors import (
     RequestError,
     SourceMismatchError,
 )
-from claimlib.ids import StreamId
-from claimlib.names import spell
-from claimlib.plans import asked
-from claimlib.plans.asked import ACK_COLUMNS, ACKS
+from claimlib.plans import bulk
+from claimlib.plans.bulk import ACK_COLUMNS, ACKS
 from claimlib.plans.keys import GROUP
 from claimlib.plans.request_table import ddl
 from claimlib.runs import Begun, Decision, Progress
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.names import spell
 from claimlib.store import Store
 
 COMMAND = "xack"
@@ -47,14 +47,14 @@ def xack(
     run_id: str | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
-) -> AskedReply:
+) -> BulkReply:
     """Take ids off the pending entries lists, whoever owns them and whether or not the streams
     still have them; as the command document and Valkey 9.1 do, but that a group which nobody knows
     is an error: to acknowledge to the wrong group would otherwise be silent.
 
     Args:
         requests: in their order; or a table with one row per request and the columns of
-            `plans.asked.ACK_COLUMNS`.  A table must give the same rows whenever it is read.
+            `plans.bulk.ACK_COLUMNS`.  A table must give the same rows whenever it is read.
         run_id: the key of the run together with the command; the same key again changes nothing.
         dry_run: decide and show, and write nothing.
         progress: told each phase as it begins.
@@ -75,9 +75,9 @@ def xack(
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         _refuse_mirror(begun)
         groups = known(begun)
-        acks = asked.acks(checked, groups, None)
-        question = Asked(acks, asked.named_ids(acks), asked.ACK_KINDS, looks=False)
-        found = decide(begun, question, groups, refuse_duplicates=refuse_duplicates)
+        acks = bulk.acks(checked, groups, None)
+        bulk_requests = BulkRequests(acks, bulk.named_ids(acks), bulk.ACK_KINDS, looks=False)
+        found = decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates)
         _refuse_refused(found)
         return found.decision()
 

@@ -8,17 +8,17 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from claimlib.commands.asked_reply import AskedReply
-from claimlib.commands.asking import Asked, Call, answer, decide, known
-from claimlib.commands.deciding import check_ms
+from claimlib.commands.bulk import BulkRequests, Call, answer, decide, known
+from claimlib.commands.bulk_reply import BulkReply
+from claimlib.commands.preconditions import check_ms
 from claimlib.errors import RequestError
-from claimlib.ids import StreamId
-from claimlib.model import ClaimRequest
-from claimlib.names import spell
-from claimlib.plans import asked
-from claimlib.plans.asked import CLAIM_COLUMNS, CLAIMS
+from claimlib.plans import bulk
+from claimlib.plans.bulk import CLAIM_COLUMNS, CLAIMS
 from claimlib.plans.request_table import ddl
 from claimlib.runs import Begun, Decision, Progress
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import ClaimRequest
+from claimlib.semantics.names import spell
 from claimlib.store import Store
 
 COMMAND = "xclaim"
@@ -41,7 +41,7 @@ def xclaim(
     now_ms: int | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
-) -> AskedReply:
+) -> BulkReply:
     """Do XCLAIMs one after the other, as the command document and Valkey 9.1 do, at one instant.
 
     An id that the stream no longer has leaves the PEL (and becomes a tombstone); one that is idle
@@ -53,7 +53,7 @@ def xclaim(
 
     Args:
         requests: in their order; or a table with one row per request and the columns of
-            `plans.asked.CLAIM_COLUMNS`, done in the order of `request`.  A table must give the same
+            `plans.bulk.CLAIM_COLUMNS`, done in the order of `request`.  A table must give the same
             rows whenever it is read.
         run_id: the key of the run together with the command; the same key again changes nothing.
         now_ms: the instant for all groups, ms since the epoch; null: each group's snapshot instant.
@@ -72,9 +72,9 @@ def xclaim(
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         groups = known(begun)
-        claims = asked.claims(checked, groups, now_ms)
-        question = Asked(claims, asked.named_ids(claims), asked.KINDS)
-        return decide(begun, question, groups, refuse_duplicates=refuse_duplicates).decision()
+        claims = bulk.claims(checked, groups, now_ms)
+        bulk_requests = BulkRequests(claims, bulk.named_ids(claims), bulk.KINDS)
+        return decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates).decision()
 
     call = Call(run_id, now_ms, dry_run, progress)
     return answer(store, COMMAND, partial(CLAIMS.fingerprint, checked), decided, call)

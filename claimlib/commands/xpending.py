@@ -6,6 +6,7 @@ Everything here reads only, at the versions of one moment: now, or when a run ha
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
@@ -13,21 +14,23 @@ from operator import or_
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from claimlib.commands.deciding import check_ms
+from claimlib.commands.preconditions import check_ms
 from claimlib.commands.runs import find_run
 from claimlib.errors import RequestError
-from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint
-from claimlib.model import PendingRange, PendingSummary
-from claimlib.names import spell, unspell
 from claimlib.plans import xpending as plan
+from claimlib.plans.differences import Scope
 from claimlib.plans.keys import GROUP, bigint_intervals, is_group, is_stream
 from claimlib.runs import begin_reading
+from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
+from claimlib.semantics.model import PendingRange, PendingSummary
+from claimlib.semantics.names import spell, unspell
+from claimlib.semantics.words import no_group
 from claimlib.store import Store
 from claimlib.times import parse_instant_ms
-from claimlib.words import no_group
 
 _TABLES = ("pending", "groups", "consumers")
 DEFAULT_STALLED_MS = 15 * 60_000
+EVERYTHING = Scope("*", "*")
 _TIME = re.compile(r"[0-9]{4}-")
 
 
@@ -42,20 +45,28 @@ class Reading:
         """A table at that moment."""
         return self.store.read_at(table, self.versions[table])
 
+    def read_in(self, scope: Scope, table: str) -> DataFrame:
+        """The rows of a table with groups that belong to the groups of a scope."""
+        rows = self.read(table).where(scope.has_group())
+        if table == "pending":  # its buckets say where a stream named in full lies
+            return rows.where(scope.lies_in(self.store.buckets))
+        return rows
 
-def reading(store: Store, as_of: str | None = None) -> Reading:
+
+def reading(store: Store, as_of: str | None = None, tables: Collection[str] = _TABLES) -> Reading:
     """A store as it is, or as a finished run left it.
 
     Args:
         as_of: a run (its number, or command:run_id), or an instant (ISO 8601): the last run that
             had finished by then.  Null: now.
+        tables: those that will be read.
 
     Raises:
         UnfinishedRunError: the newest state is asked for, and a run is not yet applied.
         RequestError: there is no such run, or none had finished.
     """
     if as_of is None:
-        return Reading(store, dict(begin_reading(store, _TABLES).pins.versions))
+        return Reading(store, dict(begin_reading(store, tables).pins.versions))
     run = _last_run(store, as_of) if _TIME.match(as_of) else as_of
     return Reading(store, dict(find_run(store, run).output_versions))
 
@@ -79,21 +90,28 @@ def _last_run(store: Store, instant: str) -> str:
 
 
 def overview(
-    at: Reading, *, stalled_ms: int = DEFAULT_STALLED_MS, now_ms: int | None = None
+    at: Reading,
+    *,
+    scope: Scope = EVERYTHING,
+    stalled_ms: int = DEFAULT_STALLED_MS,
+    now_ms: int | None = None,
 ) -> DataFrame:
     """One row per (stream, consumer_group), see `plans.xpending.overview`; all of them in the
     driver's memory, so that the PELs are read once.
 
     Args:
+        scope: the globs of the streams and groups.
         stalled_ms: how long an entry must have been idle to count as stalled, and a consumer to
             count as dead.
         now_ms: the instant for all groups; null: each group's snapshot instant.
     """
     check_ms(stalled_ms=stalled_ms, now_ms=now_ms)
-    groups = at.read("groups")
-    entries = plan.idle_entries(at.read("pending"), groups, now_ms)
+    groups, pending, consumers = (
+        at.read_in(scope, table) for table in ("groups", "pending", "consumers")
+    )
+    entries = plan.idle_entries(pending, groups, now_ms)
     by_owner = plan.owners(entries, stalled_ms)
-    found = plan.overview(by_owner, groups, at.read("consumers"), stalled_ms, now_ms)
+    found = plan.overview(by_owner, groups, consumers, stalled_ms, now_ms)
     return at.store.held(found)
 
 
@@ -116,7 +134,7 @@ def summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:
 
 
 def pending_range(
-    at: Reading, stream: bytes, group: bytes, asked: PendingRange, *, now_ms: int | None = None
+    at: Reading, stream: bytes, group: bytes, query: PendingRange, *, now_ms: int | None = None
 ) -> DataFrame:
     """What `XPENDING key group start end count` says, one row per pending entry by id: stream,
     consumer_group, id_ms, id_seq, consumer, idle_ms (null: the group has no instant),
@@ -126,7 +144,7 @@ def pending_range(
         ReplyError: there is no such group (NOGROUP).
     """
     check_ms(now_ms=now_ms)
-    return plan.in_range(_of_group(at, stream, group, now_ms, asked), asked).select(*_COLUMNS)
+    return plan.in_range(_of_group(at, stream, group, now_ms, query), query).select(*_COLUMNS)
 
 
 _COLUMNS = (*GROUP, "id_ms", "id_seq", "consumer", "idle_ms", "delivery_count")
@@ -134,7 +152,8 @@ _COLUMNS = (*GROUP, "id_ms", "id_seq", "consumer", "idle_ms", "delivery_count")
 
 @dataclass(frozen=True, slots=True)
 class ShownRange:
-    """The beginning of a `pending_range`: its first rows, and how many it has in all."""
+    """The beginning of a `pending_range`: its first rows, and how many entries the range has in
+    all, whatever count was asked for."""
 
     rows: tuple[Row, ...]
     total: int
@@ -144,7 +163,7 @@ def shown_range(
     at: Reading,
     stream: bytes,
     group: bytes,
-    asked: PendingRange,
+    query: PendingRange,
     *,
     most: int,
     now_ms: int | None = None,
@@ -156,24 +175,31 @@ def shown_range(
         ReplyError: there is no such group (NOGROUP).
     """
     check_ms(now_ms=now_ms)
-    entries = _of_group(at, stream, group, now_ms, asked)
-    first = replace(asked, count=min(asked.count, most))
+    entries = _of_group(at, stream, group, now_ms, query)
+    first = replace(query, count=min(query.count, most))
     rows = tuple(plan.in_range(entries, first).select(*_COLUMNS).collect())
-    if asked.count <= most or len(rows) < most:
+    if len(rows) < first.count:
         return ShownRange(rows, len(rows))
-    return ShownRange(rows, min(asked.count, plan.matching(entries, asked).count()))
+    return ShownRange(rows, plan.matching(entries, query).count())
 
 
-def is_stalled(groups: DataFrame) -> bool:
-    """Whether an overview has an entry that has been idle for too long."""
-    return not groups.where(F.col("stalled") > 0).isEmpty()
+def stale(groups: DataFrame, at_ms: int, most_ms: int) -> DataFrame:
+    """The groups of an overview whose last snapshot is older than `most_ms` at an instant, or not
+    known."""
+    return groups.where(F.coalesce(at_ms - F.col("snapshot_ms") > most_ms, F.lit(True)))
+
+
+def stalled(groups: DataFrame) -> tuple[int, int]:
+    """How many entries of an overview have been idle for too long, and of how many groups."""
+    found = groups.agg(F.sum("stalled"), F.count_if(F.col("stalled") > 0)).first()
+    return (found[0] or 0, found[1]) if found is not None else (0, 0)
 
 
 _ALL = PendingRange(MIN_ID, MAX_ID, 0)
 
 
 def _of_group(
-    at: Reading, stream: bytes, group: bytes, now_ms: int | None, asked: PendingRange = _ALL
+    at: Reading, stream: bytes, group: bytes, now_ms: int | None, query: PendingRange = _ALL
 ) -> DataFrame:
     """`idle_entries` of one group, read from the files that overlap the range alone."""
     names = is_group(spell(stream), spell(group))
@@ -181,13 +207,13 @@ def _of_group(
     pending = pending.where(is_stream(spell(stream), at.store.buckets))
     if groups.isEmpty() and pending.isEmpty():
         raise no_group(stream, group)
-    if asked.min_idle_ms and now_ms is None and groups.where("snapshot_ms IS NOT NULL").isEmpty():
+    if query.min_idle_ms and now_ms is None and groups.where("snapshot_ms IS NOT NULL").isEmpty():
         raise RequestError(
             f"{spell(stream)}/{spell(group)} has no instant, so it is not known how long its"
             " entries have been idle: give one with --now",
             option="now",
         )
-    intervals = bigint_intervals(asked.start.ms, asked.end.ms)
+    intervals = bigint_intervals(query.start.ms, query.end.ms)
     near = pending.where(reduce(or_, (F.col("id_ms").between(*one) for one in intervals)))
     return plan.idle_entries(near, groups, now_ms)
 

@@ -45,6 +45,12 @@ class Address:
         return f"{host}:{self.port}/{self.db}"
 
 
+def is_server_url(text: str) -> bool:
+    """Whether a text begins as the URL of a server does, so that it is no place of a store."""
+    scheme, is_url, _ = text.partition("://")
+    return bool(is_url) and scheme.lower() in _SCHEMES
+
+
 def parse_address(url: str) -> Address:
     """The address in a URL `redis://[USER@]HOST[:PORT][/DB]`; `rediss` means TLS.
 
@@ -121,7 +127,7 @@ def _host(literal: str | None, name: str | None) -> str:
             return name.lower()
     except ValueError:
         pass
-    raise RequestError(f"the server's URL names no host: {_FORM}")
+    raise RequestError(f"the server's URL has no host: {_FORM}")
 
 
 def _port(text: str | None) -> int:

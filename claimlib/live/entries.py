@@ -22,12 +22,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from claimlib.ids import StreamId
+from claimlib.live.batches import EntryRow
 from claimlib.live.connection import Source
 from claimlib.live.pending_ids import Wanted
 from claimlib.live.replies import fields, stream_id
 from claimlib.live.scripts import Scripts
-from claimlib.source import EntryRow
+from claimlib.semantics.ids import StreamId
 
 # What an entry takes in a reply beyond its texts, and what each of its texts does: not less than
 # lengths and line ends of the protocol.
@@ -113,10 +113,10 @@ class EntryWalk:
         start = str(first)
         count = _Count(self._page_size, self._reply_bytes)
         while True:
-            asked = wanted.upcoming(self._page_size) if self._with_fields else []
-            # Behind the last id that is asked for, there may be others that are wanted.
-            stop = asked[-1] if len(asked) == self._page_size else end
-            piece = self._piece(stream, start, stop, asked, count)
+            wanted_ids = wanted.upcoming(self._page_size) if self._with_fields else []
+            # Behind the last id that is requested, there may be others that are wanted.
+            stop = wanted_ids[-1] if len(wanted_ids) == self._page_size else end
+            piece = self._piece(stream, start, stop, wanted_ids, count)
             yield from self._bounded(piece.rows)
             reached = piece.rows[-1].id if piece.is_cut else stop
             if reached == end:
@@ -125,20 +125,25 @@ class EntryWalk:
             start = f"({reached}"
 
     def _piece(
-        self, stream: bytes, start: str, stop: StreamId, asked: Sequence[StreamId], count: _Count
+        self,
+        stream: bytes,
+        start: str,
+        stop: StreamId,
+        wanted_ids: Sequence[StreamId],
+        count: _Count,
     ) -> _Piece:
-        raw_asked = [str(id_).encode() for id_ in asked]
+        raw_ids = [str(id_).encode() for id_ in wanted_ids]
         return self._scripts.or_else(
-            lambda: self._by_script(stream, start, stop, raw_asked),
-            lambda: self._by_range(stream, start, stop, raw_asked, count),
+            lambda: self._by_script(stream, start, stop, raw_ids),
+            lambda: self._by_range(stream, start, stop, raw_ids, count),
         )
 
     def _by_script(
-        self, stream: bytes, start: str, stop: StreamId, asked: Sequence[bytes]
+        self, stream: bytes, start: str, stop: StreamId, wanted_ids: Sequence[bytes]
     ) -> _Piece:
         limits = (self._page_size, self._reply_bytes)
         is_cut, entries = self._source.call(
-            "EVAL_RO", _ENTRIES_OF_RANGE, 1, stream, start, str(stop), *limits, *asked
+            "EVAL_RO", _ENTRIES_OF_RANGE, 1, stream, start, str(stop), *limits, *wanted_ids
         )
         rows = (
             EntryRow(stream_id(entry), None)
@@ -149,13 +154,13 @@ class EntryWalk:
         return _Piece(tuple(rows), bool(is_cut))
 
     def _by_range(
-        self, stream: bytes, start: str, stop: StreamId, asked: Sequence[bytes], count: _Count
+        self, stream: bytes, start: str, stop: StreamId, wanted_ids: Sequence[bytes], count: _Count
     ) -> _Piece:
         entries = self._source.call("XRANGE", stream, start, str(stop), "COUNT", count.now)
         is_cut = len(entries) == count.now
         if entries:
             count.follow(max(_size(texts) for _, texts in entries))
-        kept = set(asked)
+        kept = set(wanted_ids)
         rows = (EntryRow(stream_id(raw), fields(t) if raw in kept else None) for raw, t in entries)
         return _Piece(tuple(rows), is_cut)
 

@@ -29,7 +29,7 @@ from claimlib.errors import (
     WrongTypeError,
 )
 from claimlib.live.vanished import VanishedError
-from claimlib.names import spell
+from claimlib.semantics.names import spell
 
 Word = bytes | str | int
 

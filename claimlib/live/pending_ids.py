@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 
-from claimlib.ids import StreamId
+from claimlib.semantics.ids import StreamId
 
 Span = tuple[StreamId, StreamId]
 

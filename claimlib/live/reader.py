@@ -31,17 +31,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 
-from claimlib import names
 from claimlib.errors import RequestError, WrongTypeError
-from claimlib.ids import MIN_ID, StreamId
-from claimlib.live.connection import Source
-from claimlib.live.entries import EntryWalk
-from claimlib.live.pending_ids import PackedIds, Span, Wanted
-from claimlib.live.replies import attributes, consumer_rows, pending_rows, stream_id, time_ms
-from claimlib.live.scripts import Scripts
-from claimlib.live.server import check_unchanged
-from claimlib.live.vanished import VanishedError
-from claimlib.source import (
+from claimlib.live.batches import (
     Batch,
     ConsumerRow,
     Counts,
@@ -56,6 +47,15 @@ from claimlib.source import (
     StreamDone,
     StreamGone,
 )
+from claimlib.live.connection import Source
+from claimlib.live.entries import EntryWalk
+from claimlib.live.pending_ids import PackedIds, Span, Wanted
+from claimlib.live.replies import attributes, consumer_rows, pending_rows, stream_id, time_ms
+from claimlib.live.scripts import Scripts
+from claimlib.live.server import check_unchanged
+from claimlib.live.vanished import VanishedError
+from claimlib.semantics import names
+from claimlib.semantics.ids import MIN_ID, StreamId
 
 __all__ = [
     "DEFAULT_PAGE",

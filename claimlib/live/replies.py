@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from claimlib.ids import StreamId
-from claimlib.source import ConsumerRow, Fields, PendingRow
+from claimlib.live.batches import ConsumerRow, Fields, PendingRow
+from claimlib.semantics.ids import StreamId
 
 _NEVER_ACTIVE = -1
 

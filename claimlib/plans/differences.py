@@ -1,6 +1,6 @@
 """What the reading of a source changes in a store: computed against pinned tables, row by row.
 
-`landed` is what was read of the source, `stored` the part of a pinned table that the request was
+`staged` is what was read of the source, `stored` the part of a pinned table that the request was
 for.  A difference of `pending` is one of
 
     new        the source has the row and the store does not
@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.names import literal_name, spell
 from claimlib.plans.keys import (
     GROUP,
     KeyMode,
@@ -35,6 +34,7 @@ from claimlib.plans.keys import (
     unsigned,
     with_keys,
 )
+from claimlib.semantics.names import literal_name, spell
 
 _ID = ("id_ms", "id_seq")
 _STATE = ("consumer", "delivery_time_ms", "delivery_count")
@@ -113,7 +113,7 @@ def payload_hash(fields: str = "fields") -> Column:
 
 
 def left_alone(pending: DataFrame, scope: Scope) -> DataFrame:
-    """One row per stream that was asked for of which other groups have pending entries: `low` and
+    """One row per stream that was requested of which other groups have pending entries: `low` and
     `high`, the first and the last of these as structs that sort as ids do."""
     one = F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
     others = pending.where(scope.has_stream() & ~scope.has_group())
@@ -123,19 +123,23 @@ def left_alone(pending: DataFrame, scope: Scope) -> DataFrame:
 # ------------------------------------------------------------------- pending
 
 
-def compared_pending(landed: DataFrame, stored: DataFrame, mode: KeyMode) -> DataFrame:
+def compared_pending(staged: DataFrame, stored: DataFrame, mode: KeyMode) -> DataFrame:
     """One row per pending entry that the source or the store has (a repeated row of the store
     counts each time).
 
-    Columns: group_key, id_ms, id_seq; `difference` (null: both have the same); the landed consumer,
+    Columns: group_key, id_ms, id_seq; `difference` (null: both have the same); the staged consumer,
     delivery_time_ms and delivery_count; and as the store has it, `stored_stream` and
     `stored_consumer_group` (null: it does not), from_consumer, from_delivery_time_ms,
-    from_delivery_count and `stored_run_seq`.  One shuffle of both sides.
+    from_delivery_count, `stored_run_seq` and `stored_is_claim`.  One shuffle of both sides.
+
+    Args:
+        stored: rows of pending, with `is_claim`: whether a run of the store wrote the row, and not
+            its source (null: no).
     """
-    of_source = with_keys(landed, mode).select("group_key", *_ID, *_STATE, F.lit(True).alias("l"))
+    of_source = with_keys(staged, mode).select("group_key", *_ID, *_STATE, F.lit(True).alias("l"))
     of_store = with_keys(stored, mode).select(
         *("group_key", *_ID),
-        *(F.col(name).alias(f"stored_{name}") for name in (*GROUP, "run_seq")),
+        *(F.col(name).alias(f"stored_{name}") for name in (*GROUP, "run_seq", "is_claim")),
         *(F.col(name).alias(f"from_{name}") for name in _STATE),
     )
     same = [F.col(name).eqNullSafe(F.col(f"from_{name}")) for name in _STATE]
@@ -164,16 +168,26 @@ def replaced_and_removed(compared: DataFrame) -> DataFrame:
     ).distinct()
 
 
+def _is_claim_taken_back() -> Column:
+    """Whether a run of the store gave a row to a consumer, and its source shows another one.  Where
+    the same commands were run on the server only the delivery times differ."""
+    has_other_owner = ~F.col("consumer").eqNullSafe(F.col("from_consumer"))
+    is_replaced = F.col("difference") == "replaced"
+    return is_replaced & F.col("stored_is_claim") & has_other_owner
+
+
 def pending_by_group(compared: DataFrame) -> DataFrame:
     """One row per (stream, consumer_group) of the store, and one (null) for all that is new.
 
-    Columns: `stored`, `new`, `replaced`, `removed` (rows), `last`, the largest removed id as a
-    struct that sorts as ids do (null: none is removed), `last_run_seq` (the largest of the stored
-    rows) and `after`, the `Digest` of what the store will hold.  One shuffle, of partial sums.
+    Columns: `stored`, `new`, `replaced`, `removed` (rows), `claims` (of the replaced, those that a
+    run of the store had given to another consumer), `last`, the largest removed id as a struct
+    that sorts as ids do (null: none is removed), `last_run_seq` (the largest of the stored rows)
+    and `after`, the `Digest` of what the store will hold.  One shuffle, of partial sums.
     """
     names = [F.col(f"stored_{name}").alias(name) for name in GROUP]
     return compared.groupBy(*names).agg(
         *_sums("new", "replaced", "removed"),
+        F.count_if(_is_claim_taken_back()).alias("claims"),
         digest(pending_content(), _stays()).alias("after"),
     )
 
@@ -181,7 +195,7 @@ def pending_by_group(compared: DataFrame) -> DataFrame:
 # ------------------------------------------------------------------- entries
 
 
-def compared_entries(landed: DataFrame, stored: DataFrame, mode: KeyMode) -> DataFrame:
+def compared_entries(staged: DataFrame, stored: DataFrame, mode: KeyMode) -> DataFrame:
     """One row per entry that the source or the store has.
 
     Columns: stream_key, id_ms, id_seq; `difference` (null: nothing changes); `payload` and
@@ -189,14 +203,14 @@ def compared_entries(landed: DataFrame, stored: DataFrame, mode: KeyMode) -> Dat
     (null: none); `stored_stream` and `stored_run_seq` (null: the store does not have it).  One
     shuffle of both sides, without payloads.
     """
-    of_source = with_keys(landed, mode).select(
-        *("stream_key", *_ID, payload_hash().alias("landed_payload")), F.lit(True).alias("l")
+    of_source = with_keys(staged, mode).select(
+        *("stream_key", *_ID, payload_hash().alias("staged_payload")), F.lit(True).alias("l")
     )
     of_store = with_keys(stored, mode).select(
         *("stream_key", *_ID, payload_hash().alias("from_payload")),
         *(F.col(name).alias(f"stored_{name}") for name in ("stream", "run_seq")),
     )
-    filled = F.col("landed_payload").isNotNull() & ~F.col("landed_payload").eqNullSafe(
+    filled = F.col("staged_payload").isNotNull() & ~F.col("staged_payload").eqNullSafe(
         F.col("from_payload")
     )
     difference = (
@@ -207,7 +221,7 @@ def compared_entries(landed: DataFrame, stored: DataFrame, mode: KeyMode) -> Dat
     both = of_source.join(of_store, on=["stream_key", *_ID], how="full")
     return both.select(
         *("stream_key", *_ID, difference.alias("difference")),
-        F.coalesce("landed_payload", "from_payload").alias("payload"),
+        F.coalesce("staged_payload", "from_payload").alias("payload"),
         *("from_payload", "stored_stream", "stored_run_seq"),
     )
 
@@ -333,11 +347,12 @@ def largest_share(by_stream: DataFrame, limit: float) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How the landed rows of a table are compared with the stored ones.
+    """How the staged rows of a table are compared with the stored ones.
 
     Attributes:
         changed: the difference of a row that both have (`replaced`, or `filled`).
-        compared: from landed and stored rows to one row per difference.
+        counted: what else `by_key` sums up.
+        compared: from staged and stored rows to one row per difference.
         by_key: sums of what `compared` gives, one row per group or stream.
         journal_rows: of what `compared` gives, the rows that a run changes.
         unexplained: from `by_key` and one row per group or stream of the source to what nothing
@@ -345,6 +360,7 @@ class Comparison:
     """
 
     changed: str
+    counted: tuple[str, ...]
     compared: Callable[[DataFrame, DataFrame, KeyMode], DataFrame]
     by_key: Callable[[DataFrame], DataFrame]
     journal_rows: Callable[[DataFrame], DataFrame]
@@ -352,8 +368,13 @@ class Comparison:
 
 
 PENDING = Comparison(
-    "replaced", compared_pending, pending_by_group, replaced_and_removed, unexplained_pending
+    "replaced",
+    ("claims",),
+    compared_pending,
+    pending_by_group,
+    replaced_and_removed,
+    unexplained_pending,
 )
 ENTRIES = Comparison(
-    "filled", compared_entries, entries_by_stream, filled_and_removed, unexplained_entries
+    "filled", (), compared_entries, entries_by_stream, filled_and_removed, unexplained_entries
 )

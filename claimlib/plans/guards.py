@@ -12,9 +12,9 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib import rules
 from claimlib.plans.keys import GROUP, KeyMode, bytes_sql, consumer_key, group_key
 from claimlib.plans.requests import GUARDS
+from claimlib.semantics import rules
 
 
 def any_guard() -> Column:
@@ -37,7 +37,7 @@ def owners(
         accepted: `survey.judged` without the refused groups.
         patterns: one row per glob of `only_from`: only_from, pattern (`names.glob_pattern`).
     """
-    asked = accepted.where(any_guard()).select(
+    guarded = accepted.where(any_guard()).select(
         *(*GROUP, "only_from", "only_consumers_idle_ms", "parking_consumer"),
         *("now_ms", "equal_counts"),
     )
@@ -48,7 +48,7 @@ def owners(
     )
     found = (
         pending.select(*GROUP, "consumer")
-        .join(F.broadcast(asked), on=list(GROUP), how="inner")
+        .join(F.broadcast(guarded), on=list(GROUP), how="inner")
         .distinct()
         .join(F.broadcast(patterns), on="only_from", how="left")
         .join(known, on=[*GROUP, "consumer"], how="left")
@@ -73,8 +73,8 @@ def _is_spared_as_active() -> Column:
     idle_enough: Column = rules.is_idle_enough(
         F.col("now_ms"), F.col("last_ms"), F.col("only_consumers_idle_ms"), F.col("equal_counts")
     )
-    asked = F.col("only_consumers_idle_ms").isNotNull() & F.col("consumer").isNotNull()
-    return asked & ~F.coalesce(F.col("last_ms").isNotNull() & idle_enough, F.lit(False))
+    is_set = F.col("only_consumers_idle_ms").isNotNull() & F.col("consumer").isNotNull()
+    return is_set & ~F.coalesce(F.col("last_ms").isNotNull() & idle_enough, F.lit(False))
 
 
 def weighed(judged: DataFrame, examined: DataFrame, pending: DataFrame, mode: KeyMode) -> DataFrame:
@@ -87,10 +87,10 @@ def weighed(judged: DataFrame, examined: DataFrame, pending: DataFrame, mode: Ke
         pending: all of pending: the share of a page, too, is that of the group's whole PEL.
     """
     of_group = judged.withColumn("group_key", group_key(mode))
-    asked = of_group.where(any_guard() & F.col("reason").isNull())
+    guarded = of_group.where(any_guard() & F.col("reason").isNull())
     return (
-        of_group.join(_sums(examined, asked), on="group_key", how="left")
-        .join(_sizes(pending, asked), on=list(GROUP), how="left")
+        of_group.join(_sums(examined, guarded), on="group_key", how="left")
+        .join(_sizes(pending, guarded), on=list(GROUP), how="left")
         .withColumn("reason", F.coalesce("reason", _reason()))
         .withColumns({name: _of_accepted(name) for name in ("spared", "parked")})
         .drop("group_key", "claims", "purges", "size")
@@ -108,14 +108,14 @@ def unweighed(judged: DataFrame) -> DataFrame:
     return judged.withColumns({"spared": none, "parked": none})
 
 
-def _sums(examined: DataFrame, asked: DataFrame) -> DataFrame:
+def _sums(examined: DataFrame, guarded: DataFrame) -> DataFrame:
     """What would happen to the entries of each group: one row per group_key with `claims`, `parked`
     (of the claims), `purges` and `spared`."""
     claimed: Column = rules.is_claimed(F.col("present"), F.col("is_claimable"))
     purged: Column = rules.is_deleted(F.col("present"))
     return (
         examined.where("is_examined")
-        .join(F.broadcast(asked.select("group_key")), on="group_key", how="left_semi")
+        .join(F.broadcast(guarded.select("group_key")), on="group_key", how="left_semi")
         .groupBy("group_key")
         .agg(
             F.count_if(claimed).alias("claims"),
@@ -126,9 +126,9 @@ def _sums(examined: DataFrame, asked: DataFrame) -> DataFrame:
     )
 
 
-def _sizes(pending: DataFrame, asked: DataFrame) -> DataFrame:
+def _sizes(pending: DataFrame, guarded: DataFrame) -> DataFrame:
     """How much is pending in each group whose share counts: one row per group, with `size`."""
-    groups = asked.where(F.col("max_deleted_share").isNotNull()).select(*GROUP)
+    groups = guarded.where(F.col("max_deleted_share").isNotNull()).select(*GROUP)
     found = pending.select(*GROUP).join(F.broadcast(groups), on=list(GROUP), how="inner")
     return found.groupBy(*GROUP).agg(F.count("*").alias("size"))
 

@@ -16,9 +16,9 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib import rules
 from claimlib.plans.keys import GROUP, id_at_least, id_at_most, is_group
 from claimlib.plans.requests import PROVEN_RANGE
+from claimlib.semantics import rules
 
 # By the stream's 64-bit key: where two streams share one, more is looked at than need be.
 ENTRY = ("stream_key", "id_ms", "id_seq")

@@ -8,9 +8,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.model import Outcome, Profile
 from claimlib.plans.keys import GROUP, KeyMode, group_key
 from claimlib.plans.requests import REQUEST_COLUMNS
+from claimlib.semantics.model import Outcome, Profile
 
 
 def decision_rows(
@@ -69,13 +69,13 @@ def group_rows(groups: DataFrame) -> DataFrame:
         kind.alias("kind"),
         *(*GROUP, "consumer", request.alias("request"), F.col("now_ms").alias("at_ms")),
         F.when(is_sweep, F.col("at_boundary")).alias("at_boundary"),
-        *(F.when(is_sweep & is_full, F.col(name)).alias(name) for name in _OF_WHOLE_PELS),
+        *(F.when(is_sweep & is_full, F.col(name)).alias(name) for name in OF_WHOLE_PELS),
         *("spared", "parked", "reason"),
     )
 
 
 # What a page, or an incremental sweep, which do not look at the whole PEL, cannot say.
-_OF_WHOLE_PELS = ("pending_before", "oldest_delivery_time_ms", "highest_delivery_count")
+OF_WHOLE_PELS = ("pending_before", "oldest_delivery_time_ms", "highest_delivery_count")
 
 
 def cursor_rows(accepted: DataFrame, next_ids: DataFrame | None, mode: KeyMode) -> DataFrame:

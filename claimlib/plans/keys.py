@@ -18,9 +18,9 @@ from functools import partial, reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.ids import to_bigint
-from claimlib.names import glob_pattern
 from claimlib.schema import BUCKET_SQL, TABLES, quote_text
+from claimlib.semantics.ids import to_bigint
+from claimlib.semantics.names import glob_pattern
 
 GROUP = ("stream", "consumer_group")
 _SIGN_BIT = -(2**63)
@@ -197,17 +197,29 @@ def named_keys(
     Args:
         owners: one row per owner of pending entries: stream, consumer_group, consumer, and what the
             totals add up.
-        totals: aggregates by group: then there is a row per key of a group, too, with them.
+        totals: aggregates by group, of numbers, each of which adds up under its own name what it
+            has added up of parts: then there is a row per key of a group, too, with the group's
+            names and with them.
+
+    Names are made distinct first: Spark can do that by hashes, while it sorts the rows for the
+    least of several texts, three rows per owner of each group.
     """
     of_consumer = _keyed("consumer", *map(consumer_key, (KeyMode.HASHES, KeyMode.NAMES)))
     added_up = [name for name in owners.columns if name != "consumer"] if totals else []
+    of_owners = owners.select(*added_up, F.inline(F.array(*_of_group(), of_consumer)))
+    group_of = {
+        name: F.when(F.col("of") == "group", F.col(name)) for name in GROUP if name in added_up
+    }
     parts = [
-        owners.select(*added_up, F.inline(F.array(*_of_group(), of_consumer))),
+        of_owners.withColumns(group_of),
         keyed_names(known, entries.select("stream").distinct()),
     ]
     keyed = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
+    by_name = keyed.groupBy("of", "key", "name", *group_of)
+    distinct = by_name.agg(*totals) if totals else keyed.distinct()
+    of_group = [F.min(name).alias(name) for name in group_of]
     wanted = "of IN ('consumer', 'group')" if totals else "of = 'consumer'"
-    return _ends(keyed, *totals).where(f"{wanted} OR {IS_SHARED}")
+    return _ends(distinct, *of_group, *totals).where(f"{wanted} OR {IS_SHARED}")
 
 
 def keyed_names(groups: DataFrame, streams: DataFrame) -> DataFrame:

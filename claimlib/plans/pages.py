@@ -11,8 +11,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from claimlib.model import SCAN_BUDGET_FACTOR
 from claimlib.plans.keys import GROUP, id_at_least, unsigned
+from claimlib.semantics.model import SCAN_BUDGET_FACTOR
 
 BINS = 64
 

@@ -64,7 +64,7 @@ class RequestTable:
 
         Raises:
             RequestError: a column is missing, or has a type that does not fit; a value is null, or
-                is none of its column; or two rows have one key.
+                is not one of its column; or two rows have one key.
         """
         given = self._completed(request)
         self._check_types(given)

@@ -10,11 +10,11 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.model import COUNT_MAX, MAX_I64, Guards, IdleRule, Profile
-from claimlib.names import SPELLING, spell
 from claimlib.plans.keys import GROUP, glob_matches
 from claimlib.plans.request_table import RequestTable, ddl, is_beyond, is_none_of
-from claimlib.rules import EQUAL_COUNTS, NEVER_PARKED
+from claimlib.semantics.model import COUNT_MAX, MAX_I64, Guards, IdleRule, Profile
+from claimlib.semantics.names import SPELLING, spell
+from claimlib.semantics.rules import EQUAL_COUNTS, NEVER_PARKED
 
 PROVEN_RANGE = ("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq")
 REQUEST_COLUMNS = {
@@ -104,11 +104,11 @@ class Rule:
         )
 
 
-def guard_values(asked: Guards) -> dict[str, object]:
+def guard_values(guards: Guards) -> dict[str, object]:
     """Guards as a request table states them, by column of `GUARDS`."""
-    parking, share = asked.parking_consumer, asked.max_deleted_share
+    parking, share = guards.parking_consumer, guards.max_deleted_share
     return {
-        **asdict(asked),
+        **asdict(guards),
         "max_deleted_share": None if share is None else float(share),  # Spark takes no 0 for 0.0
         "parking_consumer": None if parking is None else spell(parking),
     }

@@ -9,7 +9,6 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib import rules
 from claimlib.plans.keys import (
     GROUP,
     KeyMode,
@@ -20,6 +19,7 @@ from claimlib.plans.keys import (
     unsigned_text,
 )
 from claimlib.plans.requests import PROVEN_RANGE
+from claimlib.semantics import rules
 
 
 def by_owner(pending: DataFrame, targets: DataFrame, run_seq: int) -> DataFrame:
@@ -110,8 +110,8 @@ def judged(targets: DataFrame, sums: DataFrame, unrequested: Column) -> DataFram
             table groups known it?
     """
     everything = targets.join(sums, on=list(GROUP), how="full").fillna(0, list(_COUNTS))
-    asked = F.col("consumer").isNotNull() | (F.col("in_groups").isNull() & unrequested)
-    return everything.where(asked).withColumn("reason", refusal())
+    is_requested = F.col("consumer").isNotNull() | (F.col("in_groups").isNull() & unrequested)
+    return everything.where(is_requested).withColumn("reason", refusal())
 
 
 def is_invalid() -> Column:

@@ -9,7 +9,7 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib import kernel, rules
+from claimlib.plans import kernel
 from claimlib.plans.keys import (
     KeyMode,
     consumer_key,
@@ -19,6 +19,7 @@ from claimlib.plans.keys import (
     with_keys,
 )
 from claimlib.plans.survey import within_page
+from claimlib.semantics import rules
 
 _KERNEL_SCHEMA = (
     "{key}, id_ms BIGINT, id_seq BIGINT, outcome TINYINT, {consumer}, "
@@ -125,7 +126,7 @@ def with_presence(rows: DataFrame, entries: DataFrame) -> DataFrame:
 
     By sort and merge: files of ids compress so well that Spark takes millions of them for a few
     megabytes, and would broadcast them.  The rows are divided by the id first, and so stay: a
-    division that is asked for is not split where AQE finds it skewed, as that of a join is.
+    division that is requested is not split where AQE finds it skewed, as that of a join is.
 
     An existence join: of 10 million ids a join with the distinct ones took 9.5 s, this 6.1 s.  It
     is made once for each place in the plan at which EXISTS stands, and a filter of `present` would

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.ids import to_bigint
-from claimlib.model import PendingRange
-from claimlib.names import spell
 from claimlib.plans.keys import GROUP, id_at_least, id_at_most, unsigned
+from claimlib.semantics.ids import to_bigint
+from claimlib.semantics.model import PendingRange
+from claimlib.semantics.names import spell
 
 # From how many deliveries on the overview counts an entry as troubled, and as badly troubled.
 TROUBLED, BADLY_TROUBLED = 5, 10
@@ -23,39 +23,40 @@ def idle_entries(pending: DataFrame, groups: DataFrame, now_ms: int | None) -> D
     """One row per pending entry: stream, consumer_group, id_ms, id_seq, consumer, delivery_count,
     idle_ms (at `now_ms`, else at the group's snapshot instant; null: it has none; negative: it was
     delivered later) and that instant, `now_ms`."""
-    known = groups.select(*GROUP, _instant(now_ms).alias("now_ms"))
+    known = groups.select(*GROUP, instant(now_ms).alias("now_ms"))
     return pending.join(F.broadcast(known), on=list(GROUP), how="left").select(
         *(*GROUP, "id_ms", "id_seq", "consumer", "delivery_count", "now_ms"),
         F.try_subtract("now_ms", "delivery_time_ms").alias("idle_ms"),
     )
 
 
-def _instant(now_ms: int | None) -> Column:
+def instant(now_ms: int | None) -> Column:
+    """The instant of a row of groups: the one for all, or (null) that of its snapshot."""
     return F.col("snapshot_ms") if now_ms is None else F.lit(now_ms).cast("BIGINT")
 
 
-def in_range(entries: DataFrame, asked: PendingRange) -> DataFrame:
+def in_range(entries: DataFrame, query: PendingRange) -> DataFrame:
     """The rows of `idle_entries` of one group that the range form of XPENDING shows, by id; idle_ms
     is 0 where an entry was delivered later."""
     # Not `greatest`, which passes over a null: an unknown idle time is not 0.
     floored = F.when(F.col("idle_ms") < 0, 0).otherwise(F.col("idle_ms"))
-    found = matching(entries, asked).withColumn("idle_ms", floored)
+    found = matching(entries, query).withColumn("idle_ms", floored)
     ordered = found.orderBy(unsigned("id_ms"), unsigned("id_seq"))
-    return ordered.limit(min(max(asked.count, 0), _INT_MAX))
+    return ordered.limit(min(max(query.count, 0), _INT_MAX))
 
 
-def matching(entries: DataFrame, asked: PendingRange) -> DataFrame:
+def matching(entries: DataFrame, query: PendingRange) -> DataFrame:
     """What of `idle_entries` of one group the range form of XPENDING is about: in no order, and
     however many are asked for."""
     start, end = (
-        (F.lit(to_bigint(one.ms)), F.lit(to_bigint(one.seq))) for one in (asked.start, asked.end)
+        (F.lit(to_bigint(one.ms)), F.lit(to_bigint(one.seq))) for one in (query.start, query.end)
     )
     found = entries.where(id_at_least("id_ms", "id_seq", *start))
     found = found.where(id_at_most("id_ms", "id_seq", *end))
-    if asked.consumer is not None:
-        found = found.where(F.col("consumer") == spell(asked.consumer))
-    if asked.min_idle_ms:  # 0 is no test at all
-        found = found.where(F.col("idle_ms") >= asked.min_idle_ms)
+    if query.consumer is not None:
+        found = found.where(F.col("consumer") == spell(query.consumer))
+    if query.min_idle_ms:  # 0 is no test at all
+        found = found.where(F.col("idle_ms") >= query.min_idle_ms)
     return found
 
 
@@ -99,7 +100,8 @@ def overview(
 ) -> DataFrame:
     """One row per (stream, consumer_group) of the table groups, or that has entries.
 
-    Columns: `is_known` (is it in groups?), now_ms (null: no instant), pending, the sums and maxima
+    Columns: `is_known` (is it in groups?), snapshot_ms (when it was read, ms since the epoch; null:
+    not known), now_ms (the instant of the idle times; null: none), pending, the sums and maxima
     of `owners`, `owners` (how many consumers own entries), `dead_owners` (of those, how many were
     active last so long ago, or longer; seen, where it is not known when they were active; null: not
     known) and `unknown_owners` (of those, how many `consumers` lacks).
@@ -123,7 +125,7 @@ def overview(
         )
     )
     listed = groups.select(
-        *GROUP, _instant(now_ms).alias("now_ms"), F.lit(True).alias("is_known")
+        *GROUP, "snapshot_ms", instant(now_ms).alias("now_ms"), F.lit(True).alias("is_known")
     ).dropDuplicates(list(GROUP))
     return (
         listed.join(by_group, on=list(GROUP), how="full")
@@ -136,7 +138,8 @@ def overview(
 
 _SUMS = ("stalled", "troubled", "badly_troubled")
 OVERVIEW = (
-    *("is_known", "now_ms", "pending", "stalled", "oldest_idle_ms", "highest_delivery_count"),
+    *("is_known", "snapshot_ms", "now_ms", "pending", "stalled", "oldest_idle_ms"),
+    "highest_delivery_count",
     *("troubled", "badly_troubled", "owners", "dead_owners", "unknown_owners"),
 )
 

@@ -6,10 +6,20 @@ its decision is rolled forward by whoever runs next; one that died before it has
 """
 
 from claimlib.runs.journal import RunRow
-from claimlib.runs.protocol import Begun, Decide, Decision, begin_reading, pinned, run
+from claimlib.runs.protocol import (
+    DRY_RUN,
+    Begun,
+    Decide,
+    Decision,
+    begin_reading,
+    pinned,
+    run,
+    tell_dry_run,
+)
 from claimlib.runs.rollforward import Finished, Phase, Progress
 
 __all__ = [
+    "DRY_RUN",
     "Begun",
     "Decide",
     "Decision",
@@ -20,4 +30,5 @@ __all__ = [
     "begin_reading",
     "pinned",
     "run",
+    "tell_dry_run",
 ]

@@ -96,7 +96,7 @@ def _changes_much(store: Store, row: RunRow, decided: Decided) -> bool:
     may hold a key twice.  These are merged.
     """
     changed = decided.of(*TOUCHING)
-    if changed < _MANY_ROWS or decided.of(Kind.FORCED) or row.landed is not None:
+    if changed < _MANY_ROWS or decided.of(Kind.FORCED) or row.staged is not None:
         return False
     if store.columns_of_others("pending"):
         return False
@@ -142,7 +142,7 @@ def _merge(store: Store, row: RunRow, decided: Decided) -> int:
     # A source is compared with a store that may hold a key twice, each time otherwise: then there
     # are two journal rows of the key, and Delta refuses a row that two match by the join.  Runs
     # that claim refuse such groups; for them the join is kept short.
-    exact += f" AND {_AS_FOUND_SQL}" if row.landed is not None else ""
+    exact += f" AND {_AS_FOUND_SQL}" if row.staged is not None else ""
     # Literal bounds let Delta leave the files alone in which nothing can match.  The literal
     # run_seq is also how `verify` finds this commit in the table's history.
     statement = f"""
@@ -182,7 +182,7 @@ def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None =
     """
     if not decided.of(*_OWNED, *DELETING):
         return Outcome()
-    if row.landed is None and _is_complete(store, row, decided, changed):
+    if row.staged is None and _is_complete(store, row, decided, changed):
         return Outcome()
     since, all_known = commits_since(store, row, "pending")
     commits = [commit for commit in since if is_own(commit, row)]
@@ -247,7 +247,7 @@ def _verify_claims(
     if not decided.of(*_OWNED):
         return None, 0
     # New rows of a mirrored source bear this run's number too: there it tells nothing.
-    if row.landed is None and _all_stand(row, decided, pending):
+    if row.staged is None and _all_stand(row, decided, pending):
         return None, 0
     claimed = _missed(row, decided.rows(*UPDATING), pending)
     _refuse_unapplied(claimed, row)
@@ -288,7 +288,7 @@ def _verify_purges(
     deleted = [_deleted_by(store, commit, decided) for commit in commits]
     # One journal row may delete several rows of a key that a mirrored store holds more than once.
     known = [number for number in deleted if number is not None]
-    if row.landed is None and len(known) == len(deleted) and wanted == sum(known):
+    if row.staged is None and len(known) == len(deleted) and wanted == sum(known):
         return None, 0
     purges = decided.rows(*DELETING)
     found = _beside(purges, pending)
@@ -411,4 +411,4 @@ def _refuse_unapplied(missed: DataFrame, row: RunRow) -> None:
 
 def _or_abandon(row: RunRow) -> str:
     """How to go on without a run, where it can be given up."""
-    return "" if row.landed is None else f", and go on with: claimlib abandon STORE {row.key}"
+    return "" if row.staged is None else f", and go on with: claimlib abandon STORE {row.key}"

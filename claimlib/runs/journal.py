@@ -39,7 +39,7 @@ class Kind(StrEnum):
     LEFT = "left"
     NOT_PENDING = "not_pending"
     LOST = "lost"
-    ASKED = "asked"
+    REQUESTED = "requested"
     SWEPT = "swept"
     REFUSED = "refused"
     CONSUMER = "consumer"
@@ -65,20 +65,20 @@ TOUCHING = (*UPDATING, *DELETING)
 # What a run's report counts.
 COUNTED = (
     *(Kind.CLAIMED, Kind.FORCED, Kind.SUPERSEDED, Kind.DELETED, Kind.ACKED),
-    *(Kind.LEFT, Kind.NOT_PENDING, Kind.ASKED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR),
+    *(Kind.LEFT, Kind.NOT_PENDING, Kind.REQUESTED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR),
     *(Kind.PENDING_REPLACED, Kind.PENDING_REMOVED, Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED),
     *(Kind.GROUP_REMOVED, Kind.CONSUMER_REMOVED, Kind.STREAM_REMOVED),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
-    """What was landed for a decision, and what the store holds once that is applied.
+class Staged:
+    """What was staged for a decision, and what the store holds once that is applied.
 
     Attributes:
         uuid: the landing: what its rows of `pel_snapshots` and `entry_landing` bear.
-        versions: of these two tables, right after the last row was landed.
-        pending, entries: the landed rows.
+        versions: of these two tables, right after the last row was staged.
+        pending, entries: the staged rows.
         small: how many groups, consumers and streams were read; they are rows of the journal.
         pending_after, entries_after: the rows in the request's scope, once the run is applied.
     """
@@ -92,7 +92,7 @@ class Landed:
     entries_after: Digest
 
     @classmethod
-    def of(cls, uuid: str, stated: Mapping[str, Any]) -> Landed:
+    def of(cls, uuid: str, stated: Mapping[str, Any]) -> Staged:
         """What the `run` row of a decision states."""
         digests = {name: Digest(*stated[name]) for name in _DIGESTS}
         return cls(uuid, stated["versions"], small=stated["small"], **digests)
@@ -129,7 +129,7 @@ class RunRow:
     attempt: str
     request: str
     request_hash: str
-    landed: Landed | None
+    staged: Staged | None
     now_ms: int | None
     source: str | None
     server: ServerIdentity
@@ -137,6 +137,7 @@ class RunRow:
     key_mode: KeyMode
     counts: Mapping[str, int]
     remark: str | None
+    began_ms: int | None = None
 
     @property
     def key(self) -> str:
@@ -159,7 +160,7 @@ class RunRow:
             attempt=row["attempt"],
             request=row["request"],
             request_hash=row["request_hash"],
-            landed=row["landing"] and Landed.of(row["landing"], inputs["landed"]),
+            staged=row["landing"] and Staged.of(row["landing"], inputs["staged"]),
             now_ms=row["now_ms"],
             source=row["source"],
             server=ServerIdentity(**inputs["server"]),
@@ -167,6 +168,7 @@ class RunRow:
             key_mode=KeyMode(inputs["key_mode"]),
             counts=inputs["counts"],
             remark=inputs.get("remark"),
+            began_ms=inputs.get("began_ms"),
         )
 
     def values(self) -> dict[str, object]:
@@ -175,10 +177,11 @@ class RunRow:
             "versions": dict(self.pins.versions),
             "table_ids": dict(self.pins.table_ids),
             "key_mode": str(self.key_mode),
-            "landed": self.landed and self.landed.as_json(),
+            "staged": self.staged and self.staged.as_json(),
             "server": asdict(self.server),
             "counts": dict(self.counts),
             "remark": self.remark,
+            "began_ms": self.began_ms,
         }
         return {
             "run_seq": self.run_seq,
@@ -186,7 +189,7 @@ class RunRow:
             "command": self.command,
             "run_id": self.run_id,
             "attempt": self.attempt,
-            "landing": self.landed and self.landed.uuid,
+            "landing": self.staged and self.staged.uuid,
             "request": self.request,
             "request_hash": self.request_hash,
             "now_ms": self.now_ms,

@@ -31,7 +31,7 @@ from claimlib.plans.differences import (
 from claimlib.plans.keys import KeyMode, glob_sql, id_text, with_keys
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import claims
-from claimlib.runs.journal import Decided, Kind, Landed, RunRow
+from claimlib.runs.journal import Decided, Kind, RunRow, Staged
 from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_new, append_once, same_key, upsert
 from claimlib.schema import FIELDS_TYPE, TABLES, quote_text
@@ -71,7 +71,7 @@ NEW = {"pending": "pending_new", "entries": "entries_new"}
 
 
 def scope_of(row: RunRow) -> Scope:
-    """What the run was asked for."""
+    """The scope that was requested."""
     request = json.loads(row.request)
     return Scope(request["stream_glob"], request["group_glob"])
 
@@ -79,20 +79,20 @@ def scope_of(row: RunRow) -> Scope:
 # ------------------------------------------------------------------- the landing
 
 
-def landed_pending(store: Store, uuid: str) -> DataFrame:
+def staged_pending(store: Store, uuid: str) -> DataFrame:
     """The pending entries of a landing."""
     return store.read("pel_snapshots").where(F.col("landing") == F.lit(uuid))
 
 
-def landed_entries(store: Store, uuid: str) -> DataFrame:
+def staged_entries(store: Store, uuid: str) -> DataFrame:
     """The entries of a landing; none, once its run is finished."""
     return store.read("entry_landing").where(F.col("landing") == F.lit(uuid))
 
 
 def digests_of(store: Store, uuid: str) -> tuple[Digest, Digest]:
-    """The landed pending rows and the landed entries: one query."""
-    pending = landed_pending(store, uuid).agg(digest(pending_content()).alias("of"))
-    entries = landed_entries(store, uuid).agg(digest(entry_content(payload_hash())).alias("of"))
+    """The staged pending rows and the staged entries: one query."""
+    pending = staged_pending(store, uuid).agg(digest(pending_content()).alias("of"))
+    entries = staged_entries(store, uuid).agg(digest(entry_content(payload_hash())).alias("of"))
     found = {
         row["table"]: Digest(*row["of"])
         for row in pending.select(F.lit("pending").alias("table"), "of")
@@ -102,16 +102,16 @@ def digests_of(store: Store, uuid: str) -> tuple[Digest, Digest]:
     return found["pending"], found["entries"]
 
 
-def check_landing(store: Store, row: RunRow, landed: Landed, decided: Decided) -> None:
+def check_landing(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
     """Refuse to apply a landing that is not what the decision was made of.
 
     Raises:
         VerificationError: naming what is missing, and how to go on.
     """
-    pending, entries = digests_of(store, landed.uuid)
+    pending, entries = digests_of(store, staged.uuid)
     small = {table: decided.of(kind) for table, kind in READ_KINDS.items()}
-    digests = {"pel_snapshots": landed.pending, "entry_landing": landed.entries}
-    expected: dict[str, Digest | int] = {**digests, **landed.small}
+    digests = {"pel_snapshots": staged.pending, "entry_landing": staged.entries}
+    expected: dict[str, Digest | int] = {**digests, **staged.small}
     found: dict[str, Digest | int] = {"pel_snapshots": pending, "entry_landing": entries, **small}
     wrong = [table for table in expected if found[table] != expected[table]]
     if not wrong:
@@ -139,13 +139,13 @@ def discard_landing(store: Store, uuid: str) -> None:
 
 
 def sweep_landing(store: Store, row: RunRow) -> None:
-    """Drop the entries landed for this and earlier finished runs; the PELs as read are kept as
+    """Drop the entries staged for this and earlier finished runs; the PELs as read are kept as
     history.  Who writes there at this moment is left in peace: the next run does it."""
-    landed = store.read("entry_landing").select("landing").distinct()
+    staged = store.read("entry_landing").select("landing").distinct()
     done = store.read("journal").where(
         (F.col("kind") == Kind.RUN) & (F.col("run_seq") <= row.run_seq)
     )
-    swept = landed.join(done.select("landing"), on="landing", how="left_semi").collect()
+    swept = staged.join(done.select("landing"), on="landing", how="left_semi").collect()
     if not swept:
         return
     try:
@@ -163,28 +163,28 @@ def _delete_landings(store: Store, table: str, uuids: Sequence[str]) -> None:
 # ------------------------------------------------------------------- apply
 
 
-def apply(store: Store, row: RunRow, landed: Landed, decided: Decided) -> None:
+def apply(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
     """Write the differences between a landing and the store."""
     concurrently(
         [
-            partial(_pending, store, row, landed, decided),
-            partial(_entries, store, row, landed, decided),
+            partial(_pending, store, row, staged, decided),
+            partial(_entries, store, row, staged, decided),
             *(partial(_small, store, row, table, decided) for table in SMALL_TABLES),
         ]
     )
 
 
-def _pending(store: Store, row: RunRow, landed: Landed, decided: Decided) -> None:
+def _pending(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
     if row.counts[NEW["pending"]]:
-        read = landed_pending(store, landed.uuid)
+        read = staged_pending(store, staged.uuid)
         near = scope_of(row).lies_in(store.buckets)
         append_new(store, "pending", read, row, near=near, since_pin=True)
     claims.apply(store, row, decided)
 
 
-def _entries(store: Store, row: RunRow, landed: Landed, decided: Decided) -> None:
+def _entries(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
     """Entries of the streams that were read; a stored payload stays where only the id was read."""
-    read = landed_entries(store, landed.uuid)
+    read = staged_entries(store, staged.uuid)
     if row.counts[NEW["entries"]]:
         near = scope_of(row).lies_in(store.buckets)
         append_new(store, "entries", read, row, near=near, since_pin=True)
@@ -271,7 +271,7 @@ def withdraw(store: Store, row: RunRow) -> None:
 
 
 def verify(
-    store: Store, row: RunRow, landed: Landed, decided: Decided
+    store: Store, row: RunRow, staged: Staged, decided: Decided
 ) -> tuple[claims.Outcome, dict[str, int]]:
     """Read the store back: what was written, and what does not fit what the decision says.
 
@@ -281,18 +281,18 @@ def verify(
     pending, entries = _in_scope(store, row, decided)
     after, written = _found(with_keys(pending, row.key_mode), with_keys(entries, row.key_mode), row)
     counts = {
-        "pending_read": landed.pending.rows,
-        "entries_read": landed.entries.rows,
+        "pending_read": staged.pending.rows,
+        "entries_read": staged.entries.rows,
         "pending_written": written,
         "pending_missing": 0,
-        "pending_extra": landed.pending_after.rows - landed.pending.rows,
+        "pending_extra": staged.pending_after.rows - staged.pending.rows,
     }
-    if after == (landed.pending_after, landed.entries_after):
+    if after == (staged.pending_after, staged.entries_after):
         return claims.Outcome(), counts
     outcome = claims.verify(store, row, decided)
     differing = {
-        "pending": _differing(landed_pending(store, landed.uuid), pending, "pending"),
-        "entries": _differing(landed_entries(store, landed.uuid), entries, "entries"),
+        "pending": _differing(staged_pending(store, staged.uuid), pending, "pending"),
+        "entries": _differing(staged_entries(store, staged.uuid), entries, "entries"),
     }
     for table, rows in differing.items():
         found = {r["difference"]: r["count"] for r in rows.groupBy("difference").count().collect()}
@@ -340,19 +340,19 @@ def _found(
     return digests, found["p"]["written"]
 
 
-def _differing(landed: DataFrame, stored: DataFrame, table: str) -> DataFrame:
+def _differing(staged: DataFrame, stored: DataFrame, table: str) -> DataFrame:
     """The keys that only one side has: `difference` is `missing` (from the store) or `extra`; and
     those whose rows differ, as `missing`."""
     key = list(TABLES[table].key)
-    missing = landed.join(_equal_to(landed, stored, table), on=key, how="left_anti")
-    extra = stored.join(landed.select(*key), on=key, how="left_anti")
+    missing = staged.join(_equal_to(staged, stored, table), on=key, how="left_anti")
+    extra = stored.join(staged.select(*key), on=key, how="left_anti")
     return missing.select(F.lit("missing").alias("difference"), *key).union(
         extra.select(F.lit("extra"), *key)
     )
 
 
-def _equal_to(landed: DataFrame, stored: DataFrame, table: str) -> DataFrame:
-    """The keys of landed rows that the store holds with the same content."""
+def _equal_to(staged: DataFrame, stored: DataFrame, table: str) -> DataFrame:
+    """The keys of staged rows that the store holds with the same content."""
     key = TABLES[table].key
     state = ("fields",) if table == "entries" else claims.STATE
     same: Column = F.expr(same_key(table))
@@ -360,7 +360,7 @@ def _equal_to(landed: DataFrame, stored: DataFrame, table: str) -> DataFrame:
         equal = F.col(f"t.{name}").eqNullSafe(F.col(f"s.{name}"))
         # Where only the id was read, any payload will do.
         same &= equal | F.col(f"s.{name}").isNull() if table == "entries" else equal
-    both = landed.alias("s").join(stored.alias("t"), on=same, how="inner")
+    both = staged.alias("s").join(stored.alias("t"), on=same, how="inner")
     return both.select(*(F.col(f"s.{name}").alias(name) for name in key))
 
 

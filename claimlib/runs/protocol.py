@@ -13,7 +13,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -27,15 +27,14 @@ from claimlib.errors import (
     UnfinishedRunError,
     VersionExpiredError,
 )
-from claimlib.model import parse_run_id
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import KeyMode
 from claimlib.runs.journal import (
     APP_ID,
     Decided,
-    Landed,
     RunRow,
     ServerIdentity,
+    Staged,
     decided_by,
     run_rows,
 )
@@ -48,10 +47,14 @@ from claimlib.runs.rollforward import (
     find_finished,
     find_finished_seq,
     roll_forward,
+    wall_ms,
 )
+from claimlib.semantics.model import parse_run_id
 from claimlib.store import Pins, Store, Token
 
 MAX_LOSSES = 5
+DRY_RUN = "dry run"
+"""The detail of a phase of a run that writes nothing."""
 INPUTS = ("pending", "entries", "groups", "consumers", "streams", "cursors", "runs")
 """What decisions are made of: the tables that a run pins."""
 
@@ -76,7 +79,7 @@ class Decision:
     Attributes:
         rows: any columns of the journal; those missing are null.
         key_mode: whether the 64-bit keys are exact for the names concerned.
-        landed: what was landed for this decision; null: nothing.
+        staged: what was staged for this decision; null: nothing.
         source: what was read, and the store mirrors; null: nothing.
         server: which server process that was; null ids: none, or not known.
         counts: what only the deciding process can count, for the run's report.
@@ -85,7 +88,7 @@ class Decision:
 
     rows: DataFrame
     key_mode: KeyMode = KeyMode.HASHES
-    landed: Landed | None = None
+    staged: Staged | None = None
     source: str | None = None
     server: ServerIdentity = field(default_factory=ServerIdentity)
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -109,7 +112,7 @@ def run(
 
     Args:
         command: with `run_id` the key of the run.
-        request: what is asked, as JSON values; kept with the run.
+        request: the request, as JSON values; kept with the run.
         decide: called with pinned versions, gives the journal rows; may be called again.
         run_id: the caller's name for this run, e.g. the scheduler's; null: one is made up.
         now_ms: the instant that the caller gave, if any; a part of the request.
@@ -127,17 +130,20 @@ def run(
     tell = progress or _silent
     key = (command, uuid.uuid4().hex if run_id is None else parse_run_id(run_id))
     text = _request_text({**request, "now_ms": now_ms})
-    lost_to = ""
+    lost_to, recovered = "", set[int]()
     for _ in range(MAX_LOSSES):
-        last = _recover(store, tell)
+        last, finished_now = _recover(store, tell)
+        recovered |= finished_now
         # Nobody else can have used a key that was made up.
         finished = None if run_id is None else find_finished(store, *key)
         if finished is not None:
             _check_same_request(finished, text)
             _check_not_abandoned(finished)
+            if finished.run_seq in recovered:  # an earlier call was cut off behind its decision
+                return finished
             tell(Phase.FINISH, f"run {finished.run_seq} was done before: nothing is done again")
-            return finished
-        clock = Clock(tell)
+            return replace(finished, is_repeat=True)
+        clock, began_ms = Clock(tell), wall_ms()
         clock.enter(Phase.BEGIN, "")
         begun = Begun(store, last + 1, store.pin(INPUTS))
         clock.enter(Phase.DECIDE, f"run {begun.run_seq}")
@@ -147,7 +153,7 @@ def run(
             # A table had not been written to for longer than versions are kept, and now it was.
             lost_to = f"a writer of {error.table}"
             continue
-        row = _run_row(begun, key, text, now_ms, decision)
+        row = replace(_run_row(begun, key, text, now_ms, decision), began_ms=began_ms)
         decided = _commit(store, row, decision.rows)
         if decided.row.attempt == row.attempt:
             finished = carry_out(store, decided, clock)
@@ -155,6 +161,7 @@ def run(
             return finished
         if find_finished_seq(store, decided.row.run_seq) is None:
             carry_out(store, decided, Clock(tell))
+            recovered.add(decided.row.run_seq)
         lost_to = decided.row.key
     raise LostRaceError(
         f"{':'.join(key)} began {MAX_LOSSES} times, and each time somebody else came first, in the"
@@ -214,14 +221,21 @@ def _decided(store: Store) -> tuple[int, list[RunRow]]:
     return (unfinished[-1].run_seq if unfinished else finished), unfinished
 
 
-def _recover(store: Store, tell: Progress) -> int:
+def tell_dry_run(progress: Progress | None) -> None:
+    """Say that a dry run has begun: it looks at the store and decides, and writes nothing."""
+    if progress is not None:
+        progress(Phase.DECIDE, DRY_RUN)
+
+
+def _recover(store: Store, tell: Progress) -> tuple[int, set[int]]:
     """Finish what is decided and not yet applied; the number of the last run that was decided, read
-    before that."""
+    before that, and the numbers of those that were not finished then."""
     tell(Phase.RECOVER, "")
     last, unfinished = _decided(store)
     for row in unfinished:
+        tell(Phase.RECOVER, f"run {row.run_seq} ({row.key}), which another process has decided")
         roll_forward(store, row, tell)
-    return last
+    return last, {row.run_seq for row in unfinished}
 
 
 def _last_finished(store: Store) -> int:
@@ -248,7 +262,7 @@ def _check_same_request(finished: Finished, request: str) -> None:
 def _check_not_abandoned(finished: Finished) -> None:
     if finished.is_abandoned:
         raise RunAbandonedError(
-            f"run {finished.key} was given up (claimlib abandon): it did not do what was asked."
+            f"run {finished.key} was given up (claimlib abandon): it did not do what was requested."
             " Give the next one a run id of its own",
             run=finished.key,
         )
@@ -268,7 +282,7 @@ def _run_row(
         attempt=uuid.uuid4().hex,
         request=request,
         request_hash=_hash(request),
-        landed=decision.landed,
+        staged=decision.staged,
         now_ms=now_ms,
         source=decision.source,
         server=decision.server,

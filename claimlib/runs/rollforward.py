@@ -43,7 +43,14 @@ Progress = Callable[[Phase, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A finished run: its row of `runs`."""
+    """A finished run: its row of `runs`.
+
+    Attributes:
+        phase_ms: how long each phase took, in ms, in the processes that decided and finished it.
+        began_ms, ended_ms: when, by the clock of the process that decided it and of that which
+            finished it, ms since the epoch; null: not known.
+        is_repeat: whether an earlier call with the same key had done it; it is no column of `runs`.
+    """
 
     run_seq: int
     run_id: str
@@ -58,7 +65,10 @@ class Finished:
     output_versions: Mapping[str, int]
     counts: Mapping[str, int]
     phase_ms: Mapping[str, int]
+    began_ms: int | None
+    ended_ms: int | None
     software_version: str
+    is_repeat: bool = False
 
     @property
     def key(self) -> str:
@@ -74,6 +84,12 @@ class Finished:
     def of(cls, row: Row) -> Finished:
         """The run that a row of `runs` states."""
         return cls(**row.asDict())
+
+
+def wall_ms() -> int:
+    """The clock of this process, ms since the epoch: it says when a run was done, and decides
+    nothing."""
+    return time.time_ns() // 1_000_000
 
 
 @dataclass
@@ -123,7 +139,7 @@ def carry_out(store: Store, decided: Decided, clock: Clock) -> Finished:
     try:
         return _carried_out(store, decided, clock)
     except VerificationError:
-        # Somebody else may have finished it meanwhile, and deleted what it had landed.
+        # Somebody else may have finished it meanwhile, and deleted what it had staged.
         finished = find_finished_seq(store, decided.row.run_seq)
         if finished is None:
             raise
@@ -135,15 +151,15 @@ def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
     run = f"run {row.run_seq}"
     clock.enter(Phase.APPLY, run)
     found: dict[str, int] = {}
-    if row.landed is None:
+    if row.staged is None:
         changed = claims.apply(store, row, decided)
         clock.enter(Phase.VERIFY, run)
         outcome = claims.verify(store, row, decided, changed=changed)
     else:
-        mirror.check_landing(store, row, row.landed, decided)
-        mirror.apply(store, row, row.landed, decided)
+        mirror.check_landing(store, row, row.staged, decided)
+        mirror.apply(store, row, row.staged, decided)
         clock.enter(Phase.VERIFY, run)
-        outcome, found = mirror.verify(store, row, row.landed, decided)
+        outcome, found = mirror.verify(store, row, row.staged, decided)
     counts = {**row.counts, **_decided_counts(decided), **outcome.counts(), **found}
     clock.enter(Phase.RECORD, run)
     counts |= records.apply(store, row, decided, outcome)
@@ -153,7 +169,7 @@ def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
 
 def _written(row: RunRow, decided: Decided) -> set[str]:
     """The tables that a run may have written, besides `journal` and `runs`."""
-    if row.landed is not None:
+    if row.staged is not None:
         return set(mirror.TABLES_WRITTEN)
     kinds_by_table = {"pending": (*TOUCHING, Kind.FORCED), **records.WRITTEN_FOR}
     return {table for table, kinds in kinds_by_table.items() if decided.of(*kinds)}
@@ -178,7 +194,7 @@ def _finish(
     written: Collection[str],
     clock: Clock,
 ) -> Finished:
-    """Write the run's row of `runs`, once; then sweep what it had landed.
+    """Write the run's row of `runs`, once; then sweep what it had staged.
 
     What the run has not written it leaves at the version that it pinned.
     """
@@ -198,6 +214,8 @@ def _finish(
         "output_versions": outputs,
         "counts": dict(counts),
         "phase_ms": dict(clock.phase_ms),
+        "began_ms": row.began_ms,
+        "ended_ms": wall_ms(),
         "software_version": __version__,
     }
     own = store.rows("runs", [tuple(values.values())], list(values))
@@ -205,7 +223,7 @@ def _finish(
     finished = find_finished_seq(store, row.run_seq)
     if finished is None:
         raise AssertionError(f"the row of run {row.run_seq} was appended and is not there")
-    if row.landed is not None:
+    if row.staged is not None:
         mirror.sweep_landing(store, row)
     return finished
 

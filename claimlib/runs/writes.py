@@ -46,23 +46,23 @@ def upsert(
         changes: what the columns get of rows that are there (`t` the table, `s` the rows).
         differs: which of them change.
     """
-    asked = _ByKey(table, rows, row, changes, differs)
+    by_key = _ByKey(table, rows, row, changes, differs)
     is_untouched = store.version(table) == row.pins.versions[table]
     there, had_few = _before(store, table, row, is_untouched=is_untouched)
-    differences, found = store.fetched(_differences(there, asked))
+    differences, found = store.fetched(_differences(there, by_key))
     if had_few and found.num_rows and not store.columns_of_others(table):
-        retried(lambda: _write_anew(store, asked))
+        retried(lambda: _write_anew(store, by_key))
         if is_untouched:
             return
         # Somebody may have begun this by an append, which has used up the token.
     append_once(store, table, differences.where("NOT is_there").select(*rows.columns), row)
     if pc.any(found["is_there"]).as_py():
-        retried(lambda: _merge(store, asked, differences.where("is_there")))
+        retried(lambda: _merge(store, by_key, differences.where("is_there")))
 
 
 @dataclass(frozen=True, slots=True)
 class _ByKey:
-    """What `upsert` is asked."""
+    """Rows to be written by key: the arguments of `upsert`."""
 
     table: str
     rows: DataFrame
@@ -92,37 +92,37 @@ def _before(store: Store, table: str, row: RunRow, *, is_untouched: bool) -> tup
     return store.read(table), then is not None and store.few(then) is not None
 
 
-def _write_anew(store: Store, asked: _ByKey) -> None:
+def _write_anew(store: Store, by_key: _ByKey) -> None:
     """The whole table, under the run's token: a repeat is skipped.
 
     The table is read as it is when Delta writes: who changes it in between makes Delta refuse.
     """
-    first, *_ = TABLES[asked.table].key
+    first, *_ = TABLES[by_key.table].key
     is_new = f"t.{first} IS NULL"
-    is_changed = f"s.{first} IS NOT NULL AND {asked.is_changed}"
-    run_seq = f"{asked.row.run_seq:d}"
-    new = {**{name: f"s.{name}" for name in asked.rows.columns}, "run_seq": run_seq}
-    changed = {**asked.changes, "run_seq": run_seq}
-    both = asked.beside(store.read(asked.table), "full")
+    is_changed = f"s.{first} IS NOT NULL AND {by_key.is_changed}"
+    run_seq = f"{by_key.row.run_seq:d}"
+    new = {**{name: f"s.{name}" for name in by_key.rows.columns}, "run_seq": run_seq}
+    changed = {**by_key.changes, "run_seq": run_seq}
+    both = by_key.beside(store.read(by_key.table), "full")
     written = both.selectExpr(
         *(
             f"CASE WHEN {is_new} THEN {new.get(one.name, 'NULL')}"
             f" WHEN {is_changed} THEN {changed.get(one.name, f't.{one.name}')}"
             f" ELSE t.{one.name} END AS {one.name}"
-            for one in TABLES[asked.table].written
+            for one in TABLES[by_key.table].written
         )
     )
-    token = Token(APP_ID, asked.row.run_seq)
-    store.replace(asked.table, written, token=token, note=asked.row.note)
+    token = Token(APP_ID, by_key.row.run_seq)
+    store.replace(by_key.table, written, token=token, note=by_key.row.note)
 
 
-def _merge(store: Store, asked: _ByKey, others: DataFrame) -> None:
-    changes = ", ".join(f"{name} = {value}" for name, value in asked.changes.items())
+def _merge(store: Store, by_key: _ByKey, others: DataFrame) -> None:
+    changes = ", ".join(f"{name} = {value}" for name, value in by_key.changes.items())
     statement = f"""
         MERGE INTO {{table}} t USING {{others}} s
-        ON {same_key(asked.table)} AND t.run_seq < {asked.row.run_seq:d}
-        WHEN MATCHED THEN UPDATE SET {changes}, run_seq = {asked.row.run_seq:d}"""
-    store.execute(asked.table, statement, others=others)
+        ON {same_key(by_key.table)} AND t.run_seq < {by_key.row.run_seq:d}
+        WHEN MATCHED THEN UPDATE SET {changes}, run_seq = {by_key.row.run_seq:d}"""
+    store.execute(by_key.table, statement, others=others)
 
 
 def same_key(table: str) -> str:
@@ -130,15 +130,15 @@ def same_key(table: str) -> str:
     return " AND ".join(f"t.{name} = s.{name}" for name in TABLES[table].key)
 
 
-def _differences(there: DataFrame, asked: _ByKey) -> DataFrame:
+def _differences(there: DataFrame, by_key: _ByKey) -> DataFrame:
     """The rows that are new or changed, with `is_there`: whether `there` has the key.
 
     Each once, also where the table holds a key twice: a MERGE takes one row per key, and a run that
     is decided must come to its end.
     """
-    is_new = f"t.{TABLES[asked.table].key[0]} IS NULL"
-    both = asked.beside(there, "left")
-    found = both.where(f"{is_new} OR ({asked.is_changed})")
+    is_new = f"t.{TABLES[by_key.table].key[0]} IS NULL"
+    both = by_key.beside(there, "left")
+    found = both.where(f"{is_new} OR ({by_key.is_changed})")
     return found.select("s.*", F.expr(f"NOT ({is_new})").alias("is_there")).distinct()
 
 

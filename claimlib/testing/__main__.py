@@ -7,8 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from claimlib import exits, terminal
-from claimlib.model import IdleRule
+from claimlib import process, terminal
+from claimlib.semantics.model import IdleRule
 from claimlib.session import SHORT_LIVED, open_session
 from claimlib.testing.vector_check import check
 from claimlib.testing.vectors import steps
@@ -24,12 +24,12 @@ def main() -> int:
         "--idle-rule", type=IdleRule, choices=list(IdleRule), help="instead of the file's"
     )
     vectors.add_argument("--keep", type=Path, metavar="DIR", help="keep the store in DIR/store")
-    asked = parser.parse_args()
-    recorded = [step for file in asked.files for step in steps(file, asked.idle_rule)]
+    options = parser.parse_args()
+    recorded = [step for file in options.files for step in steps(file, options.idle_rule)]
     with tempfile.TemporaryDirectory() as folder:
-        spark = open_session(driver_memory="3g", java_options=SHORT_LIVED, muted=True)
+        spark = open_session(driver_memory="3g", java_options=SHORT_LIVED)
         spark.conf.set("spark.sql.shuffle.partitions", "2")
-        verdict = check(spark, (asked.keep or Path(folder)) / "store", recorded)
+        verdict = check(spark, (options.keep or Path(folder)) / "store", recorded)
     lines = [*verdict.failed]
     lines += [
         f"not covered: the tables have no {name} yet ({n} steps)"
@@ -39,8 +39,8 @@ def main() -> int:
     skipped = 2 * sum(verdict.not_covered.values())
     lines.append(f"{verdict.passed} passed, {len(verdict.failed)} failed, {skipped} not covered")
     terminal.out("\n".join(lines))
-    return exits.OUR_FAULT if verdict.failed or not verdict.passed else exits.DONE
+    return process.OUR_FAULT if verdict.failed or not verdict.passed else process.DONE
 
 
 if __name__ == "__main__":
-    sys.exit(exits.ending(main))
+    sys.exit(process.ending(main))

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from claimlib.errors import ConfigError, IdError
-from claimlib.ids import StreamId, parse_id
-from claimlib.model import MAX_I64
+from claimlib.semantics.ids import StreamId, parse_id
+from claimlib.semantics.model import MAX_I64
 
 _Key = TypeVar("_Key")
 _Kept = TypeVar("_Kept")
@@ -84,7 +84,7 @@ class Recorded:
         """The error that names file and place."""
         place = self.place or "the top"
         return ConfigError(
-            f"{self.file} is no vector file: at {place} there must be {expected},"
+            f"{self.file} is not a vector file: at {place} there must be {expected},"
             f" not {reprlib.repr(self.value)}",
             file=str(self.file),
             place=self.place,
@@ -101,7 +101,9 @@ def read(file: Path) -> Recorded:
         text = file.read_text(encoding="utf-8")
         value = json.loads(text, object_pairs_hook=_object)
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} is no vector file: {error}", file=str(file), place="") from error
+        raise ConfigError(
+            f"{file} is not a vector file: {error}", file=str(file), place=""
+        ) from error
     return Recorded(file, "", value)
 
 

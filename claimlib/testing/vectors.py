@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from claimlib import words
 from claimlib.errors import ReplyError, StateError
-from claimlib.ids import StreamId
-from claimlib.model import COUNT_MAX, Consumer, Group, IdleRule, PendingEntry, Profile
+from claimlib.semantics import words
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import COUNT_MAX, Consumer, Group, IdleRule, PendingEntry, Profile
+from claimlib.semantics.words import Keyspace, Stream
 from claimlib.testing.recorded import Recorded, read
-from claimlib.words import Keyspace, Stream
 
 KEY = b"s"
 
@@ -87,7 +87,7 @@ def steps(file: Path, idle_rule: IdleRule | None = None) -> Iterator[Step]:
         idle_rule: instead of the file's.
 
     Raises:
-        ConfigError: the file is not there, or is no vector file; it is named, and the place in it.
+        ConfigError: the file is not there, or is not a vector file; the message names the place.
     """
     recorded = read(file)
     rule = idle_rule or IdleRule(recorded.member("idle_rule").one_of(IdleRule))

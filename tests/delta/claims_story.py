@@ -10,17 +10,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pels import NOW_MS
-from reading import query
-
 from claimlib.commands.xclaim import NamedClaim
-from claimlib.ids import MAX_ID, MAX_U64, MIN_ID, StreamId, to_bigint
-from claimlib.model import ClaimRequest, Consumer, Group, IdleRule, PendingEntry, Profile
-from claimlib.names import spell
+from claimlib.semantics.ids import MAX_ID, MAX_U64, MIN_ID, StreamId, to_bigint
+from claimlib.semantics.model import ClaimRequest, Consumer, Group, IdleRule, PendingEntry, Profile
+from claimlib.semantics.names import spell
+from claimlib.semantics.words import Keyspace, Stream
 from claimlib.store import Store
-from claimlib.words import Keyspace, Stream
 from tests.claim_batches import Batch, random_batch
 from tests.delta.gathered import Gathered
+from tests.delta.pels import NOW_MS
+from tests.delta.reading import query
 
 MINUTE_MS = 60_000
 ALICE, BOB, DEAD = b"alice", b"bob", b"dead"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import product
 
-from claimlib.ids import MAX_ID, MIN_ID, StreamId, parse_id
-from claimlib.model import AutoclaimRequest, Consumer, Group, PendingEntry
-from claimlib.words import Stream
+from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, parse_id
+from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
+from claimlib.semantics.words import Stream
 
 NOW_MS = 1_750_000_000_000
 MIN_IDLE_MS = 1000

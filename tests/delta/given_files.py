@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
 from claimlib.commands.imports import ImportRequest
-from claimlib.plans.given import TableMap
-from claimlib.words import Keyspace
+from claimlib.plans.input_tables import TableMap
+from claimlib.semantics.words import Keyspace
 
 Columns = Mapping[str, Sequence[object]]
 

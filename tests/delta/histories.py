@@ -10,15 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from own_rows import append, entry_row
-from snapshots import ANY, source, stream
-
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
-from claimlib.ids import StreamId
-from claimlib.model import AutoclaimRequest, ClaimRequest
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
 from claimlib.store import Store
+from tests.delta.own_rows import append, entry_row
+from tests.delta.snapshots import ANY, source, stream
 
 STREAMS = (b"a", b"b", b"c")
 IDS = range(1, 41)

@@ -12,12 +12,12 @@ import threading
 import traceback
 from pathlib import Path
 
-from pels import REQUEST
 from pyspark.sql import SparkSession
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.runs import Phase
 from claimlib.store import Store
+from tests.delta.pels import REQUEST
 from tests.quick_spark import quick_session
 
 

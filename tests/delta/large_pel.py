@@ -15,10 +15,10 @@ from pathlib import Path
 from pyspark.sql import functions as F
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.model import AutoclaimRequest
+from claimlib.semantics.model import AutoclaimRequest
 from claimlib.session import open_session
 from claimlib.store import Store
-from claimlib.testing import bench_store, event_log
+from tests.bench import event_log
 
 NOW_MS = 1_750_000_000_000
 FIRST_MS = NOW_MS - 10**9
@@ -60,7 +60,7 @@ def make(store: Store, rows: int) -> None:
 def main(folder: str, rows: int, count: int) -> None:
     events = Path(folder, "events")
     events.mkdir()
-    spark = open_session(java_options=event_log.options(str(events)), muted=True)
+    spark = open_session(java_options=event_log.options(str(events)))
     store = Store.init(spark, f"{folder}/store")
     make(store, rows)
     pages = {}
@@ -74,7 +74,7 @@ def main(folder: str, rows: int, count: int) -> None:
             "claimed": [row["id_ms"] for row in reply.claimed.select("id_ms").collect()],
             "deleted": [row["id_ms"] for row in reply.deleted.select("id_ms").collect()],
             "next_ms": [row["next_ms"] for row in reply.cursors.collect()],
-            "peak_mib": bench_store.peak_mib(),
+            "peak_mib": store.peak_mib(),
         }
     spark.stop()
     log = event_log.read(str(events))

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from claimlib.commands.xautoclaim import xautoclaim
-from claimlib.ids import StreamId, parse_id
-from claimlib.model import AutoclaimRequest, Group
-from claimlib.names import unspell
+from claimlib.semantics.ids import StreamId, parse_id
+from claimlib.semantics.model import AutoclaimRequest, Group
+from claimlib.semantics.names import unspell
 from claimlib.store import Store
 from claimlib.testing.tables import read_groups, request_table, write_keyspace
 from tests.batches import Batch, Names, random_batch

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from claimlib.ids import StreamId
-from claimlib.model import AutoclaimRequest, Consumer, Group, PendingEntry
-from claimlib.words import Keyspace, Stream
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
+from claimlib.semantics.words import Keyspace, Stream
 
 NOW_MS = 1_750_000_000_000
 IDS = tuple(StreamId(ms, 0) for ms in range(1, 11))

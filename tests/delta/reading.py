@@ -8,9 +8,12 @@ from typing import Any
 from deltalake import DeltaTable, QueryBuilder
 
 
-def query(where: Path | str, table: str, sql: str) -> list[dict[str, Any]]:
-    """Rows of a query over one table, which is called `t` in it."""
-    rows = QueryBuilder().register("t", DeltaTable(f"{where}/{table}")).execute(sql).read_all()
+def query(
+    where: Path | str, table: str, sql: str, storage: dict[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """Rows of a query over one table, which is called `t` in it; `storage`: how to reach it."""
+    opened = DeltaTable(f"{where}/{table}", storage_options=storage)
+    rows = QueryBuilder().register("t", opened).execute(sql).read_all()
     names = rows.column_names
     columns = [rows.column(name).to_pylist() for name in names]
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from claimlib.commands.snapshot import SnapshotRequest
-from claimlib.ids import StreamId
-from claimlib.model import RemovalLimits
-from claimlib.source import (
+from claimlib.live.batches import (
     Batch,
     ConsumerRow,
     Counts,
@@ -19,6 +17,8 @@ from claimlib.source import (
     SourceDone,
     StreamDone,
 )
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import RemovalLimits
 from claimlib.store import Store
 from claimlib.testing.tables import read_groups
 

@@ -8,12 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pels import DELETED, NOW_MS, REQUEST, keyspace
 from pyspark.sql import Row
 from pyspark.sql import functions as F
-from reading import count, query
-from snapshots import ALL, owners, source, stream
-from waiting import Waiting
 
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
@@ -24,6 +20,10 @@ from claimlib.runs.rollforward import roll_forward
 from claimlib.runs.writes import append_new
 from claimlib.store import Store, Token
 from claimlib.testing.tables import write_keyspace
+from tests.delta.pels import DELETED, NOW_MS, REQUEST, keyspace
+from tests.delta.reading import count, query
+from tests.delta.snapshots import ALL, owners, source, stream
+from tests.delta.waiting import Waiting
 
 TABLES = ("pending", "entries", "groups", "consumers", "streams")
 
@@ -35,8 +35,8 @@ def decided(store: Store, run_seq: int) -> RunRow:
 
 def apply_again(store: Store, run_seq: int) -> None:
     row = decided(store, run_seq)
-    assert row.landed is not None
-    mirror.apply(store, row, row.landed, decided_by(store, run_seq))
+    assert row.staged is not None
+    mirror.apply(store, row, row.staged, decided_by(store, run_seq))
 
 
 def contents(store: Store) -> dict[str, list[str]]:
@@ -203,7 +203,7 @@ def test_old_landings_of_finished_runs_are_swept_with_the_next(store: Store) -> 
     one = stream(b"s", {1: b"a"}, {1}, NOW_MS)
     snapshot(store, ALL, lambda _: source(one))
     row = decided(store, 1)
-    left = store.rows("entry_landing", [(row.landed.uuid, "s", 1, 0, None)], LANDED)
+    left = store.rows("entry_landing", [(row.staged.uuid, "s", 1, 0, None)], LANDED)
     store.append("entry_landing", left)
 
     snapshot(store, ALL, lambda _: source(one))

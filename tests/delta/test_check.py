@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pels import NOW_MS, PEL, keyspace
 from pyspark.sql import functions as F
 
 from claimlib.commands.check import Finding, check
-from claimlib.ids import StreamId
-from claimlib.layout import as_text
-from claimlib.model import Consumer, Group, PendingEntry
 from claimlib.plans.survey import NO_INSTANT, NO_PROOF, UNKNOWN_GROUP
-from claimlib.report import of_check
+from claimlib.report.model import as_text
+from claimlib.report.store import of_check
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import Consumer, Group, PendingEntry
+from claimlib.semantics.words import Stream
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
-from claimlib.words import Stream
+from tests.delta.pels import NOW_MS, PEL, keyspace
 
 SOUND = keyspace(b"sound", b"\\ \xff")
 
@@ -131,7 +131,7 @@ def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_fir
         ),
         Finding(
             "journal",
-            "runs are decided and not finished: the next run does it",
+            "runs are decided and not finished: the next run finishes them first",
             False,
             1,
             "xautoclaim:half",

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from pels import NOW_MS
-from reading import query
-from snapshots import ALL, owners, source, stream
 
-from claimlib import report
 from claimlib.commands.runs import abandon, find_run, list_runs
 from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import RunAbandonedError, VerificationError
-from claimlib.model import AutoclaimRequest
 from claimlib.plans.survey import NO_PROOF
+from claimlib.report import runs
 from claimlib.runs import Phase, mirror
-from claimlib.runs.journal import Decided, Landed, RunRow, decided_by, run_rows
+from claimlib.runs.journal import Decided, RunRow, Staged, decided_by, run_rows
+from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store import Store
+from tests.delta.pels import NOW_MS
+from tests.delta.reading import query
+from tests.delta.snapshots import ALL, owners, source, stream
 
 ANYTHING = SweepRequest(AutoclaimRequest(b"alice", 0))
 FIRST = stream(b"s", dict.fromkeys((1, 2, 3), b"x"), {1, 2, 3}, NOW_MS)
@@ -41,11 +41,11 @@ def lose_the_landing(store: Store) -> None:
     store.spark.sql(f"DELETE FROM {store.identifier('entry_landing')} WHERE id_ms = 6")
 
 
-Part = Callable[[Store, RunRow, Landed, Decided], None]
+Part = Callable[[Store, RunRow, Staged, Decided], None]
 
 
-def _new_pending_and_proof(store: Store, row: RunRow, landed: Landed, decided: Decided) -> None:
-    mirror._pending(store, row, landed, decided)
+def _new_pending_and_proof(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
+    mirror._pending(store, row, staged, decided)
     mirror._small(store, row, "streams", decided)
 
 
@@ -55,9 +55,9 @@ def test_what_a_run_that_is_given_up_had_applied_is_not_taken_for_entries_that_a
 ) -> None:
     snapshot(store, ALL, lambda _: source(FIRST))
     row = cut(store)
-    assert row.landed is not None
+    assert row.staged is not None
     decided = decided_by(store, row.run_seq)
-    part(store, row, row.landed, decided)
+    part(store, row, row.staged, decided)
     lose_the_landing(store)
     with pytest.raises(VerificationError, match="nothing more of it is applied"):
         xautoclaim(store, ANYTHING)
@@ -82,11 +82,11 @@ def test_a_driver_that_comes_back_late_appends_nothing_of_a_run_that_was_given_u
     store: Store,
 ) -> None:
     row = cut(store)
-    assert row.landed is not None
+    assert row.staged is not None
     decided = decided_by(store, row.run_seq)
     lose_the_landing(store)
     abandon(store, "snapshot:cut")
-    mirror.apply(store, row, row.landed, decided)
+    mirror.apply(store, row, row.staged, decided)
     for table in mirror.TABLES_WRITTEN:
         assert query(store.where, table, "SELECT * FROM t") == [], table
 
@@ -98,9 +98,9 @@ def test_the_run_id_of_a_run_that_was_given_up_is_not_taken_for_done(store: Stor
     with pytest.raises(RunAbandonedError, match="snapshot:cut was given up"):
         snapshot(store, ALL, lambda _: source(SECOND), run_id="cut")
     assert owners(store) == {}
-    note = "snapshot:cut was given up: it did not do what it was asked"
-    assert note in report.of_runs(store.where, list_runs(store, 9)).notes
-    assert report.of_run(find_run(store, "snapshot:cut")).notes == (note,)
+    note = "snapshot:cut was given up: it did not do what was requested"
+    assert note in runs.of_runs(store.where, list_runs(store, 9)).notes
+    assert runs.of_run(find_run(store, "snapshot:cut")).notes == (note,)
 
 
 def test_a_store_does_not_mirror_the_server_of_a_snapshot_that_was_given_up(store: Store) -> None:

@@ -9,15 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from given_files import consumers, entries, groups, of_keyspace, pending, request, streams
-from pels import NOW_MS, REQUEST
 from pyspark.sql import SparkSession
-from reading import count, query
 
-from claimlib import scan
-from claimlib.commands.given import place_of, read_given
 from claimlib.commands.imports import ImportRequest, import_tables
-from claimlib.commands.mirroring import check_source, mirrored
+from claimlib.commands.input_tables import place_of, read_input
+from claimlib.commands.mirror import check_source, mirrored
 from claimlib.commands.runs import find_run
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import (
@@ -28,14 +24,27 @@ from claimlib.errors import (
     RunKeyConflictError,
     SourceMismatchError,
 )
-from claimlib.model import RemovalLimits
-from claimlib.plans.given import TableMap
-from claimlib.report import of_import, of_run
+from claimlib.plans.input_tables import TableMap
+from claimlib.report.mirror import of_import
+from claimlib.report.runs import of_run
 from claimlib.runs import Begun
 from claimlib.schema import TABLES
+from claimlib.semantics import scan
+from claimlib.semantics.model import RemovalLimits
 from claimlib.store import Store
 from claimlib.testing.tables import read_groups
 from tests.delta.edge_cases import KEYSPACE
+from tests.delta.given_files import (
+    consumers,
+    entries,
+    groups,
+    of_keyspace,
+    pending,
+    request,
+    streams,
+)
+from tests.delta.pels import NOW_MS, REQUEST
+from tests.delta.reading import count, query
 
 FIELDS = [(b"f", b"v")]
 ANY = RemovalLimits(max_removed_share=1)  # whatever the tables lack may go
@@ -103,7 +112,7 @@ def test_a_second_import_writes_what_differs_and_the_same_run_id_again_changes_n
     assert asked["tables"]["pending"] == str(tmp_path / "one" / "pending")
 
     before = versions(store)
-    assert import_tables(store, first, run_id="r") == reply
+    assert import_tables(store, first, run_id="r") == replace(reply, is_repeat=True)
     with pytest.raises(RunKeyConflictError):
         import_tables(store, replace(first, entries_complete=False), run_id="r")
     assert versions(store) == before
@@ -281,11 +290,11 @@ def test_a_given_table_may_be_a_name_of_the_catalog_and_stays_at_its_version(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     where = request(tmp_path, FIRST)
-    given = read_given(spark, where.pending)
+    given = read_input(spark, where.pending)
     request(tmp_path, SECOND)
     assert given.count() == len(FIRST["pending"])
     given.createOrReplaceTempView("given_pending")
-    assert read_given(spark, "given_pending").count() == len(FIRST["pending"])
+    assert read_input(spark, "given_pending").count() == len(FIRST["pending"])
     spark.catalog.dropTempView("given_pending")
 
 
@@ -296,7 +305,7 @@ def test_a_delta_table_whose_log_cannot_be_read_is_not_taken_for_its_files(
     request(tmp_path, SECOND)
     (tmp_path / "pending" / "_delta_log" / "00000000000000000000.json").unlink()
     with pytest.raises(Exception, match="DELTA_TRUNCATED_TRANSACTION_LOG"):
-        read_given(spark, where)
+        read_input(spark, where)
 
 
 @pytest.mark.parametrize("name", ["e{a,b}", "e[ab]", "e?", "e*", "{ea}", "e\\a", "e,a", "e%61"])
@@ -310,6 +319,6 @@ def test_a_folder_is_read_whose_path_was_given_and_none_that_a_glob_would_match(
     written("ea", [1])
     place = place_of(f"{tmp_path}/{name}")
     with pytest.raises(InputError, match="cannot be read as a table"):
-        read_given(spark, place).collect()
+        read_input(spark, place).collect()
     written(name, [2, 3])
-    assert sorted(row["n"] for row in read_given(spark, place).collect()) == [2, 3]
+    assert sorted(row["n"] for row in read_input(spark, place).collect()) == [2, 3]

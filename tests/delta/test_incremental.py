@@ -8,15 +8,16 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from histories import MINUTE_MS, SWEEP, History, Server
-from own_rows import append, pending_row
 from pyspark.sql import Row, SparkSession
 
 from claimlib.commands.runs import find_run, remark_on
-from claimlib.commands.xautoclaim import SweepRequest, _decide, xautoclaim
-from claimlib.model import AutoclaimRequest, Guards
+from claimlib.commands.sweep_decision import decide
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.runs import Decision, begin_reading
+from claimlib.semantics.model import AutoclaimRequest, Guards
 from claimlib.store import Store
+from tests.delta.histories import MINUTE_MS, SWEEP, History, Server
+from tests.delta.own_rows import append, pending_row
 
 HISTORIES = 2
 # What only a look at the whole PEL can say.
@@ -59,7 +60,7 @@ def decision(
     store: Store, request: SweepRequest = SWEEP, now_ms: int = 61_020, *, full: bool = False
 ) -> Decision:
     """What a sweep would decide."""
-    return _decide(
+    return decide(
         begin_reading(store), [request], now_ms, refuse_duplicates=False, incremental=not full
     )
 
@@ -105,7 +106,7 @@ def test_after_any_history_it_decides_what_a_full_sweep_decides(
     history: Callable[[int], History], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Nothing is drawn anew: what happens follows from the seed."""
-    monkeypatch.setattr("claimlib.commands.base.MOST_HELD", 100 * seed)
+    monkeypatch.setattr("claimlib.commands.sweep_base.MOST_HELD", 100 * seed)
     played(history(seed))
 
 
@@ -114,7 +115,7 @@ def test_after_any_history_it_decides_what_a_full_sweep_decides(
 def test_so_it_does_after_fifty_other_histories(
     history: Callable[[int], History], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr("claimlib.commands.base.MOST_HELD", 100 * (seed % 2))
+    monkeypatch.setattr("claimlib.commands.sweep_base.MOST_HELD", 100 * (seed % 2))
     played(history(seed))
 
 
@@ -208,7 +209,7 @@ def test_where_there_is_no_base_all_is_looked_at_and_it_says_why(
     request_: SweepRequest,
     reason: str,
 ) -> None:
-    monkeypatch.setattr("claimlib.commands.base.MOST_CHANGED", 5)
+    monkeypatch.setattr("claimlib.commands.sweep_base.MOST_CHANGED", 5)
     happens(store)
     decided = decision(store, request_, now_ms=61_011)
     assert "base_run" not in decided.counts

@@ -10,16 +10,17 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql import functions as F
 
-from claimlib import scan
-from claimlib.commands.xautoclaim import SweepRequest, _decide, xautoclaim
-from claimlib.ids import MAX_ID, MIN_ID, StreamId, to_bigint
-from claimlib.model import AutoclaimRequest, Consumer, Group, PendingEntry
-from claimlib.names import spell
+from claimlib.commands.sweep_decision import decide
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.plans.keys import KeyMode, group_key, shared_keys, stream_key
 from claimlib.runs import begin_reading
+from claimlib.semantics import scan
+from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, to_bigint
+from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
+from claimlib.semantics.names import spell
+from claimlib.semantics.words import Stream
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
-from claimlib.words import Stream
 from tests.delta.gathered import Gathered
 
 NOW_MS = 1_750_000_000_000
@@ -182,7 +183,7 @@ def swept(spark, empty_store, tmp_path_factory):
     where = shutil.copytree(empty_store, tmp_path_factory.mktemp("keys") / "store")
     store = Store.open(spark, str(where))
     gathered().write(store)
-    by_hashes = _decide(begin_reading(store), [SweepRequest(REQUEST)], None, refuse_duplicates=True)
+    by_hashes = decide(begin_reading(store), [SweepRequest(REQUEST)], None, refuse_duplicates=True)
     assert by_hashes.key_mode is KeyMode.HASHES
     decided = by_hashes.rows.collect()
     write_keyspace(store, ALIKE, NOW_MS)

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from pyspark.sql import SparkSession
-from reading import count
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import UnfinishedRunError
@@ -22,13 +20,15 @@ from claimlib.runs import Phase
 from claimlib.schema import TABLES
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
+from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
+from tests.delta.reading import count
 
 HERE = Path(__file__).parent
 KILL_POINTS = {"a": Phase.DECIDE, "b": Phase.APPLY, "c": Phase.VERIFY}
 # What may differ between a run that was killed and one that was not.
 DIFFERS = {
     "journal": {"attempt", "inputs"},
-    "runs": {"phase_ms", "input_versions", "output_versions"},
+    "runs": {"phase_ms", "began_ms", "ended_ms", "input_versions", "output_versions"},
 }
 
 

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from large_pel import FIRST_MS, NOW_MS
 
-from claimlib import scan
-from claimlib.ids import MAX_ID, StreamId
-from claimlib.model import AutoclaimReply, AutoclaimRequest, Group, PendingEntry
+from claimlib.semantics import scan
+from claimlib.semantics.ids import MAX_ID, StreamId
+from claimlib.semantics.model import AutoclaimReply, AutoclaimRequest, Group, PendingEntry
+from tests.delta.large_pel import FIRST_MS, NOW_MS
 
 HERE = Path(__file__).parent
 LARGE, TENTH = 20_000_000, 2_000_000

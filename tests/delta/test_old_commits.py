@@ -15,10 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from pyspark.sql import Row, SparkSession
-from reading import count
-from snapshots import ALL, owners, source, stream
 
 from claimlib.commands import reply
 from claimlib.commands.runs import find_run
@@ -27,12 +24,15 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.commands.xpending import overview, reading
 from claimlib.errors import VersionExpiredError
-from claimlib.ids import StreamId
-from claimlib.model import AutoclaimRequest, ClaimRequest
 from claimlib.runs import Phase
 from claimlib.schema import TABLES
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
+from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
+from tests.delta.reading import count
+from tests.delta.snapshots import ALL, owners, source, stream
 
 AGES = pytest.mark.parametrize("days", [8, 31])
 LATER = SweepRequest(AutoclaimRequest(b"carol", 0))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from claimlib import scan
+from claimlib.semantics import scan
 from claimlib.store import Store
 from tests.batches import BRANCHES
 from tests.delta.edge_cases import IDS, KEYSPACE, NOW_MS, REQUESTS

@@ -11,15 +11,15 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from queries import last_query
-from reading import query
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.commands.xpending import pending_range, reading
-from claimlib.ids import StreamId
-from claimlib.model import AutoclaimRequest, ClaimRequest, PendingRange
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, PendingRange
 from claimlib.store import Store
+from tests.delta.queries import last_query
+from tests.delta.reading import query
 
 NOW_MS = 1_750_000_000_000
 # One entry a second, a hundred in each of sixteen files.  Every tenth has been idle for a minute.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from pels import NOW_MS, PEL, REQUEST, keyspace
 
-from claimlib import scan
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.ids import END_OF_SCAN, StreamId, parse_id
-from claimlib.model import AutoclaimRequest
+from claimlib.semantics import scan
+from claimlib.semantics.ids import END_OF_SCAN, StreamId, parse_id
+from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store import Store
 from claimlib.testing.tables import read_groups, write_keyspace
+from tests.delta.pels import NOW_MS, PEL, REQUEST, keyspace
 
 ENTRIES = keyspace(b"s")[b"s"].entries
 PAGE = AutoclaimRequest(REQUEST.consumer, REQUEST.min_idle_ms, count=4)

@@ -6,10 +6,7 @@ import string
 from pathlib import Path
 
 import pytest
-from pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from pyspark.sql import SparkSession
-from reading import count
-from snapshots import ALL, owners, source, stream
 
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
@@ -17,6 +14,9 @@ from claimlib.commands.xpending import overview, reading
 from claimlib.runs import claims
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
+from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
+from tests.delta.reading import count
+from tests.delta.snapshots import ALL, owners, source, stream
 
 # Every printable character of ASCII that a name of a folder may have, and some beyond it.
 PUNCTUATION = string.punctuation.replace("/", "")

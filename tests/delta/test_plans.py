@@ -6,17 +6,17 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from pels import NOW_MS, REQUEST, keyspace
 from pyspark.sql import DataFrame
 
 from claimlib import store as stores
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
-from claimlib.ids import StreamId
-from claimlib.model import ClaimRequest
 from claimlib.runs import protocol
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import ClaimRequest
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
+from tests.delta.pels import NOW_MS, REQUEST, keyspace
 
 # Decisions read files of entries and pending; of the other tables the driver holds what it needs.
 SCANNED = re.compile(r"FileScan parquet \[(\w+)")

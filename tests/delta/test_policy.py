@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pels import CLAIMED, NOW_MS, REQUEST, keyspace
-
 from claimlib.commands.xautoclaim import SweepRequest, explain, xautoclaim
-from claimlib.model import AutoclaimRequest
+from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
+from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace
 
 PAGE = AutoclaimRequest(b"pager", REQUEST.min_idle_ms, count=2)
 POLICY = [

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pels import NOW_MS, REQUEST, keyspace
-from queries import last_query
-
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
-from claimlib.ids import StreamId
-from claimlib.model import AutoclaimRequest, ClaimRequest
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
+from tests.delta.pels import NOW_MS, REQUEST, keyspace
+from tests.delta.queries import last_query
 
 IDS = (StreamId(1, 0), StreamId(3, 0))
 PAGE = SweepRequest(AutoclaimRequest(b"bob", 1000, count=2), cursor="c", resume=True)

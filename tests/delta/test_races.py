@@ -11,20 +11,20 @@ from pathlib import Path
 from threading import Event, Lock
 
 import pytest
-from own_rows import append, entry_row, pending_row
-from pels import CLAIMED, DELETED, NOW_MS, PEL, REQUEST, keyspace
 from pyspark.sql import DataFrame
-from reading import count
-from waiting import Waiting
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.model import AutoclaimRequest
 from claimlib.runs import Begun, Decision, Phase, claims, run
 from claimlib.runs.journal import APP_ID
 from claimlib.runs.protocol import INPUTS
 from claimlib.schema import TABLES
+from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store import Store, Token
 from claimlib.testing.tables import read_groups, write_keyspace
+from tests.delta.own_rows import append, entry_row, pending_row
+from tests.delta.pels import CLAIMED, DELETED, NOW_MS, PEL, REQUEST, keyspace
+from tests.delta.reading import count
+from tests.delta.waiting import Waiting
 
 PATIENCE_S = 200
 

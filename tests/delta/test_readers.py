@@ -5,7 +5,6 @@ from __future__ import annotations
 from threading import Lock
 
 import pytest
-from pels import CLAIMED, NOW_MS, REQUEST, keyspace
 
 from claimlib.commands.check import check
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
@@ -14,6 +13,7 @@ from claimlib.errors import LostRaceError
 from claimlib.runs import protocol
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
+from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace
 
 
 class RunBetweenPins:

@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 from chispa import assert_df_equality
-from pels import CLAIMED, NOW_MS, REQUEST, keyspace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -20,11 +19,12 @@ from claimlib.errors import (
     StoreNotFoundError,
     UnsafeLocationError,
 )
-from claimlib.model import COUNT_MAX
 from claimlib.plans.requests import NULLABLE, REQUEST_COLUMNS, SWEEPS
-from claimlib.report import of_reply
+from claimlib.report.sweep import of_reply
+from claimlib.semantics.model import COUNT_MAX
 from claimlib.store import Store, init_sql
 from claimlib.testing.tables import request_table, write_keyspace
+from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_a_glob_of_a_request_that_is_none_is_refused_with_its_row_and_column(
     store: Store, request_row: DataFrame
 ) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
-    with pytest.raises(RequestError, match="no usable only_from in the request for s/g: a \\[ is"):
+    with pytest.raises(RequestError, match="invalid only_from in the request for s/g: a \\[ is"):
         xautoclaim(store, request_row.withColumn("only_from", F.lit("[a")))
     assert store.read("journal").isEmpty()
 

@@ -6,17 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from given_files import entries as given_entries
-from given_files import groups as given_groups
-from given_files import pending as given_pending
-from given_files import request
-from own_rows import append, entry_row, pending_row
-from pels import NOW_MS, REQUEST, keyspace
 from pyspark.sql import Row, SparkSession
-from reading import count, query
-from snapshots import ALL, FIELDS, owners, source, stream
 
-from claimlib.commands import landing
+from claimlib.commands import staging
 from claimlib.commands.imports import ImportRequest, import_tables
 from claimlib.commands.runs import abandon, find_run, list_runs
 from claimlib.commands.snapshot import SnapshotRequest, Spans, snapshot
@@ -30,12 +22,7 @@ from claimlib.errors import (
     UnfinishedRunError,
     VerificationError,
 )
-from claimlib.ids import StreamId
-from claimlib.model import RemovalLimits
-from claimlib.plans.requests import PROVEN_RANGE
-from claimlib.runs import Phase, rollforward
-from claimlib.runs.journal import decided_by, run_rows
-from claimlib.source import (
+from claimlib.live.batches import (
     Batch,
     ConsumerRow,
     EntryPage,
@@ -46,8 +33,21 @@ from claimlib.source import (
     SourceOpened,
     StreamDone,
 )
+from claimlib.plans.requests import PROVEN_RANGE
+from claimlib.runs import Phase, rollforward
+from claimlib.runs.journal import decided_by, run_rows
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import RemovalLimits
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
+from tests.delta.given_files import entries as given_entries
+from tests.delta.given_files import groups as given_groups
+from tests.delta.given_files import pending as given_pending
+from tests.delta.given_files import request
+from tests.delta.own_rows import append, entry_row, pending_row
+from tests.delta.pels import NOW_MS, REQUEST, keyspace
+from tests.delta.reading import count, query
+from tests.delta.snapshots import ALL, FIELDS, owners, source, stream
 
 STATE = ("pending", "entries", "groups", "consumers", "streams")
 
@@ -419,11 +419,11 @@ def test_what_was_read_before_the_reading_broke_off_is_not_kept(
         yield from stream(b"s", {1: b"x"}, {1}, NOW_MS)
         raise ConnectionError
 
-    monkeypatch.setattr(landing, "MAX_ROWS", 1)
+    monkeypatch.setattr(staging, "MAX_ROWS", 1)
     with pytest.raises(ConnectionError):
         snapshot(store, ALL, breaks_off)
     for table in ("pel_snapshots", "entry_landing"):
-        assert store.version(table) > 0, "it was landed"
+        assert store.version(table) > 0, "it was staged"
         assert count(store.where, table) == 0, table
 
 

@@ -6,18 +6,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from given_files import entries, pending, request
-from pels import NOW_MS, REQUEST, keyspace
-from reading import query
-
 from claimlib.commands.imports import import_tables
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.ids import MAX_U64, MIN_ID, StreamId
-from claimlib.model import AutoclaimRequest, Consumer, Group, Guards, PendingEntry, RemovalLimits
 from claimlib.schema import TABLES
+from claimlib.semantics.ids import MAX_U64, MIN_ID, StreamId
+from claimlib.semantics.model import (
+    AutoclaimRequest,
+    Consumer,
+    Group,
+    Guards,
+    PendingEntry,
+    RemovalLimits,
+)
+from claimlib.semantics.words import Stream
 from claimlib.store import Store
 from claimlib.testing.tables import read_groups, write_keyspace
-from claimlib.words import Stream
+from tests.delta.given_files import entries, pending, request
+from tests.delta.pels import NOW_MS, REQUEST, keyspace
+from tests.delta.reading import query
 
 MINUTE_MS = 60_000
 LEAST_MS = -(2**63)

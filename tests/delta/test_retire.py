@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claims_story import MINUTE_MS, contents
 from deltalake import DeltaTable
-from pels import NOW_MS
 from pyspark.sql import SparkSession
 
-from claimlib.commands.asked_reply import AskedReply
+from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.retire import Retirement, retire
 from claimlib.errors import InputError, RequestError, RunKeyConflictError
-from claimlib.ids import MAX_ID, MIN_ID, StreamId
-from claimlib.model import Consumer, Group, PendingEntry
 from claimlib.runs import Phase
 from claimlib.schema import TABLES
+from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId
+from claimlib.semantics.model import Consumer, Group, PendingEntry
+from claimlib.semantics.words import Stream
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
-from claimlib.words import Stream
+from tests.delta.claims_story import MINUTE_MS, contents
+from tests.delta.pels import NOW_MS
 
 IDS = [StreamId(ms, 0) for ms in range(1, 9)]
 DANGLING = {StreamId(2, 0), StreamId(5, 0)}
@@ -69,12 +69,12 @@ class Retired:
     before: dict[str, Any]
     after: dict[str, Any]
     versions: list[dict[str, int]]
-    shown: AskedReply
-    left: AskedReply
-    again: AskedReply
-    idle: AskedReply
-    busy: AskedReply
-    unlisted: AskedReply
+    shown: BulkReply
+    left: BulkReply
+    again: BulkReply
+    idle: BulkReply
+    busy: BulkReply
+    unlisted: BulkReply
 
 
 @pytest.fixture(scope="module")
@@ -126,9 +126,9 @@ def refuse(store: Store) -> None:
     """What is refused, whole and named."""
     for stream, group, consumer, heir, said in (
         (b"s", b"no", LEAVES, b"anna", "NOGROUP No such key 's' or consumer group 'no'"),
-        (b"s", b"g", b"nobody", b"anna", "s/g has no consumer nobody; nothing was done"),
-        (b"s", b"g", LEAVES, b"anne", "s/g has no consumer anne; nothing was done"),
-        (b"beside", b"g", b"idle", b"anna", "beside/g has no consumer idle"),
+        (b"s", b"g", b"nobody", b"anna", "s / g has no consumer nobody; nothing was done"),
+        (b"s", b"g", LEAVES, b"anne", "s / g has no consumer anne; nothing was done"),
+        (b"beside", b"g", b"idle", b"anna", "beside / g has no consumer idle"),
     ):
         with pytest.raises(RequestError, match=said):
             retire(store, Retirement(stream, group, consumer, (heir,)))
@@ -154,7 +154,7 @@ def test_what_is_refused_and_a_dry_run_write_nothing_and_the_same_run_again_neit
     assert retired.versions[3] == retired.versions[2] != retired.versions[1]
     assert retired.again.counts == retired.left.counts
     shown = {name: n for name, n in retired.shown.counts.items() if n}
-    assert shown == {"claimed": 5, "deleted": 2, "asked": 2}
+    assert shown == {"claimed": 5, "deleted": 2, "requested": 2}
 
 
 def test_all_goes_to_the_heirs_in_turn_with_its_delivery_count_and_delivered_now(retired):
@@ -188,7 +188,7 @@ def test_the_reply_has_a_request_per_heir_and_what_dangles_under_the_first(retir
     assert {name: n for name, n in retired.left.counts.items() if n} == {
         "claimed": 5,
         "deleted": 2,
-        "asked": 2,
+        "requested": 2,
         "retired": 1,
     }
 
@@ -199,7 +199,10 @@ def test_who_is_retired_is_gone_also_who_had_nothing_pending_and_the_heirs_were_
         ("g", "bert", NOW_MS + 9, NOW_MS, 2),
     ]
     assert retired.idle.counts["retired"] == 1
-    assert {name: n for name, n in retired.idle.counts.items() if n} == {"asked": 1, "retired": 1}
+    assert {name: n for name, n in retired.idle.counts.items() if n} == {
+        "requested": 1,
+        "retired": 1,
+    }
 
 
 def test_who_gets_an_entry_meanwhile_stays_and_is_not_said_to_be_retired(retired):

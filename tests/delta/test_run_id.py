@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from pels import NOW_MS, REQUEST
-from snapshots import ALL, source, stream
 
 from claimlib.commands.imports import ImportRequest, import_tables
 from claimlib.commands.retire import Retirement, retire
@@ -15,9 +13,11 @@ from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.errors import RequestError
-from claimlib.ids import StreamId
-from claimlib.model import ClaimRequest
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import ClaimRequest
 from claimlib.store import Store
+from tests.delta.pels import NOW_MS, REQUEST
+from tests.delta.snapshots import ALL, source, stream
 
 IDS = (StreamId(1, 0),)
 NAMES = (b"s", b"g")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from pels import NOW_MS, REQUEST
-from reading import count, query
-from snapshots import ALL, ANY, owners, source, stream
+from dataclasses import replace
 
+import pytest
+
+from claimlib.commands.mirror import source_of
 from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.errors import SourceMismatchError
-from claimlib.ids import StreamId
-from claimlib.runs import Phase
-from claimlib.source import (
+from claimlib.errors import EmptySourceError, SourceMismatchError
+from claimlib.live.batches import (
     GroupDone,
     GroupGone,
     PendingPage,
@@ -20,7 +18,13 @@ from claimlib.source import (
     StreamDone,
     StreamGone,
 )
+from claimlib.runs import Phase
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import RemovalLimits
 from claimlib.store import Store
+from tests.delta.pels import NOW_MS, REQUEST
+from tests.delta.reading import count, query
+from tests.delta.snapshots import ALL, ANY, owners, source, stream
 
 
 @pytest.mark.usefixtures("each_size")
@@ -68,7 +72,10 @@ def test_a_snapshot_of_some_groups_leaves_the_others_as_they_are(store: Store) -
     assert owners(store) == {(b"a", 2): b"y", (b"b", 1): b"x"}
     other_group = SnapshotRequest("server:6379/0", group_glob="nobody")
     empty = StreamDone(b"a", 1, StreamId(9, 0), None, None, NOW_MS + 2, 0, 0, 0)
-    snapshot(store, other_group, lambda _: source([empty]))
+    with pytest.raises(EmptySourceError, match=r"matches \* / nobody"):
+        snapshot(store, other_group, lambda _: source([empty]))
+    allowed = replace(other_group, limits=RemovalLimits(allow_empty=True))
+    snapshot(store, allowed, lambda _: source([empty]))
     assert owners(store) == {(b"a", 2): b"y", (b"b", 1): b"x"}
     assert count(store.where, "streams", "complete_from_ms IS NOT NULL") == 2
 
@@ -89,11 +96,13 @@ def test_what_vanished_while_it_was_read_counts_for_nothing(store: Store) -> Non
 
 
 def test_a_store_mirrors_one_source_and_refuses_another_naming_both(store: Store) -> None:
+    assert source_of(store) is None
     snapshot(store, ALL, lambda _: source(stream(b"s", {1: b"x"}, {1}, NOW_MS)))
     other = SnapshotRequest("elsewhere:6379/0")
     with pytest.raises(SourceMismatchError, match=r"server:6379/0, not elsewhere:6379/0"):
         snapshot(store, other, lambda _: source())
     assert owners(store) == {(b"s", 1): b"x"}
+    assert source_of(store) == "server:6379/0"
 
 
 def test_a_snapshot_that_dies_behind_its_decision_is_finished_by_the_next_run(

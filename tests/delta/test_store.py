@@ -6,9 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pels import REQUEST
 from pyspark.sql import SparkSession
-from reading import count
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import (
@@ -19,9 +17,11 @@ from claimlib.errors import (
     StoreIncompleteError,
     StoreNotFoundError,
 )
-from claimlib.report import of_reply
+from claimlib.report.sweep import of_reply
 from claimlib.schema import TABLES
 from claimlib.store import Location, Store, init_sql
+from tests.delta.pels import REQUEST
+from tests.delta.reading import count
 
 
 def test_a_store_that_is_not_there_is_named_with_the_command_that_makes_it(

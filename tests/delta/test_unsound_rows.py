@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from pels import CLAIMED, NOW_MS, keyspace
-from snapshots import ALL, source, stream
 
 from claimlib.commands.check import check
 from claimlib.commands.snapshot import snapshot
@@ -12,11 +10,13 @@ from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.errors import ForeignRunSeqError, VerificationError
-from claimlib.ids import StreamId
-from claimlib.model import AutoclaimRequest, ClaimRequest
 from claimlib.runs import journal
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
+from tests.delta.pels import CLAIMED, NOW_MS, keyspace
+from tests.delta.snapshots import ALL, source, stream
 
 PAGE = SweepRequest(AutoclaimRequest(b"alice", 1000, count=100), cursor="nightly", resume=True)
 

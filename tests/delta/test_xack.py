@@ -8,15 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claims_story import GONE, MINUTE_MS, ONE, SEVEN, SIX, SOUND, THREE, TWO, contents
 from deltalake import DeltaTable
-from pels import NOW_MS
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from reading import count
-from snapshots import ALL, source, stream
 
-from claimlib.commands.asked_reply import AskedReply
+from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xack import NamedAck, ack_table, xack
 from claimlib.errors import (
@@ -25,12 +21,16 @@ from claimlib.errors import (
     RunKeyConflictError,
     SourceMismatchError,
 )
-from claimlib.ids import MAX_ID
-from claimlib.plans.asked import ACKS
+from claimlib.plans.bulk import ACKS
 from claimlib.runs import Phase
 from claimlib.schema import TABLES
+from claimlib.semantics.ids import MAX_ID
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
+from tests.delta.claims_story import GONE, MINUTE_MS, ONE, SEVEN, SIX, SOUND, THREE, TWO, contents
+from tests.delta.pels import NOW_MS
+from tests.delta.reading import count
+from tests.delta.snapshots import ALL, source, stream
 
 ACK = [
     NamedAck(b"s", b"g", (THREE, GONE, THREE, SEVEN, MAX_ID)),
@@ -59,8 +59,8 @@ class Acked:
     where: str
     before: dict[str, Any]
     after: dict[str, Any]
-    shown: AskedReply
-    reply: AskedReply
+    shown: BulkReply
+    reply: BulkReply
     versions: list[dict[str, int]]
 
 
@@ -120,7 +120,7 @@ def cut_off(phase: Phase, _detail: str) -> None:
 def test_what_refuses_some_refuses_all_and_neither_it_nor_a_dry_run_writes_anything(acked):
     assert acked.versions[1] == acked.versions[0]
     decided = {name: n for name, n in acked.shown.counts.items() if n}
-    assert decided == {"acked": 8, "not_pending": 4, "asked": 5}
+    assert decided == {"acked": 8, "not_pending": 4, "requested": 5}
 
 
 def test_cut_off_behind_its_decision_a_run_has_changed_nothing_but_the_journal(acked):
@@ -139,13 +139,13 @@ def test_each_id_is_acknowledged_once_also_a_dangling_one_and_one_that_nothing_p
     assert {name: number for name, number in acked.reply.counts.items() if number} == {
         "acked": 8,
         "not_pending": 4,
-        "asked": 5,
+        "requested": 5,
         "lost": 2,
     }
     requests = acked.reply.requests.orderBy("request").collect()
     told = [(row["request"], row["stream"], row["consumer"], row["status"]) for row in requests]
     assert told == [
-        (number, one.stream.decode(), None, "asked") for number, one in enumerate(ACK, start=1)
+        (number, one.stream.decode(), None, "requested") for number, one in enumerate(ACK, start=1)
     ]
 
 

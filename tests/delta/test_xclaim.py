@@ -11,7 +11,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claims_story import (
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from claimlib.commands.bulk_reply import BulkReply
+from claimlib.commands.xack import NamedAck, xack
+from claimlib.commands.xclaim import NamedClaim, claim_table, xclaim
+from claimlib.errors import (
+    RequestError,
+    RunKeyConflictError,
+    UnfinishedRunError,
+)
+from claimlib.plans.bulk import CLAIMS
+from claimlib.runs import Phase, claims, records
+from claimlib.runs.journal import decided_by, run_rows
+from claimlib.runs.rollforward import roll_forward
+from claimlib.schema import TABLES
+from claimlib.semantics.ids import parse_id
+from claimlib.semantics.names import spell, unspell
+from claimlib.store import Store
+from claimlib.testing.tables import write_keyspace
+from tests.claim_batches import Batch
+from tests.delta.claims_story import (
     DONE,
     EIGHT,
     FORESTALLED,
@@ -35,30 +57,8 @@ from claims_story import (
     forestall,
     write,
 )
-from deltalake import DeltaTable
-from pels import NOW_MS
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from reading import count, query
-
-from claimlib.commands.asked_reply import AskedReply
-from claimlib.commands.xack import NamedAck, xack
-from claimlib.commands.xclaim import NamedClaim, claim_table, xclaim
-from claimlib.errors import (
-    RequestError,
-    RunKeyConflictError,
-    UnfinishedRunError,
-)
-from claimlib.ids import parse_id
-from claimlib.names import spell, unspell
-from claimlib.plans.asked import CLAIMS
-from claimlib.runs import Phase, claims, records
-from claimlib.runs.journal import decided_by, run_rows
-from claimlib.runs.rollforward import roll_forward
-from claimlib.schema import TABLES
-from claimlib.store import Store
-from claimlib.testing.tables import write_keyspace
-from tests.claim_batches import Batch
+from tests.delta.pels import NOW_MS
+from tests.delta.reading import count, query
 
 # What was done about an id that a request names.
 DOINGS = ("claimed", "forced", "superseded", "deleted", "left", "not_pending")
@@ -77,7 +77,7 @@ class Said:
     ids: list[dict[str, Any]]
 
     @classmethod
-    def of(cls, reply: AskedReply) -> Said:
+    def of(cls, reply: BulkReply) -> Said:
         requests, ids = (
             [row.asDict() for row in frame.collect()] for frame in (reply.requests, reply.ids)
         )
@@ -123,7 +123,7 @@ def run(spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPat
     return Run(store, halted, batch, before, after, rows, shown, said, again, seen)
 
 
-def claimed_once(store: Store, batch: Batch, stop: Phase | None = None) -> AskedReply:
+def claimed_once(store: Store, batch: Batch, stop: Phase | None = None) -> BulkReply:
     """The run, in which others forestall some of it; it may be stopped at a phase."""
 
     def told(phase: Phase, _detail: str) -> None:
@@ -145,7 +145,7 @@ def all_rows(where: str) -> dict[str, list[str]]:
     """All rows of all tables, but for what two runs of the same may differ in."""
     differs = {
         "journal": {"attempt", "inputs"},
-        "runs": {"phase_ms", "input_versions", "output_versions"},
+        "runs": {"phase_ms", "began_ms", "ended_ms", "input_versions", "output_versions"},
     }
     return {
         table: sorted(
@@ -260,7 +260,7 @@ def test_the_reply_has_one_row_per_request(run):
     assert found == [
         (
             *(number, spell(one.stream), spell(one.claim.consumer)),
-            *(("asked", None) if reason is None else ("refused", reason)),
+            *(("requested", None) if reason is None else ("refused", reason)),
         )
         for number, one in run.batch.requests.items()
         for reason in [reason_of(run.batch, one)]
@@ -281,7 +281,7 @@ def test_the_counts_say_what_was_decided_and_the_dry_run_said_the_same(run):
     refused = sum(reason_of(run.batch, one) is not None for one in run.batch.requests.values())
     expected = {
         **statuses,
-        "asked": len(run.batch.requests) - refused,
+        "requested": len(run.batch.requests) - refused,
         "refused": refused,
     }
     assert {name: n for name, n in run.shown.counts.items() if n} == expected
@@ -315,7 +315,7 @@ def test_the_journal_and_the_runs_say_what_was_asked(run):
     (asked,) = query(
         run.store.where,
         "journal",
-        f"SELECT * FROM t WHERE kind = 'asked' AND run_seq = 1 AND request_number = {number}",
+        f"SELECT * FROM t WHERE kind = 'requested' AND run_seq = 1 AND request_number = {number}",
     )
     assert json.loads(asked["request"]) == {
         "ids": 2,
@@ -511,7 +511,7 @@ def test_a_run_that_only_forces_says_what_it_lost(store):
     reply = xclaim(store, asked, progress=deliver)
 
     counted = {name: n for name, n in reply.counts.items() if n}
-    assert counted == {"forced": 2, "lost": 1, "asked": 1}
+    assert counted == {"forced": 2, "lost": 1, "requested": 1}
     statuses = [(row["id"], row["status"]) for row in reply.ids.collect()]
     assert statuses == [("7-0", "lost"), ("8-0", "forced")]
     assert count(store.where, "pending", "id_ms = 7 AND consumer = 'eve' AND run_seq = 0") == 1

@@ -1,4 +1,4 @@
-"""Modules beside the tests (`processes`) are imported by their plain names."""
+"""Runs commands and jobs in this process; nothing of the user's environment reaches them."""
 
 import os
 import runpy
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True)
@@ -45,14 +43,16 @@ def claimlib(monkeypatch, capsys):
 @pytest.fixture
 def job(monkeypatch, capsys):
     """Runs a job of `jobs/` in this process, which has a Spark session or needs none."""
-    from claimlib import exits
 
     def run(name, *words):
         script = Path(__file__).parents[2] / "jobs" / f"{name}.py"
         monkeypatch.setattr(sys, "argv", [str(script), *map(str, words)])
         capsys.readouterr()
-        code = exits.ending(runpy.run_path(str(script))["main"])
-        return Said(code, *capsys.readouterr())
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except SystemExit as ended:
+            return Said(ended.code, *capsys.readouterr())
+        return Said(0, *capsys.readouterr())
 
     return run
 

@@ -10,10 +10,10 @@ import tomllib
 import pytest
 
 from claimlib.commands.runs import find_run
-from claimlib.config import load, load_policy
+from claimlib.config.settings import load, load_policy
 from claimlib.errors import ConfigError, RequestError
-from claimlib.ids import parse_range_start
-from claimlib.model import COUNT_MAX, IdleRule, Profile
+from claimlib.semantics.ids import parse_range_start
+from claimlib.semantics.model import COUNT_MAX, IdleRule, Profile
 from tests.bad_inputs import BAD, INPUTS, SEED, TEXT_PIECES, HeldFile, mutant, tally
 from tests.grammars import duration_ms, is_glob, name_spelled
 
@@ -197,7 +197,7 @@ def is_policy(text):
 
 
 def is_request(table):
-    if not set(COMPLETE) <= set(table) <= set(XAUTOCLAIM):
+    if not set(COMPLETE) <= set(table) <= set(XAUTOCLAIM) or table["consumer"] == "":
         return False
     return all(XAUTOCLAIM[key][0](value) is not BAD for key, value in table.items())
 
@@ -261,5 +261,5 @@ def test_the_faulty_line_of_a_policy_is_named():
 
 @pytest.mark.parametrize("name", ["", "x", "-1", "+7", " 7", "7\n", "\u0667", "9" * 19, "9" * 5000])
 def test_a_name_that_no_run_has_is_refused_before_the_store_is_read(name):
-    with pytest.raises(RequestError, match="names no run"):
+    with pytest.raises(RequestError, match="is not the name of a run"):
         find_run(None, name)

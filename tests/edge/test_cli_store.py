@@ -1,13 +1,15 @@
 """The command line on a store: what it prints, and how it ends."""
 
+import csv
+import io
 import json
 
 import pytest
 
-from claimlib.ids import StreamId
-from claimlib.model import Consumer, Group, PendingEntry
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import Consumer, Group, PendingEntry
+from claimlib.semantics.words import Stream
 from claimlib.testing.tables import write_keyspace
-from claimlib.words import Stream
 
 NOW_MS = 1_750_000_000_000
 SWEEP = ("--consumer", "c", "--min-idle", "1m")
@@ -40,7 +42,7 @@ def test_a_run_is_shown_refusals_are_named_and_the_run_can_be_looked_up(claimlib
     assert phases == [
         f"claimlib: {phase}"
         for phase in (
-            *("starting Spark", "looking at the store", "recover", "begin"),
+            *("starting Spark", "reading the store", "recover", "begin"),
             *(f"{name} · run 1" for name in ("decide", "apply", "verify", "record", "finish")),
         )
     ]
@@ -57,8 +59,11 @@ def test_a_run_is_shown_refusals_are_named_and_the_run_can_be_looked_up(claimlib
     }
     assert [group["status"] for group in document["groups"]] == ["refused", "swept"]
     again = claimlib(*words)
-    assert again.out == said.out
+    assert document["is_repeat"] is False
+    assert json.loads(again.out) == document | {"is_repeat": True}
     assert "finish · run 1 was done before: nothing is done again" in again.err
+    quiet = claimlib(*words[:-2], "--quiet")
+    assert quiet.out.splitlines()[-1] == "run 1 was done before: nothing was done again"
 
     listed = claimlib("runs", stalled).out
     assert "xautoclaim:r" in listed
@@ -84,19 +89,23 @@ def test_a_check_that_finds_what_makes_groups_be_refused_ends_with_4(claimlib, s
     assert "1 of them make a sweep refuse groups" in claimlib("check", stalled).out
 
 
-def test_of_a_count_that_is_too_much_to_print_it_says_how_many_are_left_and_where(
-    claimlib, stalled, monkeypatch
+@pytest.mark.parametrize("count", [2, 1_000_000])
+def test_a_page_of_a_group_says_how_many_entries_are_left_and_where_the_next_begins(
+    claimlib, stalled, monkeypatch, count
 ):
-    monkeypatch.setattr("claimlib.cli.app.MOST_ROWS", 2)
-    words = ("xpending", stalled, "orders", "g\n", "--count", "1000000")
+    monkeypatch.setattr("claimlib.cli.reading.MOST_ROWS", 2)
+    words = ("xpending", stalled, "orders", "g\n", "--count", count)
     said = claimlib(*words)
     assert said.code == 0
     *_, last, note = said.out.splitlines()
     assert last.startswith("2-0")
-    assert note.startswith("1 more entries not shown: 2 are printed at most; --start '(2-0' shows")
+    assert note == "2 of 3 entries shown; --start '(2-0' shows the next"
     rest = json.loads(claimlib(*words, "--start", "(2-0", "--output", "json").out)
     assert [row["id"] for row in rest["rows"]] == ["3-0"]
     assert (rest["rows_not_shown"], rest["next_start"]) == (0, None)
+    refused = claimlib(*words, "--limit", "7")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--count says how many entries of one group to show" in refused.err
 
 
 @pytest.mark.parametrize("command", ["runs", "xpending", "xautoclaim", "xclaim", "xack", "retire"])
@@ -131,15 +140,105 @@ def test_init_again_changes_nothing_and_another_number_of_buckets_is_refused(cla
     said = claimlib("init", store_path, "--buckets", "3")
     assert (said.code, said.out) == (4, "")
     assert "8 buckets" in said.err
+    refused = claimlib("init", store_path, "--source", "")
+    assert (refused.code, refused.out) == (2, "")
+    assert "the name of the source is empty" in refused.err
 
 
-def test_a_store_that_is_not_there_ends_with_4_and_says_how_to_make_it(claimlib, spark, tmp_path):
-    assert spark.version
+def test_init_of_a_store_that_is_there_says_so_and_what_it_mirrors(claimlib, stalled, tmp_path):
+    again = claimlib("init", stalled)
+    assert again.code == 0
+    assert "the store was there already: nothing was changed" in again.out
+    named = ("init", tmp_path / "new", "--source", "lake", "--output", "json")
+    for was_there in (False, True):
+        found = json.loads(claimlib(*named).out)
+        assert (found["was_there"], found["source"]) == (was_there, "lake")
+
+
+def test_a_local_store_that_is_not_there_is_noticed_before_spark_starts(claimlib, tmp_path):
     said = claimlib("runs", tmp_path / "absent")
     assert (said.code, said.out) == (4, "")
-    *phases, error = said.err.splitlines()
+    (error,) = said.err.splitlines()
     assert f"claimlib init {tmp_path / 'absent'}" in error
-    assert phases == ["claimlib: starting Spark", "claimlib: looking at the store"]
+
+
+def test_a_file_a_table_and_a_catalog_without_a_schema_are_no_store(claimlib, store_path, tmp_path):
+    file = tmp_path / "a file"
+    file.write_text("")
+    for place, code, said in (
+        (file, 4, f"{file} is a file, and a store is a folder"),
+        (store_path / "pending", 4, f"is it {store_path}?"),
+        ("lake.", 2, "STORE is lake., which has no schema: give catalog.schema"),
+    ):
+        refused = claimlib("xpending", place)
+        assert (refused.code, refused.out) == (code, "")
+        assert said in refused.err
+        assert "create it with" not in refused.err
+    assert claimlib("init", "lake.").code == 2
+
+
+def test_instants_in_seconds_are_refused_and_nothing_is_written(claimlib, stalled):
+    said = claimlib("xautoclaim", stalled, *SWEEP, "--now", str(NOW_MS // 1000))
+    assert (said.code, said.out) == (2, "")
+    assert f"it looks like seconds; write {NOW_MS}" in said.err
+    assert "no run yet" in claimlib("runs", stalled).out
+
+
+def test_csv_has_names_as_the_tables_have_them(claimlib, stalled):
+    said = claimlib("xpending", stalled, "--output", "csv", "--columns", "stream,consumer_group")
+    rows = list(csv.DictReader(io.StringIO(said.out, newline="")))
+    assert {row["consumer_group"] for row in rows} == {"g\n", "g"}
+
+
+@pytest.mark.parametrize("command", [("runs",), ("init",), ("snapshot", "redis://127.0.0.1:1")])
+def test_an_empty_place_of_a_store_is_refused(claimlib, command):
+    said = claimlib(*command, "")
+    assert (said.code, said.out) == (2, "")
+    assert "is empty: give a folder, a URL, or catalog.schema" in said.err
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_globs_that_match_no_group_are_refused_and_name_those_that_come_near(
+    claimlib, stalled, dry_run
+):
+    words = ("xautoclaim", stalled, *SWEEP, *dry_run)
+    said = claimlib(*words, "--stream", "unprovn")
+    assert (said.code, said.out) == (2, "")
+    assert "matches unprovn / * (stream / group); there are unproven / g and 1 more" in said.err
+    assert "no run yet" in claimlib("runs", stalled).out
+    allowed = claimlib(*words, "--stream", "unprovn", "--allow-none")
+    assert allowed.code == 0
+    assert "No consumer group of the store matches" in allowed.out
+
+
+def test_a_policy_that_matches_no_group_is_refused(claimlib, stalled, tmp_path):
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[request]]\ngroup = "nosuch"\nconsumer = "c"\nmin_idle = "1m"\n')
+    said = claimlib("xautoclaim", stalled, "--policy", policy)
+    assert (said.code, said.out) == (2, "")
+    assert "matches * / nosuch" in said.err
+
+
+def test_groups_that_no_request_of_a_policy_matches_are_counted(claimlib, stalled, tmp_path):
+    policy = tmp_path / "policy.toml"
+    one = '[[request]]\nstream = "{}"\nconsumer = "c"\nmin_idle = "1m"\n'
+    policy.write_text(one.format("orders") + one.format("none"))
+    words = ("xautoclaim", stalled, "--policy", policy, "--dry-run")
+    said = claimlib(*words)
+    assert said.code == 0, said.err
+    assert "1 group without a request in the policy, left alone: --explain lists" in said.out
+    counts = json.loads(claimlib(*words, "--output", "json").out)["counts"]
+    assert counts["without_request"] == 1
+    policy.write_text(one.format("orders") + one.format("*"))
+    assert "without_request" not in claimlib(*words, "--output", "json").out
+
+
+def test_a_store_in_a_catalog_that_ends_with_the_session_is_refused(claimlib, spark):
+    assert spark.conf.get("spark.sql.catalogImplementation") == "in-memory"
+    said = claimlib("init", "spark_catalog.shop")
+    assert (said.code, said.out) == (4, "")
+    assert "spark_catalog.shop would be gone with this Spark session" in said.err
+    assert not spark.catalog.databaseExists("spark_catalog.shop")
 
 
 def test_a_page_by_a_policy_shows_where_the_next_one_begins(claimlib, stalled, tmp_path):
@@ -159,5 +258,88 @@ def test_a_page_by_a_policy_shows_where_the_next_one_begins(claimlib, stalled, t
     assert (group["claimed"], group["deleted"], group["next_id"]) == (1, 0, "2-0")
     assert (group["pending_before"], group["pending_after"]) == (None, None)
     table = claimlib(*words, "--run-id", "second")
-    assert "1 groups have entries behind this page" in table.out
+    assert "1 group has more entries" in table.out
     assert "page" in claimlib("xautoclaim", "--help").out
+
+
+@pytest.mark.parametrize("limit", [50, 1])
+def test_totals_over_sweeps_and_pages_add_up_or_are_null(claimlib, stalled, tmp_path, limit):
+    policy = tmp_path / "policy.toml"
+    request = 'consumer = "c"\nmin_idle = "1m"\n'
+    policy.write_text(f'[[request]]\nstream = "orders"\ncount = 1\n{request}[[request]]\n{request}')
+    words = ("xautoclaim", stalled, "--policy", policy, "--dry-run", "--limit", limit)
+    totals = json.loads(claimlib(*words, "--output", "json").out)["totals"]
+    assert (totals["pending_before"], totals["pending_after"]) == (None, None)
+    assert (totals["claimed"], totals["deleted"], totals["lost"]) == (1, 0, 0)
+
+
+def test_a_snapshot_that_no_longer_comes_is_an_alarm(claimlib, stalled):
+    stale = claimlib("xpending", stalled, "--fail-on-stale", "30m")
+    assert stale.code == 3
+    assert "stale: the last snapshot of 2 groups is older than 30m, or not known" in stale.err
+    for late_ms, code in ((30 * 60_000, 0), (30 * 60_000 + 1, 3)):
+        words = ("--fail-on-stale", "30m", "--now", str(NOW_MS + late_ms), "--stream", "orders")
+        said = claimlib("xpending", stalled, *words)
+        assert said.code == code, said.err
+        assert "30m" in said.out.splitlines()[-1]
+
+
+def test_the_overview_shows_the_groups_that_globs_match_and_refuses_globs_that_match_none(
+    claimlib, stalled
+):
+    shown = claimlib("xpending", stalled, "--stream", "ord*", "--output", "json")
+    (group,) = json.loads(shown.out)["groups"]
+    assert (group["stream"], group["pending"], group["snapshot_ms"]) == ("orders", 3, NOW_MS)
+    worst = json.loads(claimlib("xpending", stalled, "--top", "1", "--output", "json").out)
+    assert (len(worst["groups"]), worst["groups_not_shown"]) == (1, 1)
+    for words in (("--group", "nosuch"), ("--stream", "ordres", "--fail-on-stalled", "1h")):
+        refused = claimlib("xpending", stalled, *words)
+        assert (refused.code, refused.out) == (2, "")
+        assert "no consumer group of " in refused.err
+        assert "there are " in refused.err
+    both = claimlib("xpending", stalled, "orders", "g", "--fail-on-stale", "1h")
+    assert (both.code, both.out) == (2, "")
+
+
+def test_a_group_that_is_not_there_is_named_with_those_that_come_near(claimlib, stalled):
+    for words in ((), ("--count", "5")):
+        said = claimlib("xpending", stalled, "unprovn", "g", *words)
+        assert (said.code, said.out) == (2, "")
+        assert (
+            "NOGROUP No such key 'unprovn' or consumer group 'g'; there are unproven / g"
+            in said.err
+        )
+    swapped = claimlib("xpending", stalled, "g", "unproven")
+    assert swapped.code == 2
+    assert "there are unproven / g" in swapped.err
+    literal = claimlib("describe", stalled, "orders", "g\\u000a")
+    assert "in a glob a backslash takes the next character literally" in literal.err
+
+
+def test_what_a_run_refused_can_be_looked_up_with_the_reason(claimlib, stalled):
+    assert claimlib("xautoclaim", stalled, *SWEEP, "--run-id", "r").code == 6
+    said = claimlib("runs", stalled, "xautoclaim:r", "--refused", "--output", "json")
+    (refused,) = json.loads(said.out)["refused"]
+    assert (refused["stream"], refused["consumer_group"]) == ("unproven", "g")
+    assert "no proof of absence" in refused["reason"]
+    assert "unproven" in claimlib("runs", stalled, "xautoclaim:r", "--refused").out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("xautoclaim", "--consumer", "", "--min-idle", "1m"),
+        ("xclaim", "orders", "g\n", "", "1-0", "--min-idle", "1m"),
+    ],
+)
+def test_an_empty_consumer_is_refused(claimlib, stalled, words):
+    command, *rest = words
+    said = claimlib(command, stalled, *rest)
+    assert (said.code, said.out) == (2, "")
+    assert "is empty: name who gets the entries" in said.err
+
+
+def test_init_and_a_dry_run_show_what_they_do(claimlib, stalled, tmp_path):
+    assert "claimlib: starting Spark" in claimlib("init", tmp_path / "new").err
+    shown = claimlib("xautoclaim", stalled, *SWEEP, "--dry-run").err
+    assert "claimlib: decide · dry run" in shown

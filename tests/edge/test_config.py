@@ -1,10 +1,10 @@
 import pytest
-from processes import ROOT
 
-from claimlib.config import load
+from claimlib.config.settings import load
 from claimlib.errors import ConfigError, RequestError
-from claimlib.ids import StreamId
-from claimlib.model import IdleRule, Profile
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import IdleRule, Profile
+from tests.edge.processes import ROOT
 
 MINUTE_MS = 60_000
 
@@ -95,8 +95,26 @@ def test_a_fault_in_an_option_names_the_option():
 def test_a_file_that_is_not_there_or_no_toml_is_refused(config_file, tmp_path):
     with pytest.raises(ConfigError, match=r"no config file .*absent\.toml"):
         load(tmp_path / "absent.toml")
-    with pytest.raises(ConfigError, match=r"some\.toml is no TOML: .*line 1"):
+    with pytest.raises(ConfigError, match=r"some\.toml is not valid TOML: .*line 1"):
         load(config_file("[spark\nx = 1"))
+    with pytest.raises(ConfigError, match=f"config file {tmp_path} cannot be read: it is a folder"):
+        load(tmp_path)
+    with pytest.raises(ConfigError, match=r"cannot be read: Not a directory"):
+        load(config_file("") / "x.toml")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"justid": "maybe"}, "option --justid: must be true or false"),
+        ({"idle_rule": "strict"}, "option --idle-rule: must be 'documented' or 'server'"),
+        ({"max_claims": -1}, "option --max-claims: must be greater than or equal to 0"),
+    ],
+)
+def test_what_the_settings_library_says_is_put_into_our_words(options, said):
+    with pytest.raises(ConfigError) as raised:
+        load(xautoclaim=options)
+    assert raised.value.message == said
 
 
 def test_a_request_has_what_was_resolved():

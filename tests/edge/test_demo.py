@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from claimlib.demo.play import play
+from claimlib.demo.proof import Difference, Proof, Subject
+from claimlib.demo.story import Story
 from claimlib.errors import RequestError
-from claimlib.testing.demo import play
-from claimlib.testing.proof import Difference, Proof, Subject
-from claimlib.testing.story import Story
 
 _ENOUGH = {"claimed": 3, "deleted": 3, "left alone": 3}
+
+
+def _never(words: Sequence[str]) -> int:
+    raise AssertionError(f"nothing must be run: {words}")
 
 
 def _told(proof: Proof) -> str:
@@ -29,7 +34,7 @@ def test_a_folder_that_no_demo_made_is_refused_and_left_as_it_is(tmp_path: Path)
     precious.write_text("data")
 
     with pytest.raises(RequestError, match="no demo made it"):
-        play(tmp_path, entries=120)
+        play(_never, tmp_path, entries=120)
 
     assert precious.read_text() == "data"
 

@@ -1,21 +1,16 @@
-"""The README's table of exactness names tests that exist and run, for every option of a command."""
+"""The table of docs/exactness.md names tests that exist and run, for every option of a command."""
 
 from __future__ import annotations
 
 import ast
 import re
 from itertools import product
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-(SECTION,) = re.findall(r"## Exactness\n(.*?)\n## ", README, re.DOTALL)
-ROWS = [
-    tuple(cell.strip() for cell in line.strip("|").split("|"))
-    for line in re.findall(r"^\|(?! command |---).*\|$", SECTION, re.MULTILINE)
-]
+from tests.edge.documents import ROOT, rows, section
+
+ROWS = rows(section("docs/exactness.md", "## Proof"))
 OPTIONS = {
     "XAUTOCLAIM": ("min-idle", "start", "COUNT", "JUSTID"),
     "XCLAIM": ("min-idle", "IDLE", "TIME", "RETRYCOUNT", "FORCE", "JUSTID", "LASTID"),

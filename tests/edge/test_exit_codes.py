@@ -9,15 +9,15 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from processes import ROOT, run_claimlib_in_the_jvm_of, started_claimlib
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.ids import StreamId
-from claimlib.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.runs import Phase
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
+from claimlib.semantics.words import Stream
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
-from claimlib.words import Stream
+from tests.edge.processes import ROOT, run_claimlib_in_the_jvm_of, started_claimlib
 
 NOW_MS = 1_750_000_000_000
 SWEEP = ("--consumer", "c", "--min-idle", "1m")
@@ -31,7 +31,7 @@ CASES = {
     "input refused": (
         4,
         ("import", "imported", "--entries", "./none", "--pending", "./none"),
-        "none cannot be read as a table: ",
+        "none cannot be read as a table: there is nothing at this place",
     ),
     "not finished": (5, ("xpending", "unfinished"), "run 1 (xautoclaim:r) is decided and not yet"),
     "refused group": (6, ("xautoclaim", "stalled", *SWEEP, "--dry-run"), "refused: s / g: "),
@@ -43,7 +43,7 @@ CASES = {
 def stores(spark, empty_store, tmp_path_factory):
     """A folder of stores: `stalled` has an entry that is due, without proof that its stream has it;
     `unreadable` a file of Parquet that is none; `unfinished` a run that stopped when it had
-    decided."""
+    decided; `terminated` has an entry that is due, and its stream has it."""
     folder = tmp_path_factory.mktemp("stores")
     stalled = Store.open(spark, str(shutil.copytree(empty_store, folder / "stalled")))
     pel = (PendingEntry(StreamId(1, 0), b"dead", NOW_MS - 90_000, 3),)
@@ -51,6 +51,9 @@ def stores(spark, empty_store, tmp_path_factory):
     write_keyspace(stalled, {b"s": Stream({}, {b"g": group})}, NOW_MS, proven=None)
     for name in ("unreadable", "unfinished", "interrupted"):
         shutil.copytree(folder / "stalled", folder / name)
+    terminated = Store.open(spark, str(shutil.copytree(empty_store, folder / "terminated")))
+    entries = {StreamId(1, 0): (b"field", b"value")}
+    write_keyspace(terminated, {b"s": Stream(entries, {b"g": group})}, NOW_MS)
     shutil.copytree(empty_store, folder / "imported")
     (data,) = (folder / "unreadable" / "pending").rglob("*.parquet")
     data.write_bytes(b"no Parquet" * (data.stat().st_size // 10))
@@ -91,24 +94,56 @@ def test_a_process_ends_with_the_code_of_what_happened_and_says_what_it_was(ende
     assert bool(process.stdout) == (code in {0, 3, 6})
 
 
-def test_a_process_that_is_interrupted_in_a_phase_ends_as_the_shell_expects(stores):
-    words = ("xautoclaim", stores / "interrupted", *SWEEP)
+def signalled(words, phase, number):
+    """The exit code of a process that got a signal in a phase, and what it said after that."""
     with started_claimlib(*words) as process:
         said = []
         for line in process.stderr:
             said.append(line)
-            if line.startswith("claimlib: decide"):
-                process.send_signal(signal.SIGINT)
+            if line.startswith(f"claimlib: {phase}"):
+                process.send_signal(number)
                 break
         out, rest = process.communicate(timeout=600)
-    assert said[-1] == "claimlib: decide · run 1\n", (said, rest)
-    assert process.returncode == 130, rest
+    assert said[-1].startswith(f"claimlib: {phase} · run 1"), (said, rest)
     assert out == ""
-    assert rest == "claimlib: interrupted; what was decided is finished by the next run\n"
+    return process.returncode, rest
+
+
+def test_a_process_that_is_interrupted_in_a_decision_ends_as_the_shell_expects(stores):
+    words = ("xautoclaim", stores / "interrupted", *SWEEP)
+    code, rest = signalled(words, "decide", signal.SIGINT)
+    assert code == 130, rest
+    assert rest == (
+        "claimlib: interrupted: run 1 was being decided: claimlib runs"
+        f" {stores / 'interrupted'} says whether it is; if so, the same command with its --run-id,"
+        " or the next run, finishes it; if not, nothing was done\n"
+    )
+
+
+def test_a_run_that_is_terminated_after_its_decision_is_finished_by_the_same_command(spark, stores):
+    words = ("xautoclaim", stores / "terminated", *SWEEP, "--run-id", "nightly")
+    code, rest = signalled(words, "apply", signal.SIGTERM)
+    assert code == 143, rest
+    assert rest == (
+        "claimlib: terminated: run 1 is decided: the same command with its --run-id, or the next"
+        " run, finishes it\n"
+    )
+    unfinished = run_claimlib_in_the_jvm_of(spark, "xpending", stores / "terminated")
+    assert unfinished.returncode == 5, unfinished.stderr
+    finished = run_claimlib_in_the_jvm_of(spark, *words)
+    assert finished.returncode == 0, finished.stderr
+    recovered = "claimlib: recover · run 1 (xautoclaim:nightly), which another process has decided"
+    assert recovered in finished.stderr.splitlines()
+    assert "XAUTOCLAIM, run 1 (xautoclaim:nightly)" in finished.stdout
+    assert "was done before" not in finished.stdout + finished.stderr
+    repeated = run_claimlib_in_the_jvm_of(spark, *words)
+    assert repeated.stdout.splitlines()[-1] == "run 1 was done before: nothing was done again"
+    (total,) = [line for line in finished.stdout.splitlines() if line.startswith("total ")]
+    assert total.split()[:6] == ["total", "1", "group", "1", "1", "1"]
 
 
 def test_these_are_all_codes_that_the_readme_has():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"\| code \| meaning \|\n\|---\|---\|\n((?:\|.*\n)+)", readme)
-    codes = {int(line.split("|")[1]) for line in table.splitlines()}
-    assert codes == {code for code, _, _ in CASES.values()} | {130}
+    codes = {int(code) for line in table.splitlines() for code in line.split("|")[1].split(",")}
+    assert codes == {code for code, _, _ in CASES.values()} | {130, 143}

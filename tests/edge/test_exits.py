@@ -1,8 +1,10 @@
 import logging
+import signal
+from contextlib import suppress
 
 import pytest
 
-from claimlib import exits
+from claimlib import process
 from claimlib.errors import (
     ClaimlibError,
     LostRaceError,
@@ -32,12 +34,12 @@ def _raising(error):
     ],
 )
 def test_an_error_of_ours_is_one_line_on_stderr_and_its_exit_code(capsys, error, code):
-    assert exits.ending(_raising(error)) == code
+    assert process.ending(_raising(error)) == code
     assert capsys.readouterr() == ("", "claimlib: error: no\n")
 
 
 def test_an_unexpected_error_is_our_fault_and_says_how_to_see_more(capsys):
-    assert exits.ending(_raising(KeyError("k\nmore")), debug=lambda: False) == 1
+    assert process.ending(_raising(KeyError("k\nmore")), debug=lambda: False) == 1
     err = capsys.readouterr().err
     assert err.startswith("claimlib: error: KeyError: ")
     assert err.count("\n") == 1
@@ -45,20 +47,20 @@ def test_an_unexpected_error_is_our_fault_and_says_how_to_see_more(capsys):
 
 
 def test_a_process_without_the_option_does_not_speak_of_debug(capsys):
-    assert exits.ending(_raising(KeyError("k"))) == 1
+    assert process.ending(_raising(KeyError("k"))) == 1
     assert capsys.readouterr().err == "claimlib: error: KeyError: 'k' (this is not expected)\n"
 
 
 def test_storage_that_does_not_answer_can_be_tried_again(capsys):
     for error in (ConnectionRefusedError("no"), RuntimeError("x: java.net.ConnectException: no")):
-        assert exits.ending(_raising(error)) == 75
-    assert exits.ending(_raising(FileNotFoundError("no"))) == 1
+        assert process.ending(_raising(error)) == 75
+    assert process.ending(_raising(FileNotFoundError("no"))) == 1
     said = capsys.readouterr().err.splitlines()
     assert ["storage did not answer, try again: " in line for line in said] == [True, True, False]
 
 
 def test_debug_shows_the_traceback_too(capsys):
-    assert exits.ending(_raising(RequestError("no")), debug=lambda: True) == 2
+    assert process.ending(_raising(RequestError("no")), debug=lambda: True) == 2
     err = capsys.readouterr().err
     assert err.startswith("Traceback")
     assert err.endswith("claimlib: error: no\n")
@@ -70,13 +72,13 @@ def test_debug_shows_the_traceback_too(capsys):
 )
 def test_a_missing_package_is_the_extra_that_brings_it(capsys, package, extra):
     missing = ModuleNotFoundError(f"No module named {package!r}", name=package)
-    assert exits.ending(_raising(missing)) == 2
+    assert process.ending(_raising(missing)) == 2
     assert f"pip install 'claimlib[{extra}]'" in capsys.readouterr().err
 
 
 def test_another_missing_module_is_our_fault(capsys):
     missing = ModuleNotFoundError("No module named 'claimlib.nowhere'", name="claimlib.nowhere")
-    assert exits.ending(_raising(missing)) == 1
+    assert process.ending(_raising(missing)) == 1
     assert "pip install" not in capsys.readouterr().err
 
 
@@ -99,9 +101,9 @@ def _while_interrupted(error):
     "work", [_raising(KeyboardInterrupt()), _while_interrupted(RuntimeError("broken"))]
 )
 def test_an_interrupt_has_the_shells_exit_code_whatever_becomes_of_it_on_its_way(capsys, work):
-    assert exits.ending(work, debug=lambda: False) == 130
+    assert process.ending(work, debug=lambda: False) == 130
     said = capsys.readouterr().err
-    assert said == "claimlib: interrupted; what was decided is finished by the next run\n"
+    assert said == "claimlib: interrupted: nothing was begun\n"
 
 
 def test_what_py4j_logs_of_a_broken_connection_is_not_said_besides(capsys):
@@ -110,5 +112,174 @@ def test_what_py4j_logs_of_a_broken_connection_is_not_said_besides(capsys):
         logging.getLogger().handle(logging.makeLogRecord({"msg": "noise", **named}))
         raise KeyboardInterrupt
 
-    assert exits.ending(work) == 130
+    assert process.ending(work) == 130
     assert "noise" not in capsys.readouterr().err
+
+
+_CALL = "An error occurred while calling o58.sql.\n: "
+_CANNOT_CREATE = "[DELTA_CANNOT_CREATE_LOG_PATH] Cannot create"
+_WORKER = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+_LOOKED = "getFileStatus on s3a://b/x: software.amazon.awssdk"
+_BY_S3 = "S3Exception: m (Service: S3, Status Code:"
+JAVA = [
+    (
+        (
+            "org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme"
+            ' "foo"\n\tat x'
+        ),
+        4,
+        "Spark knows no storage foo://: give Spark its jar",
+    ),
+    (
+        (
+            "java.lang.RuntimeException: java.lang.ClassNotFoundException: Class"
+            " org.apache.hadoop.fs.s3a.S3AFileSystem not found\n\tat x"
+        ),
+        4,
+        "Spark lacks the jar of this storage (org.apache.hadoop.fs.s3a.S3AFileSystem)",
+    ),
+    (
+        (
+            f"org.apache.spark.sql.delta.DeltaIOException: {_CANNOT_CREATE}"
+            " file:/data/file/streams/_delta_log\n\tat x"
+        ),
+        4,
+        "file:/data/file cannot be created: a part of the path is a file, or may not be written to",
+    ),
+    (
+        "java.nio.file.AccessDeniedException: s3a://b/x: 403 Forbidden\n\tat x",
+        4,
+        "the storage refuses access: AccessDeniedException: s3a://b/x: 403 Forbidden",
+    ),
+    (
+        "java.io.FileNotFoundException: /data/x.parquet (Permission denied)\n\tat x",
+        4,
+        "the storage refuses access: ",
+    ),
+    ("java.io.IOException: No space left on device\n\tat x", 4, "a disk is full"),
+    (
+        "[DELTA_INVALID_PARTITION_PATH] A partition path fragment should be the form like `a=b`.",
+        4,
+        "error: a store cannot lie in the folder of a table: name another place",
+    ),
+    (
+        (
+            "org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://b/x/_delta_log':"
+            f" {_LOOKED}.services.s3.model.NoSuchBucketException: no\n\tat x"
+        ),
+        4,
+        "error: there is no bucket s3a://b: create it, or name another",
+    ),
+    (
+        (
+            f"java.nio.file.AccessDeniedException: s3a://b/x: {_LOOKED}.services.s3.model."
+            f"{_BY_S3} 403, Request ID: i):null\n\tat x"
+        ),
+        4,
+        "error: S3 refuses access to s3a://b/x (status 403): the credentials are wrong, or",
+    ),
+    (
+        (
+            "java.nio.file.AccessDeniedException: x/part-1.parquet: Writing Object on"
+            f" x/part-1.parquet: software.amazon.awssdk.services.s3.model.{_BY_S3} 403,"
+            " Request ID: i):AccessDenied"
+        ),
+        4,
+        "error: S3 refuses access to x/part-1.parquet (status 403): the credentials are wrong, or",
+    ),
+    (
+        (
+            "java.nio.file.AccessDeniedException: s3a://b/x: org.apache.hadoop.fs.s3a.auth."
+            "NoAuthWithAWSException: No AWS Credentials provided by P\n\tat x"
+        ),
+        4,
+        "error: there are no credentials for S3: set AWS_ACCESS_KEY_ID and",
+    ),
+    (
+        (
+            f"org.apache.hadoop.fs.s3a.AWSServiceThrottledException: {_LOOKED}.services.s3.model."
+            f"{_BY_S3} 503, Request ID: null):null: Service Unavailable\n\tat x"
+        ),
+        75,
+        "error: S3 could not serve a request (status 503), try again",
+    ),
+    (
+        (
+            f"org.apache.hadoop.fs.s3a.AWSStatus500Exception: {_LOOKED}.services.s3.model."
+            f"{_BY_S3} 500, Request ID: null):null\n\tat x"
+        ),
+        75,
+        "error: S3 could not serve a request (status 500), try again",
+    ),
+    (
+        (
+            f"org.apache.hadoop.fs.s3a.AWSApiCallTimeoutException: {_LOOKED}.core.exception."
+            "ApiCallTimeoutException: Client execution did not complete before 15000 millis\n\tat x"
+        ),
+        75,
+        "error: storage did not answer, try again: Client execution did not complete before 15000",
+    ),
+    (
+        (
+            f"java.net.ConnectException: {_LOOKED}.core.exception.SdkClientException: Unable to"
+            " execute HTTP request: Connect to 127.0.0.1:9 [/127.0.0.1] failed: Connection refused"
+            " (SDK Attempt Count: 3):    x: Connection refused\n\tat x"
+        ),
+        75,
+        (
+            "error: storage did not answer, try again: Connect to 127.0.0.1:9 [/127.0.0.1] failed:"
+            " Connection refused\n"
+        ),
+    ),
+    (
+        "java.net.UnknownHostException: nowhere.invalid\n\tat x",
+        75,
+        "error: storage did not answer, try again: ",
+    ),
+    ("java.net.ConnectException: Call From a to b failed\n\tat x", 75, "java.net.ConnectException"),
+    (
+        "java.lang.IllegalStateException: strange\n\tat x",
+        1,
+        "RuntimeError: java.lang.IllegalStateException: strange (this is not expected)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "code", "said"), JAVA)
+def test_what_java_says_of_a_storage_is_one_line_that_names_cause_and_remedy(
+    capsys, text, code, said
+):
+    assert process.ending(_raising(RuntimeError(_CALL + text))) == code
+    (line,) = capsys.readouterr().err.splitlines(keepends=True)
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ("ModuleNotFoundError: No module named 'claimlib'", "spark-submit --py-files claimlib.zip"),
+        ("ModuleNotFoundError: No module named 'pandas'", "cannot import pandas: install it"),
+        ("ValueError: strange", "ValueError: strange (this is not expected)"),
+    ],
+)
+def test_an_error_of_a_python_worker_is_named_by_the_end_of_its_traceback(capsys, last, said):
+    error = RuntimeError(f'{_WORKER}  File "x.py", line 1, in f\n    f()\n{last}\n')
+    assert process.ending(_raising(error)) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_process_with_its_code_whatever_error_comes_of_it(capsys, number, code):
+    def work():
+        process.tell_state("run 2 is decided")
+        with suppress(KeyboardInterrupt):  # as where the JVM is gone: another error comes of it
+            signal.raise_signal(number)
+        raise RuntimeError("connection reset")
+
+    before = signal.getsignal(number)
+    assert process.ending(work) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("ed: run 2 is decided")
+    assert signal.getsignal(number) == before
+    assert process.ending(_raising(RuntimeError("later"))) == 1

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from claimlib.ids import StreamId
-from claimlib.model import Consumer, Group, PendingEntry
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import Consumer, Group, PendingEntry
+from claimlib.semantics.words import Stream
 from claimlib.testing.server import valkey_server
 from claimlib.testing.tables import write_keyspace
-from claimlib.words import Stream
 
 NOW_MS = 1_750_000_000_000
 EVIL = b"\x1b]0;owned\x07\x1b[2J"
@@ -73,8 +73,8 @@ def test_reports_notes_and_json_show_names_and_leave_the_terminal_alone(claimlib
         assert WRITTEN_OUT in one.out
         assert OTHERS_WRITTEN_OUT in one.out
     assert f"refused: {WRITTEN_OUT}2 / {OTHERS_WRITTEN_OUT}: " in table.err
-    (asked,) = re.findall("asked: group_glob .*", shown.out)
-    assert asked.endswith(f"*{OTHERS_WRITTEN_OUT}")
+    (request,) = re.findall("request: group glob .*", shown.out)
+    assert request.endswith(f"*{OTHERS_WRITTEN_OUT}")
     document = claimlib("runs", evil_store, run, "--claimed", "--output", "json").out
     assert is_harmless(document)
     (claimed,) = json.loads(document)["claimed"]
@@ -88,7 +88,7 @@ def test_reports_notes_and_json_show_names_and_leave_the_terminal_alone(claimlib
     [
         (("runs", "store", f"--{OTHERS}"), r"\u202e"),
         ((f"{OTHERS}",), r"\u202e"),
-        (("runs", "store", "run", OTHERS), r"\u202e"),
+        (("runs", "store", "run", OTHERS), "too many arguments"),
         (("runs", "store", "--limit", OTHERS), "--limit"),
         (("xautoclaim", "store", "--config", f"no{OTHERS}.toml"), r"\u202e"),
         (("xautoclaim", "store", "--min-idle", OTHERS), r"\u202e"),

@@ -6,12 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
-from processes import ROOT
 
+from claimlib.config.import_map import load_map
 from claimlib.errors import ConfigError
-from claimlib.mapping import load_map
-from claimlib.plans.forms import Shape
-from claimlib.plans.given import PARTS
+from claimlib.plans.column_readers import Shape
+from claimlib.plans.input_tables import PARTS
+from tests.edge.processes import ROOT
 
 CASES = 10_000
 
@@ -42,7 +42,7 @@ def test_the_shipped_example_is_a_map_of_every_table():
         ("entries = 5\n", 1, "entries"),
         ('[[entries]]\nid = "x"\n', 1, "entries"),
         ('[entries]\nid = "i"\n[pending]\nid = ""\n[groups]\nstream = "s"\n', 4, "pending.id"),
-        ('[entries]\nid = "i"\nid = "j"\n', 3, "no TOML"),
+        ('[entries]\nid = "i"\nid = "j"\n', 3, "not valid TOML"),
     ],
 )
 def test_a_fault_of_a_map_is_named_with_its_line_and_key(config_file, text, line, named):

@@ -1,16 +1,38 @@
-"""The notebooks run from the first cell to the last."""
+"""The notebooks run from the first cell to the last: with Databricks' widgets, and as scripts."""
 
 from __future__ import annotations
 
+import re
+import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
 
+from claimlib import notebook
+from claimlib.demo.series import write_series
+from claimlib.store import Store
+from claimlib.times import parse_instant_ms
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
+# What Databricks does itself; to Python they are comments.
+MAGIC = (
+    "# MAGIC %md\n",
+    '# MAGIC %pip install --quiet --editable "..[notebook]"\n',
+    "# MAGIC %restart_python\n",
+)
+SHOWN = {
+    "01_quickstart": ("the same run again: True", "'claimed': 61"),
+    "02_stalled": ("|emails|        sender|", "02_idle_times.png", "02_over_time.png"),
+    "03_min_idle": ("done_twice", "min-idle 15m", "03_min_idle.png"),
+    "04_recovery": ("unfinished runs: ('xautoclaim:noon',)", "changes nothing: True True"),
+}
+# Serverless compute has none of these.
+CLASSIC_ONLY = re.compile(r"sparkContext|_jvm|_jsc|\.rdd\b|\.conf\b|\.cache\(|\.persist\(|%sql")
 
 
 class Widgets:
@@ -31,22 +53,137 @@ def cells(path: Path) -> Iterator[str]:
     """The code cells of a notebook in Databricks' source format."""
     header, source = path.read_text(encoding="utf-8").split("\n", 1)
     assert header == "# Databricks notebook source"
-    for cell in source.split("# COMMAND ----------"):
-        if not cell.strip().startswith("# MAGIC %md"):
+    for cell in source.split("# COMMAND ----------\n"):
+        if not f"{cell.strip()}\n".startswith(MAGIC):
             assert "# MAGIC" not in cell, "a command that only Databricks has"
             yield cell.strip()
 
 
+@pytest.fixture(scope="module")
+def sampled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The place of a store with the sample's series of snapshots."""
+    store = Store.init(spark, str(tmp_path_factory.mktemp("series") / "store"))
+    write_series(store, parse_instant_ms("2026-01-01T12:00:00Z"))
+    return store.where
+
+
+@pytest.fixture
+def plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where figures go."""
+    monkeypatch.setenv(notebook.PLOTS, str(tmp_path / "plots"))
+    return tmp_path / "plots"
+
+
+def assert_shown(path: Path, out: str, plots: Path) -> None:
+    for text in SHOWN[path.stem]:
+        assert text in out
+    for figure in set(re.findall(r"show\(figure, \"(\w+)\"\)", path.read_text(encoding="utf-8"))):
+        assert (plots / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_what_it_did(
-    path: Path, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_notebook_defines_nothing_and_asks_for_nothing_that_serverless_lacks(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert "def " not in text, "a notebook defines nothing"
+    assert not CLASSIC_ONLY.search(text)
+    assert text.count("# MAGIC %pip") == text.count("# MAGIC %restart_python") == 1
+    assert all(len(line) <= 110 for line in text.splitlines())
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_with_widgets_and_shows_what_it_did(
+    path: Path,
+    spark: SparkSession,
+    sampled: str,
+    tmp_path: Path,
+    plots: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert "def " not in path.read_text(encoding="utf-8"), "a notebook defines nothing"
     assert spark is not None  # the session that open_session finds, as it does on Databricks
-    names = {"dbutils": SimpleNamespace(widgets=Widgets(store=str(tmp_path / "store")))}
+    reads_only = path.stem in {"02_stalled", "03_min_idle"}
+    where = sampled if reads_only else str(tmp_path / "store")
+    names = {"dbutils": SimpleNamespace(widgets=Widgets(store=where))}
     for cell in cells(path):
         exec(cell, names)
-    shown = capsys.readouterr().out
-    assert "the same run again: True" in shown
-    assert "'claimed': " in shown
-    assert (tmp_path / "store" / "pending").is_dir()
+    assert_shown(path, capsys.readouterr().out, plots)
+    assert (Path(where) / "pending").is_dir()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_as_a_script(
+    path: Path,
+    spark: SparkSession,
+    sampled: str,
+    tmp_path: Path,
+    plots: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert spark is not None
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    is_given = (
+        path.stem == "03_min_idle"
+    )  # it makes the sample of 02_stalled, or takes what is given
+    if is_given:
+        monkeypatch.setenv("NOTEBOOK_STORE", sampled)
+    runpy.run_path(str(path), run_name="__main__")
+    out = capsys.readouterr().out
+    assert_shown(path, out, plots)
+    assert f"the store: {sampled if is_given else tmp_path}" in out
+
+
+# ------------------------------------------------------------------- claimlib.notebook
+
+
+def test_without_widgets_a_value_comes_from_the_environment_else_it_is_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NOTEBOOK_MIN_IDLE", "1h")
+    values = notebook.widget_values(None, min_idle=("15m", "how long"), consumer=("carol", "who"))
+    assert values == {"min_idle": "1h", "consumer": "carol"}
+
+
+def test_with_widgets_a_value_is_theirs() -> None:
+    dbutils = SimpleNamespace(widgets=Widgets(store="main.streams"))
+    values = notebook.widget_values(dbutils, store=("", "store"), min_idle=("15m", "how long"))
+    assert values == {"store": "main.streams", "min_idle": "15m"}
+
+
+def test_a_sample_is_a_new_schema_of_the_current_catalog_on_databricks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    spark = SimpleNamespace(catalog=SimpleNamespace(currentCatalog=lambda: "main"))
+    places = {notebook.sample_place(spark, "series") for _ in range(2)}
+    assert len(places) == 2
+    assert all(re.fullmatch(r"main\.claimlib_series_[0-9a-f]{8}", place) for place in places)
+
+
+class Drawn:
+    """A figure."""
+
+    def savefig(self, fname: object, *, format: str, dpi: float) -> None:  # noqa: A002 - matplotlib's own name
+        assert (format, dpi > 0) == ("png", True)
+        fname.write(b"picture")
+
+
+def test_in_a_notebook_a_figure_is_displayed(monkeypatch: pytest.MonkeyPatch, plots: Path) -> None:
+    displayed: list[object] = []
+    ipython = ModuleType("IPython")
+    ipython.get_ipython = object
+    display = ModuleType("IPython.display")
+    display.display, display.Image = displayed.append, lambda data: ("image", data)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    notebook.show(Drawn(), "some")
+    assert displayed == [("image", b"picture")]
+    assert not plots.exists()
+
+
+def test_anywhere_else_it_is_a_file_that_is_named(
+    monkeypatch: pytest.MonkeyPatch, plots: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    notebook.show(Drawn(), "some")
+    assert (plots / "some.png").read_bytes() == b"picture"
+    assert capsys.readouterr().out == f"figure: {plots / 'some.png'}\n"

@@ -1,12 +1,12 @@
 """Policy files: which request is whose, and what is wrong where."""
 
 import pytest
-from processes import ROOT
 
-from claimlib.config import load, load_policy
+from claimlib.config.settings import load, load_policy
 from claimlib.errors import ConfigError
-from claimlib.ids import MAX_ID
-from claimlib.model import Guards
+from claimlib.semantics.ids import MAX_ID
+from claimlib.semantics.model import Guards
+from tests.edge.processes import ROOT
 
 GOOD = '[[request]]\nconsumer = "c"\nmin_idle = "1m"\n'
 
@@ -26,7 +26,7 @@ def test_the_shipped_example_is_a_policy():
 @pytest.mark.parametrize(
     ("text", "line", "named"),
     [
-        (GOOD + '\n[[request]]\nconsumer = "c"\n', 5, "min-idle"),
+        (GOOD + '\n[[request]]\nconsumer = "c"\n', 5, "min_idle is required"),
         (GOOD + '[[request]]\nmin_idle = "1m"\n', 4, "consumer"),
         (GOOD + '[[request]]\nconsumer = "c"\nmin_idle = "15"\n', 6, "'15' has no unit"),
         (GOOD + "nonsense = 1\n", 4, "nonsense"),
@@ -34,19 +34,19 @@ def test_the_shipped_example_is_a_policy():
         (GOOD + "count = 0\n", 4, "count must be between 1"),
         (GOOD + "count = true\n", 4, "whole number"),
         (GOOD + 'stream = "[a"\n', 4, r"'\[a'"),
-        (GOOD + 'start = "x"\n', 4, "'x' is no stream id"),
+        (GOOD + 'start = "x"\n', 4, "'x' is not a valid stream id"),
         (GOOD + f'start = "({MAX_ID}"\n', 4, "invalid start ID for the interval"),
         (GOOD + '"count" = 0\n', 4, "count must be between 1"),
         (GOOD + "count.of = 1\n", 4, "whole number"),
         (GOOD + "group = '\u2028'\ncount = 0\n", 5, "count must be between 1"),
         (GOOD + "group = '''\n[[request]]\n'''\ncount = 0\n", 7, "count must be between 1"),
         (GOOD + "# '''\ncount = 0\n", 5, "count must be between 1"),
-        ("\nrequest = [{consumer = 'c'}]\n", 2, "min-idle"),
+        ("\nrequest = [{consumer = 'c'}]\n", 2, "min_idle is required"),
         (GOOD + 'only_from = "[a"\n', 4, r"'\[a'"),
         (GOOD + "max_deliveries = 3\n", 4, "parking_consumer"),
         (GOOD + "max_claims = true\n", 4, "whole number"),
         (GOOD + 'idle_rule = "strict"\n', 4, "documented"),
-        (GOOD + 'consumer = "d"\n', 4, "no TOML"),
+        (GOOD + 'consumer = "d"\n', 4, "not valid TOML"),
     ],
 )
 def test_a_fault_is_named_with_its_line(config_file, text, line, named):
@@ -60,7 +60,7 @@ def test_a_file_that_no_toml_reader_takes_is_named(tmp_path):
     for raw in (b"\xff", b"a = 1\rb = 2", b"n = " + b"9" * 5000, b"a = " + b"[" * 100_000):
         file.write_bytes(raw)
         for read in (load, load_policy):
-            with pytest.raises(ConfigError, match=r"some\.toml is no TOML"):
+            with pytest.raises(ConfigError, match=r"some\.toml is not valid TOML"):
                 read(file)
 
 

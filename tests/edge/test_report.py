@@ -1,9 +1,9 @@
 import json
 from dataclasses import replace
 
-from claimlib import layout, report
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
+from claimlib.report import mirror, model, runs
 from claimlib.runs import Finished
 
 RUN = Finished(
@@ -20,12 +20,14 @@ RUN = Finished(
     output_versions={"pending": 2},
     counts={"claimed": 12_345, "deleted": 0},
     phase_ms={"decide": 61_001, "apply": 3_600_000, "verify": 1_999, "finish": 7},
+    began_ms=1_750_000_000_000,
+    ended_ms=1_750_000_061_001,
     software_version="0",
 )
 
 
 def test_text_is_aligned_and_numbers_stand_to_the_right():
-    text = layout.as_text(report.of_runs("store", RunList((RUN, replace(RUN, counts={})), 2, ())))
+    text = model.as_text(runs.of_runs("store", RunList((RUN, replace(RUN, counts={})), 2, ())))
     title, head, rule, *rows = text.splitlines()
     assert title == "Runs of store"
     assert head.startswith("run  key")
@@ -34,30 +36,32 @@ def test_text_is_aligned_and_numbers_stand_to_the_right():
 
 
 def test_what_would_move_a_terminals_cursor_is_written_out():
-    text = layout.as_text(report.of_runs("store", RunList((RUN,), 1, ())))
+    text = model.as_text(runs.of_runs("store", RunList((RUN,), 1, ())))
     assert "\x1b" not in text
     assert r"xautoclaim:nightly\u001b[2J" in text
 
 
 def test_runs_that_are_not_shown_are_counted():
-    some = report.of_runs("store", RunList((RUN,), 1001, ()))
+    some = runs.of_runs("store", RunList((RUN,), 1001, ()))
     assert some.notes == ("1,000 more runs not shown; --limit shows more",)
     assert some.document["runs_not_shown"] == 1000
-    assert report.of_runs("store", RunList((), 0, ())).notes == ("no run yet",)
+    assert runs.of_runs("store", RunList((), 0, ())).notes == ("no run yet",)
 
 
 def test_people_read_two_units_and_programs_milliseconds():
-    one = report.of_run(RUN)
+    one = runs.of_run(RUN)
     took = {what: value for what, value in one.rows if what.endswith(" took")}
     assert list(took.values()) == ["1m1s", "1h", "1s", "7ms"]
-    document = json.loads(layout.as_json(one))
+    assert dict(one.rows)["began"] == "2025-06-15T15:06:40.000Z"
+    document = json.loads(model.as_json(one))
     assert document["phase_ms"]["decide"] == 61_001
+    assert document["ended_ms"] - document["began_ms"] == 61_001
     assert document["request"] == {"consumer": "c"}
 
 
 def test_a_snapshot_shows_what_was_read_first_and_other_counts_only_if_not_0():
     counts = {"vanished": 0, "gone": 2, "streams": 3, "groups": 4, "pending_read": 5}
-    rows = report.of_snapshot(SnapshotReply("r", 1, "h:1/0", counts)).rows
+    rows = mirror.of_snapshot(SnapshotReply("r", 1, False, "h:1/0", counts)).rows
     assert rows == (
         ("streams", 3),
         ("groups", 4),
@@ -69,7 +73,7 @@ def test_a_snapshot_shows_what_was_read_first_and_other_counts_only_if_not_0():
 
 
 def test_a_run_that_is_decided_and_not_finished_is_named():
-    assert report.of_runs("store", RunList((), 0, ("xautoclaim:a",))).notes == (
+    assert runs.of_runs("store", RunList((), 0, ("xautoclaim:a",))).notes == (
         "no run yet",
-        "xautoclaim:a is decided and not finished: the next run does it",
+        "xautoclaim:a is decided and not finished: the next run on this store finishes it first",
     )

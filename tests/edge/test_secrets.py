@@ -4,7 +4,7 @@ import pytest
 
 from claimlib.commands.id_lists import ids_from
 from claimlib.commands.imports import ImportRequest, import_tables
-from claimlib.config import load
+from claimlib.config.settings import load
 from claimlib.errors import RequestError
 from claimlib.store import Store, init_sql
 from claimlib.testing.server import valkey_server
@@ -111,7 +111,7 @@ def test_a_server_that_repeats_the_login_in_its_error_is_not_quoted(claimlib, mo
 def test_a_job_names_an_option_that_there_is_not_without_its_value(job, words):
     said = job("snapshot", "redis://127.0.0.1:1", "store", *words)
     assert (said.code, said.out) == (2, "")
-    assert f"there is no option {words[0].partition('=')[0]}" in said.err
+    assert f"No such option: {words[0].partition('=')[0]}" in said.err
     assert "sesame" not in said.err
     assert said.err.count("\n") == 1
 
@@ -119,16 +119,16 @@ def test_a_job_names_an_option_that_there_is_not_without_its_value(job, words):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("store",), "the following arguments are required"),
-        (("redis://h", "store", "third"), "1 argument too many"),
-        (("redis://h", "store", "--config"), "expected one argument"),
+        (("store",), "Missing argument 'STORE'"),
+        (("redis://h", "store", "third"), "there are too many arguments"),
+        (("redis://h", "store", "--config"), "Option '--config' requires an argument"),
     ],
 )
 def test_a_job_says_in_one_line_what_is_wrong_with_its_arguments(job, words, said):
     found = job("snapshot", *words)
     assert (found.code, found.out) == (2, "")
     assert said in found.err
-    assert found.err.endswith("--help shows what there is\n")
+    assert found.err.endswith("; --help shows what there is\n")
     assert found.err.count("\n") == 1
 
 

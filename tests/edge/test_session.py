@@ -1,15 +1,20 @@
 import os
+import re
 import shutil
 import stat
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
+import pyspark
 import pytest
-from processes import ROOT
+from pyspark.sql import SparkSession
 
 from claimlib import class_archive, session
 from claimlib.errors import ConfigError
+from tests.edge.documents import text_of
+from tests.edge.processes import ROOT
 
 _CONF = ROOT / "conf" / "spark-defaults.conf"
 
@@ -48,6 +53,14 @@ def test_spark_submit_gets_the_jar_of_the_installed_delta(spark):
     release = ".".join(spark.version.split(".")[:2])
     expected = f"io.delta:delta-spark_{release}_2.13:{version('delta-spark')}"
     assert _conf_settings()["spark.jars.packages"] == expected
+
+
+def test_the_documents_name_the_file_system_of_the_installed_sparks_hadoop():
+    jars = Path(pyspark.__file__).parent / "jars"
+    (client,) = jars.glob("hadoop-client-api-*.jar")
+    hadoop = client.stem.removeprefix("hadoop-client-api-")
+    (named,) = re.findall(r"org\.apache\.hadoop:hadoop-aws:([\d.]+)", text_of("docs/spark.md"))
+    assert named == hadoop
 
 
 def test_a_session_that_is_there_is_taken(spark):
@@ -124,3 +137,15 @@ def test_who_asks_for_help_about_the_archive_gets_it_and_the_archive_stays(monke
         with pytest.raises(SystemExit):
             class_archive.main()
     assert archive.exists()
+
+
+def test_packages_that_settings_name_come_besides_that_of_delta():
+    wanted = {
+        "spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0,io.delta:delta-spark_2.13:1.0",
+        "spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:1",
+    }
+    found = session._with_delta(SparkSession.Builder(), wanted)._options
+    assert found["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:1"
+    packages = found["spark.jars.packages"].split(",")
+    assert "org.apache.hadoop:hadoop-aws:3.5.0" in packages
+    assert [one.rpartition(":")[2] for one in packages if "delta-spark" in one] == ["4.4.0"]

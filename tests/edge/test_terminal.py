@@ -12,11 +12,11 @@ import pytest
 import typer
 from hypothesis import example, given
 from hypothesis import strategies as st
-from processes import ROOT
 from rich.table import Table
 from rich.text import Text
 
-from claimlib import exits, terminal
+from claimlib import process, terminal
+from tests.edge.processes import ROOT
 
 EVERY_CHARACTER = "".join(map(chr, range(sys.maxunicode + 1)))
 # Controls, formats, surrogates, separators of lines and paragraphs.
@@ -97,9 +97,9 @@ def test_what_others_print_while_a_process_works_is_harmless_too(capsys):
         typer.echo(evil, err=True)
         print(evil)
         sys.stdout.writelines([evil, "\n"])
-        return exits.DONE
+        return process.DONE
 
-    assert exits.ending(work) == exits.DONE
+    assert process.ending(work) == process.DONE
     said = capsys.readouterr()
     assert said.out == "\\u001b[2J\\udc9b\n" * 2
     assert said.err.count(r"\udc9b") == 2
@@ -114,9 +114,9 @@ def test_what_is_said_to_people_is_one_line_for_each_text(capsys):
 
 def test_an_error_is_one_line_whatever_it_repeats(capsys):
     def work():
-        raise exits.ClaimlibError("key a\r\x85\u2028b\x1cc is\n  wrong")
+        raise process.ClaimlibError("key a\r\x85\u2028b\x1cc is\n  wrong")
 
-    exits.ending(work)
+    process.ending(work)
     assert capsys.readouterr().err == (
         "claimlib: error: key a\\u000d\\u0085\\u2028b\\u001cc is wrong\n"
     )
@@ -124,7 +124,7 @@ def test_an_error_is_one_line_whatever_it_repeats(capsys):
 
 # ------------------------------------------------------------------- the one place
 
-ALLOWED_OF_RICH = {"rich.table", "rich.text", "rich.status"}
+ALLOWED_OF_RICH = {"rich.box", "rich.cells", "rich.table", "rich.text", "rich.status"}
 PRINTING_MODULES = {"logging", "warnings", "pprint", "rich", "curses", "getpass", "click"}
 PRINTING_NAMES = {"print", "echo", "secho", "print_exc", "print_exception", "print_stack"}
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}

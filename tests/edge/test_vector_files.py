@@ -2,7 +2,7 @@
 
 import json
 
-from processes import ROOT, run_python
+from tests.edge.processes import ROOT, run_python
 
 
 def test_a_wrong_answer_fails_both_ways_and_other_commands_are_counted(tmp_path):
@@ -38,4 +38,4 @@ def test_a_file_that_is_no_vector_file_is_named(tmp_path):
     file.write_text("[]")
     said = run_python("-m", "claimlib.testing", "vectors", file)
     assert (said.returncode, said.stdout) == (2, "")
-    assert f"{file} is no vector file" in said.stderr
+    assert f"{file} is not a vector file" in said.stderr

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from claimlib import words
 from claimlib.errors import IdError
-from claimlib.ids import END_OF_SCAN, StreamId, parse_id
-from claimlib.model import (
+from claimlib.semantics import words
+from claimlib.semantics.ids import END_OF_SCAN, StreamId, parse_id
+from claimlib.semantics.model import (
     DELIVERY_COUNT_MAX,
     AutoclaimRequest,
     ClaimRequest,

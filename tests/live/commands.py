@@ -12,8 +12,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from claimlib.ids import MAX_ID, MAX_U64, StreamId
-from claimlib.model import COUNT_MAX, DELIVERY_COUNT_MAX, MAX_I64
+from claimlib.semantics.ids import MAX_ID, MAX_U64, StreamId
+from claimlib.semantics.model import COUNT_MAX, DELIVERY_COUNT_MAX, MAX_I64
 from claimlib.testing.vectors import KEY
 from tests.live.times import Times, Words
 

@@ -1,6 +1,7 @@
-"""What the long tests counted, in `test-long.json`, and what the README says of it.
+"""What the long tests counted: `docs/figures.json`, and what docs/exactness.md says of it.
 
-`python -m tests.live.figures` writes the README's lines anew.
+A test writes what it counted to `build/figures/`, which git ignores; `make test-long` then runs
+`python -m tests.live.figures`, which takes it over into both documents.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from typing import Any
 from tests.live.followed import Tally
 
 ROOT = Path(__file__).parents[2]
-REPORT = ROOT / "test-long.json"
-README = ROOT / "README.md"
+COUNTED = ROOT / "build" / "figures"
+REPORT = ROOT / "docs" / "figures.json"
+DOCUMENT = ROOT / "docs" / "exactness.md"
 _BLOCK = re.compile(r"(<!-- figures -->\n).*?(<!-- /figures -->)", re.DOTALL)
-_WIDTH = 110
+_WIDTH = 105
 _COMMANDS = ("XAUTOCLAIM", "XCLAIM", "XPENDING", "XACK")
 
 
 def record(
-    server: str, drawn_by: int, tally: Tally, seconds: Mapping[str, float], file: Path = REPORT
+    server: str, drawn_by: int, tally: Tally, seconds: Mapping[str, float], folder: Path = COUNTED
 ) -> None:
-    """Write down what was counted on one server; what was counted on others stays."""
-    report = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    """Write down what was counted on one server, as a file of its own."""
     steps = Counter(step.command[0].decode() for step in tally.steps)
-    report[tally.profile] = {
+    counted = {
         "server": server,
         "seed": drawn_by,
         "sequences": tally.sequences,
@@ -38,12 +39,20 @@ def record(
         "steps_in_tables": dict(sorted(steps.items())),
         "seconds": {name: round(number, 1) for name, number in seconds.items()},
     }
-    ordered = dict(sorted(report.items(), reverse=True))
-    file.write_text(json.dumps(ordered, indent=2) + "\n", encoding="utf-8")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{tally.profile}.json").write_text(json.dumps(counted), encoding="utf-8")
+
+
+def taken_over(report: Mapping[str, Any], folder: Path = COUNTED) -> dict[str, Any]:
+    """A report with what was counted last on each server; of the others it stays as it is."""
+    new = {
+        file.stem: json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*.json")
+    }
+    return dict(sorted({**report, **new}.items(), reverse=True))
 
 
 def lines(report: Mapping[str, Any]) -> str:
-    """What the README says of a report: an item for each server."""
+    """What the document says of a report: an item for each server."""
     return "\n".join(
         textwrap.fill(_said(one), _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
         for one in report.values()
@@ -56,25 +65,27 @@ def _said(one: Mapping[str, Any]) -> str:
     rarest = min(branches, key=branches.__getitem__)
     in_tables = sum(one["steps_in_tables"].values())
     return (
-        f"- {one['server']}: {one['sequences']:,} sequences (seed {one['seed']}) with {counted}: no"
-        f" reply and no state was another one than the reference's. Of {len(branches)} branches the"
-        f" rarest ({rarest}) was met {branches[rarest]:,} times."
+        f"- {one['server']}: {one['sequences']:,} sequences (seed {one['seed']}) with {counted}."
+        " All replies and states were those of the reference."
+        f" Of {len(branches)} branches the rarest ({rarest}) was met {branches[rarest]:,} times."
         + f" The tables repeated {in_tables:,} of the steps."
         * bool(in_tables)
     )
 
 
-def with_figures(readme: str, report: Mapping[str, Any]) -> str:
-    """The README with the lines of a report."""
-    new, number = _BLOCK.subn(lambda found: f"{found[1]}{lines(report)}\n{found[2]}", readme)
-    assert number == 1, "the README has not one block of figures"
+def with_figures(document: str, report: Mapping[str, Any]) -> str:
+    """The document with the lines of a report."""
+    new, number = _BLOCK.subn(lambda found: f"{found[1]}{lines(report)}\n{found[2]}", document)
+    assert number == 1, "the document has not one block of figures"
     return new
 
 
 def main() -> None:
-    """Write the README's lines anew."""
-    report = json.loads(REPORT.read_text(encoding="utf-8"))
-    README.write_text(with_figures(README.read_text(encoding="utf-8"), report), encoding="utf-8")
+    """Take over what was counted, and write the document's lines anew."""
+    report = taken_over(json.loads(REPORT.read_text(encoding="utf-8")))
+    REPORT.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    document = DOCUMENT.read_text(encoding="utf-8")
+    DOCUMENT.write_text(with_figures(document, report), encoding="utf-8")
 
 
 if __name__ == "__main__":

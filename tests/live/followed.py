@@ -10,11 +10,11 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, seed, settings
 
-from claimlib import scan
-from claimlib.ids import END_OF_SCAN, StreamId, parse_id
-from claimlib.model import AutoclaimReply, Profile
+from claimlib.semantics import scan
+from claimlib.semantics.ids import END_OF_SCAN, StreamId, parse_id
+from claimlib.semantics.model import AutoclaimReply, Profile
+from claimlib.semantics.words import Stream
 from claimlib.testing.vectors import KEY, Step, by_reference
-from claimlib.words import Stream
 from tests.live.branches import Branch, branches, expected, is_of_sweep, parsed
 from tests.live.played import Played, Sent, play, play_on
 from tests.live.sequences import Sequence, sequences, text_of_words

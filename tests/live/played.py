@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from typing import Any
 
-from claimlib.ids import END_OF_SCAN, parse_id
-from claimlib.model import DEFAULT_COUNT, IdleRule, Profile
-from claimlib.testing.oracle import group_state, saturated
+from claimlib.demo.oracle import group_state, saturated
+from claimlib.semantics.ids import END_OF_SCAN, parse_id
+from claimlib.semantics.model import DEFAULT_COUNT, IdleRule, Profile
+from claimlib.semantics.words import Stream
 from claimlib.testing.vectors import KEY, Step, as_text
-from claimlib.words import Stream
 from tests.live.sequences import Sequence
 from tests.live.times import Words
 from tests.live.wire import Wire

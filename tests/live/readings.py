@@ -7,8 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from claimlib.live import connection
-from claimlib.live.reader import read_source
-from claimlib.source import (
+from claimlib.live.batches import (
     Counts,
     EntryPage,
     GroupDone,
@@ -19,6 +18,7 @@ from claimlib.source import (
     StreamDone,
     StreamGone,
 )
+from claimlib.live.reader import read_source
 
 LEAST_RIGHTS = re.search(r"reader on >PASSWORD (.+?)\n\n", connection.__doc__, re.DOTALL)[1].split()
 

@@ -17,8 +17,8 @@ from itertools import chain
 
 from hypothesis import strategies as st
 
-from claimlib.ids import StreamId
-from claimlib.model import DELIVERY_COUNT_MAX
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import DELIVERY_COUNT_MAX
 from claimlib.testing.vectors import KEY
 from tests.live import commands
 from tests.live.commands import GROUP, IDS, NEAR, OWNERS, any_of, one_of

@@ -13,7 +13,7 @@ from itertools import product
 import pytest
 
 from claimlib.errors import IdError, IntervalError, ReplyError, RequestError
-from claimlib.ids import (
+from claimlib.semantics.ids import (
     MAX_ID,
     MAX_U64,
     MIN_ID,
@@ -24,10 +24,10 @@ from claimlib.ids import (
     predecessor,
     successor,
 )
-from claimlib.model import Group, PendingEntry
+from claimlib.semantics.model import Group, PendingEntry
+from claimlib.semantics.words import Stream, execute
 from claimlib.testing.server import Server
 from claimlib.testing.vectors import as_text, text_of
-from claimlib.words import Stream, execute
 from tests.bad_inputs import BYTE_PIECES, INPUTS, SEED, mutant, mutants, tally
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("client")]

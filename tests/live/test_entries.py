@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimlib.ids import StreamId, parse_id
+from claimlib.live.batches import EntryPage, EntryRow
 from claimlib.live.connection import open_source
 from claimlib.live.reader import read_source
-from claimlib.source import EntryPage, EntryRow
+from claimlib.semantics.ids import StreamId, parse_id
 from claimlib.testing.server import valkey_server
 from tests.live.readings import LEAST_RIGHTS, deliver, read, stream_with_group, without
 from tests.live.wire import Wire

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from claimlib.ids import StreamId
-from claimlib.model import Group, IdleRule, PendingEntry, Profile
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import Group, IdleRule, PendingEntry, Profile
+from claimlib.semantics.words import Stream
 from claimlib.testing.vectors import KEY, Step
-from claimlib.words import Stream
 from tests.live.followed import _difference_of_step
 
 NOW_MS = 1_750_000_000_000

@@ -3,7 +3,7 @@
 import random
 
 from claimlib.errors import GlobError
-from claimlib.names import matches
+from claimlib.semantics.names import matches
 
 # Bytes that mean something in a glob, in a spelling, or in UTF-8 next to each other.
 ASCII = [bytes([byte]) for byte in b"*?[]^!-\\abcAx5\0\n"]

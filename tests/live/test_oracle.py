@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import redis
 
-from claimlib.ids import parse_id
-from claimlib.model import AutoclaimReply, AutoclaimRequest, IdleRule
-from claimlib.scan import xautoclaim
-from claimlib.testing import workload
-from claimlib.testing.oracle import autoclaim_all
+from claimlib.demo import workload
+from claimlib.demo.oracle import autoclaim_all
+from claimlib.semantics.ids import parse_id
+from claimlib.semantics.model import AutoclaimReply, AutoclaimRequest, IdleRule
+from claimlib.semantics.scan import xautoclaim
 from claimlib.testing.server import Server
 
 _ENTRIES = 1_500

@@ -13,17 +13,16 @@ from pyspark.sql import SparkSession
 
 from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.config import SnapshotSection
-from claimlib.model import AutoclaimRequest, IdleRule
-from claimlib.names import spell
-from claimlib.reading import ServerReading
+from claimlib.demo import workload
+from claimlib.demo.oracle import ServerAnswer, autoclaim_all
+from claimlib.demo.proof import Difference, Subject, prove
+from claimlib.live.reading import ServerReading
 from claimlib.runs import Finished
 from claimlib.runs.rollforward import find_finished_seq
 from claimlib.schema import quote_text
+from claimlib.semantics.model import AutoclaimRequest, IdleRule
+from claimlib.semantics.names import spell
 from claimlib.store import Store
-from claimlib.testing import workload
-from claimlib.testing.oracle import ServerAnswer, autoclaim_all
-from claimlib.testing.proof import Difference, Subject, prove
 from claimlib.testing.server import valkey_server
 
 _ENTRIES = 400
@@ -46,7 +45,7 @@ def agreed(
     store = Store.open(spark, str(where))
     with valkey_server() as server:
         stalled = workload.drive(server, entries=_ENTRIES)
-        reading = ServerReading(server.url, SnapshotSection())
+        reading = ServerReading(server.url)
         snapshot(store, SnapshotRequest(reading.label), reading)
         with closing(server.client()) as client:
             answer = autoclaim_all(client, consumer=b"heir", idle_since_ms=stalled.sweep_ms)

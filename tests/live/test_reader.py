@@ -11,7 +11,6 @@ from collections import Counter
 
 import pytest
 
-from claimlib.config import SnapshotSection
 from claimlib.errors import (
     GlobError,
     PermissionDeniedError,
@@ -19,10 +18,7 @@ from claimlib.errors import (
     SourceUnreachableError,
     WrongTypeError,
 )
-from claimlib.ids import MAX_ID, MAX_U64, StreamId, parse_id, successor
-from claimlib.live.reader import read_source
-from claimlib.reading import ServerReading
-from claimlib.source import (
+from claimlib.live.batches import (
     ConsumerRow,
     Counts,
     EntryPage,
@@ -34,6 +30,9 @@ from claimlib.source import (
     SourceOpened,
     StreamDone,
 )
+from claimlib.live.reader import read_source
+from claimlib.live.reading import ServerReading
+from claimlib.semantics.ids import MAX_ID, MAX_U64, StreamId, parse_id, successor
 from tests.live.readings import (
     LEAST_RIGHTS,
     Read,
@@ -462,7 +461,7 @@ def test_a_span_that_ends_before_it_begins_is_refused_before_anything_is_sent(so
 
 def test_a_server_reading_hands_on_the_spans_that_others_need(client, server):
     stream_with_group(client, n=9, delivered=2)
-    reading = ServerReading(server.url, SnapshotSection(group="g"))
+    reading = ServerReading(server.url, group_glob="g")
     result = Read()
     for batch in reading({b"s": span(4, 5)}):
         result.take(batch)

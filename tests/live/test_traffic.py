@@ -10,11 +10,11 @@ import redis
 
 from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.ids import StreamId
+from claimlib.live.batches import Batch, PendingPage
 from claimlib.live.connection import Source
 from claimlib.live.reader import read_source
-from claimlib.model import AutoclaimRequest
-from claimlib.source import Batch, PendingPage
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store import Store
 from claimlib.testing.tables import read_groups
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from claimlib.model import MAX_I64
+from claimlib.semantics.model import MAX_I64
 
 Words = tuple[bytes, ...]
 

@@ -14,14 +14,14 @@ from unittest.mock import patch
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from claimlib import scan
-from claimlib.commands import asking
+from claimlib.commands import bulk
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xclaim import claim_table, xclaim
-from claimlib.ids import StreamId, from_bigint
-from claimlib.model import Group, Profile
 from claimlib.runs import Begun, Decision
 from claimlib.schema import TABLES
+from claimlib.semantics import scan
+from claimlib.semantics.ids import StreamId, from_bigint
+from claimlib.semantics.model import Group, Profile
 from claimlib.store import Pins
 from tests.claim_batches import Batch, Case, Named, batch_of, simpler, size
 from tests.shrinking import Difference, assert_same
@@ -68,7 +68,7 @@ def decided_by(
         pins = Pins(versions=dict.fromkeys(TABLES, 0), table_ids={})
         raise _DecidedError(decide(Begun(store, 1, pins)))
 
-    with patch.object(asking, "run", run):
+    with patch.object(bulk, "run", run):
         try:
             command(store, *request, **options)
         except _DecidedError as ended:
@@ -122,7 +122,7 @@ def _compared(case: Case, rows: list[Row]) -> Difference[Case]:
 
 
 def _expected(case: Case) -> dict[str, object]:
-    status = "asked" if case.refusal is None else "refused"
+    status = "requested" if case.refusal is None else "refused"
     state, replies = case.expected
     return {
         "requests": {n: (status, case.refusal, case.now_ms) for n, _ in case.requests},
@@ -137,7 +137,7 @@ def _expected(case: Case) -> dict[str, object]:
 def _said(case: Case, rows: list[Row]) -> dict[str, object]:
     kinds = by_kind(rows)
     group, claimed, deleted = applied(case.group, kinds)
-    told = kinds["asked"] + kinds["refused"]
+    told = kinds["requested"] + kinds["refused"]
     return {
         "requests": {row["request_number"]: _told(row) for row in told},
         "number of requests": len(told),
@@ -258,7 +258,7 @@ def _acked(case: Case) -> dict[str, object]:
     ids = [one for _, request in case.requests for one in request.ids]
     group, number = scan.xack(case.group, ids)
     ended = +Counter(acked=number, not_pending=len(ids) - number)
-    return {"state": group, "ids": ended, "rows": ended + Counter(asked=len(case.requests))}
+    return {"state": group, "ids": ended, "rows": ended + Counter(requested=len(case.requests))}
 
 
 def _said_of_acks(case: Case, rows: list[Row]) -> dict[str, object]:

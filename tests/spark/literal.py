@@ -15,15 +15,14 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from claimlib import schema
-from claimlib.commands import deciding
-from claimlib.commands.xautoclaim import _decide
-from claimlib.ids import END_OF_SCAN, StreamId, from_bigint
-from claimlib.model import Consumer, Group, Guards, PendingEntry
-from claimlib.names import unspell
+from claimlib.commands import preconditions, sweep_decision
 from claimlib.plans.keys import GROUP, KeyMode, owners_by_name
 from claimlib.plans.survey import totals
 from claimlib.runs import Begun
 from claimlib.schema import TABLES
+from claimlib.semantics.ids import END_OF_SCAN, StreamId, from_bigint
+from claimlib.semantics.model import Consumer, Group, Guards, PendingEntry
+from claimlib.semantics.names import unspell
 from claimlib.store import Pins, Store, Token
 from claimlib.testing.tables import request_table, write_keyspace
 from tests.batches import Batch, Case, Names, batch_of, simpler, size
@@ -60,18 +59,18 @@ class LiteralStore(Store):
         return self._tables[table]
 
 
-def by_names(store: Store, pending: DataFrame, *_: DataFrame) -> deciding.Names:
+def by_names(store: Store, pending: DataFrame, *_: DataFrame) -> preconditions.Names:
     """`deciding.names_of` as if two names of the store shared a hash."""
     del store
-    return deciding.Names(KeyMode.NAMES, owners_by_name(pending))
+    return preconditions.Names(KeyMode.NAMES, owners_by_name(pending))
 
 
 def look_by_names(
     store: Store, pending: DataFrame, owners: DataFrame, *_: DataFrame
-) -> deciding.Look:
+) -> preconditions.Look:
     """`deciding.look`, likewise."""
     sums = owners.groupBy(*GROUP).agg(*totals())
-    return deciding.Look(by_names(store, pending), sums)
+    return preconditions.Look(by_names(store, pending), sums)
 
 
 def literal_store(spark: SparkSession, batch: Batch) -> LiteralStore:
@@ -85,7 +84,7 @@ def decide(store: LiteralStore, batch: Batch) -> list[Row]:
     """The journal rows of a sweep over a batch."""
     begun = Begun(store, 1, Pins(versions=dict.fromkeys(TABLES, 0), table_ids={}))
     requests = request_table(store.spark, batch.requests)
-    return _decide(begun, requests, None, refuse_duplicates=False).rows.collect()
+    return sweep_decision.decide(begun, requests, None, refuse_duplicates=False).rows.collect()
 
 
 def differences(batch: Batch, rows: Iterable[Row]) -> list[Difference[Case]]:

@@ -8,7 +8,6 @@ import pytest
 from pyspark.sql import functions as F
 
 from claimlib.errors import RequestError
-from claimlib.model import COUNT_MAX, AutoclaimRequest, IdleRule, Profile
 from claimlib.plans.requests import (
     GUARDS,
     REQUEST_COLUMNS,
@@ -16,6 +15,7 @@ from claimlib.plans.requests import (
     known_groups,
     standing,
 )
+from claimlib.semantics.model import COUNT_MAX, AutoclaimRequest, IdleRule, Profile
 from claimlib.testing.tables import request_table
 from tests.bad_inputs import BAD, INPUTS, SEED, TEXT_PIECES, mutant, tally
 from tests.grammars import name_spelled

@@ -12,8 +12,8 @@ import re
 import pytest
 from pyspark import cloudpickle
 
-from claimlib import kernel
 from claimlib.commands.xclaim import xclaim
+from claimlib.plans import kernel
 from tests import claim_batches
 from tests.batches import BRANCHES, random_batch
 from tests.broken_rules import BROKEN, broken_rules

@@ -12,16 +12,16 @@ from collections import Counter
 import pytest
 from pyspark.sql import functions as F
 
-from claimlib import scan
-from claimlib.commands import asking
+from claimlib.commands import bulk
 from claimlib.commands.retire import Retirement, retire
 from claimlib.commands.xack import xack
 from claimlib.commands.xclaim import xclaim
-from claimlib.ids import MAX_ID, MAX_U64, StreamId
-from claimlib.model import ClaimRequest, Consumer, Group, PendingEntry
 from claimlib.plans.keys import KeyMode
+from claimlib.semantics import scan
+from claimlib.semantics.ids import MAX_ID, MAX_U64, StreamId
+from claimlib.semantics.model import ClaimRequest, Consumer, Group, PendingEntry
+from claimlib.semantics.words import Stream
 from claimlib.testing.tables import write_keyspace
-from claimlib.words import Stream
 from tests.claim_batches import (
     BRANCHES,
     NOW_MS,
@@ -78,7 +78,7 @@ def test_order_of_rows_keys_that_stand_for_names_and_a_negative_min_idle_make_no
     rows = decided_by(xclaim, store, table).rows.collect()
     assert_claimed_as_the_reference(spark, batch, rows)
 
-    monkeypatch.setattr(asking, "names_of", by_names)
+    monkeypatch.setattr(bulk, "names_of", by_names)
     negative = F.when(F.col("min_idle_ms") == 0, -(2**63)).otherwise(F.col("min_idle_ms"))
     shuffled = table.orderBy(F.xxhash64("request")).repartition(5)
     named = decided_by(xclaim, store, shuffled.withColumn("min_idle_ms", negative))

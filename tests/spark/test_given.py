@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.errors import ConfigError, IdError, NameSpellingError
-from claimlib.ids import MAX_U64, StreamId, parse_id, to_bigint
-from claimlib.names import spell, unspell
-from claimlib.plans.given import TableMap, conformed, faults
+from claimlib.plans.input_tables import TableMap, conformed, faults
+from claimlib.semantics.ids import MAX_U64, StreamId, parse_id, to_bigint
+from claimlib.semantics.names import spell, unspell
 from tests.delta.edge_cases import IDS, NAMES
 
 AT_MS = [0, 1, 1_743_301_800_123, 253_402_300_799_999]  # up to the year 9999

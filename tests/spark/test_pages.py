@@ -16,16 +16,17 @@ from pyspark.sql import functions as F
 
 from claimlib import store as stores
 from claimlib.commands import paging
-from claimlib.commands.xautoclaim import SweepRequest, _decide
-from claimlib.ids import MAX_ID, MAX_U64, MIN_ID, StreamId, from_bigint, to_bigint
-from claimlib.kernel import DUPLICATE_KEY_MARK
-from claimlib.model import AutoclaimRequest, Group, PendingEntry
+from claimlib.commands.sweep_decision import decide
+from claimlib.commands.xautoclaim import SweepRequest
+from claimlib.errors import DuplicateRowsError
 from claimlib.plans.keys import bucket
 from claimlib.runs import Begun
 from claimlib.schema import TABLES
+from claimlib.semantics.ids import MAX_ID, MAX_U64, MIN_ID, StreamId, from_bigint, to_bigint
+from claimlib.semantics.model import AutoclaimRequest, Group, PendingEntry
+from claimlib.semantics.words import Stream
 from claimlib.store import Pins
 from claimlib.testing.tables import write_keyspace
-from claimlib.words import Stream
 from tests.spark.literal import LiteralStore
 
 NOW_MS = 1_750_000_000_000
@@ -167,7 +168,7 @@ def test_what_lies_behind_the_page_neither_refuses_the_group_nor_is_counted(spar
     pending = tuple(PendingEntry(StreamId(n, 0), b"d", NOW_MS, 1) for n in range(1, 41))
     store, request = one_page(spark, Group(MAX_ID, pending, ()), (MIN_ID, StreamId(14, 0)))
     begun = Begun(store, 1, Pins(dict.fromkeys(TABLES, 0), {}))
-    decision = _decide(begun, [request], NOW_MS - 1, refuse_duplicates=False)
+    decision = decide(begun, [request], NOW_MS - 1, refuse_duplicates=False)
     rows = {row["kind"]: row for row in decision.rows.collect()}
     assert set(rows) == {"claimed", "swept", "consumer", "cursor"}
     assert (rows["claimed"]["id_ms"], rows["cursor"]["next_ms"]) == (1, 2)
@@ -183,9 +184,9 @@ def test_two_rows_of_one_id_at_the_pages_cut_both_reach_the_kernel(spark):
         store._tables["pending"].union(store._tables["pending"].withColumn("consumer", F.lit("e")))
     )
     begun = Begun(store, 1, Pins(dict.fromkeys(TABLES, 0), {}))
-    with pytest.raises(PySparkException, match=DUPLICATE_KEY_MARK):
-        _decide(begun, [request], None, refuse_duplicates=False).rows.collect()
-    (row,) = _decide(begun, [request], None, refuse_duplicates=True).rows.collect()
+    with pytest.raises(PySparkException, match=DuplicateRowsError.IN_WORKER):
+        decide(begun, [request], None, refuse_duplicates=False).rows.collect()
+    (row,) = decide(begun, [request], None, refuse_duplicates=True).rows.collect()
     assert (row["kind"], "two rows of one key" in row["reason"]) == ("refused", True)
 
 

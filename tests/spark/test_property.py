@@ -10,10 +10,10 @@ from collections import Counter
 
 import pytest
 
-from claimlib.commands import xautoclaim
-from claimlib.ids import MAX_ID, StreamId
-from claimlib.model import AutoclaimRequest, Consumer, Group, Guards, PendingEntry
-from claimlib.words import Stream
+from claimlib.commands import sweep_decision
+from claimlib.semantics.ids import MAX_ID, StreamId
+from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, Guards, PendingEntry
+from claimlib.semantics.words import Stream
 from tests.batches import BRANCHES, CALLER, NOW_MS, OTHER, Batch, random_batch
 from tests.seeds import new_seed
 from tests.spark.literal import assert_swept_as_the_reference, decide, literal_store, look_by_names
@@ -50,7 +50,7 @@ def compared(spark, seed: int) -> Counter[str]:
 @pytest.mark.usefixtures("each_size")
 def test_with_names_for_keys_it_decides_the_same(spark, monkeypatch):
     """Nothing is drawn anew: by seed 1 the 60 groups are always the same."""
-    monkeypatch.setattr(xautoclaim, "look", look_by_names)
+    monkeypatch.setattr(sweep_decision, "look", look_by_names)
     assert_swept_as_the_reference(spark, random_batch(60, seed=1))
 
 

@@ -8,9 +8,6 @@ from operator import attrgetter
 import pytest
 from pyspark.sql import functions as F
 
-from claimlib import names, rules
-from claimlib.ids import from_bigint, to_bigint
-from claimlib.names import spell
 from claimlib.plans.keys import (
     glob_matches,
     id_at_least,
@@ -18,6 +15,9 @@ from claimlib.plans.keys import (
     unsigned,
     unsigned_text,
 )
+from claimlib.semantics import names, rules
+from claimlib.semantics.ids import from_bigint, to_bigint
+from claimlib.semantics.names import spell
 from tests.unit.rule_cases import ANSWERS, FREE_CASES, RULE_CASES, answers
 
 GIVEN = {

@@ -1,11 +1,11 @@
-"""The cases for `claimlib.rules`, for plain values, NumPy arrays and Spark Columns alike."""
+"""The cases for `semantics.rules`, for plain values, NumPy arrays and Spark Columns alike."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
 
-from claimlib import rules
+from claimlib.semantics import rules
 
 MAX_I64 = 2**63 - 1
 

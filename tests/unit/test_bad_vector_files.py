@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from claimlib.errors import ConfigError, IdError
-from claimlib.ids import parse_id
-from claimlib.model import IdleRule, Profile
+from claimlib.semantics.ids import parse_id
+from claimlib.semantics.model import IdleRule, Profile
 from claimlib.testing.vectors import steps
 from tests.bad_inputs import BAD, INPUTS, SEED, TEXT_PIECES, HeldFile, mutants, tally
 
@@ -230,7 +230,7 @@ def test_file_and_place_of_a_fault_are_named(tmp_path, fault, place):
     file = tmp_path / "some.json"
     file.write_text(json.dumps(FILE | fault), encoding="utf-8")
     with pytest.raises(
-        ConfigError, match=rf"some\.json is no vector file: at {place} there must be"
+        ConfigError, match=rf"some\.json is not a vector file: at {place} there must be"
     ):
         list(steps(file))
 
@@ -282,7 +282,7 @@ def test_what_is_no_vector_file_is_refused_and_a_wrong_value_with_its_place():
 def test_a_key_that_stands_twice_is_refused(tmp_path):
     file = tmp_path / "some.json"
     file.write_text(f'{WRITTEN[:-1]}, "profile": "redis-7.0"}}', encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"some\.json is no vector file: .*profile"):
+    with pytest.raises(ConfigError, match=r"some\.json is not a vector file: .*profile"):
         list(steps(file))
 
 
@@ -291,5 +291,5 @@ def test_a_text_that_nests_deeper_than_python_reads_is_refused(tmp_path):
     for depth in (500, 100_000):
         deep = "[" * depth + "]" * depth
         file.write_text(json.dumps(FILE).replace("null]", f"{deep}, true]"), encoding="utf-8")
-        with pytest.raises(ConfigError, match="no vector file"):
+        with pytest.raises(ConfigError, match="is not a vector file"):
             list(steps(file))

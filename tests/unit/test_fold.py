@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimlib import kernel, rules, scan
-from claimlib.ids import MAX_U64, StreamId, to_bigint
-from claimlib.model import (
+from claimlib.errors import DuplicateRowsError
+from claimlib.plans import kernel
+from claimlib.semantics import rules, scan
+from claimlib.semantics.ids import MAX_U64, StreamId, to_bigint
+from claimlib.semantics.model import (
     DELIVERY_COUNT_MAX,
     ClaimRequest,
     Group,
@@ -152,7 +154,7 @@ def one_row(**others):
 @pytest.mark.parametrize(
     ("first", "second", "mark"),
     [
-        ({"id_ms": 5}, {"id_ms": 5}, kernel.DUPLICATE_KEY_MARK),
+        ({"id_ms": 5}, {"id_ms": 5}, DuplicateRowsError.IN_WORKER),
         ({"request_number": 2}, {"request_number": 1, "position": 9}, kernel.BROKEN_ORDER_MARK),
         ({"id_ms": -1}, {"id_ms": 5}, kernel.BROKEN_ORDER_MARK),
     ],

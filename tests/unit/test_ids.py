@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimlib.errors import IdError, IntervalError
-from claimlib.ids import (
+from claimlib.semantics.ids import (
     END_OF_SCAN,
     MAX_ID,
     MAX_U64,
@@ -100,12 +100,12 @@ def test_a_text_is_the_id_that_the_server_reads(text, expected):
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_a_text_that_the_server_refuses_is_no_id(text):
-    with pytest.raises(IdError, match="is no stream id"):
+    with pytest.raises(IdError, match="is not a valid stream id"):
         parse_id(text)
 
 
 def test_a_surrogate_is_no_id_either():
-    with pytest.raises(IdError, match="is no stream id"):
+    with pytest.raises(IdError, match="is not a valid stream id"):
         parse_id("5\udcff")
 
 
@@ -147,12 +147,12 @@ BAD_BOUNDS = ["", "(", "(-", "(+", "((5", "5-", "(5-", "abc", "-\0" + "x" * 126,
 @pytest.mark.parametrize("parse", [parse_range_start, parse_range_end])
 @pytest.mark.parametrize("text", BAD_BOUNDS)
 def test_a_text_that_is_no_range_bound(parse, text):
-    with pytest.raises(IdError, match="is no stream id"):
+    with pytest.raises(IdError, match="is not a valid stream id"):
         parse(text)
 
 
 def test_a_bracket_alone_is_named_as_it_is():
-    with pytest.raises(IdError, match=r"^'\(' is no stream id"):
+    with pytest.raises(IdError, match=r"^'\(' is not a valid stream id"):
         parse_range_start("(")
 
 

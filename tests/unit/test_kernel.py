@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimlib import kernel, rules
-from claimlib.ids import MAX_ID, MIN_ID, StreamId, from_bigint, to_bigint
-from claimlib.model import DELIVERY_COUNT_MAX, IdleRule, Outcome
+from claimlib.errors import DuplicateRowsError
+from claimlib.plans import kernel
+from claimlib.semantics import rules
+from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint, to_bigint
+from claimlib.semantics.model import DELIVERY_COUNT_MAX, IdleRule, Outcome
 from tests.batches import OWNERS, PARKING, Batch, batches, random_batch
 from tests.broken_rules import BROKEN, FILTERED, broken_rules
 from tests.examples import examples
@@ -180,7 +182,7 @@ def test_a_range_out_of_order_raises_also_across_batches(keys):
 )
 def test_two_rows_of_one_key_raise_also_across_batches(keys):
     for frames in cuts(*keys):
-        with pytest.raises(ValueError, match=kernel.DUPLICATE_KEY_MARK):
+        with pytest.raises(ValueError, match=DuplicateRowsError.IN_WORKER):
             run(*frames)
 
 
@@ -215,7 +217,7 @@ def test_names_may_be_keys_where_hashes_collide():
         out = pd.concat(decide(frames))
         assert out["group_key"].tolist() == names
         assert out["from_consumer_key"].tolist() == [f"={name}" for name in names]
-    with pytest.raises(ValueError, match=kernel.DUPLICATE_KEY_MARK):
+    with pytest.raises(ValueError, match=DuplicateRowsError.IN_WORKER):
         list(decide([frame(rows[:1], types), frame(rows[:1], types)]))
     with pytest.raises(ValueError, match=kernel.BROKEN_ORDER_MARK):
         list(decide([frame(rows[1:2], types), frame(rows[:1], types)]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from claimlib import rules
+from claimlib.semantics import rules
 
 HISTORIES = 3_000
 STEPS = 30

@@ -3,8 +3,8 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from claimlib.errors import GlobError, RequestError, StateError
-from claimlib.ids import MAX_ID, MAX_U64, MIN_ID, StreamId
-from claimlib.model import (
+from claimlib.semantics.ids import MAX_ID, MAX_U64, MIN_ID, StreamId
+from claimlib.semantics.model import (
     COUNT_MAX,
     DEFAULT_COUNT,
     DELIVERY_COUNT_MAX,

@@ -6,7 +6,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from claimlib.errors import GlobError, NameSpellingError
-from claimlib.names import glob_pattern, literal_name, matches, spell, unspell
+from claimlib.semantics.names import (
+    glob_pattern,
+    literal_name,
+    matches,
+    spell,
+    unspell,
+    unspell_shown,
+)
+from claimlib.terminal import one_line
 from tests.examples import examples
 
 SPELLINGS = {
@@ -64,7 +72,7 @@ def test_a_text_is_refused_or_is_the_spelling_of_what_it_names(text):
     ],
 )
 def test_a_text_that_spells_no_name_is_refused(text):
-    with pytest.raises(NameSpellingError, match="spells no name"):
+    with pytest.raises(NameSpellingError, match="is not a valid name"):
         unspell(text)
 
 
@@ -243,7 +251,7 @@ def test_a_glob_without_special_bytes_is_one_name():
 
 
 def test_a_glob_that_is_no_text_is_refused():
-    with pytest.raises(GlobError, match="is no Unicode text"):
+    with pytest.raises(GlobError, match="is not valid Unicode text"):
         glob_pattern("\ud800")
 
 
@@ -275,3 +283,31 @@ def test_a_pattern_is_ascii_and_gives_no_warning():
             pattern = glob_pattern(glob)
             assert pattern.isascii()
             re.compile(pattern)
+
+
+@pytest.mark.parametrize(
+    ("shown", "name"),
+    [
+        (r"a\u000ab", b"a\nb"),
+        (r"\u001b[2J\U000e0041", "\x1b[2J\U000e0041".encode()),
+        (r"\xff\u0000\\u000a", b"\xff\0\\u000a"),
+        ("a\nb", b"a\nb"),
+        ("é", "é".encode()),
+    ],
+)
+def test_a_name_can_be_given_as_a_terminal_shows_it(shown, name):
+    assert unspell_shown(shown) == name
+    assert unspell_shown(one_line(spell(name))) == name
+
+
+@pytest.mark.parametrize(
+    "text", [r"\u0061", r"\u00e9", r"\u00A0", r"\u12", r"\ud800", r"\U00110000"]
+)
+def test_an_escape_that_no_terminal_shows_is_refused(text):
+    with pytest.raises(NameSpellingError):
+        unspell_shown(text)
+
+
+@given(st.binary(max_size=40))
+def test_every_name_is_read_back_from_what_is_shown(name):
+    assert unspell_shown(one_line(spell(name))) == name

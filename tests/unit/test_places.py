@@ -1,9 +1,17 @@
 """Places of tables and stores that have a secret in them, and those that look as if they had."""
 
+from pathlib import Path
+
 import pytest
 
 from claimlib.errors import RequestError
-from claimlib.places import check_no_secret
+from claimlib.places import (
+    check_no_secret,
+    check_place,
+    is_namespace,
+    is_url,
+    local_folder,
+)
 
 WITH_A_SECRET = [
     "s3a://KEY:sesame@bucket/table",
@@ -64,3 +72,35 @@ def test_a_place_with_a_secret_is_refused_and_not_repeated(place):
 @pytest.mark.parametrize("place", WITHOUT_ONE)
 def test_a_place_without_a_secret_is_taken(place):
     check_no_secret(place, "a table's place")
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        ("main.streams", "namespace"),
+        ("./main.streams", "folder"),
+        ("store", "folder"),
+        ("/data/store", "folder"),
+        ("a.b.c", "folder"),
+        ("s3a://bucket/store", "url"),
+        ("file:/data/store", "url"),
+        ("dbfs:/mnt/store", "url"),
+    ],
+)
+def test_the_place_of_a_store_is_a_schema_a_url_or_a_folder_of_this_machine(place, kind):
+    assert (is_namespace(place), is_url(place)) == (kind == "namespace", kind == "url")
+    assert local_folder(place) == (Path(place).absolute() if kind == "folder" else None)
+
+
+@pytest.mark.parametrize("place", ["", " ", "\t"])
+def test_a_place_without_a_text_is_refused(place):
+    with pytest.raises(RequestError, match="STORE is empty"):
+        check_place(place, "STORE")
+    check_place("store", "STORE")
+
+
+def test_a_catalog_without_a_schema_is_no_place():
+    with pytest.raises(RequestError, match=r"STORE is lake\., which has no schema: .* \./lake\."):
+        check_place("lake.", "STORE")
+    for place in ("lake.shop", "./lake.", "/lake.", ".", ".."):
+        check_place(place, "STORE")

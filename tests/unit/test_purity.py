@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
+import claimlib
+
 PACKAGE = Path(__file__).parents[2] / "claimlib"
-README = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
+MAP = (PACKAGE.parent / "docs" / "development.md").read_text(encoding="utf-8")
 _DIVIDER = "*above: standard library only*"
 
 
 def table_of_rooms():
-    """The rows of the README's table of rooms, from the top: the modules of each; and how many of
-    them stand above the divider."""
-    (table,) = re.findall(
-        r"^\| module \| room \|\n\|---\|---\|\n((?:\|.*\n)+)", README, re.MULTILINE
-    )
+    """The rows of the table of rooms in the documents, from the top: the modules of each; and how
+    many of them stand above the divider."""
+    (table,) = re.findall(r"^\| module \| room \|\n\|---\|---\|\n((?:\|.*\n)+)", MAP, re.MULTILINE)
     lines = table.splitlines()
     (divider,) = (at for at, line in enumerate(lines) if _DIVIDER in line)
     names = [re.findall("`([a-z_]+)`", line.split("|")[1]) for line in lines]
@@ -28,7 +28,6 @@ def table_of_rooms():
 # Each row imports only from the rows above it.
 ROWS, PURE_ROWS = table_of_rooms()
 ROOMS = [room for row in ROWS for room in row]
-PURE = [room for row in ROWS[:PURE_ROWS] for room in row]
 
 
 def imported(path):
@@ -61,6 +60,9 @@ def file_of(module):
 def files_of(room):
     """The file of a module, or all of a package."""
     return sorted((PACKAGE / room).rglob("*.py")) or [PACKAGE / f"{room}.py"]
+
+
+PURE = [path for row in ROWS[:PURE_ROWS] for room in row for path in files_of(room)]
 
 
 def strangers(room, rows):
@@ -102,64 +104,82 @@ def test_a_room_imports_only_from_the_rows_above_it_and_from_within(room):
 
 def test_the_walk_of_rooms_sees_what_is_imported_from_a_row_below():
     upside_down = {room: {name for _, name in strangers(room, ROWS[::-1])} for room in ROOMS}
-    assert "rules" in upside_down["kernel"]
+    assert "semantics.rules" in upside_down["plans"]
     assert {"plans.keys", "store"} <= upside_down["runs"]
 
 
-@pytest.mark.parametrize("module", PURE)
-def test_a_pure_module_imports_nothing_but_the_standard_library(module):
-    foreign = {
-        name.partition(".")[0] for name in imported(PACKAGE / f"{module}.py") if not is_own(name)
-    }
-    assert foreign <= sys.stdlib_module_names
-
-
-def test_the_package_itself_imports_nothing_that_is_not_pure():
-    path = PACKAGE / "__init__.py"
+@pytest.mark.parametrize("path", PURE, ids=lambda path: path.stem)
+def test_a_pure_module_imports_nothing_but_the_standard_library(path):
     foreign = {name.partition(".")[0] for name in imported(path) if not is_own(name)}
     assert foreign <= sys.stdlib_module_names
-    assert reached([path]) <= set(PURE)
 
 
-def test_the_pure_modules_import_with_nothing_installed(tmp_path):
-    (tmp_path / "claimlib").mkdir()
-    for module in ("__init__", *PURE):
-        shutil.copy(PACKAGE / f"{module}.py", tmp_path / "claimlib")
-    program = (
-        "import sys, importlib\n"
-        "sys.path.insert(0, sys.argv[1])\n"
-        "for module in sys.argv[2:]:\n"
-        "    print(importlib.import_module('claimlib.' + module).__file__)\n"
-        "foreign = {name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names\n"
-        "print(sorted(foreign - {'__main__'}))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program, tmp_path, *PURE],
+def run_isolated(program, *words):
+    """A Python without any installed package."""
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, *map(str, words)],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    files = [str(tmp_path / "claimlib" / f"{module}.py") for module in PURE]
-    assert done.stdout.splitlines() == [*files, "['claimlib']"]
 
 
-@pytest.mark.parametrize("room", ["kernel", "plans"])
-def test_kernel_and_plans_never_reach_the_reference(room):
-    paths = files_of(room)
+def test_importing_the_package_imports_no_other_module_of_it():
+    done = run_isolated(
+        "import sys\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "import claimlib\n"
+        "print([name for name in sys.modules if name.startswith('claimlib')])\n",
+        PACKAGE.parent,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['claimlib']\n", "")
+
+
+@pytest.mark.parametrize("name", sorted(claimlib.__all__))
+def test_each_public_name_is_there(name):
+    assert getattr(claimlib, name) is not None
+    assert name in dir(claimlib)
+
+
+def test_a_name_that_the_package_lacks_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'xfoo'"):
+        _ = claimlib.xfoo
+
+
+def test_the_pure_modules_import_with_nothing_installed(tmp_path):
+    for path in (PACKAGE / "__init__.py", *PURE):
+        there = tmp_path / "claimlib" / path.relative_to(PACKAGE)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, there)
+    names = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in PURE]
+    done = run_isolated(
+        "import sys, importlib\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "for module in sys.argv[2:]:\n"
+        "    importlib.import_module(module)\n"
+        "foreign = {name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names\n"
+        "print(sorted(foreign - {'__main__'}))\n",
+        tmp_path,
+        *names,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['claimlib']\n", "")
+
+
+def test_kernel_and_plans_never_reach_the_reference():
+    paths = files_of("plans")
     assert all(path.is_file() for path in paths)
-    assert "rules" in reached(paths)
-    assert not reached(paths) & {"scan", "words"}
+    assert "semantics.rules" in reached(paths)
+    assert not reached(paths) & {"semantics.scan", "semantics.words"}
 
 
 def test_the_walk_sees_every_way_to_import(tmp_path):
     path = tmp_path / "some.py"
     for line in (
-        "from claimlib import scan",
-        "import claimlib.scan",
-        "from claimlib.scan import xautoclaim",
-        "def f():\n    from claimlib import words",
-        "import claimlib.words as w",
+        "from claimlib.semantics import scan",
+        "import claimlib.semantics.scan",
+        "from claimlib.semantics.scan import xautoclaim",
+        "def f():\n    from claimlib.semantics import words",
+        "import claimlib.semantics.words as w",
     ):
         path.write_text(line, encoding="utf-8")
-        assert "scan" in reached([path])
+        assert "semantics.scan" in reached([path])

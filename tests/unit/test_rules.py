@@ -4,8 +4,8 @@ from operator import attrgetter
 import numpy as np
 import pytest
 
-from claimlib import rules
-from claimlib.model import IdleRule
+from claimlib.semantics import rules
+from claimlib.semantics.model import IdleRule
 from tests.unit.rule_cases import (
     ANSWERS,
     COUNT_CASES,

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimlib.errors import GuardError
-from claimlib.ids import END_OF_SCAN, MAX_ID, MAX_U64, MIN_ID, StreamId, successor
-from claimlib.model import (
+from claimlib.semantics.ids import END_OF_SCAN, MAX_ID, MAX_U64, MIN_ID, StreamId, successor
+from claimlib.semantics.model import (
     COUNT_MAX,
     DELIVERY_COUNT_MAX,
     AutoclaimReply,
@@ -18,7 +18,7 @@ from claimlib.model import (
     PendingEntry,
     Profile,
 )
-from claimlib.scan import xautoclaim
+from claimlib.semantics.scan import xautoclaim
 from tests.examples import examples
 
 NOW_MS = 1_750_000_000_000

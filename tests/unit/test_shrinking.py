@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from claimlib.ids import MIN_ID, StreamId
-from claimlib.model import AutoclaimRequest, Guards, IdleRule, Profile
+from claimlib.semantics.ids import MIN_ID, StreamId
+from claimlib.semantics.model import AutoclaimRequest, Guards, IdleRule, Profile
 from tests import batches, claim_batches
 from tests.shrinking import MOST_AT_ONCE, MOST_ROUNDS, Difference, assert_same, smallest
 

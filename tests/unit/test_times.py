@@ -52,7 +52,7 @@ def test_a_number_without_a_unit_is_refused_and_the_message_says_why(text):
     ],
 )
 def test_a_text_that_is_no_duration_is_refused(text):
-    with pytest.raises(DurationError, match="is no duration"):
+    with pytest.raises(DurationError, match="is not a valid duration"):
         parse_duration_ms(text)
 
 
@@ -94,7 +94,9 @@ def test_a_duration_written_and_read_is_the_same(ms):
         ("1970-01-01T00:00:00Z", 0),
         ("1767225600000", 1_767_225_600_000),
         ("0", 0),
-        (str(MAX_MS), MAX_MS),
+        ("999999999", 999_999_999),
+        ("100000000000", 100_000_000_000),
+        ("253402300799999", 253_402_300_799_999),
         ("0" * 5000 + "7", 7),
         ("20260101T000000,5Z", 1_767_225_600_500),
         ("2026-W01-4 01+01", 1_767_225_600_000),
@@ -106,7 +108,7 @@ def test_an_instant_is_so_many_milliseconds_since_the_epoch(text, ms):
 
 @pytest.mark.parametrize("text", ["2026-01-01T00:00:00", "2026-01-01", "2026-01-01 12:00"])
 def test_an_instant_without_a_zone_is_refused_and_the_message_says_why(text):
-    with pytest.raises(InstantError, match="has no zone: add one"):
+    with pytest.raises(InstantError, match="has no time zone: add one"):
         parse_instant_ms(text)
 
 
@@ -120,15 +122,33 @@ def test_an_instant_without_a_zone_is_refused_and_the_message_says_why(text):
     ],
 )
 def test_a_text_that_is_no_instant_is_refused(text):
-    with pytest.raises(InstantError, match="is no instant"):
+    with pytest.raises(InstantError, match="is not a valid instant"):
+        parse_instant_ms(text)
+
+
+@pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999Z", "0001-01-01T00:00:00+01:00"])
+def test_an_instant_before_the_epoch_is_refused(text):
+    with pytest.raises(InstantError, match="is before 1970"):
         parse_instant_ms(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["1969-12-31T23:59:59.999Z", "0001-01-01T00:00:00+01:00", str(2**63)]
+    ("text", "unit", "instead"),
+    [
+        ("1000000000", "seconds", "1000000000000"),
+        ("1767225600", "seconds", "1767225600000"),
+        ("99999999999", "seconds", "99999999999000"),
+        ("253402300800000", "microseconds", "an ISO 8601 instant"),
+        ("1767225600000000", "microseconds", "1767225600000"),
+        ("1767225600000000000", "nanoseconds", "1767225600000"),
+        (str(2**63), "nanoseconds", "9223372036854"),
+        ("1" * 18, "nanoseconds", "an ISO 8601 instant"),
+    ],
 )
-def test_an_instant_before_the_epoch_or_after_the_last_is_refused(text):
-    with pytest.raises(InstantError, match="is out of range"):
+def test_a_number_in_another_unit_than_ms_is_refused_with_the_number_that_is_meant(
+    text, unit, instead
+):
+    with pytest.raises(InstantError, match=f"looks like .*{unit}.*; write {instead}"):
         parse_instant_ms(text)
 
 

@@ -1,11 +1,20 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from claimlib.errors import ReplyError, RequestError
-from claimlib.ids import MAX_ID, MIN_ID, StreamId
-from claimlib.model import AutoclaimRequest, Consumer, Group, IdleRule, PendingEntry, Profile
-from claimlib.words import Stream, parse_xautoclaim, xautoclaim
+from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId
+from claimlib.semantics.model import (
+    AutoclaimRequest,
+    Consumer,
+    Group,
+    IdleRule,
+    PendingEntry,
+    Profile,
+)
+from claimlib.semantics.words import Stream, parse_xautoclaim, redis_cli_word, xautoclaim
 
 NOW_MS = 1_750_000_000_000
 BASE = [b"XAUTOCLAIM", b"s", b"g", b"me", b"100", b"0"]
@@ -235,4 +244,47 @@ def test_the_first_fault_in_the_servers_order_is_the_one_that_is_said():
 def test_the_error_keeps_where_it_came_from():
     with pytest.raises(ReplyError) as raised:
         xautoclaim(keyspace(200), words(word5=b"x"), NOW_MS)
-    assert "'x' is no stream id" in str(raised.value.__cause__)
+    assert "'x' is not a valid stream id" in str(raised.value.__cause__)
+
+
+_ESCAPES = {"n": 10, "r": 13, "t": 9, "b": 8, "a": 7}
+
+
+def read_by_redis_cli(line):
+    """The words of a line, as `sdssplitargs` of Redis 7.2 (src/sds.c) reads them."""
+    found, at = [], 0
+    while at < len(line):
+        if line[at] == " ":
+            at += 1
+            continue
+        word, is_quoted = bytearray(), line[at] == '"'
+        at += is_quoted
+        while at < len(line) and (is_quoted or line[at] != " "):
+            if is_quoted and line[at] == '"':
+                at += 1
+                assert at == len(line) or line[at] == " "
+                break
+            if is_quoted and line[at] == "\\":
+                if line[at + 1] == "x":
+                    word.append(int(line[at + 2 : at + 4], 16))
+                    at += 4
+                    continue
+                at += 1
+                word.append(_ESCAPES.get(line[at], ord(line[at])))
+            else:
+                word.append(ord(line[at]))
+            at += 1
+        found.append(bytes(word))
+    return found
+
+
+@given(st.lists(st.binary(max_size=12) | st.sampled_from([b'"', b"\\", b"\\n", b"a b", b"a:b*"])))
+def test_redis_cli_reads_the_words_that_were_written_for_it(words_written):
+    line = " ".join(map(redis_cli_word, words_written))
+    assert line.isascii()
+    assert line.isprintable()
+    assert read_by_redis_cli(line) == words_written
+
+
+def test_a_plain_word_is_not_quoted():
+    assert redis_cli_word(b"orders:eu") == "orders:eu"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from claimlib import scan
 from claimlib.errors import ReplyError, RequestError
-from claimlib.ids import MAX_ID, MIN_ID, StreamId
-from claimlib.model import (
+from claimlib.semantics import scan
+from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId
+from claimlib.semantics.model import (
     ClaimReply,
     ClaimRequest,
     Consumer,
@@ -16,7 +16,7 @@ from claimlib.model import (
     PendingSummary,
     Profile,
 )
-from claimlib.words import Stream, execute, parse_xclaim, parse_xpending
+from claimlib.semantics.words import Stream, execute, parse_xclaim, parse_xpending
 
 NOW_MS = 1_750_000_000_000
 ONE, TWO, THREE = (StreamId(ms, 0) for ms in (1, 2, 3))

@@ -1,0 +1,192 @@
+"""The commands about ids or consumers that are named: xclaim, xack, retire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from claimlib import process, terminal
+from claimlib.cli.app import app
+from claimlib.cli.common import Common, with_common
+from claimlib.cli.opening import opened_store
+from claimlib.cli.options import (
+    DryRunOption,
+    ForceOption,
+    GroupOfConsumerArgument,
+    HeirsOption,
+    IdleAfterwardsOption,
+    IdleRuleOption,
+    IdsArgument,
+    IdsFromOption,
+    JustidFlag,
+    LastIdOption,
+    LimitOption,
+    MinIdleOption,
+    NewOwnerArgument,
+    NowOption,
+    OneGroupArgument,
+    OneStreamArgument,
+    ProfileOption,
+    RequestsOption,
+    RetiredArgument,
+    RetrycountOption,
+    RunIdOption,
+    StoreArgument,
+    StreamOfGroupArgument,
+    TimeOption,
+    View,
+)
+from claimlib.report.model import DEFAULT_LIMIT, Report
+from claimlib.semantics.names import unspell_shown
+from claimlib.times import parse_instant_ms
+
+if TYPE_CHECKING:
+    from claimlib.commands.bulk_reply import BulkReply
+
+
+@app.command(
+    epilog="Example: claimlib xclaim ./store orders:eu workers alice --min-idle 15m 1767225600000-0"
+)
+@with_common
+def xclaim(
+    store: StoreArgument,
+    stream: OneStreamArgument = None,
+    group: OneGroupArgument = None,
+    consumer: NewOwnerArgument = None,
+    ids: IdsArgument = None,
+    min_idle: MinIdleOption = None,
+    ids_from: IdsFromOption = None,
+    requests: RequestsOption = None,
+    idle: IdleAfterwardsOption = None,
+    time: TimeOption = None,
+    retrycount: RetrycountOption = None,
+    force: ForceOption = False,
+    justid: JustidFlag = False,
+    lastid: LastIdOption = None,
+    idle_rule: IdleRuleOption = None,
+    profile: ProfileOption = None,
+    run_id: RunIdOption = None,
+    now: NowOption = None,
+    dry_run: DryRunOption = False,
+    limit: LimitOption = DEFAULT_LIMIT,
+    *,
+    common: Common,
+) -> None:
+    """Claim entries by their ids.
+
+    As Redis' XCLAIM does, for any number of ids: those idle for longer than --min-idle go to
+    CONSUMER; those that are not pending are shown as such.
+    """
+    from claimlib.cli.bulk_options import ClaimOptions, Named, claim_of, requests_of
+    from claimlib.commands.xclaim import claim_table
+    from claimlib.commands.xclaim import xclaim as run_xclaim
+
+    view = _view(common)
+    named = Named((stream, group, consumer), ids or (), ids_from, requests)
+    options = ClaimOptions(
+        *(min_idle, idle, time, retrycount, force, justid, lastid, idle_rule, profile)
+    )
+    claim, now_ms = claim_of(named, options), _instant(now)
+    with opened_store(store, common.settings(), common) as (opened, progress):
+        batch = requests_of(opened.spark, named, claim, claim_table)
+        reply = run_xclaim(
+            opened, batch, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
+        )
+        said = _said("xclaim", reply, limit)
+    _end(*said, view)
+
+
+@app.command(epilog="Example: claimlib xack ./store orders:eu workers 1767225600000-0")
+@with_common
+def xack(
+    store: StoreArgument,
+    stream: OneStreamArgument = None,
+    group: OneGroupArgument = None,
+    ids: IdsArgument = None,
+    ids_from: IdsFromOption = None,
+    requests: RequestsOption = None,
+    run_id: RunIdOption = None,
+    dry_run: DryRunOption = False,
+    limit: LimitOption = DEFAULT_LIMIT,
+    *,
+    common: Common,
+) -> None:
+    """Acknowledge entries by their ids.
+
+    As Redis' XACK does, for any number of ids. Refused on a store that mirrors a server:
+    acknowledge there.
+    """
+    from claimlib.cli.bulk_options import Named, ack_of, requests_of
+    from claimlib.commands.xack import ack_table
+    from claimlib.commands.xack import xack as run_xack
+
+    view = _view(common)
+    named = Named((stream, group), ids or (), ids_from, requests)
+    ack = ack_of(named)
+    with opened_store(store, common.settings(), common) as (opened, progress):
+        batch = requests_of(opened.spark, named, ack, ack_table)
+        reply = run_xack(opened, batch, run_id=run_id, dry_run=dry_run, progress=progress)
+        said = _said("xack", reply, limit)
+    _end(*said, view)
+
+
+@app.command(epilog="Example: claimlib retire ./store orders:eu workers bob --to alice --to carol")
+@with_common
+def retire(
+    store: StoreArgument,
+    stream: StreamOfGroupArgument,
+    group: GroupOfConsumerArgument,
+    consumer: RetiredArgument,
+    to: HeirsOption,
+    run_id: RunIdOption = None,
+    now: NowOption = None,
+    dry_run: DryRunOption = False,
+    limit: LimitOption = DEFAULT_LIMIT,
+    *,
+    common: Common,
+) -> None:
+    """Hand over all that a consumer has pending, and remove it.
+
+    Delivery counts stay. Nothing is dropped, as the server's XGROUP DELCONSUMER does; on the server
+    itself the consumer stays.
+    """
+    from claimlib.commands.retire import Retirement
+    from claimlib.commands.retire import retire as run_retire
+
+    view = _view(common)
+    names = (unspell_shown(stream), unspell_shown(group), unspell_shown(consumer))
+    retirement, now_ms = Retirement(*names, heirs=tuple(map(unspell_shown, to))), _instant(now)
+    with opened_store(store, common.settings(), common) as (opened, progress):
+        reply = run_retire(
+            opened, retirement, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
+        )
+        said = _said("retire", reply, limit)
+    _end(*said, view)
+
+
+def _instant(now: str | None) -> int | None:
+    return None if now is None else parse_instant_ms(now)
+
+
+def _view(common: Common) -> View:
+    from claimlib.report.bulk import COLUMNS, NAMES
+
+    return common.view(COLUMNS, NAMES)
+
+
+def _said(command: str, reply: BulkReply, limit: int) -> tuple[Report, list[str]]:
+    """What is to be shown of a reply, and which requests were refused."""
+    from claimlib.report.bulk import of_bulk, refused_requests
+
+    return of_bulk(command, reply, limit), refused_requests(reply)
+
+
+def _end(report: Report, refused: list[str], view: View) -> None:
+    """Show a reply; the exit code says whether requests were refused."""
+    from claimlib.cli.output import show
+
+    show(report, view)
+    terminal.say(*refused)
+    if refused:
+        raise typer.Exit(process.SOME_REFUSED)

@@ -1,0 +1,172 @@
+"""What xclaim and xack are requested to do by options, as requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+from claimlib.commands.id_lists import ids_from
+from claimlib.commands.input_tables import place_of, read_input
+from claimlib.commands.xack import NamedAck
+from claimlib.commands.xclaim import NamedClaim
+from claimlib.errors import RequestError
+from claimlib.semantics.ids import StreamId, parse_id
+from claimlib.semantics.model import ClaimRequest, IdleRule, Profile
+from claimlib.semantics.names import unspell_shown
+from claimlib.times import parse_duration_ms, parse_instant_ms
+
+Choice = TypeVar("Choice", IdleRule, Profile)
+Request = TypeVar("Request", NamedClaim, NamedAck)
+
+
+_ARGUMENTS = ("STREAM", "GROUP", "CONSUMER")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Whom and what the options name: names and ids, or a list of ids, or a table of requests.
+
+    Attributes:
+        names: of stream, group and (xclaim) consumer, as they are spelled; null: not given.
+        ids: as texts.
+        ids_from: a file or table of ids instead.
+        requests: a table of requests instead of all.
+
+    Raises:
+        RequestError: none of these is complete, or more than one is given.
+    """
+
+    names: tuple[str | None, ...]
+    ids: Sequence[str]
+    ids_from: str | None
+    requests: str | None
+
+    def __post_init__(self) -> None:
+        """Refuse what says nothing, or two things at once."""
+        given = [name for name in self.names if name is not None]
+        if self.requests is not None:
+            if given or self.ids or self.ids_from:
+                raise RequestError(
+                    "--requests cannot be combined with STREAM, GROUP, ids or --ids-from",
+                    option="requests",
+                )
+        elif len(given) < len(self.names):
+            missing = " ".join(_ARGUMENTS[len(given) : len(self.names)])
+            raise RequestError(
+                f"missing arguments {missing}; a table of requests is given by --requests TABLE"
+            )
+        elif self.ids and self.ids_from:
+            raise RequestError(
+                "ids and --ids-from cannot be combined: give one of them", option="ids_from"
+            )
+        elif not self.ids and not self.ids_from:
+            raise RequestError(
+                "no ids: give them as arguments, or a file or table by --ids-from",
+                option="ids_from",
+            )
+
+    def stream_ids(self) -> tuple[StreamId, ...]:
+        """The ids that are written out."""
+        return tuple(map(parse_id, self.ids))
+
+    def bytes_of(self, number: int) -> bytes:
+        """One of the names."""
+        return unspell_shown(self.names[number] or "")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimOptions:
+    """How entries are claimed, as texts; null: not given."""
+
+    min_idle: str | None
+    idle: str | None = None
+    time: str | None = None
+    retrycount: int | None = None
+    force: bool = False
+    justid: bool = False
+    lastid: str | None = None
+    idle_rule: str | None = None
+    profile: str | None = None
+
+
+def claim_of(named: Named, options: ClaimOptions) -> NamedClaim | None:
+    """The XCLAIM that the options state, with the ids that are written out; null: a table states
+    all.
+
+    Raises:
+        RequestError: a value cannot be used, or --min-idle is missing.
+    """
+    if named.requests is not None:
+        _refuse_options(options)
+        return None
+    if options.min_idle is None:
+        raise RequestError(
+            "--min-idle is required: how long an entry must have been idle, as in 15m",
+            option="min_idle",
+        )
+    if not named.bytes_of(2):
+        raise RequestError("CONSUMER is empty: name who gets the entries", option="consumer")
+    claim = ClaimRequest(
+        consumer=named.bytes_of(2),
+        min_idle_ms=parse_duration_ms(options.min_idle),
+        ids=named.stream_ids(),
+        idle_ms=None if options.idle is None else parse_duration_ms(options.idle),
+        time_ms=None if options.time is None else parse_instant_ms(options.time),
+        retrycount=options.retrycount,
+        force=options.force,
+        justid=options.justid,
+        last_id=None if options.lastid is None else parse_id(options.lastid),
+        idle_rule=_one_of(IdleRule, options.idle_rule or IdleRule.DOCUMENTED),
+        profile=_one_of(Profile, options.profile or Profile.REDIS_7_2),
+    )
+    return NamedClaim(named.bytes_of(0), named.bytes_of(1), claim)
+
+
+def ack_of(named: Named) -> NamedAck | None:
+    """The XACK that the options state, with the ids that are written out; null: a table states
+    all."""
+    if named.requests is not None:
+        return None
+    return NamedAck(named.bytes_of(0), named.bytes_of(1), named.stream_ids())
+
+
+def requests_of(
+    spark: SparkSession,
+    named: Named,
+    one: Request | None,
+    table: Callable[[SparkSession, Sequence[Request]], DataFrame],
+) -> Sequence[Request] | DataFrame:
+    """What `xclaim` or `xack` takes: one request, as often as a list of ids needs it, or a table.
+
+    Args:
+        one: `claim_of` or `ack_of`.
+        table: `claim_table` or `ack_table`.
+
+    Raises:
+        InputError: a table or a file cannot be used.
+    """
+    if one is None:
+        return read_input(spark, place_of(named.requests or ""))
+    if named.ids_from is None:
+        return [one]
+    ids = ids_from(spark, named.ids_from)
+    return ids.crossJoin(table(spark, [one]).drop(*ids.columns))
+
+
+def _refuse_options(options: ClaimOptions) -> None:
+    if options != ClaimOptions(None):
+        raise RequestError(
+            "--requests cannot be combined with options of a request: the table has a"
+            " column for each",
+            option="requests",
+        )
+
+
+def _one_of(choices: type[Choice], text: str) -> Choice:
+    try:
+        return choices(text)
+    except ValueError as error:
+        raise RequestError(f"{text!r} is not one of {', '.join(choices)}", value=text) from error

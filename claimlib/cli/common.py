@@ -1,0 +1,104 @@
+"""The options that every command has, declared once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from claimlib.cli.options import (
+    ColumnsOption,
+    ConfigOption,
+    DebugOption,
+    Output,
+    OutputOption,
+    QuietOption,
+    SparkConfOption,
+    View,
+)
+from claimlib.config.settings import Config, load
+from claimlib.errors import RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What the common options say.
+
+    Attributes:
+        config: a TOML file; null: none.
+        spark_conf: settings of Spark, each `KEY=VALUE`; null: none.
+        output, columns, quiet: see `options.View`.
+        debug: whether Spark's messages and tracebacks are shown.
+    """
+
+    config: Path | None
+    spark_conf: Sequence[str] | None
+    output: Output
+    columns: str | None
+    quiet: bool
+    debug: bool
+
+    def view(self, columns: Mapping[str, str] | None = None, names: Sequence[str] = ()) -> View:
+        """How the result is printed.
+
+        Args:
+            columns, names: see `View.check`; null: they are checked once the report is there.
+
+        Raises:
+            RequestError: a chosen column does not exist.
+        """
+        view = View(self.output, self.columns, quiet=self.quiet)
+        if columns is not None:
+            view.check(columns, names)
+        return view
+
+    def settings(self, **sections: Mapping[str, object]) -> Config:
+        """The settings of the command: `load` with the options of its sections."""
+        given = {"conf": dict(map(_setting, self.spark_conf))} if self.spark_conf else {}
+        return load(self.config, spark=given, **sections)
+
+
+_OPTIONS: Mapping[str, tuple[Any, object]] = {
+    "config": (ConfigOption, None),
+    "spark_conf": (SparkConfOption, None),
+    "output": (OutputOption, Output.TABLE),
+    "columns": (ColumnsOption, None),
+    "quiet": (QuietOption, False),
+    "debug": (DebugOption, False),
+}
+
+
+def with_common(work: Callable[..., None]) -> Callable[..., None]:
+    """A command whose last parameter `common` stands for the common options: typer sees each."""
+    signature = inspect.signature(work)
+    hints = get_type_hints(work, include_extras=True)
+    own = [
+        one.replace(annotation=hints[name])
+        for name, one in signature.parameters.items()
+        if name != "common"
+    ]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in _OPTIONS.items()
+    ]
+
+    @wraps(work)
+    def command(**given: Any) -> None:
+        values = {one.name: given.pop(one.name) for one in fields(Common)}
+        work(**given, common=Common(**values))
+
+    command.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]  # typer reads it
+    command.__annotations__ = {one.name: one.annotation for one in (*own, *shared)}
+    del command.__wrapped__  # typer looks at the function that it is given, and not behind it
+    return command
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, is_setting, value = text.partition("=")
+    if not (is_setting and key.strip()):
+        # What was given may be a secret without its key.
+        raise RequestError("--spark-conf must be KEY=VALUE, as in spark.driver.memory=8g")
+    return key.strip(), value

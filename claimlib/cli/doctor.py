@@ -1,0 +1,203 @@
+"""The command doctor: is all there that claimlib needs, here, in a store, and on a server?
+
+Each check is a line as soon as it is known, the quick ones first: what is wrong with Java should
+not wait for Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from claimlib import __version__, process, terminal
+from claimlib.cli.app import app
+from claimlib.cli.opening import session_of
+from claimlib.cli.options import (
+    ConfigOption,
+    DebugOption,
+    OptionalStoreArgument,
+    OptionalUrlArgument,
+)
+from claimlib.config.settings import Config, load
+from claimlib.errors import ClaimlibError, ConfigError, PermissionDeniedError, StoreError
+from claimlib.live.address import is_server_url, source_label
+from claimlib.places import local_folder
+from claimlib.session import check_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PACKAGES = {
+    "spark": ("pyspark", "delta-spark", "pandas", "pyarrow", "pydantic-settings"),
+    "redis": ("redis",),
+}
+_LEAST_FREE_BYTES = 2 * 2**30
+_MOST_CLOCK_SKEW_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line: what was looked at, what was found, and whether that will do."""
+
+    name: str
+    found: str
+    is_ok: bool = True
+
+
+@app.command(epilog="Example: claimlib doctor ./store redis://localhost:6379/0")
+def doctor(
+    store: OptionalStoreArgument = None,
+    url: OptionalUrlArgument = None,
+    config: ConfigOption = None,
+    debug: DebugOption = False,
+) -> None:
+    """Check that all is there that is needed.
+
+    Java, packages, disk, Spark; and, if named, a store, and a server with the user's rights. Each
+    line says ok, or what to do. Reads only; ends with 4 where something must be done.
+    """
+    if store is not None and url is None and is_server_url(store):
+        store, url = None, store
+    failed = 0
+    for check in _checks(load(config), store, url, debug=debug):
+        failed += not check.is_ok
+        terminal.out(f"{'ok' if check.is_ok else 'TO DO':<6} {check.name:<14} {check.found}")
+    if failed:
+        terminal.say(f"{failed} {'check says' if failed == 1 else 'checks say'} TO DO")
+        raise typer.Exit(process.INPUT_REFUSED)
+
+
+def _checks(
+    settings: Config, store: str | None, url: str | None, *, debug: bool
+) -> Iterator[Check]:
+    yield Check("claimlib", f"{__version__}, Python {platform.python_version()}")
+    for extra, names in _PACKAGES.items():
+        yield from (_package(name, extra) for name in names)
+    yield _guarded("Java", _java)
+    folders = {Path(tempfile.gettempdir()): "temporary files"}
+    if store is not None and (folder := local_folder(store)) is not None:
+        folders[next(one for one in (folder, *folder.parents) if one.exists())] = "store"
+    yield from (_disk(folder, what) for folder, what in folders.items())
+    if url is not None:
+        yield from _server(url)
+    yield from _spark(settings, store, debug=debug)
+
+
+def _guarded(name: str, look: Callable[[], str]) -> Check:
+    """What `look` finds; an error of ours says what to do."""
+    try:
+        return Check(name, look())
+    except ClaimlibError as error:
+        return Check(name, error.message, is_ok=False)
+
+
+def _package(name: str, extra: str) -> Check:
+    try:
+        return Check(name, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Check(name, f"is missing: pip install 'claimlib[{extra}]'", is_ok=False)
+
+
+def _java() -> str:
+    return f"{check_java()}, of {os.environ.get('JAVA_HOME') or 'PATH'}"
+
+
+def _disk(folder: Path, what: str) -> Check:
+    free = shutil.disk_usage(folder).free
+    if free < _LEAST_FREE_BYTES:
+        return Check(
+            "disk", f"{free / 2**30:.1f} GiB free for {what} in {folder}: make room", False
+        )
+    return Check("disk", f"{free / 2**30:.0f} GiB free for {what} in {folder}")
+
+
+def _server(url: str) -> Iterator[Check]:
+    from claimlib.live.connection import open_source, read_password
+
+    try:
+        source = open_source(url, password=read_password(None, os.environ))
+    except ClaimlibError as error:
+        yield Check("server", error.message, is_ok=False)
+        return
+    with source:
+        state = source.server
+        yield Check("server", f"{source_label(url)}, {state.mode or 'one server'}, {state.role}")
+        yield _clock(source.call("TIME"))
+        for command, words, without in (
+            ("+info", ("INFO", "server"), "which server this is cannot be told: grant +info"),
+            (
+                "+eval_ro",
+                ("EVAL_RO", "return 1", 1, "claimlib"),
+                "one reply may be large: grant +eval_ro",
+            ),
+        ):
+            try:
+                source.call(*words)
+                yield Check(command, "granted")
+            except PermissionDeniedError:
+                yield Check(command, f"not granted: {without}", is_ok=command != "+info")
+
+
+def _clock(reply: list[bytes]) -> Check:
+    skew_ms = int(reply[0]) * 1000 + int(reply[1]) // 1000 - time.time_ns() // 1_000_000
+    if abs(skew_ms) > _MOST_CLOCK_SKEW_MS:
+        found = (
+            f"the server's clock is {skew_ms:+,} ms off: idle times follow the server's; let both"
+        )
+        return Check("clock", f"{found} follow one time service", is_ok=False)
+    return Check("clock", f"the server's is {skew_ms:+,} ms off")
+
+
+def _spark(settings: Config, store: str | None, *, debug: bool) -> Iterator[Check]:
+    try:
+        spark = session_of(settings, debug=debug)
+    except ConfigError as error:
+        yield Check("Spark", error.message, is_ok=False)
+        return
+    yield Check("Spark", f"{spark.version}, started with Delta")
+    yield _guarded("workers", partial(_workers, spark))
+    if store is not None:
+        yield _guarded("store", partial(_store, spark, store))
+
+
+def _workers(spark: SparkSession) -> str:
+    """The Python that Spark's workers run, which must be able to import what the kernel needs."""
+    from claimlib.plans.kernel import worker_python
+
+    frame = spark.range(1).mapInPandas(worker_python, "python STRING")
+    found = frame.first()
+    version = found["python"] if found is not None else ""
+    own = ".".join(map(str, sys.version_info[:2]))
+    if not version.startswith(f"{own}."):
+        raise ConfigError(
+            f"Spark's workers run Python {version}, and this is {own}: set PYSPARK_PYTHON to the"
+            " same Python"
+        )
+    return f"Python {version}"
+
+
+def _store(spark: SparkSession, where: str) -> str:
+    from claimlib.commands.runs import list_runs
+    from claimlib.store import Store
+
+    store = Store.open(spark, where)
+    found = list_runs(store, 1)
+    if found.unfinished:
+        raise StoreError(
+            f"{store.where}: {', '.join(found.unfinished)} is decided and not finished: the next"
+            " run finishes it"
+        )
+    source = store.declared_source or "none declared"
+    return f"{store.where}: {found.total:,} runs, {store.buckets} buckets, source {source}"

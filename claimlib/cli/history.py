@@ -1,0 +1,128 @@
+"""The commands about runs: runs, abandon."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from claimlib import terminal
+from claimlib.cli.app import app
+from claimlib.cli.common import Common, with_common
+from claimlib.cli.opening import opened_store
+from claimlib.cli.options import (
+    AbandonedRunArgument,
+    AsCommandsOption,
+    ClaimedOption,
+    DeletedOption,
+    IdsOption,
+    LimitOption,
+    LostOption,
+    RefusedOption,
+    RunArgument,
+    StoreArgument,
+)
+from claimlib.errors import RequestError
+from claimlib.report.model import DEFAULT_LIMIT
+
+if TYPE_CHECKING:
+    from claimlib.commands.server_commands import ServerCommands
+
+
+@app.command(epilog="Example: claimlib runs ./store xautoclaim:nightly-1 --claimed --limit 1000")
+@with_common
+def runs(
+    store: StoreArgument,
+    run: RunArgument = None,
+    claimed: ClaimedOption = False,
+    deleted: DeletedOption = False,
+    lost: LostOption = False,
+    refused: RefusedOption = False,
+    ids: IdsOption = False,
+    as_commands: AsCommandsOption = False,
+    limit: LimitOption = DEFAULT_LIMIT,
+    *,
+    common: Common,
+) -> None:
+    """List finished runs, or show one.
+
+    Instants are UTC, in JSON milliseconds since the epoch (1970).
+    """
+    from claimlib.cli.output import show
+    from claimlib.commands import runs as history
+    from claimlib.commands.bulk_reply import of_finished as of_bulk_run
+    from claimlib.commands.reply import of_finished
+    from claimlib.commands.server_commands import server_commands
+    from claimlib.report.bulk import of_bulk
+    from claimlib.report.runs import of_entries, of_refused, of_run, of_runs
+    from claimlib.runs.journal import Kind, rows_of
+
+    view = common.view()
+    chosen = {
+        "claimed": claimed,
+        "deleted": deleted,
+        "lost": lost,
+        "ids": ids,
+        "refused": refused,
+        "as_commands": as_commands,
+    }
+    kinds = [name for name, is_chosen in chosen.items() if is_chosen]
+    if len(kinds) > 1 or (kinds and run is None):
+        raise RequestError(
+            "--claimed, --deleted, --lost, --refused, --ids and --as-commands need a RUN, and"
+            " exclude each other"
+        )
+    with opened_store(store, common.settings(), common) as (opened, _):
+        if run is None:
+            result = of_runs(opened.where, history.list_runs(opened, limit))
+        else:
+            finished = history.find_run(opened, run)
+            if as_commands:
+                _print_commands(server_commands(opened, finished, limit), quiet=common.quiet)
+                return
+            result = of_run(finished, history.remark_on(opened, finished))
+            if ids and Kind.REQUESTED not in finished.counts:
+                raise RequestError(
+                    f"the request of run {finished.key} names no ids: leave out --ids"
+                )
+            if refused:
+                rows = rows_of(opened, finished.run_seq, Kind.REFUSED)
+                result = of_refused(finished, rows, limit)
+            elif ids:
+                result = of_bulk(finished.command, of_bulk_run(opened, finished), limit)
+            elif kinds:
+                rows = getattr(of_finished(opened, finished), kinds[0])
+                result = of_entries(finished, kinds[0], rows, limit)
+    show(result, view)
+
+
+def _print_commands(found: ServerCommands, *, quiet: bool) -> None:
+    """Lines for redis-cli, and nothing else, on stdout."""
+    for line in found.lines:
+        terminal.out(line)
+    if found.hidden and not quiet:
+        terminal.say(f"{found.hidden:,} more commands are not shown; --limit shows more")
+    if not found.lines and not quiet:
+        terminal.say("the run changed no entry, so there is no command")
+
+
+@app.command(epilog="Example: claimlib abandon ./store snapshot:nightly-1")
+@with_common
+def abandon(
+    store: StoreArgument,
+    run: AbandonedRunArgument,
+    *,
+    common: Common,
+) -> None:
+    """Give up a snapshot or an import that cannot be finished.
+
+    Only for a run that was decided, and whose rows were deleted before it was applied, and when no
+    driver of it is alive any more. What it had written stays; no proof of absence holds for its
+    streams, so that their groups are refused, until the next snapshot or import.
+    """
+    from claimlib.cli.output import show
+    from claimlib.commands.runs import abandon as give_up
+    from claimlib.report.runs import COLUMNS, of_run
+
+    view = common.view(COLUMNS)
+    with opened_store(store, common.settings(), common) as (opened, _):
+        result = of_run(give_up(opened, run))
+    show(result, view)

@@ -1,0 +1,229 @@
+"""The command xpending."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from claimlib import process, terminal
+from claimlib.cli.app import app
+from claimlib.cli.common import Common, with_common
+from claimlib.cli.opening import opened_store
+from claimlib.cli.options import (
+    AsOfOption,
+    EndOption,
+    FailOnStaleOption,
+    FailOnStalledOption,
+    GroupArgument,
+    GroupGlobArgument,
+    GroupOption,
+    GroupsLimitOption,
+    IdleOption,
+    LimitOption,
+    NowOption,
+    OwnerOption,
+    RowsOption,
+    StartOption,
+    StoreArgument,
+    StreamArgument,
+    StreamGlobArgument,
+    StreamOption,
+)
+from claimlib.errors import ReplyError, RequestError
+from claimlib.report.model import DEFAULT_LIMIT, MOST_ROWS
+from claimlib.semantics.ids import parse_range_end, parse_range_start
+from claimlib.semantics.model import PendingRange
+from claimlib.semantics.names import unspell_shown
+from claimlib.times import parse_duration_ms, parse_instant_ms
+
+if TYPE_CHECKING:
+    from claimlib.commands.xpending import Reading
+    from claimlib.plans.differences import Scope
+
+
+@app.command(epilog="Example: claimlib xpending ./store --fail-on-stalled 1h")
+@with_common
+def xpending(
+    store: StoreArgument,
+    stream: StreamArgument = None,
+    group: GroupArgument = None,
+    count: RowsOption = None,
+    start: StartOption = None,
+    end: EndOption = None,
+    idle: IdleOption = None,
+    consumer: OwnerOption = None,
+    streams: StreamOption = None,
+    groups: GroupOption = None,
+    fail_on_stalled: FailOnStalledOption = None,
+    fail_on_stale: FailOnStaleOption = None,
+    now: NowOption = None,
+    as_of: AsOfOption = None,
+    limit: GroupsLimitOption = None,
+    *,
+    common: Common,
+) -> None:
+    """Show what is pending, the longest idle first.
+
+    Of one group as Redis' XPENDING does: how much, and whose; with --count the entries, 100,000 of
+    them at most at once. Idle times are those at the group's snapshot, or at --now, in JSON in ms.
+    """
+    from claimlib.cli.output import show
+    from claimlib.commands import xpending as command
+    from claimlib.plans.differences import Scope
+    from claimlib.report.text import entries_text, groups_text
+    from claimlib.report.xpending import of_overview, of_range, of_summary
+
+    view, code = common.view(), process.DONE
+    settings, now_ms, at_ms = common.settings(), *_instants(now)
+    key = _group_key(stream, group, given=[count, start, end, idle, consumer])
+    if key is not None and any((streams, groups, fail_on_stalled, fail_on_stale, limit)):
+        raise RequestError(
+            "--stream, --group, --fail-on-stalled, --fail-on-stale and --limit are for the overview"
+            " of all groups: leave out STREAM and GROUP (--count says how many entries of one group"
+            " to show)"
+        )
+    stalled_ms = command.DEFAULT_STALLED_MS
+    if fail_on_stalled is not None:
+        stalled_ms = parse_duration_ms(fail_on_stalled)
+    most_ms = None if fail_on_stale is None else parse_duration_ms(fail_on_stale)
+    query = _range_of(count, start, end, idle, consumer)
+    with opened_store(store, settings, common) as (opened, _):
+        at = command.reading(opened, as_of)
+        if key is None:
+            scope = Scope(streams or "*", groups or "*")
+            found = command.overview(at, scope=scope, stalled_ms=stalled_ms, now_ms=now_ms)
+            if found.isEmpty():
+                _refuse_unless_everything(at, scope)
+            result = of_overview(opened.where, found, stalled_ms, limit or DEFAULT_LIMIT, at_ms)
+            stalled, of_groups = command.stalled(found) if fail_on_stalled is not None else (0, 0)
+            if stalled:
+                code = process.STALLED
+                terminal.say(
+                    f"stalled: {entries_text(stalled)} of {groups_text(of_groups)} idle for"
+                    f" {fail_on_stalled} or longer"
+                )
+            if most_ms is not None and (number := command.stale(found, at_ms, most_ms).count()):
+                code = process.STALLED
+                terminal.say(
+                    f"stale: the last snapshot of {groups_text(number)} is older than"
+                    f" {fail_on_stale}, or not known"
+                )
+        else:
+            with _named_if_unknown(at, stream, group):
+                if query is None:
+                    result = of_summary(*key, command.summary(at, *key))
+                else:
+                    shown = command.shown_range(at, *key, query, most=MOST_ROWS, now_ms=now_ms)
+                    result = of_range(*key, shown)
+    show(result, view)
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command(epilog="Example: claimlib describe ./store 'orders:*' workers")
+@with_common
+def describe(
+    store: StoreArgument,
+    stream: StreamGlobArgument = "*",
+    group: GroupGlobArgument = "*",
+    now: NowOption = None,
+    limit: LimitOption = DEFAULT_LIMIT,
+    *,
+    common: Common,
+) -> None:
+    """List consumers and cursors.
+
+    Of each consumer what it owns, and when it was last active; of each cursor where it stands.
+
+    Idle times are those at the group's snapshot, or at --now. Reads only.
+    """
+    from claimlib.cli.output import show
+    from claimlib.commands.describe import describe as run_describe
+    from claimlib.commands.xpending import reading
+    from claimlib.plans.differences import Scope
+    from claimlib.report.describe import of_description
+
+    view = common.view()
+    scope, (now_ms, at_ms) = Scope(stream, group), _instants(now)
+    with opened_store(store, common.settings(), common) as (opened, _):
+        at = reading(opened, tables=("pending", "groups", "consumers", "cursors"))
+        found = run_describe(at, scope, now_ms=now_ms)
+        if found.consumers.isEmpty() and at.read_in(scope, "groups").isEmpty():
+            _refuse_unless_everything(at, scope)
+        result = of_description(opened.where, found, at_ms, limit)
+    show(result, view)
+
+
+def _instants(now: str | None) -> tuple[int | None, int]:
+    """The instant of idle times (null: each group's snapshot), and that of the snapshots' age."""
+    from claimlib.runs.rollforward import wall_ms
+
+    if now is None:
+        return None, wall_ms()
+    now_ms = parse_instant_ms(now)
+    return now_ms, now_ms
+
+
+@contextmanager
+def _named_if_unknown(at: Reading, stream: str | None, group: str | None) -> Iterator[None]:
+    """The server's error says that there is no such group; people want to know which there are."""
+    from claimlib.commands.preconditions import groups_like
+
+    try:
+        yield
+    except ReplyError as error:
+        there = groups_like(at.read("groups"), [f"{stream} / {group}"])
+        raise RequestError(f"{error.message}; {there}") from error
+
+
+def _refuse_unless_everything(at: Reading, scope: Scope) -> None:
+    """A typing error in a glob must not look like a store in which all is well."""
+    from claimlib.commands.preconditions import nothing_matches
+    from claimlib.commands.xpending import EVERYTHING
+
+    if scope != EVERYTHING:
+        globs = [f"{scope.stream_glob} / {scope.group_glob}"]
+        raise RequestError(nothing_matches(at.store.where, at.read("groups"), globs), globs=globs)
+
+
+def _group_key(
+    stream: str | None, group: str | None, given: Sequence[object]
+) -> tuple[bytes, bytes] | None:
+    """The one group that is asked about; null: all are."""
+    if stream is not None and group is not None:
+        return unspell_shown(stream), unspell_shown(group)
+    if stream is not None:
+        raise RequestError(
+            "GROUP is missing: give STREAM and GROUP to show one group, or --stream to show the"
+            " groups of some streams"
+        )
+    if any(one is not None for one in given):
+        raise RequestError(
+            "--count, --start, --end, --idle and --consumer show entries of one group: give STREAM"
+            " and GROUP too"
+        )
+    return None
+
+
+def _range_of(
+    count: int | None, start: str | None, end: str | None, idle: str | None, consumer: str | None
+) -> PendingRange | None:
+    """The entries that are requested; null: none."""
+    if count is None:
+        if any(one is not None for one in (start, end, idle, consumer)):
+            raise RequestError(
+                "--count is required with --start, --end, --idle or --consumer: how"
+                " many entries to show",
+                option="count",
+            )
+        return None
+    return PendingRange(
+        start=parse_range_start(start or "-"),
+        end=parse_range_end(end or "+"),
+        count=count,
+        min_idle_ms=None if idle is None else parse_duration_ms(idle),
+        consumer=None if consumer is None else unspell_shown(consumer),
+    )

@@ -1,0 +1,188 @@
+"""The commands that make and fill a store: init, snapshot, import; and check."""
+
+from __future__ import annotations
+
+import typer
+
+from claimlib import process, terminal
+from claimlib.cli.app import app
+from claimlib.cli.common import Common, with_common
+from claimlib.cli.opening import opened_store, started
+from claimlib.cli.options import (
+    AllowEmptyOption,
+    BucketsOption,
+    CaFileOption,
+    ConsumersOption,
+    EntriesCompleteOption,
+    EntriesOption,
+    FieldsOption,
+    GroupOption,
+    GroupsOption,
+    MapOption,
+    MaxCommandsPerSecondOption,
+    MaxRemovedShareOption,
+    PasswordFileOption,
+    PendingOption,
+    PrintSqlOption,
+    RunIdOption,
+    SourceOption,
+    StoreArgument,
+    StreamOption,
+    StreamsOption,
+    UrlArgument,
+)
+from claimlib.errors import RequestError
+from claimlib.live.address import is_server_url
+from claimlib.places import check_place
+
+
+@app.command(epilog="Example: claimlib init ./store --buckets 8")
+@with_common
+def init(
+    store: StoreArgument,
+    buckets: BucketsOption = 8,
+    source: SourceOption = None,
+    print_sql: PrintSqlOption = False,
+    *,
+    common: Common,
+) -> None:
+    """Create the tables of a store.
+
+    What is there already stays as it is.
+    """
+    from claimlib.cli.output import show
+    from claimlib.commands.mirror import source_of
+    from claimlib.report.store import COLUMNS, of_store
+    from claimlib.store import Store, init_sql
+
+    view = common.view(COLUMNS)
+    settings = common.settings()
+    if print_sql:
+        for statement in init_sql(store, buckets=buckets, source=source):
+            terminal.out(f"{statement};\n")
+        return
+    with started(settings, common) as (spark, _):
+        made = Store.init(spark, store, buckets=buckets, source=source)
+        result = of_store(made, source_of(made) if made.was_there else made.declared_source)
+    show(result, view)
+
+
+@app.command(
+    epilog="Example: claimlib snapshot redis://localhost:6379/0 ./store --stream 'orders:*'"
+)
+@with_common
+def snapshot(
+    url: UrlArgument,
+    store: StoreArgument,
+    stream: StreamOption = None,
+    group: GroupOption = None,
+    fields: FieldsOption = None,
+    max_commands_per_second: MaxCommandsPerSecondOption = None,
+    password_file: PasswordFileOption = None,
+    ca_file: CaFileOption = None,
+    allow_empty: AllowEmptyOption = None,
+    max_removed_share: MaxRemovedShareOption = None,
+    run_id: RunIdOption = None,
+    *,
+    common: Common,
+) -> None:
+    """Bring a store to what a server says.
+
+    Reads streams, groups, consumers and pending entries, page by page, and changes nothing on the
+    server. Times are the server's, in ms since the epoch.
+    """
+    from claimlib.cli.output import show
+    from claimlib.commands.snapshot import snapshot as run_snapshot
+    from claimlib.report.mirror import COLUMNS, of_snapshot
+
+    view = common.view(COLUMNS)
+    if is_server_url(store):
+        raise RequestError("URL comes before STORE: claimlib snapshot redis://HOST:PORT ./store")
+    options = {
+        "stream": stream,
+        "group": group,
+        "fields": fields,
+        "max_commands_per_second": max_commands_per_second,
+    }
+    limits = {"allow_empty": allow_empty, "max_removed_share": max_removed_share}
+    settings = common.settings(snapshot=options, mirror=limits)
+    reading = settings.snapshot.reading(url, password_file, ca_file)
+    request = settings.snapshot.request(reading.label, settings.mirror.limits())
+    check_place(store, "STORE")
+    reading.check()
+    with opened_store(store, settings, common) as (opened, progress):
+        reply = run_snapshot(opened, request, reading, run_id=run_id, progress=progress)
+    show(of_snapshot(reply), view)
+
+
+@app.command(
+    name="import",
+    epilog="Example: claimlib import ./store --entries lake.raw.entries --pending lake.raw.pending"
+    " --entries-complete --map map.toml",
+)
+@with_common
+def import_(
+    store: StoreArgument,
+    entries: EntriesOption,
+    pending: PendingOption,
+    groups: GroupsOption = None,
+    consumers: ConsumersOption = None,
+    streams: StreamsOption = None,
+    entries_complete: EntriesCompleteOption = False,
+    map_file: MapOption = None,
+    allow_empty: AllowEmptyOption = None,
+    max_removed_share: MaxRemovedShareOption = None,
+    run_id: RunIdOption = None,
+    *,
+    common: Common,
+) -> None:
+    """Bring a store to what your own tables say.
+
+    Writes the differences only; what the tables no longer have is removed. Times are timestamps or
+    milliseconds since the epoch (1970).
+    """
+    from claimlib.cli.output import show
+    from claimlib.commands.imports import ImportRequest, import_tables
+    from claimlib.config.import_map import load_map
+    from claimlib.report.mirror import COLUMNS, of_import
+
+    view = common.view(COLUMNS)
+    limits = {"allow_empty": allow_empty, "max_removed_share": max_removed_share}
+    settings = common.settings(mirror=limits)
+    request = ImportRequest(
+        entries=entries,
+        pending=pending,
+        groups=groups,
+        consumers=consumers,
+        streams=streams,
+        entries_complete=entries_complete,
+        limits=settings.mirror.limits(),
+        maps={} if map_file is None else load_map(map_file),
+    )
+    with opened_store(store, settings, common) as (opened, progress):
+        reply = import_tables(opened, request, run_id=run_id, progress=progress)
+    show(of_import(reply), view)
+
+
+@app.command(epilog="Example: claimlib check ./store --output json")
+@with_common
+def check(
+    store: StoreArgument,
+    *,
+    common: Common,
+) -> None:
+    """Say what a store lacks, the worst first.
+
+    Reads only. Ends with 4 where a sweep would refuse groups for it, or could not use a table; with
+    0 where there are remarks only. Counts are of rows, keys, groups or owners, as it says.
+    """
+    from claimlib.cli.output import show
+    from claimlib.commands.check import check as run_check
+    from claimlib.report.store import of_check
+
+    view = common.view()
+    with opened_store(store, common.settings(), common) as (opened, _):
+        found = run_check(opened)
+    show(of_check(opened.where, found), view)
+    if any(one.refuses for one in found):
+        raise typer.Exit(process.INPUT_REFUSED)

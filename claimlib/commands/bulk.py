@@ -1,0 +1,152 @@
+"""The decision about ids that requests name: what XCLAIM, XACK and retirement have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from claimlib.commands import bulk_reply
+from claimlib.commands.bulk_reply import BulkReply
+from claimlib.commands.preconditions import few_held, names_of, near, sound_or_named
+from claimlib.plans import bulk
+from claimlib.plans.journal_rows import union_rows
+from claimlib.plans.keys import KeyMode, bucket
+from claimlib.plans.requests import known_groups
+from claimlib.plans.survey import without_duplicates
+from claimlib.runs import Begun, Decision, Finished, Progress, begin_reading, run, tell_dry_run
+from claimlib.runs.journal import Kind
+from claimlib.semantics.model import Outcome
+from claimlib.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class BulkRequests:
+    """Requests that name ids.
+
+    Attributes:
+        requests: `plans.bulk.claims` or `acks`.
+        ids: `plans.bulk.named_ids` of them.
+        kinds: the journal's kind for each outcome.
+        looks: whether it matters if the streams still have the ids.
+    """
+
+    requests: DataFrame
+    ids: DataFrame
+    kinds: Mapping[Outcome, str]
+    looks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a command is called: see `xclaim`."""
+
+    run_id: str | None
+    now_ms: int | None
+    dry_run: bool
+    progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What is decided so far: the groups' verdicts, and journal rows.
+
+    Attributes:
+        judged: one row per group, with `reason` (null: accepted); in the driver's memory.
+        rows: see `Decision`.
+    """
+
+    judged: DataFrame
+    rows: DataFrame
+    key_mode: KeyMode
+
+    def decision(self, *others: DataFrame) -> Decision:
+        """The decision of a run, with further journal rows; what no row counts is 0."""
+        rows = union_rows([self.rows, *others])
+        return Decision(rows, self.key_mode, counts=dict.fromkeys(map(str, _KINDS), 0))
+
+
+_KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.LEFT, Kind.NOT_PENDING, Kind.REQUESTED, Kind.REFUSED)
+
+
+def known(begun: Begun) -> DataFrame:
+    """`known_groups`, in the driver's memory."""
+    groups, streams = begun.read("groups"), begun.read("streams")
+    return begun.store.held(known_groups(groups, streams, begun.run_seq))
+
+
+def decide(
+    begun: Begun, bulk_requests: BulkRequests, known: DataFrame, *, refuse_duplicates: bool
+) -> Decided:
+    """All journal rows of the requests, at pinned versions.  One row per requested group passes
+    through the driver."""
+    held = begun.store.held
+    by_group = bulk.groups(bulk_requests.ids).withColumn("bucket", bucket(begun.store.buckets))
+    groups, fetched = begun.store.fetched(by_group)
+    lie_near = near(fetched)
+    pending = begun.read("pending").where(lie_near)
+    entries = begun.read("entries").where(lie_near)
+    if not bulk_requests.looks:
+        entries = entries.limit(0)
+    pending, entries = few_held(begun.store, pending, entries)
+    names = names_of(begun.store, pending, known, entries)
+    mode = names.mode
+    if bulk_requests.looks:
+        any_outside = pc.any(pc.greater(fetched["outside"], 0)).as_py() or False
+        judged = bulk.judged(
+            groups, bulk_requests.ids, pending, begun.run_seq, any_outside=any_outside
+        )
+    else:
+        judged = bulk.judged_by_name(groups, bulk_requests.ids, pending, begun.run_seq)
+    if refuse_duplicates:
+        judged = without_duplicates(judged, bulk.pending_of(bulk_requests.ids, pending, mode), mode)
+    judged = held(judged)
+    accepted = bulk.of_accepted(bulk_requests.requests, judged)
+    ids = bulk.of_accepted(bulk_requests.ids, judged)
+    found = bulk.found(ids, pending, entries if bulk_requests.looks else None, mode)
+    parts = [
+        bulk.entry_rows(
+            bulk.decisions(found, mode), accepted, names.owners, bulk_requests.kinds, mode
+        ),
+        bulk.request_rows(bulk_requests.requests, judged),
+    ]
+    if bulk_requests.looks:
+        parts += [bulk.consumer_rows(accepted), bulk.last_id_rows(accepted)]
+    return Decided(judged, union_rows(parts), mode)
+
+
+def answer(
+    store: Store,
+    command: str,
+    request: Callable[[], Mapping[str, object]],
+    decided: Callable[..., Decision],
+    call: Call,
+) -> BulkReply:
+    """The reply to the requests: of a run, or in a dry run of its decision.
+
+    Args:
+        request: what is kept with the run.
+        decided: of a `Begun`, and whether to `refuse_duplicates`: the decision.
+    """
+    if call.dry_run:
+        tell_dry_run(call.progress)
+        begun = begin_reading(store)
+        rows = decided(begun, refuse_duplicates=True).rows
+        return bulk_reply.of_plan(rows, begun.read("entries"))
+    kept = request()
+
+    def once(*, refuse_duplicates: bool) -> Finished:
+        return run(
+            store,
+            command=command,
+            request=kept,
+            decide=partial(decided, refuse_duplicates=refuse_duplicates),
+            run_id=call.run_id,
+            now_ms=call.now_ms,
+            progress=call.progress,
+        )
+
+    return bulk_reply.of_finished(store, sound_or_named(once))

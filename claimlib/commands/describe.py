@@ -1,0 +1,64 @@
+"""What a store knows of consumers and cursors, one row each.  Reads only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.commands.preconditions import check_ms
+from claimlib.commands.xpending import Reading
+from claimlib.plans import xpending as plan
+from claimlib.plans.differences import Scope
+from claimlib.plans.keys import GROUP, id_text
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Both frames are in the driver's memory.
+
+    Attributes:
+        consumers: one row per (stream, consumer_group, consumer) that the table consumers has, or
+            that owns entries: pending, oldest_idle_ms (null: nothing is pending, or the group has
+            no instant), highest_delivery_count (null: nothing is pending), seen_time_ms and
+            active_time_ms (ms since the epoch; null: not known), now_ms (the instant of the idle
+            times; null: none), `is_known` (is it in consumers?).
+        cursors: one row per (name, stream, consumer_group): next_id, where the next page begins
+            (`0-0`: at the first entry).
+    """
+
+    consumers: DataFrame
+    cursors: DataFrame
+
+
+def describe(at: Reading, scope: Scope, *, now_ms: int | None = None) -> Description:
+    """The consumers and the cursors of the groups that two globs match.
+
+    Args:
+        at: needs the tables pending, groups, consumers and cursors, see `xpending.reading`.
+        now_ms: the instant for all groups; null: each group's snapshot instant.
+    """
+    check_ms(now_ms=now_ms)
+    groups, pending, consumers, cursors = (
+        at.read_in(scope, table) for table in ("groups", "pending", "consumers", "cursors")
+    )
+    instants = groups.select(*GROUP, plan.instant(now_ms).alias("now_ms")).dropDuplicates([*GROUP])
+    entries = plan.idle_entries(pending, groups, now_ms)
+    owners = plan.owners(entries, 0).where(F.col("consumer").isNotNull())
+    owned = owners.select(
+        *(*GROUP, "consumer", "pending", "oldest_idle_ms", "highest_delivery_count")
+    )
+    known = consumers.groupBy(*GROUP, "consumer").agg(
+        F.max("seen_time_ms").alias("seen_time_ms"),
+        F.max("active_time_ms").alias("active_time_ms"),
+        F.lit(True).alias("is_known"),
+    )
+    found = (
+        known.join(owned, on=[*GROUP, "consumer"], how="full")
+        .join(F.broadcast(instants), on=list(GROUP), how="left")
+        .fillna(False, ["is_known"])
+        .fillna(0, ["pending"])
+    )
+    places = cursors.select("name", *GROUP, id_text("next_ms", "next_seq").alias("next_id"))
+    return Description(at.store.held(found), at.store.held(places))

@@ -1,0 +1,205 @@
+"""Given tables: a name of the catalog each, or a folder or file of Delta or Parquet, as it is now;
+refused, with the first rows that are wrong, unless all of them are sound."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from claimlib.errors import DuplicateRowsError, InputError
+from claimlib.places import check_no_secret
+from claimlib.plans import input_tables
+from claimlib.plans.input_tables import TableMap
+from claimlib.plans.journal_rows import union_rows
+from claimlib.plans.keys import repeated_keys
+from claimlib.schema import quote_identifier
+from claimlib.store import concurrently
+
+Tables = Mapping[str, DataFrame]
+_SHOWN = 3
+# What Delta says of a folder that has no log of it.
+_NO_DELTA = (
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "DELTA_TABLE_ONLY_OPERATION",
+)
+_NAME = re.compile(r"[\w-]+(\.[\w-]+){0,2}")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
+
+
+def place_of(text: str) -> str:
+    """An input table as it is kept with a run: a name as it is, a relative path made absolute.
+
+    `catalog.schema.table` (or less of it) is a name, anything else a path: a folder of this very
+    place is written `./name`.
+
+    Raises:
+        RequestError: a secret stands in it.
+    """
+    check_no_secret(text, "a table's place")
+    if _NAME.fullmatch(text) or _URL.match(text):
+        return text
+    return str(Path(text).absolute())
+
+
+def read_input(spark: SparkSession, place: str) -> DataFrame:
+    """A table that was given (see `place_of`).  Of a Delta table it is today's version, for good;
+    of Parquet the files that are there now; of a view or another kind of table, which cannot be
+    held, what Spark finds whenever the frame is run.
+
+    Raises:
+        InputError: there is no table, or Spark cannot read it.
+    """
+    is_name = _NAME.fullmatch(place) is not None
+    name = ".".join(map(quote_identifier, place.split("."))) if is_name else None
+    identifier = name or f"delta.{quote_identifier(place)}"
+    try:
+        version = _delta_version(spark, identifier, is_name=is_name)
+        if version is not None:
+            return spark.sql(f"SELECT * FROM {identifier} VERSION AS OF {version:d}")
+        return spark.table(name) if name is not None else spark.read.parquet(_literal(place))
+    except PySparkException as error:
+        hint = f" (a name of the catalog; a path is written ./{place})" if is_name else ""
+        condition = error.getCondition()
+        why = _REASONS.get(condition or "") or condition or str(error).splitlines()[0]
+        raise InputError(f"{place}{hint} cannot be read as a table: {why}", table=place) from error
+
+
+_REASONS = {
+    "PATH_NOT_FOUND": "there is nothing at this place",
+    "TABLE_OR_VIEW_NOT_FOUND": "the catalog has no such table",
+}
+"""What Spark's conditions mean here."""
+
+
+def _literal(path: str) -> str:
+    """A path that Spark takes as it stands: of Parquet it would else read what a glob matches, and
+    `e{a,b}` names a folder here, not `ea`."""
+    return re.sub(r"[\\{}\[\]*?]", r"\\\g<0>", path)
+
+
+def _delta_version(spark: SparkSession, identifier: str, *, is_name: bool) -> int | None:
+    """The table's version; null: it is no Delta table."""
+    try:
+        newest = spark.sql(f"DESCRIBE HISTORY {identifier} LIMIT 1").first()
+    except PySparkException as error:
+        # A folder of Delta that cannot be read now must not be taken for Parquet: its files hold
+        # rows that were deleted.  What a name is, the catalog knows.
+        if not is_name and error.getCondition() not in _NO_DELTA:
+            raise
+        return None
+    return int(newest["version"]) if newest is not None else None
+
+
+def read_sound(
+    spark: SparkSession,
+    places: Mapping[str, str],
+    maps: Mapping[str, TableMap],
+    *,
+    allow_empty: bool,
+) -> Tables:
+    """Given tables with our columns (`plans.given.conformed`), once all of them are seen to be
+    sound.  Five queries at most.
+
+    Raises:
+        InputError, ConfigError, DuplicateRowsError: see `imports.import_tables`.
+    """
+    frames = concurrently(partial(read_input, spark, place) for place in places.values())
+    tables = {
+        table: input_tables.conformed(table, frame, maps.get(table, TableMap()))
+        for table, frame in zip(places, frames, strict=True)
+    }
+    _refuse_faults(tables, places, allow_empty=allow_empty)
+    _refuse_repeated(tables, places)
+    _refuse_strangers(tables, places)
+    return tables
+
+
+def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bool) -> None:
+    found = input_tables.faults(tables).collect()
+    bad = [row for row in found if row["fault"] is not None]
+    if bad:
+        said = [
+            f"{_called(row['table'], places)}: column {row['fault_column']} {row['fault']} in"
+            f" {_rows(row['rows'])}: {_examples(tables[row['table']], row)}"
+            for row in sorted(bad, key=lambda row: (list(places).index(row["table"]), *row[1:3]))
+        ]
+        raise InputError(
+            "; ".join(said) + "; nothing was imported",
+            table=bad[0]["table"],
+            rows=sum(row["rows"] for row in bad),
+        )
+    filled = {row["table"] for row in found}
+    empty = [table for table in ("entries", "pending") if table not in filled]
+    if empty and not allow_empty:
+        raise InputError(
+            f"{' and '.join(_called(table, places) for table in empty)}: there is no row, and an"
+            " import would remove all rows of the store; if that is intended, add --allow-empty",
+            table=empty[0],
+        )
+
+
+def _examples(table: DataFrame, fault: Row) -> str:
+    """The first rows with a fault, by their key as it was given."""
+    same = F.col("fault_column").eqNullSafe(fault["fault_column"]) & F.col("fault").eqNullSafe(
+        fault["fault"]
+    )
+    rows = table.where(same).select("shown").orderBy("shown").limit(_SHOWN).collect()
+    more = " …" if fault["rows"] > len(rows) else ""
+    return ", ".join(row["shown"] for row in rows) + more
+
+
+def _refuse_repeated(tables: Tables, places: Mapping[str, str]) -> None:
+    found = repeated_keys(tables).collect()
+    if found:
+        said = [
+            f"{_called(row['table'], places)}: {row['keys']} keys have more than one row, the first"
+            f" is {row['example']}"
+            for row in found
+        ]
+        raise DuplicateRowsError(
+            "; ".join(said) + ": each key must have one row; nothing was imported",
+            table=found[0]["table"],
+        )
+
+
+def _refuse_strangers(tables: Tables, places: Mapping[str, str]) -> None:
+    """Rows of groups that `groups` lacks, or without it: consumers of groups that pending lacks."""
+    groups = tables.get("groups", tables["pending"])
+    known = "groups" if "groups" in tables else "pending"
+    parts = [
+        input_tables.strangers(name, tables[name], groups)
+        for name in ("pending", "consumers")
+        if name in tables and name != known
+    ]
+    if not parts:
+        return
+    found = (
+        union_rows(parts)
+        .groupBy("table")
+        .agg(F.sum("rows").alias("rows"), F.min("example").alias("example"))
+    )
+    said = [
+        f"{_called(row['table'], places)}: {_rows(row['rows'])} of unknown groups, the first is"
+        f" {row['example']}"
+        for row in found.collect()
+    ]
+    if said:
+        raise InputError(
+            f"{'; '.join(said)}: {_called(known, places)} has no such group; nothing was imported",
+            table=known,
+        )
+
+
+def _called(table: str, places: Mapping[str, str]) -> str:
+    return f"{table} ({places[table]})"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row" + ("" if count == 1 else "s")

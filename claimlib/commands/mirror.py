@@ -1,0 +1,521 @@
+"""What a snapshot and an import have in common: each makes a store the mirror of one source.
+
+Both stage what they read; here that is compared with the store, judged, and turned into a decision
+that names every row that it changes or removes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from claimlib.commands.preconditions import groups_like
+from claimlib.errors import (
+    EmptySourceError,
+    ForeignRunSeqError,
+    GuardError,
+    NotAMirrorError,
+    SourceMismatchError,
+    VerificationError,
+    VersionExpiredError,
+)
+from claimlib.plans import differences
+from claimlib.plans.differences import Comparison, Digest, Scope
+from claimlib.plans.journal_rows import union_rows
+from claimlib.plans.keys import GROUP, KeyMode, keyed_names, shared_keys
+from claimlib.runs import Begun, Decision, pinned
+from claimlib.runs.journal import ServerIdentity, Staged
+from claimlib.runs.mirror import (
+    NEW,
+    REMOVED_KINDS,
+    SMALL_TABLES,
+    digests_of,
+    discard_landing,
+    entries_in_scope,
+    staged_entries,
+    staged_pending,
+)
+from claimlib.runs.rollforward import ABANDONED
+from claimlib.schema import TABLES
+from claimlib.semantics.model import RemovalLimits
+from claimlib.store import Store
+
+SNAPSHOT, IMPORT = "snapshot", "import"
+"""The command that reads a server, and the one that reads given tables."""
+CLAIMS_REPLACED = "claims_replaced"
+"""What a snapshot's or an import's report counts of claims that the store had made."""
+OTHER_SERVER = ("server_restarted", "replication_changed")
+"""What a snapshot counts (1) where the server's run id, or its replication id, is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """What was read of a source, staged under a uuid.
+
+    Attributes:
+        source: what the store mirrors.
+        scope: what was requested.
+        small: by table (groups, consumers, streams) its journal rows, one per row that was read.
+        rows: how many rows of pending and of entries the reader handed over; null: not counted.
+        server: of which server process; nothing is known of tables.
+        counts: what else the report counts.
+    """
+
+    uuid: str
+    source: str
+    scope: Scope
+    small: Mapping[str, DataFrame]
+    rows: tuple[int, int] | None = None
+    server: ServerIdentity = field(default_factory=ServerIdentity)
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
+    """The decision that brings a store to what was staged: every row that it replaces, fills or
+    removes is one of its journal rows.
+
+    Raises:
+        EmptySourceError, GuardError: the source would take away too much; the landing is deleted.
+        VerificationError: what was staged is not what the reader handed over.
+        ForeignRunSeqError: rows of the store bear run numbers that its runs have not reached.
+    """
+    with discarded_on_error(begun.store, landing.uuid):
+        return _decide(begun, landing, limits)
+
+
+@contextmanager
+def discarded_on_error(store: Store, uuid: str) -> Iterator[None]:
+    """Delete a landing, if what makes a decision of it fails: nobody will name it any more."""
+    try:
+        yield
+    except VersionExpiredError:
+        raise  # the run decides again, of the same landing
+    except Exception:
+        # Spark itself may be the cause: then this fails too, and the cause is what is to be told.
+        with suppress(Exception):
+            discard_landing(store, uuid)
+        raise
+
+
+def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
+    pending, entries = digests_of(begun.store, landing.uuid)
+    if landing.rows not in {None, (pending.rows, entries.rows)}:
+        raise VerificationError(
+            f"{landing.rows} rows of pending and entries were read of {landing.source}, and"
+            f" {(pending.rows, entries.rows)} were staged: nothing was decided; try again",
+            source=landing.source,
+        )
+    survey = _surveyed(begun, landing)
+    mode = _key_mode(begun, landing)
+    staged = {"pending": pending, "entries": entries}
+    changes = {
+        table: changes_of(begun, landing, mode)
+        if survey.stored[table]
+        else _Changes(stored=0, new=staged[table].rows, after=staged[table])
+        for table, changes_of in _CHANGES.items()
+    }
+    _refuse_foreign_run_seq(begun, survey, changes)
+    _refuse_empty(begun, landing, survey, changes, limits)
+    if any(survey.staged.values()):  # else an empty source was allowed
+        _refuse_share(begun, landing, changes, limits)
+    return Decision(
+        union_rows(
+            [
+                *landing.small.values(),
+                *(
+                    _removed(begun, landing, table)
+                    for table in SMALL_TABLES
+                    if survey.stored[table]
+                ),
+                *(change.rows for change in changes.values() if change.rows is not None),
+            ]
+        ),
+        key_mode=mode,
+        staged=Staged(
+            landing.uuid,
+            versions=begun.store.pin(("pel_snapshots", "entry_landing")).versions,
+            pending=pending,
+            entries=entries,
+            small=survey.staged,
+            pending_after=changes["pending"].after,
+            entries_after=changes["entries"].after,
+        ),
+        source=landing.source,
+        server=landing.server,
+        counts={
+            **landing.counts,
+            **{NEW[table]: change.new for table, change in changes.items()},
+            **({CLAIMS_REPLACED: claims} if (claims := changes["pending"].claims) else {}),
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What a landing and a store have, by table.
+
+    Attributes:
+        staged: rows of the small tables that were read.
+        stored: rows of the store: of the small tables those in scope; of pending and entries 1
+            where a bucket that may have some has any, else 0.
+        last_run_seq: of the small tables' stored rows the largest run number; null: there are none.
+    """
+
+    staged: Mapping[str, int]
+    stored: Mapping[str, int]
+    last_run_seq: Mapping[str, int | None]
+
+
+def _surveyed(begun: Begun, landing: Landing) -> _Survey:
+    """One query."""
+    stored = {
+        table: begun.read(table).where(_in_scope(landing.scope, table)) for table in SMALL_TABLES
+    }
+    lies_in = landing.scope.lies_in(begun.store.buckets)
+    stored |= {table: begun.read(table).where(lies_in).limit(1) for table in ("pending", "entries")}
+    no_number = F.lit(None).cast("BIGINT")
+    parts = [
+        *(_marked(frame, "staged", table, no_number) for table, frame in landing.small.items()),
+        *(_marked(rows, "stored", table, F.col("run_seq")) for table, rows in stored.items()),
+    ]
+    counted = (F.count("*").alias("n"), F.max("run_seq").alias("last"))
+    rows = reduce(DataFrame.union, parts).groupBy("side", "table").agg(*counted).collect()
+    numbers = Counter({(row["side"], row["table"]): row["n"] for row in rows})
+    last = {row["table"]: row["last"] for row in rows if row["side"] == "stored"}
+    return _Survey(
+        staged={table: numbers["staged", table] for table in landing.small},
+        stored={table: numbers["stored", table] for table in stored},
+        last_run_seq={table: last.get(table) for table in SMALL_TABLES},
+    )
+
+
+def _marked(rows: DataFrame, side: str, table: str, run_seq: Column) -> DataFrame:
+    return rows.select(
+        F.lit(side).alias("side"), F.lit(table).alias("table"), run_seq.alias("run_seq")
+    )
+
+
+# ------------------------------------------------------------------- what changes
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What a landing changes in one table.
+
+    Attributes:
+        stored: how many rows in scope the store has.
+        after: what it will hold.
+        last_run_seq: the largest run number in the stored rows; null: there is none.
+        by_key: sums of what differs, see `Comparison.by_key`; null: the store has nothing.
+        removed: how many rows are removed.
+        claims: of the rows that change, those that a run of the store had claimed.
+        rows: journal rows; null: there are none.
+    """
+
+    stored: int
+    new: int
+    after: Digest
+    last_run_seq: int | None = None
+    by_key: DataFrame | None = None
+    removed: int = 0
+    claims: int = 0
+    rows: DataFrame | None = None
+
+
+def _pending_changes(begun: Begun, landing: Landing, mode: KeyMode) -> _Changes:
+    in_scope = landing.scope.lies_in(begun.store.buckets) & landing.scope.has_group()
+    rows = staged_pending(begun.store, landing.uuid)
+    claims = begun.read("runs").where(~F.col("command").isin(SNAPSHOT, IMPORT))
+    of_claims = F.broadcast(claims.select("run_seq", F.lit(True).alias("is_claim")))
+    stored = begun.read("pending").where(in_scope).join(of_claims, on="run_seq", how="left")
+    return _changes(begun, differences.PENDING, rows, stored, mode)
+
+
+def _entry_changes(begun: Begun, landing: Landing, mode: KeyMode) -> _Changes:
+    lies_in = begun.read("entries").where(landing.scope.lies_in(begun.store.buckets))
+    rows = staged_entries(begun.store, landing.uuid)
+    stored = entries_in_scope(lies_in, landing.small["streams"], landing.scope)
+    return _changes(begun, differences.ENTRIES, rows, stored, mode)
+
+
+_CHANGES = {"pending": _pending_changes, "entries": _entry_changes}
+
+
+def _changes(
+    begun: Begun, table: Comparison, rows: DataFrame, stored: DataFrame, mode: KeyMode
+) -> _Changes:
+    """What the staged rows change of the stored ones."""
+    compared = table.compared(rows, stored, mode)
+    by_key = begun.store.held(table.by_key(compared))
+    summed = ("new", table.changed, "removed", *table.counted)
+    (total,) = differences.totals(by_key, *summed).collect()
+    return _Changes(
+        stored=total["stored"],
+        new=total["new"],
+        after=Digest(*total["after"]),
+        last_run_seq=total["last_run_seq"],
+        by_key=by_key,
+        removed=total["removed"],
+        claims=total.asDict().get("claims", 0),
+        rows=table.journal_rows(compared) if total[table.changed] or total["removed"] else None,
+    )
+
+
+def _removed(begun: Begun, landing: Landing, table: str) -> DataFrame:
+    """The journal's rows about rows of a small table that the source no longer has."""
+    key = list(TABLES[table].key)
+    columns = SMALL_TABLES[table].items()
+    stored = begun.read(table).where(_in_scope(landing.scope, table))
+    gone = stored.join(landing.small[table], on=key, how="left_anti")
+    return gone.select(
+        F.lit(str(REMOVED_KINDS[table])).alias("kind"),
+        *key,
+        *(F.col(name).alias(said) for name, said in columns),
+    )
+
+
+def _in_scope(scope: Scope, table: str) -> Column:
+    """Which rows of a small table the source speaks of."""
+    return scope.has_whole_stream() if table == "streams" else scope.has_group()
+
+
+# ------------------------------------------------------------------- what is not believed
+
+
+def _refuse_empty(
+    begun: Begun,
+    landing: Landing,
+    survey: _Survey,
+    changes: Mapping[str, _Changes],
+    limits: RemovalLimits,
+) -> None:
+    """Refuse a source that has nothing: where the store has something, or for globs."""
+    if limits.allow_empty or survey.staged["groups"] or survey.staged["streams"]:
+        return
+    stored = [table for table, change in changes.items() if change.stored]
+    stored += [table for table in ("groups", "streams") if survey.stored[table]]
+    if stored:
+        raise EmptySourceError(
+            f"{landing.source} has no stream and no group that matches the request, and the store"
+            f" {begun.store.where} has rows of them ({', '.join(stored)}), which would all be"
+            " removed: was the server restarted or flushed? Nothing was changed. If that is"
+            " intended, run it again with --allow-empty",
+            source=landing.source,
+            tables=stored,
+        )
+    globs = (landing.scope.stream_glob, landing.scope.group_glob)
+    if globs != ("*", "*"):
+        there = groups_like(begun.read("groups"), [" / ".join(globs)])
+        raise EmptySourceError(
+            f"{landing.source} has no stream and no group that matches {' / '.join(globs)} (stream"
+            f" / group), and neither has the store: {there}. Nothing was changed; --allow-empty"
+            " lets a snapshot match nothing",
+            source=landing.source,
+            tables=[],
+        )
+
+
+def _refuse_share(
+    begun: Begun, landing: Landing, changes: Mapping[str, _Changes], limits: RemovalLimits
+) -> None:
+    """Refuse a source that takes away a larger share of a stream than the limits allow; where it
+    takes away a larger share of all streams together, it does so of one of them."""
+    limit = limits.max_removed_share
+    due = {
+        table: change.by_key
+        for table, change in changes.items()
+        if change.removed and change.by_key is not None
+    }
+    if limit == 1 or not due:
+        return
+    anew = begun.store.held(_begun_anew(begun, landing, changes["entries"]))
+    for table, by_key in due.items():
+        by_stream = _unexplained(landing, table, by_key, anew)
+        (found,) = differences.largest_share(by_stream, limit).collect()
+        if found["above"]:  # else the share of all streams together is not above it, either
+            raise GuardError(
+                _too_much(landing, table, found, limit),
+                guard="max_removed_share",
+                table=table,
+                stream=found["worst"]["stream"],
+            )
+
+
+def _begun_anew(begun: Begun, landing: Landing, entries: _Changes) -> DataFrame:
+    """The streams (by name) that are not the ones of the last snapshot, as far as the server shows
+    it: see `differences.begun_anew`."""
+    is_other_server = all(landing.counts.get(name) for name in OTHER_SERVER)
+    return differences.begun_anew(
+        begun.read("streams"),
+        landing.small["streams"],
+        entries.by_key,
+        is_other_server=is_other_server,
+    )
+
+
+def _unexplained(landing: Landing, table: str, by_key: DataFrame, anew: DataFrame) -> DataFrame:
+    """One row per stream: how many of its removed rows the source does not explain."""
+    compared, source = {
+        "pending": (differences.PENDING, landing.small["groups"]),
+        "entries": (differences.ENTRIES, landing.small["streams"]),
+    }[table]
+    continued = source.join(anew, on="stream", how="left_anti")
+    return compared.unexplained(by_key, continued)
+
+
+def _too_much(landing: Landing, table: str, found: Row, limit: float) -> str:
+    worst = found["worst"]
+    others = f" (and {found['above'] - 1} more streams)" if found["above"] > 1 else ""
+    return (
+        f"guard max_removed_share: {landing.source} no longer has {worst['unexplained']} of"
+        f" {worst['stored']} rows of {table} of stream {worst['stream']}{others}, in all"
+        f" {found['unexplained']} of {found['stored']}, and does not explain why: their stream or"
+        f" group is gone, or has begun anew. More than a share of {limit:g} is not removed. Nothing"
+        " was changed. If that is intended, run it again with --max-removed-share 1"
+    )
+
+
+def _refuse_foreign_run_seq(begun: Begun, survey: _Survey, changes: Mapping[str, _Changes]) -> None:
+    """Refuse rows that no run of this store can have written: none of its runs may change them."""
+    last = {table: change.last_run_seq for table, change in changes.items()}
+    last |= {table: survey.last_run_seq[table] for table in SMALL_TABLES}
+    for table, run_seq in last.items():
+        if (run_seq or 0) >= begun.run_seq:
+            raise ForeignRunSeqError(
+                f"{table} has rows with run_seq {run_seq}, and the last run of this"
+                f" store is {begun.run_seq - 1}: they were copied from another store, and no run"
+                f" would change them. {mending_sql(begun, table)} mends it",
+                table=table,
+                run_seq=run_seq,
+            )
+
+
+def mending_sql(begun: Begun, table: str) -> str:
+    """The statement that makes rows of another store's run numbers rows from outside."""
+    identifier = begun.store.identifier(table)
+    return f"UPDATE {identifier} SET run_seq = 0 WHERE run_seq >= {begun.run_seq}"
+
+
+# ------------------------------------------------------------------- which source
+
+
+Mirrored = frozenset[tuple[str, str | None]]
+"""What a store mirrors: sources, each with the command that read it (null: a stream says so)."""
+
+
+def mirrored(begun: Begun) -> Mirrored:
+    """What a store mirrors; empty: nothing.  One query."""
+    # The finished runs know it still where no stream is left.
+    of_streams = begun.read("streams").select("source", F.lit(None).alias("command"))
+    of_runs = _mirroring_runs(begun).select("source", "command")
+    found = of_streams.union(of_runs).where("source IS NOT NULL").distinct().collect()
+    return frozenset((row["source"], row["command"]) for row in found)
+
+
+def source_of(store: Store) -> str | None:
+    """The name of what a store mirrors; null: nothing so far."""
+    begun, _ = pinned(store, ("streams", "runs"))
+    return store.declared_source or min((name for name, _ in mirrored(begun)), default=None)
+
+
+def check_source(
+    begun: Begun, kept: Mirrored, source: str, foreign_command: str | None = None
+) -> None:
+    """Refuse a source that is not the one that the store mirrors.
+
+    Args:
+        foreign_command: who read with it has read another source, also under this name; null:
+            there is no such command.
+
+    Raises:
+        SourceMismatchError: naming both.
+    """
+    others = [
+        (name, command)
+        for name, command in kept
+        if name != source or (command is not None and command == foreign_command)
+    ]
+    declared = begun.store.declared_source
+    if not others and declared in {None, source}:
+        return
+    name, command = min(others, key=lambda one: one[1] or "") if others else (declared, None)
+    how = f", read by claimlib {command}" if command else ""
+    raise SourceMismatchError(
+        f"the store {begun.store.where} mirrors {name}{how}, not {source}: one store mirrors one"
+        " source; make another store for this one",
+        kept=name,
+        given=source,
+    )
+
+
+def refuse_own_rows(begun: Begun, kept: Mirrored) -> None:
+    """Refuse to make a store the mirror of a server that has rows and mirrors nothing: they are
+    somebody's own, and the first snapshot would remove them.
+
+    Raises:
+        NotAMirrorError: naming the tables that have rows, and what to do.
+    """
+    if kept or begun.store.declared_source is not None:
+        return
+    tables = ("pending", "entries", "groups", "consumers", "streams")
+    ones = (begun.read(name).limit(1).select(F.lit(name).alias("table")) for name in tables)
+    filled = [row["table"] for row in reduce(DataFrame.union, ones).collect()]
+    if filled:
+        raise NotAMirrorError(
+            f"the store {begun.store.where} has rows ({', '.join(filled)}) and mirrors no server:"
+            " a snapshot would replace them by what the server has. Take the snapshot into a store"
+            " of its own (claimlib init), or delete these rows first",
+            where=begun.store.where,
+            tables=filled,
+        )
+
+
+def _mirroring_runs(begun: Begun) -> DataFrame:
+    """The runs that did not have to be given up: these may have read anything."""
+    return begun.read("runs").where(F.col("counts")[ABANDONED].isNull())
+
+
+def last_server(begun: Begun) -> ServerIdentity:
+    """The server process that the last snapshot read; all null where there was none."""
+    found = (
+        _mirroring_runs(begun)
+        .where(F.col("command") == SNAPSHOT)
+        .orderBy(F.col("run_seq").desc())
+        .select("server_run_id", "replication_id")
+        .first()
+    )
+    return ServerIdentity() if found is None else ServerIdentity(*found)
+
+
+def server_of(begun: Begun) -> str | None:
+    """The server that the store mirrors: one that a snapshot has read; null: none."""
+    run = _mirroring_runs(begun).where(F.col("command") == SNAPSHOT).select("request").first()
+    return None if run is None else str(json.loads(run["request"])["source"])
+
+
+def _key_mode(begun: Begun, landing: Landing) -> KeyMode:
+    """Hashes, unless two names of the source and the store share one.  Streams that share one lie
+    in one bucket, so those of other buckets need not be looked at."""
+    lies_in = landing.scope.lies_in(begun.store.buckets)
+    pending, entries = (begun.read(table).where(lies_in) for table in ("pending", "entries"))
+    groups = (
+        landing.small["groups"]
+        .select(*GROUP)
+        .union(begun.read("groups").select(*GROUP))
+        .union(pending.select(*GROUP).distinct())
+    )
+    streams = (
+        landing.small["streams"]
+        .select("stream")
+        .union(begun.read("streams").select("stream"))
+        .union(entries.select("stream").distinct())
+    )
+    exact = shared_keys(keyed_names(groups, streams)).isEmpty()
+    return KeyMode.HASHES if exact else KeyMode.NAMES

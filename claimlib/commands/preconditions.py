@@ -1,0 +1,182 @@
+"""What every decision about entries asks of a store first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.errors import DuplicateRowsError, RequestError
+from claimlib.plans import survey
+from claimlib.plans.keys import (
+    GROUP,
+    IS_SHARED,
+    IdBounds,
+    KeyMode,
+    named_keys,
+    owners_by_name,
+    owners_of_keys,
+)
+from claimlib.runs import Finished
+from claimlib.semantics.model import MAX_I64
+from claimlib.store import Store, concurrently
+from claimlib.terminal import one_line
+
+
+def check_ms(**given: int | None) -> None:
+    """Refuse an instant, or a duration, that is none; null is not given.
+
+    Raises:
+        RequestError: it is negative, or beyond 64 bits.
+    """
+    for name, number in given.items():
+        if number is not None and not 0 <= number <= MAX_I64:
+            raise RequestError(f"{name} must be between 0 and 2^63-1, not {number}", option=name)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How names travel through a plan, and how they are put back.
+
+    Attributes:
+        owners: one row per owner of pending entries: from_consumer_key, from_consumer, `found`.
+    """
+
+    mode: KeyMode
+    owners: DataFrame
+
+
+def names_of(store: Store, pending: DataFrame, known: DataFrame, entries: DataFrame) -> Names:
+    """Hashes, unless two names of the store share one.  One row per consumer's name passes through
+    the driver."""
+    owners = pending.select(*GROUP, "consumer").distinct()
+    return _names(store.held(named_keys(owners, known, entries)), pending)
+
+
+def _names(named: DataFrame, pending: DataFrame) -> Names:
+    """`named`: `named_keys`."""
+    if named.where(IS_SHARED).isEmpty():
+        return Names(KeyMode.HASHES, owners_of_keys(named))
+    return Names(KeyMode.NAMES, owners_by_name(pending))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at the tables finds.
+
+    Attributes:
+        sums: one row per group that has entries: stream, consumer_group and `survey.totals`.
+    """
+
+    names: Names
+    sums: DataFrame
+
+
+def look(
+    store: Store, pending: DataFrame, owners: DataFrame, known: DataFrame, entries: DataFrame
+) -> Look:
+    """How names travel, and what is pending in each group: one query.  One row per group and one
+    per consumer's name pass through the driver.
+
+    Args:
+        owners: `survey.by_owner` of `pending`.
+    """
+    found = store.held(named_keys(owners, known, entries, survey.totals()))
+    names = _names(found, pending)
+    if names.mode is KeyMode.NAMES:
+        return Look(names, store.held(owners.groupBy(*GROUP).agg(*survey.totals())))
+    has_entries = "of = 'group' AND pending_before IS NOT NULL"
+    return Look(names, found.where(has_entries).drop("of", "key", "one", "other"))
+
+
+def near(groups: pa.Table) -> Column:
+    """Where the groups' entries lie, as literals: other files of pending and entries need not be
+    read.
+
+    Args:
+        groups: one row per group: its `bucket`, and `low_ms` and `high_ms`, the smallest and the
+            largest BIGINT in the id_ms of what it has, or is asked for (null: nothing).
+    """
+    ids = groups.filter(pc.field("low_ms").is_valid())
+    ends = ids.group_by("bucket").aggregate([("low_ms", "min"), ("high_ms", "max")])
+    columns = (ends[name].to_pylist() for name in ("bucket", "low_ms_min", "high_ms_max"))
+    return IdBounds(tuple(sorted(zip(*columns, strict=True)))).condition()
+
+
+def where_ids_lie(rows: DataFrame) -> Column:
+    """`near`, of rows of a table that has buckets.  One query."""
+    ids = (F.min("id_ms").alias("low"), F.max("id_ms").alias("high"))
+    found = rows.groupBy("bucket").agg(*ids).collect()
+    return IdBounds(tuple(sorted(map(tuple, found)))).condition()
+
+
+def few_or_all(store: Store, rows: DataFrame, most: int | None = None) -> DataFrame:
+    """A part of a table, in the driver's memory where it has few rows (`Store.few`)."""
+    few = store.few(rows, most)
+    return rows if few is None else few[0]
+
+
+def few_held(store: Store, pending: DataFrame, entries: DataFrame) -> list[DataFrame]:
+    """`few_or_all` of the parts of `pending` and of `entries` (without payloads) that a decision is
+    made of."""
+    parts = pending, entries.select("stream", "stream_key", "bucket", "id_ms", "id_seq")
+    return concurrently(partial(few_or_all, store, rows) for rows in parts)
+
+
+_COMPARED = 10_000
+_SHOWN = 6
+
+
+def groups_like(groups: DataFrame, wanted: Sequence[str]) -> str:
+    """What to say where no group has a name: which come near, or what there is.
+
+    Args:
+        groups: the table; of more than ten thousand groups the first by name are compared.
+        wanted: `stream / group` each, of which a few are compared; globs are as they are.  Where
+            nothing is similar, what somebody may have given in the wrong order.
+    """
+    keys = groups.select(*GROUP).distinct()
+    found = keys.orderBy(*GROUP).limit(_COMPARED).collect()
+    names = [" / ".join(map(one_line, row)) for row in found]
+    swapped = [" / ".join(reversed(one.split(" / "))) for one in wanted]
+    shown = _similar(wanted, names) or _similar(swapped, names) or names[:_SHOWN]
+    more = (len(names) if len(names) < _COMPARED else keys.count()) - len(shown)
+    if not names:
+        return "there are none at all"
+    return f"there are {', '.join(shown)}" + (f" and {more:,} more" if more else "")
+
+
+def _similar(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
+    near = (get_close_matches(one, names, n=3, cutoff=0.5) for one in wanted[:_SHOWN])
+    return list(dict.fromkeys(name for found in near for name in found))[:_SHOWN]
+
+
+def nothing_matches(where: str, groups: DataFrame, globs: Sequence[str]) -> str:
+    """What to say where no group of the table `groups` matches globs, `stream / group` each."""
+    hint = "; in a glob a backslash takes the next character literally, and ? is any byte"
+    return (
+        f"no consumer group of {where} matches {', '.join(globs)} (stream / group);"
+        f" {groups_like(groups, globs)}{hint if any(map(_has_backslash, globs)) else ''}"
+    )
+
+
+def _has_backslash(glob: str) -> bool:
+    return "\\" in glob
+
+
+def sound_or_named(once: Callable[..., Finished]) -> Finished:
+    """A run that takes it for granted that each pending entry has one row; where the kernel met two
+    and nothing was decided, the same run again, which asks first which groups have them: too dear a
+    question to be asked of every sound store."""
+    try:
+        return once(refuse_duplicates=False)
+    except DuplicateRowsError as error:
+        if error.table != "pending":
+            raise
+        return once(refuse_duplicates=True)

@@ -1,0 +1,88 @@
+"""Where the next page of a cursor begins is set by a run: it stands in the journal, and a repeat
+changes nothing."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.commands.preconditions import groups_like
+from claimlib.errors import RequestError
+from claimlib.plans.differences import Scope
+from claimlib.plans.keys import GROUP
+from claimlib.runs import Begun, Decision, Finished, Progress, run
+from claimlib.runs.journal import Kind
+from claimlib.semantics.ids import MIN_ID, StreamId, to_bigint
+from claimlib.store import Store
+from claimlib.terminal import one_line
+
+COMMAND = "reset-cursor"
+_SHOWN = 10
+
+
+def reset_cursor(
+    store: Store,
+    name: str,
+    scope: Scope,
+    *,
+    to: StreamId = MIN_ID,
+    run_id: str | None = None,
+    progress: Progress | None = None,
+) -> Finished:
+    """Have the next page of a cursor begin at an id, in each of its groups that two globs match.
+
+    Args:
+        name: the cursor's, as `--cursor` gave it.
+        to: the first id that the next page looks at; 0-0: the first entry.
+
+    Raises:
+        RequestError: no group that the globs match has this cursor; nothing is written.
+        RunKeyConflictError, LostRaceError: see `runs.run`.
+    """
+    request = {
+        "cursor": name,
+        "stream_glob": scope.stream_glob,
+        "group_glob": scope.group_glob,
+        "to": str(to),
+    }
+    return run(
+        store,
+        command=COMMAND,
+        request=request,
+        decide=partial(_decide, name=name, scope=scope, to=to),
+        run_id=run_id,
+        progress=progress,
+    )
+
+
+def _not_found(where: str, cursors: DataFrame, name: str, scope: Scope) -> str:
+    of_name = cursors.where(F.col("name") == name)
+    if of_name.isEmpty():
+        names = cursors.select("name").distinct()
+        shown = [one_line(row["name"]) for row in names.orderBy("name").limit(_SHOWN).collect()]
+        more = names.count() - len(shown)
+        there = f"there are {', '.join(shown)}" if shown else "there are none"
+        return f"{where} has no cursor {name}; {there}" + (f" and {more:,} more" if more else "")
+    globs = f"{scope.stream_glob} / {scope.group_glob}"
+    return (
+        f"cursor {name} is kept for no consumer group that matches {globs} (stream / group);"
+        f" {groups_like(of_name, [globs])}"
+    )
+
+
+def _decide(begun: Begun, name: str, scope: Scope, to: StreamId) -> Decision:
+    cursors = begun.read("cursors")
+    of_name = cursors.where(F.col("name") == name)
+    named, _ = begun.store.fetched(of_name.where(scope.has_group()))
+    if named.isEmpty():
+        raise RequestError(_not_found(begun.store.where, cursors, name, scope), cursor=name)
+    rows = named.select(
+        F.lit(str(Kind.CURSOR)).alias("kind"),
+        *GROUP,
+        F.lit(name).alias("cursor_name"),
+        F.lit(to_bigint(to.ms)).alias("next_ms"),
+        F.lit(to_bigint(to.seq)).alias("next_seq"),
+    )
+    return Decision(rows, counts={str(Kind.CURSOR): 0})

@@ -1,0 +1,267 @@
+"""Writing down what a source yields: pages into `pel_snapshots` and `entry_landing` as they come,
+under one uuid; the rest is kept in memory.
+
+In memory are the small things only: one row per stream, group and consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.commands.mirror import Landing
+from claimlib.live.batches import (
+    Batch,
+    EntryPage,
+    EntryRow,
+    Fields,
+    GroupDone,
+    GroupGone,
+    PendingPage,
+    SourceDone,
+    SourceOpened,
+    StreamDone,
+    StreamGone,
+)
+from claimlib.plans.differences import Scope
+from claimlib.runs.journal import Kind, ServerIdentity
+from claimlib.runs.retry import retried
+from claimlib.schema import quote_text
+from claimlib.semantics.ids import StreamId, to_bigint
+from claimlib.semantics.names import spell
+from claimlib.store import Store, concurrently
+
+# A commit per so many rows, or so many bytes of payload: what is held in memory at a time.
+MAX_ROWS = 200_000
+MAX_BYTES = 64 * 1024 * 1024
+
+_FIELDS = pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())]))
+_PENDING = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("consumer_group", pa.string()),
+        ("id_ms", pa.int64()),
+        ("id_seq", pa.int64()),
+        ("consumer", pa.string()),
+        ("delivery_time_ms", pa.int64()),
+        ("delivery_count", pa.int64()),
+        ("snapshot_ms", pa.int64()),
+    ]
+)
+_ENTRIES = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("id_ms", pa.int64()),
+        ("id_seq", pa.int64()),
+        ("fields", _FIELDS),
+    ]
+)
+
+
+class PageWriter:
+    """One reading of a server on its way into the store."""
+
+    def __init__(self, store: Store, uuid: str, source: str, scope: Scope) -> None:
+        self.uuid = uuid
+        self._source = source
+        self._scope = scope
+        self._counts: dict[str, int] = {}
+        self._server = ServerIdentity()
+        self._store = store
+        self._pending: list[tuple[object, ...]] = []
+        self._entries: list[tuple[object, ...]] = []
+        self._bytes = 0
+        self._read = {"pending": 0, "entries": 0}
+        self._groups: list[GroupDone] = []
+        self._streams: list[StreamDone] = []
+
+    @property
+    def first_ms(self) -> int:
+        """The earliest instant of a group that was read; 0: no group was."""
+        return min((group.snapshot_ms for group in self._groups), default=0)
+
+    def so_far(self) -> str:
+        """How far the reading is, for people."""
+        return (
+            f"{len(self._streams):,} streams, {self._read['pending']:,} pending,"
+            f" {self._read['entries']:,} entries"
+        )
+
+    def add(self, batch: Batch) -> None:
+        """Take in the next batch; rows are staged when enough are together."""
+        match batch:
+            case PendingPage():
+                self._add_pending(batch)
+            case EntryPage():
+                self._add_entries(batch)
+            case GroupDone():
+                self._groups.append(batch)
+            case StreamDone():
+                # Where some groups only were asked for, a stream without them was not read.
+                if self._scope.group_glob == "*" or batch.group_count:
+                    self._streams.append(batch)
+            case GroupGone():
+                self._void(batch.stream, batch.group)
+            case StreamGone():
+                self._groups = [group for group in self._groups if group.stream != batch.stream]
+                self._void(batch.stream)
+            case SourceOpened() | SourceDone():
+                self._add_source(batch)
+        if len(self._pending) + len(self._entries) >= MAX_ROWS or self._bytes >= MAX_BYTES:
+            self.flush()
+
+    def _add_source(self, batch: SourceOpened | SourceDone) -> None:
+        if isinstance(batch, SourceOpened):
+            self._server = ServerIdentity(batch.run_id, batch.replication_id)
+            return
+        counts = asdict(batch.counts)
+        self._counts = {
+            name: counts[name] for name in ("streams", "groups", "commands", "vanished")
+        }
+
+    def flush(self) -> None:
+        """Land what is held in memory."""
+        due: list[Callable[[], None]] = []
+        if self._pending:
+            due.append(partial(self._append, "pel_snapshots", _PENDING, self._pending))
+        if self._entries:
+            due.append(partial(self._append, "entry_landing", _ENTRIES, self._entries))
+        concurrently(due)
+        self._pending, self._entries, self._bytes = [], [], 0
+
+    def finish(self) -> Landing:
+        """Write down the rest: all that was read, as a decision takes it."""
+        self.flush()
+        pending = sum(group.pending_count for group in self._groups)
+        entries = sum(stream.entry_count for stream in self._streams)
+        return Landing(
+            self.uuid,
+            self._source,
+            self._scope,
+            self._small(),
+            rows=(pending, entries),
+            server=self._server,
+            counts=self._counts,
+        )
+
+    def _small(self) -> dict[str, DataFrame]:
+        """Journal rows: one per stream, group and consumer that was read, by table."""
+        groups = [
+            (str(Kind.GROUP), *_names(g.stream, g.group), g.snapshot_ms, *_id(g.last_delivered_id))
+            for g in self._groups
+        ]
+        consumers = [
+            (
+                str(Kind.CONSUMER),
+                *_names(g.stream, g.group, c.name),
+                c.seen_time_ms,
+                c.active_time_ms,
+            )
+            for g in self._groups
+            for c in g.consumers
+        ]
+        key = ["kind", "stream", "consumer_group"]
+        rows = self._store.rows
+        return {
+            "groups": rows("journal", groups, [*key, "at_ms", *_LAST_DELIVERED]),
+            "consumers": rows("journal", consumers, [*key, "consumer", *_CONSUMER_TIMES]),
+            "streams": rows("journal", self._stream_rows(), _STREAM_COLUMNS),
+        }
+
+    def _stream_rows(self) -> list[tuple[object, ...]]:
+        return [
+            (
+                *(str(Kind.STREAM), spell(s.stream), s.length, *_id(s.last_generated_id)),
+                *(*_id(s.complete_from), *_id(s.complete_to), s.read_ms, self._source),
+                s.entries_added,
+            )
+            for s in self._streams
+        ]
+
+    def _add_pending(self, page: PendingPage) -> None:
+        stream, group = _names(page.stream, page.group)
+        self._pending += [
+            (
+                *(
+                    stream,
+                    group,
+                    *_id(row.id),
+                    None if row.consumer is None else spell(row.consumer),
+                ),
+                *(row.delivery_time_ms, row.delivery_count, page.snapshot_ms),
+            )
+            for row in page.rows
+        ]
+        self._read["pending"] += len(page.rows)
+
+    def _add_entries(self, page: EntryPage) -> None:
+        stream = spell(page.stream)
+        self._entries += [(stream, *_id(row.id), row.fields) for row in page.rows]
+        self._bytes += sum(map(_size, page.rows))
+        self._read["entries"] += len(page.rows)
+
+    def _append(self, table: str, schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> None:
+        columns = zip(*rows, strict=True)
+        arrays = [
+            _fields_array(list(column)) if field.type == _FIELDS else pa.array(column, field.type)
+            for field, column in zip(schema, columns, strict=True)
+        ]
+        frame = self._store.spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
+        self._store.append(table, frame.withColumn("landing", F.lit(self.uuid)))
+
+    def _void(self, stream: bytes, group: bytes | None = None) -> None:
+        """A stream or group vanished while it was read: what was staged of it goes again."""
+        self.flush()
+        condition = f"landing = {quote_text(self.uuid)} AND stream = {quote_text(spell(stream))}"
+        if group is not None:
+            self._delete(
+                "pel_snapshots", f"{condition} AND consumer_group = {quote_text(spell(group))}"
+            )
+            return
+        self._delete("pel_snapshots", condition)
+        self._delete("entry_landing", condition)
+
+    def _delete(self, table: str, condition: str) -> None:
+        statement = f"DELETE FROM {{table}} WHERE {condition}"
+        retried(lambda: self._store.execute(table, statement))
+
+
+_LAST_DELIVERED = ("last_delivered_ms", "last_delivered_seq")
+_CONSUMER_TIMES = ("seen_time_ms", "active_time_ms")
+_STREAM_COLUMNS = [
+    *("kind", "stream", "length", "last_generated_ms", "last_generated_seq"),
+    *("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq"),
+    *("at_ms", "source", "entries_added"),
+]
+
+
+def _names(*names: bytes) -> tuple[str, ...]:
+    return tuple(map(spell, names))
+
+
+def _id(stream_id: StreamId | None) -> tuple[int | None, int | None]:
+    if stream_id is None:
+        return None, None
+    return to_bigint(stream_id.ms), to_bigint(stream_id.seq)
+
+
+def _size(row: EntryRow) -> int:
+    return sum(len(name) + len(value) for name, value in row.fields or ())
+
+
+def _fields_array(column: list[Fields | None]) -> pa.Array:
+    """Payloads as one Arrow array; null where none was read."""
+    offsets: list[int | None] = []
+    pairs: list[tuple[bytes, bytes]] = []
+    for fields in column:
+        offsets.append(None if fields is None else len(pairs))
+        pairs.extend(fields or ())
+    names = pa.array([name for name, _ in pairs], pa.binary())
+    values = pa.array([value for _, value in pairs], pa.binary())
+    structs = pa.StructArray.from_arrays([names, values], ["name", "value"])
+    return pa.ListArray.from_arrays(pa.array([*offsets, len(pairs)], pa.int32()), structs)

@@ -1,0 +1,285 @@
+"""How a sweep is decided, in steps: what is requested of each group, which rows that reaches, what
+each group is judged, which entries are examined; then all of it as rows of the journal.
+
+One row per group passes through the driver (some 300 bytes): as literal rows the plan that decides
+the entries stays small, however often it joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.commands import sweep_base
+from claimlib.commands.paging import Pages, locate
+from claimlib.commands.preconditions import Names, few_held, look, near, nothing_matches
+from claimlib.commands.sweep_base import LookedAt
+from claimlib.commands.sweep_request import Policy, is_for_all, may_page, may_resume, scope
+from claimlib.errors import GlobError, RequestError
+from claimlib.plans import guards, journal_rows, kernel, pages, requests, survey, sweep
+from claimlib.plans.keys import GROUP, KeyMode, bucket, group_key
+from claimlib.runs import Begun, Decision
+from claimlib.runs.journal import Kind
+from claimlib.semantics.names import glob_pattern
+
+
+def decide(
+    begun: Begun,
+    request: Policy,
+    now_ms: int | None,
+    *,
+    refuse_duplicates: bool,
+    incremental: bool = False,
+    allow_none: bool = True,
+) -> Decision:
+    """All journal rows of a sweep at pinned versions.
+
+    Args:
+        now_ms: the instant for all groups; null: that of each group's snapshot.
+        refuse_duplicates: whether groups with two rows of one entry are looked for, and refused.
+        incremental, allow_none: see `commands.xautoclaim`.
+
+    Raises:
+        RequestError: the globs match no group.
+    """
+    requested = requested_of(begun, request, now_ms)
+    reached = rows_reached(begun, request, requested, incremental=incremental)
+    judged = judge(begun, requested, reached)
+    if not (allow_none or judged.fetched.num_rows or is_for_all(request)):
+        raise _no_match(begun, request)
+    if refuse_duplicates:
+        judged = without_duplicates(judged)
+    judged = weighed(judged)
+    counts = {**_counts(judged.fetched), **reached.counts}
+    if requested.without_request:
+        counts["without_request"] = requested.without_request
+    return Decision(rows_of(judged), judged.mode, counts=counts, remark=reached.remark)
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """What is requested of each group.
+
+    Attributes:
+        targets: `requests.standing`, in the driver's memory; of pages with where they end.
+        unrequested: the condition under which a group that `groups` lacks is meant too.
+        pages: where the pages lie; null: no request is a page.
+        has_sweeps: whether a request reaches to the end of a pending entries list.
+        without_request: how many groups match no request of a policy; of one request, which has its
+            globs for that, it is not counted.
+    """
+
+    targets: DataFrame
+    unrequested: Column
+    pages: Pages | None
+    has_sweeps: bool
+    without_request: int = 0
+
+
+def requested_of(begun: Begun, request: Policy, now_ms: int | None) -> Requested:
+    """The first step: the request of each group, and where its page lies."""
+    known = requests.known_groups(begun.read("groups"), begun.read("streams"), begun.run_seq)
+    of_groups, unrequested = _expanded(request, known)
+    if may_resume(request):
+        of_groups = requests.started(of_groups, begun.read("cursors"), begun.run_seq)
+    targets, fetched = begun.store.fetched(requests.standing(of_groups, known, now_ms))
+    is_policy = not isinstance(request, DataFrame) and len(request) > 1
+    missed = int(fetched["consumer"].null_count) if is_policy else 0
+    # Of a group with two cursors or two proven ranges nobody knows where its page lies.
+    sound = targets.where(F.col("repeated_in").isNull())
+    located = locate(begun.store, begun.read("pending"), sound) if may_page(request) else None
+    if located is None:
+        ended = requests.ended(targets, None)
+        return Requested(ended, unrequested, None, has_sweeps=True, without_request=missed)
+    targets = requests.ended(targets, located.ends)
+    has_sweeps = not targets.where(_IS_SWEEP).isEmpty()
+    # A sweep looks at all of pending, and so meets groups that are not known; a page does not.
+    meant = unrequested if has_sweeps else F.lit(False)
+    return Requested(targets, meant, located, has_sweeps, without_request=missed)
+
+
+_IS_SWEEP = "consumer IS NOT NULL AND count IS NULL"
+
+
+def _expanded(request: Policy, known: DataFrame) -> tuple[DataFrame, Column]:
+    """The request table, and the condition under which a group that `groups` lacks is meant too."""
+    if isinstance(request, DataFrame):
+        return request, F.lit(False)
+    policy = [one.rule() for one in request]
+    return requests.expand(known, policy).drop("request"), requests.matched_by(policy)
+
+
+def rows_reached(
+    begun: Begun, request: Policy, requested: Requested, *, incremental: bool
+) -> LookedAt:
+    """The second step: the rows of `pending` and `entries` that the requests reach; of few rows
+    from the driver's memory, and of an incremental sweep what its base does not prove."""
+    all_pending, entries = begun.read("pending"), begun.read("entries")
+    if requested.pages is not None and not requested.has_sweeps:
+        all_pending = requested.pages.pending
+        entries = entries.where(requested.pages.bounds.condition())
+    pending, entries = few_held(begun.store, all_pending, entries)
+    is_large = pending is all_pending
+    if incremental and is_large and requested.pages is None:
+        return sweep_base.since_base(begun, pending, entries, requested.targets, scope(request))
+    return sweep_base.everything(pending, entries, requested.targets)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What each group is judged, and the rows that its entries are decided from.
+
+    Attributes:
+        groups: `survey.judged`, with the groups' keys and buckets.
+        fetched: the same rows in the driver's memory.
+        pending, entries: the rows that lie where the groups' entries do.
+        patterns: one row per glob of a guard; null: no request has guards.
+    """
+
+    begun: Begun
+    names: Names
+    groups: DataFrame
+    fetched: pa.Table
+    pending: DataFrame
+    entries: DataFrame
+    pages: Pages | None
+    has_sweeps: bool
+    patterns: DataFrame | None = field(default=None)
+
+    @property
+    def mode(self) -> KeyMode:
+        """How names travel."""
+        return self.names.mode
+
+    @property
+    def accepted(self) -> DataFrame:
+        """The groups that are not refused."""
+        return self.groups.where(F.col("reason").isNull())
+
+    def rejudged(self, groups: DataFrame) -> Judged:
+        """The same with other judgements: one query."""
+        rows, fetched = _fetched(self.begun, groups, self.mode)
+        return replace(self, groups=rows, fetched=fetched)
+
+    def examined(self) -> DataFrame:
+        """One row per pending entry that the accepted requests may get to (`sweep.candidates`)."""
+        owners = None
+        if self.patterns is not None:
+            consumers = self.begun.read("consumers")
+            owners = guards.owners(self.pending, consumers, self.accepted, self.patterns, self.mode)
+        found = sweep.candidates(self.pending, self.entries, self.accepted, owners, self.mode)
+        return found if self.pages is None else pages.examined(found, has_sweeps=self.has_sweeps)
+
+
+def judge(begun: Begun, requested: Requested, reached: LookedAt) -> Judged:
+    """The third step: one look at all rows says which groups are refused, how names travel, and
+    where the entries lie."""
+    owners = survey.by_owner(reached.pending, reached.targets, begun.run_seq)
+    known = reached.targets.where(F.col("in_groups").isNotNull())
+    seen = look(begun.store, reached.pending, owners, known, reached.entries)
+    found = survey.judged(reached.targets, seen.sums, requested.unrequested)
+    groups, fetched = _fetched(begun, found, seen.names.mode)
+    has_guards = any(fetched[name].null_count < fetched.num_rows for name in requests.GUARDS)
+    where = near(fetched)
+    return Judged(
+        begun=begun,
+        names=seen.names,
+        groups=groups,
+        fetched=fetched,
+        pending=reached.pending.where(where),
+        entries=reached.entries.where(where),
+        pages=requested.pages,
+        has_sweeps=requested.has_sweeps,
+        patterns=_patterns(groups) if has_guards else None,
+    )
+
+
+def without_duplicates(judged: Judged) -> Judged:
+    """Refuse the groups that have two rows of one entry."""
+    touched = sweep.touched(judged.examined())
+    return judged.rejudged(survey.without_duplicates(judged.groups, touched, judged.mode))
+
+
+def weighed(judged: Judged) -> Judged:
+    """The fourth step: what the guards refuse.  Without guards nothing is computed."""
+    if judged.patterns is None:
+        return replace(judged, groups=guards.unweighed(judged.groups))
+    pending = judged.begun.read("pending")
+    return judged.rejudged(guards.weighed(judged.groups, judged.examined(), pending, judged.mode))
+
+
+def rows_of(judged: Judged) -> DataFrame:
+    """The last step: the decisions about entries, groups, consumers and cursors, as rows of the
+    journal."""
+    accepted, examined = judged.accepted, judged.examined()
+    next_ids = pages.next_ids(examined) if judged.pages is not None else None
+    decided = sweep.decisions(sweep.touched(examined), _requests(judged.fetched), judged.mode)
+    return journal_rows.union_rows(
+        [
+            journal_rows.decision_rows(decided, accepted, judged.names.owners, judged.mode),
+            journal_rows.group_rows(judged.groups),
+            journal_rows.consumer_rows(accepted),
+            journal_rows.cursor_rows(accepted, next_ids, judged.mode),
+        ]
+    )
+
+
+def _no_match(begun: Begun, request: Policy) -> RequestError:
+    globs = [" / ".join(one) for one in sorted(scope(request) or ())]
+    return RequestError(
+        f"{nothing_matches(begun.store.where, begun.read('groups'), globs)}. Nothing was done;"
+        " --allow-none lets a run match nothing",
+        globs=globs,
+    )
+
+
+def _fetched(begun: Begun, judged: DataFrame, mode: KeyMode) -> tuple[DataFrame, pa.Table]:
+    """`Store.fetched` of `survey.judged`, with the groups' keys and buckets."""
+    keys = {"group_key": group_key(mode), "bucket": bucket(begun.store.buckets)}
+    return begun.store.fetched(judged.withColumns(keys))
+
+
+def _requests(judged: pa.Table) -> pd.DataFrame:
+    """The requests of the accepted groups, as the kernel takes them."""
+    accepted = judged.filter(pc.field("reason").is_null())
+    rows: pd.DataFrame = accepted.select(["group_key", *kernel.REQUEST]).to_pandas()
+    return rows.set_index("group_key")
+
+
+_KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR)
+
+
+def _counts(judged: pa.Table) -> Mapping[str, int]:
+    """What only the decision can count; and none of what the journal's rows may add."""
+    found = {
+        name: pc.sum(judged[name]).as_py() or 0 if name in judged.column_names else 0
+        for name in ("delivered_later", "spared", "parked")
+    }
+    return {**dict.fromkeys(map(str, _KINDS), 0), **found}
+
+
+def _patterns(judged: DataFrame) -> DataFrame:
+    """One row per glob of `only_from`, with its pattern.
+
+    Raises:
+        RequestError: it is no glob.
+    """
+    globs = judged.where(F.col("only_from").isNotNull()).groupBy("only_from")
+    found = globs.agg(F.min(F.concat_ws("/", *GROUP)).alias("group")).collect()
+    known = [(row["only_from"], _pattern(row["only_from"], row["group"])) for row in found]
+    return judged.sparkSession.createDataFrame(known, "only_from STRING, pattern STRING")
+
+
+def _pattern(glob: str, group: str) -> str:
+    try:
+        return glob_pattern(glob)
+    except GlobError as error:
+        raise RequestError(
+            f"invalid only_from in the request for {group}: {error.message}", column="only_from"
+        ) from error

@@ -1,0 +1,128 @@
+"""What a sweep is requested to do: one request with globs, a policy of several, or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from claimlib.errors import RequestError
+from claimlib.plans import requests
+from claimlib.plans.requests import Rule, guard_values
+from claimlib.semantics.ids import to_bigint
+from claimlib.semantics.model import AutoclaimRequest
+from claimlib.semantics.names import glob_pattern, spell
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRequest:
+    """One XAUTOCLAIM for all groups that the two globs match: a sweep, or with `autoclaim.count`
+    one page of each.
+
+    Attributes:
+        cursor: the name under which the store keeps where each group's next page begins; null: it
+            is not kept.
+        resume: whether to begin there; else at `autoclaim.start`.
+    """
+
+    autoclaim: AutoclaimRequest
+    stream_glob: str = "*"
+    group_glob: str = "*"
+    cursor: str | None = None
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a glob before anything is read."""
+        glob_pattern(self.stream_glob)
+        glob_pattern(self.group_glob)
+        if self.resume and self.cursor is None:
+            raise RequestError("resume needs the name of a cursor", option="cursor")
+
+    def as_json(self) -> dict[str, object]:
+        """What is kept with the run."""
+        given = guard_values(self.autoclaim.guards)
+        return {
+            "stream_glob": self.stream_glob,
+            "group_glob": self.group_glob,
+            "start": None if self.resume else str(self.autoclaim.start),
+            **self._values(),
+            # Left out where they are not given: the runs of before they were there stay the same.
+            **({} if self.autoclaim.count is None else {"count": self.autoclaim.count}),
+            **({} if self.cursor is None else {"cursor": self.cursor}),
+            **{name: one for name, one in given.items() if one is not None},
+        }
+
+    def rule(self) -> Rule:
+        """The request as a rule of a policy."""
+        start = None if self.resume else self.autoclaim.start
+        ids = {
+            "start_ms": None if start is None else to_bigint(start.ms),
+            "start_seq": None if start is None else to_bigint(start.seq),
+        }
+        page = {"count": self.autoclaim.count, "cursor": self.cursor}
+        values = {**self._values(), **ids, **page, **guard_values(self.autoclaim.guards)}
+        return Rule(self.stream_glob, self.group_glob, values)
+
+    def _values(self) -> dict[str, object]:
+        return {
+            "consumer": spell(self.autoclaim.consumer),
+            "min_idle_ms": self.autoclaim.min_idle_ms,
+            "justid": self.autoclaim.justid,
+            "idle_rule": str(self.autoclaim.idle_rule),
+            "profile": str(self.autoclaim.profile),
+        }
+
+
+Policy = Sequence[SweepRequest] | DataFrame
+"""Requests of which the first that matches a group applies; or a table, one row per (stream,
+consumer_group), with the columns of `plans.requests.REQUEST_COLUMNS`."""
+
+
+def checked(request: SweepRequest | Policy) -> Policy:
+    """The requests of a run.
+
+    Raises:
+        RequestError: the table cannot be used, or there is no request.
+    """
+    if isinstance(request, DataFrame):
+        return requests.SWEEPS.checked(request)
+    if isinstance(request, SweepRequest):
+        return [request]
+    if not request:
+        raise RequestError("the policy has no request: it would claim nothing")
+    return request
+
+
+def as_json(request: Policy) -> dict[str, object]:
+    """What is kept with the run."""
+    if isinstance(request, DataFrame):
+        return requests.SWEEPS.fingerprint(request)
+    if len(request) == 1:
+        return request[0].as_json()
+    return {"policy": [one.as_json() for one in request]}
+
+
+def scope(request: Policy) -> frozenset[tuple[str, str]] | None:
+    """The globs of the streams and groups of a policy; null: it is a table."""
+    if isinstance(request, DataFrame):
+        return None
+    return frozenset((one.stream_glob, one.group_glob) for one in request)
+
+
+def is_for_all(request: Policy) -> bool:
+    """Whether the globs leave no group out, or there are none: a table names its groups."""
+    globs = scope(request)
+    return globs is None or ("*", "*") in globs
+
+
+def may_resume(request: Policy) -> bool:
+    """Whether some request may begin where a stored cursor stands."""
+    return isinstance(request, DataFrame) or any(one.resume for one in request)
+
+
+def may_page(request: Policy) -> bool:
+    """Whether some request may be a page."""
+    if isinstance(request, DataFrame):
+        return True
+    return any(one.autoclaim.count is not None for one in request)

@@ -1,0 +1,1 @@
+"""Settings: TOML files, environment variables and options, resolved into frozen values."""

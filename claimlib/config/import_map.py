@@ -1,0 +1,92 @@
+"""The map of an import: a TOML file that says which column of a given table is which of ours.
+
+    [pending]
+    stream = "stream_name"     # our key = the given table's column
+    id = ["ms", "seq"]         # an id is one text column, or two number columns
+
+A column that has our name needs no entry.  A section or key that is not known is refused with its
+line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from claimlib.config.settings import Section, explained, line_of, read_toml
+from claimlib.errors import ConfigError, MissingExtraError
+from claimlib.plans.column_readers import Shape
+from claimlib.plans.input_tables import PARTS, TableMap
+
+try:
+    from pydantic import BeforeValidator, StrictBool, ValidationError, create_model
+except ImportError as error:
+    raise MissingExtraError.for_package("spark", "pydantic") from error
+
+
+def load_map(file: Path) -> dict[str, TableMap]:
+    """How the given tables are read, by table.
+
+    Raises:
+        ConfigError: the file is not there or is not valid TOML, a section or key is unknown, or a
+            value names no column: the message names file, line and key.
+    """
+    text, tables = read_toml(file, "map")
+    return {table: _table_map(file, text, table, said) for table, said in tables.items()}
+
+
+def _table_map(file: Path, text: str, table: str, said: object) -> TableMap:
+    def where(key: str = "") -> str:
+        return f"{file}, line {line_of(text, table, key)}, {table}{key and f'.{key}'}"
+
+    if table not in PARTS:
+        raise ConfigError(
+            f"{where()}: there is no section [{table}]; there are {', '.join(PARTS)}",
+            file=str(file),
+            key=table,
+        )
+    model = _MODELS[table]
+    try:
+        found = model.model_validate(said).model_dump(exclude_none=True)
+    except ValidationError as error:
+        detail = error.errors()[0]
+        key = str(detail["loc"][0]) if detail["loc"] else ""
+        raise ConfigError(
+            f"{where(key)}: {explained(detail, model.model_fields)}",
+            file=str(file),
+            key=f"{table}.{key}" if key else table,
+        ) from error
+    id_bits = found.pop("id_bits", False)
+    return TableMap(columns=found, id_bits=id_bits, said_at={key: where(key) for key in found})
+
+
+def _column(value: object) -> tuple[str, ...]:
+    if _is_name(value):
+        return (str(value),)
+    raise ValueError("the name of one column, as a text")
+
+
+def _id_columns(value: object) -> tuple[str, ...]:
+    if _is_name(value):
+        return (str(value),)
+    if isinstance(value, list) and len(value) == 2 and all(map(_is_name, value)):
+        return tuple(value)
+    raise ValueError("the name of a text column, or a list of the names of two number columns")
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _model(table: str) -> type[Section]:
+    keys: Mapping[str, Any] = {
+        key: (_OneId if part.shape is Shape.ID else _OneColumn, None)
+        for key, part in PARTS[table].items()
+    }
+    return create_model(table, __base__=Section, **keys, id_bits=(StrictBool, False))
+
+
+_OneColumn = Annotated[tuple[str, ...] | None, BeforeValidator(_column)]
+_OneId = Annotated[tuple[str, ...] | None, BeforeValidator(_id_columns)]
+_MODELS = {table: _model(table) for table in PARTS}

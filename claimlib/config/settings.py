@@ -1,0 +1,499 @@
+"""Configuration: a TOML file, the environment and options, resolved once into frozen values.
+
+An option goes before an environment variable, that before the file, that before the default:
+
+    --min-idle 1h  >  CLAIMLIB_XAUTOCLAIM__MIN_IDLE=1h  >  [xautoclaim] min_idle = "1h"
+
+A key that is not known is refused, wherever it stands.  Nothing below the edge reads any of this.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from claimlib.errors import ConfigError, MissingExtraError, RequestError
+from claimlib.places import check_no_secret
+from claimlib.semantics.ids import MIN_ID, parse_range_start
+from claimlib.semantics.model import (
+    DEFAULT_MAX_REMOVED_SHARE,
+    MAX_I64,
+    AutoclaimRequest,
+    Guards,
+    IdleRule,
+    Profile,
+    RemovalLimits,
+)
+from claimlib.semantics.names import glob_pattern, unspell
+from claimlib.times import parse_duration_ms
+
+try:
+    from pydantic import (
+        AfterValidator,
+        BaseModel,
+        BeforeValidator,
+        ConfigDict,
+        Field,
+        ValidationError,
+    )
+    from pydantic_core import ErrorDetails
+    from pydantic_settings import (
+        BaseSettings,
+        InitSettingsSource,
+        PydanticBaseSettingsSource,
+        SettingsConfigDict,
+        SettingsError,
+    )
+except ImportError as error:
+    raise MissingExtraError.for_package("spark", "pydantic-settings") from error
+
+if TYPE_CHECKING:
+    from claimlib.commands.snapshot import SnapshotRequest
+    from claimlib.commands.xautoclaim import SweepRequest
+    from claimlib.live.reading import ServerReading
+
+_PREFIX = "CLAIMLIB_"
+_DELIMITER = "__"
+
+
+def _duration_ms(value: object) -> int:
+    try:
+        return parse_duration_ms(str(value))
+    except RequestError as error:
+        raise ValueError(error.message) from error
+
+
+def _name(value: object) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError("must be text")  # noqa: TRY004 - pydantic reports ValueErrors
+    try:
+        return unspell(value)
+    except RequestError as error:
+        raise ValueError(error.message) from error
+
+
+def _whole_number(value: object) -> int:
+    """A number of a file, or a text of digits; neither true (which Python counts as 1) nor 5.0."""
+    if isinstance(value, str) and re.fullmatch("-?[0-9]{1,19}", value):
+        return int(value)
+    if type(value) is not int:
+        raise ValueError("must be a whole number")
+    return value
+
+
+def _number(value: object) -> float:
+    """A number of a file, or a text of digits with a point or without."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}(?:\.[0-9]{1,19})?", value):
+        return float(value)
+    if type(value) is not int and type(value) is not float:
+        raise ValueError("must be a number, as in 500 or 0.5")
+    return value
+
+
+def _usable_by(use: Callable[[Any], object]) -> AfterValidator:
+    """What `use` refuses is a fault of the key; what it takes stays as it is."""
+
+    def check(value: Any) -> Any:
+        try:
+            use(value)
+        except RequestError as error:
+            raise ValueError(error.message) from error
+        return value
+
+    return AfterValidator(check)
+
+
+_Glob = Annotated[str, _usable_by(glob_pattern)]
+_Limit = Annotated[int, BeforeValidator(_whole_number), Field(ge=0, le=MAX_I64)]
+
+
+class Section(BaseModel):
+    """Keys that belong together; one that is not known is refused."""
+
+    # What was given under a wrong key may be a password; a traceback would show it.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class SparkSection(Section):
+    """The local session that claimlib starts where no other is there (`session.open_session`)."""
+
+    master: Annotated[str, _usable_by(partial(check_no_secret, what="Spark's address"))] = (
+        "local[*]"
+    )
+    driver_memory: str = "4g"
+    shuffle_partitions: Annotated[
+        int, BeforeValidator(_whole_number), Field(ge=1, le=2**31 - 1)
+    ] = 4
+    conf: dict[str, str] = {}
+
+
+class MirrorSection(Section):
+    """How much a snapshot or an import may take away from a store (`model.RemovalLimits`)."""
+
+    allow_empty: bool = False
+    max_removed_share: Annotated[float, BeforeValidator(_number), Field(ge=0, le=1)] = (
+        DEFAULT_MAX_REMOVED_SHARE
+    )
+
+    def limits(self) -> RemovalLimits:
+        """The same as the commands take it."""
+        return RemovalLimits(self.allow_empty, self.max_removed_share)
+
+
+class SnapshotSection(Section):
+    """What a snapshot reads, and how fast."""
+
+    stream: _Glob = "*"
+    group: _Glob = "*"
+    fields: bool = True
+    max_commands_per_second: Annotated[float, BeforeValidator(_number), Field(gt=0)] = 500
+
+    def reading(self, url: str, password_file: Path | None, ca_file: Path | None) -> ServerReading:
+        """How the server is read (extra `[redis]`)."""
+        from claimlib.live.reading import ServerReading
+
+        return ServerReading(
+            url,
+            stream_glob=self.stream,
+            group_glob=self.group,
+            fields=self.fields,
+            max_commands_per_second=self.max_commands_per_second,
+            password_file=password_file,
+            ca_file=ca_file,
+        )
+
+    def request(self, source: str, limits: RemovalLimits) -> SnapshotRequest:
+        """The request of a snapshot of one server, `host:port/db`."""
+        from claimlib.commands.snapshot import SnapshotRequest
+
+        return SnapshotRequest(
+            source=source,
+            stream_glob=self.stream,
+            group_glob=self.group,
+            fields=self.fields,
+            limits=limits,
+        )
+
+
+class XautoclaimSection(Section):
+    """What XAUTOCLAIM does unless told otherwise.
+
+    `consumer` is a name as the tables spell it; `min_idle` is a duration with a unit; `start` is
+    the first id that is examined, or `-` (null: where the cursor stands, if there is one); `count`
+    makes it one page per group (null: all of it), and `cursor` names where the store keeps where
+    the next page begins.  The last six are `model.Guards`.
+    """
+
+    consumer: Annotated[bytes | None, BeforeValidator(_name)] = None
+    min_idle_ms: Annotated[int | None, BeforeValidator(_duration_ms), Field(alias="min_idle")] = (
+        None
+    )
+    stream: _Glob = "*"
+    group: _Glob = "*"
+    start: Annotated[str, _usable_by(parse_range_start)] | None = None
+    count: (
+        Annotated[
+            int,
+            BeforeValidator(_whole_number),
+            _usable_by(lambda count: AutoclaimRequest(b"", 0, count=count)),
+        ]
+        | None
+    ) = None
+    cursor: str | None = None
+    justid: bool = False
+    idle_rule: IdleRule = IdleRule.DOCUMENTED
+    profile: Profile = Profile.REDIS_7_2
+    max_claims: _Limit | None = None
+    max_deleted_share: (
+        Annotated[
+            float,
+            BeforeValidator(_number),
+            _usable_by(lambda share: Guards(max_deleted_share=share)),
+        ]
+        | None
+    ) = None
+    only_from: _Glob | None = None
+    only_consumers_idle_ms: Annotated[
+        int | None, BeforeValidator(_duration_ms), Field(alias="only_consumers_idle")
+    ] = None
+    max_deliveries: Annotated[_Limit, Field(ge=1)] | None = None
+    parking_consumer: Annotated[bytes | None, BeforeValidator(_name)] = None
+
+    def request(self) -> SweepRequest:
+        """The request of a sweep.
+
+        Raises:
+            RequestError: there is no consumer, or no min-idle; or guards do not go together.
+        """
+        from claimlib.commands.xautoclaim import SweepRequest
+
+        if self.consumer is None:
+            raise RequestError(
+                "--consumer is required: the name of the consumer that gets the entries",
+                option="consumer",
+            )
+        if not self.consumer:
+            raise RequestError(
+                "the consumer is empty: name who gets the entries (in a script: is its variable"
+                " set?)",
+                option="consumer",
+            )
+        if self.min_idle_ms is None:
+            raise RequestError(
+                "--min-idle is required: how long an entry must have been idle, as in 15m",
+                option="min_idle",
+            )
+        autoclaim = AutoclaimRequest(
+            consumer=self.consumer,
+            min_idle_ms=self.min_idle_ms,
+            start=MIN_ID if self.start is None else parse_range_start(self.start),
+            count=self.count,
+            justid=self.justid,
+            idle_rule=self.idle_rule,
+            profile=self.profile,
+            guards=Guards(**{one.name: getattr(self, one.name) for one in fields(Guards)}),
+        )
+        return SweepRequest(
+            autoclaim,
+            stream_glob=self.stream,
+            group_glob=self.group,
+            cursor=self.cursor,
+            resume=self.cursor is not None and self.start is None,
+        )
+
+
+class Config(BaseSettings):
+    """All of it; `load` makes one."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX,
+        env_nested_delimiter=_DELIMITER,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    spark: SparkSection = SparkSection()
+    snapshot: SnapshotSection = SnapshotSection()
+    mirror: MirrorSection = MirrorSection()
+    xautoclaim: XautoclaimSection = XautoclaimSection()
+
+
+def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
+    """Resolve options, environment and file.
+
+    Args:
+        file: a TOML file with a table per section; null: none.
+        options: what the command line gave, by section and key; null values are not given.
+
+    Raises:
+        ConfigError: the file is not there or is not valid TOML; a key is unknown, or a value
+            cannot be used: the message names the key, and the file, variable or option that it came
+            from.
+    """
+    given: dict[str, Any] = {
+        section: {key: value for key, value in values.items() if value is not None}
+        for section, values in options.items()
+    }
+    _check_variables()
+    tables = {} if file is None else read_toml(file, "config")[1]
+    try:
+        return _reading(tables)(**given)
+    except SettingsError as error:
+        raise ConfigError(f"an environment variable {_PREFIX}…: {error}") from error
+    except ValidationError as error:
+        said = [_located(detail, given, file) for detail in error.errors()]
+        raise ConfigError("; ".join(said), file=str(file) if file else None) from error
+
+
+def requests_of(
+    settings: Config, policy: Path | None, options: Mapping[str, object]
+) -> list[SweepRequest]:
+    """What is to be claimed: the one request of the settings, or those of a policy file.
+
+    Args:
+        options: what the command line gave of the one request; null values are not given.
+
+    Raises:
+        ConfigError: see `load_policy`.
+        RequestError: the request is not complete, or there are options beside the policy.
+    """
+    if policy is None:
+        return [settings.xautoclaim.request()]
+    given = [option_of(key) for key, one in options.items() if one is not None]
+    if given:
+        raise RequestError(
+            f"--policy says all of the request: take {', '.join(given)} away", options=given
+        )
+    return load_policy(policy)
+
+
+def load_policy(file: Path) -> list[SweepRequest]:
+    """The requests of a policy file, in order: a `[[request]]` each, with the keys of [xautoclaim].
+
+    Raises:
+        ConfigError: the file is not there or is no policy; the message names the line.
+    """
+    text, tables = read_toml(file, "policy")
+    requests = tables.get("request")
+    if set(tables) != {"request"} or not isinstance(requests, list) or not requests:
+        raise ConfigError(f"{file} must have tables [[request]], and nothing else", file=str(file))
+    return [_policy_request(file, text, number, one) for number, one in enumerate(requests)]
+
+
+def read_toml(file: Path, what: str) -> tuple[str, dict[str, Any]]:
+    """A TOML file, as its text and what that says.
+
+    Raises:
+        ConfigError: the file is not there (`what` it would be), or is not valid TOML.
+    """
+    try:
+        text = file.read_bytes().decode("utf-8")  # a carriage return alone ends no line of TOML
+        return text, tomllib.loads(text)
+    except FileNotFoundError as error:
+        raise ConfigError(f"there is no {what} file {file}", file=str(file)) from error
+    except OSError as error:
+        why = "it is a folder" if isinstance(error, IsADirectoryError) else error.strerror
+        raise ConfigError(
+            f"the {what} file {file} cannot be read: {why}", file=str(file)
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}", file=str(file)) from error
+
+
+def _policy_request(file: Path, text: str, number: int, table: object) -> SweepRequest:
+    try:
+        return XautoclaimSection.model_validate(table).request()
+    except ValidationError as error:
+        detail = error.errors()[0]
+        path = ["xautoclaim", *map(str, detail["loc"])]
+        key = path[1] if len(path) > 1 else ""
+        line = line_of(text, "request", key, number)
+        message = explained(detail, _known_keys(path))
+        where = f"{file}, line {line}" + (f", {key}" if key else "")
+    except RequestError as error:
+        named = error.fields.get("field") or error.fields.get("option") or ""
+        key, message = str(named), _OPTION.sub(_as_key, error.message)
+        line = line_of(text, "request", key, number)
+        where = f"{file}, line {line}, request {number + 1}"
+    raise ConfigError(f"{where}: {message}", file=str(file), line=line)
+
+
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)")
+
+
+def _as_key(option: re.Match[str]) -> str:
+    """What the command line calls an option is a key in a file."""
+    return option[1].replace("-", "_")
+
+
+# Strings and comments; those of several lines could look like heads and keys.
+_QUOTED = re.compile(
+    r""""{3}(?s:\\.|.)*?"{3,5}|'{3}(?s:.)*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*"""
+)
+
+
+def line_of(text: str, table: str, key: str, number: int = 0) -> int:
+    """The line (from 1) of a key of the n-th (from 0) table of this name, or of that table's head.
+    The table ends where one of its name is next; it may be written `table = …` instead."""
+    lines = _QUOTED.sub(_without_lines, text).split("\n")
+    heads = [n for n, one in enumerate(lines) if _begins(one, r"\[{1,2}\s*", table, r"\s*\]")]
+    if number >= len(heads):
+        written = (n for n, one in enumerate(lines) if _begins(one, "", table, r"\s*[.=]"))
+        return next(written, 0) + 1
+    last = heads[number + 1] if number + 1 < len(heads) else len(lines)
+    of_key = (n for n in range(heads[number], last) if _begins(lines[n], "", key, r"\s*[.=]"))
+    return next(of_key, heads[number]) + 1
+
+
+def _without_lines(quoted: re.Match[str]) -> str:
+    return "\n" * quoted[0].count("\n") or quoted[0]
+
+
+def _begins(line: str, before: str, name: str, behind: str) -> bool:
+    """Whether a line of TOML begins with this name, in quotes or not."""
+    return re.match(rf"\s*{before}([\"']?){re.escape(name)}\1{behind}", line) is not None
+
+
+def _reading(tables: dict[str, Any]) -> type[Config]:
+    """The settings class whose sources are options, environment and a file's tables, in that
+    order."""
+
+    class _Config(Config):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            del dotenv_settings, file_secret_settings
+            return init_settings, env_settings, InitSettingsSource(settings_cls, tables)
+
+    return _Config
+
+
+def _check_variables() -> None:
+    """A misspelt section in a variable's name would be passed over in silence."""
+    for name in sorted(os.environ):
+        section, is_nested, _ = name.removeprefix(_PREFIX).partition(_DELIMITER)
+        if name.startswith(_PREFIX) and is_nested and section.lower() not in Config.model_fields:
+            raise ConfigError(
+                f"environment variable {name}: there is no section {section.lower()};"
+                f" there are {', '.join(Config.model_fields)}",
+                key=section.lower(),
+            )
+
+
+def explained(detail: ErrorDetails, known_keys: Iterable[str]) -> str:
+    """One fault: what it is, and what would be right."""
+    if detail["type"] == "extra_forbidden":
+        return f"there is no such key; there are {', '.join(known_keys)}"
+    if detail["type"].startswith("bool"):
+        return "must be true or false"
+    return re.sub("^Input should be", "must be", detail["msg"].removeprefix("Value error, "))
+
+
+def _located(
+    detail: ErrorDetails, options: Mapping[str, Mapping[str, object]], file: Path | None
+) -> str:
+    """One fault of option, environment or file: where it is, and what."""
+    path = [str(part) for part in detail["loc"]]
+    where = _origin(path, options) or f"{'.'.join(path)} in {file or 'the configuration'}"
+    return f"{where}: {explained(detail, _known_keys(path))}"
+
+
+def option_of(key: str) -> str:
+    """The option of the command line for a key."""
+    return f"--{key.replace('_', '-')}"
+
+
+def _origin(path: list[str], options: Mapping[str, Mapping[str, object]]) -> str | None:
+    """The option or the variable that a value came from; null: neither."""
+    if len(path) > 1 and path[1] in options.get(path[0], {}):
+        return f"option {option_of(path[1])}"
+    variable = _PREFIX + _DELIMITER.join(path[:2])
+    present = {name.upper(): name for name in os.environ}
+    found = present.get(variable.upper())
+    return f"environment variable {found}" if found else None
+
+
+def _known_keys(path: list[str]) -> Iterator[str]:
+    section = Config.model_fields.get(path[0])
+    model = section.annotation if section is not None and len(path) > 1 else Config
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        yield from keys_of(model)
+
+
+def keys_of(model: type[BaseModel]) -> Iterator[str]:
+    """The keys that a section may have, in order."""
+    for name, field in model.model_fields.items():
+        yield field.alias or name

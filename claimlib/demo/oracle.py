@@ -1,0 +1,190 @@
+"""What a server itself makes of XAUTOCLAIM: the loops of all its groups, at one instant.
+
+One Lua script does everything.  While it runs the server's clock stands still and nobody else gets
+in, so the instant that TIME tells is the instant of every claim, and the states before and after
+are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from claimlib.semantics.ids import END_OF_SCAN, StreamId, parse_id
+from claimlib.semantics.model import (
+    DEFAULT_COUNT,
+    DELIVERY_COUNT_MAX,
+    AutoclaimReply,
+    Consumer,
+    Group,
+    PendingEntry,
+)
+
+if TYPE_CHECKING:
+    import redis
+
+Key = tuple[bytes, bytes]
+"""A stream and one of its consumer groups."""
+Fields = tuple[tuple[bytes, bytes], ...]
+
+# KEYS: the streams.  ARGV: the consumer, the instant since which an entry must be idle, COUNT.
+# XINFO STREAM … FULL COUNT 0 gives every row of each PEL, as it gives ten without COUNT.
+_LOOPS = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local min_idle = string.format('%.0f', math.max(0, now - ARGV[2]))
+
+local function field(info, name)
+  for i = 1, #info, 2 do
+    if info[i] == name then return info[i + 1] end
+  end
+end
+
+local function state(stream)
+  return field(redis.call('XINFO', 'STREAM', stream, 'FULL', 'COUNT', 0), 'groups')
+end
+
+local function loop(stream, group)
+  local cursor, calls, claimed, deleted = '0-0', 0, {}, {}
+  repeat
+    local reply =
+      redis.call('XAUTOCLAIM', stream, group, ARGV[1], min_idle, cursor, 'COUNT', ARGV[3])
+    cursor, calls = reply[1], calls + 1
+    claimed[calls], deleted[calls] = reply[2], reply[3]
+  until cursor == '0-0'
+  return {group, claimed, deleted}
+end
+
+local answers = {}
+for i, stream in ipairs(KEYS) do
+  local before, loops = state(stream), {}
+  for j, info in ipairs(before) do loops[j] = loop(stream, field(info, 'name')) end
+  answers[i] = {stream, before, loops, state(stream)}
+end
+return {now, tonumber(min_idle), answers}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAnswer:
+    """One group.
+
+    Attributes:
+        before, after: its state before and after its loop.
+        reply: what all calls together claimed and deleted.
+        payloads: the fields of what was claimed, in order.
+        calls: how many calls it took.
+    """
+
+    before: Group
+    after: Group
+    reply: AutoclaimReply
+    payloads: Mapping[StreamId, Fields]
+    calls: int
+
+    @property
+    def left(self) -> int:
+        """How many pending entries stayed as they were."""
+        return len(self.before.pending) - len(self.reply.claimed) - len(self.reply.deleted)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAnswer:
+    """All groups of a server, after its loops.
+
+    Attributes:
+        now_ms: the server's time while the script ran.
+        min_idle_ms: the min-idle-time of every call.
+        consumer: who claimed.
+        groups: by (stream, group).
+    """
+
+    now_ms: int
+    min_idle_ms: int
+    consumer: bytes
+    groups: Mapping[Key, GroupAnswer]
+
+    @property
+    def at_boundary(self) -> int:
+        """How many entries were idle for exactly `min_idle_ms`."""
+        sweep_ms = self.now_ms - self.min_idle_ms
+        return sum(
+            entry.delivery_time_ms == sweep_ms
+            for answer in self.groups.values()
+            for entry in answer.before.pending
+        )
+
+
+def autoclaim_all(
+    client: redis.Redis, *, consumer: bytes, idle_since_ms: int, count: int = DEFAULT_COUNT
+) -> ServerAnswer:
+    """Let a server claim, in all groups of all its streams, what has been idle long enough.
+
+    Args:
+        client: of a server that holds nothing but streams, and that nobody else uses.
+        consumer: who claims.
+        idle_since_ms: claimed is what was last delivered at this instant or before, so that what
+            was delivered right at it is idle for exactly min-idle-time: beforehand nobody knows
+            the script's instant.
+        count: COUNT of every call.
+    """
+    streams = sorted(client.scan_iter(_type="STREAM"))
+    reply: Any = client.eval(_LOOPS, len(streams), *streams, consumer, idle_since_ms, count)
+    now_ms, min_idle_ms, answers = reply
+    groups = {
+        (stream, group): answer
+        for stream, before, loops, after in answers
+        for group, answer in _answers(before, loops, after)
+    }
+    return ServerAnswer(now_ms, min_idle_ms, consumer, groups)
+
+
+def _answers(before: Any, loops: Any, after: Any) -> Iterator[tuple[bytes, GroupAnswer]]:
+    states_before, states_after = dict(map(group_state, before)), dict(map(group_state, after))
+    for name, claimed_by_call, deleted_by_call in loops:
+        payloads = {
+            parse_id(entry_id): _pairs(words)
+            for entries in claimed_by_call
+            for entry_id, words in entries
+        }
+        deleted = tuple(parse_id(one) for ids in deleted_by_call for one in ids)
+        # All calls as one: the last cursor was 0-0.
+        reply = AutoclaimReply(END_OF_SCAN, tuple(payloads), deleted)
+        calls = len(claimed_by_call)
+        yield name, GroupAnswer(states_before[name], states_after[name], reply, payloads, calls)
+
+
+def group_state(info: Any) -> tuple[bytes, Group]:
+    """Name and state of a group, from its part of a reply to XINFO STREAM … FULL COUNT 0.
+
+    Redis 7.0 tells no active times.
+    """
+    fields = dict(_pairs(info))
+    pending = tuple(
+        PendingEntry(parse_id(entry_id), owner, delivery_time_ms, saturated(delivery_count))
+        for entry_id, owner, delivery_time_ms, delivery_count in fields[b"pending"]
+    )
+    if len(pending) != fields[b"pel-count"]:
+        raise AssertionError(f"{len(pending)} of {fields[b'pel-count']} pending entries were shown")
+    consumers = sorted(map(_consumer, fields[b"consumers"]), key=lambda one: one.name)
+    last_delivered_id = parse_id(fields[b"last-delivered-id"])
+    return fields[b"name"], Group(last_delivered_id, pending, tuple(consumers))
+
+
+def saturated(delivery_count: int) -> int:
+    """A delivery count; beyond 2^63-1, where a server writes a negative number, it is 2^63-1: there
+    the rules let it stay."""
+    return delivery_count if delivery_count >= 0 else DELIVERY_COUNT_MAX
+
+
+def _consumer(info: Any) -> Consumer:
+    fields = dict(_pairs(info))
+    active_time_ms = fields.get(b"active-time", -1)
+    return Consumer(
+        fields[b"name"], fields[b"seen-time"], None if active_time_ms == -1 else active_time_ms
+    )
+
+
+def _pairs(words: list[Any]) -> tuple[tuple[Any, Any], ...]:
+    return tuple(zip(words[::2], words[1::2], strict=True))

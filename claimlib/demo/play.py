@@ -1,0 +1,213 @@
+"""`claimlib demo`: stalled work on a real server, one Spark run, and the proof that both agree.
+
+Tells the story by the commands that a user would type.  All but spark-submit run in this process,
+so that they share one Spark session; the job itself runs as it would in production.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from claimlib import process, terminal
+from claimlib.commands.runs import find_run
+from claimlib.demo import workload
+from claimlib.demo.oracle import ServerAnswer, autoclaim_all
+from claimlib.demo.proof import Proof, prove
+from claimlib.demo.story import Story, of_answer, of_workload
+from claimlib.errors import ClaimlibError, RequestError
+from claimlib.session import SHORT_LIVED, open_session
+from claimlib.store import Store
+from claimlib.testing.server import Server, valkey_server
+
+if TYPE_CHECKING:
+    import redis
+
+# The wheel brings the job and its settings along; in a clone they are where they always are.
+_FILES = Path(__file__).resolve().with_name("files")
+_ROOT = _FILES if _FILES.is_dir() else _FILES.parents[2]
+_JOB = _ROOT / "jobs" / "xautoclaim.py"
+_CONFIG = _ROOT / "conf" / "local.toml"
+_SPARK = _ROOT / "conf" / "spark-defaults.conf"
+_BIN = Path(sys.executable).parent
+_MARK = "made-by-claimlib-demo"
+_CONSUMER = "reclaimer"
+_RUN_ID = "demo-1"
+
+
+Command = Callable[[Sequence[str]], int | None]
+"""Runs one command of the command line in this process; its exit code, or null for 0."""
+
+
+def play(command: Command, folder: Path, entries: int) -> int:
+    """The whole demo; the exit code: 1 where server and store differ in anything.
+
+    Raises:
+        RequestError: the folder is somebody else's.
+    """
+    first, second = _emptied(folder)
+    story = Story()
+    claimlib = partial(_claimlib, story, command)
+    with valkey_server() as server:
+        sweep_ms = _capture_stalled_work(story, claimlib, server, first, entries)
+        with _submitted(story, first) as job:
+            answer = _let_both_claim(story, claimlib, server, second, sweep_ms)
+            with story.step("Meanwhile the job has run: its report"):
+                story.tell(
+                    "By conf/local.toml: idle for more than 15m, at the instant of the snapshot."
+                    " The proof ran as the server did, and later, so its counts differ."
+                )
+                _show(job)
+    with story.step("Every fact of the two end states is compared"):
+        proof = _compared(second, answer)
+        story.proof(proof)
+    story.times()
+    story.verdict(proof)
+    story.tell(_next(first))
+    return process.DONE if proof.holds else process.OUR_FAULT
+
+
+def _capture_stalled_work(
+    story: Story, claimlib: Callable[..., None], server: Server, store: Path, entries: int
+) -> int:
+    """From dead consumers to a store; returns the instant of the workload's sweep."""
+    with story.step("Work stalls on a real server"):
+        stalled = workload.drive(server, entries=entries)
+        story.tell(of_workload(server, stalled))
+    with story.step("Spark starts, once for all commands but the job"):
+        open_session(driver_memory="2g", app_name="claimlib demo", java_options=SHORT_LIVED)
+    with story.step("A store, and a snapshot of the server"):
+        claimlib("init", str(store))
+        claimlib("snapshot", server.url, str(store))
+    return stalled.sweep_ms
+
+
+def _let_both_claim(
+    story: Story, claimlib: Callable[..., None], server: Server, store: Path, sweep_ms: int
+) -> ServerAnswer:
+    """A second store and the server do the same, at one instant; returns what the server did."""
+    with story.step("The proof: all clients stopped, a second store takes a snapshot"):
+        _check_alone(server)
+        claimlib("init", str(store))
+        claimlib("snapshot", server.url, str(store))
+    with story.step("The server runs its own loops, in one Lua script"), _client(server) as client:
+        answer = autoclaim_all(client, consumer=_CONSUMER.encode(), idle_since_ms=sweep_ms)
+        story.tell(of_answer(answer))
+    with story.step("The job on the second store, at that instant, by the server's rule"):
+        claimlib(
+            *("xautoclaim", str(store), "--consumer", _CONSUMER, "--run-id", _RUN_ID),
+            *("--min-idle", f"{answer.min_idle_ms}ms", "--idle-rule", "server"),
+            *("--now", str(answer.now_ms), "--limit", "3"),
+        )
+    return answer
+
+
+def _emptied(folder: Path) -> tuple[Path, Path]:
+    """Places for two stores, in a folder that is ours; those of an earlier demo go."""
+    if (folder / _MARK).is_file():
+        shutil.rmtree(folder)
+    if folder.exists():
+        raise RequestError(
+            f"{folder} is there already, and no demo made it: give another --folder",
+            folder=str(folder),
+        )
+    folder.mkdir(parents=True)
+    (folder / _MARK).touch()
+    return folder / "first", folder / "second"
+
+
+def _claimlib(story: Story, command: Command, *words: str) -> None:
+    """One command, told and run."""
+    story.command(["claimlib", *words])
+    code = command(words)
+    if code:
+        raise ClaimlibError(f"claimlib {words[0]} ended with exit code {code}", code=code)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    process: subprocess.Popen[bytes]
+    report: IO[bytes]
+    log: IO[bytes]
+
+
+@contextmanager
+def _submitted(story: Story, store: Path) -> Iterator[_Job]:
+    """The job, by spark-submit, while the proof goes on: it has a JVM of its own to warm up."""
+    job = [_shown(_JOB), str(store), "--config", _shown(_CONFIG), "--run-id", _RUN_ID]
+    options = ["--properties-file", _shown(_SPARK), "--driver-java-options", SHORT_LIVED]
+    words = ["spark-submit", *options, *job]
+    with story.step("The job: one Spark run over all groups, in the background"):
+        story.command(words)
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    with tempfile.TemporaryFile() as report, tempfile.TemporaryFile() as log:
+        command = [str(_BIN / words[0]), *words[1:]]
+        process = subprocess.Popen(command, env=environment, stdout=report, stderr=log)
+        try:
+            yield _Job(process, report, log)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _show(job: _Job) -> None:
+    """Wait for the job and print its report; what Spark says of itself is shown only if it
+    fails."""
+    code = job.process.wait()
+    terminal.out(_written(job.report))
+    if code:
+        terminal.err(_written(job.log))
+        raise ClaimlibError(f"spark-submit ended with exit code {code}", code=code)
+
+
+def _written(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace").rstrip("\n")
+
+
+def _client(server: Server) -> closing[redis.Redis]:
+    return closing(server.client())
+
+
+def _check_alone(server: Server) -> None:
+    """The producers and consumers are gone: nothing moves between the snapshot and the loops."""
+    with _client(server) as client:
+        others = client.info("clients")["connected_clients"] - 1
+    if others:
+        raise ClaimlibError(f"{others} other clients are still connected", clients=others)
+
+
+def _compared(where: Path, answer: ServerAnswer) -> Proof:
+    store = Store.open(open_session(), str(where))
+    return prove(answer, store, find_run(store, f"xautoclaim:{_RUN_ID}"))
+
+
+def _next(store: Path) -> str:
+    claimlib, python = _shown(_BIN / "claimlib"), _shown(_BIN / "python")
+    read = f"t = deltalake.DeltaTable('{store}/tombstones').to_pyarrow_table()"
+    query = "SELECT stream, consumer_group, count(*) AS purged FROM t GROUP BY ALL ORDER BY ALL"
+    return f"""What to look at next:
+
+  {claimlib} runs {store}
+  {claimlib} runs {store} xautoclaim:{_RUN_ID} --claimed
+  {claimlib} xautoclaim {store} --consumer somebody --min-idle 5m --dry-run
+
+The tables without Spark (DuckDB on delta-rs); here, what was purged:
+
+  {python} -c "import deltalake, duckdb; {read}; duckdb.sql('{query}').show()"
+
+docs/tables.md says what each table holds."""
+
+
+def _shown(path: Path) -> str:
+    """A path of the project, as short as it can be from here."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

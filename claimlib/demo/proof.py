@@ -1,0 +1,250 @@
+"""Does a store say what the server says?  Every fact of the two end states, compared one by one.
+
+The server's facts come from `oracle`; the store's are read from its tables, and from the reply of
+the run that did in the store what the server did to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from claimlib.commands import reply
+from claimlib.demo.oracle import GroupAnswer, Key, ServerAnswer
+from claimlib.runs import Finished
+from claimlib.semantics.ids import StreamId, from_bigint
+from claimlib.semantics.model import PendingEntry
+from claimlib.semantics.names import spell
+from claimlib.store import Store
+
+LEAST_GROUPS = 3
+"""In so many groups at least something must be claimed, deleted and left, or nothing is proved."""
+
+
+class Subject(NamedTuple):
+    """What a fact is about: a group, or one of its entries or consumers.
+
+    Names are spelled as in the tables; `of` is an entry's id, a consumer, or empty for the group.
+    """
+
+    stream: str
+    group: str
+    of: str = ""
+
+    def __str__(self) -> str:
+        return " / ".join(self if self.of else self[:2])
+
+
+Facts = dict[str, dict[Subject, object]]
+"""What is true of each subject, by what is stated.
+
+The things themselves (`_THINGS`) are stated by how many there are; a detail of a thing that one
+side lacks is not compared, for then the thing is the difference.
+"""
+
+_THINGS = frozenset({"pending entry", "claim", "purge", "consumer", "group"})
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One fact on which the two disagree; a thing that a side lacks is null there."""
+
+    what: str
+    subject: Subject
+    server: object
+    store: object
+
+    def __str__(self) -> str:
+        return f"{self.what} of {self.subject}: server {self.server!r}, store {self.store!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The outcome of a comparison.
+
+    Attributes:
+        compared: how many facts, by what they state.
+        differences: those on which server and store disagree.
+        groups: in how many groups something was claimed, deleted, left.
+    """
+
+    compared: Mapping[str, int]
+    differences: tuple[Difference, ...]
+    groups: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """How many facts were compared."""
+        return sum(self.compared.values())
+
+    @property
+    def shortfalls(self) -> tuple[str, ...]:
+        """Why the workload was too thin to prove anything; empty: it was not."""
+        return tuple(
+            f"entries were {outcome} in {count} groups, and must be in {LEAST_GROUPS} at least"
+            for outcome, count in self.groups.items()
+            if count < LEAST_GROUPS
+        )
+
+    @property
+    def holds(self) -> bool:
+        """Whether enough was compared, and all of it is equal."""
+        return not self.differences and not self.shortfalls
+
+
+def prove(server: ServerAnswer, store: Store, run: Finished) -> Proof:
+    """Compare a server after its XAUTOCLAIM loops with a store after the run that did the same.
+
+    Args:
+        server: what the server did, and what it is now.
+        store: took its snapshot right before that.
+        run: the sweep over all groups at the server's instant, with `idle_rule=server`.
+    """
+    of_server = _server_facts(server)
+    of_store = _store_facts(store, run)
+    subjects = {what: _subjects(what, of_server, of_store) for what in of_store}
+    differences = (
+        Difference(what, subject, of_server[what].get(subject), of_store[what].get(subject))
+        for what, compared in subjects.items()
+        for subject in sorted(compared)
+    )
+    return Proof(
+        compared={what: len(compared) for what, compared in subjects.items()},
+        differences=tuple(one for one in differences if one.server != one.store),
+        groups=_groups_by_outcome(server.groups.values()),
+    )
+
+
+def _subjects(what: str, of_server: Facts, of_store: Facts) -> set[Subject]:
+    left, right = of_server[what].keys(), of_store[what].keys()
+    return left | right if what in _THINGS else left & right
+
+
+def _groups_by_outcome(answers: Iterable[GroupAnswer]) -> dict[str, int]:
+    groups = {"claimed": 0, "deleted": 0, "left alone": 0}
+    for answer in answers:
+        groups["claimed"] += bool(answer.reply.claimed)
+        groups["deleted"] += bool(answer.reply.deleted)
+        groups["left alone"] += answer.left > 0
+    return groups
+
+
+# ------------------------------------------------------------ the server's facts
+
+
+def _server_facts(server: ServerAnswer) -> Facts:
+    all_facts: Facts = {}
+    for key, answer in server.groups.items():
+        for what, facts in _group_facts(key, answer, server.now_ms):
+            all_facts.setdefault(what, {}).update(facts)
+    return all_facts
+
+
+def _group_facts(
+    key: Key, answer: GroupAnswer, now_ms: int
+) -> Iterator[tuple[str, dict[Subject, object]]]:
+    group = spell(key[0]), spell(key[1])
+    before = {entry.id: (*_state(entry), now_ms) for entry in answer.before.pending}
+    pending = {_entry(*group, entry.id): _state(entry) for entry in answer.after.pending}
+    consumers = {Subject(*group, spell(one.name)): one for one in answer.after.consumers}
+    claims = {_entry(*group, one): before[one] for one in answer.reply.claimed}
+    purges = {_entry(*group, one): before[one] for one in answer.reply.deleted}
+    yield "pending entry", dict.fromkeys(pending, 1)
+    yield "owner", {subject: state[0] for subject, state in pending.items()}
+    yield "delivery time", {subject: state[1] for subject, state in pending.items()}
+    yield "delivery count", {subject: state[2] for subject, state in pending.items()}
+    yield "claim", dict.fromkeys(claims, 1)
+    yield "claimed from, at", dict(claims)
+    yield "payload", {_entry(*group, one): fields for one, fields in answer.payloads.items()}
+    yield "purge", dict.fromkeys(purges, 1)
+    yield "purged from, at", dict(purges)
+    yield "consumer", dict.fromkeys(consumers, 1)
+    yield "seen time", {subject: one.seen_time_ms for subject, one in consumers.items()}
+    yield "active time", {subject: one.active_time_ms for subject, one in consumers.items()}
+    yield "group", {Subject(*group): 1}
+    yield "last delivered id", {Subject(*group): str(answer.after.last_delivered_id)}
+
+
+def _entry(stream: str, group: str, entry_id: StreamId) -> Subject:
+    return Subject(stream, group, str(entry_id))
+
+
+def _state(entry: PendingEntry) -> tuple[str | None, int, int]:
+    owner = None if entry.consumer is None else spell(entry.consumer)
+    return owner, entry.delivery_time_ms, entry.delivery_count
+
+
+# ------------------------------------------------------------ the store's facts
+
+
+def _store_facts(store: Store, run: Finished) -> Facts:
+    written = F.col("run_seq") == run.run_seq
+    pending = _by_subject(store.read("pending").collect())
+    claims = _by_subject(reply.of_finished(store, run).claimed.collect())
+    purges = _by_subject(store.read("tombstones").where(written).collect())
+    consumers = _by_subject(store.read("consumers").collect())
+    groups = _by_subject(store.read("groups").collect())
+    return {
+        "pending entry": _numbers(pending),
+        "owner": _values(pending, "consumer"),
+        "delivery time": _values(pending, "delivery_time_ms"),
+        "delivery count": _values(pending, "delivery_count"),
+        "claim": _numbers(claims),
+        "claimed from, at": _values(
+            claims, "from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms"
+        ),
+        "payload": {subject: _payload(rows[0]) for subject, rows in claims.items()},
+        "purge": _numbers(purges),
+        "purged from, at": _values(
+            purges, "consumer", "delivery_time_ms", "delivery_count", "purged_at_ms"
+        ),
+        "consumer": _numbers(consumers),
+        "seen time": _values(consumers, "seen_time_ms"),
+        "active time": _values(consumers, "active_time_ms"),
+        "group": _numbers(groups),
+        "last delivered id": {
+            subject: str(_id(rows[0], "last_delivered")) for subject, rows in groups.items()
+        },
+    }
+
+
+Rows = dict[Subject, list[Row]]
+
+
+def _by_subject(rows: list[Row]) -> Rows:
+    found: Rows = {}
+    for row in rows:
+        found.setdefault(_subject(row), []).append(row)
+    return found
+
+
+def _subject(row: Row) -> Subject:
+    if "id_ms" in row:
+        return _entry(row["stream"], row["consumer_group"], _id(row, "id"))
+    if "consumer" in row:
+        return Subject(row["stream"], row["consumer_group"], row["consumer"])
+    return Subject(row["stream"], row["consumer_group"])
+
+
+def _numbers(rows: Rows) -> dict[Subject, object]:
+    return {subject: len(found) for subject, found in rows.items()}
+
+
+def _values(rows: Rows, *columns: str) -> dict[Subject, object]:
+    """The value of one column, or the tuple of several."""
+    if len(columns) == 1:
+        return {subject: found[0][columns[0]] for subject, found in rows.items()}
+    return {subject: tuple(found[0][one] for one in columns) for subject, found in rows.items()}
+
+
+def _payload(row: Row) -> object:
+    fields = row["fields"]
+    return fields and tuple((bytes(one["name"]), bytes(one["value"])) for one in fields)
+
+
+def _id(row: Row, name: str) -> StreamId:
+    return StreamId(from_bigint(row[f"{name}_ms"]), from_bigint(row[f"{name}_seq"]))

@@ -1,0 +1,36 @@
+"""A small made-up keyspace to try things on: three streams whose consumers have partly died."""
+
+from __future__ import annotations
+
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import Consumer, Group, PendingEntry
+from claimlib.semantics.words import Keyspace, Stream
+
+_MINUTE_MS = 60_000
+
+
+def sample_keyspace(now_ms: int) -> Keyspace:
+    """`orders`, `emails` and `clicks`, each with the group `workers`, as they are at `now_ms`.
+
+    Of every four deliveries one is fresh and owned by `alice`, who lives; the others have been idle
+    for up to some hours and belong to `bob`, who is dead.  Every tenth entry is no longer in its
+    stream.
+    """
+    sizes = {b"orders": 40, b"emails": 20, b"clicks": 80}
+    return {name: _stream(now_ms, size) for name, size in sizes.items()}
+
+
+def _stream(now_ms: int, size: int) -> Stream:
+    ids = [StreamId(now_ms - (size - n) * _MINUTE_MS, 0) for n in range(size)]
+    entries = {one: (b"n", b"%d" % n) for n, one in enumerate(ids) if n % 10 != 9}
+    pending = tuple(
+        PendingEntry(one, b"alice", now_ms - 5_000, 1)
+        if n % 4 == 0
+        else PendingEntry(one, b"bob", one.ms, 1 + n % 3)
+        for n, one in enumerate(ids)
+    )
+    consumers = (
+        Consumer(b"alice", now_ms - 5_000, now_ms - 5_000),
+        Consumer(b"bob", now_ms - 90 * _MINUTE_MS, now_ms - 90 * _MINUTE_MS),
+    )
+    return Stream(entries, {b"workers": Group(ids[-1], pending, consumers)})

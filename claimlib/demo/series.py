@@ -1,0 +1,261 @@
+"""Twelve made-up hours of two consumer groups, as a series of snapshots leaves them in a store.
+
+Most work is done within minutes, some takes an hour; two consumers die, the first of which somebody
+relieves by hand some hours later; a few entries fail again and again.  A seed tells what happens,
+and the instant is an argument: the same ones give the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from claimlib import __version__
+from claimlib.plans.differences import Digest
+from claimlib.plans.keys import KeyMode
+from claimlib.runs.journal import Kind, RunRow, ServerIdentity, Staged
+from claimlib.semantics.ids import StreamId, to_bigint
+from claimlib.semantics.model import Consumer, Group, PendingEntry
+from claimlib.semantics.names import spell
+from claimlib.semantics.words import Keyspace, Stream
+from claimlib.store import Pins, Store
+from claimlib.testing.tables import write_keyspace
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+EVERY_MS = 15 * MINUTE_MS
+SNAPSHOTS = 48
+
+_SEED = 7
+_USUAL_MS = 4 * MINUTE_MS
+_SPREAD = 1.25  # of the logarithm of how long work takes: one entry in a hundred takes over an hour
+_POISONED_SHARE = 0.02
+_RETRY_MS = 40 * MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What happens to one entry of a stream.
+
+    Attributes:
+        deliveries: when and to whom, the first one first; a claim counts as one.
+        acked_ms: when it was acknowledged; null: never, so far.
+    """
+
+    id: StreamId
+    deliveries: tuple[tuple[int, bytes], ...]
+    acked_ms: int | None
+
+    def at(self, now_ms: int) -> PendingEntry | None:
+        """The pending entry at an instant; null: there is none."""
+        if self.acked_ms is not None and self.acked_ms <= now_ms:
+            return None
+        past = [one for one in self.deliveries if one[0] <= now_ms]
+        return PendingEntry(self.id, past[-1][1], past[-1][0], len(past)) if past else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """One stream with one group.  `dies_ms` and `relieved_ms` count from the beginning."""
+
+    stream: bytes
+    group: bytes
+    every_ms: int
+    consumers: tuple[bytes, ...]
+    dying: bytes
+    dies_ms: int
+    relieved_ms: int | None
+
+
+_PLANS = (
+    _Plan(
+        *(b"orders", b"billing", 40_000, (b"alice", b"bob", b"carol"), b"bob"),
+        *(2 * HOUR_MS, 6 * HOUR_MS),
+    ),
+    _Plan(
+        *(b"emails", b"sender", 100_000, (b"dave", b"erin"), b"erin"),
+        *(8 * HOUR_MS, None),
+    ),
+)
+
+
+def lives(now_ms: int) -> dict[tuple[bytes, bytes], tuple[Life, ...]]:
+    """All entries of each (stream, group), by id, from twelve hours before `now_ms` on."""
+    begin_ms = now_ms - SNAPSHOTS * EVERY_MS
+    return {
+        (plan.stream, plan.group): tuple(_lives(plan, begin_ms, now_ms, random.Random(_SEED)))  # noqa: S311 - chosen by the seed, no secret
+        for plan in _PLANS
+    }
+
+
+def _lives(plan: _Plan, begin_ms: int, now_ms: int, chance: random.Random) -> Iterator[Life]:
+    """A consumer dies holding what it has in hand; nothing is delivered to it from an hour after
+    that on, when it is noticed that it reads on and acknowledges nothing."""
+    dies_ms, noticed_ms = (begin_ms + plan.dies_ms + late for late in (0, HOUR_MS))
+    for number, added_ms in enumerate(range(begin_ms, now_ms, plan.every_ms)):
+        owner = plan.consumers[number % len(plan.consumers)]
+        if owner == plan.dying and added_ms >= noticed_ms:
+            owner = plan.consumers[0]
+        worked_ms = round(_USUAL_MS * chance.lognormvariate(0, _SPREAD))
+        given_ms = added_ms + chance.randrange(1_000)
+        is_poisoned = chance.random() < _POISONED_SHARE
+        life = Life(StreamId(added_ms, 0), ((given_ms, owner),), given_ms + worked_ms)
+        if is_poisoned:
+            again = range(given_ms, now_ms, _RETRY_MS)
+            life = replace(life, deliveries=tuple((ms, owner) for ms in again), acked_ms=None)
+        if owner == plan.dying and (life.acked_ms is None or life.acked_ms >= dies_ms):
+            life = _orphaned(plan, life, begin_ms, dies_ms, worked_ms)
+        yield life
+
+
+def _orphaned(plan: _Plan, life: Life, begin_ms: int, dies_ms: int, worked_ms: int) -> Life:
+    """An entry whose owner died: it waits until somebody relieves the dead, if ever."""
+    own = tuple(one for one in life.deliveries if one[0] < max(dies_ms, life.id.ms + 1_000))
+    if plan.relieved_ms is None:
+        return replace(life, deliveries=own, acked_ms=None)
+    relieved_ms = begin_ms + plan.relieved_ms
+    heir = next(one for one in plan.consumers if one != plan.dying)
+    return replace(life, deliveries=(*own, (relieved_ms, heir)), acked_ms=relieved_ms + worked_ms)
+
+
+def keyspace_at(now_ms: int, at_ms: int) -> Keyspace:
+    """The streams and groups at an instant of the twelve hours before `now_ms`."""
+    return {
+        stream: _stream(group, [one for one in entries if one.id.ms < at_ms], at_ms)
+        for (stream, group), entries in lives(now_ms).items()
+    }
+
+
+def _stream(group: bytes, entries: Sequence[Life], at_ms: int) -> Stream:
+    given = [one for one in entries if one.deliveries[0][0] <= at_ms]
+    last: dict[bytes, int] = {}
+    for life in given:
+        for ms, owner in life.deliveries:
+            if ms <= at_ms:
+                last[owner] = max(ms, last.get(owner, 0))
+    return Stream(
+        {one.id: (b"n", b"%d" % n) for n, one in enumerate(entries)},
+        {
+            group: Group(
+                max((one.id for one in given), default=StreamId(0, 0)),
+                tuple(entry for one in given if (entry := one.at(at_ms)) is not None),
+                tuple(Consumer(name, last[name], last[name]) for name in sorted(last)),
+            )
+        },
+    )
+
+
+def instants(now_ms: int) -> list[int]:
+    """When the snapshots are taken; the last one is at `now_ms`."""
+    return [now_ms - n * EVERY_MS for n in reversed(range(SNAPSHOTS))]
+
+
+def write_series(store: Store, now_ms: int) -> None:
+    """Fill a new store as snapshots every quarter of an hour leave it, the last of them at
+    `now_ms`: what they read (`pel_snapshots`), that they were runs, and the state at the end.
+
+    Forty-eight real snapshots would take minutes; a test compares what is written here with what
+    real ones write.  These runs know no versions of tables: to look back at a table as one of them
+    left it needs real ones.
+    """
+    pel: list[tuple[object, ...]] = []
+    journal: list[tuple[object, ...]] = []
+    runs: list[tuple[object, ...]] = []
+    for run_seq, at_ms in enumerate(instants(now_ms), 1):
+        keyspace = keyspace_at(now_ms, at_ms)
+        row = _run_row(run_seq, at_ms)
+        pel += _pel_rows(keyspace, at_ms)
+        journal += [_journal_row(row.values()), *_group_rows(keyspace, run_seq, at_ms)]
+        runs.append(_finished_row(row))
+    store.append("pel_snapshots", store.rows("pel_snapshots", pel, _PEL))
+    store.append("journal", store.rows("journal", journal, _JOURNAL))
+    store.append("runs", store.rows("runs", runs, _RUNS))
+    write_keyspace(store, keyspace_at(now_ms, now_ms), snapshot_ms=now_ms)
+
+
+_PEL = (
+    *("landing", "stream", "consumer_group", "id_ms", "id_seq", "consumer"),
+    *("delivery_time_ms", "delivery_count", "snapshot_ms"),
+)
+_JOURNAL = (
+    *("run_seq", "kind", "command", "run_id", "attempt", "landing", "request", "request_hash"),
+    *("now_ms", "source", "inputs", "stream", "consumer_group", "at_ms"),
+    *("last_delivered_ms", "last_delivered_seq"),
+)
+_RUNS = (
+    *("run_seq", "run_id", "command", "request", "request_hash", "source", "input_versions"),
+    *("output_versions", "counts", "phase_ms", "began_ms", "ended_ms", "software_version"),
+)
+_NOTHING = Digest(0, 0, 0)
+
+
+def _run_row(run_seq: int, at_ms: int) -> RunRow:
+    request = {"source": "sample:6379/0", "stream_glob": "*", "group_glob": "*", "fields": True}
+    landing = _landing(at_ms)
+    return RunRow(
+        run_seq=run_seq,
+        command="snapshot",
+        run_id=f"sample-{run_seq}",
+        attempt=landing,
+        request=json.dumps(request, sort_keys=True),
+        request_hash="sample",
+        staged=Staged(landing, {}, _NOTHING, _NOTHING, {}, _NOTHING, _NOTHING),
+        now_ms=None,
+        source="sample:6379/0",
+        server=ServerIdentity(),
+        pins=Pins({}, {}),
+        key_mode=KeyMode.HASHES,
+        counts={},
+        remark=None,
+        began_ms=at_ms,
+    )
+
+
+def _landing(at_ms: int) -> str:
+    return f"sample{at_ms:026x}"
+
+
+def _finished_row(row: RunRow) -> tuple[object, ...]:
+    began_ms = row.began_ms or 0
+    return (
+        *(row.run_seq, row.run_id, row.command, row.request, row.request_hash, row.source),
+        *({}, {}, {}, {}, began_ms, began_ms + 1_000, __version__),
+    )
+
+
+def _journal_row(values: dict[str, object]) -> tuple[object, ...]:
+    return tuple(values.get(name) for name in _JOURNAL)
+
+
+def _group_rows(keyspace: Keyspace, run_seq: int, at_ms: int) -> Iterator[tuple[object, ...]]:
+    for stream, group_name, group in _groups(keyspace):
+        yield _journal_row(
+            {
+                "run_seq": run_seq,
+                "kind": str(Kind.GROUP),
+                "stream": stream,
+                "consumer_group": group_name,
+                "at_ms": at_ms,
+                "last_delivered_ms": to_bigint(group.last_delivered_id.ms),
+                "last_delivered_seq": to_bigint(group.last_delivered_id.seq),
+            }
+        )
+
+
+def _pel_rows(keyspace: Keyspace, at_ms: int) -> Iterator[tuple[object, ...]]:
+    for stream, group_name, group in _groups(keyspace):
+        for entry in group.pending:
+            owner = None if entry.consumer is None else spell(entry.consumer)
+            yield (
+                *(_landing(at_ms), stream, group_name),
+                *(to_bigint(entry.id.ms), to_bigint(entry.id.seq), owner),
+                *(entry.delivery_time_ms, entry.delivery_count, at_ms),
+            )
+
+
+def _groups(keyspace: Keyspace) -> Iterator[tuple[str, str, Group]]:
+    for key, stream in keyspace.items():
+        for name, group in stream.groups.items():
+            yield spell(key), spell(name), group

@@ -1,0 +1,120 @@
+"""How `make demo` tells what it does: steps with their seconds, commands, and the verdict."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from claimlib import terminal
+from claimlib.demo.oracle import ServerAnswer
+from claimlib.demo.proof import Proof
+from claimlib.demo.workload import Workload
+from claimlib.testing.server import Server
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SHOWN_DIFFERENCES = 10
+
+
+@dataclass
+class Story:
+    """Prints on stdout, and remembers how long each step took."""
+
+    console: Console = field(default_factory=partial(terminal.console, soft_wrap=True))
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """A step: its title first, its seconds last."""
+        title = f"{len(self.seconds) + 1}. {title}"
+        self.console.rule(Text(title, "bold"), align="left")
+        since = time.monotonic()
+        yield
+        self.seconds[title] = time.monotonic() - since
+        self.console.print(Text(f"({self.seconds[title]:.1f} s)\n", "dim"))
+
+    def tell(self, text: str) -> None:
+        """Plain text."""
+        self.console.print(Text(text))
+
+    def command(self, words: Sequence[str]) -> None:
+        """A command that is about to be run, as one would type it."""
+        self.console.print(Text(f"$ {shlex.join(words)}", "bold cyan"))
+        self.console.file.flush()  # what the command itself prints follows, not always through us
+
+    def proof(self, proof: Proof) -> None:
+        """What was compared, and with what result."""
+        table = _table("what", "compared", "different")
+        for what, compared in proof.compared.items():
+            different = sum(one.what == what for one in proof.differences)
+            table.add_row(what, f"{compared:,}", f"{different:,}")
+        table.add_section()
+        table.add_row("total", f"{proof.total:,}", f"{len(proof.differences):,}")
+        self.console.print(table)
+        counted = ", ".join(f"{outcome} in {count}" for outcome, count in proof.groups.items())
+        self.tell(f"Entries were {counted} groups.")
+
+    def times(self) -> None:
+        """The seconds of each step."""
+        table = _table("step", "seconds")
+        for title, seconds in self.seconds.items():
+            table.add_row(title, f"{seconds:.1f}")
+        table.add_section()
+        table.add_row("total", f"{sum(self.seconds.values()):.1f}")
+        self.console.print(table)
+
+    def verdict(self, proof: Proof) -> None:
+        """Whether the proof holds; if not, why not."""
+        found = [*proof.shortfalls, *map(str, proof.differences[:_SHOWN_DIFFERENCES])]
+        hidden = len(proof.differences) - _SHOWN_DIFFERENCES
+        if hidden > 0:
+            found.append(f"and {hidden:,} more differences")
+        for line in found:
+            self.console.print(Text(line, "red"))
+        said, style = (
+            ("PROVED: server and store agree on all of", "bold green")
+            if proof.holds
+            else ("FAILED: see above; compared were", "bold red")
+        )
+        self.console.print(Text(f"\n{said} {proof.total:,} facts.\n", style))
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(first, box=None, show_edge=False)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def of_workload(server: Server, stalled: Workload) -> str:
+    """What the producers and consumers did."""
+    return (
+        f"Valkey at {server.url}: {stalled.added:,} entries in {stalled.streams} streams,"
+        f" {stalled.groups} consumer groups.\n"
+        f"{stalled.delivered:,} deliveries to {stalled.consumers} consumers, of whom"
+        f" {stalled.died} died; {stalled.acknowledged:,} acknowledged.\n"
+        f"{stalled.deleted:,} entries deleted (XDEL), {stalled.trimmed:,} trimmed (XTRIM)."
+    )
+
+
+def of_answer(answer: ServerAnswer) -> str:
+    """What the server did in its loops."""
+    groups = answer.groups.values()
+    claimed = sum(len(one.reply.claimed) for one in groups)
+    deleted = sum(len(one.reply.deleted) for one in groups)
+    return (
+        f"{sum(one.calls for one in groups)} calls of XAUTOCLAIM for {len(groups)} groups,"
+        f" min-idle-time {answer.min_idle_ms}, all at the instant {answer.now_ms}:\n"
+        f"{claimed:,} claimed, {deleted:,} deleted,"
+        f" {sum(one.left for one in groups):,} left alone;"
+        f" {answer.at_boundary:,} entries were idle for exactly min-idle-time."
+    )

@@ -1,0 +1,280 @@
+"""Stalled work on a real server: producers add, consumers read, and some of them die.
+
+A seed tells exactly what happens, but for the clock.  A dying consumer reads on and acknowledges
+nothing until its connection closes; the others fail at an entry now and then.  Nothing sleeps: what
+was not acknowledged is dated back by XCLAIM … TIME … RETRYCOUNT … JUSTID, so that it looks as it
+would minutes to days after the consumer died.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from claimlib.testing.server import Server
+
+if TYPE_CHECKING:
+    import redis
+
+SWEEP_AGE_MS = 15 * 60_000
+"""How long before the clock some entries of each group were redelivered, all at one instant."""
+
+_OLDEST_MS = 6 * 24 * 3_600_000
+_YOUNGEST_MS = 1_000
+_ADD_PAGE = 1_000
+_FAILED_SHARE = 0.03
+_RETRIED_SHARE = 0.3
+_POISONED_SHARE = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """One stream and what happens to it.
+
+    Attributes:
+        name: its key.
+        weight: its share of all entries.
+        groups: its consumer groups, each of which reads it.
+        deleted_share: how much of it is deleted (XDEL), here and there.
+        kept_share: how much of it its trim (XTRIM MAXLEN) leaves; 1: it is not trimmed.
+        ids_around: what its ids stand for at the sweep's instant; null: that time, as usual.
+        healthy: the group (if any) in which nobody dies and nothing fails.
+    """
+
+    name: bytes
+    weight: int
+    groups: tuple[bytes, ...]
+    deleted_share: float = 0.02
+    kept_share: float = 1.0
+    ids_around: int | None = None
+    healthy: bytes | None = None
+
+
+PLANS = (
+    StreamPlan(b"orders:eu", 5200, (b"billing", b"shipping", b"search"), kept_share=0.9),
+    StreamPlan(b"orders:us", 4300, (b"billing", b"shipping")),
+    StreamPlan(b"payments", 3100, (b"ledger", b"fraud", b"receipts"), deleted_share=0.005),
+    StreamPlan(b"webhooks", 2600, (b"delivery", b"audit"), kept_share=0.8),
+    StreamPlan(b"thumbnails", 2000, (b"resize", b"cdn"), deleted_share=0.1),
+    StreamPlan(b"orders:apac", 1900, (b"billing", b"shipping", b"search")),
+    StreamPlan(b"emails", 1500, (b"sender", b"bounces"), kept_share=0.6),
+    StreamPlan(b"page views", 1400, (b"sessions", b"daily report"), healthy=b"sessions"),
+    StreamPlan("événements".encode(), 900, ("büro".encode(), b"\xff\x00 not text")),
+    StreamPlan(rb"C:\exports", 500, (b"upload", rb"archive\x41")),
+    # An id need not be a time: some of these are negative as BIGINT.
+    StreamPlan(b"sequence", 400, (b"import", b"check"), ids_around=2**63),
+    StreamPlan(b"sessions:expired", 200, (b"cleanup", b"audit"), kept_share=0.0),
+)
+_LIVING = (b"worker-1", b"worker-2", b"worker 3")
+_DYING = (b"worker-4", b"worker-\xfe")
+_STANDBY = b"standby"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What was done.  `clock_ms` is the server's time at the start, all dates count back from it.
+
+    `sweep_ms` is the instant at which some pending entries of each group were redelivered.
+    """
+
+    clock_ms: int
+    added: int
+    delivered: int
+    acknowledged: int
+    deleted: int
+    trimmed: int
+    streams: int
+    groups: int
+    consumers: int
+    died: int
+
+    @property
+    def sweep_ms(self) -> int:
+        """When some entries of each group were redelivered together."""
+        return self.clock_ms - SWEEP_AGE_MS
+
+
+def drive(
+    server: Server, *, entries: int, plans: Sequence[StreamPlan] = PLANS, seed: int = 1
+) -> Workload:
+    """Leave stalled work on a server; every client is closed when it returns.
+
+    Args:
+        server: an empty one.
+        entries: about how many entries the streams get together; each gets at least ten.
+        plans: the streams, and what happens to each.
+        seed: tells what is random: the same seed, the same entries, readers and deaths.
+    """
+    with closing(server.client()) as client:
+        seconds, micros = client.time()
+        clock_ms = seconds * 1000 + micros // 1000
+    total = sum(plan.weight for plan in plans)
+    runs = []
+    for plan in plans:
+        stream = _Stream(server, plan, clock_ms, random.Random(f"{seed} {plan.name!r}"))  # noqa: S311 - chosen by the seed, no secret
+        stream.live(max(10, round(entries * plan.weight / total)))
+        runs.append(stream)
+    return Workload(
+        clock_ms=clock_ms,
+        added=sum(len(stream.ids) for stream in runs),
+        delivered=sum(stream.delivered for stream in runs),
+        acknowledged=sum(stream.acknowledged for stream in runs),
+        deleted=sum(stream.deleted for stream in runs),
+        trimmed=sum(stream.trimmed for stream in runs),
+        streams=len(plans),
+        groups=sum(len(plan.groups) for plan in plans),
+        consumers=sum(len(plan.groups) for plan in plans) * len((*_LIVING, *_DYING, _STANDBY)),
+        died=sum(stream.died for stream in runs),
+    )
+
+
+class _Stream:
+    """The life of one stream, from the first entry to the last trim."""
+
+    def __init__(
+        self, server: Server, plan: StreamPlan, clock_ms: int, chance: random.Random
+    ) -> None:
+        self.plan = plan
+        self.ids: list[bytes] = []
+        self.delivered = self.acknowledged = self.deleted = self.trimmed = self.died = 0
+        self._server = server
+        self._clock_ms = clock_ms
+        self._sweep_ms = clock_ms - SWEEP_AGE_MS
+        self._id_shift = 0 if plan.ids_around is None else plan.ids_around - self._sweep_ms
+        self._chance = chance
+
+    def live(self, entries: int) -> None:
+        with closing(self._server.client()) as producer:
+            for group in self.plan.groups:
+                producer.xgroup_create(self.plan.name, group, id="0", mkstream=True)
+            self._produce(producer, entries)
+            for group in self.plan.groups:
+                self._consume(group, entries)
+            self._remove(producer)
+
+    def _produce(self, producer: redis.Redis, entries: int) -> None:
+        """Entries of six days, the more the nearer to now; their ids say when each was added."""
+        for first in range(0, entries, _ADD_PAGE):
+            page: Any = producer.pipeline(transaction=False)
+            for n in range(first, min(first + _ADD_PAGE, entries)):
+                age_ms = _OLDEST_MS * (_YOUNGEST_MS / _OLDEST_MS) ** (n / entries)
+                ms = self._clock_ms - round(age_ms) + self._id_shift
+                self.ids.append(b"%d-%d" % (ms, n))
+                page.execute_command("XADD", self.plan.name, self.ids[-1], *self._fields(n))
+            page.execute()
+
+    def _fields(self, n: int) -> tuple[bytes, ...]:
+        payload = self._chance.randbytes(self._chance.randrange(40))
+        return (b"n", b"%d" % n, b"payload", payload, b"tag", b"a", b"tag", b"b")
+
+    def _consume(self, group: bytes, entries: int) -> None:
+        """All consumers of a group in turn, until all is delivered; the dying ones drop out."""
+        size = max(2, min(60, entries // 20))
+        reads = entries // (size // 2 + 1) // len((*_LIVING, *_DYING)) + 2
+        with ExitStack() as clients:
+            workers = deque(
+                _Worker(
+                    clients.enter_context(closing(self._server.client())),
+                    *(self.plan.name, group, name),
+                    reads_left=self._reads_left(group, name, reads),
+                )
+                for name in (*_DYING, *_LIVING)
+            )
+            workers[0].client.xgroup_createconsumer(self.plan.name, group, _STANDBY)
+            while ids := workers[0].read(self._chance.randint(1, size)):
+                self.delivered += len(ids)
+                self._work(workers[0], ids)
+                if workers[0].is_dead:
+                    workers.popleft().client.close()
+                    self.died += 1
+                workers.rotate(-1)
+
+    def _reads_left(self, group: bytes, name: bytes, reads: int) -> int | None:
+        """How often a consumer reads before it dies, where each has about so many reads."""
+        if group == self.plan.healthy or name not in _DYING:
+            return None
+        return self._chance.randint(reads // 2, reads)
+
+    def _work(self, worker: _Worker, ids: list[bytes]) -> None:
+        """The living acknowledge what they did not fail at; what stays pending is dated back."""
+        failed = ids
+        if worker.reads_left is None:
+            share = 0.0 if worker.group == self.plan.healthy else _FAILED_SHARE
+            failed = [i for i in ids if self._chance.random() < share]
+        done = [i for i in ids if i not in set(failed)]
+        self.acknowledged += len(done)
+        page: Any = worker.client.pipeline(transaction=False)
+        if done:
+            page.xack(worker.stream, worker.group, *done)
+        for part in self._parts(failed):
+            time_ms, count = self._last_delivery(part[-1], worker)
+            page.xclaim(
+                *(worker.stream, worker.group, worker.name),
+                min_idle_time=0,
+                message_ids=part,
+                time=time_ms,
+                retrycount=count,
+                justid=True,
+            )
+        page.execute()
+
+    def _parts(self, ids: list[bytes]) -> Iterator[list[bytes]]:
+        """Runs of ids that were last delivered together."""
+        first = 0
+        while first < len(ids):
+            length = self._chance.randint(1, 12)
+            yield ids[first : first + length]
+            first += length
+
+    def _last_delivery(self, newest: bytes, worker: _Worker) -> tuple[int, int]:
+        """When and how often: once, soon after it was added; or again and again since."""
+        added_ms = int(newest.split(b"-")[0]) - self._id_shift
+        first_ms = min(added_ms + self._chance.randint(5, 2_000), self._clock_ms)
+        if not worker.was_swept and first_ms < self._sweep_ms:
+            worker.was_swept = True
+            return self._sweep_ms, 2
+        fate = self._chance.random()
+        if fate < _POISONED_SHARE:
+            return self._chance.randint(first_ms, self._clock_ms), self._chance.randint(10, 60)
+        if fate < _POISONED_SHARE + _RETRIED_SHARE:
+            return self._chance.randint(first_ms, self._clock_ms), self._chance.randint(2, 5)
+        return first_ms, 1
+
+    def _remove(self, producer: redis.Redis) -> None:
+        """XDEL here and there, then XTRIM from the oldest on."""
+        chosen = [i for i in self.ids if self._chance.random() < self.plan.deleted_share]
+        page = producer.pipeline(transaction=False)
+        for first in range(0, len(chosen), _ADD_PAGE):
+            page.xdel(self.plan.name, *chosen[first : first + _ADD_PAGE])
+        self.deleted = sum(page.execute())
+        if self.plan.kept_share < 1:
+            kept = round(len(self.ids) * self.plan.kept_share)
+            self.trimmed = int(producer.xtrim(self.plan.name, maxlen=kept, approximate=False))
+
+
+@dataclass
+class _Worker:
+    """One consumer with a connection of its own.  `reads_left`: null lives on."""
+
+    client: redis.Redis
+    stream: bytes
+    group: bytes
+    name: bytes
+    reads_left: int | None
+    was_swept: bool = False
+
+    @property
+    def is_dead(self) -> bool:
+        return self.reads_left == 0
+
+    def read(self, count: int) -> list[bytes]:
+        """The ids of its next entries; empty: there are no more."""
+        if self.reads_left is not None:
+            self.reads_left -= 1
+        client: Any = self.client  # redis-py's hints know no names that are bytes
+        reply = client.xreadgroup(self.group, self.name, {self.stream: ">"}, count)
+        return [entry_id for entry_id, _ in reply[0][1]] if reply else []

@@ -1,0 +1,79 @@
+"""What a notebook needs besides the library itself, on Databricks and anywhere else: what its
+reader asks for, a place for sample data, and figures that can be seen."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tempfile
+import uuid
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from claimlib import terminal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PREFIX = "NOTEBOOK_"
+PLOTS = f"{_PREFIX}PLOTS"
+"""The environment variable with the folder for figures, where a notebook runs as a script."""
+
+
+class Figure(Protocol):
+    """What a figure must be able to do; those of matplotlib are."""
+
+    def savefig(self, fname: Any, *, format: str, dpi: float) -> None:  # noqa: A002 - matplotlib's own name
+        """Write the figure as a picture."""
+
+
+def widget_values(dbutils: Any, **widgets: tuple[str, str]) -> dict[str, str]:
+    """What the reader of a notebook asks for, by name.
+
+    Args:
+        dbutils: Databricks' object of that name: each value gets a widget.  Null: there is none,
+            and a value comes from the environment (`NOTEBOOK_STORE` for `store`), else it is the
+            default.
+        widgets: of each value its default and its label.
+    """
+    if dbutils is None:
+        return {
+            name: os.environ.get(f"{_PREFIX}{name.upper()}", default)
+            for name, (default, _) in widgets.items()
+        }
+    for name, (default, label) in widgets.items():
+        dbutils.widgets.text(name, default, label)
+    return {name: dbutils.widgets.get(name) for name in widgets}
+
+
+def sample_place(spark: SparkSession, name: str) -> str:
+    """Where a store with sample data may be made: a schema of the current catalog on Databricks,
+    where folders are nobody's to write to; a temporary folder anywhere else.  It is a new one each
+    time, and stays: remove it by DROP SCHEMA … CASCADE, or as a folder."""
+    if "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        return f"{spark.catalog.currentCatalog()}.claimlib_{name}_{uuid.uuid4().hex[:8]}"
+    return str(Path(tempfile.mkdtemp(prefix=f"claimlib-{name}-")) / "store")
+
+
+def show(figure: Figure, name: str) -> None:
+    """Show a figure below the cell; where no notebook runs it, as a picture in a file, `name`.png
+    in the folder `NOTEBOOK_PLOTS` (default: the temporary one), and say where."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=110)
+    if _is_notebook():
+        ipython = import_module("IPython.display")
+        ipython.display(ipython.Image(data=picture.getvalue()))
+        return
+    folder = Path(os.environ.get(PLOTS) or tempfile.gettempdir())
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{name}.png"
+    file.write_bytes(picture.getvalue())
+    terminal.out(f"figure: {file}")
+
+
+def _is_notebook() -> bool:
+    """Whether cells are being run: then IPython is at work, imported by whoever started it."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None

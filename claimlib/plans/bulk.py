@@ -1,0 +1,459 @@
+"""Ids that requests name, as of XCLAIM and XACK: what is found of each, and what becomes of
+it.
+
+All requests of a run are judged at once.  What happens to one id depends on nothing but that id and
+the requests that name it, in their order; so the ids are spread over all tasks, and each is folded
+over its requests (`kernel.fold_range`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from types import MappingProxyType
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from claimlib.plans import kernel
+from claimlib.plans.column_readers import Shape, reader
+from claimlib.plans.journal_rows import found_name
+from claimlib.plans.keys import (
+    GROUP,
+    KeyMode,
+    consumer_key,
+    group_key,
+    stream_key,
+    unsigned,
+    with_keys,
+)
+from claimlib.plans.request_table import RequestTable, is_beyond, is_none_of
+from claimlib.plans.requests import PROVEN_RANGE, for_rules, is_no_spelling
+from claimlib.plans.survey import ahead, is_invalid, is_proven, refusal, unknown_group
+from claimlib.plans.sweep import with_presence
+from claimlib.semantics.model import MAX_I64, IdleRule, Outcome, Profile
+
+_ID = ("id_ms", "id_seq")
+
+
+def _is_no_id(name: str) -> Column:
+    return id_bits(F.col(name))["ms"].isNull() & F.col(name).isNotNull()
+
+
+def _has_no_id(name: str) -> Column:
+    return F.exists(F.col(name), lambda one: id_bits(one)["ms"].isNull())
+
+
+def _is_second(name: str) -> Column:
+    """Of IDLE and TIME one is given at most."""
+    return F.col("idle_ms").isNotNull() & F.col(name).isNotNull()
+
+
+_ROW_SQL = (
+    "concat_ws('', 'request ', CAST(request AS STRING), ' (', stream, '/', consumer_group, ')')"
+)
+_ONE_ROW = "each request has a number of its own"
+_NAMES_HINT = "ids are texts, ms-seq, none of them null (an empty list is one)"
+
+CLAIM_COLUMNS = MappingProxyType(
+    {
+        "request": "BIGINT",
+        "stream": "STRING",
+        "consumer_group": "STRING",
+        "consumer": "STRING",
+        "min_idle_ms": "BIGINT",
+        "ids": "ARRAY<STRING>",
+        "idle_ms": "BIGINT",
+        "time_ms": "BIGINT",
+        "retrycount": "BIGINT",
+        "force": "BOOLEAN",
+        "justid": "BOOLEAN",
+        "last_id": "STRING",
+        "idle_rule": "STRING",
+        "profile": "STRING",
+    }
+)
+_CLAIM_OPTIONAL = ("idle_ms", "time_ms", "retrycount", "last_id")
+
+CLAIMS = RequestTable(
+    columns=CLAIM_COLUMNS,
+    key=("request",),
+    row_sql=_ROW_SQL,
+    one_row=_ONE_ROW,
+    optional=_CLAIM_OPTIONAL,
+    nullable=_CLAIM_OPTIONAL,
+    hint=(
+        f"{_NAMES_HINT}, last_id is an id, idle_ms and time_ms are not given both, retrycount is at"
+        f" least 0, idle_rule is one of {', '.join(IdleRule)}, profile one of {', '.join(Profile)},"
+        " consumer is a name as the tables spell it"
+    ),
+    refusals={
+        "consumer": is_no_spelling,
+        "ids": _has_no_id,
+        "last_id": _is_no_id,
+        "time_ms": _is_second,
+        "retrycount": is_beyond(0, MAX_I64),
+        "idle_rule": is_none_of(IdleRule),
+        "profile": is_none_of(Profile),
+    },
+)
+"""The request table of `xclaim`: one row per XCLAIM; they are done in the order of `request`."""
+
+ACK_COLUMNS = MappingProxyType({name: CLAIM_COLUMNS[name] for name in ("request", *GROUP, "ids")})
+
+ACKS = RequestTable(
+    columns=ACK_COLUMNS,
+    key=("request",),
+    row_sql=_ROW_SQL,
+    one_row=_ONE_ROW,
+    optional=(),
+    nullable=(),
+    hint=_NAMES_HINT,
+    refusals={"ids": _has_no_id},
+)
+"""The request table of `xack`: one row per XACK."""
+
+
+def id_bits(text: Column) -> Column:
+    """An id's text as the BIGINTs of its halves, `ms` and `seq`; both null: it is none."""
+    read = reader(Shape.ID, [T.StringType()], id_bits=False)
+    if read is None:
+        raise AssertionError("an id can be a text")
+    ms, seq = read([text])
+    return F.struct(ms.alias("ms"), seq.alias("seq"))
+
+
+# ------------------------------------------------------------------- requests
+
+
+def claims(checked: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
+    """One row per XCLAIM of a checked table: `request_number`, the names, `consumer`, `justid`,
+    `profile`, `ids`, `last_ms` and `last_seq` (null: no LASTID), `request` (the other options, in
+    JSON), what `known_groups` says of the group, and what the kernel needs: `now_ms` (the given
+    instant, else that of the group's snapshot; null: there is none), `min_idle_ms` (a negative one
+    is 0), `equal_counts`, `force`, `raise_by`, `retrycount` (-1: none), `new_delivery_time_ms`."""
+    return _for_kernel(_of_groups(checked, known, now_ms))
+
+
+def acks(checked: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
+    """One row per XACK, with the columns of `claims`: what leaves the PEL whatever its idle time is
+    to the kernel what the stream no longer has."""
+    nobody = F.lit(None)
+    constants = {
+        "consumer": nobody.cast("STRING"),
+        "min_idle_ms": F.lit(0).cast("BIGINT"),
+        **{name: nobody.cast("BIGINT") for name in ("idle_ms", "time_ms", "retrycount")},
+        **dict.fromkeys(("force", "justid"), F.lit(False)),
+        "last_id": nobody.cast("STRING"),
+        "idle_rule": F.lit(str(IdleRule.SERVER)),
+        "profile": nobody.cast("STRING"),
+    }
+    return _for_kernel(_of_groups(checked, known, now_ms).withColumns(constants))
+
+
+def _for_kernel(requests: DataFrame) -> DataFrame:
+    last = id_bits(F.col("last_id"))
+    return requests.select(
+        *("request_number", *GROUP, "consumer", "justid", "profile", "ids"),
+        *(last["ms"].alias("last_ms"), last["seq"].alias("last_seq")),
+        *("request", "in_groups", "repeated_in", "ahead_in", *PROVEN_RANGE, "now_ms"),
+        F.greatest("min_idle_ms", F.lit(0)).alias("min_idle_ms"),
+        *for_rules(),
+        "force",
+        F.coalesce("retrycount", F.lit(-1)).cast("BIGINT").alias("retrycount"),
+        _new_delivery_time_ms().alias("new_delivery_time_ms"),
+    )
+
+
+def _of_groups(checked: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
+    said = [name for name in checked.columns if name not in {"request", *GROUP, "ids"}]
+    number = F.size("ids").alias("ids")
+    instant = F.col("snapshot_ms") if now_ms is None else F.lit(now_ms)
+    return (
+        checked.withColumnRenamed("request", "request_number")
+        .withColumn("request", F.to_json(F.struct(number, *said)))
+        .join(F.broadcast(known), on=list(GROUP), how="left")
+        .withColumn("now_ms", instant.cast("BIGINT"))
+    )
+
+
+def _new_delivery_time_ms() -> Column:
+    """What IDLE or TIME says; now, where that is before 1970 or to come."""
+    now_ms = F.col("now_ms")
+    # The difference leaves 64 bits from a negative IDLE, and then it lies in the future; or at an
+    # instant before 1970, whose group is refused.
+    dated_back = F.try_subtract(now_ms, F.col("idle_ms"))
+    wanted = F.when(F.col("idle_ms") >= 0, dated_back).otherwise(F.col("time_ms"))
+    return F.when(wanted.between(0, now_ms), wanted).otherwise(now_ms)
+
+
+def named_ids(requests: DataFrame) -> DataFrame:
+    """One row per id that a request names, and one without id (null) for a request that names none:
+    the request's columns, `position` (from 0), id_ms and id_seq."""
+    kept = [name for name in requests.columns if name != "ids"]
+    one = requests.select(*kept, F.posexplode_outer("ids").alias("position", "id"))
+    bits = id_bits(F.col("id"))
+    return one.select(*kept, "position", bits["ms"].alias("id_ms"), bits["seq"].alias("id_seq"))
+
+
+def inherited(owned: DataFrame, entries: DataFrame, claims: DataFrame, heirs: int) -> DataFrame:
+    """What a consumer has pending as `named_ids` of its heirs' requests: of what the stream still
+    has the n-th by id goes to heir n modulo their number, the rest is named by the first.
+
+    Args:
+        owned: the consumer's rows of pending.
+        entries: those of its stream alone, so that hashes do not matter.
+        claims: `claims`, numbered from 1, one per heir.
+
+    The n-th is counted in one task.
+    """
+    ids = with_presence(owned.select("stream_key", *_ID), entries)
+    by_id = Window.partitionBy("present").orderBy(unsigned("id_ms"), unsigned("id_seq"))
+    n = F.row_number().over(by_id) - 1
+    heir = F.when(F.col("present"), n % heirs).otherwise(0)
+    given = ids.withColumn("request_number", (heir + 1).cast("BIGINT"))
+    of_heir = Window.partitionBy("request_number").orderBy(
+        F.desc("present"), unsigned("id_ms"), unsigned("id_seq")
+    )
+    numbered = given.select(
+        *_ID,
+        "request_number",
+        (F.row_number().over(of_heir) - 1).cast("BIGINT").alias("position"),
+    )
+    return claims.drop("ids").join(numbered, on="request_number", how="left")
+
+
+# ------------------------------------------------------------------- groups
+
+
+def groups(ids: DataFrame) -> DataFrame:
+    """One row per (stream, consumer_group) that is asked about: now_ms, what `known_groups` says
+    of it, `outside` (ids outside the proven range), `low_ms` and `high_ms` (the smallest and the
+    largest BIGINT in id_ms; null: no id).  One shuffle, of partial sums."""
+    return ids.groupBy(*GROUP).agg(
+        *(F.max(name).alias(name) for name in ("now_ms", "in_groups", "repeated_in", "ahead_in")),
+        F.count_if(F.col("id_ms").isNotNull() & ~is_proven()).alias("outside"),
+        F.min("id_ms").alias("low_ms"),
+        F.max("id_ms").alias("high_ms"),
+    )
+
+
+def judged(
+    groups: DataFrame, ids: DataFrame, pending: DataFrame, run_seq: int, *, any_outside: bool
+) -> DataFrame:
+    """`groups` with `reason`: why the group is refused (null: it is accepted).
+
+    An id outside the proven range refuses its group where it is pending, for it might be purged,
+    and where it is to be forced; else nothing depends on it.
+    """
+    found = groups.join(_unusable(ids, pending, run_seq), on=list(GROUP), how="left")
+    if any_outside:
+        key = [*GROUP, *_ID]
+        outside = ids.where(F.col("id_ms").isNotNull() & ~is_proven())
+        is_pending = outside.join(pending.select(*key), on=key, how="left_semi")
+        needed = outside.where("force").select(*key).union(is_pending.select(*key)).distinct()
+        found = found.join(_number(needed, "unproven"), on=list(GROUP), how="left")
+    else:
+        found = found.withColumn("unproven", F.lit(0).cast("BIGINT"))
+    counts = ["invalid", "ahead", "unproven"]
+    return found.fillna(0, counts).withColumn("reason", refusal())
+
+
+def judged_by_name(
+    groups: DataFrame, ids: DataFrame, pending: DataFrame, run_seq: int
+) -> DataFrame:
+    """`judged` for those who need neither an instant nor a proof, nor sound times and counts: what
+    they remove is named."""
+    found = groups.join(_unusable(ids, pending, run_seq), on=list(GROUP), how="left")
+    return found.withColumn("reason", unknown_group().when(F.col("ahead") > 0, ahead()))
+
+
+def _unusable(ids: DataFrame, pending: DataFrame, run_seq: int) -> DataFrame:
+    """One row per group of which a pending row that is requested cannot be used: how many rows are
+    `invalid`, and `ahead` (see `survey.by_owner`)."""
+    key = [*GROUP, *_ID]
+    is_ahead = F.col("run_seq") >= run_seq
+    rows = pending.where(is_invalid() | is_ahead)
+    named = rows.join(ids.select(*key), on=key, how="left_semi")
+    return named.groupBy(*GROUP).agg(
+        F.count_if(is_invalid()).alias("invalid"), F.count_if(is_ahead).alias("ahead")
+    )
+
+
+def _number(rows: DataFrame, name: str) -> DataFrame:
+    return rows.groupBy(*GROUP).agg(F.count("*").alias(name))
+
+
+def of_accepted(rows: DataFrame, judged: DataFrame) -> DataFrame:
+    """The rows (of requests, or of ids) whose group is not refused."""
+    accepted = judged.where(F.col("reason").isNull()).select(*GROUP)
+    return rows.join(F.broadcast(accepted), on=list(GROUP), how="left_semi")
+
+
+# ------------------------------------------------------------------- ids
+
+
+def found(
+    ids: DataFrame, pending: DataFrame, entries: DataFrame | None, mode: KeyMode
+) -> DataFrame:
+    """One row per id that a request names, with `kernel.ASKED_INPUT`.
+
+    Args:
+        entries: null: nobody asks whether the streams still have the ids; to the kernel they do
+            not.
+    """
+    request = ("request_number", "position", *_ID, "now_ms", "min_idle_ms", "equal_counts")
+    wanted = ids.where(F.col("id_ms").isNotNull()).select(
+        *request,
+        *("force", "raise_by", "retrycount", "new_delivery_time_ms"),
+        group_key(mode).alias("group_key"),
+        stream_key(mode).alias("stream_key"),
+    )
+    state = with_keys(pending, mode).select(
+        *kernel.KEY,
+        consumer_key(mode).alias("consumer_key"),
+        F.col("consumer").isNotNull().alias("is_owned"),
+        F.lit(True).alias("is_pending"),
+        *("delivery_time_ms", "delivery_count"),
+    )
+    nobody = F.lit(0).cast("BIGINT") if mode is KeyMode.HASHES else F.lit("")
+    rows = (
+        # By sort and merge, whatever Spark thinks of the size of pending, as in `with_presence`.
+        wanted.join(state.hint("merge"), on=[*kernel.KEY], how="left")
+        .fillna(False, ["is_owned", "is_pending"])
+        .fillna(0, ["delivery_time_ms", "delivery_count"])
+        .withColumn("consumer_key", F.coalesce("consumer_key", nobody))
+    )
+    if entries is None:
+        rows = rows.withColumn("present", F.lit(False))
+    else:
+        rows = with_presence(rows, with_keys(entries, mode))
+    return rows.select(*kernel.ASKED_INPUT)
+
+
+def pending_of(ids: DataFrame, pending: DataFrame, mode: KeyMode) -> DataFrame:
+    """The rows of pending that are requested, by `kernel.KEY`: as often as pending holds them."""
+    named = ids.where(F.col("id_ms").isNotNull())
+    wanted = named.select(group_key(mode).alias("group_key"), *_ID)
+    key = list(kernel.KEY)
+    return with_keys(pending, mode).select(*key).join(wanted, on=key, how="left_semi")
+
+
+def decisions(found_rows: DataFrame, mode: KeyMode) -> DataFrame:
+    """One row per row, with `kernel.ASKED_OUTPUT`.  One shuffle, into ranges of ids."""
+    ranges = found_rows.repartition(*kernel.KEY)
+    ids = (unsigned("id_ms"), unsigned("id_seq"))
+    ordered = ranges.sortWithinPartitions("group_key", *ids, "request_number", "position")
+    type_ = "BIGINT" if mode is KeyMode.HASHES else "STRING"
+    return ordered.mapInPandas(kernel.fold_range, _SCHEMA.format(key=type_))
+
+
+_SCHEMA = (
+    "group_key {key}, id_ms BIGINT, id_seq BIGINT, request_number BIGINT, position BIGINT,"
+    " outcome TINYINT, is_pending BOOLEAN, from_consumer_key {key}, from_delivery_time_ms BIGINT,"
+    " from_delivery_count BIGINT, delivery_time_ms BIGINT, delivery_count BIGINT"
+)
+
+
+# ------------------------------------------------------------------- journal rows
+
+KINDS: Mapping[Outcome, str] = MappingProxyType(
+    {
+        Outcome.CLAIMED: "claimed",
+        Outcome.FORCED: "forced",
+        Outcome.SUPERSEDED: "superseded",
+        Outcome.DELETED: "deleted",
+        Outcome.LEFT: "left",
+        Outcome.NOT_PENDING: "not_pending",
+    }
+)
+ACK_KINDS = MappingProxyType({**KINDS, Outcome.DELETED: "acked"})
+_GOT = (Outcome.CLAIMED, Outcome.FORCED, Outcome.SUPERSEDED)
+
+
+def entry_rows(
+    decided: DataFrame,
+    accepted: DataFrame,
+    owners: DataFrame,
+    kinds: Mapping[Outcome, str],
+    mode: KeyMode,
+) -> DataFrame:
+    """The journal's rows about ids, one per id that a request names: names put back.
+
+    Args:
+        decided: `decisions`.
+        accepted: the requests of the groups that are not refused.
+        owners: `keys.owners_of_keys` or `keys.owners_by_name`.
+    """
+    requests = accepted.select(
+        *("request_number", group_key(mode).alias("group_key"), *GROUP),
+        *(F.col("consumer").alias("by"), "justid", "now_ms", "profile"),
+    )
+    got = F.col("outcome").isin([int(one) for one in _GOT])
+    has_active_time = F.col("profile") != str(Profile.REDIS_7_0)
+    kind = F.create_map(*map(F.lit, chain.from_iterable(kinds.items())))
+    was_pending = F.col("is_pending")
+    from_name = found_name("from_consumer", "from_consumer_key", F.col("found") | ~was_pending)
+    return (
+        # By both: should the table give other rows the second time, no request of another group is
+        # taken for this one.
+        decided.join(requests, on=["request_number", "group_key"], how="left")
+        .join(owners, on="from_consumer_key", how="left")
+        .withColumn("found", F.coalesce("found", F.lit(False)))
+        .select(
+            kind[F.col("outcome").cast("INT")].alias("kind"),
+            found_name("stream", "request_number", F.col("stream").isNotNull()),
+            *("consumer_group", *_ID, "request_number", "position"),
+            F.when(was_pending, from_name).alias("from_consumer"),
+            F.when(was_pending, F.col("from_delivery_time_ms")).alias("from_delivery_time_ms"),
+            F.when(was_pending, F.col("from_delivery_count")).alias("from_delivery_count"),
+            F.when(got, F.col("by")).alias("consumer"),
+            F.when(got, F.col("delivery_time_ms")).alias("delivery_time_ms"),
+            F.when(got, F.col("delivery_count")).alias("delivery_count"),
+            F.when(got, F.col("justid")).alias("justid"),
+            F.col("now_ms").alias("at_ms"),
+            F.when(got, F.col("now_ms")).alias("seen_time_ms"),
+            F.when(got & has_active_time, F.col("now_ms")).alias("active_time_ms"),
+        )
+    )
+
+
+def request_rows(requests: DataFrame, judged: DataFrame) -> DataFrame:
+    """The journal's `requested` and `refused` rows: one per request."""
+    reasons = judged.select(*GROUP, "reason", F.lit(True).alias("is_judged"))
+    kind = F.when(F.col("reason").isNull(), "requested").otherwise("refused")
+    both = requests.join(F.broadcast(reasons), on=list(GROUP), how="left")
+    return both.select(
+        kind.alias("kind"),
+        found_name("stream", "request_number", F.col("is_judged").isNotNull()),
+        *("request_number", "consumer_group", "consumer", "request", "reason"),
+        F.col("now_ms").alias("at_ms"),
+    )
+
+
+def consumer_rows(accepted: DataFrame) -> DataFrame:
+    """The journal's `consumer` rows: each caller, seen at the group's instant, also where it names
+    no id.  Profile redis-7.0 knows a consumer only once it got an entry."""
+    callers = accepted.where(F.col("profile") != str(Profile.REDIS_7_0))
+    return callers.select(
+        F.lit("consumer").alias("kind"),
+        *(*GROUP, "consumer", F.col("now_ms").alias("at_ms")),
+        F.col("now_ms").alias("seen_time_ms"),
+    ).distinct()
+
+
+def last_id_rows(accepted: DataFrame) -> DataFrame:
+    """The journal's `lastid` rows: one per group that is given one, the largest."""
+    largest = F.max(F.struct(unsigned("last_ms").alias("ms"), unsigned("last_seq").alias("seq")))
+    given = accepted.where(F.col("last_ms").isNotNull())
+    return (
+        given.groupBy(*GROUP)
+        .agg(largest.alias("id"), F.max("now_ms").alias("at_ms"))
+        .select(
+            F.lit("lastid").alias("kind"),
+            *(*GROUP, "at_ms"),
+            unsigned(F.col("id")["ms"]).alias("last_delivered_ms"),
+            unsigned(F.col("id")["seq"]).alias("last_delivered_seq"),
+        )
+    )

@@ -1,0 +1,195 @@
+r"""The forms in which a given table may hold a value, and how our columns are made of them.
+
+The type of a column says which form it is:
+
+- an id is ONE text column, written `ms-seq` as a server writes it, or TWO number columns;
+- a time is a number (ms since the epoch) or a timestamp; without a zone it is UTC, and a fraction
+  below the millisecond is cut off;
+- a name is a STRING, spelled as the tables spell it, or a BINARY, the bytes themselves;
+- fields are an ARRAY<STRUCT<name, value>> or a MAP, of BINARY, or of STRING for its UTF-8 bytes.
+
+Expressions only: what cannot be used becomes null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from enum import StrEnum
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from claimlib.semantics.ids import MAX_U64
+from claimlib.semantics.names import SPELLING
+
+
+class Shape(StrEnum):
+    """What a value of a part is."""
+
+    NAME = "name"
+    ID = "id"
+    TIME = "time"
+    COUNT = "count"
+    FIELDS = "fields"
+
+
+WANTED = {
+    Shape.NAME: "one STRING or BINARY",
+    Shape.ID: "one STRING (ms-seq) or two whole numbers",
+    Shape.TIME: "one whole number (ms) or TIMESTAMP",
+    Shape.COUNT: "one whole number",
+    Shape.FIELDS: "one ARRAY<STRUCT<name, value>> or MAP, of BINARY or STRING",
+}
+UNUSABLE = {
+    Shape.NAME: "spells no name (a backslash is written twice, a byte that is not UTF-8 as \\xhh)",
+    Shape.ID: "is no id (two unsigned 64-bit numbers; as a text ms-seq, without leading zeros)",
+    Shape.TIME: "is no time (0 to 2^63-1 ms since 1970)",
+    Shape.COUNT: "is no count (0 to 2^63-1)",
+    Shape.FIELDS: "has a null in it",
+}
+
+Reader = Callable[[Sequence[Column]], list[Column]]
+
+
+def reader(shape: Shape, types: Sequence[T.DataType], *, id_bits: bool) -> Reader | None:
+    """How columns of these types are read: our values, null where one cannot be used; null: not at
+    all."""
+    if len(types) == 2:
+        return _halves_reader(types, id_bits=id_bits)
+    (one,) = types
+    match shape:
+        case Shape.ID:
+            return _id_of_text if isinstance(one, T.StringType) else None
+        case Shape.NAME:
+            return _name_reader(one)
+        case Shape.FIELDS:
+            return _fields_reader(one)
+        case Shape.TIME if not _is_whole(one):
+            return _timestamp_reader(one)
+        case Shape.TIME | Shape.COUNT:
+            return (lambda columns: [_natural(columns[0])]) if _is_whole(one) else None
+
+
+def _halves_reader(types: Sequence[T.DataType], *, id_bits: bool) -> Reader | None:
+    if id_bits:
+        return list if all(isinstance(one, T.LongType) for one in types) else None
+    return _id_of_numbers if all(map(_is_whole, types)) else None
+
+
+def _name_reader(type_: T.DataType) -> Reader | None:
+    if isinstance(type_, T.BinaryType):
+        return lambda columns: [spelled(columns[0])]
+    if isinstance(type_, T.StringType):
+        return lambda columns: [F.when(_is_spelling(columns[0]), columns[0])]
+    return None
+
+
+def _timestamp_reader(type_: T.DataType) -> Reader | None:
+    if isinstance(type_, T.TimestampType):
+        return lambda columns: [_natural(F.unix_millis(columns[0]))]
+    if isinstance(type_, T.TimestampNTZType):
+        return lambda columns: [_natural(_millis_in_utc(columns[0]))]
+    return None
+
+
+def _is_whole(one: T.DataType) -> bool:
+    return isinstance(one, T.IntegralType) or (isinstance(one, T.DecimalType) and one.scale == 0)
+
+
+def _natural(number: Column) -> Column:
+    """A whole number as BIGINT; null where it is negative or too large."""
+    return F.when(number >= 0, number.try_cast("BIGINT"))
+
+
+def _millis_in_utc(timestamp: Column) -> Column:
+    # Spark would take it for a time of the session's zone.
+    return F.unix_millis(F.concat(timestamp.cast("STRING"), F.lit("Z")).try_cast("TIMESTAMP"))
+
+
+_HALF = "(0|[1-9][0-9]{0,19})"
+_ID_TEXT = rf"\A{_HALF}-{_HALF}\z"
+
+
+def _id_of_text(columns: Sequence[Column]) -> list[Column]:
+    (text,) = columns
+    halves = [F.regexp_extract(text, _ID_TEXT, number) for number in (1, 2)]
+    is_id = text.rlike(_ID_TEXT)
+    return _both([F.when(is_id, half).try_cast("DECIMAL(20,0)") for half in halves])
+
+
+def _id_of_numbers(columns: Sequence[Column]) -> list[Column]:
+    return _both([number.cast("DECIMAL(38,0)") for number in columns])
+
+
+def _both(halves: Sequence[Column]) -> list[Column]:
+    """The halves' BIGINTs; null, both, where one of them is none."""
+    bits = [_bits(half) for half in halves]
+    are_there = reduce(lambda one, other: one & other, [half.isNotNull() for half in bits])
+    return [F.when(are_there, half) for half in bits]
+
+
+def _bits(number: Column) -> Column:
+    """The BIGINT with the bits of an unsigned number, as `ids.to_bigint`; null: it is none."""
+    negative = number - F.lit(Decimal(2**64))
+    return F.when((number >= 0) & (number < F.lit(Decimal(2**63))), number.try_cast("BIGINT")).when(
+        (number > 0) & (number <= F.lit(Decimal(MAX_U64))), negative.try_cast("BIGINT")
+    )
+
+
+# One whole character of UTF-8 that is not ASCII, its bytes read as Latin-1.
+_MULTIBYTE = (
+    r"[\xc2-\xdf][\x80-\xbf]"
+    r"|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]"
+    r"|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}"
+)
+# A run of whole characters, or one byte that is none.
+_RUNS = rf"((?:[\x00-\x7f]|{_MULTIBYTE})++|[\x80-\xff])"
+
+
+def spelled(raw: Column) -> Column:
+    r"""The spelling of a name's bytes, as `names.spell`."""
+    latin = F.decode(raw, "ISO-8859-1")
+    plain = latin.rlike(r"\A[\x00-\x5b\x5d-\x7f]*\z")
+    runs = F.regexp_extract_all(latin, F.lit(_RUNS), F.lit(1))
+    return F.when(plain, latin).otherwise(F.array_join(F.transform(runs, _spelled_run), ""))
+
+
+def _spelled_run(run: Column) -> Column:
+    raw = F.encode(run, "ISO-8859-1")
+    escaped = F.concat(F.lit("\\x"), F.lower(F.hex(raw)))
+    text = F.replace(F.decode(raw, "UTF-8"), F.lit("\\"), F.lit("\\\\"))
+    return F.when(run.rlike(r"\A[\x80-\xff]\z"), escaped).otherwise(text)
+
+
+def _is_spelling(text: Column) -> Column:
+    """Whether `names.unspell` takes a text."""
+    return F.is_valid_utf8(text) & text.rlike(SPELLING)
+
+
+def _fields_reader(type_: T.DataType) -> Reader | None:
+    texts = (T.StringType, T.BinaryType)
+    if isinstance(type_, T.MapType):
+        if not (isinstance(type_.keyType, texts) and isinstance(type_.valueType, texts)):
+            return None
+        return lambda columns: [_pairs(F.map_entries(columns[0]), "key")]
+    if not isinstance(type_, T.ArrayType) or not isinstance(type_.elementType, T.StructType):
+        return None
+    pair = {one.name: one.dataType for one in type_.elementType.fields}
+    if set(pair) != {"name", "value"} or not all(isinstance(one, texts) for one in pair.values()):
+        return None
+    return lambda columns: [_pairs(columns[0], "name")]
+
+
+def _pairs(pairs: Column, name: str) -> Column:
+    """Pairs as our fields; null where there is a null in them."""
+    is_half = F.exists(pairs, lambda one: one[name].isNull() | one["value"].isNull())
+    ours = F.transform(
+        pairs,
+        lambda one: F.struct(
+            one[name].cast("BINARY").alias("name"), one["value"].cast("BINARY").alias("value")
+        ),
+    )
+    return F.when(~is_half, ours)

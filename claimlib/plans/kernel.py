@@ -1,0 +1,300 @@
+"""What happens to a sorted range of a PEL, vectorised: the functions that `mapInPandas` runs.
+
+`decide_range` is XAUTOCLAIM's, `fold_range` XCLAIM's.  The same decisions as `scan`, reached
+another way: `scan` walks one group entry by entry, this takes whole batches of many groups at once.
+The two share `rules` and nothing else, so that each checks the other.  No Spark here, and no state
+but the last key of the batch before.
+
+A range is promised sorted by (group_key, id), ids compared as unsigned numbers; where ids were
+named, by request and position too.  The promise is checked: a row out of order would mean that
+the plan broke it, an equal one that the table holds two rows of one pending entry; both stop the
+run before anything is decided.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from claimlib.errors import DuplicateRowsError
+from claimlib.semantics import rules
+from claimlib.semantics.model import Outcome
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# What stands in the message of an error that crosses from a worker to the driver as text only.
+BROKEN_ORDER_MARK = "claimlib: a PEL range is not sorted"
+NO_REQUEST_MARK = "claimlib: a PEL range has rows of a group without a request"
+
+KEY = ("group_key", "id_ms", "id_seq")
+INPUT = (
+    *KEY,
+    "consumer_key",
+    "delivery_time_ms",
+    "delivery_count",
+    "present",
+    "is_spared",
+    "is_parking",
+)
+REQUEST = ("now_ms", "min_idle_ms", "equal_counts", "raise_by", "park_above")
+OUTPUT = (
+    *KEY,
+    "outcome",
+    "from_consumer_key",
+    "from_delivery_time_ms",
+    "from_delivery_count",
+    "delivery_count",
+)
+
+ASKED_KEY = (*KEY, "request_number", "position")
+ASKED_INPUT = (
+    *ASKED_KEY,
+    "present",
+    "is_pending",
+    "is_owned",
+    "consumer_key",
+    "delivery_time_ms",
+    "delivery_count",
+    "now_ms",
+    "min_idle_ms",
+    "equal_counts",
+    "force",
+    "raise_by",
+    "retrycount",
+    "new_delivery_time_ms",
+)
+ASKED_OUTPUT = (
+    *ASKED_KEY,
+    "outcome",
+    "is_pending",
+    "from_consumer_key",
+    "from_delivery_time_ms",
+    "from_delivery_count",
+    "delivery_time_ms",
+    "delivery_count",
+)
+
+Key = tuple[Any, ...]
+
+
+def worker_python(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """One row per batch: the version of the Python that runs it, as `mapInPandas` runs the
+    others."""
+    for _ in batches:
+        yield pd.DataFrame({"python": [platform.python_version()]})
+
+
+def decide_range(batches: Iterable[pd.DataFrame], requests: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Decide each entry of one sorted range.
+
+    In: one row per examined pending entry with the columns of `INPUT`: `group_key` and
+    `consumer_key` are 64-bit hashes (or names, where hashes collide), ids the BIGINTs of
+    `ids.to_bigint`, `present` whether the id is in the stream, `is_spared` and `is_parking` what
+    `rules.is_claimable` asks about the owner.  Out: one row per entry that is claimed, parked or
+    deleted, with the columns of `OUTPUT`; `outcome` is an `Outcome`, the `from_*` columns are what
+    was found, `delivery_count` is the new count.  A row that the rule leaves alone gives none.
+
+    Args:
+        requests: one row per group, its key the index, with the columns of `REQUEST`.  They come
+            once, not with every row, so that rows are narrow.
+
+    Raises:
+        ValueError: the range is not sorted, or holds two rows of one key, or rows of a group that
+            has no request.
+    """
+    by_group = {name: requests[name].to_numpy() for name in REQUEST}
+    last: Key | None = None
+    for batch in batches:
+        if len(batch):
+            last = _check_order(batch, last, KEY)
+            at = requests.index.get_indexer(pd.Index(batch["group_key"]))
+            if at.min() < 0:
+                raise ValueError(NO_REQUEST_MARK)
+            yield _decide_batch(batch, {name: values[at] for name, values in by_group.items()})
+
+
+def _decide_batch(batch: pd.DataFrame, request: Mapping[str, NDArray[Any]]) -> pd.DataFrame:
+    """`request`: of each row that of its group."""
+    present = batch["present"].to_numpy()
+    delivery_count = batch["delivery_count"].to_numpy()
+    idle_enough = rules.is_idle_enough(
+        request["now_ms"],
+        batch["delivery_time_ms"].to_numpy(),
+        request["min_idle_ms"],
+        request["equal_counts"],
+    )
+    exhausted = rules.is_exhausted(delivery_count, request["park_above"])
+    claimable = rules.is_claimable(
+        idle_enough, batch["is_spared"].to_numpy(), batch["is_parking"].to_numpy(), exhausted
+    )
+    claimed = rules.is_claimed(present, claimable)
+    handed_over = np.where(exhausted, int(Outcome.PARKED), int(Outcome.CLAIMED))
+    raised = rules.raised_count(delivery_count, request["raise_by"], exhausted)
+    decided = pd.DataFrame(
+        {
+            "group_key": batch["group_key"],
+            "id_ms": batch["id_ms"],
+            "id_seq": batch["id_seq"],
+            "outcome": np.where(claimed, handed_over, int(Outcome.DELETED)).astype("int8"),
+            "from_consumer_key": batch["consumer_key"],
+            "from_delivery_time_ms": batch["delivery_time_ms"],
+            "from_delivery_count": batch["delivery_count"],
+            "delivery_count": np.where(claimed, raised, delivery_count),
+        }
+    )
+    touched: NDArray[np.bool_] = rules.is_touched(present, claimable)
+    return decided if touched.all() else decided.loc[touched]
+
+
+def fold_range(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Decide each id that was requested in one sorted range, request after request.
+
+    In: one row per id that a request names, with the columns of `ASKED_INPUT`: `is_pending` whether
+    the group's PEL has it, `is_owned` whether it has an owner there, `consumer_key`,
+    `delivery_time_ms` and `delivery_count` what was found (0 or empty where nothing was), the rest
+    the request: `new_delivery_time_ms` the time that it gives, `retrycount` the count (-1: none).
+    Out: one row per row, with the columns of `ASKED_OUTPUT`; `outcome` is an `Outcome`, the
+    `from_*` columns are what the PEL held before the first of the requests, the new time and count
+    those that the id had right behind this one.
+
+    Raises:
+        ValueError: the range is not sorted, or holds two rows of one key.
+    """
+    last: Key | None = None
+    left = None
+    for batch in batches:
+        if len(batch):
+            last = _check_order(batch, last, ASKED_KEY)
+            # An id that is requested again may go on in the next batch.
+            known = batch if left is None else pd.concat([left, batch], ignore_index=True)
+            first_of_last = _starts(known)[-1]
+            yield _fold_batch(known.iloc[:first_of_last])
+            left = known.iloc[first_of_last:]
+    if left is not None:
+        yield _fold_batch(left)
+
+
+def _fold_batch(batch: pd.DataFrame) -> pd.DataFrame:
+    """The decisions about whole ids: first where each is named for the first time, and so on."""
+    starts = _starts(batch)
+    key = np.repeat(np.arange(len(starts)), np.diff([*starts, len(batch)]))
+    turn = np.arange(len(batch)) - starts[key]
+    state = _State.of(batch.iloc[starts])
+    outcome = np.zeros(len(batch), dtype="int8")
+    time_ms, count = (np.zeros(len(batch), dtype="int64") for _ in range(2))
+    claimed_last = np.full(len(starts), -1)
+    by_turn = np.argsort(turn, kind="stable")
+    for at in np.split(by_turn, np.flatnonzero(np.diff(turn[by_turn])) + 1):
+        outcome[at] = state.decide(key[at], batch.iloc[at])
+        got = at[np.isin(outcome[at], _GOT)]
+        time_ms[at], count[at] = state.time_ms[key[at]], state.count[key[at]]
+        claimed_last[key[got]] = got
+    superseded = np.isin(outcome, _GOT) & (claimed_last[key] != np.arange(len(batch)))
+    outcome[superseded] = int(Outcome.SUPERSEDED)
+    found = batch[[*ASKED_KEY, "is_pending"]].assign(
+        outcome=outcome,
+        from_consumer_key=batch["consumer_key"],
+        from_delivery_time_ms=batch["delivery_time_ms"],
+        from_delivery_count=batch["delivery_count"],
+        delivery_time_ms=time_ms,
+        delivery_count=count,
+    )
+    return found[[*ASKED_OUTPUT]]
+
+
+_GOT = (int(Outcome.CLAIMED), int(Outcome.FORCED))
+
+
+@dataclass
+class _State:
+    """What the PEL holds of some ids, while requests go over them."""
+
+    was_pending: NDArray[np.bool_]
+    pending: NDArray[np.bool_]
+    owned: NDArray[np.bool_]
+    time_ms: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> _State:
+        """The state before, from one row per id."""
+        return cls(
+            was_pending=rows["is_pending"].to_numpy(),
+            pending=rows["is_pending"].to_numpy().copy(),
+            owned=rows["is_owned"].to_numpy().copy(),
+            time_ms=rows["delivery_time_ms"].to_numpy().copy(),
+            count=rows["delivery_count"].to_numpy().copy(),
+        )
+
+    def decide(self, ids: NDArray[np.int64], rows: pd.DataFrame) -> NDArray[np.int8]:
+        """The outcomes of different ids that are requested by a row each; the state after it."""
+        pending = self.pending[ids]
+        idle_enough = rules.is_idle_enough(
+            rows["now_ms"].to_numpy(),
+            self.time_ms[ids],
+            rows["min_idle_ms"].to_numpy(),
+            rows["equal_counts"].to_numpy(),
+        )
+        present = rows["present"].to_numpy()
+        free = rules.is_free(pending, self.owned[ids], idle_enough, rows["force"].to_numpy())
+        claimed = rules.is_claimed(present, free)
+        deleted = rules.is_deleted(present) & pending
+        self._claim(ids[claimed], rows.iloc[np.flatnonzero(claimed)])
+        self.pending[ids] = claimed | (pending & present)
+        got = np.where(self.was_pending[ids], int(Outcome.CLAIMED), int(Outcome.FORCED))
+        others = np.where(pending, int(Outcome.LEFT), int(Outcome.NOT_PENDING))
+        return np.select([claimed, deleted], [got, int(Outcome.DELETED)], others).astype("int8")
+
+    def _claim(self, ids: NDArray[np.int64], rows: pd.DataFrame) -> None:
+        before = np.where(self.pending[ids], self.count[ids], rules.FORCED_COUNT)
+        raised = rules.raised_count(before, rows["raise_by"].to_numpy(), exhausted=False)
+        given = rows["retrycount"].to_numpy()
+        self.count[ids] = np.where(given >= 0, given, raised)
+        self.time_ms[ids] = rows["new_delivery_time_ms"].to_numpy()
+        self.owned[ids] = True
+
+
+def _starts(rows: pd.DataFrame) -> NDArray[np.int64]:
+    """Where another id begins."""
+    changes = reduce(or_, (one[1:] != one[:-1] for one in _columns(rows, KEY)))
+    return np.concatenate([np.zeros(min(len(rows), 1), dtype=int), np.flatnonzero(changes) + 1])
+
+
+def _check_order(batch: pd.DataFrame, last: Key | None, key: tuple[str, ...]) -> Key:
+    """The batch's last key, after every step from `last` through the batch went strictly up."""
+    columns = _columns(batch, key)
+    if last is not None:
+        columns = [
+            np.concatenate([np.array([before], dtype=one.dtype), one])
+            for before, one in zip(last, columns, strict=True)
+        ]
+    same = np.full(len(columns[0]) - 1, fill_value=True)
+    up = ~same
+    for one in columns:
+        up |= same & (one[1:] > one[:-1])
+        same &= one[1:] == one[:-1]
+    if np.any(same):
+        raise ValueError(DuplicateRowsError.IN_WORKER)
+    if not np.all(up):
+        raise ValueError(BROKEN_ORDER_MARK)
+    return tuple(one[-1] for one in columns)
+
+
+def _columns(rows: pd.DataFrame, key: tuple[str, ...]) -> list[NDArray[Any]]:
+    """The columns of a key, each sorting as the key does."""
+    return [_unsigned(rows[one]) if one in _HALVES else rows[one].to_numpy() for one in key]
+
+
+_HALVES = ("id_ms", "id_seq")
+
+
+def _unsigned(column: pd.Series[int]) -> NDArray[np.uint64]:
+    return column.to_numpy(dtype=np.int64).view(np.uint64)

@@ -1,0 +1,151 @@
+"""The series of snapshots: who had what pending when, and what a claim would have taken.
+
+A snapshot keeps the PELs as it read them (`pel_snapshots`), and the journal keeps which groups it
+read, when, and how far each had been delivered.  An entry that a later snapshot of its group no
+longer has, although the group was delivered beyond it, has left the PEL: it was acknowledged.  Two
+other things look the same and are rare: a claim on the server that found the entry deleted from its
+stream, and a group that was destroyed and made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from claimlib.plans.keys import GROUP, id_at_most
+
+ENTRY = (*GROUP, "id_ms", "id_seq")
+OUTCOMES = ("acknowledged", "taken_over", "still_pending", "unknown")
+"""What became of a claimed entry: see `claims`."""
+_LAST_IDS = ("last_delivered_ms", "last_delivered_seq")
+
+
+def readings(journal: DataFrame, runs: DataFrame) -> DataFrame:
+    """One row per group of each finished snapshot or import that read it: `landing`, stream,
+    consumer_group, `landing_ms` (the instant of the first group of that landing), `at_ms` (that of
+    this group), and of the group's next reading `next_at_ms`, `next_last_delivered_ms` and
+    `next_last_delivered_seq` (null: there is none).
+
+    What nobody finished, or gave up, is left out, and so is a group without an instant.
+    """
+    finished = runs.where(F.col("counts")["abandoned"].isNull()).select("run_seq")
+    landings = (
+        journal.where("kind = 'run' AND landing IS NOT NULL")
+        .select("run_seq", "landing")
+        .join(finished, on="run_seq", how="left_semi")
+    )
+    groups = journal.where("kind = 'group' AND at_ms IS NOT NULL").select(
+        "run_seq", *GROUP, "at_ms", *_LAST_IDS
+    )
+    in_time = Window.partitionBy(*GROUP).orderBy("at_ms", "run_seq")
+    return groups.join(landings, on="run_seq").select(
+        "landing",
+        *GROUP,
+        F.min("at_ms").over(Window.partitionBy("landing")).alias("landing_ms"),
+        "at_ms",
+        *(F.lead(name).over(in_time).alias(f"next_{name}") for name in ("at_ms", *_LAST_IDS)),
+    )
+
+
+def over_time(pel: DataFrame, read: DataFrame, stalled_ms: int) -> DataFrame:
+    """One row per landing, group and consumer that owns entries of it (a group that has none
+    pending has one row, of no consumer): landing_ms, stream, consumer_group, consumer, `pending`,
+    `stalled` (idle for so long, or longer).
+
+    Args:
+        pel: rows of `pel_snapshots`.
+        read: `readings`.
+    """
+    rows = pel.select("landing", *ENTRY, "consumer", "delivery_time_ms")
+    idle_ms = F.try_subtract("at_ms", "delivery_time_ms")
+    return (
+        read.join(rows, on=["landing", *GROUP], how="left")
+        .groupBy("landing_ms", *GROUP, "consumer")
+        .agg(
+            F.count("id_ms").alias("pending"),
+            F.count_if(idle_ms >= stalled_ms).alias("stalled"),
+        )
+    )
+
+
+def claims(pel: DataFrame, read: DataFrame, min_idles_ms: Sequence[int]) -> DataFrame:
+    """What a sweep right after each snapshot would have claimed, had it been the first one to touch
+    the entry: one row per min-idle and entry that was idle for longer at some reading of its group.
+
+    Columns: `min_idle_ms`, the entry's key, `from_consumer` (its owner then), `claimed_ms` (the
+    instant of that reading), `idle_ms` (how long it had been idle then) and `outcome`, what
+    really became of it: `acknowledged` (it left the PEL, and was never seen with another owner:
+    the claim would have had its work done twice), `taken_over` (somebody else owned it when it was
+    seen last: a claim would have come sooner), `still_pending` (as often as the group was read) or
+    `unknown` (it is gone, and the group was not delivered as far as that when it was read again).
+
+    Args:
+        pel: rows of `pel_snapshots`.
+        read: `readings`.
+        min_idles_ms: the values to compare.
+    """
+    rows = pel.select("landing", *ENTRY, "consumer", "delivery_time_ms").join(
+        read, on=["landing", *GROUP]
+    )
+    rows = rows.withColumn("idle_ms", F.try_subtract("at_ms", "delivery_time_ms"))
+    after = [f"next_{name}" for name in ("at_ms", *_LAST_IDS)]
+    last = rows.groupBy(*ENTRY).agg(
+        F.max_by(F.struct(F.col("consumer").alias("last_consumer"), *after), "at_ms").alias("last")
+    )
+    firsts = (
+        rows.select("*", _each(min_idles_ms))
+        .where(F.col("idle_ms") > F.col("min_idle_ms"))
+        .groupBy("min_idle_ms", *ENTRY)
+        .agg(F.min_by(F.struct("consumer", "at_ms", "idle_ms"), "at_ms").alias("first"))
+    )
+    was_delivered = id_at_most(
+        "id_ms", "id_seq", F.col("next_last_delivered_ms"), F.col("next_last_delivered_seq")
+    )
+    outcome = (
+        F.when(~F.col("last_consumer").eqNullSafe(F.col("from_consumer")), "taken_over")
+        .when(F.col("next_at_ms").isNull(), "still_pending")
+        .when(was_delivered, "acknowledged")
+        .otherwise("unknown")
+    )
+    return (
+        firsts.join(last.select(*ENTRY, "last.*"), on=list(ENTRY))
+        .select(
+            "min_idle_ms",
+            *ENTRY,
+            *(*after, "last_consumer"),
+            F.col("first.consumer").alias("from_consumer"),
+            F.col("first.at_ms").alias("claimed_ms"),
+            F.col("first.idle_ms").alias("idle_ms"),
+        )
+        .withColumn("outcome", outcome)
+        .drop(*after, "last_consumer")
+    )
+
+
+def choices(claimed: DataFrame, min_idles_ms: Sequence[int]) -> DataFrame:
+    """One row per min-idle, the smallest first: `claimed`, how many of these had each of the
+    `OUTCOMES`, and `wait_ms`, how long those that no owner acknowledged had been idle when they
+    were claimed (the median; null: there are none).
+
+    Args:
+        claimed: `claims`.
+        min_idles_ms: the values, with a row also where nothing would have been claimed.
+    """
+    values = claimed.sparkSession.range(1).select(_each(min_idles_ms))
+    waited = F.when(F.col("outcome") != "acknowledged", F.col("idle_ms"))
+    counted = claimed.groupBy("min_idle_ms").agg(
+        F.count("*").alias("claimed"),
+        *(F.count_if(F.col("outcome") == one).alias(one) for one in OUTCOMES),
+        F.percentile_approx(waited, 0.5).alias("wait_ms"),
+    )
+    found = values.join(counted, on="min_idle_ms", how="left")
+    return found.fillna(0, ["claimed", *OUTCOMES]).orderBy("min_idle_ms")
+
+
+def _each(min_idles_ms: Sequence[int]) -> Column:
+    """A row for each value."""
+    values = (F.lit(one).cast("BIGINT") for one in min_idles_ms)
+    return F.explode(F.array(*values)).alias("min_idle_ms")

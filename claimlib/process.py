@@ -1,0 +1,288 @@
+"""How a process ends: one clear line on stderr, and an exit code (the table is in `errors`)."""
+
+from __future__ import annotations
+
+import re
+import signal
+import traceback
+from collections.abc import Callable, Mapping
+from threading import current_thread, main_thread
+from types import FrameType
+
+from claimlib import terminal
+from claimlib.errors import (
+    ClaimlibError,
+    MissingExtraError,
+    StorageError,
+    StoreUnreachableError,
+    WorkerError,
+)
+
+DONE = 0
+OUR_FAULT = 1
+STALLED = 3
+INPUT_REFUSED = 4
+SOME_REFUSED = 6
+INTERRUPTED = 130
+TERMINATED = 143
+
+MEANINGS: Mapping[int, str] = {
+    DONE: "done",
+    OUR_FAULT: "internal error",
+    2: "usage or configuration",
+    STALLED: "stalled work found",
+    INPUT_REFUSED: "input refused, or `check` found what makes runs refuse",
+    5: "lost to concurrent runs",
+    SOME_REFUSED: "done but some groups refused",
+    75: "server or storage unreachable (try again)",
+    INTERRUPTED: "interrupted",
+    TERMINATED: "terminated",
+}
+"""What each exit code says to who started the process."""
+
+# What Java's text says where storage did not answer; it crosses to Python as text only.
+_NETWORK_ERRORS = (
+    "java.net.ConnectException",
+    "java.net.NoRouteToHostException",
+    "java.net.SocketException",
+    "java.net.SocketTimeoutException",
+    "java.net.UnknownHostException",
+)
+
+_EXTRAS = {
+    "delta": "spark",
+    "numpy": "spark",
+    "pandas": "spark",
+    "pyarrow": "spark",
+    "pydantic": "spark",
+    "pydantic_settings": "spark",
+    "pyspark": "spark",
+    "redis": "redis",
+    "rich": "cli",
+    "typer": "cli",
+}
+
+
+class _Signals:
+    """Which signal has asked this process to end, and what it was doing."""
+
+    received: int | None = None
+    state: str = "nothing was begun"
+
+    def catch(self, number: int, _frame: FrameType | None) -> None:
+        """Remember the signal: on its way up through Spark an interrupt becomes other errors."""
+        self.received = number
+        raise KeyboardInterrupt
+
+
+_signals = _Signals()
+
+
+def catch_signals() -> None:
+    """Ctrl-C and SIGTERM end this process in order.
+
+    Called again once Spark has started: pyspark installs a handler of its own, which sends a
+    command to a JVM that the same Ctrl-C has ended.
+    """
+    if current_thread() is main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _signals.catch)
+
+
+def tell_state(state: str) -> None:
+    """What the message says of the store, should this process be interrupted now."""
+    _signals.state = state
+
+
+def ending(work: Callable[[], int], *, debug: Callable[[], bool] | None = None) -> int:
+    """The exit code of `work`; what it raises is said on stderr.
+
+    Args:
+        work: gives the exit code where nothing is raised.
+        debug: whether a traceback is wanted too; asked once something was raised.  Null: the
+            process has no option for it.
+    """
+    _signals.received, _signals.state = None, _Signals.state
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    catch_signals()
+    try:
+        with terminal.guarded():
+            return _ending(work, debug)
+    finally:
+        if current_thread() is main_thread():
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+
+def _ending(work: Callable[[], int], debug: Callable[[], bool] | None) -> int:
+    try:
+        return work()
+    except KeyboardInterrupt:
+        return _interrupted()
+    except BrokenPipeError:  # who read our output has seen enough
+        terminal.stop_printing()
+        return DONE
+    except Exception as raised:  # noqa: BLE001 - this is where a process ends
+        if _signals.received is not None or _comes_of_an_interrupt(raised):
+            return _interrupted()
+        says_all = debug is not None and debug()
+        if says_all:
+            terminal.err(traceback.format_exc().rstrip("\n"))
+        error = _translated(raised)
+        terminal.say(f"error: {_one_line(error, can_say_more=debug is not None and not says_all)}")
+        return error.exit_code if isinstance(error, ClaimlibError) else OUR_FAULT
+
+
+def _interrupted() -> int:
+    if _signals.received == signal.SIGTERM:
+        terminal.say(f"terminated: {_signals.state}")
+        return TERMINATED
+    terminal.say(f"interrupted: {_signals.state}")
+    return INTERRUPTED
+
+
+def _comes_of_an_interrupt(error: BaseException) -> bool:
+    """Whether it was raised while an interrupt was on its way up: Spark tells the JVM of it, over a
+    connection that may be in the middle of a command, and so another error comes out."""
+    seen: set[int] = set()
+    before: BaseException | None = error
+    while before is not None and id(before) not in seen:
+        if isinstance(before, KeyboardInterrupt):
+            return True
+        seen.add(id(before))
+        before = before.__cause__ or before.__context__
+    return False
+
+
+def _translated(error: Exception) -> Exception:
+    """What a library raised, in our words: a package that is not installed is the extra that brings
+    it, and storage that did not answer can be tried again."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
+    if package in _EXTRAS and isinstance(error, ModuleNotFoundError):
+        return MissingExtraError.for_package(_EXTRAS[package], package)
+    if isinstance(error, ClaimlibError):
+        return error
+    known = _known(str(error))
+    if known is not None:
+        return known
+    by_java = any(name in str(error) for name in _NETWORK_ERRORS)
+    if by_java or isinstance(error, ConnectionError | TimeoutError):
+        return StoreUnreachableError(f"storage did not answer, try again: {_cause(error)}")
+    return error
+
+
+def _known(text: str) -> ClaimlibError | None:
+    """What a text of `_KNOWN_CAUSES` means; null: it has none of them."""
+    for pattern, kind, said in _KNOWN_CAUSES:
+        match = re.search(pattern, text)
+        if match:
+            return kind(said.format(*match.groups()))
+    return None
+
+
+_JARS = "give Spark its jar (--spark-conf spark.jars.packages=…), or name another place"
+# What Java's or a worker's text says, and what that means for people.  The first that is found.
+_KNOWN_CAUSES: tuple[tuple[str, type[ClaimlibError], str], ...] = (
+    (
+        r"ModuleNotFoundError: No module named '(claimlib[\w.]*)'",
+        WorkerError,
+        (
+            "the Python workers of Spark cannot import {0}: install the package on"
+            " every node, or give"
+            " it to the executors (spark-submit --py-files claimlib.zip; make zip builds it)"
+        ),
+    ),
+    (
+        r"ModuleNotFoundError: No module named '([\w.]+)'",
+        WorkerError,
+        (
+            "the Python workers of Spark cannot import {0}: install it for the Python that they run"
+            " (spark.pyspark.python)"
+        ),
+    ),
+    (
+        r'No FileSystem for scheme "?([\w+.-]+)',
+        StorageError,
+        "Spark knows no storage {0}://: " + _JARS,
+    ),
+    (
+        r"ClassNotFoundException: Class (org\.apache\.hadoop\.fs\.\S+) not found",
+        StorageError,
+        "Spark lacks the jar of this storage ({0}): " + _JARS,
+    ),
+    (
+        r"\[DELTA_CANNOT_CREATE_LOG_PATH\] Cannot create (\S+)/[^/\s]+/_delta_log",
+        StorageError,
+        "{0} cannot be created: a part of the path is a file, or may not be written to",
+    ),
+    (
+        r"\[DELTA_INVALID_PARTITION_PATH\]",
+        StorageError,
+        "a store cannot lie in the folder of a table: name another place",
+    ),
+    (
+        r"UnknownStoreException: `(s3[an]?://[^/'\s]+)",
+        StorageError,
+        (
+            "there is no bucket {0}: create it, or name another; of a server of your own,"
+            " spark.hadoop.fs.s3a.endpoint must be the address"
+        ),
+    ),
+    (
+        r"NoAuthWithAWSException: ",
+        StorageError,
+        (
+            "there are no credentials for S3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or"
+            " name what has them (spark.hadoop.fs.s3a.aws.credentials.provider)"
+        ),
+    ),
+    (
+        r"AccessDeniedException: (\S+): [^\n]*\(Service: S3, Status Code: (\d+)",
+        StorageError,
+        "S3 refuses access to {0} (status {1}): the credentials are wrong, or do not allow it",
+    ),
+    (
+        r"\(Service: S3, Status Code: (5\d\d)",
+        StoreUnreachableError,
+        "S3 could not serve a request (status {0}), try again",
+    ),
+    (
+        r"\bApiCallTimeoutException: ([^\n]*)",
+        StoreUnreachableError,
+        "storage did not answer, try again: {0}",
+    ),
+    (
+        r"SdkClientException: Unable to execute HTTP request: ([^\n]*?) \(SDK Attempt Count",
+        StoreUnreachableError,
+        "storage did not answer, try again: {0}",
+    ),
+    (
+        r"((?:AccessDenied|AccessControl|Forbidden)\w*: [^\n]*|[^\n]*\(Permission denied\))",
+        StorageError,
+        "the storage refuses access: {0}",
+    ),
+    (r"(No space left on device)", StorageError, "a disk is full ({0}): make room, and try again"),
+)
+
+
+def _cause(error: Exception) -> str:
+    """The line of an error that says most: of Java's the line behind py4j's own, of a worker's the
+    last of its traceback."""
+    lines = str(error).strip().splitlines() or [""]
+    of_worker = [line.strip() for line in lines if _RAISED_IN_PYTHON.match(line.strip())]
+    if "Python worker" in lines[0] and of_worker:
+        return of_worker[-1]
+    if lines[0].startswith("An error occurred while calling") and len(lines) > 1:
+        return lines[1].removeprefix(": ")
+    return lines[0]
+
+
+_RAISED_IN_PYTHON = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): ")
+
+
+def _one_line(error: Exception, *, can_say_more: bool) -> str:
+    if isinstance(error, ClaimlibError):
+        return " ".join(line.strip() for line in error.message.split("\n"))
+    first = _cause(error)
+    more = "; --debug shows more" if can_say_more else ""
+    return f"{type(error).__name__}: {first} (this is not expected{more})"

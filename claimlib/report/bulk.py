@@ -1,0 +1,125 @@
+"""What people and programs read of XCLAIMs, XACKs and retirements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from claimlib.commands.bulk_reply import BulkReply
+from claimlib.report.headings import headings
+from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
+from claimlib.report.text import counted, instant, not_shown, plain_row, repeated, visible
+
+_COUNTS = {
+    "claimed": "claimed",
+    "forced": "forced: they were not pending, and are now",
+    "superseded": "superseded: claimed, and claimed again later in this run",
+    "deleted": "deleted: their streams have them no more",
+    "acked": "acknowledged",
+    "left": "left: not idle enough",
+    "not_pending": "not pending",
+    "lost": "of these lost: somebody else changed them first, and they are as they left them",
+    "gone": "of these gone: removed by us or by somebody else, it cannot be told",
+}
+
+
+def of_bulk(command: str, reply: BulkReply, limit: int = DEFAULT_LIMIT) -> Report:
+    """One row per id, in the order of the requests; counts are of all."""
+    shown = [row.asDict() for row in reply.ids.limit(limit).collect()]
+    records = [plain_row(row) for row in shown]
+    names = [name for name in _COUNTS if name not in {"lost", "gone"}]
+    total = sum(reply.counts.get(name, 0) for name in names)
+    is_one = len({row["request"] for row in shown}) == 1 and total == len(shown)
+    return Report(
+        title=_title(command, reply) + (_of(shown[0]) if is_one else ""),
+        columns=dict(list(COLUMNS.items())[3 if is_one else 0 :]),
+        rows=tuple(_cells(row)[3 if is_one else 0 :] for row in shown),
+        notes=(
+            *repeated(reply.run_seq, is_repeat=reply.is_repeat),
+            *not_shown(total - len(shown), "ids"),
+            *_notes(command, reply.counts),
+            *_of_retired(reply.counts),
+        ),
+        document={
+            "command": command,
+            "run_seq": reply.run_seq,
+            "run_id": reply.run_id,
+            "is_repeat": reply.is_repeat,
+            "dry_run": reply.dry_run,
+            "counts": dict(reply.counts),
+            "ids": records,
+            "ids_not_shown": total - len(shown),
+            "refused": _refused(reply, limit),
+        },
+        records=records,
+        names=NAMES,
+    )
+
+
+COLUMNS = headings(
+    *("request", "stream", "consumer_group", "id", "status"),
+    *("from_consumer", "from_delivery_time_ms", "from_delivery_count"),
+    *("consumer", "delivery_count"),
+)
+"""The first three are left out where all is of one group and has been shown."""
+NAMES = (
+    *("request", "position", "stream", "consumer_group", "id", "status", "consumer"),
+    *("delivery_time_ms", "delivery_count", "from_consumer", "from_delivery_time_ms"),
+    *("from_delivery_count", "at_ms", "payload", "fields"),
+)
+
+
+def refused_requests(reply: BulkReply, limit: int = 10) -> list[str]:
+    """The refused requests and why, for stderr; the last line counts those beyond `limit`."""
+    refused = reply.counts.get("refused", 0)
+    named = [
+        f"refused: request {row['request']}: {visible(row['stream'])} /"
+        f" {visible(row['consumer_group'])}: {row['reason']}"
+        for row in _refused(reply, limit)
+    ]
+    return [*named, *([f"refused: {refused - limit:,} more"] if refused > limit else [])]
+
+
+def _refused(reply: BulkReply, limit: int) -> list[dict[str, Any]]:
+    if not reply.counts.get("refused", 0):
+        return []  # there is nothing to be asked of Spark
+    refused = reply.requests.where(F.col("status") == "refused").orderBy("request")
+    return [row.asDict() for row in refused.limit(limit).collect()]
+
+
+def _title(command: str, reply: BulkReply) -> str:
+    if reply.dry_run:
+        return f"{command}, dry run: what it would do; nothing was written"
+    return f"{command}, run {reply.run_seq} ({command}:{reply.run_id})"
+
+
+def _of(row: Mapping[str, Any]) -> str:
+    return f": {visible(row['stream'])} / {visible(row['consumer_group'])}"
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    return (
+        *(row["request"], visible(row["stream"]), visible(row["consumer_group"]), row["id"]),
+        *(row["status"].replace("_", " "), visible(row["from_consumer"])),
+        *(instant(row["from_delivery_time_ms"]), row["from_delivery_count"]),
+        *(visible(row["consumer"]), row["delivery_count"]),
+    )
+
+
+def _notes(command: str, counts: Mapping[str, int]) -> Iterable[str]:
+    found = [note for name, what in _COUNTS.items() for note in counted(counts.get(name, 0), what)]
+    if not found and counts.get("refused"):
+        return ["nothing was done: all of it was refused"]
+    none = "the consumer has nothing pending" if command == "retire" else "no id was requested"
+    return found or [none]
+
+
+def _of_retired(counts: Mapping[str, int]) -> Iterable[str]:
+    if "retired" in counts:
+        yield (
+            "the consumer is removed from the store; where a server is mirrored it is there still"
+            if counts["retired"]
+            else "the consumer stays: it got entries meanwhile; retire it again"
+        )

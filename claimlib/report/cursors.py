@@ -1,0 +1,41 @@
+"""What people and programs read of cursors that were set."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from claimlib.plans.keys import GROUP
+from claimlib.report.headings import headings
+from claimlib.report.model import DEFAULT_LIMIT, Report
+from claimlib.report.runs import run_document
+from claimlib.report.text import not_shown, repeated, visible
+from claimlib.runs import Finished
+
+COLUMNS = headings("name", *GROUP, "next_id")
+
+
+def of_reset(finished: Finished, cursors: DataFrame, limit: int = DEFAULT_LIMIT) -> Report:
+    """One row per group whose cursor a run has set, by stream and group.
+
+    Args:
+        cursors: see `commands.reply.Reply.cursors`.
+    """
+    rows = cursors.select(*COLUMNS).orderBy(*GROUP)
+    shown = [row.asDict() for row in rows.limit(limit).collect()]
+    hidden = rows.count() - len(shown) if len(shown) == limit else 0
+    return Report(
+        title=f"reset-cursor, run {finished.run_seq} ({finished.key}): where the next page begins",
+        columns=COLUMNS,
+        rows=tuple(tuple(visible(row[name]) for name in COLUMNS) for row in shown),
+        notes=(
+            *repeated(finished.run_seq, is_repeat=finished.is_repeat),
+            *not_shown(hidden, "cursors"),
+        ),
+        document={
+            **run_document(finished),
+            "is_repeat": finished.is_repeat,
+            "cursors": shown,
+            "cursors_not_shown": hidden,
+        },
+        records=shown,
+    )

@@ -1,0 +1,78 @@
+"""What people and programs read of consumers and cursors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from claimlib.commands.describe import Description
+from claimlib.plans.keys import GROUP
+from claimlib.report.headings import headings
+from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
+from claimlib.report.text import counted, duration, idle, not_shown, visible
+
+
+def of_description(
+    where: str, found: Description, at_ms: int, limit: int = DEFAULT_LIMIT
+) -> Report:
+    """One row per consumer, the longest idle entry first; below it where cursors stand.
+
+    Args:
+        at_ms: the instant for which it is shown how long ago consumers were seen and active, where
+            their group has no instant of its own.
+    """
+    order = (F.col("oldest_idle_ms").desc_nulls_last(), F.col("pending").desc())
+    rows = found.consumers.orderBy(*order, *GROUP, "consumer").limit(limit).collect()
+    shown = [row.asDict() for row in rows]
+    total = found.consumers.count()
+    unknown = found.consumers.where("NOT is_known").count()
+    cursors = [row.asDict() for row in found.cursors.orderBy("name", *GROUP).limit(limit).collect()]
+    more_cursors = found.cursors.count() - len(cursors)
+    return Report(
+        title=f"Consumers of {where}",
+        columns=headings(
+            *(*GROUP, "consumer", "pending", "oldest_idle_ms", "highest_delivery_count"),
+            *("active_time_ms", "seen_time_ms"),
+        ),
+        rows=tuple(_cells(row, at_ms) for row in shown),
+        notes=(
+            *not_shown(total - len(shown), "consumers"),
+            *counted(unknown, "of all consumers own entries and are not in the table consumers"),
+            *([] if total else ["no consumer matches"]),
+            *map(_cursor, cursors),
+            *not_shown(more_cursors, "cursors"),
+        ),
+        document={
+            "command": "describe",
+            "at_ms": at_ms,
+            "consumers": shown,
+            "consumers_not_shown": total - len(shown),
+            "cursors": cursors,
+            "cursors_not_shown": more_cursors,
+        },
+        records=shown,
+        names=tuple(found.consumers.columns),
+    )
+
+
+def _cells(row: Mapping[str, Any], at_ms: int) -> tuple[Cell, ...]:
+    # As idle times are those at the snapshot, so are these: a clock that went on since says nothing
+    # of the consumer.
+    at = at_ms if row["now_ms"] is None else row["now_ms"]
+    return (
+        *(visible(row[name]) for name in (*GROUP, "consumer")),
+        *(row["pending"], idle(row["oldest_idle_ms"]), row["highest_delivery_count"]),
+        *(_ago(row[name], at) for name in ("active_time_ms", "seen_time_ms")),
+    )
+
+
+def _ago(ms: int | None, at_ms: int) -> str | None:
+    return None if ms is None else duration(max(at_ms - ms, 0))
+
+
+def _cursor(row: Mapping[str, Any]) -> str:
+    where = f"{visible(row['stream'])} / {visible(row['consumer_group'])}"
+    at = "at the first entry" if row["next_id"] == "0-0" else f"at {row['next_id']}"
+    return f"cursor {visible(row['name'])}: the next page of {where} begins {at}"

@@ -1,0 +1,263 @@
+"""How a table goes into a terminal of some width: which cells are shortened, and when it is a
+record per row instead.  Widths are in a terminal's cells, as `measure` says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from claimlib.report.model import Report, cell_text, is_numeric
+
+Measure = Callable[[str], int]
+
+_ELLIPSIS = "…"
+_LEAST_OF_A_NAME = 12
+"""No name is shortened to less than that: one would not know it any more."""
+_LEAST_OF_A_TEXT = 16
+"""No text is wrapped to less than that: its lines would be words."""
+_INDENT = "  "
+_GAP = cell_text(None)
+
+
+class Kind(Enum):
+    """What may become of a cell that is too wide."""
+
+    EXACT = auto()  # a number, an id, an instant, a duration, a run's key: stays whole
+    NAME = auto()  # loses its middle
+    TEXT = auto()  # is wrapped on spaces
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table, all texts in one line each; laid out, they may be lines.
+
+    Attributes:
+        right: whether the cells stand to the right.
+        is_needed: whether it is there whatever the room.
+        minor: of columns that can be done without, the one with the smallest number goes first; 0:
+            it is none of them.
+        width: of the column; 0: not laid out.
+    """
+
+    heading: str
+    cells: tuple[str, ...]
+    kind: Kind
+    right: bool
+    is_needed: bool = False
+    minor: int = 0
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A table that fits.
+
+    Attributes:
+        columns: laid out.
+        is_open: whether it has no borders.
+        left_out: headings of columns that there is no room for.
+    """
+
+    columns: tuple[Column, ...]
+    is_open: bool = False
+    left_out: tuple[str, ...] = ()
+
+
+# By the names that programs know columns by: those whose cells are not exact.
+_NAMES = frozenset({"stream", "consumer_group", "consumer", "from_consumer", "cursor"})
+_TEXTS = frozenset({"what", "value", "reason", "example", "guards", "remedy"})
+# Those that can be done without, the first before the others.  (Why a group is refused is said on
+# stderr, too.)
+_MINOR = (
+    *("at_boundary", "unknown_owners", "badly_troubled", "troubled", "owners"),
+    *(
+        "now_ms",
+        "base_run",
+        "took_ms",
+        "began_ms",
+        "seen_time_ms",
+        "snapshot_ms",
+        "from_delivery_time_ms",
+        "from_delivery_count",
+    ),
+    *("highest_delivery_count", "reason"),
+)
+
+
+def columns_of(report: Report, *, has_all: bool = False) -> tuple[Column, ...]:
+    """A report's table, by columns.
+
+    Args:
+        has_all: whether somebody asked for all of these columns, so that each is needed.
+    """
+    return tuple(
+        Column(
+            heading=heading,
+            cells=tuple(cell_text(row[at]) for row in report.rows),
+            kind=Kind.NAME if name in _NAMES else Kind.TEXT if name in _TEXTS else Kind.EXACT,
+            right=is_numeric(report, at),
+            is_needed=has_all,
+            minor=0 if has_all or name not in _MINOR else _MINOR.index(name) + 1,
+        )
+        for at, (name, heading) in enumerate(report.columns.items())
+    )
+
+
+def table_of(columns: Sequence[Column], width: int, measure: Measure) -> Shown | None:
+    """The columns as they are shown in a table; null: they do not fit, or two names would look the
+    same.
+
+    As they are, if there is room.  Otherwise columns that say nothing are left out, and names are
+    shortened, texts and headings wrapped; then the borders go; then the minor columns.
+    """
+    if sum(_natural(column, measure) for column in columns) <= width - border(len(columns)):
+        return Shown(_laid_out(columns, width - border(len(columns)), measure) or ())
+    kept = [one for one in columns if one.is_needed or _says_something(one)] or [*columns]
+    left_out: list[str] = []
+    while True:
+        for is_open in (False, True):
+            room = width - border(len(kept), is_open=is_open)
+            shown = _laid_out(kept, room, measure)
+            if shown is not None:
+                return Shown(shown, is_open, tuple(left_out))
+        minor = min((column for column in kept if column.minor), key=_minor, default=None)
+        if minor is None:
+            return None
+        kept.remove(minor)
+        left_out.append(minor.heading)
+
+
+def border(columns: int, *, is_open: bool = False) -> int:
+    """What a table of so many columns needs besides their widths: lines, and a space at each side
+    of a cell; open, two spaces between cells."""
+    return 2 * (columns - 1) if is_open else 3 * columns + 1
+
+
+def record_lines(columns: Sequence[Column], width: int, measure: Measure) -> Iterator[str]:
+    """All rows as lines `heading: value`, with an empty line between two rows; where there is
+    nothing to say is no line.  A value that does not fit stands below its heading; nothing is
+    cut."""
+    for number, row in enumerate(zip(*(column.cells for column in columns), strict=True)):
+        if number:
+            yield ""
+        for column, cell in zip(columns, row, strict=True):
+            if cell not in {"", _GAP}:
+                yield from _record_line(column, cell, width, measure)
+
+
+def wrapped(text: str, width: int, measure: Measure) -> Iterator[str]:
+    """The text in lines of this width, broken at spaces only: a longer word is a line."""
+    line: str | None = None
+    for word in text.split(" "):
+        longer = word if line is None else f"{line} {word}"
+        if line is None or measure(longer) <= width:
+            line = longer
+        else:
+            yield line
+            line = word
+    yield line or ""
+
+
+def shortened(name: str, width: int, measure: Measure) -> str:
+    """The name without its middle, no wider than this; its end is what tells names apart."""
+    if measure(name) <= width:
+        return name
+    head = (width - 1) // 3
+    begin, end = 0, len(name)
+    while measure(name[: begin + 1]) <= head:
+        begin += 1
+    while end > begin and measure(f"{name[:begin]}{_ELLIPSIS}{name[end - 1 :]}") <= width:
+        end -= 1
+    return f"{name[:begin]}{_ELLIPSIS}{name[end:]}"
+
+
+# ------------------------------------------------------------------- widths of a column
+
+
+def _natural(column: Column, measure: Measure) -> int:
+    """All of it in one line."""
+    return max(measure(column.heading), _widest(column.cells, measure))
+
+
+def _least(column: Column, measure: Measure) -> int:
+    cells = _widest(column.cells, measure)
+    match column.kind:
+        case Kind.NAME:
+            cells = min(cells, _LEAST_OF_A_NAME)
+        case Kind.TEXT:
+            words = (word for cell in column.cells for word in cell.split(" "))
+            cells = max(min(cells, _LEAST_OF_A_TEXT), _widest(words, measure))
+        case Kind.EXACT:
+            pass
+    return max(cells, _widest(column.heading.split(" "), measure))
+
+
+def _wanted(column: Column, measure: Measure) -> int:
+    """The cells in one line; the heading may be wrapped."""
+    return _widest((*column.heading.split(" "), *column.cells), measure)
+
+
+def _widest(texts: Sequence[str] | Iterator[str], measure: Measure) -> int:
+    return max(map(measure, texts), default=0)
+
+
+def _widen(widths: list[int], wanted: Sequence[int], room: int) -> None:
+    """Give the columns what is left of the room: the narrowest of those that want more, first."""
+    for _ in range(room - sum(widths)):
+        growing = [at for at, width in enumerate(widths) if width < wanted[at]]
+        if not growing:
+            return
+        widths[min(growing, key=widths.__getitem__)] += 1
+
+
+# ------------------------------------------------------------------- what is shown
+
+
+def _laid_out(columns: Sequence[Column], room: int, measure: Measure) -> tuple[Column, ...] | None:
+    """The columns with widths that need so much room together; null: there is no such."""
+    widths = [_least(column, measure) for column in columns]
+    if sum(widths) > room:
+        return None
+    _widen(widths, [_wanted(column, measure) for column in columns], room)
+    _widen(widths, [_natural(column, measure) for column in columns], room)
+    shown = tuple(
+        _of_width(column, width, measure) for column, width in zip(columns, widths, strict=True)
+    )
+    return shown if all(map(_tells_apart, columns, shown)) else None
+
+
+def _of_width(column: Column, width: int, measure: Measure) -> Column:
+    def lines(text: str) -> str:
+        return "\n".join(wrapped(text, width, measure))
+
+    cells = column.cells
+    if column.kind is Kind.NAME:
+        cells = tuple(shortened(cell, width, measure) for cell in cells)
+    elif column.kind is Kind.TEXT:
+        cells = tuple(map(lines, cells))
+    return replace(column, heading=lines(column.heading), cells=cells, width=width)
+
+
+def _tells_apart(whole: Column, shown: Column) -> bool:
+    return len(set(whole.cells)) == len(set(shown.cells))
+
+
+def _says_something(column: Column) -> bool:
+    return not set(column.cells) <= {"", _GAP}
+
+
+def _minor(column: Column) -> int:
+    return column.minor
+
+
+def _record_line(column: Column, cell: str, width: int, measure: Measure) -> Iterator[str]:
+    line = f"{column.heading}: {cell}"
+    if measure(line) <= width:
+        yield line
+        return
+    yield from wrapped(f"{column.heading}:", width, measure)
+    indent = _INDENT if measure(cell) + len(_INDENT) <= width or column.kind is Kind.TEXT else ""
+    lines = [cell] if column.kind is not Kind.TEXT else wrapped(cell, width - len(indent), measure)
+    for one in lines:
+        yield f"{indent}{one}" if measure(one) + len(indent) <= width else one

@@ -1,0 +1,90 @@
+"""What people and programs read of a snapshot and of an import."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from claimlib.commands.imports import ImportReply
+from claimlib.commands.mirror import CLAIMS_REPLACED
+from claimlib.commands.snapshot import SnapshotReply
+from claimlib.report.headings import headings
+from claimlib.report.model import Report
+from claimlib.report.text import repeated
+
+_MIRROR_COUNTS = ("streams", "groups", "pending_read", "entries_read", "pending_written")
+
+
+def of_snapshot(reply: SnapshotReply) -> Report:
+    """What was read of the server, and what changed in the store; other counts if not 0."""
+    notes = (*_of_claims(reply.counts), *_of_server(reply.counts))
+    return _of_mirror("snapshot", f"Snapshot of {reply.source}", reply, notes)
+
+
+def of_import(reply: ImportReply) -> Report:
+    """What was read of the given tables, what changed in the store, and what a sweep will lack."""
+    return _of_mirror(
+        "import", "Import", reply, (*_of_claims(reply.counts), *_lacking(reply.counts))
+    )
+
+
+def _of_mirror(
+    command: str, title: str, reply: SnapshotReply | ImportReply, notes: tuple[str, ...]
+) -> Report:
+    hidden = {*_MIRROR_COUNTS, *_OF_SERVER}
+    others = sorted(name for name, n in reply.counts.items() if n and name not in hidden)
+    return Report(
+        title=f"{title}, run {reply.run_seq} ({command}:{reply.run_id})",
+        columns=COLUMNS,
+        rows=tuple(
+            (name.replace("_", " "), reply.counts.get(name, 0))
+            for name in (*_MIRROR_COUNTS, *others)
+        ),
+        notes=(*repeated(reply.run_seq, is_repeat=reply.is_repeat), *notes),
+        document={
+            "command": command,
+            "run_seq": reply.run_seq,
+            "run_id": reply.run_id,
+            "is_repeat": reply.is_repeat,
+            "source": reply.source,
+            "counts": dict(reply.counts),
+        },
+        records=[{"what": name, "count": number} for name, number in reply.counts.items()],
+    )
+
+
+COLUMNS = headings("what", "count")
+
+
+_OF_SERVER = {
+    "server_restarted": "the server is another process than that of the last snapshot (another run"
+    " id): it was restarted, or another one answers at this address",
+    "replication_changed": "the server has another replication id than at the last snapshot: it"
+    " was restarted without its data, or a replica took over",
+}
+
+
+def _of_claims(counts: Mapping[str, int]) -> Iterable[str]:
+    number = counts.get(CLAIMS_REPLACED)
+    if number:
+        yield (
+            f"{number:,} claims that were made in this store are taken back: the source shows"
+            " another consumer. claimlib runs STORE RUN --as-commands prints what to run on the"
+            " server"
+        )
+
+
+def _of_server(counts: Mapping[str, int]) -> Iterable[str]:
+    return (note for name, note in _OF_SERVER.items() if counts.get(name))
+
+
+def _lacking(counts: Mapping[str, int]) -> Iterable[str]:
+    if counts.get("groups_without_instant"):
+        yield (
+            f"{counts['groups_without_instant']:,} groups have no instant: give claimlib xautoclaim"
+            " --now, or snapshot_ms in --groups"
+        )
+    if counts.get("streams_without_proof"):
+        yield (
+            f"{counts['streams_without_proof']:,} streams have no proof of absence: their groups"
+            " are refused where something is pending; give --streams, or --entries-complete"
+        )

@@ -1,0 +1,213 @@
+"""A report of one content as a table, as JSON, as CSV and as JSON lines; none needs a library."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from claimlib.errors import RequestError
+from claimlib.terminal import harmless_json, one_line
+
+Cell = int | str | None
+DEFAULT_LIMIT = 50
+"""How many rows of a table are shown."""
+MOST_ROWS = 100_000
+"""How many can be: they pass through the driver's memory."""
+_WIDEST_PADDED = 60
+"""Characters: no column of plain text is padded any wider."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A result, ready to be printed.
+
+    Attributes:
+        title: what it is about.
+        columns: the table's: by the name that programs know a column by, its heading.
+        rows: for people: durations and instants as text, numbers as numbers, null where there is
+            nothing to say.  Those of the records come first, totals behind them.
+        notes: what belongs below the table.
+        document: the same for programs: milliseconds and numbers as they are.
+        records: the rows of the document, by name; totals are none of them.
+        names: what a record has, in order; empty: the names of `columns`.
+    """
+
+    title: str
+    columns: Mapping[str, str]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...]
+    document: Mapping[str, object]
+    records: Sequence[Mapping[str, object]]
+    names: tuple[str, ...] = ()
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """The headings, from left to right."""
+        return tuple(self.columns.values())
+
+
+# ------------------------------------------------------------------- for programs
+
+
+def as_json(report: Report) -> str:
+    """The document, as JSON."""
+    return harmless_json(json.dumps(report.document, indent=2, ensure_ascii=False))
+
+
+def as_json_lines(report: Report) -> str:
+    """The records, an object of JSON per line; the last line does not end."""
+    names = report.names or tuple(report.columns)
+    return "\n".join(_json({name: row[name] for name in names}) for row in report.records)
+
+
+def as_csv(report: Report) -> str:
+    """The names and the records, as RFC 4180 has it, but for lines' ends: they are this system's,
+    and the last line does not end.
+
+    Null is an empty field (so is an empty text: JSON tells them apart), lists and objects are JSON.
+    A text is as the store's tables hold it, quoted where it has a line break.
+    """
+    names = report.names or tuple(report.columns)
+    rows = ([_field(row[name]) for name in names] for row in report.records)
+    return "\n".join(map(_csv_line, (names, *rows)))
+
+
+def _csv_line(fields: Iterable[str]) -> str:
+    """A record without its end; a field is quoted for any line break, a carriage return too."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow(fields)
+    return text.getvalue().removesuffix("\r\n")
+
+
+def _field(value: object) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return _json(value)
+    # Of a glob of bytes that are not UTF-8; no file of text can hold such a character.
+    return _SURROGATE.sub(lambda found: one_line(found[0]), value)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _json(value: object) -> str:
+    return harmless_json(json.dumps(value, ensure_ascii=False))
+
+
+# ------------------------------------------------------------------- for people
+
+
+def as_text(report: Report) -> str:
+    """The table in plain text: aligned columns, numbers to the right; behind a cell that is wider
+    than any column is padded, the rest of its line moves on."""
+    cells = [tuple(map(cell_text, row)) for row in report.rows]
+    columns = zip(report.headings, *cells, strict=True)
+    widths = [max(_padded_widths(column)) for column in columns]
+    right = [is_numeric(report, at) for at in range(len(report.columns))]
+    lines = [_line(row, widths, right) for row in (report.headings, *cells)]
+    rule = "  ".join("-" * width for width in widths)
+    around = [one_line(text) for text in (report.title, *report.notes)]
+    return "\n".join([around[0], lines[0], rule, *lines[1:], *around[1:]])
+
+
+def is_numeric(report: Report, column: int) -> bool:
+    """Whether a column holds numbers (and gaps) only."""
+    return all(row[column] is None or isinstance(row[column], int) for row in report.rows)
+
+
+def cell_text(cell: Cell) -> str:
+    """A cell for people, in one line."""
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return f"{cell:,}" if isinstance(cell, int) else one_line(cell)
+
+
+def _padded_widths(column: Iterable[str]) -> Iterable[int]:
+    """The widths, in characters, of a heading and of the cells that it is padded for."""
+    heading, *cells = map(len, column)
+    return (heading, *(width for width in cells if width <= _WIDEST_PADDED))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = [
+        cell.rjust(width) if is_right else cell.ljust(width)
+        for cell, width, is_right in zip(cells, widths, right, strict=True)
+    ]
+    return "  ".join(padded).rstrip()
+
+
+# ------------------------------------------------------------------- columns that are chosen
+
+
+def resolved(
+    wanted: Sequence[str], columns: Mapping[str, str], names: Iterable[str]
+) -> tuple[str, ...]:
+    """The names that somebody means who names columns by their names, or by their headings.
+
+    Args:
+        columns: of the table, as in a report.
+        names: all that can be chosen.
+
+    Raises:
+        RequestError: there is no such column, or one is named twice.
+    """
+    known = dict.fromkeys(names)
+    by_heading = {heading: name for name, heading in columns.items() if name in known}
+    found = tuple(by_heading.get(one, one) if one not in known else one for one in wanted)
+    for name, said in zip(found, wanted, strict=True):
+        if name not in known:
+            raise RequestError(
+                f"--columns: there is no column {said!r}; there are {', '.join(known)}",
+                option="columns",
+            )
+        if found.count(name) > 1:
+            raise RequestError(f"--columns: {said!r} is named twice", option="columns")
+    return found
+
+
+def choosable(columns: Mapping[str, str], names: Iterable[str]) -> tuple[str, ...]:
+    """What can be chosen for a table: its columns, and what else a record has."""
+    return tuple(dict.fromkeys((*columns, *names)))
+
+
+def with_columns(report: Report, wanted: Sequence[str]) -> Report:
+    """The report whose table has these columns only, in this order.  What only the records have is
+    shown as it is in them.
+
+    Raises:
+        RequestError: see `resolved`.
+    """
+    chosen = resolved(wanted, report.columns, choosable(report.columns, report.names))
+    at = {name: number for number, name in enumerate(report.columns)}
+    of_totals: list[Mapping[str, object]] = [{}] * len(report.rows)
+    pairs = zip(report.rows, (*report.records, *of_totals), strict=False)
+    return replace(
+        report,
+        columns={name: report.columns.get(name, name) for name in chosen},
+        rows=tuple(
+            tuple(row[at[name]] if name in at else _cell_of(record.get(name)) for name in chosen)
+            for row, record in pairs
+        ),
+    )
+
+
+def with_names(report: Report, wanted: Sequence[str]) -> Report:
+    """The report whose records have these names only, in this order.
+
+    Raises:
+        RequestError: see `resolved`.
+    """
+    names = report.names or tuple(report.columns)
+    return replace(report, names=resolved(wanted, report.columns, names))
+
+
+def _cell_of(value: object) -> Cell:
+    """A value of a record, for people."""
+    return value if value is None or isinstance(value, int | str) else _json(value)

@@ -1,0 +1,231 @@
+"""What people and programs read of finished runs, and of the entries that one of them changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import DataFrame, Row
+
+from claimlib.commands.runs import RunList
+from claimlib.plans.keys import GROUP, unsigned
+from claimlib.report.headings import headings
+from claimlib.report.model import Cell, Report
+from claimlib.report.text import counted, duration, instant, not_shown, plain_row, visible
+from claimlib.runs import Finished, Phase
+from claimlib.times import format_duration_ms
+
+_ENTRY_COLUMNS = headings(
+    *(*GROUP, "id", "from_consumer", "from_delivery_time_ms", "from_delivery_count")
+)
+
+
+def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Report:
+    """The claimed, deleted or lost entries of one run, by stream, group and id."""
+    total = rows.count()
+    order = (*GROUP, unsigned("id_ms"), unsigned("id_seq"))
+    shown = rows.orderBy(*order).limit(limit).collect()
+    records = [plain_row(row.asDict()) for row in shown]
+    has_owner = "consumer" in rows.columns
+    return Report(
+        title=f"{kind} by run {finished.run_seq} ({finished.key})",
+        columns=_ENTRY_COLUMNS | (headings("consumer") if has_owner else {}),
+        rows=tuple(_entry_cells(row, has_owner=has_owner) for row in shown),
+        notes=(
+            *([] if total else [f"no entry was {kind} by this run"]),
+            *not_shown(total - len(shown), "entries"),
+            *counted(
+                _gone_payloads(shown), "of these have no payload any more: their entries are gone"
+            ),
+        ),
+        document={
+            "run_seq": finished.run_seq,
+            "run_id": finished.run_id,
+            "command": finished.command,
+            kind: records,
+            f"{kind}_not_shown": total - len(shown),
+        },
+        records=records,
+        names=tuple(name for name in rows.columns if name not in {"id_ms", "id_seq"}),
+    )
+
+
+def _gone_payloads(shown: Sequence[Row]) -> int:
+    return sum("payload" in row and row["payload"] == "gone" for row in shown)
+
+
+def _entry_cells(row: Row, *, has_owner: bool) -> tuple[Cell, ...]:
+    cells = (
+        visible(row["stream"]),
+        visible(row["consumer_group"]),
+        row["id"],
+        visible(row["from_consumer"]),
+        instant(row["from_delivery_time_ms"]),
+        row["from_delivery_count"],
+    )
+    return (*cells, visible(row["consumer"])) if has_owner else cells
+
+
+def of_refused(finished: Finished, rows: DataFrame, limit: int) -> Report:
+    """What one run refused and why: groups, or the requests of an XCLAIM or XACK."""
+    total = rows.count()
+    found = rows.select(*GROUP, "request_number", "reason").orderBy(*GROUP, "request_number")
+    shown = [row.asDict() for row in found.limit(limit).collect()]
+    return Report(
+        title=f"refused by run {finished.run_seq} ({finished.key})",
+        columns=headings(*GROUP, "request_number", "reason"),
+        rows=tuple(
+            (
+                *(visible(row[name]) for name in GROUP),
+                row["request_number"],
+                row["reason"],
+            )
+            for row in shown
+        ),
+        notes=(
+            *([] if total else ["nothing was refused by this run"]),
+            *not_shown(total - len(shown), "refusals"),
+        ),
+        document={
+            "run_seq": finished.run_seq,
+            "run_id": finished.run_id,
+            "command": finished.command,
+            "refused": shown,
+            "refused_not_shown": total - len(shown),
+        },
+        records=shown,
+    )
+
+
+_RUN_COUNTS = ("claimed", "forced", "deleted", "acked", "lost", "refused")
+
+
+def of_runs(where: str, found: RunList) -> Report:
+    """The newest runs of a store, newest first."""
+    hidden = found.total - len(found.runs)
+    return Report(
+        title=f"Runs of {where}",
+        columns=headings(
+            *("run_seq", "key", "began_ms", "took_ms", *_RUN_COUNTS, "base_run", "now_ms")
+        ),
+        rows=tuple(_run_cells(run) for run in found.runs),
+        notes=(
+            *not_shown(hidden, "runs"),
+            *(() if found.runs else ("no run yet",)),
+            *(
+                f"{key} is decided and not finished: the next run on this store finishes it first"
+                for key in found.unfinished
+            ),
+            *(note for run in found.runs for note in _given_up(run)),
+        ),
+        document={
+            "runs": [run_document(run) for run in found.runs],
+            "runs_not_shown": hidden,
+            "unfinished": list(found.unfinished),
+        },
+        records=[_run_record(run) for run in found.runs],
+        names=_RUN_NAMES,
+    )
+
+
+_RUN_NAMES = (
+    *("run_seq", "key", "command", "run_id", "began_ms", "ended_ms", "took_ms", *_RUN_COUNTS),
+    *(
+        "base_run",
+        "now_ms",
+        "request",
+        "counts",
+        "phase_ms",
+        "input_versions",
+        "output_versions",
+        "software_version",
+    ),
+)
+
+
+def _run_record(run: Finished) -> dict[str, object]:
+    """The document of a run, and what else the table shows."""
+    return {
+        **run_document(run),
+        "key": run.key,
+        **{name: run.counts.get(name) for name in ("base_run", *_RUN_COUNTS)},
+        "took_ms": sum(run.phase_ms.values()),
+    }
+
+
+def _run_cells(run: Finished) -> tuple[Cell, ...]:
+    counts = [run.counts.get(name) for name in (*_RUN_COUNTS, "base_run")]
+    took = duration(sum(run.phase_ms.values()))
+    began = instant(run.began_ms)
+    return (run.run_seq, visible(run.key), began, took, *counts, instant(run.now_ms))
+
+
+def of_run(finished: Finished, remark: str | None = None) -> Report:
+    """One run: its request, what it did, how long each phase took, and how it was decided, in
+    words (null: there is nothing to say)."""
+    request = {n: value for n, value in json.loads(finished.request).items() if value is not None}
+    rows: list[tuple[Cell, ...]] = [
+        (f"request: {_parameter(name)}", _said(name, value)) for name, value in request.items()
+    ]
+    rows += [(name.replace("_", " "), count) for name, count in sorted(finished.counts.items())]
+    took = {phase: finished.phase_ms[phase] for phase in Phase if phase in finished.phase_ms}
+    rows += [("began", instant(finished.began_ms)), ("ended", instant(finished.ended_ms))]
+    rows += [(f"{phase} took", duration(ms)) for phase, ms in took.items()]
+    values = [("request", request), ("counts", dict(sorted(finished.counts.items())))]
+    when = {"began_ms": finished.began_ms, "ended_ms": finished.ended_ms}
+    return Report(
+        title=f"Run {finished.run_seq} ({finished.key})",
+        columns=COLUMNS,
+        rows=tuple(rows),
+        notes=(*_given_up(finished), *([] if remark is None else [remark])),
+        document={**run_document(finished), "remark": remark},
+        records=[
+            *({"what": name, "value": ms} for name, ms in when.items()),
+            *(
+                {"what": f"{part}.{name}", "value": value}
+                for part, of_part in (*values, ("phase_ms", took))
+                for name, value in of_part.items()
+            ),
+        ],
+    )
+
+
+COLUMNS = headings("what", "value")
+
+
+def _given_up(run: Finished) -> Iterable[str]:
+    if run.is_abandoned:
+        yield f"{visible(run.key)} was given up: it did not do what was requested"
+
+
+_INSTANTS = ("now_ms", "time_ms")
+
+
+def _parameter(name: str) -> str:
+    """What people call a part of a request, whose value they read with its unit."""
+    return name.removesuffix("_ms").replace("_", " ")
+
+
+def _said(name: str, value: object) -> str | None:
+    """A part of a request, in one line."""
+    if isinstance(value, int) and not isinstance(value, bool) and name.endswith("_ms"):
+        return instant(value) if name in _INSTANTS else format_duration_ms(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def run_document(run: Finished) -> dict[str, object]:
+    """A run for programs: times in ms."""
+    return {
+        "run_seq": run.run_seq,
+        "run_id": run.run_id,
+        "command": run.command,
+        "request": json.loads(run.request),
+        "now_ms": run.now_ms,
+        "counts": dict(run.counts),
+        "phase_ms": dict(run.phase_ms),
+        "began_ms": run.began_ms,
+        "ended_ms": run.ended_ms,
+        "input_versions": dict(run.input_versions),
+        "output_versions": dict(run.output_versions),
+        "software_version": run.software_version,
+    }

@@ -1,0 +1,61 @@
+"""What people and programs read of a new store, and of a check."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+
+from claimlib.commands.check import Finding
+from claimlib.report.headings import headings
+from claimlib.report.model import Report
+from claimlib.store import Store
+
+
+def of_store(store: Store, source: str | None) -> Report:
+    """A store that `init` has made, or found.
+
+    Args:
+        source: what it mirrors; null: nothing so far.
+    """
+    place = shlex.quote(store.where)
+    found = ("the store was there already: nothing was changed",) if store.was_there else ()
+    first = f"next: claimlib snapshot redis://HOST:PORT {place}, or claimlib import {place} …"
+    return Report(
+        title=f"Store {store.where}",
+        columns=COLUMNS,
+        rows=(("buckets", store.buckets), ("source", source or "the first snapshot's server")),
+        notes=(*found, *([] if store.was_there and source else [first])),
+        document={
+            "command": "init",
+            "store": store.where,
+            "buckets": store.buckets,
+            "source": source,
+            "was_there": store.was_there,
+        },
+        records=[{"what": "buckets", "value": store.buckets}, {"what": "source", "value": source}],
+    )
+
+
+COLUMNS = headings("what", "value")
+
+
+def of_check(where: str, found: Sequence[Finding]) -> Report:
+    """What a store lacks, the worst first."""
+    refusing = sum(one.refuses for one in found)
+    note = f"{refusing} of them make a sweep refuse groups; the others are remarks"
+    return Report(
+        title=f"Check of {where}",
+        columns=headings("table", "what", "count", "example", "refuses"),
+        rows=tuple(
+            (one.table, one.what, one.count, one.example, "yes" if one.refuses else "no")
+            for one in found
+        ),
+        notes=(
+            note if found else "nothing found",
+            *(f"to mend {one.table}: {one.remedy}" for one in found if one.remedy is not None),
+        ),
+        document={"store": where, "findings": [asdict(one) for one in found]},
+        records=[asdict(one) for one in found],
+        names=tuple(one.name for one in fields(Finding)),
+    )

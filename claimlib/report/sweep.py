@@ -1,0 +1,212 @@
+"""What people and programs read of an XAUTOCLAIM, and of a policy that is explained.
+
+Groups may be millions: a report shows the first `limit` rows, the worst first, and says how many it
+does not show; totals are of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.commands.reply import Reply
+from claimlib.plans.keys import GROUP
+from claimlib.plans.requests import GUARDS
+from claimlib.report.headings import headings
+from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
+from claimlib.report.text import duration, groups_text, idle, not_shown, repeated, visible
+
+_SUMMED = ("pending_before", "pending_after", "claimed", "deleted", "lost", "at_boundary")
+
+
+MAXIMA = ("oldest_idle_ms", "highest_delivery_count")
+
+
+def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
+    """One row per (stream, consumer_group), refused ones first, then by what was done; and a total.
+
+    Runs the reply's `groups` once, or twice where there are more groups than are shown.
+    """
+    count = reply.counts.get("swept", 0) + reply.counts.get("refused", 0)
+    shown = [row.asDict() for row in _worst_first(reply.groups).limit(limit).collect()]
+    totals = _totals(shown) if count <= limit else _all_totals(reply.groups)
+    rows = [_group_cells(row) for row in shown]
+    total = ("total", groups_text(count), *_numbers(totals), "")
+    return Report(
+        title=_title(reply),
+        columns=COLUMNS,
+        rows=(*rows, total),
+        notes=(
+            *repeated(reply.run_seq, is_repeat=reply.is_repeat),
+            *([] if count else [_NO_GROUP]),
+            *not_shown(count - len(shown), "groups"),
+            *_unlike(reply.counts),
+            *_further(reply),
+        ),
+        document={
+            "command": "xautoclaim",
+            "run_seq": reply.run_seq,
+            "run_id": reply.run_id,
+            "is_repeat": reply.is_repeat,
+            "dry_run": reply.dry_run,
+            "counts": dict(reply.counts),
+            "totals": totals,
+            "groups": shown,
+            "groups_not_shown": count - len(shown),
+        },
+        records=shown,
+        names=NAMES,
+    )
+
+
+_NO_GROUP = (
+    "No consumer group of the store matches the request, so nothing was done. claimlib xpending"
+    " lists the groups."
+)
+
+
+COLUMNS = headings(
+    *(*GROUP, "pending_before", "pending_after", "claimed", "deleted"),
+    *("oldest_idle_ms", "highest_delivery_count", "at_boundary", "reason"),
+)
+NAMES = (
+    *(*GROUP, "status", "reason", "pending_before", "claimed", "deleted", "lost", "pending_after"),
+    *("at_boundary", "oldest_idle_ms", "highest_delivery_count", "spared", "parked", "now_ms"),
+    "next_id",
+)
+"""Of a row of `Reply.groups`."""
+
+
+def refusals(reply: Reply, limit: int = 10) -> list[str]:
+    """The refused groups and why, for stderr; the last line counts those beyond `limit`."""
+    refused = reply.counts.get("refused", 0)
+    if not refused:
+        return []
+    rows = reply.groups.where(F.col("status") == "refused").orderBy(*GROUP).limit(limit).collect()
+    named = [
+        f"refused: {visible(row['stream'])} / {visible(row['consumer_group'])}: {row['reason']}"
+        for row in rows
+    ]
+    return [*named, *([f"refused: {refused - limit:,} more"] if refused > limit else [])]
+
+
+def _worst_first(groups: DataFrame) -> DataFrame:
+    refused = F.col("status") == "refused"
+    touched = F.col("claimed") + F.col("deleted")
+    order = [refused, touched, F.col("oldest_idle_ms")]
+    return groups.orderBy(*(column.desc() for column in order), *GROUP)
+
+
+def _totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
+    """Sums, null where one of the rows does not say (a page, beside sweeps); and maxima, null
+    where not all was looked at."""
+    known = {
+        name: [row[name] for row in rows if row[name] is not None] for name in (*_SUMMED, *MAXIMA)
+    }
+    sums = {name: sum(known[name]) if len(known[name]) == len(rows) else None for name in _SUMMED}
+    is_whole = sums["pending_before"] is not None
+    maxima = {name: max(known[name], default=None) if is_whole else None for name in MAXIMA}
+    return {**sums, **maxima}
+
+
+def _all_totals(groups: DataFrame) -> dict[str, int | None]:
+    is_known = {name: F.count(name) == F.count("*") for name in _SUMMED}
+    sums = [F.when(is_known[name], F.sum(name)).alias(name) for name in _SUMMED]
+    is_whole = is_known["pending_before"]
+    maxima = [F.when(is_whole, F.max(name)).alias(name) for name in MAXIMA]
+    row = groups.agg(*sums, *maxima).first()
+    return row.asDict() if row is not None else {}
+
+
+def _group_cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    return (
+        visible(row["stream"]),
+        visible(row["consumer_group"]),
+        *_numbers(row),
+        row["reason"],
+    )
+
+
+def _numbers(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    return (
+        *(row[name] for name in ("pending_before", "pending_after", "claimed", "deleted")),
+        idle(row["oldest_idle_ms"]),
+        row["highest_delivery_count"],
+        row["at_boundary"],
+    )
+
+
+def _title(reply: Reply) -> str:
+    if reply.dry_run:
+        return "XAUTOCLAIM, dry run: what it would do; nothing was written"
+    return f"XAUTOCLAIM, run {reply.run_seq} (xautoclaim:{reply.run_id})"
+
+
+def _further(reply: Reply) -> Iterable[str]:
+    """How many pages did not reach the end of their PEL."""
+    further = reply.cursors.where("next_id <> '0-0'").count() if reply.counts.get("cursor") else 0
+    if further:
+        have = "group has" if further == 1 else "groups have"
+        yield f"{further:,} {have} more entries: run again for the next page"
+
+
+def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
+    """What else became of the decisions."""
+    if counts.get("base_run"):
+        yield (
+            f"incremental: only what may have changed since run {counts['base_run']} was looked at,"
+            " so what is pending was not counted"
+        )
+    if counts.get("lost"):
+        yield f"{counts['lost']:,} lost: somebody else changed the row first"
+    if counts.get("spared"):
+        yield f"{counts['spared']:,} spared: idle enough, and left to their owners by the guards"
+    if counts.get("parked"):
+        yield f"{counts['parked']:,} of the claimed are parked: delivered too often already"
+    if counts.get("delivered_later"):
+        yield (
+            f"{counts['delivered_later']:,} entries were delivered after the instant that they are"
+            " judged at (a --now that is too early, or deliveries during the snapshot): they are"
+            " not idle at all"
+        )
+    if counts.get("without_request"):
+        number = groups_text(counts["without_request"])
+        yield f"{number} without a request in the policy, left alone: --explain lists them"
+    if counts.get("gone"):
+        yield f"{counts['gone']:,} gone: deleted by us or by somebody else, it cannot be told"
+
+
+def of_policy(explained: DataFrame, limit: int = DEFAULT_LIMIT) -> Report:
+    """Which request of a policy each group gets; first the groups that get none."""
+    rows = explained.orderBy(F.col("request").asc_nulls_first(), *GROUP)
+    shown = [row.asDict() for row in rows.limit(limit).collect()]
+    found = explained.agg(F.count("*").alias("groups"), F.count("request").alias("matched")).first()
+    total, matched = (found["groups"], found["matched"]) if found is not None else (0, 0)
+    return Report(
+        title="Which request each group gets (the first in the file whose globs match)",
+        columns=headings(*GROUP, "request", "consumer", "min_idle_ms", *_OF_POLICY, "guards"),
+        rows=tuple(_policy_cells(row) for row in shown),
+        notes=(
+            *not_shown(total - len(shown), "groups"),
+            *([f"{total - matched:,} groups get no request"] if total > matched else []),
+        ),
+        document={"groups": shown, "groups_not_shown": total - len(shown)},
+        records=shown,
+        names=tuple(explained.columns),
+    )
+
+
+_OF_POLICY = ("count", "cursor", "justid", "idle_rule")
+
+
+def _policy_cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    names = (visible(row[name]) for name in GROUP)
+    if row["request"] is None:
+        return (*names, "none", *[None] * (len(_OF_POLICY) + 3))
+    rest = (row[name] for name in _OF_POLICY)
+    guards = ", ".join(f"{name} {row[name]}" for name in GUARDS if row[name] is not None)
+    who = (row["request"], visible(row["consumer"]), duration(row["min_idle_ms"]))
+    return (*names, *who, *rest, visible(guards) if guards else None)

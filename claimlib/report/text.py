@@ -1,0 +1,72 @@
+"""The cells of a report: how names, durations, instants and rows are shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from claimlib.semantics.names import spell
+from claimlib.terminal import one_line
+from claimlib.times import format_duration_ms, format_instant_ms
+
+
+def visible(name: str | None) -> str | None:
+    """A name on a terminal: what would move its cursor is written out; an empty one can be seen."""
+    return None if name is None else one_line(name) or "(empty)"
+
+
+def duration(ms: int | None) -> str | None:
+    """The two largest units, and whole seconds: whoever needs more reads the JSON."""
+    if ms is None:
+        return None
+    ms -= ms % 1000 if ms >= 1000 else 0
+    return "".join(re.findall(r"^-|[0-9]+[a-z]+", format_duration_ms(ms))[: 2 + (ms < 0)])
+
+
+def idle(ms: int | None) -> str | None:
+    """An idle time; an entry that was delivered after the instant of the report has none."""
+    return "delivered later" if ms is not None and ms < 0 else duration(ms)
+
+
+def instant(ms: int | None) -> str | None:
+    """In UTC."""
+    return None if ms is None else format_instant_ms(ms)
+
+
+def groups_text(count: int) -> str:
+    """`1 group`, `2 groups`."""
+    return f"{count:,} group" + ("" if count == 1 else "s")
+
+
+def entries_text(count: int) -> str:
+    """`1 entry`, `2 entries`."""
+    return f"{count:,} " + ("entry" if count == 1 else "entries")
+
+
+def not_shown(count: int, what: str) -> Iterable[str]:
+    """A note, where a limit cut something off."""
+    if count > 0:
+        yield f"{count:,} more {what} not shown; --limit shows more"
+
+
+def counted(count: int, what: str) -> Iterable[str]:
+    """A note, where there is something to count."""
+    if count:
+        yield f"{count:,} {what}"
+
+
+def repeated(run_seq: int | None, *, is_repeat: bool) -> Iterable[str]:
+    """A note, where an earlier call with the same run id had done the run."""
+    if is_repeat:
+        yield f"run {run_seq} was done before: nothing was done again"
+
+
+def plain_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for JSON: the id as text only, fields' names and values as the tables spell names."""
+    for half in ("id_ms", "id_seq"):
+        del row[half]
+    fields = row.get("fields")
+    if fields is not None:
+        row["fields"] = [[spell(bytes(f["name"])), spell(bytes(f["value"]))] for f in fields]
+    return row

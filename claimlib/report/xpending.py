@@ -1,0 +1,180 @@
+"""What people and programs read of XPENDING: the overview, one group, a range of its entries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.commands.xpending import ShownRange
+from claimlib.plans.keys import GROUP
+from claimlib.plans.xpending import BADLY_TROUBLED, OVERVIEW, TROUBLED
+from claimlib.report.headings import headings
+from claimlib.report.model import Cell, Report
+from claimlib.report.sweep import MAXIMA
+from claimlib.report.text import (
+    counted,
+    duration,
+    entries_text,
+    groups_text,
+    idle,
+    not_shown,
+    visible,
+)
+from claimlib.semantics.ids import StreamId, from_bigint
+from claimlib.semantics.model import PendingSummary
+from claimlib.semantics.names import spell
+
+_OVERVIEW_SUMS = ("pending", "stalled", "troubled", "badly_troubled", "owners", "dead_owners")
+
+
+def of_overview(
+    where: str, groups: DataFrame, stalled_ms: int, limit: int, at_ms: int | None = None
+) -> Report:
+    """What is pending in each group, the worst first: the longest idle, then the most deliveries;
+    then groups whose idle times are not known, and what is empty last.
+
+    Args:
+        at_ms: the instant for which the age of the snapshots is shown; null: it is not.
+    """
+    order = (
+        *((F.col("pending") > 0).desc(), F.col("oldest_idle_ms").desc_nulls_last()),
+        *(F.col("highest_delivery_count").desc_nulls_last(), *GROUP),
+    )
+    shown = [row.asDict() for row in groups.orderBy(*order).limit(limit).collect()]
+    unknown = F.col("now_ms").isNull() & (F.col("pending") > 0)
+    found = groups.agg(
+        F.count("*").alias("groups"),
+        F.count_if(unknown).alias("groups_without_instant"),
+        F.count_if(~F.col("is_known")).alias("groups_not_known"),
+        *(F.sum(name).alias(name) for name in (*_OVERVIEW_SUMS, "unknown_owners")),
+        *(F.max(name).alias(name) for name in MAXIMA),
+        F.min("snapshot_ms").alias("oldest_snapshot_ms"),
+    ).first()
+    totals = found.asDict() if found is not None else {}
+    since = duration(stalled_ms)
+    oldest = _age(totals["oldest_snapshot_ms"], at_ms)
+    total = ("total", groups_text(totals["groups"]), *_overview_numbers(totals), oldest)
+    return Report(
+        title=f"Pending in {where}",
+        columns=headings(
+            *(*GROUP, "pending", "stalled", "oldest_idle_ms", "highest_delivery_count"),
+            *("troubled", "badly_troubled", "owners", "dead_owners", "unknown_owners"),
+            "snapshot_ms",
+            stalled=f"idle {since}+",
+            troubled=f"{TROUBLED}+ deliveries",
+            badly_troubled=f"{BADLY_TROUBLED}+ deliveries",
+            dead_owners=f"owners idle {since}+",
+        ),
+        rows=(
+            *(
+                (
+                    *(visible(r["stream"]), visible(r["consumer_group"])),
+                    *(*_overview_numbers(r), _age(r["snapshot_ms"], at_ms)),
+                )
+                for r in shown
+            ),
+            total,
+        ),
+        notes=(
+            *not_shown(totals["groups"] - len(shown), "groups"),
+            *counted(
+                totals["groups_without_instant"],
+                "groups have no instant: how long their"
+                " entries have been idle is not known (--now gives one)",
+            ),
+            *counted(totals["groups_not_known"], "groups are not in the table groups"),
+            *([] if totals["groups"] else ["no consumer group matches"]),
+        ),
+        document={
+            "command": "xpending",
+            "stalled_after_ms": stalled_ms,
+            "totals": totals,
+            "groups": shown,
+            "groups_not_shown": totals["groups"] - len(shown),
+        },
+        records=shown,
+        names=(*GROUP, *OVERVIEW),
+    )
+
+
+def _age(snapshot_ms: int | None, at_ms: int | None) -> str | None:
+    if snapshot_ms is None or at_ms is None:
+        return None
+    return duration(max(at_ms - snapshot_ms, 0))
+
+
+def _overview_numbers(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    return (
+        *(row["pending"], row["stalled"], idle(row["oldest_idle_ms"])),
+        *(row["highest_delivery_count"], row["troubled"], row["badly_troubled"]),
+        *(row["owners"], row["dead_owners"], row["unknown_owners"]),
+    )
+
+
+def of_summary(stream: bytes, group: bytes, found: PendingSummary) -> Report:
+    """What XPENDING says of one group."""
+    ids = [None if one is None else str(one) for one in (found.smallest, found.largest)]
+    owners = [(spell(name), number) for name, number in found.consumers]
+    return Report(
+        title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}: {found.number:,}"
+        + (f", from {ids[0]} to {ids[1]}" if found.number else ""),
+        columns=headings("consumer", "pending"),
+        rows=tuple((visible(name), number) for name, number in owners),
+        notes=(),
+        document={
+            "command": "xpending",
+            "stream": spell(stream),
+            "consumer_group": spell(group),
+            "pending": found.number,
+            "smallest_id": ids[0],
+            "largest_id": ids[1],
+            "consumers": dict(owners),
+        },
+        records=[{"consumer": name, "pending": number} for name, number in owners],
+    )
+
+
+def of_range(stream: bytes, group: bytes, found: ShownRange) -> Report:
+    """The rows that XPENDING shows of one group, and where those begin that are not shown.
+
+    `next_start` is null where none is left, and where none is shown (a count of 0).
+    """
+    shown = [
+        {
+            "id": str(StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"]))),
+            **{name: row[name] for name in ("consumer", "idle_ms", "delivery_count")},
+        }
+        for row in found.rows
+    ]
+    hidden = found.total - len(shown)
+    next_start = f"({shown[-1]['id']}" if hidden and shown else None
+    how = "" if next_start is None else f"; --start '{next_start}' shows the next"
+    return Report(
+        title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}",
+        columns=headings("id", "consumer", "idle_ms", "delivery_count"),
+        rows=tuple(
+            (
+                row["id"],
+                visible(row["consumer"]),
+                idle(row["idle_ms"]),
+                row["delivery_count"],
+            )
+            for row in shown
+        ),
+        notes=(
+            *([] if found.total else ["no entry matches"]),
+            *([f"{len(shown):,} of {entries_text(found.total)} shown{how}"] if hidden else []),
+        ),
+        document={
+            "command": "xpending",
+            "stream": spell(stream),
+            "consumer_group": spell(group),
+            "rows": shown,
+            "rows_not_shown": hidden,
+            "next_start": next_start,
+        },
+        records=shown,
+    )

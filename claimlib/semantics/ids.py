@@ -1,0 +1,171 @@
+"""Stream ids: parse, write, order, neighbours, and how a BIGINT holds one half of an id.
+
+An id is a pair of unsigned 64-bit numbers.  What is a number is decided by the server's parser
+(`string2ull` of Redis 7 and Valkey 9.1), and that is C's `strtoull`: leading white space, zeros and
+a plus parse.  So does a minus where the plain reading of the text is not a negative 64-bit number:
+`5--3` is refused and `5--03` is 5-18446744073709551613.  Nobody writes this, but whatever the
+server takes must mean the same here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from claimlib.errors import IdError, IntervalError
+
+MAX_U64 = 2**64 - 1
+_SIGN_BIT = 2**63
+_MAX_TEXT_BYTES = 127  # the server copies the text into a buffer of 128
+
+_UNSIGNED = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
+_PLAIN_NEGATIVE = re.compile(rb"-[1-9][0-9]*")
+
+
+class StreamId(NamedTuple):
+    """The id of a stream entry; ids order by `ms`, then by `seq`, as numbers without sign.
+
+    Attributes:
+        ms: 0 … 2^64-1, by default the server's clock in ms when the entry was added.
+        seq: 0 … 2^64-1, which of the entries of that millisecond.
+    """
+
+    ms: int
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{self.ms}-{self.seq}"
+
+
+MIN_ID = StreamId(0, 0)
+MAX_ID = StreamId(MAX_U64, MAX_U64)
+END_OF_SCAN = MIN_ID
+"""The cursor that says that nothing is left to examine; the next scan starts over."""
+_NAMED_BOUNDS = {b"-": MIN_ID, b"+": MAX_ID}
+
+
+def parse_id(text: str | bytes, default_seq: int = 0) -> StreamId:
+    """One plain id: `5-3`, or `5` with `default_seq`.
+
+    Raises:
+        IdError: the server would refuse the text as an id (`-` and `+` are range bounds, not ids).
+    """
+    raw = _as_bytes(text)
+    parsed = _parse_halves(raw, default_seq) if len(raw) <= _MAX_TEXT_BYTES else None
+    if parsed is None:
+        raise IdError(
+            f"{_shown(raw)} is not a valid stream id: write ms-seq, or ms alone", text=text
+        )
+    return parsed
+
+
+def parse_range_start(text: str | bytes) -> StreamId:
+    """The first id of a range: an id (`5` is 5-0), `-`, `+`, or `(id` for the one after it.
+
+    Raises:
+        IdError: no such bound.
+        IntervalError: nothing comes after the largest id.
+    """
+    bound, is_exclusive = _parse_bound(text, 0)
+    return successor(bound) if is_exclusive else bound
+
+
+def parse_range_end(text: str | bytes) -> StreamId:
+    """The last id of a range: an id (`5` is 5-18446744073709551615), `-`, `+`, or `(id`.
+
+    Raises:
+        IdError: no such bound.
+        IntervalError: nothing comes before 0-0.
+    """
+    bound, is_exclusive = _parse_bound(text, MAX_U64)
+    return predecessor(bound) if is_exclusive else bound
+
+
+def successor(stream_id: StreamId) -> StreamId:
+    """The id right after.
+
+    Raises:
+        IntervalError: nothing comes after the largest id.
+    """
+    if stream_id == MAX_ID:
+        raise IntervalError("invalid start ID for the interval", id=stream_id)
+    ms, seq = stream_id
+    return StreamId(ms, seq + 1) if seq < MAX_U64 else StreamId(ms + 1, 0)
+
+
+def predecessor(stream_id: StreamId) -> StreamId:
+    """The id right before.
+
+    Raises:
+        IntervalError: nothing comes before 0-0.
+    """
+    if stream_id == MIN_ID:
+        raise IntervalError("invalid end ID for the interval", id=stream_id)
+    ms, seq = stream_id
+    return StreamId(ms, seq - 1) if seq > 0 else StreamId(ms - 1, MAX_U64)
+
+
+def to_bigint(u: int) -> int:
+    """The signed 64-bit number with the bits of the unsigned number `u`.
+
+    Raises:
+        IdError: `u` is not in 0 … 2^64-1.
+    """
+    if not 0 <= u <= MAX_U64:
+        raise IdError(f"{u} is not an unsigned 64-bit number", number=u)
+    return u if u < _SIGN_BIT else u - 2**64
+
+
+def from_bigint(i: int) -> int:
+    """The unsigned 64-bit number with the bits of the signed number `i`.
+
+    Raises:
+        IdError: `i` is not in -2^63 … 2^63-1.
+    """
+    if not -_SIGN_BIT <= i < _SIGN_BIT:
+        raise IdError(f"{i} is not a signed 64-bit number", number=i)
+    return i if i >= 0 else i + 2**64
+
+
+def c_string(raw: bytes) -> bytes:
+    """What the server reads of a word where it takes it for a C string: a NUL byte ends it."""
+    return raw.partition(b"\0")[0]
+
+
+def _parse_bound(text: str | bytes, default_seq: int) -> tuple[StreamId, bool]:
+    """A range bound, and whether it is exclusive.  `(` alone is a bad id, `(-` and `(+` are too."""
+    raw = _as_bytes(text)
+    if len(raw) > 1 and raw.startswith(b"("):
+        return parse_id(raw[1:], default_seq), True
+    if len(raw) <= _MAX_TEXT_BYTES and c_string(raw) in _NAMED_BOUNDS:
+        return _NAMED_BOUNDS[c_string(raw)], False
+    return parse_id(raw, default_seq), False
+
+
+def _parse_halves(raw: bytes, default_seq: int) -> StreamId | None:
+    ms_text, dash, seq_text = c_string(raw).partition(b"-")
+    ms = _parse_unsigned(ms_text)
+    seq = _parse_unsigned(seq_text) if dash else default_seq
+    return None if ms is None or seq is None else StreamId(ms, seq)
+
+
+def _parse_unsigned(text: bytes) -> int | None:
+    match = _UNSIGNED.fullmatch(text)
+    if match is None:
+        return None
+    magnitude = int(match[2])
+    if magnitude > MAX_U64:
+        return None
+    if match[1] != b"-":
+        return magnitude
+    if _PLAIN_NEGATIVE.fullmatch(text) and magnitude <= _SIGN_BIT:
+        return None
+    return -magnitude % 2**64  # what strtoull makes of a minus
+
+
+def _as_bytes(text: str | bytes) -> bytes:
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+
+
+def _shown(raw: bytes) -> str:
+    return repr(raw.decode("utf-8", "backslashreplace"))

@@ -1,0 +1,424 @@
+"""The values that everything else is about: requests, the state of one group, what is decided.
+
+All are frozen and checked when they are made, so a value that exists can be used.
+Units stand in the names: `_ms` is milliseconds, as a time since the epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from itertools import pairwise
+
+from claimlib.errors import RequestError, StateError
+from claimlib.semantics.ids import MAX_U64, MIN_ID, StreamId
+from claimlib.semantics.names import glob_pattern
+
+MAX_I64 = 2**63 - 1
+COUNT_MAX = 576460752303423487
+"""The largest COUNT that the server takes: LONG_MAX / sizeof(streamID)."""
+DELIVERY_COUNT_MAX = MAX_I64
+DEFAULT_COUNT = 100
+DEFAULT_MAX_REMOVED_SHARE = 0.5
+"""See `RemovalLimits`."""
+SCAN_BUDGET_FACTOR = 10
+"""An XAUTOCLAIM examines at most this many pending entries for each one that COUNT lets it take."""
+
+
+class IdleRule(StrEnum):
+    """What counts as idle enough, where the idle time equals min-idle exactly.
+
+    DOCUMENTED: not claimed, as the command documents say ("pending for more than").
+    SERVER: claimed, as every server does.
+    """
+
+    DOCUMENTED = "documented"
+    SERVER = "server"
+
+
+class Profile(StrEnum):
+    """Which servers' behaviour holds.
+
+    REDIS_7_2: Redis 7.2 to 8.6, Valkey 8 and 9.1.
+    REDIS_7_0: Redis 7.0.5 to 7.0.15: a consumer is created, and seen, only when it claims
+        something, and has no active time.
+    """
+
+    REDIS_7_2 = "redis-7.2"
+    REDIS_7_0 = "redis-7.0"
+
+
+class Outcome(IntEnum):
+    """What happens to one examined pending entry, or to one id that was requested.
+
+    NOT_PENDING: nothing, for it is not in the PEL.
+    FORCED: it became pending, and the caller's.
+    SUPERSEDED: claimed, and claimed again later in the same run.
+    """
+
+    LEFT = 0
+    CLAIMED = 1
+    DELETED = 2
+    PARKED = 3
+    NOT_PENDING = 4
+    FORCED = 5
+    SUPERSEDED = 6
+
+
+def parse_run_id(text: str) -> str:
+    """The caller's name for a run, as it is.
+
+    Raises:
+        RequestError: it is empty, or white space only, as of a variable that is not set: a made-up
+            one in its place would let a retry do everything again.
+    """
+    if not text.strip():
+        raise RequestError(
+            "the run id is empty: give the run a name (in a script: is its variable set?), so that"
+            " a retry of it changes nothing, or leave it out",
+            option="run_id",
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class PendingEntry:
+    """One delivery that was not acknowledged.
+
+    Attributes:
+        id: the stream entry that was delivered.
+        consumer: its owner; null where the server knows none.
+        delivery_time_ms: the last delivery, 0 … 2^63-1; a claim counts as one.
+        delivery_count: how often it was delivered, 0 … 2^63-1.
+
+    Raises:
+        StateError: a number is out of range.
+    """
+
+    id: StreamId
+    consumer: bytes | None
+    delivery_time_ms: int
+    delivery_count: int
+
+    def __post_init__(self) -> None:
+        _check_id(self.id, "id")
+        _check_i64(self.delivery_time_ms, "delivery_time_ms")
+        _check_i64(self.delivery_count, "delivery_count")
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """One consumer of a group.
+
+    Attributes:
+        name: any bytes.
+        seen_time_ms: its last attempt to get entries.
+        active_time_ms: the last time that it got at least one; null: never, or not known.
+
+    Raises:
+        StateError: a number is out of range.
+    """
+
+    name: bytes
+    seen_time_ms: int
+    active_time_ms: int | None
+
+    def __post_init__(self) -> None:
+        _check_i64(self.seen_time_ms, "seen_time_ms")
+        if self.active_time_ms is not None:
+            _check_i64(self.active_time_ms, "active_time_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The state of one consumer group of one stream.
+
+    Attributes:
+        last_delivered_id: the last id that was delivered to any of its consumers.
+        pending: the pending entries list (PEL), by id, each id once.
+        consumers: by name, each name once.
+
+    Raises:
+        StateError: an order or a number is wrong.
+    """
+
+    last_delivered_id: StreamId
+    pending: tuple[PendingEntry, ...]
+    consumers: tuple[Consumer, ...]
+
+    def __post_init__(self) -> None:
+        _check_id(self.last_delivered_id, "last_delivered_id")
+        for entry, next_entry in pairwise(self.pending):
+            if entry.id >= next_entry.id:
+                raise StateError(
+                    "pending must be sorted by id, each id once:"
+                    f" {next_entry.id} follows {entry.id}",
+                    field="pending",
+                )
+        for consumer, next_consumer in pairwise(self.consumers):
+            if consumer.name >= next_consumer.name:
+                raise StateError(
+                    "consumers must be sorted by name, each name once:"
+                    f" {next_consumer.name!r} follows {consumer.name!r}",
+                    field="consumers",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalLimits:
+    """How much a snapshot or an import may take away from a store before it is not believed.
+
+    Attributes:
+        allow_empty: whether a source that has nothing may empty a store that has something.
+        max_removed_share: of the rows of `pending` and of `entries` that the store has of a stream,
+            the largest share (0 to 1) that may be removed without the source explaining it (see
+            `plans.differences`), and so also of those of all streams together; 1: any.
+
+    Raises:
+        RequestError: the share is not between 0 and 1.
+    """
+
+    allow_empty: bool = False
+    max_removed_share: float = DEFAULT_MAX_REMOVED_SHARE
+
+    def __post_init__(self) -> None:
+        """Refuse a share that is none."""
+        _check_share(self.max_removed_share, "max_removed_share")
+
+    def as_json(self) -> dict[str, object]:
+        """What is kept with the run."""
+        return {"allow_empty": self.allow_empty, "max_removed_share": self.max_removed_share}
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """What a request leaves alone, beyond what the server's command does; without any it does
+    exactly what the server does.  Null: that guard is not set.
+
+    Attributes:
+        max_claims: a group of which the request would claim more entries is refused.
+        max_deleted_share: a group of whose pending entries it would delete a larger share (0 to 1)
+            is refused.
+        only_from: a Redis glob; what consumers of other names own, or nobody, is not claimed.
+        only_consumers_idle_ms: what belongs to a consumer that was active more recently is not
+            claimed (its seen time counts where it has no active time; one that the group does not
+            know is spared).  The idle rule decides at equality; 0 spares no known consumer.
+        max_deliveries: a claimable entry that was delivered so often goes to `parking_consumer`
+            as with JUSTID, and stays with it.
+        parking_consumer: given where `max_deliveries` is.
+
+    Raises:
+        RequestError: a number is out of range, or one of the last two stands alone.
+        GlobError: see `names.glob_pattern`.
+    """
+
+    max_claims: int | None = None
+    max_deleted_share: float | None = None
+    only_from: str | None = None
+    only_consumers_idle_ms: int | None = None
+    max_deliveries: int | None = None
+    parking_consumer: bytes | None = None
+
+    def __post_init__(self) -> None:
+        _check_limit(self.max_claims, "max_claims", 0)
+        _check_limit(self.only_consumers_idle_ms, "only_consumers_idle_ms", 0)
+        _check_limit(self.max_deliveries, "max_deliveries", 1)
+        _check_share(self.max_deleted_share, "max_deleted_share")
+        if self.only_from is not None:
+            glob_pattern(self.only_from)
+            if any("\ud800" <= one <= "\udfff" for one in self.only_from):
+                raise RequestError(
+                    "only_from must be UTF-8; match other bytes by ?", field="only_from"
+                )
+        if (self.max_deliveries is None) != (self.parking_consumer is None):
+            raise RequestError(
+                "max_deliveries and parking_consumer go together: give --max-deliveries and"
+                " --parking-consumer, or neither",
+                field="max_deliveries",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class AutoclaimRequest:
+    """One XAUTOCLAIM, without the names of stream and group.
+
+    Attributes:
+        consumer: who gets the entries.
+        min_idle_ms: how long an entry must have been idle; 0: no idle test at all.
+        start: the first id to examine.
+        count: how many entries to claim or delete at most; null: a sweep, which is the command
+            repeated with the returned cursor until it is 0-0, at one instant.
+        justid: leave delivery counts alone (and give ids without fields).
+        idle_rule: what counts as idle enough at exact equality.
+        profile: which servers' behaviour holds.
+        guards: what is left alone, or refused, that the server would do.
+
+    Raises:
+        RequestError: `min_idle_ms` or `count` is out of range, or the consumer is the parking
+            consumer.
+    """
+
+    consumer: bytes
+    min_idle_ms: int
+    start: StreamId = MIN_ID
+    count: int | None = None
+    justid: bool = False
+    idle_rule: IdleRule = IdleRule.DOCUMENTED
+    profile: Profile = Profile.REDIS_7_2
+    guards: Guards = field(default_factory=Guards)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_idle_ms <= MAX_I64:
+            raise RequestError(
+                f"min_idle_ms must be between 0 and 2^63-1, not {self.min_idle_ms}",
+                field="min_idle_ms",
+                value=self.min_idle_ms,
+            )
+        if self.count is not None and not 1 <= self.count <= COUNT_MAX:
+            raise RequestError(
+                f"count must be between 1 and {COUNT_MAX}, not {self.count}: none is a sweep",
+                field="count",
+                value=self.count,
+            )
+        if self.consumer == self.guards.parking_consumer:
+            raise RequestError(
+                "parking_consumer must be another one than consumer", field="parking_consumer"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class AutoclaimReply:
+    """What an XAUTOCLAIM says.
+
+    Attributes:
+        cursor: the first pending entry that was not examined; 0-0: none is left.
+        claimed: the ids that the consumer (or the parking consumer) got, ascending.
+        deleted: the ids that left the PEL because the stream no longer has them, ascending.
+    """
+
+    cursor: StreamId
+    claimed: tuple[StreamId, ...]
+    deleted: tuple[StreamId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """One XCLAIM, without the names of stream and group.
+
+    Attributes:
+        consumer: who gets the entries.
+        min_idle_ms: how long an entry must have been idle; 0: no idle test at all.
+        ids: what is claimed, in this order; an id may stand in it twice, and there may be none.
+        idle_ms: how long the entries are to have been idle afterwards; null: not given.
+        time_ms: since when, instead; null: not given.  Neither: since now.
+        retrycount: the delivery count that the entries get; null: one more (with JUSTID the same).
+        force: claim also what is not pending.
+        justid: leave delivery counts alone (and give ids without fields).
+        last_id: raise the group's last delivered id to this one; null: not given.
+        idle_rule: what counts as idle enough at exact equality.
+        profile: which servers' behaviour holds.
+
+    Raises:
+        RequestError: a number is out of range, or both `idle_ms` and `time_ms` are given.
+    """
+
+    consumer: bytes
+    min_idle_ms: int
+    ids: tuple[StreamId, ...]
+    idle_ms: int | None = None
+    time_ms: int | None = None
+    retrycount: int | None = None
+    force: bool = False
+    justid: bool = False
+    last_id: StreamId | None = None
+    idle_rule: IdleRule = IdleRule.DOCUMENTED
+    profile: Profile = Profile.REDIS_7_2
+
+    def __post_init__(self) -> None:
+        _check_limit(self.min_idle_ms, "min_idle_ms", 0)
+        _check_limit(self.idle_ms, "idle_ms", -MAX_I64 - 1)
+        _check_limit(self.time_ms, "time_ms", -MAX_I64 - 1)
+        _check_limit(self.retrycount, "retrycount", 0)
+        if self.idle_ms is not None and self.time_ms is not None:
+            raise RequestError(
+                "idle_ms and time_ms say the same thing: give one of them", field="idle_ms"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimReply:
+    """What an XCLAIM says, and what it leaves unsaid.
+
+    Attributes:
+        claimed: the ids that the consumer got, in the order in which they were asked for.
+        deleted: the ids that left the PEL because the stream no longer has them, likewise; the
+            server does not report them.
+    """
+
+    claimed: tuple[StreamId, ...]
+    deleted: tuple[StreamId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRange:
+    """The range form of XPENDING.
+
+    Attributes:
+        start, end: the first and the last id that is looked at.
+        count: how many rows at most; 0 or less: none.
+        min_idle_ms: only what has been idle for so long, or longer; null or 0: all.  Below 0 it
+            leaves out what was delivered later than so far from now on.
+        consumer: only what this consumer owns; null: whoever owns it.
+    """
+
+    start: StreamId
+    end: StreamId
+    count: int
+    min_idle_ms: int | None = None
+    consumer: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSummary:
+    """The summary form of XPENDING.
+
+    Attributes:
+        number: how much is pending.
+        smallest, largest: the first and the last pending id; null: nothing is pending.
+        consumers: how much each consumer owns that owns anything, by name.
+    """
+
+    number: int
+    smallest: StreamId | None
+    largest: StreamId | None
+    consumers: tuple[tuple[bytes, int], ...]
+
+
+def _check_id(stream_id: StreamId, field: str) -> None:
+    if not (0 <= stream_id.ms <= MAX_U64 and 0 <= stream_id.seq <= MAX_U64):
+        raise StateError(
+            f"{field} must be two unsigned 64-bit numbers, not {stream_id}",
+            field=field,
+            value=stream_id,
+        )
+
+
+def _check_share(share: float | None, name: str) -> None:
+    if share is not None and not 0 <= share <= 1:
+        raise RequestError(
+            f"{name} must be between 0 and 1, not {share}: 5 % is 0.05", field=name, value=share
+        )
+
+
+def _check_limit(number: int | None, field: str, least: int) -> None:
+    if number is not None and not least <= number <= MAX_I64:
+        raise RequestError(
+            f"{field} must be between {least} and 2^63-1, not {number}", field=field, value=number
+        )
+
+
+def _check_i64(number: int, field: str) -> None:
+    if not 0 <= number <= MAX_I64:
+        raise StateError(
+            f"{field} must be between 0 and 2^63-1, not {number}", field=field, value=number
+        )

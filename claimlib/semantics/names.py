@@ -1,0 +1,280 @@
+r"""Names as text, and Redis' globs on names.
+
+A name on the server is any bytes.  Its spelling is the text that tables hold: UTF-8 as it is, every
+other byte as `\xhh`, and a backslash as two.  So each name has exactly one spelling, and an
+ordinary name is spelled as itself.
+
+A glob matches the BYTES of a name, as `stringmatchlen` of Redis 7 and Valkey 9.1 does.  Here it
+becomes a regular expression on the spelling's UTF-8 bytes, each byte one character (Latin-1), so
+that it can run where the names are.  There one byte of the name is one unit of the text: a plain
+character, two backslashes, or `\xhh`.  The expression is for Python's `re` and Java's alike, and
+
+    - it never looks back: after a `*` the rest up to the next one is taken where it first fits, as
+      the server does, so `a*a*a*a*b` cannot try all combinations;
+    - its loops are possessive, which Java runs without a stack frame per character.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import groupby
+
+from claimlib.errors import GlobError, NameSpellingError
+
+_MAX_STARS = 1000  # the server matches nothing where stars nest deeper
+_SPECIAL = frozenset(b"*?[\\")
+
+ByteSet = frozenset[int]
+_ANY_BYTE: ByteSet = frozenset(range(256))
+_BACKSLASH = ord("\\")
+_ESCAPED = re.compile(rb"\\(?:\\|x([0-9a-f]{2}))")
+
+# One character that UTF-8 has, written as the escapes of its bytes: it is spelled as itself.
+_CONTINUED = r"\\x[89ab][0-9a-f]"
+_ESCAPED_CHARACTER = (
+    rf"(?:\\x(?:c[2-9a-f]|d[0-9a-f]){_CONTINUED}"
+    rf"|\\x(?:e0\\x[ab][0-9a-f]|ed\\x[89][0-9a-f]|e[1-9a-cef]{_CONTINUED}){_CONTINUED}"
+    rf"|\\x(?:f0\\x[9ab][0-9a-f]|f[1-3]{_CONTINUED}|f4\\x8[0-9a-f]){_CONTINUED}{_CONTINUED})"
+)
+_UNIT = r"(?:[^\\]|\\(?:\\|x[0-9a-f]{2}))"
+_NOTHING = r"(?!)"
+_END = r"(?![\s\S])"
+
+SPELLING = rf"\A(?:[^\\]|\\\\|(?!{_ESCAPED_CHARACTER})\\x[89a-f][0-9a-f])*+{_END}"
+"""What every spelling of a name matches and no other text: for Python's `re` and Spark's RLIKE."""
+
+
+def spell(name: bytes) -> str:
+    r"""The text that stands for a name: UTF-8 where it is, `\xhh` elsewhere, `\\` for `\`."""
+    return name.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+
+
+def unspell(text: str) -> bytes:
+    """The name that a text spells.
+
+    Raises:
+        NameSpellingError: the text is not what `spell` gives for any name.
+    """
+    raw = text.encode("utf-8", "surrogatepass")
+    name = _ESCAPED.sub(lambda found: bytes.fromhex((found[1] or b"5c").decode("ascii")), raw)
+    if spell(name) != text:
+        raise NameSpellingError(
+            f"{_quoted(text)} is not a valid name: a backslash is written twice, a byte that is"
+            " not UTF-8 as \\x and two digits (0-9a-f), and everything else as itself",
+            text=text,
+        )
+    return name
+
+
+def _quoted(text: str) -> str:
+    """In quotes, without control characters, and with backslashes as they were typed."""
+    return repr(text).replace("\\\\", "\\")
+
+
+# Two backslashes are one unit, so that what follows them is not taken for an escape.
+_SHOWN = re.compile(r"\\\\|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
+
+
+def unspell_shown(text: str) -> bytes:
+    r"""The name that a person means who copies it from a table: as `unspell`, and characters that
+    cannot be printed may be written as they are shown, `\u000a` or `\U000e0041`.
+
+    Raises:
+        NameSpellingError: see `unspell`.
+    """
+    return unspell(_SHOWN.sub(_unprintable, text))
+
+
+def _unprintable(found: re.Match[str]) -> str:
+    number = int(found[1] or found[2] or "0", 16)
+    meant = chr(number) if number < 0x110000 else " "
+    return found[0] if meant.isprintable() or found[0] == "\\\\" else meant
+
+
+def matches(glob: str | bytes, name: bytes) -> bool:
+    """Whether the server's `stringmatchlen(glob, name)` says yes.
+
+    Raises:
+        GlobError: see `glob_pattern`.
+    """
+    return _compiled(glob).search(spell(name).encode("utf-8").decode("latin-1")) is not None
+
+
+@lru_cache(maxsize=64)
+def _compiled(glob: str | bytes) -> re.Pattern[str]:
+    return re.compile(glob_pattern(glob))
+
+
+def glob_pattern(glob: str | bytes) -> str:
+    """A regular expression to SEARCH in the Latin-1 reading of a spelling's UTF-8 bytes.
+
+    In Spark: `decode(encode(name, 'UTF-8'), 'ISO-8859-1') RLIKE pattern`.  The text of the pattern
+    is ASCII.  A glob given as text stands for its UTF-8 bytes; it is not a spelling.
+
+    `*` is any bytes, `?` one byte, `[ab]`, `[a-c]` and `[^a]` one byte of a class; a backslash
+    takes the next byte literally.  As on the server: upper and lower case differ; `[]` matches
+    nothing and `[^]` any byte; in a class a dash after a byte always makes a range, even up to `]`,
+    and its ends may come in either order; bytes from 0x80 on come before 0x00 there (`char` has a
+    sign on x86-64); `*` alone matches the empty name too, `**` does not.
+
+    Raises:
+        GlobError: the glob is empty, a class is not closed, a backslash ends it, or it has more
+            than 1,000 stars.
+    """
+    raw = _as_bytes(glob)
+    if raw.strip(b"*") == b"":
+        return r"\A" if raw == b"*" else r"\A(?=[\s\S])"
+    first, *others = _segments(raw)
+    if not others:
+        return rf"\A{first}{_END}"
+    *middle, last = others
+    tail = _take_first(last + _END) if last else ""
+    return rf"\A{first}{''.join(map(_take_first, middle))}{tail}"
+
+
+def literal_name(glob: str | bytes) -> bytes | None:
+    r"""The one name that a glob without any of `*?[\` matches; null: it may match several.
+
+    Raises:
+        GlobError: the glob is empty, or is not valid Unicode text.
+    """
+    raw = _as_bytes(glob)
+    return raw if _SPECIAL.isdisjoint(raw) else None
+
+
+def _take_first(part: str) -> str:
+    """Skip to where `part` first fits, and take it.  Never looks back.
+
+    The empty alternative `(?!)` changes nothing, but without it Python before 3.11.5 goes on
+    after the `part` that ended the loop (gh-106052).
+    """
+    return rf"(?:(?!{part}){_UNIT}|{_NOTHING})*+{part}"
+
+
+def _segments(glob: bytes) -> list[str]:
+    """The expressions of what stands before, between and after the stars."""
+    parts: list[str] = [""]
+    stars = 0
+    for is_star, run in groupby(_tokens(glob), key=lambda token: token is None):
+        if is_star:
+            stars += 1
+            parts.append("")
+        else:
+            parts[-1] = "".join(_byte_of(token) for token in run if token is not None)
+    if stars > _MAX_STARS:
+        raise GlobError(f"a glob may have {_MAX_STARS} stars, not {stars}", glob=glob)
+    return parts
+
+
+def _tokens(glob: bytes) -> Iterator[ByteSet | None]:
+    """The glob's tokens: the set of bytes that each matches one of; null is a star."""
+    at = 0
+    while at < len(glob):
+        char = glob[at : at + 1]
+        at += 1
+        if char == b"*":
+            yield None
+        elif char == b"?":
+            yield _ANY_BYTE
+        elif char == b"[":
+            allowed, at = _class(glob, at)
+            yield allowed
+        elif char == b"\\":
+            yield frozenset(_escaped(glob, at))
+            at += 1
+        else:
+            yield frozenset(char)
+
+
+def _class(glob: bytes, at: int) -> tuple[ByteSet, int]:
+    """The class that opened before `at`, and where the glob goes on after its `]`."""
+    is_negated = glob[at : at + 1] == b"^"
+    at += is_negated
+    allowed: set[int] = set()
+    while glob[at : at + 1] != b"]":
+        if at >= len(glob):
+            raise GlobError(f"a [ is not closed in the glob {_shown(glob)}", glob=glob)
+        if glob[at : at + 1] == b"\\":
+            allowed.update(_escaped(glob, at + 1))
+            at += 2
+        elif glob[at + 1 : at + 2] == b"-" and at + 2 < len(glob):
+            allowed.update(_range(glob[at], glob[at + 2]))
+            at += 3
+        else:
+            allowed.add(glob[at])
+            at += 1
+    return (_ANY_BYTE - allowed if is_negated else frozenset(allowed)), at + 1
+
+
+def _range(one: int, other: int) -> Iterator[int]:
+    """The bytes between two, ends included, as `char` orders them: 0x80 … 0xff, 0x00 … 0x7f."""
+    low, high = sorted((byte ^ 0x80) - 0x80 for byte in (one, other))
+    return (signed % 256 for signed in range(low, high + 1))
+
+
+def _escaped(glob: bytes, at: int) -> bytes:
+    if at >= len(glob):
+        raise GlobError(f"a backslash ends the glob {_shown(glob)}", glob=glob)
+    return glob[at : at + 1]
+
+
+def _byte_of(allowed: ByteSet) -> str:
+    """The expression of one unit of a spelling that stands for one of these bytes."""
+    if allowed == _ANY_BYTE:
+        return _UNIT
+    plain = sorted(allowed - {_BACKSLASH})
+    choices = [_one_of(plain)] if plain else []
+    if _BACKSLASH in allowed:
+        choices.append(r"\\\\")
+    if high := [byte for byte in plain if byte >= 0x80]:
+        choices.append(_one_escape_of(high))
+    if not choices:
+        return _NOTHING
+    return choices[0] if len(choices) == 1 else f"(?:{'|'.join(choices)})"
+
+
+def _one_escape_of(high: list[int]) -> str:
+    """The escape of one byte out of several, all ascending and from 0x80 on."""
+    digits = [
+        f"{first:x}[{''.join(f'{byte % 16:x}' for byte in run)}]"
+        for first, run in groupby(high, key=lambda byte: byte // 16)
+    ]
+    return rf"\\x(?:{'|'.join(digits)})"
+
+
+def _one_of(plain: list[int]) -> str:
+    """One character out of several ascending ones, as a literal or as a class of ranges."""
+    if len(plain) == 1:
+        return _char(plain[0])
+    ranges: list[tuple[int, int]] = []
+    for byte in plain:
+        if ranges and ranges[-1][1] == byte - 1:
+            ranges[-1] = (ranges[-1][0], byte)
+        else:
+            ranges.append((byte, byte))
+    return f"[{''.join(f'{_char(low)}-{_char(high)}' for low, high in ranges)}]"
+
+
+def _char(byte: int) -> str:
+    char = chr(byte)
+    return char if char.isascii() and char.isalnum() else rf"\x{byte:02x}"
+
+
+def _as_bytes(glob: str | bytes) -> bytes:
+    if isinstance(glob, bytes):
+        raw = glob
+    else:
+        try:
+            # What the command line could not decode comes as surrogates, and goes back to bytes.
+            raw = glob.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise GlobError(f"the glob {glob!a} is not valid Unicode text", glob=glob) from error
+    if not raw:
+        raise GlobError("the glob is empty: write * for every name", glob=glob)
+    return raw
+
+
+def _shown(glob: bytes) -> str:
+    return repr(glob.decode("utf-8", "backslashreplace"))

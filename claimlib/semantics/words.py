@@ -1,0 +1,448 @@
+"""A server command as its words: words in, the server's reply or the server's error out.
+
+The order in which the server looks at its words decides which error is said first; it is that of
+Redis 7.2 and Valkey 9.1, and stands at each command.  On an error nothing changes.
+
+The server reads option words and the names in its errors as C strings: a NUL byte ends them, and
+line breaks in an error become spaces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from claimlib.errors import IdError, IntervalError, ReplyError, RequestError
+from claimlib.semantics import scan
+from claimlib.semantics.ids import StreamId, c_string, parse_id, parse_range_end, parse_range_start
+from claimlib.semantics.model import (
+    COUNT_MAX,
+    DEFAULT_COUNT,
+    MAX_I64,
+    AutoclaimRequest,
+    ClaimRequest,
+    Group,
+    IdleRule,
+    PendingEntry,
+    PendingRange,
+    PendingSummary,
+    Profile,
+)
+
+Reply = list["Reply"] | bytes | int | None
+"""A reply as the server nests it: arrays, byte strings, integers, and nil."""
+
+_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
+_LINE_BREAKS = str.maketrans("\r\n", "  ")
+
+
+_PLAIN_WORD = re.compile(rb"[A-Za-z0-9_:./@+*-]+")
+
+
+def redis_cli_word(word: bytes) -> str:
+    r"""A word as redis-cli reads it from a line: plain, or in double quotes with `\xhh` for each
+    byte that is not printable ASCII."""
+    if _PLAIN_WORD.fullmatch(word):
+        return word.decode("ascii")
+    return f'"{"".join(map(_in_quotes, word))}"'
+
+
+def _in_quotes(byte: int) -> str:
+    if byte in b'"\\':
+        return f"\\{byte:c}"
+    return f"{byte:c}" if 0x20 <= byte < 0x7F else f"\\x{byte:02x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One stream of a keyspace.
+
+    Attributes:
+        entries: what the stream holds: the fields of each id, flat: name, value, name, value …
+        groups: its consumer groups by name.
+    """
+
+    entries: Mapping[StreamId, tuple[bytes, ...]]
+    groups: Mapping[bytes, Group]
+
+
+Keyspace = Mapping[bytes, Stream]
+
+
+def execute(
+    keyspace: Keyspace,
+    words: Sequence[bytes],
+    now_ms: int,
+    idle_rule: IdleRule = IdleRule.SERVER,
+    profile: Profile = Profile.REDIS_7_2,
+) -> tuple[Keyspace, Reply]:
+    """XAUTOCLAIM, XCLAIM, XPENDING or XACK at `now_ms`.
+
+    Returns:
+        The keyspace afterwards (the given one stays as it is), and the reply.
+
+    Raises:
+        ReplyError: the server's error.
+        RequestError: the words are another command.
+    """
+    match words[0].lower() if words else b"":
+        case b"xautoclaim":
+            return xautoclaim(keyspace, words, now_ms, idle_rule, profile)
+        case b"xclaim":
+            return xclaim(keyspace, words, now_ms, idle_rule, profile)
+        case b"xpending":
+            return keyspace, xpending(keyspace, words, now_ms)
+        case b"xack":
+            return xack(keyspace, words)
+    raise RequestError("the first word must be XAUTOCLAIM, XCLAIM, XPENDING or XACK", words=words)
+
+
+# ------------------------------------------------------------------- XAUTOCLAIM
+
+
+def xautoclaim(
+    keyspace: Keyspace,
+    words: Sequence[bytes],
+    now_ms: int,
+    idle_rule: IdleRule = IdleRule.SERVER,
+    profile: Profile = Profile.REDIS_7_2,
+) -> tuple[Keyspace, list[Reply]]:
+    """`XAUTOCLAIM key group consumer min-idle-time start [COUNT count] [JUSTID]` at `now_ms`.
+
+    Looked at in this order: the number of words, min-idle, start, options from left to right, and
+    last of all whether the key and the group are there.
+
+    Returns:
+        The keyspace afterwards (the given one stays as it is), and the reply: cursor, claimed
+        entries (ids only with JUSTID), deleted ids.
+
+    Raises:
+        ReplyError: the server's error.
+        RequestError: the words are another command.
+    """
+    key, group_name, parsed = parse_xautoclaim(words)
+    request = replace(parsed, idle_rule=idle_rule, profile=profile)
+    stream, group = _found(keyspace, key, group_name)
+    new_group, answer = scan.xautoclaim(group, request, now_ms, stream.entries)
+    claimed = _ids(answer.claimed) if request.justid else _rows(answer.claimed, stream)
+    reply: list[Reply] = [_id(answer.cursor), claimed, _ids(answer.deleted)]
+    return _with_group(keyspace, key, group_name, new_group), reply
+
+
+def parse_xautoclaim(words: Sequence[bytes]) -> tuple[bytes, bytes, AutoclaimRequest]:
+    """Key, group and request of an XAUTOCLAIM; its COUNT is 100 where the words give none.
+
+    Raises:
+        ReplyError: the server's error.
+        RequestError: the words are another command.
+    """
+    _check_command(words, b"xautoclaim", least=6)
+    _, key, group, consumer, min_idle_word, start_word, *options = words
+    min_idle_ms = _parse_min_idle(min_idle_word, "XAUTOCLAIM")
+    start = _parse_bound(start_word, parse_range_start)
+    count, justid = _parse_options(options)
+    return (
+        key,
+        group,
+        AutoclaimRequest(
+            consumer=consumer,
+            min_idle_ms=min_idle_ms,
+            start=start,
+            count=count,
+            justid=justid,
+        ),
+    )
+
+
+def _parse_options(options: Sequence[bytes]) -> tuple[int, bool]:
+    """COUNT and JUSTID, in any case and order; the last COUNT counts."""
+    count, justid = DEFAULT_COUNT, False
+    rest = iter(options)
+    for word in rest:
+        option = c_string(word).lower()
+        if option == b"justid":
+            justid = True
+        elif option == b"count" and (value := next(rest, None)) is not None:
+            count = _parse_count(value)
+        else:
+            raise ReplyError("ERR syntax error")
+    return count, justid
+
+
+def _parse_count(word: bytes) -> int:
+    count = _parse_integer(word)
+    if count is None or not 1 <= count <= COUNT_MAX:
+        raise ReplyError("ERR COUNT must be > 0")
+    return count
+
+
+# ------------------------------------------------------------------- XCLAIM
+
+
+def xclaim(
+    keyspace: Keyspace,
+    words: Sequence[bytes],
+    now_ms: int,
+    idle_rule: IdleRule = IdleRule.SERVER,
+    profile: Profile = Profile.REDIS_7_2,
+) -> tuple[Keyspace, list[Reply]]:
+    """`XCLAIM key group consumer min-idle-time id [id …] [option …]` at `now_ms`.
+
+    Looked at in this order: the number of words, whether the key and the group are there, min-idle,
+    ids up to the first word that is none, and options from left to right.
+
+    Returns:
+        The keyspace afterwards, and the reply: claimed entries in the order of the words (ids only
+        with JUSTID).
+
+    Raises:
+        ReplyError: the server's error.
+        RequestError: the words are another command.
+    """
+    _check_command(words, b"xclaim", least=6)
+    key, group_name = words[1:3]
+    stream, group = _found(keyspace, key, group_name)
+    request = replace(parse_xclaim(words), idle_rule=idle_rule, profile=profile)
+    new_group, answer = scan.xclaim(group, request, now_ms, stream.entries)
+    reply = _ids(answer.claimed) if request.justid else _rows(answer.claimed, stream)
+    return _with_group(keyspace, key, group_name, new_group), reply
+
+
+def parse_xclaim(words: Sequence[bytes]) -> ClaimRequest:
+    """The request of an XCLAIM; key and group are its second and third word.
+
+    Raises:
+        ReplyError: the server's error.
+        RequestError: the words are another command.
+    """
+    _check_command(words, b"xclaim", least=6)
+    _, _, _, consumer, min_idle_word, *rest = words
+    min_idle_ms = _parse_min_idle(min_idle_word, "XCLAIM")
+    ids = list(_leading_ids(rest))
+    options = _parse_claim_options(rest[len(ids) :])
+    return replace(ClaimRequest(consumer, min_idle_ms, tuple(ids)), **options)
+
+
+def _leading_ids(words: Sequence[bytes]) -> Iterator[StreamId]:
+    for word in words:
+        try:
+            yield parse_id(word)
+        except IdError:
+            return
+
+
+def _parse_claim_options(words: Sequence[bytes]) -> dict[str, Any]:
+    """The options of an XCLAIM as attributes of its request.  Of what is given several times the
+    last one counts; IDLE and TIME are one thing."""
+    found: dict[str, Any] = {}
+    rest = iter(words)
+    for word in rest:
+        option = c_string(word).lower()
+        if option in (b"force", b"justid"):
+            found[option.decode("ascii")] = True
+        elif option in _CLAIM_OPTIONS and (value := next(rest, None)) is not None:
+            found |= _parse_claim_value(option, value)
+        else:
+            raise ReplyError(f"ERR Unrecognized XCLAIM option '{_in_error(word)}'")
+    return found
+
+
+_CLAIM_OPTIONS = (b"idle", b"time", b"retrycount", b"lastid")
+
+
+def _parse_claim_value(option: bytes, value: bytes) -> dict[str, Any]:
+    if option == b"lastid":
+        return {"last_id": _parse_strict_id(value)}
+    number = _parse_integer(value)
+    if number is None:
+        name = option.decode("ascii").upper()
+        raise ReplyError(f"ERR Invalid {name} option argument for XCLAIM")
+    if option == b"retrycount":
+        return {"retrycount": number if number >= 0 else None}
+    return {
+        "idle_ms": number if option == b"idle" else None,
+        "time_ms": number if option == b"time" else None,
+    }
+
+
+# ------------------------------------------------------------------- XPENDING
+
+
+def xpending(keyspace: Keyspace, words: Sequence[bytes], now_ms: int) -> list[Reply]:
+    """`XPENDING key group [[IDLE min-idle] start end count [consumer]]` at `now_ms`.
+
+    Looked at in this order: the number of words, IDLE, count, start, end, and last of all whether
+    the key and the group are there.
+
+    Returns:
+        The summary (number, smallest id, largest id, consumers), or the rows of the range.
+
+    Raises:
+        ReplyError: the server's error.
+        RequestError: the words are another command.
+    """
+    query = parse_xpending(words)
+    _, group = _found(keyspace, *words[1:3])
+    if query is None:
+        return summary_reply(scan.xpending_summary(group))
+    rows = scan.xpending_range(group, query, now_ms)
+    return [_pending_row(entry, now_ms) for entry in rows]
+
+
+def parse_xpending(words: Sequence[bytes]) -> PendingRange | None:
+    """The range that an XPENDING asks for; null: the summary.
+
+    Raises:
+        ReplyError: the server's error.
+        RequestError: the words are another command.
+    """
+    _check_command(words, b"xpending", least=3)
+    if len(words) == 3:
+        return None
+    if not 6 <= len(words) <= 9:
+        raise ReplyError("ERR syntax error")
+    rest, min_idle_ms = words[3:], None
+    if c_string(rest[0]).lower() == b"idle":
+        min_idle_ms = _parse_plain_integer(rest[1])
+        rest = rest[2:]
+        if len(rest) < 3:
+            raise ReplyError("ERR syntax error")
+    count = _parse_plain_integer(rest[2])
+    start, end = _parse_bound(rest[0], parse_range_start), _parse_bound(rest[1], parse_range_end)
+    consumer = rest[3] if len(rest) > 3 else None
+    return PendingRange(start, end, count, min_idle_ms, consumer)
+
+
+def summary_reply(found: PendingSummary) -> list[Reply]:
+    """The reply to an XPENDING without a range."""
+    if found.smallest is None or found.largest is None:
+        return [0, None, None, None]
+    consumers: list[Reply] = [[name, b"%d" % number] for name, number in found.consumers]
+    return [found.number, _id(found.smallest), _id(found.largest), consumers]
+
+
+def _pending_row(entry: PendingEntry, now_ms: int) -> list[Reply]:
+    idle_ms = max(0, now_ms - entry.delivery_time_ms)
+    return [_id(entry.id), entry.consumer, idle_ms, entry.delivery_count]
+
+
+# ------------------------------------------------------------------- XACK
+
+
+def xack(keyspace: Keyspace, words: Sequence[bytes]) -> tuple[Keyspace, int]:
+    """`XACK key group id [id …]`.
+
+    Looked at in this order: the number of words, whether the key and the group are there (without
+    them nothing is acknowledged, and no id is looked at), the ids.
+
+    Returns:
+        The keyspace afterwards, and how many of the ids were pending.
+
+    Raises:
+        ReplyError: the server's error.
+        RequestError: the words are another command.
+    """
+    _check_command(words, b"xack", least=4)
+    key, group_name = words[1:3]
+    group = keyspace[key].groups.get(group_name) if key in keyspace else None
+    if group is None:
+        return keyspace, 0
+    new_group, number = scan.xack(group, parse_xack(words))
+    return _with_group(keyspace, key, group_name, new_group), number
+
+
+def parse_xack(words: Sequence[bytes]) -> tuple[StreamId, ...]:
+    """The ids of an XACK; key and group are its second and third word.
+
+    Raises:
+        ReplyError: the server's error.
+        RequestError: the words are another command.
+    """
+    _check_command(words, b"xack", least=4)
+    return tuple(map(_parse_strict_id, words[3:]))
+
+
+# ------------------------------------------------------------------- all of them
+
+
+def no_group(key: bytes, group: bytes) -> ReplyError:
+    """The error of a command on a stream or a group that is not there."""
+    return ReplyError(
+        f"NOGROUP No such key '{_in_error(key)}' or consumer group '{_in_error(group)}'"
+    )
+
+
+def _found(keyspace: Keyspace, key: bytes, group_name: bytes) -> tuple[Stream, Group]:
+    stream = keyspace.get(key)
+    group = stream.groups.get(group_name) if stream is not None else None
+    if stream is None or group is None:
+        raise no_group(key, group_name)
+    return stream, group
+
+
+def _with_group(keyspace: Keyspace, key: bytes, group_name: bytes, group: Group) -> Keyspace:
+    stream = keyspace[key]
+    return {**keyspace, key: replace(stream, groups={**stream.groups, group_name: group})}
+
+
+def _check_command(words: Sequence[bytes], command: bytes, least: int) -> None:
+    name = command.decode("ascii")
+    if not words or words[0].lower() != command:
+        raise RequestError(f"the first word must be {name.upper()}", words=words)
+    if len(words) < least:
+        raise ReplyError(f"ERR wrong number of arguments for '{name}' command")
+
+
+def _parse_min_idle(word: bytes, command: str) -> int:
+    """A negative min-idle is 0."""
+    number = _parse_integer(word)
+    if number is None:
+        raise ReplyError(f"ERR Invalid min-idle-time argument for {command}")
+    return max(0, number)
+
+
+def _parse_bound(word: bytes, parse: Callable[[bytes], StreamId]) -> StreamId:
+    try:
+        return parse(word)
+    except IntervalError as error:
+        raise ReplyError(f"ERR {error.message}") from error
+    except IdError as error:
+        raise ReplyError("ERR Invalid stream ID specified as stream command argument") from error
+
+
+def _parse_strict_id(word: bytes) -> StreamId:
+    return _parse_bound(word, parse_id)
+
+
+def _parse_plain_integer(word: bytes) -> int:
+    number = _parse_integer(word)
+    if number is None:
+        raise ReplyError("ERR value is not an integer or out of range")
+    return number
+
+
+def _parse_integer(word: bytes) -> int | None:
+    """A signed 64-bit integer in its one canonical form (`string2ll`): no sign plus, no zeros."""
+    if _INTEGER.fullmatch(word) is None:
+        return None
+    number = int(word)
+    return number if -MAX_I64 - 1 <= number <= MAX_I64 else None
+
+
+def _in_error(name: bytes) -> str:
+    return c_string(name).decode("utf-8", "surrogateescape").translate(_LINE_BREAKS)
+
+
+def _id(stream_id: StreamId) -> bytes:
+    return str(stream_id).encode("ascii")
+
+
+def _ids(stream_ids: Sequence[StreamId]) -> list[Reply]:
+    return [_id(stream_id) for stream_id in stream_ids]
+
+
+def _rows(stream_ids: Sequence[StreamId], stream: Stream) -> list[Reply]:
+    """Entries as XRANGE gives them: id, then the fields in their order."""
+    return [[_id(stream_id), list(stream.entries[stream_id])] for stream_id in stream_ids]

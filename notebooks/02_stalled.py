@@ -1,0 +1,186 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # 2. Who is stalled, and why
+# MAGIC
+# MAGIC An entry that is pending is one of three things: work in progress, work whose consumer died, or
+# MAGIC work that fails again and again. Redis keeps three facts about it, and together they tell which:
+# MAGIC its **owner**, its **idle time** (since its last delivery) and its **delivery count**.
+# MAGIC
+# MAGIC Give a store of your own (its tables are only read), or leave `store` empty for a sample: twelve
+# MAGIC made-up hours of two consumer groups, with a snapshot every quarter of an hour.
+
+# COMMAND ----------
+
+# MAGIC %pip install --quiet --editable "..[notebook]"
+
+# COMMAND ----------
+
+# MAGIC %restart_python
+
+# COMMAND ----------
+
+from datetime import UTC, datetime
+
+import numpy as np
+from matplotlib.dates import DateFormatter
+from matplotlib.figure import Figure
+from pyspark.sql import functions as F
+
+from claimlib import Store, open_session
+from claimlib.commands.xpending import overview, reading
+from claimlib.demo.series import write_series
+from claimlib.notebook import widget_values, sample_place, show
+from claimlib.plans.snapshots import over_time, readings
+from claimlib.plans.xpending import idle_entries
+from claimlib.times import parse_duration_ms, parse_instant_ms
+
+spark = open_session()  # the session that is there; where there is none, a local one
+
+# COMMAND ----------
+
+widgets = widget_values(
+    globals().get("dbutils"),
+    store=("", "store: catalog.schema or a folder; empty: a sample"),
+    stalled=("1h", "idle for how long counts as stalled"),
+)
+stalled_ms = parse_duration_ms(widgets["stalled"])
+
+# COMMAND ----------
+
+if widgets["store"]:
+    store = Store.open(spark, widgets["store"])
+else:
+    store = Store.init(spark, sample_place(spark, "series"))
+    write_series(store, parse_instant_ms("2026-01-01T12:00:00Z"))
+now = reading(store)  # all tables at one moment
+print("the store:", store.where)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## One line per group
+# MAGIC
+# MAGIC `stalled` entries have been idle for longer than asked for; `dead_owners` own entries and have
+# MAGIC got none for as long; `troubled` entries were delivered five times or more. (On the command line:
+# MAGIC `claimlib xpending STORE`.)
+
+# COMMAND ----------
+
+groups = overview(now, stalled_ms=stalled_ms)
+groups.select(
+    *("stream", "consumer_group", "pending", "stalled", "owners", "dead_owners"),
+    *("troubled", "highest_delivery_count"),
+).orderBy("stream", "consumer_group").show()
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Idle times
+# MAGIC
+# MAGIC Work in progress is idle for minutes, forgotten work for hours or days: the axis has to be
+# MAGIC logarithmic to show both. A hill on the left is a consumer at work. **A hill on the right is a dead
+# MAGIC one.** The gap between the two is where min-idle belongs; notebook 3 puts numbers to that.
+
+# COMMAND ----------
+
+entries = idle_entries(now.read("pending"), now.read("groups"), None)
+pending = entries.where("idle_ms > 0").toPandas()
+owner = (pending["stream"] + " / " + pending["consumer"].fillna("nobody")).rename("owner")
+names = owner.value_counts().index[:6]  # the largest; more colours say less
+minutes = pending["idle_ms"] / 60_000
+longest = max(60.0, minutes.max()) if len(minutes) else 60.0
+edges = np.logspace(-2, np.ceil(np.log10(longest)), 41)  # as wide as each other on that axis
+
+figure = Figure(figsize=(9, 1.6 + 0.9 * len(names)), layout="constrained")
+panels = figure.subplots(max(1, len(names)), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+for panel, name in zip(panels, names, strict=False):
+    panel.hist(minutes[owner == name], bins=edges, color="tab:blue", edgecolor="white")
+    panel.axvline(stalled_ms / 60_000, color="tab:red", linestyle="--", linewidth=1)
+    panel.set_ylabel(name, rotation=0, ha="right", va="center")
+    panel.grid(axis="y", alpha=0.3)
+    panel.set_axisbelow(True)
+ticks = {1 / 60: "1 s", 1 / 6: "10 s", 1: "1 min", 10: "10 min", 60: "1 h", 360: "6 h", 1440: "1 d"}
+panels[-1].set_xscale("log")
+panels[-1].set_xticks(list(ticks), list(ticks.values()))
+panels[-1].minorticks_off()
+panels[-1].set_xlim(1 / 90, longest * 2)
+panels[-1].set_xlabel("idle time (logarithmic)")
+figure.suptitle(f"How many entries have been idle for how long, by owner (red line: {widgets['stalled']})")
+show(figure, "02_idle_times")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Delivery counts
+# MAGIC
+# MAGIC Who reads an entry and dies leaves it at one delivery. An entry that was delivered ten times was
+# MAGIC **tried** ten times: its consumer is alive, and the entry is what fails. Claiming it again hands
+# MAGIC the failure to somebody else; `--max-deliveries` and `--parking-consumer` set it aside instead.
+
+# COMMAND ----------
+
+tried = pending["delivery_count"].clip(upper=20)
+counts = tried.value_counts().reindex(range(1, 21), fill_value=0)
+
+figure = Figure(figsize=(9, 3.6), layout="constrained")
+axes = figure.subplots()
+bars = axes.bar(counts.index, counts, color=["tab:blue"] * 4 + ["tab:orange"] * 16)
+axes.bar_label(bars, labels=[str(n) if n else "" for n in counts], padding=2, fontsize=9)
+axes.set_xticks(range(1, 21), [*map(str, range(1, 20)), "20+"])
+axes.set_xlabel("deliveries so far (orange: five or more)")
+axes.set_ylabel("pending entries")
+axes.set_title("Pending entries by delivery count")
+axes.margins(y=0.12)
+show(figure, "02_delivery_counts")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Over time
+# MAGIC
+# MAGIC Each snapshot keeps what it read in `pel_snapshots`. A consumer that works has a jagged line: it
+# MAGIC takes and it finishes. **One that has died has a line that rises while it still reads, and then
+# MAGIC lies flat**, until somebody takes its entries over.
+
+# COMMAND ----------
+
+read = readings(store.read("journal"), store.read("runs"))
+series = over_time(store.read("pel_snapshots"), read, stalled_ms)
+series = series.groupBy(
+    "landing_ms",
+    F.concat_ws(" / ", "stream", F.coalesce("consumer", F.lit("nobody"))).alias("owner"),
+).agg(F.sum("pending").alias("pending"), F.sum("stalled").alias("stalled"))
+lines = series.toPandas().pivot_table(
+    index="landing_ms", columns="owner", values=["pending", "stalled"], fill_value=0
+)
+times = [datetime.fromtimestamp(ms / 1000, UTC) for ms in lines.index]
+peaks = lines["pending"].max().sort_values(ascending=False)
+largest = peaks[peaks > 0].index[:6]
+
+figure = Figure(figsize=(9, 5.6), layout="constrained")
+above, below = figure.subplots(2, 1, sharex=True)
+for name in largest:
+    above.plot(times, lines["pending"][name], label=name, linewidth=1.8)
+    below.plot(times, lines["stalled"][name], linewidth=1.8)
+above.set_ylabel("pending entries")
+below.set_ylabel(f"idle for {widgets['stalled']} or longer")
+below.set_xlabel("snapshot (UTC)")
+below.xaxis.set_major_formatter(DateFormatter("%d %b\n%H:%M", tz=UTC))
+for axes in (above, below):
+    axes.grid(alpha=0.3)
+    axes.set_ylim(bottom=0)
+above.set_title("Pending entries by consumer, as each snapshot read them")
+above.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, title="stream / consumer")
+show(figure, "02_over_time")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## What the sample shows
+# MAGIC
+# MAGIC - `erin` (`emails`) has a hill of her own, at three to four hours, and a line that rises from eight to
+# MAGIC   nine o'clock and lies flat since: dead. Hand her entries over.
+# MAGIC - `bob` (`orders`) looked like that from two to six o'clock, until `alice` was given his entries: her
+# MAGIC   line jumps as his falls. Nothing of his is pending now.
+# MAGIC - `alice`, `carol` and `dave` have hills left of the red line, and entries with up to fifteen
+# MAGIC   deliveries: they are alive, and those entries fail. No min-idle helps against that.

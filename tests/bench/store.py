@@ -1,0 +1,157 @@
+"""What benchmarks have in common: stores of made-up rows, and what is measured of their parts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from claimlib.commands.reply import Reply
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.plans.keys import bucket
+from claimlib.runs import Progress
+from claimlib.schema import TABLES
+from claimlib.semantics.model import AutoclaimRequest
+from claimlib.store import Store, arranged
+from tests.bench import data
+from tests.bench.data import CONSUMER, GROUP, HALF, MIN_IDLE_MS, NOW_MS, Shape
+
+SWEEP = SweepRequest(AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS))
+T = TypeVar("T")
+# When a part began and ended, ms since the epoch.
+Span = tuple[float, float]
+
+
+@dataclass
+class Watch:
+    """What is measured while the parts of a benchmark run.
+
+    Attributes:
+        spans: when each part began and ended.
+        phases: of each run the seconds of its phases.
+        peak_mib: the highest resident size of the JVM and of a Python worker.
+    """
+
+    spans: dict[str, Span] = field(default_factory=dict)
+    phases: dict[str, dict[str, float]] = field(default_factory=dict)
+    peak_mib: dict[str, int] = field(default_factory=dict)
+
+    def time(self, name: str, work: Callable[[], T]) -> T:
+        """The result of a part."""
+        since = time.time()
+        result = work()
+        self.spans[name] = since * 1000, time.time() * 1000
+        return result
+
+    def run(self, name: str, work: Callable[[Progress], T]) -> T:
+        """The result of a run, which is handed what it tells its phases to."""
+        entered: list[tuple[str, float]] = []
+
+        def enter(phase: str, detail: str) -> None:
+            del detail
+            entered.append((phase, time.monotonic()))
+            # Not only at the end: a worker that has had nothing to do for a minute is gone.
+            for process, mib in peak_mib().items():
+                self.peak_mib[process] = max(mib, self.peak_mib.get(process, 0))
+
+        result = self.time(name, lambda: work(enter))
+        enter("end", "")
+        self.phases[name] = {
+            phase: round(until - since, 2) for (phase, since), (_, until) in pairwise(entered)
+        }
+        return result
+
+
+def seconds_of(watch: Watch) -> dict[str, float]:
+    """How long each part took."""
+    return {name: round((until - since) / 1000, 2) for name, (since, until) in watch.spans.items()}
+
+
+def medians_of(watch: Watch, names: Iterable[str], times: int) -> dict[str, float]:
+    """The median seconds of parts that ran several times, by the names `NAME 1`, `NAME 2` and so
+    on; number 0 has warmed up."""
+    seconds = seconds_of(watch)
+    numbers = range(1, times + 1)
+    return {name: round(median(seconds[f"{name} {n}"] for n in numbers), 2) for name in names}
+
+
+def copied(spark: SparkSession, made: str, where: str) -> Store:
+    """A copy of a store in a folder, whatever was there."""
+    shutil.rmtree(where, ignore_errors=True)
+    shutil.copytree(made, where)
+    return Store.open(spark, where)
+
+
+def make(store: Store, rows: int, shape: Shape = HALF) -> None:
+    """Fill a new store (see `bench_data`)."""
+    pending = data.pending(store.spark, rows, shape)
+    kept = pending.drop("is_gone", "is_due").withColumn("run_seq", F.lit(0))
+    kept = kept.withColumn("bucket", bucket(store.buckets))
+    store.append("pending", arranged(TABLES["pending"], kept))
+    entries = pending.select(
+        *("stream", "id_ms", "is_gone"),
+        F.explode(F.sequence(F.lit(0), F.lit(shape.entries_of - 1))).alias("id_seq"),
+    )
+    entries = entries.where("NOT (is_gone AND id_seq = 0)").drop("is_gone")
+    fields = F.array(
+        F.struct(F.lit(b"field").alias("name"), F.encode("stream", "UTF-8").alias("value"))
+    )
+    entries = entries.withColumns({"fields": fields, "run_seq": F.lit(0)})
+    entries = entries.withColumn("bucket", bucket(store.buckets))
+    store.append("entries", arranged(TABLES["entries"], entries))
+    # As a snapshot proves it: from the first to the last pending id.
+    streams = pending.groupBy("stream").agg(
+        (F.count("*") * shape.entries_of).alias("length"),
+        *(F.min(f"id_{part}").alias(f"complete_from_{part}") for part in ("ms", "seq")),
+        *(F.max(f"id_{part}").alias(f"complete_to_{part}") for part in ("ms", "seq")),
+    )
+    store.append("streams", streams.withColumn("run_seq", F.lit(0)))
+    groups = streams.select(
+        "stream",
+        F.lit(GROUP).alias("consumer_group"),
+        F.lit(-1).alias("last_delivered_ms"),
+        F.lit(-1).alias("last_delivered_seq"),
+        F.lit(NOW_MS).alias("snapshot_ms"),
+        F.lit(0).alias("run_seq"),
+    )
+    store.append("groups", groups)
+
+
+def sweep(store: Store, progress: Progress) -> Reply:
+    """Claim all that is due, whatever the group."""
+    return xautoclaim(store, SWEEP, progress=progress)
+
+
+def peak_mib() -> dict[str, int]:
+    """The largest resident size that this process' JVM, and any Python worker of it that still
+    lives, had."""
+    peaks = {"jvm": 0, "python worker": 0}
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            lines = (folder / "status").read_text().splitlines()
+        except OSError:
+            continue
+        found[folder.name] = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    # The JVM is a child of this process, the workers' daemon one of the JVM, the workers of that.
+    for pid, status in found.items():
+        what = "jvm" if status["Name"] == "java" else "python worker"
+        is_ours = what == "jvm" or status["Name"].startswith("python")
+        if is_ours and "VmHWM" in status and str(os.getpid()) in _ancestors(pid, found):
+            peaks[what] = max(peaks[what], int(status["VmHWM"].split()[0]) // 1024)
+    return peaks
+
+
+def _ancestors(pid: str, processes: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    while pid in processes:
+        pid = processes[pid]["PPid"]
+        yield pid

@@ -1,0 +1,33 @@
+"""The same tests over Spark Connect, as on Databricks serverless: a selection here, all tests on
+tables by `make test-connect`.
+
+They run in a process of their own, whose SPARK_REMOTE has `open_session` start a Connect server: a
+classic session and a remote one do not share a process.
+"""
+
+import re
+
+from tests.edge.processes import run_python
+
+_D = "tests/delta"
+SELECTION = (
+    f"{_D}/test_xautoclaim.py::test_the_journal_says_who_got_what_when_and_why",
+    f"{_D}/test_pages.py::test_an_explicit_start_wins_over_the_stored_cursor_and_replaces_it",
+    f"{_D}/test_xclaim.py::test_of_a_thousand_requests_one_of_which_is_bad_none_is_done",
+    f"{_D}/test_xack.py::test_a_store_that_a_snapshot_has_read_refuses_and_names_the_server",
+    f"{_D}/test_snapshot.py::test_a_snapshot_of_some_groups_leaves_the_others_as_they_are",
+    (
+        f"{_D}/test_races.py::"
+        "test_of_two_decisions_that_are_appended_at_the_same_time_one_wins_and_both_runs_finish"
+    ),
+)
+LEAST = 6
+
+
+def test_a_sweep_a_page_claims_by_id_a_snapshot_and_a_race_pass_over_connect():
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not long")
+    done = run_python("-m", "pytest", *options, *SELECTION, timeout=1100, SPARK_REMOTE="local[2]")
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    (passed,) = re.findall(r"^(\d+) passed", done.stdout, re.MULTILINE)
+    assert int(passed) >= LEAST
+    assert "skipped" not in done.stdout

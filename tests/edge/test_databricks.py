@@ -1,0 +1,161 @@
+"""The bundle for Databricks, as far as it can be checked without it; and the entry point of its
+tasks."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from claimlib.cli import task
+from claimlib.cli.commands import app
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "databricks.yml").read_text(encoding="utf-8")
+BUNDLE = yaml.safe_load(TEXT)
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+JOBS = BUNDLE["resources"]["jobs"]
+TASKS = {f"{job}.{one['task_key']}": (JOBS[job], one) for job in JOBS for one in JOBS[job]["tasks"]}
+WHEELS = {name: one for name, (_, one) in TASKS.items() if "python_wheel_task" in one}
+NOTEBOOKS = {name: one for name, (_, one) in TASKS.items() if "notebook_task" in one}
+COMMANDS = typer.main.get_command(app).commands
+
+
+def filled_in(parameter):
+    """A parameter as a run gets it, by the variables' defaults."""
+    parameter = parameter.replace("{{job.run_id}}", "123456")
+    variables = BUNDLE["variables"]
+    return re.sub(r"\$\{var\.(\w+)\}", lambda found: variables[found[1]]["default"], parameter)
+
+
+def asked_by(notebook):
+    """What a notebook asks its reader for."""
+    tree = ast.parse(notebook.read_text(encoding="utf-8"))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    (call,) = (one for one in calls if ast.unparse(one.func) == "widget_values")
+    return {keyword.arg for keyword in call.keywords}
+
+
+def test_there_are_wheel_tasks_on_both_kinds_of_compute_and_a_task_for_each_notebook():
+    assert any("environment_key" in one for one in WHEELS.values())
+    assert any("job_cluster_key" in one for one in WHEELS.values())
+    notebooks = [one["notebook_task"]["notebook_path"] for one in NOTEBOOKS.values()]
+    there = [f"./notebooks/{path.name}" for path in sorted((ROOT / "notebooks").glob("*.py"))]
+    assert notebooks == there
+    assert len(TASKS) == len(WHEELS) + len(NOTEBOOKS)
+
+
+@pytest.mark.parametrize("name", WHEELS)
+def test_a_wheel_task_names_an_entry_point_that_is_there_and_a_command_that_takes_its_parameters(
+    name,
+):
+    wheel = WHEELS[name]["python_wheel_task"]
+    assert wheel["package_name"] == PROJECT["name"]
+    module, _, function = PROJECT["scripts"][wheel["entry_point"]].partition(":")
+    assert getattr(importlib.import_module(module), function) is task.main
+    command, *words = map(filled_in, wheel["parameters"])
+    parsed = COMMANDS[command].make_context(command, words).params
+    assert "." in parsed["store"], "serverless compute has no folders: catalog.schema"
+    if "run_id" in parsed:
+        assert parsed["run_id"] == "123456", "a retry must find what was done"
+    else:
+        assert command in {"init", "xpending"}
+
+
+@pytest.mark.parametrize("name", WHEELS)
+def test_a_wheel_task_brings_the_wheel_and_what_the_runtime_lacks(name):
+    job, one = TASKS[name]
+    needed = ["./dist/*.whl", *EXTRAS["databricks"]]
+    if "environment_key" in one:
+        environments = {each["environment_key"]: each["spec"] for each in job["environments"]}
+        assert environments[one["environment_key"]]["dependencies"] == needed
+    else:
+        found = [each.get("whl") or each["pypi"]["package"] for each in one["libraries"]]
+        assert found == needed
+        clusters = {each["job_cluster_key"] for each in job["job_clusters"]}
+        assert one["job_cluster_key"] in clusters
+
+
+def test_the_extra_is_what_the_command_line_needs_besides_a_spark():
+    brought = {"delta-spark", "pandas", "pyarrow", "pyspark"}  # by every runtime
+    spark = [one for one in EXTRAS["spark"] if re.match(r"[a-z-]+", one)[0] not in brought]
+    assert EXTRAS["databricks"] == sorted({*spark, *EXTRAS["redis"], *EXTRAS["cli"]})
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_task_names_a_notebook_that_is_there_and_asks_for_its_parameters(name):
+    job, one = TASKS[name]
+    assert one["environment_key"] in {each["environment_key"] for each in job["environments"]}
+    notebook = ROOT / one["notebook_task"]["notebook_path"]
+    assert notebook.read_text(encoding="utf-8").startswith("# Databricks notebook source\n")
+    assert set(one["notebook_task"]["base_parameters"]) <= asked_by(notebook)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_tasks_wait_for_tasks_of_their_job_and_runs_on_a_store_go_one_at_a_time(job):
+    keys = [one["task_key"] for one in JOBS[job]["tasks"]]
+    for number, one in enumerate(JOBS[job]["tasks"]):
+        waited_for = [each["task_key"] for each in one.get("depends_on", [])]
+        writes = "python_wheel_task" in one
+        assert waited_for == keys[max(number - 1, 0) : number] if writes else waited_for == []
+    if any("python_wheel_task" in one for one in JOBS[job]["tasks"]):
+        assert JOBS[job]["max_concurrent_runs"] == 1
+
+
+def test_every_variable_is_there_and_used_and_none_is_a_secret():
+    used = set(re.findall(r"\$\{var\.(\w+)\}", TEXT))
+    assert used == set(BUNDLE["variables"])
+    secrets = re.findall(r"REDIS_PASSWORD: (.*)", TEXT)
+    assert secrets == ['"{{secrets/${var.secret_scope}/redis_password}}"']
+
+
+def test_the_wheel_is_built_from_what_the_bundle_says():
+    (wheel,) = BUNDLE["artifacts"].values()
+    assert wheel == {"type": "whl", "build": "uv build --wheel"}
+
+
+def run(monkeypatch, *words):
+    monkeypatch.setattr(sys, "argv", ["claimlib-task", *map(str, words)])
+    return task.main()
+
+
+def test_the_entry_point_returns_where_the_command_is_done(monkeypatch, capsys):
+    assert run(monkeypatch, "--version") is None
+    assert capsys.readouterr().out.startswith("claimlib 0.")
+
+
+def test_the_entry_point_raises_what_the_command_says(monkeypatch, capsys, tmp_path):
+    with pytest.raises(RuntimeError, match="claimlib runs ended with exit code 4: no store at "):
+        run(monkeypatch, "runs", tmp_path / "absent")
+    assert capsys.readouterr().err.startswith("claimlib: error: no store at ")
+
+
+def test_the_entry_point_raises_on_options_that_no_command_has(monkeypatch, capsys):
+    with pytest.raises(RuntimeError, match="exit code 2: No such option: --no-such-option"):
+        run(monkeypatch, "xautoclaim", "main.claimlib", "--no-such-option")
+    assert "--no-such-option" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("code", [1, 3, 5, 6, 75, 130])
+def test_the_entry_point_raises_where_a_command_ends_with_another_code_than_0(monkeypatch, code):
+    monkeypatch.setattr(task, "run_command", lambda _words: code)
+    with pytest.raises(RuntimeError, match=f"claimlib check ended with exit code {code}: "):
+        run(monkeypatch, "check", "main.claimlib")
+
+
+def test_the_entry_point_raises_what_is_not_expected_too(monkeypatch, capsys):
+    def fail(_words):
+        raise ValueError("some fault")
+
+    monkeypatch.setattr(task, "run_command", fail)
+    with pytest.raises(RuntimeError, match="exit code 1: some fault"):
+        run(monkeypatch, "check", "main.claimlib")
+    assert "some fault" in capsys.readouterr().err

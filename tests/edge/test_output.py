@@ -1,0 +1,547 @@
+"""What programs and logs read: plain text, CSV, JSON lines, chosen columns, and what is said beside
+them on stderr."""
+
+import csv
+import io
+import json
+import shlex
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import Row
+
+from claimlib import terminal
+from claimlib.cli.options import Output, View
+from claimlib.cli.output import show
+from claimlib.cli.progress import Log
+from claimlib.commands.bulk_reply import BulkReply
+from claimlib.commands.check import Finding
+from claimlib.commands.describe import Description
+from claimlib.commands.imports import ImportReply
+from claimlib.commands.reply import Reply
+from claimlib.commands.runs import RunList
+from claimlib.commands.snapshot import SnapshotReply
+from claimlib.commands.xpending import ShownRange
+from claimlib.errors import RequestError
+from claimlib.plans.keys import GROUP
+from claimlib.plans.requests import GUARDS, REQUEST_COLUMNS
+from claimlib.plans.xpending import OVERVIEW
+from claimlib.report import bulk, describe, mirror, model, runs, store, sweep, xpending
+from claimlib.report.model import Report
+from claimlib.runs import Phase
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import PendingSummary
+from tests.edge.processes import run_claimlib
+from tests.edge.test_report import RUN as ONE_RUN
+
+RUN = replace(
+    ONE_RUN,
+    run_id="nightly",
+    request='{"consumer": "c", "count": null}',
+    phase_ms={"decide": 61_001, "apply": 2},
+    ended_ms=1_750_000_061_003,
+)
+SMALL = Report(
+    title="Of two",
+    columns={"stream": "stream", "consumer_group": "group", "idle_ms": "oldest idle"},
+    rows=(("s,1", 'g"', "1m1s"), ("two\\u000alines", None, "-"), ("total", "2 groups", "1m1s")),
+    notes=("1 more groups not shown; --limit shows more", "12 lost"),
+    document={"groups": []},
+    records=[
+        {"stream": "s,1", "consumer_group": 'g"', "idle_ms": 61_001, "ok": True, "at": ["é", 1]},
+        {"stream": "two\nlines", "consumer_group": None, "idle_ms": None, "ok": False, "at": {}},
+    ],
+    names=("stream", "consumer_group", "idle_ms", "ok", "at"),
+)
+
+
+def printed(capsys, report, output, columns=None, *, quiet=False):
+    show(report, View(output, columns, quiet=quiet))
+    return capsys.readouterr()
+
+
+# ------------------------------------------------------------------- plain text
+
+
+def test_a_piped_column_is_padded_for_sixty_characters_at_most_and_nothing_is_lost():
+    long, name = "x" * 1000, "n" * 60
+    columns = {"stream": "stream", "pending": "pending"}
+    report = Report("t", columns, ((name, 1), (long, 22), ("s", 333)), (), {}, [])
+    _, head, rule, *rows = model.as_text(report).splitlines()
+    assert rows == [f"{name}  {1:7}", f"{long}  {22:7}", f"{'s':60}  {333:7}"]
+    assert head == f"{'stream':60}  pending"
+    assert rule == f"{'-' * 60}  -------"
+
+
+def test_a_yes_or_no_is_a_word_and_no_number():
+    report = Report("t", {"justid": "justid"}, ((True,), (False,)), (), {}, [])
+    assert model.as_text(report).splitlines()[-2:] == ["   yes", "    no"]
+
+
+# ------------------------------------------------------------------- csv and jsonl
+
+
+def test_csv_has_a_header_machine_values_and_no_totals_and_notes_go_to_stderr(capsys):
+    said = printed(capsys, SMALL, Output.CSV)
+    assert list(csv.reader(io.StringIO(said.out), strict=True)) == [
+        ["stream", "consumer_group", "idle_ms", "ok", "at"],
+        ["s,1", 'g"', "61001", "true", '["é", 1]'],
+        ["two\nlines", "", "", "false", "{}"],
+    ]
+    assert said.err == (
+        "claimlib: 1 more groups not shown; --limit shows more\nclaimlib: 12 lost\n"
+    )
+
+
+def test_jsonl_is_an_object_per_row_and_notes_go_to_stderr(capsys):
+    said = printed(capsys, SMALL, Output.JSONL)
+    assert [json.loads(line) for line in said.out.splitlines()] == SMALL.records
+    assert said.err.count("claimlib: ") == 2
+
+
+def test_without_rows_csv_is_its_header_and_jsonl_is_empty(capsys):
+    empty = replace(SMALL, records=[], rows=SMALL.rows[-1:])
+    assert printed(capsys, empty, Output.CSV).out == "stream,consumer_group,idle_ms,ok,at\n"
+    assert printed(capsys, empty, Output.JSONL).out == ""
+
+
+def test_csv_writes_out_what_no_text_file_can_hold():
+    report = Report("t", {"glob": "glob"}, (), (), {}, [{"glob": "a\udcff*"}])
+    assert model.as_csv(report).splitlines()[1] == r"a\udcff*"
+
+
+@given(st.lists(st.tuples(*[st.text(st.characters(exclude_categories=["Cs"]))] * 2), min_size=1))
+def test_whatever_names_hold_a_line_of_jsonl_is_harmless_and_csv_has_them_as_they_are(rows):
+    records = [{"stream": stream, "idle_ms": 1, "consumer": owner} for stream, owner in rows]
+    columns = {name: name for name in ("stream", "idle_ms", "consumer")}
+    report = Report("t", columns, (), (), {}, records)
+    lines = model.as_json_lines(report).split("\n")
+    assert [json.loads(line) for line in lines] == records
+    assert all(line.isprintable() for line in lines)
+    table = io.StringIO(model.as_csv(report), newline="")
+    assert [(one["stream"], one["consumer"]) for one in csv.DictReader(table)] == rows
+
+
+def test_csv_is_exact_in_a_file_or_a_pipe_and_harmless_on_a_terminal(capsys, monkeypatch):
+    name = "a\x1b]0;owned\x07\nb"
+    report = Report("t", {"stream": "stream"}, (), (), {}, [{"stream": name}])
+    with terminal.guarded():
+        show(report, View(Output.CSV, None, quiet=False))
+        assert capsys.readouterr().out == f'stream\n"{name}"\n'
+        monkeypatch.setattr(terminal, "is_terminal", lambda: True)
+        show(report, View(Output.CSV, None, quiet=False))
+        assert capsys.readouterr().out == f'stream\n"{terminal.harmless(name)}"\n'
+
+
+def test_quiet_leaves_the_remarks_out(capsys):
+    for output in (Output.CSV, Output.JSONL):
+        said = printed(capsys, SMALL, output, quiet=True)
+        assert said.out
+        assert said.err == ""
+
+
+# ------------------------------------------------------------------- columns
+
+
+def test_columns_are_chosen_and_ordered_by_name_or_by_heading(capsys):
+    said = printed(capsys, SMALL, Output.CSV, "idle_ms, group")
+    assert said.out == 'idle_ms,consumer_group\n61001,"g"""\n,\n'
+    said = printed(capsys, SMALL, Output.JSONL, "oldest idle,stream")
+    assert said.out.splitlines()[0] == '{"idle_ms": 61001, "stream": "s,1"}'
+    table = printed(capsys, SMALL, Output.TABLE, "oldest idle,stream").out.splitlines()
+    assert table[1].split() == ["oldest", "idle", "stream"]
+    assert table[3].split() == ["1m1s", "s,1"]
+
+
+def test_a_table_can_show_what_else_a_record_has_but_for_totals(capsys):
+    table = printed(capsys, SMALL, Output.TABLE, "stream,ok,at").out.splitlines()
+    assert [line.split() for line in table[3:6]] == [
+        ["s,1", "yes", '["é",', "1]"],
+        [r"two\u000alines", "no", "{}"],
+        ["total", "-", "-"],
+    ]
+
+
+@pytest.mark.parametrize("output", [Output.TABLE, Output.CSV, Output.JSONL])
+@pytest.mark.parametrize("columns", ["stream,groups", "", "stream,,ok", "Stream"])
+def test_a_column_that_does_not_exist_is_refused_with_those_that_do(capsys, output, columns):
+    with pytest.raises(RequestError, match=r"stream, consumer_group, idle_ms, ok, at$") as refused:
+        printed(capsys, SMALL, output, columns)
+    assert refused.value.exit_code == 2
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_column_that_is_named_twice_is_refused():
+    with pytest.raises(RequestError, match="'consumer_group' is named twice"):
+        model.with_names(SMALL, ["consumer_group", "group"])
+
+
+SWEEP = ("xautoclaim", "absent", "--consumer", "c", "--min-idle", "1h")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        SWEEP,
+        ("xclaim", "absent", "s", "g", "c", "1-0", "--min-idle", "1h"),
+        ("xack", "absent", "s", "g", "1-0"),
+        ("retire", "absent", "s", "g", "c", "--to", "d"),
+        ("init", "absent"),
+        ("snapshot", "redis://127.0.0.1:1/0", "absent"),
+        ("import", "absent", "--entries", "e", "--pending", "p"),
+        ("abandon", "absent", "7"),
+        ("reset-cursor", "absent", "nightly"),
+    ],
+)
+def test_commands_that_write_refuse_columns_before_they_do_anything(claimlib, words):
+    for output in ("table", "csv"):
+        said = claimlib(*words, "--columns", "nonsense", "--output", output)
+        assert (said.code, said.out) == (2, "")
+        (line,) = said.err.splitlines()
+        assert "--columns: there is no column 'nonsense'; there are " in line
+
+
+def test_the_columns_of_json_cannot_be_chosen(claimlib):
+    for words in (SWEEP, ("runs", "absent"), ("xpending", "absent"), ("check", "absent")):
+        said = claimlib(*words, "--columns", "stream", "--output", "json")
+        assert (said.code, said.out) == (2, "")
+        assert "--columns goes with --output table, csv or jsonl" in said.err
+
+
+# ------------------------------------------------------------------- every report has records
+
+
+class Frame:
+    """Rows as a DataFrame has them, whatever is asked of them."""
+
+    def __init__(self, rows, columns=()):
+        self._rows = [Row(**row) for row in rows]
+        self.columns = [*columns] or [*rows[0]]
+
+    def collect(self):
+        return self._rows
+
+    def count(self):
+        return len(self._rows)
+
+    def first(self):
+        return self._rows[0]
+
+    def limit(self, number):
+        return Frame([row.asDict() for row in self._rows[:number]], self.columns)
+
+    def where(self, _):
+        return self
+
+    def orderBy(self, *_):  # noqa: N802 - Spark's name
+        return self
+
+
+def row_of(names, **values):
+    return dict.fromkeys(names) | values
+
+
+@pytest.fixture(autouse=True)
+def _no_spark(monkeypatch):
+    """Columns of Spark are made by a JVM; here none is looked at."""
+    functions = mock.MagicMock()
+    functions.col.return_value.__gt__ = mock.MagicMock()
+    for module in (bulk, describe, sweep, xpending):
+        monkeypatch.setattr(module, "F", functions)
+    monkeypatch.setattr(runs, "unsigned", str)
+    monkeypatch.setattr(sweep, "_worst_first", lambda groups: groups)
+
+
+GROUP_ROW = {"stream": "s", "consumer_group": "g"}
+SWEPT = row_of(sweep.NAMES, **GROUP_ROW, status="swept", pending_before=3, oldest_idle_ms=61_001)
+ID = row_of(bulk.NAMES, **GROUP_ROW, request=1, id="1-0", id_ms=1, id_seq=0, status="left")
+
+
+def of_reply():
+    reply = mock.create_autospec(Reply, instance=True, counts={"swept": 1}, run_seq=1, run_id="r")
+    reply.dry_run, reply.groups = False, Frame([SWEPT])
+    return sweep.of_reply(reply), "groups"
+
+
+def of_bulk():
+    frames = {"requests": Frame([ID]), "ids": Frame([ID])}
+    return bulk.of_bulk("xclaim", BulkReply("r", 1, False, False, {"left": 1}, **frames)), "ids"
+
+
+def of_bulk_of_several():
+    frames = {"requests": Frame([ID]), "ids": Frame([ID, ID | {"request": 2}])}
+    return bulk.of_bulk("xclaim", BulkReply("r", 1, False, False, {"left": 2}, **frames)), "ids"
+
+
+def of_entries():
+    found = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
+    row = row_of((*found, "consumer"), **GROUP_ROW, id="1-0", id_ms=1, id_seq=0)
+    return runs.of_entries(RUN, "claimed", Frame([row]), 10), "claimed"
+
+
+def of_overview():
+    row = row_of((*GROUP, *OVERVIEW), **GROUP_ROW, pending=3, oldest_idle_ms=61_001)
+    groups = Frame([row])
+    totals = {
+        "oldest_snapshot_ms": None,
+        "groups": 1,
+        "groups_without_instant": 0,
+        "groups_not_known": 0,
+    }
+    groups.agg = lambda *_: Frame([row | totals])
+    return xpending.of_overview("s", groups, 900_000, 10), "groups"
+
+
+def of_description():
+    times = ("oldest_idle_ms", "highest_delivery_count", "active_time_ms", "seen_time_ms")
+    row = row_of((*GROUP, "consumer", *times, "is_known", "now_ms"), **GROUP_ROW, pending=3)
+    cursors = Frame([], ["name", *GROUP, "next_id"])
+    return describe.of_description("s", Description(Frame([row]), cursors), 1), "consumers"
+
+
+def of_policy():
+    row = row_of(("request", *REQUEST_COLUMNS, *GUARDS), **GROUP_ROW, request=1, min_idle_ms=61_001)
+    explained = Frame([row | {"justid": True}])
+    explained.agg = lambda *_: Frame([{"groups": 1, "matched": 1}])
+    return sweep.of_policy(explained), "groups"
+
+
+def of_range():
+    row = {"id_ms": 1, "id_seq": 0, "consumer": "c", "idle_ms": 61_001, "delivery_count": 1}
+    return xpending.of_range(b"s", b"g", ShownRange((Row(**row),), 1)), "rows"
+
+
+def of_check():
+    return store.of_check("s", [Finding("streams", "what", True, 1, "s")]), "findings"
+
+
+WITH_ROWS = (
+    of_reply,
+    of_bulk,
+    of_bulk_of_several,
+    of_entries,
+    of_overview,
+    of_description,
+    of_policy,
+    of_range,
+    of_check,
+)
+
+
+@pytest.mark.parametrize("made", WITH_ROWS)
+def test_the_records_are_the_rows_of_the_document(made):
+    report, name = made()
+    names = report.names or tuple(report.columns)
+    assert report.records
+    assert list(map(dict, report.records)) == report.document[name]
+    assert all(set(names) == set(record) for record in report.records)
+
+
+A_STORE = mock.Mock(spec_set=("where", "buckets", "was_there"), where="s", buckets=8)
+A_STORE.was_there = False
+OTHERS = {
+    "run": runs.of_run(RUN),
+    "runs": runs.of_runs("s", RunList((RUN,), 1, ())),
+    "store": store.of_store(A_STORE, None),
+    "snapshot": mirror.of_snapshot(
+        SnapshotReply("r", 1, False, "h:1/0", {"streams": 3, "gone": 0})
+    ),
+    "import": mirror.of_import(ImportReply("r", 1, False, "given", {"streams": 3})),
+    "summary": xpending.of_summary(
+        b"s", b"g", PendingSummary(2, StreamId(1, 0), StreamId(2, 0), ((b"a", 1), (b"b", 1)))
+    ),
+}
+
+
+def test_a_name_has_one_heading_in_all_reports():
+    found = {}
+    for report in (*(made()[0] for made in WITH_ROWS), *OTHERS.values()):
+        for name, heading in report.columns.items():
+            found.setdefault(name, set()).add(heading)
+    assert {name: said for name, said in found.items() if len(said) > 1} == {}
+    assert found["consumer_group"] == {"consumer group"}
+    assert found["delivery_count"] == {"deliveries now"}
+
+
+@pytest.mark.parametrize("report", [pytest.param(one, id=name) for name, one in OTHERS.items()])
+def test_every_other_report_has_records_too(report):
+    names = report.names or tuple(report.columns)
+    assert report.records
+    assert all(set(names) <= set(record) for record in report.records)
+    assert set(report.columns) <= set(names)
+    assert model.as_csv(report).startswith(",".join(names))
+    assert model.as_json_lines(report)
+
+
+def test_a_run_is_shown_to_programs_in_milliseconds():
+    by_name = {record["what"]: record["value"] for record in OTHERS["run"].records}
+    assert by_name == {
+        "began_ms": 1_750_000_000_000,
+        "ended_ms": 1_750_000_061_003,
+        "request.consumer": "c",
+        "counts.claimed": 12_345,
+        "counts.deleted": 0,
+        "phase_ms.decide": 61_001,
+        "phase_ms.apply": 2,
+    }
+    (listed,) = OTHERS["runs"].records
+    assert (listed["key"], listed["claimed"], listed["took_ms"]) == (
+        "xautoclaim:nightly",
+        12_345,
+        61_003,
+    )
+    assert listed["counts"] == asdict(RUN)["counts"]
+
+
+def test_what_a_report_leaves_out_of_its_table_can_be_chosen():
+    report, _ = of_bulk()
+    assert "stream" not in report.columns
+    assert model.with_columns(report, ["stream", "id"]).rows == (("s", "1-0"),)
+
+
+def test_headings_say_by_themselves_what_they_count():
+    for columns in (sweep.COLUMNS, bulk.COLUMNS, of_overview()[0].columns):
+        assert not {"after", "deliveries", "10+"} & set(columns.values())
+
+
+# ------------------------------------------------------------------- progress
+
+
+class Ticking:
+    """Seconds, as they are set."""
+
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_log_has_a_line_per_phase_and_within_it_one_in_ten_seconds(capsys):
+    clock = Ticking()
+    log = Log(clock)
+    log.tell(Phase.READ, "1 row")
+    for second in range(1, 26):
+        clock.now = 1000 + second
+        log.tell(Phase.READ, f"{second} rows")
+    log.tell(Phase.DECIDE, "run 1")
+    log.tell(Phase.APPLY, "run 1")
+    log.tell(Phase.APPLY, "run 1, still")
+    assert capsys.readouterr().err.splitlines() == [
+        "claimlib: read · 1 row",
+        "claimlib: read · 10 rows",
+        "claimlib: read · 20 rows",
+        "claimlib: decide · run 1",
+        "claimlib: apply · run 1",
+    ]
+
+
+def test_a_log_names_each_run_that_is_recovered(capsys):
+    log = Log(Ticking())
+    for detail in ("", "run 1 (xautoclaim:a)", "run 2 (xack:b)"):
+        log.tell(Phase.RECOVER, detail)
+    assert capsys.readouterr().err.splitlines() == [
+        "claimlib: recover",
+        "claimlib: recover · run 1 (xautoclaim:a)",
+        "claimlib: recover · run 2 (xack:b)",
+    ]
+
+
+def test_quiet_shows_no_progress(capsys):
+    from claimlib.cli.progress import shown
+
+    with shown(lambda: "a session", quiet=True) as (spark, progress):
+        assert spark == "a session"
+        progress(Phase.READ, "1 row")
+    assert capsys.readouterr() == ("", "")
+    with shown(lambda: "a session") as (_, progress):
+        progress(Phase.READ, "1 row")
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_quiet_still_says_errors(claimlib, tmp_path):
+    said = claimlib("runs", tmp_path / "absent", "--quiet", "--debug")
+    assert said.code == 4
+    assert "claimlib: error: " in said.err
+
+
+def test_quiet_reaches_the_progress_of_every_command(claimlib, monkeypatch):
+    told = []
+
+    def opened(_store, _settings, common):
+        told.append(common.quiet)
+        raise RequestError("seen")
+
+    given = ("--entries", "e", "--pending", "p")
+    commands = {
+        "bulk": [
+            ("xclaim", "s", "s", "g", "c", "1-0", "--min-idle", "1h"),
+            ("xack", "s", "s", "g", "1-0"),
+            ("retire", "s", "s", "g", "c", "--to", "d"),
+        ],
+        "sweep": [SWEEP, ("reset-cursor", "s", "nightly")],
+        "reading": [("xpending", "s"), ("describe", "s")],
+        "history": [("runs", "s"), ("abandon", "s", "7")],
+        "stores": [("check", "s"), ("import", "s", *given)],
+    }
+    for module, lines in commands.items():
+        monkeypatch.setattr(f"claimlib.cli.{module}.opened_store", opened)
+        for words in lines:
+            for quiet in (True, False):
+                assert claimlib(*words, *["--quiet"] * quiet).err == "claimlib: error: seen\n"
+                assert told.pop() is quiet
+
+
+# ------------------------------------------------------------------- shell completion
+
+
+def test_a_shell_can_be_told_how_to_complete():
+    # Which shell asks is seen from the processes above: the test's own would be any.
+    command = shlex.join([sys.executable, "-m", "claimlib", "--show-completion"])
+    said = subprocess.run(
+        ["bash", "-c", f"{command}; exit $?"], capture_output=True, text=True, check=False
+    )
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "complete -o default -F" in said.stdout
+    said = run_claimlib(_CLAIMLIB_COMPLETE="source_bash")
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "complete -o default -F _claimlib_completion claimlib" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("claimlib x", {"xautoclaim", "xclaim", "xack", "xpending"}),
+        ("claimlib runs --output ", {"table", "json", "csv", "jsonl"}),
+        ("claimlib xpending --q", {"--quiet"}),
+    ],
+)
+def test_commands_options_and_their_values_are_completed(typed, words):
+    said = run_claimlib(
+        _CLAIMLIB_COMPLETE="complete_bash",
+        COMP_WORDS=typed,
+        COMP_CWORD=str(typed.count(" ")),
+    )
+    assert (set(said.stdout.split()), said.stderr) == (words, "")
+
+
+def test_fish_reads_tabs():
+    said = run_claimlib(
+        _CLAIMLIB_COMPLETE="complete_fish",
+        _TYPER_COMPLETE_ARGS="claimlib xp",
+        _TYPER_COMPLETE_FISH_ACTION="get-args",
+    )
+    assert said.stdout == "xpending\tShow what is pending, the longest idle first.\n"
+
+
+def test_the_help_stays_readable():
+    said = run_claimlib("--help", COLUMNS="80")
+    head, _, commands = said.stdout.partition("Commands:")
+    assert "--install-completion  Install completion" in head
+    assert max(map(len, said.stdout.splitlines())) <= 80
+    assert len(head.splitlines()) < 16
+    assert " xautoclaim Claim what was idle too long, in all groups. " in " ".join(commands.split())

@@ -1,0 +1,273 @@
+"""What the series of snapshots says, on literal frames; and the sample series beside real ones."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from claimlib.commands.snapshot import SnapshotRequest, snapshot
+from claimlib.demo.series import instants, keyspace_at, write_series
+from claimlib.live.batches import (
+    Batch,
+    ConsumerRow,
+    Counts,
+    EntryPage,
+    EntryRow,
+    GroupDone,
+    PendingPage,
+    PendingRow,
+    SourceDone,
+    SourceOpened,
+    StreamDone,
+)
+from claimlib.plans.snapshots import OUTCOMES, choices, claims, over_time, readings
+from claimlib.runs.journal import Kind
+from claimlib.runs.rollforward import ABANDONED
+from claimlib.schema import TABLES
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import PendingEntry, RemovalLimits
+from claimlib.semantics.words import Keyspace
+from claimlib.store import Store
+
+MINUTE = 60_000
+NOW_MS = 1_767_268_800_000
+PEL = [
+    *("landing", "stream", "consumer_group", "id_ms", "id_seq"),
+    *("consumer", "delivery_time_ms", "delivery_count"),
+]
+READ = ["run_seq", "kind", "stream", "consumer_group", "at_ms"]
+LAST = ["last_delivered_ms", "last_delivered_seq"]
+
+
+def frame(spark: SparkSession, table: str, columns: list[str], rows: list[tuple]) -> DataFrame:
+    struct = TABLES[table].struct
+    return spark.createDataFrame(rows, type(struct)([struct[column] for column in columns]))
+
+
+def group_row(run_seq: int, at: int, *, group: str = "g", last: tuple[int, int] = (99, 0)) -> tuple:
+    """That a run read a group, at so many minutes."""
+    return (run_seq, str(Kind.GROUP), "s", group, at * MINUTE, *last, None)
+
+
+def run_row(run_seq: int, landing: str | None) -> tuple:
+    return (run_seq, str(Kind.RUN), None, None, None, None, None, landing)
+
+
+@pytest.fixture(scope="module")
+def read(spark: SparkSession) -> DataFrame:
+    """Four readings of group g at 0, 10, 20 and 30 minutes; of group h the first two, and at 20
+    another one of the same name.  Run 5 was given up, 6 is not finished, 7 is a sweep."""
+    journal = [
+        *(run_row(n, f"l{n}") for n in (1, 2, 3, 4, 5, 6)),
+        run_row(7, None),
+        *(group_row(n, 10 * (n - 1)) for n in (1, 2, 3, 4, 5, 6, 7)),
+        *(group_row(n, 10 * (n - 1) + 1, group="h") for n in (1, 2)),
+        group_row(3, 21, group="h", last=(3, 0)),
+        (4, str(Kind.GROUP), "s", "unknown", None, 9, 9, None),
+    ]
+    runs = [(n, {ABANDONED: 1} if n == 5 else {"groups": 2}) for n in (1, 2, 3, 4, 5, 7)]
+    return readings(
+        frame(spark, "journal", [*READ, *LAST, "landing"], journal),
+        frame(spark, "runs", ["run_seq", "counts"], runs),
+    )
+
+
+def test_a_reading_knows_the_next_one_of_its_group_and_only_finished_runs_count(read):
+    rows = read.orderBy("consumer_group", "at_ms").collect()
+    in_minutes = lambda ms: None if ms is None else ms // MINUTE  # noqa: E731
+    assert [
+        (
+            *(row["consumer_group"], row["landing"], in_minutes(row["landing_ms"])),
+            *(in_minutes(row["at_ms"]), in_minutes(row["next_at_ms"])),
+            row["next_last_delivered_ms"],
+        )
+        for row in rows
+    ] == [
+        ("g", "l1", 0, 0, 10, 99),
+        ("g", "l2", 10, 10, 20, 99),
+        ("g", "l3", 20, 20, 30, 99),
+        ("g", "l4", 30, 30, None, None),
+        ("h", "l1", 0, 1, 11, 99),
+        ("h", "l2", 10, 11, 21, 3),
+        ("h", "l3", 20, 21, None, None),
+    ]
+
+
+def seen(entry: int, landings: str, *owners: str | None, since: int = 0, group: str = "g") -> list:
+    """An entry in some readings, with its owner in each, delivered at so many minutes."""
+    return [
+        (f"l{landing}", "s", group, entry, 0, owner, since * MINUTE, 1)
+        for landing, owner in zip(landings, owners, strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def pel(spark: SparkSession) -> DataFrame:
+    rows = [
+        *seen(1, "123", "slow", "slow", "slow"),  # acknowledged between 20 and 30
+        *seen(2, "1234", "dead", "dead", "dead", "dead"),
+        *seen(3, "123", "dead", "dead", "heir"),  # the heir acknowledged it
+        *seen(4, "4", "quick", since=29),
+        *seen(5, "12", "dead", "dead", group="h"),  # and the group was made again
+        *seen(6, "34", None, None, since=11),
+        *seen(100, "2", "slow", since=1),  # the group is behind it: nobody acknowledged that
+        *seen(1, "5", "given up"),
+        *seen(1, "6", "not finished"),
+    ]
+    return frame(spark, "pel_snapshots", PEL, rows)
+
+
+def test_the_first_reading_at_which_an_entry_was_idle_for_longer_claims_it(pel, read):
+    found = claims(pel, read, [5 * MINUTE, 15 * MINUTE]).collect()
+    assert {
+        (row["min_idle_ms"] // MINUTE, row["consumer_group"], row["id_ms"]): (
+            *(row["from_consumer"], row["claimed_ms"] // MINUTE, row["idle_ms"] // MINUTE),
+            row["outcome"],
+        )
+        for row in found
+    } == {
+        (5, "g", 1): ("slow", 10, 10, "acknowledged"),
+        (5, "g", 2): ("dead", 10, 10, "still_pending"),
+        (5, "g", 3): ("dead", 10, 10, "taken_over"),
+        (5, "g", 6): (None, 20, 9, "still_pending"),
+        (5, "g", 100): ("slow", 10, 9, "unknown"),
+        (5, "h", 5): ("dead", 11, 11, "unknown"),
+        (15, "g", 1): ("slow", 20, 20, "acknowledged"),
+        (15, "g", 2): ("dead", 20, 20, "still_pending"),
+        (15, "g", 3): ("heir", 20, 20, "acknowledged"),
+        (15, "g", 6): (None, 30, 19, "still_pending"),
+    }
+    assert len(found) == 10
+
+
+def test_an_entry_that_was_idle_for_exactly_min_idle_is_left(pel, read):
+    found = claims(pel, read, [10 * MINUTE]).where("id_ms IN (1, 6)").collect()
+    assert {(row["id_ms"], row["claimed_ms"] // MINUTE) for row in found} == {(1, 20), (6, 30)}
+
+
+def test_each_value_has_a_row_that_counts_what_it_would_have_claimed(pel, read):
+    values = [15 * MINUTE, 60 * MINUTE, 5 * MINUTE]
+    rows = choices(claims(pel, read, values), values).collect()
+    columns = ("claimed", *OUTCOMES, "wait_ms")
+    assert [(row["min_idle_ms"] // MINUTE, *(row[name] for name in columns)) for row in rows] == [
+        (5, 6, 1, 1, 2, 2, 10 * MINUTE),
+        (15, 4, 2, 0, 2, 0, 19 * MINUTE),
+        (60, 0, 0, 0, 0, 0, None),
+    ]
+
+
+def test_over_time_each_owner_of_each_landing_is_counted_and_a_group_without_any_is_there(
+    pel, read
+):
+    rows = over_time(pel, read, 10 * MINUTE).where("landing_ms >= 1200000").collect()
+    assert {
+        (row["landing_ms"] // MINUTE, row["consumer_group"], row["consumer"]): (
+            *(row["pending"], row["stalled"]),
+        )
+        for row in rows
+    } == {
+        (20, "g", "slow"): (1, 1),
+        (20, "g", "dead"): (1, 1),
+        (20, "g", "heir"): (1, 1),
+        (20, "g", None): (1, 0),
+        (20, "h", None): (0, 0),
+        (30, "g", "dead"): (1, 1),
+        (30, "g", "quick"): (1, 0),
+        (30, "g", None): (1, 1),
+    }
+
+
+# ------------------------------------------------------------------- the sample series
+
+
+def batches(keyspace: Keyspace, at_ms: int) -> Iterator[Batch]:
+    """What a server in this state says."""
+    yield SourceOpened(None, None)
+    for key, stream in keyspace.items():
+        for name, group in stream.groups.items():
+            rows = tuple(
+                PendingRow(one.id, one.consumer, one.delivery_time_ms, one.delivery_count)
+                for one in group.pending
+            )
+            consumers = tuple(
+                ConsumerRow(one.name, one.seen_time_ms, one.active_time_ms)
+                for one in group.consumers
+            )
+            if rows:
+                yield PendingPage(key, name, at_ms, rows)
+            yield GroupDone(key, name, at_ms, group.last_delivered_id, consumers, len(rows))
+        ids = [one.id for group in stream.groups.values() for one in group.pending]
+        span = (min(ids), max(ids)) if ids else (None, None)
+        entries = tuple(
+            EntryRow(one, None) for one in stream.entries if ids and span[0] <= one <= span[1]
+        )
+        if entries:
+            yield EntryPage(key, entries)
+        last = max(stream.entries, default=StreamId(0, 0))
+        counts = (1, len(ids), len(entries), None)
+        yield StreamDone(key, len(stream.entries), last, *span, at_ms, *counts)
+    yield SourceDone(Counts(streams=len(keyspace)))
+
+
+def content(rows: DataFrame, *columns: str) -> set[tuple]:
+    return set(map(tuple, rows.select(*columns).collect()))
+
+
+@pytest.fixture(scope="module")
+def sample(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store with the sample series."""
+    made = Store.init(spark, str(tmp_path_factory.mktemp("sample") / "store"))
+    write_series(made, NOW_MS)
+    return made
+
+
+def test_the_sample_series_is_what_snapshots_of_the_same_groups_leave(sample, store):
+    chosen = instants(NOW_MS)[-2:]
+    request = SnapshotRequest("sample:6379/0", limits=RemovalLimits(max_removed_share=1))
+    for at_ms in chosen:
+        snapshot(store, request, lambda _, at_ms=at_ms: batches(keyspace_at(NOW_MS, at_ms), at_ms))
+    pel_columns = [*PEL[1:], "snapshot_ms"]
+    later = F.col("snapshot_ms") >= chosen[0]
+    real = content(store.read("pel_snapshots"), *pel_columns)
+    assert content(sample.read("pel_snapshots").where(later), *pel_columns) == real
+    columns = ("stream", "consumer_group", "at_ms", "next_at_ms", "next_last_delivered_ms")
+    found = [readings(one.read("journal"), one.read("runs")) for one in (sample, store)]
+    last = F.col("at_ms") >= chosen[0]
+    assert content(found[0].where(last), *columns) == content(found[1], *columns)
+    for table in ("pending", "groups", "consumers"):
+        columns = [one.name for one in TABLES[table].written if one.name != "run_seq"]
+        assert content(sample.read(table), *columns) == content(store.read(table), *columns), table
+
+
+def chosen_by_hand(min_idle_ms: int) -> Counter[str]:
+    """What `choices` counts of the sample series, in plain Python."""
+    seen: dict[tuple, list[tuple[int, PendingEntry]]] = defaultdict(list)
+    for at_ms in instants(NOW_MS):
+        for key, stream in keyspace_at(NOW_MS, at_ms).items():
+            for entry in stream.groups[next(iter(stream.groups))].pending:
+                seen[key, entry.id].append((at_ms, entry))
+    counted: Counter[str] = Counter()
+    for states in seen.values():
+        claimed = [one for at, one in states if at - one.delivery_time_ms > min_idle_ms]
+        if not claimed:
+            continue
+        last_ms, last = states[-1]
+        is_there = last_ms == NOW_MS
+        outcome = "still_pending" if is_there else "acknowledged"
+        counted["taken_over" if last.consumer != claimed[0].consumer else outcome] += 1
+    return counted
+
+
+def test_of_the_sample_each_value_claims_what_plain_python_says(sample):
+    values = [minutes * MINUTE for minutes in (1, 15, 90, 240)]
+    read = readings(sample.read("journal"), sample.read("runs"))
+    rows = choices(claims(sample.read("pel_snapshots"), read, values), values).collect()
+    found = {row["min_idle_ms"]: {one: row[one] for one in OUTCOMES if row[one]} for row in rows}
+    assert found == {value: dict(chosen_by_hand(value)) for value in values}
+    # What notebook 3 tells of it.
+    assert found[15 * MINUTE] == {"acknowledged": 127, "taken_over": 34, "still_pending": 54}
+    assert found[90 * MINUTE] == {"acknowledged": 5, "taken_over": 34, "still_pending": 27}
