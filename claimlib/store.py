@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 from pyspark.sql.utils import is_remote
 
-from claimlib import schema
+from claimlib import local_delta, schema
 from claimlib.errors import (
     CommitConflictError,
     ConfigError,
@@ -41,11 +42,13 @@ from claimlib.errors import (
     UnsafeLocationError,
     VersionExpiredError,
 )
+from claimlib.local_delta import Condition, LocalTable
 from claimlib.places import (
     S3,
     check_no_secret,
     check_place,
     is_namespace,
+    is_url,
     local_folder,
 )
 from claimlib.schema import TABLES, Table, quote_identifier
@@ -127,12 +130,14 @@ class Store:
         spark: SparkSession,
         location: Location,
         properties: Mapping[str, Mapping[str, str]],
+        folder: Path | None = None,
     ) -> None:
         if is_remote():
             # Over Spark Connect Delta's conflicts have their classes only once this is imported.
             importlib.import_module("delta.connect")
         self.spark = spark
         self.location = location
+        self._folder = folder
         self._table_ids = {
             name: found[schema.TABLE_ID_PROPERTY] for name, found in properties.items()
         }
@@ -197,7 +202,12 @@ class Store:
         """
         location = Location.parse(where)
         _check_log_store(spark, location)
-        present = _present(spark, location)
+        folder = _shared_folder(spark, location)
+        found = None if folder is None else _all_local(folder)
+        if found is not None:
+            present = {name: dict(table.properties) for name, table in found.items()}
+        else:
+            present = _present(spark, location)
         missing = sorted(set(TABLES) - set(present))
         if not present:
             raise StoreNotFoundError(
@@ -216,12 +226,15 @@ class Store:
         for name, properties in present.items():
             _check_version(where, name, properties)
         _check_buckets(where, present)
-        structs = concurrently(
-            partial(_struct, spark, location.identifier(name)) for name in TABLES
-        )
+        if found is not None:
+            structs = [found[name].struct for name in TABLES]
+        else:
+            structs = concurrently(
+                partial(_struct, spark, location.identifier(name)) for name in TABLES
+            )
         for table, struct in zip(TABLES.values(), structs, strict=True):
             _check_columns(table, struct)
-        return cls(spark, location, present)
+        return cls(spark, location, present, folder)
 
     # ------------------------------------------------------------ reading
 
@@ -234,11 +247,16 @@ class Store:
         return self.spark.table(self.identifier(table))
 
     def read_at(self, table: str, version: int) -> DataFrame:
-        """The table at one of its versions.
+        """The table at one of its versions; the newest one of few rows from the driver's memory.
 
         Raises:
             VersionExpiredError: it is not the newest one, and is not kept any more.
         """
+        local = self._local(table)
+        if local is not None and local.version == version:
+            rows = local.rows(FEW_ROWS)
+            if rows is not None:
+                return self.spark.createDataFrame(rows, local.struct)
         try:
             return self.spark.sql(
                 f"SELECT * FROM {self.identifier(table)} VERSION AS OF {version:d}"
@@ -290,6 +308,9 @@ class Store:
         Delta tells it without a query where it is requested a version that cannot be: DESCRIBE
         HISTORY is four, and took 0.3 s, not 0.1 s.  Who answers otherwise is asked for that.
         """
+        local = self._local(table)
+        if local is not None:
+            return local.version
         query = f"SELECT 1 FROM {self.identifier(table)} VERSION AS OF {_NO_VERSION:d}"
         try:
             self.spark.sql(query).schema  # noqa: B018 - Connect looks at a query when it must
@@ -298,6 +319,76 @@ class Store:
             if latest is not None:
                 return latest
         return int(self.history(table, limit=1)[0]["version"])
+
+    def find(self, table: str, *conditions: Condition) -> list[dict[str, Any]]:
+        """The few rows of a table as it is now that meet all conditions."""
+        local = self._local(table)
+        rows = None if local is None else local.rows(FEW_ROWS, *conditions)
+        if rows is None:
+            return [row.asDict() for row in self._where(table, *conditions).collect()]
+        found: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="strict")
+        return found
+
+    def find_few(self, table: str, *conditions: Condition) -> tuple[DataFrame, pa.Table] | None:
+        """`few` of the rows of a table as it is now that meet all conditions."""
+        return self._held_now(table, conditions) or self.few(self._where(table, *conditions))
+
+    def now(self, table: str, *conditions: Condition) -> DataFrame:
+        """The rows of a table that meet all conditions: few of them as they are now, from the
+        driver's memory; else as they are when the frame is run.  What a write of the same table
+        rests on is `read`, so that Delta knows of it."""
+        held = self._held_now(table, conditions)
+        return self._where(table, *conditions) if held is None else held[0]
+
+    def _held_now(
+        self, table: str, conditions: Sequence[Condition]
+    ) -> tuple[DataFrame, pa.Table] | None:
+        local = self._local(table)
+        rows = None if local is None else local.rows(FEW_ROWS, *conditions)
+        if local is None or rows is None:
+            return None
+        return self.spark.createDataFrame(rows, local.struct), rows
+
+    def highest(self, table: str, column: str) -> int | None:
+        """The highest number in a column of a table as it is now; null: it has no rows."""
+        local = self._local(table)
+        rows = None if local is None or not FEW_ROWS else local.highest(column)
+        if rows is None:
+            found = self.read(table).agg(F.max(column)).first()
+            return None if found is None else found[0]
+        highest: int | None = rows[0][0].as_py()
+        return highest
+
+    def _where(self, table: str, *conditions: Condition) -> DataFrame:
+        rows = self.read(table)
+        for one in conditions:
+            column = F.col(one.column)
+            rows = rows.where(column > one.value if one.is_above else column == one.value)
+        return rows
+
+    def is_small(self, table: str) -> bool:
+        """Whether a table is known, without a query, to have few rows now."""
+        local = self._local(table)
+        return local is not None and local.is_small(FEW_ROWS)
+
+    def last_note(self, table: str) -> tuple[int, str | None]:
+        """The newest version of a table, and the user metadata of its commit."""
+        local = self._local(table)
+        commit = None if local is None else local.last_commit()
+        if local is not None and commit is not None:
+            return local.version, commit.get("userMetadata")
+        newest = self.history(table, limit=1)[0]
+        return newest["version"], newest["userMetadata"]
+
+    def _local(self, table: str) -> LocalTable | None:
+        """A table in a folder that delta-rs can read; null: Spark has to."""
+        if self._folder is None:
+            return None
+        local = local_delta.newest(self._folder / table)
+        if local is None:
+            return None
+        table_id = local.properties.get(schema.TABLE_ID_PROPERTY)
+        return local if table_id == self._table_ids[table] else None
 
     def history(self, table: str, limit: int | None = None) -> list[Row]:
         """The table's commits, newest first."""
@@ -421,6 +512,31 @@ class Store:
         wanted = TABLES[table].struct
         struct = type(wanted)([wanted[column] for column in columns])
         return self.spark.createDataFrame(values, struct)
+
+
+def _shared_folder(spark: SparkSession, location: Location) -> Path | None:
+    """The folder of a store, where this process and Spark mean the same by it: Spark may take a
+    path for one of another file system, or run elsewhere; and delta-rs takes a % in it for the
+    beginning of another character."""
+    where = location.where
+    if location.is_namespace or is_url(where) or is_remote() or "%" in where:
+        return None
+    folder = Path(where)
+    log = next((folder / "streams" / "_delta_log").glob("*.json"), None)
+    if log is None:
+        return None
+    try:
+        files = spark.read.text(str(log)).inputFiles()
+    except PySparkException:
+        return None
+    return folder if [one.partition(":")[0] for one in files] == ["file"] else None
+
+
+def _all_local(folder: Path) -> dict[str, LocalTable] | None:
+    """All tables of a store, without a query; null: Spark has to look at them."""
+    found = {name: local_delta.newest(folder / name) for name in TABLES}
+    known = {name: table for name, table in found.items() if table is not None}
+    return known if len(known) == len(TABLES) else None
 
 
 def concurrently(calls: Iterable[Callable[[], T]]) -> list[T]:

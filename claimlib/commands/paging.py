@@ -136,7 +136,11 @@ def locate(store: Store, pending: DataFrame, targets: DataFrame) -> Pages | None
     rows = targets.where(F.col("count").isNotNull()).select("*", bucket(store.buckets)).collect()
     if not rows:
         return None
-    pages, known = _settled(store, pending, [Page.of(row) for row in rows])
+    requested = [Page.of(row) for row in rows]
+    if pending.isLocal():  # all of it is in memory: no window saves reading a file
+        pages, known = [replace(page, last_ms=MAX_U64) for page in requested], pending
+    else:
+        pages, known = _settled(store, pending, requested)
     bounds = _bounds(pages)
     near = known.where(bounds.condition())
     found = ends(near, _windows(pending, pages)).collect()

@@ -118,6 +118,8 @@ def where_ids_lie(rows: DataFrame) -> Column:
 
 def few_or_all(store: Store, rows: DataFrame, most: int | None = None) -> DataFrame:
     """A part of a table, in the driver's memory where it has few rows (`Store.few`)."""
+    if rows.isLocal():
+        return rows
     few = store.few(rows, most)
     return rows if few is None else few[0]
 

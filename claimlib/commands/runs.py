@@ -31,7 +31,7 @@ def list_runs(store: Store, limit: int) -> RunList:
     newest = runs.orderBy(F.col("run_seq").desc()).limit(limit).collect()
     last = newest[0]["run_seq"] if newest else 0
     unfinished = tuple(row.key for row in run_rows(store, last))
-    return RunList(tuple(Finished.of(row) for row in newest), runs.count(), unfinished)
+    return RunList(tuple(Finished.of(row.asDict()) for row in newest), runs.count(), unfinished)
 
 
 def find_run(store: Store, name: str) -> Finished:

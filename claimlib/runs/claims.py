@@ -70,7 +70,7 @@ def apply(store: Store, row: RunRow, decided: Decided) -> int | None:
         append_new(store, "pending", forced, row, near=decided.pending.condition())
     if not decided.of(*TOUCHING):
         return 0
-    if _changes_much(store, row, decided):
+    if _is_written_anew(store, row, decided):
         retried(lambda: _write_anew(store, row, decided))
         return None
     return _merge(store, row, decided)
@@ -78,7 +78,8 @@ def apply(store: Store, row: RunRow, decided: Decided) -> int | None:
 
 # From so many rows on, and where one in so many of the buckets' rows changes, writing the buckets
 # anew is quicker than a MERGE, which finds the rows, copies them and marks the old ones: of 10
-# million rows half took 24 to 32 s, not 53 to 65 s.
+# million rows half took 24 to 32 s, not 53 to 65 s.  So it is where all of `pending` is small: one
+# join and one commit are four queries, a MERGE is fifteen.
 _MANY_ROWS = 100_000
 _ONE_IN = 4
 
@@ -89,18 +90,21 @@ def _by_names(row: RunRow) -> bool:
     return row.key_mode is KeyMode.NAMES or "base_run" in row.counts
 
 
-def _changes_much(store: Store, row: RunRow, decided: Decided) -> bool:
-    """Whether so much of its buckets changes that they are written anew.
+def _is_written_anew(store: Store, row: RunRow, decided: Decided) -> bool:
+    """Whether the buckets are written anew: they are small, or much of them changes.
 
     What is forced has used up the run's token on `pending`; a source is compared with a store that
     may hold a key twice.  These are merged.
     """
     changed = decided.of(*TOUCHING)
-    if changed < _MANY_ROWS or decided.of(Kind.FORCED) or row.staged is not None:
+    if decided.of(Kind.FORCED) or row.staged is not None:
         return False
-    if store.columns_of_others("pending"):
+    is_small = store.is_small("pending")
+    if not (is_small or changed >= _MANY_ROWS) or store.columns_of_others("pending"):
         return False
-    return store.read("pending").where(_buckets_sql(decided)).count() <= _ONE_IN * changed
+    return (
+        is_small or store.read("pending").where(_buckets_sql(decided)).count() <= _ONE_IN * changed
+    )
 
 
 def _buckets_sql(decided: Decided) -> str:
@@ -212,13 +216,23 @@ def _is_complete(store: Store, row: RunRow, decided: Decided, changed: int | Non
     now: then nothing is lost, whatever else has happened."""
     if changed == decided.of(*TOUCHING):
         return not decided.of(Kind.FORCED) or _all_stand(row, decided, _now(store, decided))
+    if changed is None and _came_next(store, row):
+        return True
     # Where there is nothing to delete, the number that rows bear says it all.
     return not decided.of(*DELETING) and _all_stand(row, decided, _now(store, decided))
 
 
+def _came_next(store: Store, row: RunRow) -> bool:
+    """Whether the run's commit is the very next one after the version of `pending` that it was
+    decided from, and the newest: then every row was as the decision had found it, and is now as it
+    says."""
+    version, note = store.last_note("pending")
+    return version == row.pins.versions["pending"] + 1 and note == row.note
+
+
 def _now(store: Store, decided: Decided) -> DataFrame:
     """`_touched_part` as it is now."""
-    return _touched_part(store.read("pending"), decided)
+    return _touched_part(store.now("pending"), decided)
 
 
 def _all_stand(row: RunRow, decided: Decided, pending: DataFrame) -> bool:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from claimlib.errors import VerificationError
+from claimlib.local_delta import Condition
 from claimlib.plans.differences import Digest
 from claimlib.plans.keys import IdBounds, KeyMode
 from claimlib.store import Pins, Store
@@ -226,8 +227,9 @@ class Decided:
 
 def run_rows(store: Store, after_seq: int) -> list[RunRow]:
     """The decisions later than `after_seq`, in order."""
-    rows = store.read("journal").where((F.col("kind") == Kind.RUN) & (F.col("run_seq") > after_seq))
-    return sorted((RunRow.of(row) for row in rows.collect()), key=lambda run: run.run_seq)
+    later = Condition("run_seq", after_seq, is_above=True)
+    rows = store.find("journal", Condition("kind", str(Kind.RUN)), later)
+    return sorted(map(RunRow.of, rows), key=lambda run: run.run_seq)
 
 
 def rows_of(store: Store, run_seq: int, *kinds: Kind) -> DataFrame:
@@ -251,7 +253,7 @@ def decided_by(store: Store, run_seq: int) -> Decided:
         VerificationError: nothing was, or two decisions stand there.
     """
     journal = _of_run(store, run_seq)
-    fetched = store.few(journal)
+    fetched = store.find_few("journal", Condition("run_seq", run_seq))
     if fetched is not None:
         held, found = fetched
         decisions = found.filter(pc.field("kind") == str(Kind.RUN)).to_pylist()

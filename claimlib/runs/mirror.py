@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.errors import CommitConflictError, VerificationError
+from claimlib.local_delta import Condition
 from claimlib.plans.differences import (
     Digest,
     Scope,
@@ -81,12 +82,12 @@ def scope_of(row: RunRow) -> Scope:
 
 def staged_pending(store: Store, uuid: str) -> DataFrame:
     """The pending entries of a landing."""
-    return store.read("pel_snapshots").where(F.col("landing") == F.lit(uuid))
+    return store.now("pel_snapshots", Condition("landing", uuid))
 
 
 def staged_entries(store: Store, uuid: str) -> DataFrame:
     """The entries of a landing; none, once its run is finished."""
-    return store.read("entry_landing").where(F.col("landing") == F.lit(uuid))
+    return store.now("entry_landing", Condition("landing", uuid))
 
 
 def digests_of(store: Store, uuid: str) -> tuple[Digest, Digest]:
@@ -141,9 +142,9 @@ def discard_landing(store: Store, uuid: str) -> None:
 def sweep_landing(store: Store, row: RunRow) -> None:
     """Drop the entries staged for this and earlier finished runs; the PELs as read are kept as
     history.  Who writes there at this moment is left in peace: the next run does it."""
-    staged = store.read("entry_landing").select("landing").distinct()
-    done = store.read("journal").where(
-        (F.col("kind") == Kind.RUN) & (F.col("run_seq") <= row.run_seq)
+    staged = store.now("entry_landing").select("landing").distinct()
+    done = store.now("journal", Condition("kind", str(Kind.RUN))).where(
+        F.col("run_seq") <= row.run_seq
     )
     swept = staged.join(done.select("landing"), on="landing", how="left_semi").collect()
     if not swept:
@@ -308,8 +309,8 @@ def _in_scope(store: Store, row: RunRow, decided: Decided) -> tuple[DataFrame, D
     scope = scope_of(row)
     lies_in = scope.lies_in(store.buckets)
     streams = decided.rows(Kind.STREAM)
-    pending = store.read("pending").where(lies_in & scope.has_group())
-    return pending, entries_in_scope(store.read("entries").where(lies_in), streams, scope)
+    pending = store.now("pending").where(lies_in & scope.has_group())
+    return pending, entries_in_scope(store.now("entries").where(lies_in), streams, scope)
 
 
 def entries_in_scope(entries: DataFrame, streams: DataFrame, scope: Scope) -> DataFrame:

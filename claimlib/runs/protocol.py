@@ -239,8 +239,7 @@ def _recover(store: Store, tell: Progress) -> tuple[int, set[int]]:
 
 
 def _last_finished(store: Store) -> int:
-    last = store.read("runs").agg(F.max("run_seq").alias("last")).first()
-    return (last["last"] or 0) if last is not None else 0
+    return store.highest("runs", "run_seq") or 0
 
 
 def _request_text(request: Mapping[str, object]) -> str:

@@ -7,14 +7,16 @@ who does it, when, or how often: the run itself, the next run after a crash, or 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 
 from claimlib import __version__
 from claimlib.errors import VerificationError
+from claimlib.local_delta import Condition
 from claimlib.runs import claims, mirror, records
 from claimlib.runs.journal import APP_ID, COUNTED, TOUCHING, Decided, Kind, RunRow, decided_by
 from claimlib.runs.retry import retried
@@ -81,9 +83,9 @@ class Finished:
         return bool(self.counts.get(ABANDONED))
 
     @classmethod
-    def of(cls, row: Row) -> Finished:
+    def of(cls, row: Mapping[str, Any]) -> Finished:
         """The run that a row of `runs` states."""
-        return cls(**row.asDict())
+        return cls(**row)
 
 
 def wall_ms() -> int:
@@ -115,16 +117,16 @@ class Clock:
 
 def find_finished(store: Store, command: str, run_id: str) -> Finished | None:
     """The finished run with this key, if there is one."""
-    runs = store.read("runs")
-    row = runs.where((runs["command"] == command) & (runs["run_id"] == run_id)).first()
-    return Finished.of(row) if row is not None else None
+    return _first(store.find("runs", Condition("command", command), Condition("run_id", run_id)))
 
 
 def find_finished_seq(store: Store, run_seq: int) -> Finished | None:
     """The finished run with this number, if there is one."""
-    runs = store.read("runs")
-    row = runs.where(runs["run_seq"] == run_seq).first()
-    return Finished.of(row) if row is not None else None
+    return _first(store.find("runs", Condition("run_seq", run_seq)))
+
+
+def _first(rows: Sequence[Mapping[str, Any]]) -> Finished | None:
+    return Finished.of(rows[0]) if rows else None
 
 
 def roll_forward(store: Store, row: RunRow, tell: Progress) -> Finished:

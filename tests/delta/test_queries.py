@@ -1,9 +1,13 @@
 """How many queries a run costs: each takes Spark and Delta some 60 to 150 ms, however few rows
-there are, so that a run over a small store costs what it asks, and nothing else."""
+there are.  A store in a local folder, whose small tables are read without any, has fewer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
 
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
@@ -20,30 +24,38 @@ PAGE = SweepRequest(AutoclaimRequest(b"bob", 1000, count=2), cursor="c", resume=
 SWEEP = SweepRequest(AutoclaimRequest(b"carol", 1000))
 LATER_MS = NOW_MS + 10**6
 
-# By command, in this order, on a store that was swept before.  Fewer are better; who needs more
-# says why here.
-MOST: dict[str, tuple[int, Callable[[Store], object]]] = {
-    "a dry run": (35, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, dry_run=True)),
-    "a sweep": (70, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, run_id="x")),
-    "the same again": (9, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, run_id="x")),
-    "a page": (123, lambda store: xautoclaim(store, PAGE, now_ms=2 * LATER_MS)),
+# By command, in this order, on a store that was swept before: where small tables are read without a
+# query, and where Spark reads all.  Fewer are better; who needs more says why here.
+MOST: dict[str, tuple[int, int, Callable[[Store], object]]] = {
+    "a dry run": (7, 35, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, dry_run=True)),
+    "a sweep": (29, 70, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, run_id="x")),
+    "the same again": (0, 9, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, run_id="x")),
+    "a page": (42, 123, lambda store: xautoclaim(store, PAGE, now_ms=2 * LATER_MS)),
     "an XCLAIM": (
+        33,
         76,
         lambda store: xclaim(
             store, [NamedClaim(b"s", b"g", ClaimRequest(b"dave", 0, IDS))], now_ms=3 * LATER_MS
         ),
     ),
-    "an XACK": (63, lambda store: xack(store, [NamedAck(b"s", b"g", IDS)])),
+    "an XACK": (27, 63, lambda store: xack(store, [NamedAck(b"s", b"g", IDS)])),
 }
 
 
-def test_no_command_costs_more_queries_than_are_written_down_here(store: Store) -> None:
+@pytest.mark.parametrize("reader", ["delta-rs", "Spark"])
+def test_no_command_costs_more_queries_than_are_written_down_here(
+    store_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    if reader == "Spark":
+        monkeypatch.setattr("claimlib.store._shared_folder", lambda _spark, _location: None)
+    store = Store.open(spark, str(store_path))
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     xautoclaim(store, SweepRequest(REQUEST))
     found = {}
-    for name, (_, command) in MOST.items():
+    for name, (*_, command) in MOST.items():
         before = last_query(store.spark)
         command(store)
         found[name] = last_query(store.spark) - before
     print(found)
-    assert {name: n for name, n in found.items() if n > MOST[name][0]} == {}
+    most = {name: numbers[reader == "Spark"] for name, (*numbers, _) in MOST.items()}
+    assert {name: n for name, n in found.items() if n > most[name]} == {}

@@ -229,10 +229,17 @@ def test_what_somebody_writes_into_a_small_table_while_it_is_written_anew_is_kep
     replace = Store.replace
 
     def replace_slowly(
-        self: Store, table: str, rows: DataFrame, *, token: Token, note: str
+        self: Store,
+        table: str,
+        rows: DataFrame,
+        where: str | None = None,
+        *,
+        token: Token,
+        note: str,
     ) -> None:
         tried.append(table)
-        replace(self, table, waiting.rows(rows), token=token, note=note)
+        rows = waiting.rows(rows) if table == "consumers" else rows
+        replace(self, table, rows, where, token=token, note=note)
 
     monkeypatch.setattr(Store, "replace", replace_slowly)
     zoe = ("s", "g", "zoe", 1, None, 0)
@@ -245,7 +252,7 @@ def test_what_somebody_writes_into_a_small_table_while_it_is_written_anew_is_kep
         waiting.go_on()
         slow.result()
 
-    assert tried == ["consumers", "consumers"], "refused once"
+    assert tried == ["pending", "consumers", "consumers"], "refused once"
     rows = {row["consumer"]: row for row in store.read("consumers").collect()}
     assert sorted(rows) == ["alice", "carol", "dead", "zoe"]
     assert (rows["dead"]["seen_time_ms"], rows["carol"]["run_seq"]) == (7, 2)
@@ -255,7 +262,8 @@ def test_what_somebody_writes_into_a_small_table_while_it_is_written_anew_is_kep
 def test_buckets_are_written_anew_where_much_of_them_changes_and_else_merged(
     store: Store, monkeypatch: pytest.MonkeyPatch, one_in: int, operation: str
 ) -> None:
-    """Six of the ten rows of a bucket change."""
+    """Six of the ten rows of a bucket change, of a table that is not small."""
+    monkeypatch.setattr("claimlib.store.FEW_ROWS", 0)
     monkeypatch.setattr(claims, "_MANY_ROWS", CLAIMED + DELETED)
     monkeypatch.setattr(claims, "_ONE_IN", one_in)
     write_keyspace(store, keyspace(b"s"), NOW_MS)

@@ -1,0 +1,157 @@
+"""A small table in a local folder is read without Spark, and to the row as Spark reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from chispa import assert_df_equality
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from claimlib import local_delta
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.local_delta import Condition
+from claimlib.schema import TABLE_ID_PROPERTY, TABLES
+from claimlib.store import Store
+from claimlib.testing.tables import write_keyspace
+from tests.delta.own_rows import append, pending_row
+from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace
+from tests.delta.queries import last_query
+
+HOSTILE = "a b#c'd é;x=1"
+
+
+def swept(spark: SparkSession, where: Path) -> Store:
+    store = Store.init(spark, str(where))
+    write_keyspace(store, keyspace(b"s", b"it's \\ 'quoted'"), NOW_MS)
+    xautoclaim(store, SweepRequest(REQUEST), run_id="it's the first")
+    return store
+
+
+@pytest.fixture(scope="module")
+def module_store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return swept(spark, tmp_path_factory.mktemp("local") / HOSTILE)
+
+
+def by_spark(store: Store, table: str) -> DataFrame:
+    return store.spark.read.format("delta").load(f"{store.where}/{table}")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_each_table_has_the_rows_types_and_nulls_that_spark_reads_even_in_a_hostile_path(
+    module_store: Store, table: str
+) -> None:
+    held = module_store.read_at(table, module_store.version(table))
+    assert held.isLocal(), "it was not read by Spark"
+    key = [name for name in held.columns if not dict(held.dtypes)[name].startswith("map")]
+    expected = by_spark(module_store, table)
+    assert held.schema == expected.schema
+    assert_df_equality(held.select(key), expected.select(key), ignore_row_order=True)
+    rows, others = (
+        sorted(str(sorted(row.asDict().items())) for row in frame.collect())
+        for frame in (held, expected)
+    )
+    assert rows == others
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a[b]{c}"])
+def test_a_path_that_one_of_the_readers_takes_for_another_is_left_to_spark(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    swept(spark, tmp_path / "a b")
+    store = Store.init(spark, str(tmp_path / name))
+    assert store.highest("runs", "run_seq") is None
+    assert not store.is_small("runs")
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    assert xautoclaim(store, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
+
+
+def test_opening_a_store_and_looking_at_its_runs_takes_no_query(module_store: Store) -> None:
+    before = last_query(module_store.spark)
+    store = Store.open(module_store.spark, module_store.where)
+    pins = store.pin()
+    assert store.highest("runs", "run_seq") == 1
+    (run,) = store.find("runs", Condition("run_id", "it's the first"))
+    assert run["counts"]["claimed"] == 2 * CLAIMED
+    assert not store.find("runs", Condition("run_seq", 1, is_above=True))
+    journal = store.find_few("journal", Condition("run_seq", 1))
+    assert journal is not None
+    assert last_query(module_store.spark) == before
+    assert journal[1].num_rows == by_spark(store, "journal").count()
+    assert pins.versions == {table: int(store.history(table, 1)[0]["version"]) for table in TABLES}
+
+
+def test_only_the_newest_version_is_read_so(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    before = store.version("pending")
+    xautoclaim(store, SweepRequest(REQUEST))
+    assert store.version("pending") == before + 1
+    earlier = store.read_at("pending", before)
+    assert not earlier.isLocal()
+    assert earlier.where("consumer = 'alice'").count() == 0
+    newest = store.read_at("pending", before + 1)
+    assert newest.isLocal()
+    assert newest.where("consumer = 'alice'").count() == CLAIMED
+
+
+def test_rows_that_a_deletion_vector_hides_are_not_read(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    store.execute("entries", "DELETE FROM {table} WHERE id_ms IN (1, 2)")
+    (file,) = Path(store.where, "entries").rglob("deletion_vector*.bin")
+    assert file.is_file()
+    held = store.read_at("entries", store.version("entries"))
+    assert held.isLocal()
+    assert sorted(row["id_ms"] for row in held.collect()) == [3, 5, 6, 7, 8, 9, 10]
+
+
+def test_a_table_of_many_rows_or_bytes_is_left_to_spark(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    version = store.version("pending")
+    assert store.is_small("pending")
+    monkeypatch.setattr("claimlib.store.FEW_ROWS", 9)
+    assert not store.is_small("pending")
+    assert not store.read_at("pending", version).isLocal()
+    monkeypatch.undo()
+    monkeypatch.setattr(local_delta, "_MOST_BYTES", 100)
+    assert not store.is_small("pending")
+    assert not store.read_at("pending", version).isLocal()
+
+
+def test_another_table_in_the_place_of_one_that_was_opened_is_left_to_spark(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    other = Store.init(spark, str(tmp_path / "other"))
+    append(other, "pending", pending_row("s", 1))
+    place = Path(store.where, "pending")
+    place.rename(tmp_path / "kept")
+    Path(other.where, "pending").rename(place)
+    properties = DeltaTable(str(place)).metadata().configuration
+    assert properties[TABLE_ID_PROPERTY] != store.pin(["streams"]).table_ids["pending"]
+    assert not store.is_small("pending")
+    assert not store.read_at("pending", store.version("pending")).isLocal()
+
+
+@pytest.mark.parametrize("broken", ["not installed", "cannot be read"])
+def test_without_delta_rs_spark_reads_all_and_a_run_does_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    with_it = xautoclaim(swept(spark, tmp_path / "with"), SweepRequest(REQUEST), now_ms=2 * NOW_MS)
+    if broken == "not installed":
+        monkeypatch.setitem(__import__("sys").modules, "deltalake", None)
+    else:
+        monkeypatch.setattr("deltalake.DeltaTable.__init__", _raise)
+    store = swept(spark, tmp_path / "without")
+    assert not store.is_small("pending")
+    assert not store.read_at("pending", store.version("pending")).isLocal()
+    without = xautoclaim(store, SweepRequest(REQUEST), now_ms=2 * NOW_MS)
+    assert without.counts == with_it.counts
+    assert without.counts["claimed"]
+    for found, expected in ((without.claimed, with_it.claimed), (without.groups, with_it.groups)):
+        assert sorted(map(str, found.collect())) == sorted(map(str, expected.collect()))
+
+
+def _raise(*_arguments: object, **_options: object) -> None:
+    raise OSError("the log cannot be read")
