@@ -22,6 +22,8 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 # Payloads may be large where rows are few: what is held in memory is at most so many bytes of
 # (compressed) files.
 _MOST_BYTES = 8 * 2**20
+# delta-rs lists all files of a table when it opens it: 100,000 of them in 1.2 s.
+_MOST_FILES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,10 @@ class LocalTable:
 
 
 def newest(folder: Path) -> LocalTable | None:
-    """The newest version of the table in a folder; null: delta-rs cannot tell."""
+    """The newest version of the table in a folder; null: delta-rs cannot tell, or not at once."""
     try:
+        if _files_at_checkpoint(folder) > _MOST_FILES:
+            return None
         from deltalake import DeltaTable
 
         # A path as it is might be taken for a URL.
@@ -111,6 +115,16 @@ def newest(folder: Path) -> LocalTable | None:
     except Exception:  # noqa: BLE001 - Spark reads it, or says what is wrong
         return None
     return LocalTable(table.version(), properties, struct, table)
+
+
+def _files_at_checkpoint(folder: Path) -> int:
+    """How many files a table had when its log was last summed up; 0: it never was, or does not say
+    so."""
+    try:
+        text = (folder / "_delta_log" / "_last_checkpoint").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return 0
+    return int(json.loads(text).get("numOfAddFiles", 0))
 
 
 def _is_nested(column: StructField) -> bool:

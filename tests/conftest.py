@@ -46,6 +46,19 @@ def each_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr("claimlib.store.FEW_ROWS", 0)
 
 
+@pytest.fixture
+def large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark reads the two tables that grow, however few rows they have."""
+    from claimlib.store import Store
+
+    local = Store._local
+    monkeypatch.setattr(
+        Store,
+        "_local",
+        lambda self, table: None if table in {"pending", "entries"} else local(self, table),
+    )
+
+
 @pytest.fixture(scope="session")
 def empty_store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a store as `init` leaves it; tests copy it, which is faster than making one."""

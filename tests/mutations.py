@@ -45,6 +45,7 @@ _REMOVALS = "tests/delta/test_removals.py"
 _AGAIN = "tests/delta/test_again.py"
 _UNSOUND = "tests/delta/test_unsound_rows.py"
 _OLD = "tests/delta/test_old_commits.py"
+_LOCAL_DELTA = "tests/delta/test_local_delta.py"
 _READERS = "tests/delta/test_readers.py"
 _PLACES = "tests/delta/test_places.py"
 _RUN_ID = "tests/delta/test_run_id.py"
@@ -485,17 +486,51 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_PLACES}::test_own_rows_in_such_a_folder_are_swept",),
     ),
     Mutation(
+        "a version that is not the newest is read as if it were",
+        "claimlib/store.py",
+        "if local is not None and local.version == version:",
+        "if local is not None:",
+        (f"{_LOCAL_DELTA}::test_only_the_newest_version_is_read_so",),
+    ),
+    Mutation(
+        "another table in the place of one that was opened is read",
+        "claimlib/store.py",
+        "return local if table_id == self._table_ids[table] else None",
+        "return local",
+        (
+            f"{_LOCAL_DELTA}::test_another_table_in_the_place_of_one_that_was_opened_is_left_to_spark",
+        ),
+    ),
+    Mutation(
+        "a run that others came before is thought to have lost nothing",
+        "claimlib/runs/claims.py",
+        'return version == row.pins.versions["pending"] + 1 and note == row.note',
+        "return note == row.note",
+        (
+            f"{_RACES}::test_what_somebody_changes_while_buckets_are_written_anew_is_kept_and_lost_to_the_run",
+        ),
+    ),
+    Mutation(
+        "a path is read though delta-rs takes it for another",
+        "claimlib/store.py",
+        ' or is_remote() or "%" in where',
+        " or is_remote()",
+        (
+            f"{_LOCAL_DELTA}::test_a_path_that_one_of_the_readers_takes_for_another_is_left_to_spark",
+        ),
+    ),
+    Mutation(
         "payloads are read at the version that a sweep found",
         "claimlib/commands/reply.py",
-        'near_claims(store.read("entries"), claimed)',
-        'near_claims(store.read_at("entries", finished.input_versions["entries"]), claimed)',
+        'near_claims(store, store.read("entries"), claimed)',
+        'near_claims(store, store.read_at("entries", finished.input_versions["entries"]), claimed)',
         (f"{_ANSWERED}[31]",),
     ),
     Mutation(
         "payloads are read at the version that claims by id found",
         "claimlib/commands/bulk_reply.py",
-        'near_claims(store.read("entries"), rows)',
-        'near_claims(store.read_at("entries", finished.input_versions["entries"]), rows)',
+        'near_claims(store, store.read("entries"), rows)',
+        'near_claims(store, store.read_at("entries", finished.input_versions["entries"]), rows)',
         (f"{_OLD}::test_claims_by_id_are_answered_for_ever[31]",),
     ),
     Mutation(

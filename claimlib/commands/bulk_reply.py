@@ -68,7 +68,7 @@ def of_finished(store: Store, finished: Finished) -> BulkReply:
     rows = rows_of(store, finished.run_seq, *_IDS)
     lost = rows_of(store, finished.run_seq, Kind.LOST).select(*_ENTRY, F.lit(True).alias("lost"))
     changed = F.col("status").isin([str(kind) for kind in _CHANGES])
-    known = _ids(rows, near_claims(store, rows))
+    known = _ids(rows, near_claims(store, store.read("entries"), rows))
     is_lost = F.col("lost") & changed
     return BulkReply(
         run_id=finished.run_id,

@@ -253,6 +253,9 @@ def _changes(
 ) -> _Changes:
     """What the staged rows change of the stored ones."""
     compared = table.compared(rows, stored, mode)
+    if rows.isLocal() and begun.store.is_small(table.name):
+        # It is used three times; of many rows a join that is done again is cheaper than the memory.
+        compared = begun.store.held(compared)
     by_key = begun.store.held(table.by_key(compared))
     summed = ("new", table.changed, "removed", *table.counted)
     (total,) = differences.totals(by_key, *summed).collect()

@@ -78,7 +78,9 @@ def of_finished(store: Store, finished: Finished) -> Reply:
     )
     has_claims = finished.counts.get(Kind.CLAIMED) or finished.counts.get(Kind.FORCED)
     entries = (
-        near_claims(store, claimed) if has_claims else store.read("entries").where(F.lit(False))
+        near_claims(store, store.read("entries"), claimed)
+        if has_claims
+        else store.read("entries").where(F.lit(False))
     )
     kept_claims = claimed.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
     kept_deletes = deleted.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
@@ -145,10 +147,9 @@ def _claimed(rows: DataFrame, entries: DataFrame) -> DataFrame:
     return with_fields(kept, entries)
 
 
-def near_claims(store: Store, claimed: DataFrame) -> DataFrame:
+def near_claims(store: Store, entries: DataFrame, claimed: DataFrame) -> DataFrame:
     """The part of `entries` in which the payload of what a run claimed lies: no other file is read
     when a reply is shown.  One query, of the run's journal rows, unless the table is small."""
-    entries = store.read("entries")
     if store.is_small("entries"):
         return entries
     return entries.where(where_ids_lie(claimed.where(~F.col("justid"))))

@@ -350,6 +350,7 @@ class Comparison:
     """How the staged rows of a table are compared with the stored ones.
 
     Attributes:
+        name: of the table.
         changed: the difference of a row that both have (`replaced`, or `filled`).
         counted: what else `by_key` sums up.
         compared: from staged and stored rows to one row per difference.
@@ -359,6 +360,7 @@ class Comparison:
             explains, one row per stream.
     """
 
+    name: str
     changed: str
     counted: tuple[str, ...]
     compared: Callable[[DataFrame, DataFrame, KeyMode], DataFrame]
@@ -368,6 +370,7 @@ class Comparison:
 
 
 PENDING = Comparison(
+    "pending",
     "replaced",
     ("claims",),
     compared_pending,
@@ -376,5 +379,11 @@ PENDING = Comparison(
     unexplained_pending,
 )
 ENTRIES = Comparison(
-    "filled", (), compared_entries, entries_by_stream, filled_and_removed, unexplained_entries
+    "entries",
+    "filled",
+    (),
+    compared_entries,
+    entries_by_stream,
+    filled_and_removed,
+    unexplained_entries,
 )

@@ -19,7 +19,7 @@ from claimlib.runs import Progress
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.session import open_session
 from claimlib.store import Store
-from tests.bench import check, claims, data, event_log, repeat, rivals
+from tests.bench import check, claims, data, event_log, fixed, repeat, rivals
 from tests.bench.check import Measured, Result
 from tests.bench.data import CONSUMER, COUNT, CURSOR, LARGEST, MIN_IDLE_MS
 from tests.bench.event_log import EventLog
@@ -42,11 +42,11 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=1_000_000, help="pending entries")
     parser.add_argument(
         "--shape",
-        choices=["many", "claims", "rivals", "repeat"],
+        choices=["many", "claims", "rivals", "repeat", "fixed"],
         default="many",
         help="many: a sweep of many groups, one of them large; claims: the same claims by XCLAIM;"
         " rivals: the sweep beside plain Spark SQL and DuckDB; repeat: a sweep after a sweep,"
-        " incremental beside full",
+        " incremental beside full; fixed: each command on a small store, beside an append",
     )
     parser.add_argument(
         "--data",
@@ -57,7 +57,7 @@ def main() -> int:
         " 20 entries for each that is pending",
     )
     parser.add_argument(
-        "--times", type=int, default=3, help="of rivals and repeat, after one to warm up"
+        "--times", type=int, default=3, help="of rivals, repeat and fixed, after one to warm up"
     )
     parser.add_argument("--driver-memory", default="4g")
     parser.add_argument(
@@ -81,7 +81,7 @@ def main() -> int:
             "claims": claims.run,
             **{
                 name: partial(one.run, data=asked.data, times=asked.times)
-                for name, one in (("rivals", rivals), ("repeat", repeat))
+                for name, one in (("rivals", rivals), ("repeat", repeat), ("fixed", fixed))
             },
         }
         measured = shapes[asked.shape](spark, folder, asked.rows, watch)

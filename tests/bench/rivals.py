@@ -26,7 +26,7 @@ from tests.bench import server
 from tests.bench.check import Measured, Result, differing
 from tests.bench.data import CONSUMER, MIN_IDLE_MS, NOW_MS, SHAPES, Shape
 from tests.bench.result import History
-from tests.bench.store import Watch, copied, make, medians_of, seconds_of, sweep
+from tests.bench.store import Watch, append_one_row, copied, make, medians_of, seconds_of, sweep
 
 OURS, FLOOR, DUCKDB, UNIT = "claimlib", "floor", "duckdb", "append of one row"
 SERVER = "XAUTOCLAIM on a server"
@@ -91,7 +91,7 @@ def run(
     """The benchmark's document: medians of seconds, by phase for ours, and the ratios."""
     made, shape = f"{folder}/made", SHAPES[data]
     watch.time("make rows", lambda: make(Store.init(spark, made), rows, shape))
-    _one_row(spark, f"{folder}/unit")
+    append_one_row(spark, f"{folder}/unit")
     store = Store.open(spark, made)
     for number in range(times + 1):
         # Number 0 warms the JVM up, and is not counted.
@@ -100,7 +100,7 @@ def run(
         floor = copied(spark, made, f"{folder}/floor")
         watch.time(f"{FLOOR} {number}", partial(_floor, floor))
         watch.time(f"{DUCKDB} {number}", partial(_duckdb, made, f"{folder}/duckdb"))
-        watch.time(f"{UNIT} {number}", partial(_one_row, spark, f"{folder}/unit"))
+        watch.time(f"{UNIT} {number}", partial(append_one_row, spark, f"{folder}/unit"))
     medians = medians_of(watch, (OURS, FLOOR, DUCKDB, UNIT), times)
     served = _served(spark, store, rows, shape, watch) if rows <= _MOST_OF_SERVER else {}
     if served:
@@ -155,10 +155,6 @@ def _served(
 def _floor(store: Store) -> None:
     tables = {name: store.identifier(name) for name in ("pending", "entries", "groups")}
     store.append("journal", store.spark.sql(_FLOOR.format(**tables)))
-
-
-def _one_row(spark: SparkSession, where: str) -> None:
-    spark.range(1).write.format("delta").mode("append").save(where)
 
 
 def _duckdb(made: str, where: str) -> None:

@@ -126,6 +126,11 @@ def make(store: Store, rows: int, shape: Shape = HALF) -> None:
     store.append("groups", groups)
 
 
+def append_one_row(spark: SparkSession, where: str) -> None:
+    """The unit of fixed cost."""
+    spark.range(1).write.format("delta").mode("append").save(where)
+
+
 def sweep(store: Store, progress: Progress) -> Reply:
     """Claim all that is due, whatever the group."""
     return xautoclaim(store, SWEEP, progress=progress)

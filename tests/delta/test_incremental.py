@@ -25,9 +25,12 @@ _OF_WHOLE_PELS = ("pending_before", "oldest_delivery_time_ms", "highest_delivery
 
 
 @pytest.fixture(autouse=True)
-def _tables_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def _tables_are_large(large_tables: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a table of few rows a sweep looks at all."""
-    monkeypatch.setattr("claimlib.store.FEW_ROWS", 0)
+    del large_tables
+    monkeypatch.setattr(
+        "claimlib.commands.sweep_decision.few_held", lambda _store, *tables: list(tables)
+    )
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from claimlib import local_delta
+from claimlib.commands.runs import find_run
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.local_delta import Condition
 from claimlib.schema import TABLE_ID_PROPERTY, TABLES
@@ -120,6 +122,20 @@ def test_a_table_of_many_rows_or_bytes_is_left_to_spark(
     assert not store.read_at("pending", version).isLocal()
 
 
+def test_a_table_of_many_files_is_left_to_spark(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statement = "ALTER TABLE {} SET TBLPROPERTIES ('delta.checkpointInterval' = '2')"
+    store.spark.sql(statement.format(store.identifier("pending")))
+    for id_ms in range(1, 5):
+        append(store, "pending", pending_row("s", id_ms))
+    assert store.is_small("pending")
+    monkeypatch.setattr(local_delta, "_MOST_FILES", 1)
+    assert not store.is_small("pending")
+    assert store.version("pending") == 5
+    assert store.now("pending").count() == 4
+
+
 def test_another_table_in_the_place_of_one_that_was_opened_is_left_to_spark(
     spark: SparkSession, store: Store, tmp_path: Path
 ) -> None:
@@ -135,22 +151,36 @@ def test_another_table_in_the_place_of_one_that_was_opened_is_left_to_spark(
 
 
 @pytest.mark.parametrize("broken", ["not installed", "cannot be read"])
-def test_without_delta_rs_spark_reads_all_and_a_run_does_the_same(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+def test_without_delta_rs_spark_reads_all(
+    store: Store, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    with_it = xautoclaim(swept(spark, tmp_path / "with"), SweepRequest(REQUEST), now_ms=2 * NOW_MS)
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
     if broken == "not installed":
-        monkeypatch.setitem(__import__("sys").modules, "deltalake", None)
+        monkeypatch.setitem(sys.modules, "deltalake", None)
     else:
         monkeypatch.setattr("deltalake.DeltaTable.__init__", _raise)
-    store = swept(spark, tmp_path / "without")
-    assert not store.is_small("pending")
-    assert not store.read_at("pending", store.version("pending")).isLocal()
-    without = xautoclaim(store, SweepRequest(REQUEST), now_ms=2 * NOW_MS)
-    assert without.counts == with_it.counts
-    assert without.counts["claimed"]
-    for found, expected in ((without.claimed, with_it.claimed), (without.groups, with_it.groups)):
-        assert sorted(map(str, found.collect())) == sorted(map(str, expected.collect()))
+    found = Store.open(store.spark, store.where)
+    assert not found.is_small("pending")
+    assert not found.read_at("pending", found.version("pending")).isLocal()
+    assert found.highest("pending", "id_ms") == 10
+    assert [row["id_ms"] for row in found.find("pending", Condition("id_ms", 9, True))] == [10]
+
+
+def test_a_sweep_decides_the_same_whoever_reads_small_tables(
+    module_store: Store, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "_local", lambda _self, _table: None)
+    write_keyspace(store, keyspace(b"s", b"it's \\ 'quoted'"), NOW_MS)
+    by_spark = xautoclaim(store, SweepRequest(REQUEST))
+    monkeypatch.undo()
+    expected = find_run(module_store, "1").counts
+    assert {name: expected[name] for name in by_spark.counts} == by_spark.counts
+    for table in ("pending", "tombstones", "consumers"):
+        rows, others = (
+            sorted(map(str, one.read(table).drop("attempt").collect()))
+            for one in (store, module_store)
+        )
+        assert rows == others
 
 
 def _raise(*_arguments: object, **_options: object) -> None:

@@ -60,8 +60,9 @@ def files(store: Store, table: str) -> list[File]:
 
 
 @pytest.fixture
-def full_store(store: Store) -> Iterator[Store]:
+def full_store(store: Store, large_tables: None) -> Iterator[Store]:
     """The streams, each with a group, in sixteen files per bucket and table."""
+    del large_tables
     numbers = store.spark.range(0, ROWS, 1, FILES)
     ids = numbers.select(
         "id",

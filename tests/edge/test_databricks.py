@@ -85,7 +85,8 @@ def test_a_wheel_task_brings_the_wheel_and_what_the_runtime_lacks(name):
 
 
 def test_the_extra_is_what_the_command_line_needs_besides_a_spark():
-    brought = {"delta-spark", "pandas", "pyarrow", "pyspark"}  # by every runtime
+    # By every runtime; but that no store is in a local folder there, where deltalake is of use.
+    brought = {"delta-spark", "deltalake", "pandas", "pyarrow", "pyspark"}
     spark = [one for one in EXTRAS["spark"] if re.match(r"[a-z-]+", one)[0] not in brought]
     assert EXTRAS["databricks"] == sorted({*spark, *EXTRAS["redis"], *EXTRAS["cli"]})
 

@@ -1,0 +1,105 @@
+"""What a command costs however few rows there are: small stores, in appends of one row.
+
+Each command is run several times on the same store, at a later instant each time, so that it finds
+the same work to do; an append of one row to a Delta table of its own, in the same session, comes
+after each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from claimlib.commands.snapshot import SnapshotRequest, snapshot
+from claimlib.commands.xack import NamedAck, xack
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.commands.xclaim import NamedClaim, xclaim
+from claimlib.commands.xpending import overview, reading
+from claimlib.live.batches import Batch
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, RemovalLimits
+from claimlib.store import Store
+from tests.bench.check import Measured
+from tests.bench.data import CONSUMER, COUNT, CURSOR, GROUP, LARGEST, MIN_IDLE_MS, NOW_MS
+from tests.bench.store import SWEEP, Watch, append_one_row, make, medians_of
+from tests.delta.snapshots import source, stream
+
+UNIT = "append of one row"
+_HOUR_MS = 3_600_000
+_STREAMS = 20
+_PAGE = SweepRequest(
+    AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS, count=COUNT),
+    stream_glob=LARGEST,
+    cursor=CURSOR,
+    resume=True,
+)
+_SNAPSHOT = SnapshotRequest("server:6379/0", limits=RemovalLimits(max_removed_share=1))
+
+
+def run(
+    spark: SparkSession, folder: str, rows: int, watch: Watch, *, data: str, times: int
+) -> Measured:
+    """The benchmark's document: medians of seconds, after one of each to warm up, and in appends
+    of one row."""
+    del data
+    swept, paged, by_id, acked, mirror = (
+        Store.init(spark, f"{folder}/{name}")
+        for name in ("swept", "paged", "by_id", "acked", "mirror")
+    )
+    for store in (swept, paged, by_id, acked):
+        watch.time("make rows", partial(make, store, rows))
+    ids = _ids(by_id, (times + 1) * COUNT)
+    commands: dict[str, Callable[[int], object]] = {
+        "dry run": lambda n: xautoclaim(swept, SWEEP, now_ms=_at(n), dry_run=True),
+        "sweep": lambda n: xautoclaim(swept, SWEEP, now_ms=_at(n), run_id=f"{n}"),
+        "the same run id": lambda n: xautoclaim(swept, SWEEP, now_ms=_at(n), run_id=f"{n}"),
+        "page": lambda n: xautoclaim(paged, _PAGE, now_ms=_at(n)),
+        "xclaim": lambda n: xclaim(by_id, [_claim(ids[:COUNT])], now_ms=_at(n)),
+        "xack": lambda n: xack(acked, [_ack(ids[n * COUNT :][:COUNT])]),
+        "xpending": lambda _: overview(reading(swept)).collect(),
+        "snapshot": lambda n: snapshot(mirror, _SNAPSHOT, lambda _: source(*_streams(rows, n))),
+    }
+    for number in range(times + 1):
+        for name, command in commands.items():
+            watch.time(f"{name} {number}", partial(command, number))
+            watch.time(f"{UNIT} {number}", partial(append_one_row, spark, f"{folder}/unit"))
+    medians = medians_of(watch, (*commands, UNIT), times)
+    document: dict[str, object] = {
+        "rows": rows,
+        "times": times,
+        "seconds": medians,
+        "appends": {name: round(medians[name] / medians[UNIT], 1) for name in commands},
+        "peak_mib": watch.peak_mib,
+    }
+    return Measured(document, {}, {})
+
+
+def _at(number: int) -> int:
+    return NOW_MS + (number + 1) * _HOUR_MS
+
+
+def _ids(store: Store, number: int) -> tuple[StreamId, ...]:
+    """The first ids of the largest stream."""
+    pending = store.read("pending").where(f"stream = '{LARGEST}'")
+    rows = pending.select("id_ms").orderBy("id_ms").limit(number).collect()
+    return tuple(StreamId(row["id_ms"], 0) for row in rows)
+
+
+def _claim(ids: tuple[StreamId, ...]) -> NamedClaim:
+    request = ClaimRequest(CONSUMER.encode(), MIN_IDLE_MS, ids)
+    return NamedClaim(LARGEST.encode(), GROUP.encode(), request)
+
+
+def _ack(ids: tuple[StreamId, ...]) -> NamedAck:
+    return NamedAck(LARGEST.encode(), GROUP.encode(), ids)
+
+
+def _streams(rows: int, number: int) -> list[list[Batch]]:
+    """Streams of which each has got one entry since the last time, and lost the first."""
+    each = rows // _STREAMS
+    ids = set(range(number + 1, number + 1 + each))
+    owners = dict.fromkeys(ids, b"bob")
+    names = (b"stream-%05d" % one for one in range(_STREAMS))
+    return [stream(name, owners, ids, _at(number)) for name in names]
