@@ -9,10 +9,10 @@ is left to Spark, which does it or says what is wrong.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,12 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 _MOST_BYTES = 8 * 2**20
 # delta-rs lists all files of a table when it opens it: 100,000 of them in 1.2 s.
 _MOST_FILES = 10_000
+T = TypeVar("T")
+# The types of a store's columns: rows of these are the same whoever reads them.
+TYPES = {
+    *("bigint", "boolean", "int", "string"),
+    *("array<struct<name:binary,value:binary>>", "map<string,bigint>"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,63 +64,95 @@ class LocalTable:
 
     def last_commit(self) -> Mapping[str, Any] | None:
         """What the log says of the newest commit; null: it cannot be read."""
-        try:
-            (commit,) = self._table.history(1)
-        except Exception:  # noqa: BLE001 - Spark reads it, or says what is wrong
-            return None
-        return dict(commit)
+        commits = _or_none(lambda: self._table.history(1))
+        return dict(commits[0]) if commits else None
 
     def rows(self, most: int, *conditions: Condition) -> pa.Table | None:
         """The rows that meet all conditions; null: there may be more than `most`, or they are in
-        files that are too large, or cannot be read."""
+        files that are too large, or cannot be read; or the table has a column of a type that no
+        table of a store has, of which it is not known that all readers give it alike."""
+        if any(one.dataType.simpleString() not in TYPES for one in self.struct.fields):
+            return None
         # Of a table with payloads a few rows may be large.
         is_for_all = not conditions or any(map(_is_nested, self.struct.fields))
         if is_for_all and not self.is_small(most):
             return None
         where = " AND ".join(one.sql() for one in conditions) or "true"
-        found = self._query(f"SELECT * FROM t WHERE {where} LIMIT {most + 1:d}")
-        if found is None or found.num_rows > most:
+        found = _or_none(lambda: self._queried(f"SELECT * FROM t WHERE {where}", most))
+        return None if found is None else _or_none(lambda: _as_spark_has_it(found, self.struct))
+
+    def highest(self, column: str) -> list[int] | None:
+        """The highest number in a column; empty: the table has no rows; null: it cannot be read.
+
+        It is looked up in the rows: what a file's statistics say is also of rows that a deletion
+        vector hides.
+        """
+        numbers = _or_none(lambda: self._queried(f'SELECT "{column}" FROM t', None))
+        if numbers is None:
             return None
-        return _as_spark_has_it(found, self.struct)
+        return [pc.max(numbers[column]).as_py()] if numbers.num_rows else []
 
-    def highest(self, column: str) -> pa.Table | None:
-        """One row: the highest number in a column (null: the table has no rows); no table: it
-        cannot be read."""
-        return self._query(f'SELECT max("{column}") FROM t')
+    def _queried(self, statement: str, most: int | None) -> pa.Table | None:
+        """The rows of a query; null: they are more than `most`.  A LIMIT is not used: it might be
+        applied before deletion vectors are."""
+        from deltalake import QueryBuilder
 
-    def _query(self, statement: str) -> pa.Table | None:
-        try:
-            from deltalake import QueryBuilder
-
-            return pa.table(QueryBuilder().register("t", self._table).execute(statement))
-        except Exception:  # noqa: BLE001 - Spark reads it, or says what is wrong
-            return None
+        result = QueryBuilder().register("t", self._table).execute(statement)
+        reader = pa.RecordBatchReader.from_stream(result)
+        batches, number = [], 0
+        for batch in reader:
+            number += batch.num_rows
+            if most is not None and number > most:
+                return None
+            batches.append(batch)
+        return pa.Table.from_batches(batches, reader.schema)
 
     def is_small(self, most: int) -> bool:
         """Whether there are so few rows, by what the log says of the files (of which deletion
         vectors hide some rows)."""
-        files = pa.table(self._table.get_add_actions())
-        number = files["num_records"]
+        files = _or_none(lambda: pa.table(self._table.get_add_actions()))
+        if files is None or "num_records" not in files.column_names:
+            return False
+        number, size = files["num_records"], files["size_bytes"]
         if number.null_count:
             return False
-        size = pc.sum(files["size_bytes"]).as_py() or 0
-        return (pc.sum(number).as_py() or 0) <= most and size <= _MOST_BYTES
+        return (pc.sum(number).as_py() or 0) <= most and (pc.sum(size).as_py() or 0) <= _MOST_BYTES
 
 
 def newest(folder: Path) -> LocalTable | None:
     """The newest version of the table in a folder; null: delta-rs cannot tell, or not at once."""
-    try:
-        if _files_at_checkpoint(folder) > _MOST_FILES:
-            return None
-        from deltalake import DeltaTable
+    return _or_none(lambda: _opened(folder))
 
-        # A path as it is might be taken for a URL.
-        table = DeltaTable(folder.as_uri())
-        properties = dict(table.metadata().configuration)
-        struct = _struct(table.schema().to_json())
-    except Exception:  # noqa: BLE001 - Spark reads it, or says what is wrong
+
+def _opened(folder: Path) -> LocalTable | None:
+    from deltalake import DeltaTable
+
+    if _files_at_checkpoint(folder) > _MOST_FILES:
         return None
-    return LocalTable(table.version(), properties, struct, table)
+    # A path as it is might be taken for a URL.
+    table = DeltaTable(folder.as_uri())
+    properties = dict(table.metadata().configuration)
+    if any(name.startswith(_COORDINATED) for name in properties):
+        return None
+    return LocalTable(table.version(), properties, _struct(table.schema().to_json()), table)
+
+
+# The newest commits of such a table are not in its folder yet.
+_COORDINATED = "delta.coordinatedCommits"
+
+
+def _or_none(call: Callable[[], T]) -> T | None:
+    """What delta-rs gives; null: it cannot, for whatever reason, and Spark will say what is
+    wrong."""
+    try:
+        return call()
+    except Exception:  # noqa: BLE001 - see above
+        return None
+    except BaseException as error:
+        # A panic of Rust is no Exception in Python.
+        if type(error).__name__ != "PanicException":
+            raise
+        return None
 
 
 def _files_at_checkpoint(folder: Path) -> int:

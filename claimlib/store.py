@@ -122,6 +122,7 @@ class Store:
     Attributes:
         buckets: partitions of entries, pending and journal.
         declared_source: what `init` said that the store mirrors; null: nothing.
+        table_ids: the id of each table, as it was when the store was opened.
         was_there: whether all of its tables were there before it was opened.
     """
 
@@ -138,7 +139,7 @@ class Store:
         self.spark = spark
         self.location = location
         self._folder = folder
-        self._table_ids = {
+        self.table_ids = {
             name: found[schema.TABLE_ID_PROPERTY] for name, found in properties.items()
         }
         self.buckets = int(properties["streams"][schema.BUCKETS_PROPERTY])
@@ -300,7 +301,7 @@ class Store:
         for stage in (first, others, last):
             found = concurrently(partial(self.version, name) for name in stage)
             versions |= zip(stage, found, strict=True)
-        return Pins(versions, self._table_ids)
+        return Pins(versions, self.table_ids)
 
     def version(self, table: str) -> int:
         """The table's current version.
@@ -352,12 +353,11 @@ class Store:
     def highest(self, table: str, column: str) -> int | None:
         """The highest number in a column of a table as it is now; null: it has no rows."""
         local = self._local(table)
-        rows = None if local is None or not FEW_ROWS else local.highest(column)
-        if rows is None:
+        highest = None if local is None else local.highest(column)
+        if highest is None:
             found = self.read(table).agg(F.max(column)).first()
             return None if found is None else found[0]
-        highest: int | None = rows[0][0].as_py()
-        return highest
+        return highest[0] if highest else None
 
     def _where(self, table: str, *conditions: Condition) -> DataFrame:
         rows = self.read(table)
@@ -388,7 +388,7 @@ class Store:
         if local is None:
             return None
         table_id = local.properties.get(schema.TABLE_ID_PROPERTY)
-        return local if table_id == self._table_ids[table] else None
+        return local if table_id == self.table_ids[table] else None
 
     def history(self, table: str, limit: int | None = None) -> list[Row]:
         """The table's commits, newest first."""
@@ -522,12 +522,10 @@ def _shared_folder(spark: SparkSession, location: Location) -> Path | None:
     if location.is_namespace or is_url(where) or is_remote() or "%" in where:
         return None
     folder = Path(where)
-    log = next((folder / "streams" / "_delta_log").glob("*.json"), None)
-    if log is None:
-        return None
     try:
-        files = spark.read.text(str(log)).inputFiles()
-    except Exception:  # noqa: BLE001 - a path that is no glob, whatever says so
+        log = next((folder / "streams" / "_delta_log").glob("*.json"), None)
+        files = [] if log is None else spark.read.text(str(log)).inputFiles()
+    except Exception:  # noqa: BLE001 - a folder that may not be read, a path that is no glob
         return None
     return folder if [one.partition(":")[0] for one in files] == ["file"] else None
 

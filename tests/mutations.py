@@ -495,7 +495,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "another table in the place of one that was opened is read",
         "claimlib/store.py",
-        "return local if table_id == self._table_ids[table] else None",
+        "return local if table_id == self.table_ids[table] else None",
         "return local",
         (
             f"{_LOCAL_DELTA}::test_another_table_in_the_place_of_one_that_was_opened_is_left_to_spark",
@@ -509,6 +509,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             f"{_RACES}::test_what_somebody_changes_while_buckets_are_written_anew_is_kept_and_lost_to_the_run",
         ),
+    ),
+    Mutation(
+        "a commit on another table of the same version proves that nothing was lost",
+        "claimlib/runs/claims.py",
+        'if store.table_ids["pending"] != row.pins.table_ids["pending"]:',
+        "if False:",
+        (f"{_AGAIN}::test_a_commit_on_another_table_does_not_prove_that_nothing_was_lost",),
     ),
     Mutation(
         "a path is read though delta-rs takes it for another",
@@ -822,8 +829,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a small table is only written anew though the run that died had appended to it",
         "claimlib/runs/writes.py",
-        "        if is_untouched:\n            return\n",
-        "        return\n",
+        "_written_anew(store, by_key)) and is_untouched:",
+        "_written_anew(store, by_key)):",
         (f"{_AGAIN}::{_APPENDED}",),
     ),
     Mutation(

@@ -70,8 +70,13 @@ def apply(store: Store, row: RunRow, decided: Decided) -> int | None:
         append_new(store, "pending", forced, row, near=decided.pending.condition())
     if not decided.of(*TOUCHING):
         return 0
+    return retried(lambda: _changed(store, row, decided))
+
+
+def _changed(store: Store, row: RunRow, decided: Decided) -> int | None:
+    """One try of it: somebody may have added a column to the table since the last one."""
     if _is_written_anew(store, row, decided):
-        retried(lambda: _write_anew(store, row, decided))
+        _write_anew(store, row, decided)
         return None
     return _merge(store, row, decided)
 
@@ -159,7 +164,7 @@ def _merge(store: Store, row: RunRow, decided: Decided) -> int:
           delivery_count = s.delivery_count, run_seq = {row.run_seq:d}
         WHEN MATCHED AND {_AS_FOUND_SQL} THEN DELETE"""
     rows = decided.rows(*TOUCHING)
-    said = retried(lambda: store.execute("pending", statement, decided=rows))
+    said = store.execute("pending", statement, decided=rows)
     return int(said["num_affected_rows"])
 
 
@@ -174,7 +179,8 @@ _AS_FOUND_SQL = _AS_FOUND.format(now="t.", found="s.")
 def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None = None) -> Outcome:
     """What of the decision stands in `pending`, and what was lost to others.
 
-    As a rule the run's own MERGE has just changed each row that it was to change, and says so.
+    As a rule the run's own MERGE has just changed each row that it was to change, and says so, or
+    the buckets were written anew right after the version that the run was decided from.
     Else what is read is `pending` right after the run's own commit (and, for purges, right before
     it), so what others do later is not taken for a loss, whenever the run is verified.
 
@@ -225,7 +231,9 @@ def _is_complete(store: Store, row: RunRow, decided: Decided, changed: int | Non
 def _came_next(store: Store, row: RunRow) -> bool:
     """Whether the run's commit is the very next one after the version of `pending` that it was
     decided from, and the newest: then every row was as the decision had found it, and is now as it
-    says."""
+    says.  A table that was dropped and made again has other versions of the same numbers."""
+    if store.table_ids["pending"] != row.pins.table_ids["pending"]:
+        return False
     version, note = store.last_note("pending")
     return version == row.pins.versions["pending"] + 1 and note == row.note
 

@@ -142,17 +142,24 @@ def discard_landing(store: Store, uuid: str) -> None:
 def sweep_landing(store: Store, row: RunRow) -> None:
     """Drop the entries staged for this and earlier finished runs; the PELs as read are kept as
     history.  Who writes there at this moment is left in peace: the next run does it."""
-    staged = store.now("entry_landing").select("landing").distinct()
-    done = store.now("journal", Condition("kind", str(Kind.RUN))).where(
-        F.col("run_seq") <= row.run_seq
-    )
-    swept = staged.join(done.select("landing"), on="landing", how="left_semi").collect()
+    staged = store.now("entry_landing").select("landing").distinct().collect()
+    swept = _landings_done(store, row, {found["landing"] for found in staged})
     if not swept:
         return
     try:
-        _delete_landings(store, "entry_landing", [found["landing"] for found in swept])
+        _delete_landings(store, "entry_landing", sorted(swept))
     except CommitConflictError:
         return  # the run itself is finished
+
+
+def _landings_done(store: Store, row: RunRow, landings: set[str]) -> set[str]:
+    """Those of finished runs.  As a rule there is but the run's own: then nobody is asked."""
+    own = set() if row.staged is None else {row.staged.uuid}
+    if landings <= own:
+        return landings
+    decided = store.now("journal", Condition("kind", str(Kind.RUN)))
+    earlier = decided.where(F.col("run_seq") <= row.run_seq).select("landing").distinct()
+    return landings & {found["landing"] for found in earlier.collect()}
 
 
 def _delete_landings(store: Store, table: str, uuids: Sequence[str]) -> None:

@@ -50,11 +50,10 @@ def upsert(
     is_untouched = store.version(table) == row.pins.versions[table]
     there, had_few = _before(store, table, row, is_untouched=is_untouched)
     differences, found = store.fetched(_differences(there, by_key))
-    if had_few and found.num_rows and not store.columns_of_others(table):
-        retried(lambda: _write_anew(store, by_key))
-        if is_untouched:
-            return
-        # Somebody may have begun this by an append, which has used up the token.
+    is_due = had_few and found.num_rows > 0
+    if is_due and retried(lambda: _written_anew(store, by_key)) and is_untouched:
+        return
+    # Somebody may have begun this by an append, which has used up the token.
     append_once(store, table, differences.where("NOT is_there").select(*rows.columns), row)
     if pc.any(found["is_there"]).as_py():
         retried(lambda: _merge(store, by_key, differences.where("is_there")))
@@ -92,11 +91,14 @@ def _before(store: Store, table: str, row: RunRow, *, is_untouched: bool) -> tup
     return store.read(table), then is not None and store.few(then) is not None
 
 
-def _write_anew(store: Store, by_key: _ByKey) -> None:
-    """The whole table, under the run's token: a repeat is skipped.
+def _written_anew(store: Store, by_key: _ByKey) -> bool:
+    """Write the whole table, under the run's token: a repeat is skipped.  Whether that was done:
+    not where somebody has added a column, which would be emptied.
 
     The table is read as it is when Delta writes: who changes it in between makes Delta refuse.
     """
+    if store.columns_of_others(by_key.table):
+        return False
     first, *_ = TABLES[by_key.table].key
     is_new = f"t.{first} IS NULL"
     is_changed = f"s.{first} IS NOT NULL AND {by_key.is_changed}"
@@ -114,6 +116,7 @@ def _write_anew(store: Store, by_key: _ByKey) -> None:
     )
     token = Token(APP_ID, by_key.row.run_seq)
     store.replace(by_key.table, written, token=token, note=by_key.row.note)
+    return True
 
 
 def _merge(store: Store, by_key: _ByKey, others: DataFrame) -> None:

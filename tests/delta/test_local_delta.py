@@ -107,6 +107,40 @@ def test_rows_that_a_deletion_vector_hides_are_not_read(store: Store) -> None:
     assert sorted(row["id_ms"] for row in held.collect()) == [3, 5, 6, 7, 8, 9, 10]
 
 
+def test_a_limit_of_rows_counts_those_that_no_deletion_vector_hides(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    monkeypatch.setattr("claimlib.store.FEW_ROWS", 5)
+    of_nobody = Condition("run_seq", 0)
+    for ids, left in (((1, 2, 3), 7), ((4, 5), 5)):
+        store.execute("pending", f"DELETE FROM {{table}} WHERE id_ms IN {ids}")
+        assert [*Path(store.where, "pending").rglob("deletion_vector*.bin")]
+        held = store.now("pending", of_nobody)
+        assert held.isLocal() == (left <= 5)
+        assert held.count() == left == len(store.find("pending", of_nobody))
+    store.execute("pending", "DELETE FROM {table} WHERE id_ms = 10")
+    assert store.highest("pending", "id_ms") == 9
+
+
+@pytest.mark.parametrize("panic", ["PanicException", "KeyboardInterrupt"])
+def test_a_panic_of_delta_rs_is_left_to_spark_and_an_interrupt_is_not(
+    store: Store, monkeypatch: pytest.MonkeyPatch, panic: str
+) -> None:
+    raised = type(panic, (BaseException,), {})
+
+    def break_down(*_arguments: object) -> None:
+        raise raised
+
+    monkeypatch.setattr("deltalake.DeltaTable.get_add_actions", break_down)
+    if panic == "PanicException":
+        assert not store.is_small("pending")
+        assert not store.read_at("pending", store.version("pending")).isLocal()
+    else:
+        with pytest.raises(raised):
+            store.is_small("pending")
+
+
 def test_a_table_of_many_rows_or_bytes_is_left_to_spark(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +168,24 @@ def test_a_table_of_many_files_is_left_to_spark(
     assert not store.is_small("pending")
     assert store.version("pending") == 5
     assert store.now("pending").count() == 4
+
+
+def test_the_types_that_are_read_so_are_those_of_a_store(module_store: Store) -> None:
+    structs = (module_store.read(table).schema for table in TABLES)
+    found = {column.dataType.simpleString() for struct in structs for column in struct.fields}
+    assert found == local_delta.TYPES
+
+
+def test_a_table_with_a_column_of_a_user_s_own_type_is_left_to_spark(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    for column in ("note STRING", "seen TIMESTAMP"):
+        store.spark.sql(f"ALTER TABLE {store.identifier('consumers')} ADD COLUMNS ({column})")
+        held = store.read_at("consumers", store.version("consumers"))
+        assert held.isLocal() == ("note" in column)
+        assert held.columns[-1] == column.partition(" ")[0]
+        assert held.count() == 1
+    assert xautoclaim(store, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
+    assert store.read("consumers").count() == 2
 
 
 def test_another_table_in_the_place_of_one_that_was_opened_is_left_to_spark(
