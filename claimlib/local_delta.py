@@ -146,7 +146,7 @@ def _or_none(call: Callable[[], T]) -> T | None:
     wrong."""
     try:
         return call()
-    except Exception:  # noqa: BLE001 - see above
+    except Exception:  # noqa: BLE001 - delta-rs fails in many ways, and Spark reads the table then
         return None
     except BaseException as error:
         # A panic of Rust is no Exception in Python.

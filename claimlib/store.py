@@ -48,7 +48,6 @@ from claimlib.places import (
     check_no_secret,
     check_place,
     is_namespace,
-    is_url,
     local_folder,
 )
 from claimlib.schema import TABLES, Table, quote_identifier
@@ -204,11 +203,9 @@ class Store:
         location = Location.parse(where)
         _check_log_store(spark, location)
         folder = _shared_folder(spark, location)
-        found = None if folder is None else _all_local(folder)
-        if found is not None:
-            present = {name: dict(table.properties) for name, table in found.items()}
-        else:
-            present = _present(spark, location)
+        local = {} if folder is None else _all_local(folder)
+        present = {name: dict(table.properties) for name, table in local.items()}
+        present = present or _present(spark, location)
         missing = sorted(set(TABLES) - set(present))
         if not present:
             raise StoreNotFoundError(
@@ -227,12 +224,9 @@ class Store:
         for name, properties in present.items():
             _check_version(where, name, properties)
         _check_buckets(where, present)
-        if found is not None:
-            structs = [found[name].struct for name in TABLES]
-        else:
-            structs = concurrently(
-                partial(_struct, spark, location.identifier(name)) for name in TABLES
-            )
+        structs = [table.struct for table in local.values()] or concurrently(
+            partial(_struct, spark, location.identifier(name)) for name in TABLES
+        )
         for table, struct in zip(TABLES.values(), structs, strict=True):
             _check_columns(table, struct)
         return cls(spark, location, present, folder)
@@ -254,10 +248,9 @@ class Store:
             VersionExpiredError: it is not the newest one, and is not kept any more.
         """
         local = self._local(table)
-        if local is not None and local.version == version:
-            rows = local.rows(FEW_ROWS)
-            if rows is not None:
-                return self.spark.createDataFrame(rows, local.struct)
+        held = self._held(local) if local is not None and local.version == version else None
+        if held is not None:
+            return held[0]
         try:
             return self.spark.sql(
                 f"SELECT * FROM {self.identifier(table)} VERSION AS OF {version:d}"
@@ -332,19 +325,19 @@ class Store:
 
     def find_few(self, table: str, *conditions: Condition) -> tuple[DataFrame, pa.Table] | None:
         """`few` of the rows of a table as it is now that meet all conditions."""
-        return self._held_now(table, conditions) or self.few(self._where(table, *conditions))
+        held = self._held(self._local(table), *conditions)
+        return held or self.few(self._where(table, *conditions))
 
     def now(self, table: str, *conditions: Condition) -> DataFrame:
         """The rows of a table that meet all conditions: few of them as they are now, from the
         driver's memory; else as they are when the frame is run.  What a write of the same table
         rests on is `read`, so that Delta knows of it."""
-        held = self._held_now(table, conditions)
+        held = self._held(self._local(table), *conditions)
         return self._where(table, *conditions) if held is None else held[0]
 
-    def _held_now(
-        self, table: str, conditions: Sequence[Condition]
+    def _held(
+        self, local: LocalTable | None, *conditions: Condition
     ) -> tuple[DataFrame, pa.Table] | None:
-        local = self._local(table)
         rows = None if local is None else local.rows(FEW_ROWS, *conditions)
         if local is None or rows is None:
             return None
@@ -518,23 +511,23 @@ def _shared_folder(spark: SparkSession, location: Location) -> Path | None:
     """The folder of a store, where this process and Spark mean the same by it: Spark may take a
     path for one of another file system, or run elsewhere; and delta-rs takes a % in it for the
     beginning of another character."""
-    where = location.where
-    if location.is_namespace or is_url(where) or is_remote() or "%" in where:
+    folder = local_folder(location.where)
+    if folder is None or is_remote() or "%" in location.where:
         return None
-    folder = Path(where)
     try:
         log = next((folder / "streams" / "_delta_log").glob("*.json"), None)
         files = [] if log is None else spark.read.text(str(log)).inputFiles()
-    except Exception:  # noqa: BLE001 - a folder that may not be read, a path that is no glob
+    except Exception:  # noqa: BLE001 - it may not be read, or is no glob: Spark says what is wrong
         return None
     return folder if [one.partition(":")[0] for one in files] == ["file"] else None
 
 
-def _all_local(folder: Path) -> dict[str, LocalTable] | None:
-    """All tables of a store, without a query; null: Spark has to look at them."""
+def _all_local(folder: Path) -> dict[str, LocalTable]:
+    """All tables of a store, without a query, in the order of `TABLES`; none: Spark has to look at
+    them."""
     found = {name: local_delta.newest(folder / name) for name in TABLES}
     known = {name: table for name, table in found.items() if table is not None}
-    return known if len(known) == len(TABLES) else None
+    return known if len(known) == len(TABLES) else {}
 
 
 def concurrently(calls: Iterable[Callable[[], T]]) -> list[T]:

@@ -488,8 +488,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a version that is not the newest is read as if it were",
         "claimlib/store.py",
-        "if local is not None and local.version == version:",
-        "if local is not None:",
+        "if local is not None and local.version == version else None",
+        "if local is not None else None",
         (f"{_LOCAL_DELTA}::test_only_the_newest_version_is_read_so",),
     ),
     Mutation(
@@ -520,7 +520,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a path is read though delta-rs takes it for another",
         "claimlib/store.py",
-        ' or is_remote() or "%" in where',
+        ' or is_remote() or "%" in location.where',
         " or is_remote()",
         (
             f"{_LOCAL_DELTA}::test_a_path_that_one_of_the_readers_takes_for_another_is_left_to_spark",

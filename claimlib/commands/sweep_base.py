@@ -181,11 +181,8 @@ def _newest_whole(begun: Begun, scope: Scope | None) -> RunRow:
     """The newest sweep that could be a base."""
     runs = begun.read("runs").where(F.col("command") == "xautoclaim")
     newest = runs.orderBy(F.col("run_seq").desc()).limit(_NEWEST).collect()
-    fitting = (
-        one.run_seq
-        for one in (Finished.of(row.asDict()) for row in newest)
-        if _may_be_base(one, scope)
-    )
+    finished = (Finished.of(row.asDict()) for row in newest)
+    fitting = (one.run_seq for one in finished if _may_be_base(one, scope))
     run_seq = next(fitting, None)
     if run_seq is None:
         raise NoBaseError("none of the newest sweeps has looked at all entries of these groups")

@@ -125,8 +125,7 @@ def rows_reached(
         all_pending = requested.pages.pending
         entries = entries.where(requested.pages.bounds.condition())
     pending, entries = few_held(begun.store, all_pending, entries)
-    is_large = pending is all_pending and not pending.isLocal()
-    if incremental and is_large and requested.pages is None:
+    if incremental and not pending.isLocal() and requested.pages is None:
         return sweep_base.since_base(begun, pending, entries, requested.targets, scope(request))
     return sweep_base.everything(pending, entries, requested.targets)
 

@@ -153,7 +153,7 @@ def sweep_landing(store: Store, row: RunRow) -> None:
 
 
 def _landings_done(store: Store, row: RunRow, landings: set[str]) -> set[str]:
-    """Those of finished runs.  As a rule there is but the run's own: then nobody is asked."""
+    """Those of finished runs.  Usually there is only the run's own, and the journal is not read."""
     own = set() if row.staged is None else {row.staged.uuid}
     if landings <= own:
         return landings

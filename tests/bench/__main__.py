@@ -14,24 +14,16 @@ from pyspark.sql import SparkSession
 
 from claimlib import process, terminal
 from claimlib.commands.reply import Reply
-from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.runs import Progress
-from claimlib.semantics.model import AutoclaimRequest
 from claimlib.session import open_session
 from claimlib.store import Store
 from tests.bench import check, claims, data, event_log, fixed, repeat, rivals
 from tests.bench.check import Measured, Result
-from tests.bench.data import CONSUMER, COUNT, CURSOR, LARGEST, MIN_IDLE_MS
 from tests.bench.event_log import EventLog
 from tests.bench.result import History
-from tests.bench.store import Span, Watch, make, seconds_of, sweep
+from tests.bench.store import PAGE, Span, Watch, make, seconds_of, sweep
 
-PAGE = SweepRequest(
-    AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS, count=COUNT),
-    stream_glob=LARGEST,
-    cursor=CURSOR,
-    resume=True,
-)
 _PAGES = 2
 _SMALL = 2000
 

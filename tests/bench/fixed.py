@@ -14,27 +14,20 @@ from pyspark.sql import SparkSession
 
 from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.commands.xack import NamedAck, xack
-from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.commands.xpending import overview, reading
 from claimlib.live.batches import Batch
 from claimlib.semantics.ids import StreamId
-from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, RemovalLimits
+from claimlib.semantics.model import ClaimRequest, RemovalLimits
 from claimlib.store import Store
 from tests.bench.check import Measured
-from tests.bench.data import CONSUMER, COUNT, CURSOR, GROUP, LARGEST, MIN_IDLE_MS, NOW_MS
-from tests.bench.store import SWEEP, Watch, append_one_row, make, medians_of
+from tests.bench.data import CONSUMER, COUNT, GROUP, LARGEST, MIN_IDLE_MS, NOW_MS
+from tests.bench.store import PAGE, SWEEP, UNIT, Watch, append_one_row, make, medians_of
 from tests.delta.snapshots import source, stream
 
-UNIT = "append of one row"
 _HOUR_MS = 3_600_000
 _STREAMS = 20
-_PAGE = SweepRequest(
-    AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS, count=COUNT),
-    stream_glob=LARGEST,
-    cursor=CURSOR,
-    resume=True,
-)
 _SNAPSHOT = SnapshotRequest("server:6379/0", limits=RemovalLimits(max_removed_share=1))
 
 
@@ -55,7 +48,7 @@ def run(
         "dry run": lambda n: xautoclaim(swept, SWEEP, now_ms=_at(n), dry_run=True),
         "sweep": lambda n: xautoclaim(swept, SWEEP, now_ms=_at(n), run_id=f"{n}"),
         "the same run id": lambda n: xautoclaim(swept, SWEEP, now_ms=_at(n), run_id=f"{n}"),
-        "page": lambda n: xautoclaim(paged, _PAGE, now_ms=_at(n)),
+        "page": lambda n: xautoclaim(paged, PAGE, now_ms=_at(n)),
         "xclaim": lambda n: xclaim(by_id, [_claim(ids[:COUNT])], now_ms=_at(n)),
         "xack": lambda n: xack(acked, [_ack(ids[n * COUNT :][:COUNT])]),
         "xpending": lambda _: overview(reading(swept)).collect(),

@@ -26,9 +26,18 @@ from tests.bench import server
 from tests.bench.check import Measured, Result, differing
 from tests.bench.data import CONSUMER, MIN_IDLE_MS, NOW_MS, SHAPES, Shape
 from tests.bench.result import History
-from tests.bench.store import Watch, append_one_row, copied, make, medians_of, seconds_of, sweep
+from tests.bench.store import (
+    UNIT,
+    Watch,
+    append_one_row,
+    copied,
+    make,
+    medians_of,
+    seconds_of,
+    sweep,
+)
 
-OURS, FLOOR, DUCKDB, UNIT = "claimlib", "floor", "duckdb", "append of one row"
+OURS, FLOOR, DUCKDB = "claimlib", "floor", "duckdb"
 SERVER = "XAUTOCLAIM on a server"
 # Of more rows a server is not filled.
 _MOST_OF_SERVER = 1_000_000

@@ -23,9 +23,27 @@ from claimlib.schema import TABLES
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store import Store, arranged
 from tests.bench import data
-from tests.bench.data import CONSUMER, GROUP, HALF, MIN_IDLE_MS, NOW_MS, Shape
+from tests.bench.data import (
+    CONSUMER,
+    COUNT,
+    CURSOR,
+    GROUP,
+    HALF,
+    LARGEST,
+    MIN_IDLE_MS,
+    NOW_MS,
+    Shape,
+)
 
 SWEEP = SweepRequest(AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS))
+PAGE = SweepRequest(
+    AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS, count=COUNT),
+    stream_glob=LARGEST,
+    cursor=CURSOR,
+    resume=True,
+)
+UNIT = "append of one row"
+"""The unit of fixed cost: `append_one_row`."""
 T = TypeVar("T")
 # When a part began and ended, ms since the epoch.
 Span = tuple[float, float]
@@ -127,7 +145,7 @@ def make(store: Store, rows: int, shape: Shape = HALF) -> None:
 
 
 def append_one_row(spark: SparkSession, where: str) -> None:
-    """The unit of fixed cost."""
+    """Append a row to a Delta table of its own."""
     spark.range(1).write.format("delta").mode("append").save(where)
 
 

@@ -177,14 +177,8 @@ def test_a_driver_that_comes_back_late_changes_nothing(store: Store) -> None:
     assert len(state[0][b"s"][b"g"].pending) == len(PEL.pending) - DELETED
 
 
-def test_what_somebody_changes_while_buckets_are_written_anew_is_kept_and_lost_to_the_run(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rows that replace a bucket were read before the other writer's commit: Delta refuses
-    them, and the run writes the bucket once more, from what is there now."""
-    monkeypatch.setattr(claims, "_MANY_ROWS", 0)
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
-    waiting = Waiting(tmp_path)
+def replaced_slowly(monkeypatch: pytest.MonkeyPatch, waiting: Waiting, slow: str) -> list[str]:
+    """The tables that are written anew from now on, one per try; who writes `slow` waits."""
     tried: list[str] = []
     replace = Store.replace
 
@@ -198,10 +192,22 @@ def test_what_somebody_changes_while_buckets_are_written_anew_is_kept_and_lost_t
         note: str,
     ) -> None:
         tried.append(table)
-        rows = waiting.rows(rows) if table == "pending" else rows
+        rows = waiting.rows(rows) if table == slow else rows
         replace(self, table, rows, where, token=token, note=note)
 
     monkeypatch.setattr(Store, "replace", replace_slowly)
+    return tried
+
+
+def test_what_somebody_changes_while_buckets_are_written_anew_is_kept_and_lost_to_the_run(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows that replace a bucket were read before the other writer's commit: Delta refuses
+    them, and the run writes the bucket once more, from what is there now."""
+    monkeypatch.setattr(claims, "_MANY_ROWS", 0)
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    waiting = Waiting(tmp_path)
+    tried = replaced_slowly(monkeypatch, waiting, "pending")
     with ThreadPoolExecutor() as threads:
         slow = threads.submit(xautoclaim, store, SweepRequest(REQUEST))
         waiting.until_appending(slow)
@@ -225,23 +231,7 @@ def test_what_somebody_writes_into_a_small_table_while_it_is_written_anew_is_kep
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     xautoclaim(store, SweepRequest(REQUEST))
     waiting = Waiting(tmp_path)
-    tried: list[str] = []
-    replace = Store.replace
-
-    def replace_slowly(
-        self: Store,
-        table: str,
-        rows: DataFrame,
-        where: str | None = None,
-        *,
-        token: Token,
-        note: str,
-    ) -> None:
-        tried.append(table)
-        rows = waiting.rows(rows) if table == "consumers" else rows
-        replace(self, table, rows, where, token=token, note=note)
-
-    monkeypatch.setattr(Store, "replace", replace_slowly)
+    tried = replaced_slowly(monkeypatch, waiting, "consumers")
     zoe = ("s", "g", "zoe", 1, None, 0)
     columns = [column.name for column in TABLES["consumers"].written]
     with ThreadPoolExecutor() as threads:
