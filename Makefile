@@ -7,6 +7,8 @@
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONUSERBASE PYTEST_ADDOPTS
 unexport SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYSPARK_SUBMIT_ARGS
 export PYTHONNOUSERSITE := 1
+# uv brings certificates of its own, and pip takes the system's: behind a proxy only these may do.
+export UV_SYSTEM_CERTS := 1
 
 VENV := .venv
 # Every recipe that needs the environment begins with this: its JAVA_HOME, its commands first on PATH.
