@@ -1,21 +1,25 @@
-"""Small Delta tables in a folder of this machine, read by delta-rs: no Spark query at all.
+"""Small Delta tables in a folder of this machine, read and written by delta-rs: no Spark query.
 
-Spark and Delta take some 300 ms to read a table, however few rows it has; delta-rs takes 10 ms.  It
-only reads here, and only the newest version of a table.  Whatever it cannot do (it is not
-installed, the table is large, or has a feature that it does not know, or a log that cannot be read)
-is left to Spark, which does it or says what is wrong.
+Spark and Delta take some 300 ms to read a table, and as long to append to it, however few rows
+there are; delta-rs takes 10 ms.  It works on the newest version of a table only, and commits right
+after that version or not at all.  Whatever it cannot do (it is not installed, the table is large,
+or has a feature that it does not know, or a log that cannot be read) is left to Spark, which does
+it or says what is wrong.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
@@ -49,6 +53,32 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
+class Token:
+    """Delta's transaction identifier: a write whose token is not newer than the table's is
+    skipped."""
+
+    app_id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """How rows are committed.
+
+    Attributes:
+        mode: whether rows are added, or take the place of those that are there.
+        partitions: of which partitions they take the place; null: of all.
+        token: null: the commit has none.
+        note: its user metadata; null: it has none.
+    """
+
+    mode: Literal["append", "overwrite"]
+    partitions: Sequence[int] | None = None
+    token: Token | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LocalTable:
     """The newest version of a table, and what its log says.
 
@@ -60,6 +90,7 @@ class LocalTable:
     version: int
     properties: Mapping[str, str]
     struct: StructType
+    _folder: Path
     _table: Any
 
     def last_commit(self) -> Mapping[str, Any] | None:
@@ -107,6 +138,118 @@ class LocalTable:
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema)
 
+    def is_writable(self) -> bool:
+        """Whether a commit here is all that a writer of this table has to do: not where somebody
+        has given it a constraint, or a feature that no table of a store has."""
+        protocol = self._table.protocol()
+        features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+        is_plain = protocol.min_writer_version == _PLAIN_WRITER or bool(features)
+        has_constraints = any(name.startswith(_CONSTRAINTS) for name in self.properties)
+        return is_plain and features <= _FEATURES and not has_constraints
+
+    def has_used(self, token: Token) -> bool:
+        """Whether a commit bore this token, or a later one."""
+        used = self._table.transaction_version(token.app_id)
+        return used is not None and used >= token.version
+
+    def commit(self, rows: pa.Table, how: Commit) -> bool:
+        """Write rows, with all columns of the table, as the version after this one.  Whether that
+        was done: not where somebody else has made that version.
+
+        Raises:
+            Exception: delta-rs, or the file system, cannot write.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        files = list(self._written_files(rows))
+        try:
+            self._commit_files(files, how)
+        except CommitFailedError:
+            for file in files:
+                (self._folder / file.path).unlink(missing_ok=True)
+            newest = _opened(self._folder)
+            if newest is None or newest.version == self.version:
+                raise
+            return False
+        return True
+
+    def _commit_files(self, files: Sequence[_File], how: Commit) -> None:
+        from deltalake.transaction import (
+            AddAction,
+            CommitProperties,
+            PostCommitHookProperties,
+            Transaction,
+        )
+
+        now_ms = time.time_ns() // 1_000_000
+        added = [
+            AddAction(one.path, one.size_bytes, one.partition, now_ms, True, one.statistics)
+            for one in files
+        ]
+        tokens = [] if how.token is None else [Transaction(how.token.app_id, how.token.version)]
+        partition = self._partition_column()
+        filters = (
+            [(partition, "in", [str(one) for one in how.partitions])]
+            if partition is not None and how.partitions is not None
+            else None
+        )
+        self._table.create_write_transaction(
+            added,
+            how.mode,
+            self._table.schema(),
+            [] if partition is None else [partition],
+            filters,
+            commit_properties=CommitProperties(
+                custom_metadata=None if how.note is None else {"userMetadata": how.note},
+                # Never after another version than this one: what it holds has been looked at.
+                max_commit_retries=0,
+                app_transactions=tokens,
+            ),
+            # When commits are old enough to go, Spark knows.
+            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+        )
+
+    def _partition_column(self) -> str | None:
+        columns = self._table.metadata().partition_columns
+        return columns[0] if columns else None
+
+    def _written_files(self, rows: pa.Table) -> Iterator[_File]:
+        """One Parquet file per partition that has rows, in the table's folder: part of no version
+        until they are committed."""
+        partition = self._partition_column()
+        if partition is None:
+            if rows.num_rows:
+                yield self._written_file("", {}, rows)
+            return
+        for value in sorted(pc.unique(rows[partition]).to_pylist()):
+            part = rows.filter(pc.field(partition) == value).drop_columns([partition])
+            yield self._written_file(f"{partition}={value}/", {partition: str(value)}, part)
+
+    def _written_file(self, folder: str, partition: Mapping[str, str], rows: pa.Table) -> _File:
+        path = f"{folder}part-00000-{uuid.uuid4()}.c000.snappy.parquet"
+        file = self._folder / path
+        file.parent.mkdir(exist_ok=True)
+        pq.write_table(rows, file)
+        return _File(path, file.stat().st_size, partition, self._statistics(rows))
+
+    def _statistics(self, part: pa.Table) -> str:
+        """What Delta keeps of a file: its rows and, of the columns of which it does so, the
+        smallest and the largest value, and how many are null."""
+        named = self.properties.get("delta.dataSkippingStatsColumns")
+        names = part.column_names if named is None else named.split(",")
+        least, most, nulls = {}, {}, {}
+        for name in names:
+            if name not in part.column_names or not _is_compared(part.schema.field(name).type):
+                continue
+            values = part[name]
+            nulls[name] = values.null_count
+            ends = pc.min_max(values).as_py()
+            is_short = all(len(str(one)) <= _LONGEST_STATISTIC for one in ends.values())
+            if values.null_count < part.num_rows and is_short:
+                least[name], most[name] = ends["min"], ends["max"]
+        stated = {"numRecords": part.num_rows, "minValues": least, "maxValues": most}
+        return json.dumps({**stated, "nullCount": nulls})
+
     def is_small(self, most: int) -> bool:
         """Whether there are so few rows, by what the log says of the files (of which deletion
         vectors hide some rows)."""
@@ -117,6 +260,29 @@ class LocalTable:
         if number.null_count:
             return False
         return (pc.sum(number).as_py() or 0) <= most and (pc.sum(size).as_py() or 0) <= _MOST_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file that is to be committed: its path below the table's folder, and what the log says of
+    it."""
+
+    path: str
+    size_bytes: int
+    partition: Mapping[str, str]
+    statistics: str
+
+
+# The features of a store's tables; a table without any has this version for writers.
+_FEATURES = {"appendOnly", "changeDataFeed", "deletionVectors", "generatedColumns", "invariants"}
+_PLAIN_WRITER = 2
+_CONSTRAINTS = "delta.constraints."
+# Of longer texts Delta keeps a beginning; here nothing is said of them.
+_LONGEST_STATISTIC = 100
+
+
+def _is_compared(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_string(type_))
 
 
 def newest(folder: Path) -> LocalTable | None:
@@ -134,7 +300,7 @@ def _opened(folder: Path) -> LocalTable | None:
     properties = dict(table.metadata().configuration)
     if any(name.startswith(_COORDINATED) for name in properties):
         return None
-    return LocalTable(table.version(), properties, _struct(table.schema().to_json()), table)
+    return LocalTable(table.version(), properties, _struct(table.schema().to_json()), folder, table)
 
 
 # The newest commits of such a table are not in its folder yet.

@@ -421,3 +421,13 @@ def conform(frame: DataFrame, table: Table) -> DataFrame:
             for column in table.written
         )
     )
+
+
+def completed(frame: DataFrame, table: Table, buckets: int) -> DataFrame:
+    """`conform`, and the columns that Delta generates, as it generates them."""
+    generated = [
+        f"{one.generated_as.format(buckets=buckets)} AS {one.name}"
+        for one in table.columns
+        if one.generated_as is not None
+    ]
+    return conform(frame, table).selectExpr("*", *generated)

@@ -41,6 +41,8 @@ LOCAL_SETTINGS = {
         "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
     ),
     "spark.log.level": "ERROR",
+    # Else PySpark tells the JVM, at each call of a function of columns, which line of Python calls.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.session.timeZone": "UTC",

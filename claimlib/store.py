@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from delta import exceptions as delta_errors
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 from pyspark.sql.utils import is_remote
 
@@ -42,7 +44,7 @@ from claimlib.errors import (
     UnsafeLocationError,
     VersionExpiredError,
 )
-from claimlib.local_delta import Condition, LocalTable
+from claimlib.local_delta import Commit, Condition, LocalTable, Token
 from claimlib.places import (
     S3,
     check_no_secret,
@@ -67,6 +69,8 @@ _CONFLICTS = (
 FEW_ROWS = 10_000
 # Later than any version of a table.
 _NO_VERSION = 2**62
+# So many others may commit to a table while few rows are appended to it.
+_MOST_COMMITS = 20
 # At a time: what is small waits for storage and for Spark's planning, not for all processors.
 _THREADS = 4
 T = TypeVar("T")
@@ -106,15 +110,6 @@ class Pins:
     table_ids: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """Delta's transaction identifier: a write whose token is not newer than the table's is
-    skipped."""
-
-    app_id: str
-    version: int
-
-
 class Store:
     """An opened store.  `Store.init` creates one, `Store.open` opens one.
 
@@ -138,6 +133,7 @@ class Store:
         self.spark = spark
         self.location = location
         self._folder = folder
+        self._literals: WeakKeyDictionary[DataFrame, pa.Table] = WeakKeyDictionary()
         self.table_ids = {
             name: found[schema.TABLE_ID_PROPERTY] for name, found in properties.items()
         }
@@ -341,7 +337,7 @@ class Store:
         rows = None if local is None else local.rows(FEW_ROWS, *conditions)
         if local is None or rows is None:
             return None
-        return self.spark.createDataFrame(rows, local.struct), rows
+        return self._literal(rows, local.struct), rows
 
     def highest(self, table: str, column: str) -> int | None:
         """The highest number in a column of a table as it is now; null: it has no rows."""
@@ -390,7 +386,9 @@ class Store:
 
     def columns_of_others(self, table: str) -> set[str]:
         """The columns that somebody has added to a table: what writes it anew would empty them."""
-        return set(self.read(table).columns) - {column.name for column in TABLES[table].columns}
+        local = self._local(table)
+        names = self.read(table).columns if local is None else local.struct.names
+        return set(names) - {column.name for column in TABLES[table].columns}
 
     def changes(self, table: str, after: int, until: int) -> DataFrame:
         """The change data feed of a table that has one: one row per row that the commits after
@@ -408,32 +406,118 @@ class Store:
     # ------------------------------------------------------------ writing
 
     def append(
-        self, table: str, rows: DataFrame, *, token: Token | None = None, note: str | None = None
+        self,
+        table: str,
+        rows: DataFrame,
+        *,
+        token: Token | None = None,
+        note: str | None = None,
+        are_few: bool = False,
+        after: int | None = None,
     ) -> None:
         """Append rows in one commit.
 
-        With a token Delta lets the append through once: a repeat is skipped without a word, so who
-        must know reads back.
+        With a token the append is let through once: a repeat is skipped without a word, so who must
+        know reads back.
+
+        Args:
+            are_few: whether the rows are expected to be few: then they pass through the driver, and
+                where the store's folder is at hand no query writes them.
+            after: the version of the table that the rows were made from, if they were made from
+                rows in memory; null: they were not.
 
         Raises:
-            CommitConflictError: another writer with the same token's app_id committed meanwhile.
+            CommitConflictError: another writer with the same token's app_id committed meanwhile, or
+                any other after that version.
         """
+        how = Commit("append", token=token, note=note)
+        if are_few and self._commit_few(table, rows, how, after):
+            return
+        if after is not None and self.version(table) != after:
+            raise _conflict(table)
         self._write("append", table, rows, {}, token, note)
 
     def replace(
-        self, table: str, rows: DataFrame, where: str | None = None, *, token: Token, note: str
+        self,
+        table: str,
+        rows: DataFrame,
+        buckets: Sequence[int] | None = None,
+        *,
+        token: Token,
+        note: str,
+        after: int | None = None,
     ) -> None:
-        """Replace the rows of a table that meet a condition on its partitions (null: all rows), in
-        one commit.
+        """Replace the rows of a table, or of some of its buckets, in one commit.
 
         `rows` may be made of the table itself, read without a version: then Delta reads what the
         commit replaces, and refuses it where somebody has written to these partitions meanwhile.
 
+        Args:
+            after: the version of the table that the rows were made from, if they were made from
+                rows in memory (they are few then); null: they were not.
+
         Raises:
             CommitConflictError: somebody has; or as `append`.
         """
-        options = {} if where is None else {"replaceWhere": where}
+        how = Commit("overwrite", buckets, token, note)
+        if after is not None and self._commit_few(table, rows, how, after):
+            return
+        if after is not None:
+            raise _conflict(table)
+        options = {} if buckets is None else {"replaceWhere": in_buckets(buckets)}
         self._write("overwrite", table, rows, options, token, note)
+
+    def few_now(self, table: str) -> tuple[DataFrame, int] | None:
+        """The rows of a table of few rows as it is now, and the version that this is, if they can
+        be written without a query; null: Spark has to write them."""
+        local = self._local(table)
+        if local is None or not self._is_writable(table, local):
+            return None
+        held = self._held(local)
+        return None if held is None else (held[0], local.version)
+
+    def _is_writable(self, table: str, local: LocalTable) -> bool:
+        has_own_columns = {*local.struct.names} == {one.name for one in TABLES[table].columns}
+        return has_own_columns and local.is_writable()
+
+    def _commit_few(self, table: str, rows: DataFrame, how: Commit, after: int | None) -> bool:
+        """Commit rows without a query that writes; whether that was possible, or had been done."""
+        local = self._local(table)
+        if local is None or not self._is_writable(table, local):
+            return False
+        found = self._complete(table, rows)
+        if found is None:
+            return False
+        for _ in range(_MOST_COMMITS):
+            if how.token is not None and local.has_used(how.token):
+                return True
+            if after is not None and local.version != after:
+                raise _conflict(table)
+            if local.commit(found, how):
+                return True
+            local = self._local(table)
+            if local is None or not self._is_writable(table, local):
+                return False
+            if how.token is not None and local.has_used(how.token):
+                raise _conflict(table)
+        raise _conflict(table)
+
+    def _complete(self, table: str, rows: DataFrame) -> pa.Table | None:
+        """Few rows with all columns of a table, in the order of its key; null: they are not few, or
+        lack what must not be null, and Spark says so."""
+        found = self._literals.get(rows)
+        if found is None or [*found.column_names] != [one.name for one in TABLES[table].columns]:
+            found = self._completed(table, rows)
+        needed = [one.name for one in TABLES[table].columns if not one.nullable]
+        lacks = any(found[name].null_count for name in needed)
+        return None if lacks or found.num_rows > FEW_ROWS else found
+
+    def _completed(self, table: str, rows: DataFrame) -> pa.Table:
+        frame = schema.completed(rows, TABLES[table], self.buckets).coalesce(1)
+        order = TABLES[table].key_order()
+        if order and TABLES[table].partitioned_by is not None:
+            frame = frame.sortWithinPartitions(*map(F.expr, order))
+        return frame.limit(FEW_ROWS + 1).toArrow()
 
     def _write(
         self,
@@ -487,7 +571,7 @@ class Store:
     def fetched(self, frame: DataFrame) -> tuple[DataFrame, pa.Table]:
         """`held`, and the same rows to be looked at without a query."""
         rows = frame.toArrow()
-        return self.spark.createDataFrame(rows, frame.schema), rows
+        return self._literal(rows, frame.schema), rows
 
     def few(self, frame: DataFrame, most: int | None = None) -> tuple[DataFrame, pa.Table] | None:
         """`fetched`, of a frame of so many rows (by default `FEW_ROWS`) or fewer; null: it has
@@ -496,7 +580,19 @@ class Store:
         found = frame.limit(limit + 1).toArrow()
         if found.num_rows > limit:
             return None
-        return self.spark.createDataFrame(found, frame.schema), found
+        return self._literal(found, frame.schema), found
+
+    def _literal(self, rows: pa.Table, struct: StructType) -> DataFrame:
+        """Rows in memory as a frame, in one partition: what is made of such frames alone needs no
+        shuffle."""
+        frame = self.spark.createDataFrame(rows, struct).coalesce(1)
+        self._literals[frame] = rows
+        return frame
+
+    def is_held(self, frame: DataFrame) -> bool:
+        """Whether a frame is few rows from the driver's memory, as `read_at`, `now`, `held` and
+        others give it."""
+        return frame in self._literals
 
     def rows(
         self, table: str, values: Sequence[tuple[object, ...]], columns: Sequence[str]
@@ -504,7 +600,13 @@ class Store:
         """A small frame of Python values with columns of `table`."""
         wanted = TABLES[table].struct
         struct = type(wanted)([wanted[column] for column in columns])
-        return self.spark.createDataFrame(values, struct)
+        schema_ = to_arrow_schema(struct)
+        by_column = zip(*values, strict=True) if values else ([] for _ in columns)
+        arrays = [
+            pa.array(map(_entries_of_map, column), field.type)
+            for field, column in zip(schema_, by_column, strict=True)
+        ]
+        return self._literal(pa.Table.from_arrays(arrays, schema=schema_), struct)
 
 
 def _shared_folder(spark: SparkSession, location: Location) -> Path | None:
@@ -589,6 +691,24 @@ def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str
     ]
 
 
+def _entries_of_map(value: object) -> object:
+    """A value as Arrow takes it."""
+    return list(value.items()) if isinstance(value, Mapping) else value
+
+
+def in_buckets(buckets: Iterable[int]) -> str:
+    """The condition under which a row lies in one of some buckets."""
+    return f"bucket IN ({', '.join(f'{bucket:d}' for bucket in buckets)})"
+
+
+def _conflict(table: str) -> CommitConflictError:
+    return CommitConflictError(
+        f"another writer changed {table} at the same time; nothing of this write was kept:"
+        " run it again",
+        table=table,
+    )
+
+
 def arranged(table: Table, rows: DataFrame) -> DataFrame:
     """Rows as the files of a partitioned table should hold them: one bucket's together, sorted by
     the key, so that statistics can skip files.  Costs a shuffle; other tables are left as they are.
@@ -604,11 +724,7 @@ def _errors_mapped(table: str) -> Iterator[None]:
     try:
         yield
     except _CONFLICTS as error:
-        raise CommitConflictError(
-            f"another writer changed {table} at the same time; nothing of this write was kept:"
-            " run it again",
-            table=table,
-        ) from error
+        raise _conflict(table) from error
     except PySparkException as error:
         if DuplicateRowsError.IN_WORKER in str(error):
             raise DuplicateRowsError(

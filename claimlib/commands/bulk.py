@@ -56,17 +56,19 @@ class Decided:
 
     Attributes:
         judged: one row per group, with `reason` (null: accepted); in the driver's memory.
-        rows: see `Decision`.
+        rows, key_mode, are_few: see `Decision`.
     """
 
     judged: DataFrame
     rows: DataFrame
     key_mode: KeyMode
+    are_few: bool
 
     def decision(self, *others: DataFrame) -> Decision:
         """The decision of a run, with further journal rows; what no row counts is 0."""
         rows = union_rows([self.rows, *others])
-        return Decision(rows, self.key_mode, counts=dict.fromkeys(map(str, _KINDS), 0))
+        counts = dict.fromkeys(map(str, _KINDS), 0)
+        return Decision(rows, self.key_mode, self.are_few, counts=counts)
 
 
 _KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.LEFT, Kind.NOT_PENDING, Kind.REQUESTED, Kind.REFUSED)
@@ -87,8 +89,10 @@ def decide(
     by_group = bulk.groups(bulk_requests.ids).withColumn("bucket", bucket(begun.store.buckets))
     groups, fetched = begun.store.fetched(by_group)
     lie_near = near(fetched)
-    pending = begun.read("pending").where(lie_near)
-    entries = begun.read("entries").where(lie_near)
+    pending, entries = (
+        rows if begun.store.is_held(rows) else rows.where(lie_near)
+        for rows in map(begun.read, ("pending", "entries"))
+    )
     if not bulk_requests.looks:
         entries = entries.limit(0)
     pending, entries = few_held(begun.store, pending, entries)
@@ -115,7 +119,7 @@ def decide(
     ]
     if bulk_requests.looks:
         parts += [bulk.consumer_rows(accepted), bulk.last_id_rows(accepted)]
-    return Decided(judged, union_rows(parts), mode)
+    return Decided(judged, union_rows(parts), mode, are_few=begun.store.is_held(pending))
 
 
 def answer(

@@ -138,6 +138,7 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
             ]
         ),
         key_mode=mode,
+        are_few=all(map(begun.store.is_small, _CHANGES)),
         staged=Staged(
             landing.uuid,
             versions=begun.store.pin(("pel_snapshots", "entry_landing")).versions,
@@ -253,7 +254,7 @@ def _changes(
 ) -> _Changes:
     """What the staged rows change of the stored ones."""
     compared = table.compared(rows, stored, mode)
-    if rows.isLocal() and begun.store.is_small(table.name):
+    if begun.store.is_held(rows) and begun.store.is_small(table.name):
         # It is used three times; of many rows a join that is done again is cheaper than the memory.
         compared = begun.store.held(compared)
     by_key = begun.store.held(table.by_key(compared))

@@ -137,7 +137,7 @@ def locate(store: Store, pending: DataFrame, targets: DataFrame) -> Pages | None
     if not rows:
         return None
     requested = [Page.of(row) for row in rows]
-    if pending.isLocal():  # all of it is in memory: no window saves reading a file
+    if store.is_held(pending):  # all of it is in memory: no window saves reading a file
         pages, known = [replace(page, last_ms=MAX_U64) for page in requested], pending
     else:
         pages, known = _settled(store, pending, requested)

@@ -118,7 +118,7 @@ def where_ids_lie(rows: DataFrame) -> Column:
 
 def few_or_all(store: Store, rows: DataFrame, most: int | None = None) -> DataFrame:
     """A part of a table, in the driver's memory where it has few rows (`Store.few`)."""
-    if rows.isLocal():
+    if store.is_held(rows):
         return rows
     few = store.few(rows, most)
     return rows if few is None else few[0]
@@ -127,8 +127,11 @@ def few_or_all(store: Store, rows: DataFrame, most: int | None = None) -> DataFr
 def few_held(store: Store, pending: DataFrame, entries: DataFrame) -> list[DataFrame]:
     """`few_or_all` of the parts of `pending` and of `entries` (without payloads) that a decision is
     made of."""
-    parts = pending, entries.select("stream", "stream_key", "bucket", "id_ms", "id_seq")
-    return concurrently(partial(few_or_all, store, rows) for rows in parts)
+    ids = entries.select("stream", "stream_key", "bucket", "id_ms", "id_seq")
+    # Held once is enough: what is read of them comes from memory.
+    parts = [pending] if store.is_held(entries) else [pending, ids]
+    held = concurrently(partial(few_or_all, store, rows) for rows in parts)
+    return held if len(parts) > 1 else [*held, ids]
 
 
 _COMPARED = 10_000

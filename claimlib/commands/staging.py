@@ -34,7 +34,7 @@ from claimlib.runs.retry import retried
 from claimlib.schema import quote_text
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import spell
-from claimlib.store import Store, concurrently
+from claimlib.store import FEW_ROWS, Store, concurrently
 
 # A commit per so many rows, or so many bytes of payload: what is held in memory at a time.
 MAX_ROWS = 200_000
@@ -212,7 +212,8 @@ class PageWriter:
             for field, column in zip(schema, columns, strict=True)
         ]
         frame = self._store.spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
-        self._store.append(table, frame.withColumn("landing", F.lit(self.uuid)))
+        staged = frame.withColumn("landing", F.lit(self.uuid))
+        self._store.append(table, staged, are_few=len(rows) <= FEW_ROWS)
 
     def _void(self, stream: bytes, group: bytes | None = None) -> None:
         """A stream or group vanished while it was read: what was staged of it goes again."""

@@ -59,7 +59,8 @@ def decide(
     counts = {**_counts(judged.fetched), **reached.counts}
     if requested.without_request:
         counts["without_request"] = requested.without_request
-    return Decision(rows_of(judged), judged.mode, counts=counts, remark=reached.remark)
+    are_few = begun.store.is_held(reached.pending)
+    return Decision(rows_of(judged), judged.mode, are_few, counts=counts, remark=reached.remark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def rows_reached(
         all_pending = requested.pages.pending
         entries = entries.where(requested.pages.bounds.condition())
     pending, entries = few_held(begun.store, all_pending, entries)
-    if incremental and not pending.isLocal() and requested.pages is None:
+    if incremental and not begun.store.is_held(pending) and requested.pages is None:
         return sweep_base.since_base(begun, pending, entries, requested.targets, scope(request))
     return sweep_base.everything(pending, entries, requested.targets)
 

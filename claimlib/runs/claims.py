@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from claimlib.errors import VerificationError, VersionExpiredError
+from claimlib.local_delta import Token
 from claimlib.plans.keys import KeyMode
 from claimlib.runs.journal import (
     APP_ID,
@@ -33,7 +34,7 @@ from claimlib.runs.journal import (
 from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_new
 from claimlib.schema import TABLES
-from claimlib.store import Store, Token, arranged
+from claimlib.store import Store, arranged, in_buckets
 
 _KEY = ("stream", "consumer_group", "id_ms", "id_seq")
 STATE = ("consumer", "delivery_time_ms", "delivery_count")
@@ -67,7 +68,8 @@ def apply(store: Store, row: RunRow, decided: Decided) -> int | None:
     changed or deleted; null: it was none."""
     if decided.of(Kind.FORCED):
         forced = decided.rows(Kind.FORCED).select(*_KEY, *STATE, "bucket")
-        append_new(store, "pending", forced, row, near=decided.pending.condition())
+        near, are_few = decided.pending.condition(), store.is_held(decided.journal)
+        append_new(store, "pending", forced, row, near=near, are_few=are_few)
     if not decided.of(*TOUCHING):
         return 0
     return retried(lambda: _changed(store, row, decided))
@@ -108,30 +110,32 @@ def _is_written_anew(store: Store, row: RunRow, decided: Decided) -> bool:
     if not (is_small or changed >= _MANY_ROWS) or store.columns_of_others("pending"):
         return False
     return (
-        is_small or store.read("pending").where(_buckets_sql(decided)).count() <= _ONE_IN * changed
+        is_small
+        or store.read("pending").where(in_buckets(_buckets(decided))).count() <= _ONE_IN * changed
     )
 
 
-def _buckets_sql(decided: Decided) -> str:
-    """The condition under which a row lies in a bucket of which something changes."""
-    buckets = sorted({bucket for bucket, _, _ in decided.pending.by_bucket})
-    return f"bucket IN ({', '.join(f'{bucket:d}' for bucket in buckets)})"
+def _buckets(decided: Decided) -> list[int]:
+    """The buckets of which something changes."""
+    return sorted({bucket for bucket, _, _ in decided.pending.by_bucket})
 
 
 def _write_anew(store: Store, row: RunRow, decided: Decided) -> None:
     """What the MERGE does, by one join and one commit, under the run's token: a repeat is skipped.
 
-    `pending` is read as it is when Delta writes: who changes these buckets in between makes it
-    refuse the commit.
+    `pending` is read as it is when Delta writes, or at the version after which alone it is written:
+    who changes these buckets in between has the commit refused.
     """
-    where = _buckets_sql(decided)
+    buckets = _buckets(decided)
+    few = store.few_now("pending")
+    pending, version = (store.read("pending"), None) if few is None else few
     names = _KEY[:2] if _by_names(row) else ()
     key = ["stream_key", "group_key", "id_ms", "id_seq", *names]
     changes = decided.rows(*TOUCHING).select(
         *key, *_FROM, "kind", *(F.col(name).alias(f"new_{name}") for name in STATE)
     )
     # By sort and merge: Spark takes millions of ids for a few megabytes, and would broadcast them.
-    both = store.read("pending").where(where).join(changes.hint("merge"), on=key, how="left")
+    both = pending.where(in_buckets(buckets)).join(changes.hint("merge"), on=key, how="left")
     is_ours = (F.col("run_seq") < row.run_seq) & F.expr(_AS_FOUND.format(now="", found=""))
     is_ours = F.coalesce(is_ours, F.lit(False))
     is_updated = is_ours & F.col("kind").isin([str(kind) for kind in UPDATING])
@@ -141,8 +145,8 @@ def _write_anew(store: Store, row: RunRow, decided: Decided) -> None:
     updated["run_seq"] = F.when(is_updated, F.lit(row.run_seq)).otherwise(F.col("run_seq"))
     kept = both.where(~is_ours | is_updated).withColumns(updated)
     token = Token(APP_ID, row.run_seq)
-    rows = arranged(TABLES["pending"], kept)
-    store.replace("pending", rows, where, token=token, note=row.note)
+    rows = arranged(TABLES["pending"], kept) if few is None else kept
+    store.replace("pending", rows, buckets, token=token, note=row.note, after=version)
 
 
 def _merge(store: Store, row: RunRow, decided: Decided) -> int:
@@ -333,7 +337,8 @@ def _deleted_by(store: Store, commit: Row, decided: Decided) -> int | None:
         return int(commit["operationMetrics"]["numTargetRowsDeleted"])
     version = commit["version"]
     found = [store.readable_at("pending", one) for one in (version - 1, version)]
-    numbers = [rows.where(_buckets_sql(decided)).count() for rows in found if rows is not None]
+    where = in_buckets(_buckets(decided))
+    numbers = [rows.where(where).count() for rows in found if rows is not None]
     return numbers[0] - numbers[1] if len(numbers) == len(found) else None
 
 

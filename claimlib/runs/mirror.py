@@ -186,7 +186,8 @@ def _pending(store: Store, row: RunRow, staged: Staged, decided: Decided) -> Non
     if row.counts[NEW["pending"]]:
         read = staged_pending(store, staged.uuid)
         near = scope_of(row).lies_in(store.buckets)
-        append_new(store, "pending", read, row, near=near, since_pin=True)
+        are_few = store.is_held(read)
+        append_new(store, "pending", read, row, near=near, since_pin=True, are_few=are_few)
     claims.apply(store, row, decided)
 
 
@@ -195,7 +196,8 @@ def _entries(store: Store, row: RunRow, staged: Staged, decided: Decided) -> Non
     read = staged_entries(store, staged.uuid)
     if row.counts[NEW["entries"]]:
         near = scope_of(row).lies_in(store.buckets)
-        append_new(store, "entries", read, row, near=near, since_pin=True)
+        are_few = store.is_held(read)
+        append_new(store, "entries", read, row, near=near, since_pin=True, are_few=are_few)
     if not decided.of(Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED):
         return
     key = TABLES["entries"].key

@@ -27,6 +27,7 @@ from claimlib.errors import (
     UnfinishedRunError,
     VersionExpiredError,
 )
+from claimlib.local_delta import Token
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import KeyMode
 from claimlib.runs.journal import (
@@ -50,7 +51,7 @@ from claimlib.runs.rollforward import (
     wall_ms,
 )
 from claimlib.semantics.model import parse_run_id
-from claimlib.store import Pins, Store, Token
+from claimlib.store import Pins, Store
 
 MAX_LOSSES = 5
 DRY_RUN = "dry run"
@@ -79,6 +80,7 @@ class Decision:
     Attributes:
         rows: any columns of the journal; those missing are null.
         key_mode: whether the 64-bit keys are exact for the names concerned.
+        are_few: whether the rows are expected to be few.
         staged: what was staged for this decision; null: nothing.
         source: what was read, and the store mirrors; null: nothing.
         server: which server process that was; null ids: none, or not known.
@@ -88,6 +90,7 @@ class Decision:
 
     rows: DataFrame
     key_mode: KeyMode = KeyMode.HASHES
+    are_few: bool = False
     staged: Staged | None = None
     source: str | None = None
     server: ServerIdentity = field(default_factory=ServerIdentity)
@@ -154,7 +157,7 @@ def run(
             lost_to = f"a writer of {error.table}"
             continue
         row = replace(_run_row(begun, key, text, now_ms, decision), began_ms=began_ms)
-        decided = _commit(store, row, decision.rows)
+        decided = _commit(store, row, decision)
         if decided.row.attempt == row.attempt:
             finished = carry_out(store, decided, clock)
             _check_not_abandoned(finished)
@@ -292,15 +295,21 @@ def _run_row(
     )
 
 
-def _commit(store: Store, row: RunRow, rows: DataFrame) -> Decided:
+def _commit(store: Store, row: RunRow, decision: Decision) -> Decided:
     """The decision: one append.  Whether it was let through, only reading back tells: the result is
     what stands in the journal under this run_seq, ours or that of the run that won."""
     values = row.values()
     own = store.rows("journal", [tuple(values.values())], list(values))
-    numbered = rows.withColumn("run_seq", F.lit(row.run_seq))
+    numbered = decision.rows.withColumn("run_seq", F.lit(row.run_seq))
     everything = schema.conform(union_rows([numbered, own]), schema.JOURNAL)
     try:
-        store.append("journal", everything, token=Token(APP_ID, row.run_seq), note=row.note)
+        store.append(
+            "journal",
+            everything,
+            token=Token(APP_ID, row.run_seq),
+            note=row.note,
+            are_few=decision.are_few,
+        )
     except Exception as error:
         # A conflict says that somebody's row is there; a storage error does not say if ours is.
         conflict = isinstance(error, CommitConflictError)

@@ -70,7 +70,7 @@ def _tombstones(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -
         F.col("at_ms").alias("purged_at_ms"),
         "run_seq",
     )
-    append_once(store, "tombstones", purges, row)
+    append_once(store, "tombstones", purges, row, are_few=store.is_held(decided.journal))
 
 
 def _consumers(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> None:

@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame
 
 from claimlib import __version__
 from claimlib.errors import VerificationError
-from claimlib.local_delta import Condition
+from claimlib.local_delta import Condition, Token
 from claimlib.runs import claims, mirror, records
 from claimlib.runs.journal import APP_ID, COUNTED, TOUCHING, Decided, Kind, RunRow, decided_by
 from claimlib.runs.retry import retried
-from claimlib.store import Store, Token
+from claimlib.store import Store
 
 ABANDONED = "abandoned"
 """What the report of a run counts (1) that was given up."""
@@ -231,4 +231,5 @@ def _finish(
 
 
 def _append_run(store: Store, row: RunRow, own: DataFrame) -> None:
-    store.append("runs", own, token=Token(APP_ID, row.run_seq), note=row.note)
+    token = Token(APP_ID, row.run_seq)
+    store.append("runs", own, token=token, note=row.note, are_few=True)

@@ -14,15 +14,18 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from claimlib.local_delta import Token
 from claimlib.runs.journal import APP_ID, RunRow
 from claimlib.runs.retry import retried
 from claimlib.schema import TABLES
-from claimlib.store import Store, Token, arranged
+from claimlib.store import Store, arranged
 
 
-def append_once(store: Store, table: str, rows: DataFrame, row: RunRow) -> None:
-    """Append rows under the run's token and number: a repeat is skipped by Delta."""
-    retried(lambda: _append(store, table, rows, row))
+def append_once(
+    store: Store, table: str, rows: DataFrame, row: RunRow, *, are_few: bool = False
+) -> None:
+    """Append rows under the run's token and number: a repeat is skipped."""
+    retried(lambda: _append(store, table, rows, row, are_few=are_few))
 
 
 def upsert(
@@ -54,7 +57,8 @@ def upsert(
     if is_due and retried(lambda: _written_anew(store, by_key)) and is_untouched:
         return
     # Somebody may have begun this by an append, which has used up the token.
-    append_once(store, table, differences.where("NOT is_there").select(*rows.columns), row)
+    new = differences.where("NOT is_there").select(*rows.columns)
+    append_once(store, table, new, row, are_few=store.is_small(table))
     if pc.any(found["is_there"]).as_py():
         retried(lambda: _merge(store, by_key, differences.where("is_there")))
 
@@ -95,7 +99,8 @@ def _written_anew(store: Store, by_key: _ByKey) -> bool:
     """Write the whole table, under the run's token: a repeat is skipped.  Whether that was done:
     not where somebody has added a column, which would be emptied.
 
-    The table is read as it is when Delta writes: who changes it in between makes Delta refuse.
+    The table is read as it is when Delta writes, or at the version after which alone it is written:
+    who changes it in between has the commit refused.
     """
     if store.columns_of_others(by_key.table):
         return False
@@ -105,7 +110,9 @@ def _written_anew(store: Store, by_key: _ByKey) -> bool:
     run_seq = f"{by_key.row.run_seq:d}"
     new = {**{name: f"s.{name}" for name in by_key.rows.columns}, "run_seq": run_seq}
     changed = {**by_key.changes, "run_seq": run_seq}
-    both = by_key.beside(store.read(by_key.table), "full")
+    few = store.few_now(by_key.table)
+    there, version = (store.read(by_key.table), None) if few is None else few
+    both = by_key.beside(there, "full")
     written = both.selectExpr(
         *(
             f"CASE WHEN {is_new} THEN {new.get(one.name, 'NULL')}"
@@ -115,7 +122,7 @@ def _written_anew(store: Store, by_key: _ByKey) -> bool:
         )
     )
     token = Token(APP_ID, by_key.row.run_seq)
-    store.replace(by_key.table, written, token=token, note=by_key.row.note)
+    store.replace(by_key.table, written, token=token, note=by_key.row.note, after=version)
     return True
 
 
@@ -153,6 +160,7 @@ def append_new(
     *,
     near: Column | None = None,
     since_pin: bool = False,
+    are_few: bool = False,
 ) -> None:
     """Append the rows whose key the table does not have.
 
@@ -164,25 +172,39 @@ def append_new(
         since_pin: whether a row may have been there when the run was decided, so that its owner may
             have removed it since: then what the table held at the pinned version is not new either.
             Where that version cannot be read any more, such a row comes back.
+        are_few: whether the rows are expected to be few.
     """
     key = list(TABLES[table].key)
 
     def append() -> None:
-        there = [store.read(table)]
+        few = store.few_now(table) if are_few else None
+        now, version = (store.read(table), None) if few is None else few
+        there = [now]
         if since_pin and store.version(table) != row.pins.versions[table]:
             pinned = store.readable_at(table, row.pins.versions[table])
             there += [pinned] if pinned is not None else []
         # Delta sees by the join that the append rests on the table, and refuses it where somebody
-        # appends the same rows meanwhile.
+        # appends the same rows meanwhile; what is made of rows in memory comes right after them.
         new = rows
         for known in there:
             lies_near = known if near is None else known.where(near)
             new = new.join(lies_near.select(*key), on=key, how="left_anti")
-        _append(store, table, arranged(TABLES[table], new), row)
+        if few is None:
+            new = arranged(TABLES[table], new)
+        _append(store, table, new, row, are_few=few is not None, after=version)
 
     retried(append)
 
 
-def _append(store: Store, table: str, rows: DataFrame, row: RunRow) -> None:
+def _append(
+    store: Store,
+    table: str,
+    rows: DataFrame,
+    row: RunRow,
+    *,
+    are_few: bool,
+    after: int | None = None,
+) -> None:
     numbered = rows.withColumn("run_seq", F.lit(row.run_seq))
-    store.append(table, numbered, token=Token(APP_ID, row.run_seq), note=row.note)
+    token = Token(APP_ID, row.run_seq)
+    store.append(table, numbered, token=token, note=row.note, are_few=are_few, after=after)

@@ -45,7 +45,7 @@ def test_each_table_has_the_rows_types_and_nulls_that_spark_reads_even_in_a_host
     module_store: Store, table: str
 ) -> None:
     held = module_store.read_at(table, module_store.version(table))
-    assert held.isLocal(), "it was not read by Spark"
+    assert store.is_held(held), "it was not read by Spark"
     key = [name for name in held.columns if not dict(held.dtypes)[name].startswith("map")]
     expected = by_spark(module_store, table)
     assert held.schema == expected.schema
@@ -90,10 +90,10 @@ def test_only_the_newest_version_is_read_so(store: Store) -> None:
     xautoclaim(store, SweepRequest(REQUEST))
     assert store.version("pending") == before + 1
     earlier = store.read_at("pending", before)
-    assert not earlier.isLocal()
+    assert not store.is_held(earlier)
     assert earlier.where("consumer = 'alice'").count() == 0
     newest = store.read_at("pending", before + 1)
-    assert newest.isLocal()
+    assert store.is_held(newest)
     assert newest.where("consumer = 'alice'").count() == CLAIMED
 
 
@@ -103,7 +103,7 @@ def test_rows_that_a_deletion_vector_hides_are_not_read(store: Store) -> None:
     (file,) = Path(store.where, "entries").rglob("deletion_vector*.bin")
     assert file.is_file()
     held = store.read_at("entries", store.version("entries"))
-    assert held.isLocal()
+    assert store.is_held(held)
     assert sorted(row["id_ms"] for row in held.collect()) == [3, 5, 6, 7, 8, 9, 10]
 
 
@@ -117,7 +117,7 @@ def test_a_limit_of_rows_counts_those_that_no_deletion_vector_hides(
         store.execute("pending", f"DELETE FROM {{table}} WHERE id_ms IN {ids}")
         assert [*Path(store.where, "pending").rglob("deletion_vector*.bin")]
         held = store.now("pending", of_nobody)
-        assert held.isLocal() == (left <= 5)
+        assert store.is_held(held) == (left <= 5)
         assert held.count() == left == len(store.find("pending", of_nobody))
     store.execute("pending", "DELETE FROM {table} WHERE id_ms = 10")
     assert store.highest("pending", "id_ms") == 9
@@ -135,7 +135,7 @@ def test_a_panic_of_delta_rs_is_left_to_spark_and_an_interrupt_is_not(
     monkeypatch.setattr("deltalake.DeltaTable.get_add_actions", break_down)
     if panic == "PanicException":
         assert not store.is_small("pending")
-        assert not store.read_at("pending", store.version("pending")).isLocal()
+        assert not store.is_held(store.read_at("pending", store.version("pending")))
     else:
         with pytest.raises(raised):
             store.is_small("pending")
@@ -149,11 +149,11 @@ def test_a_table_of_many_rows_or_bytes_is_left_to_spark(
     assert store.is_small("pending")
     monkeypatch.setattr("claimlib.store.FEW_ROWS", 9)
     assert not store.is_small("pending")
-    assert not store.read_at("pending", version).isLocal()
+    assert not store.is_held(store.read_at("pending", version))
     monkeypatch.undo()
     monkeypatch.setattr(local_delta, "_MOST_BYTES", 100)
     assert not store.is_small("pending")
-    assert not store.read_at("pending", version).isLocal()
+    assert not store.is_held(store.read_at("pending", version))
 
 
 def test_a_table_of_many_files_is_left_to_spark(
@@ -181,7 +181,7 @@ def test_a_table_with_a_column_of_a_user_s_own_type_is_left_to_spark(store: Stor
     for column in ("note STRING", "seen TIMESTAMP"):
         store.spark.sql(f"ALTER TABLE {store.identifier('consumers')} ADD COLUMNS ({column})")
         held = store.read_at("consumers", store.version("consumers"))
-        assert held.isLocal() == ("note" in column)
+        assert store.is_held(held) == ("note" in column)
         assert held.columns[-1] == column.partition(" ")[0]
         assert held.count() == 1
     assert xautoclaim(store, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
@@ -199,7 +199,7 @@ def test_another_table_in_the_place_of_one_that_was_opened_is_left_to_spark(
     properties = DeltaTable(str(place)).metadata().configuration
     assert properties[TABLE_ID_PROPERTY] != store.pin(["streams"]).table_ids["pending"]
     assert not store.is_small("pending")
-    assert not store.read_at("pending", store.version("pending")).isLocal()
+    assert not store.is_held(store.read_at("pending", store.version("pending")))
 
 
 @pytest.mark.parametrize("broken", ["not installed", "cannot be read"])
@@ -213,7 +213,7 @@ def test_without_delta_rs_spark_reads_all(
         monkeypatch.setattr("deltalake.DeltaTable.__init__", _raise)
     found = Store.open(store.spark, store.where)
     assert not found.is_small("pending")
-    assert not found.read_at("pending", found.version("pending")).isLocal()
+    assert not found.is_held(found.read_at("pending", found.version("pending")))
     assert found.highest("pending", "id_ms") == 10
     assert [row["id_ms"] for row in found.find("pending", Condition("id_ms", 9, True))] == [10]
 
