@@ -143,6 +143,34 @@ def is_provided() -> bool:
     return any(name in os.environ for name in _PROVIDERS)
 
 
+def takes_paths_for_folders(master: str, conf: Mapping[str, str]) -> bool:
+    """Whether `open_session` is certain to start Spark on this machine, and to find nothing that
+    could tell Spark of another file system: then a path is a folder here, and a store in it can be
+    looked at before there is a session."""
+    by_java = any("-Dspark." in os.environ.get(name, "") for name in _JAVA_OPTIONS)
+    elsewhere = is_provided() or by_java or any(name in os.environ for name in _SPARKS_OWN)
+    if elsewhere or not master.startswith("local") or any(map(_MOVES_PATHS.match, conf)):
+        return False
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    has_defaults = Path(pyspark.__path__[0], "conf").exists()
+    return not has_defaults and SparkSession.getActiveSession() is None
+
+
+# Where Spark and Hadoop look for settings of their own, and how a JVM is given some.
+_SPARKS_OWN = (
+    *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_CLASSPATH", "PYSPARK_SUBMIT_ARGS"),
+    *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
+)
+_JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+# Settings of Hadoop, and what brings classes, or files of settings, into the JVM.
+_MOVES_PATHS = re.compile(
+    r"spark\.(hadoop|jars|archives|files|plugins|.*extra(ClassPath|JavaOptions|Listeners))\b",
+    re.IGNORECASE,
+)
+
+
 def archive_options() -> str:
     """Options of a JVM that is to take Spark's classes from the archive; empty: there is none, or
     its path has a blank, at which Spark would split the options."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ from delta import exceptions as delta_errors
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from claimlib import local_delta, schema
@@ -70,6 +70,8 @@ _NO_VERSION = 2**62
 # At a time: what is small waits for storage and for Spark's planning, not for all processors.
 _THREADS = 4
 T = TypeVar("T")
+# A path that has one of these may be another one to Spark, or to delta-rs.
+_OTHER_PATH = re.compile(r"[%\\{}\[\]*?]")
 _CREDENTIALS = re.compile(r":(//)?[^/]*@")
 
 
@@ -127,7 +129,7 @@ class Store:
 
     def __init__(
         self,
-        spark: SparkSession,
+        start: Callable[[], SparkSession],
         location: Location,
         properties: Mapping[str, Mapping[str, str]],
         folder: Path | None = None,
@@ -135,7 +137,7 @@ class Store:
         if is_remote():
             # Over Spark Connect Delta's conflicts have their classes only once this is imported.
             importlib.import_module("delta.connect")
-        self.spark = spark
+        self._start = start
         self.location = location
         self._folder = folder
         self.table_ids = {
@@ -144,6 +146,11 @@ class Store:
         self.buckets = int(properties["streams"][schema.BUCKETS_PROPERTY])
         self.declared_source = schema.declared_source(properties["streams"])
         self.was_there = True
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The session, which may be opened only now that it is needed."""
+        return self._start()
 
     @property
     def where(self) -> str:
@@ -204,8 +211,41 @@ class Store:
         _check_log_store(spark, location)
         folder = _shared_folder(spark, location)
         local = {} if folder is None else _all_local(folder)
+        return cls._checked(lambda: spark, where, location, folder, local)
+
+    @classmethod
+    def open_folder(cls, start: Callable[[], SparkSession], where: str) -> Store:
+        """Open a store without a session, if it is in a folder of this machine, all of whose tables
+        delta-rs can read; `start` opens a session as soon as one is needed.
+
+        Only where that session would take a path for the same folder as this process does
+        (`session.takes_paths_for_folders`).
+
+        Args:
+            start: threads may call it at a time, and get one session.
+
+        Raises:
+            StoreError: see `open`.
+        """
+        location = Location.parse(where)
+        folder = local_folder(location.where)
+        local = {} if folder is None or _OTHER_PATH.search(where) else _all_local(folder)
+        if not local:
+            return cls.open(start(), where)
+        return cls._checked(start, where, location, folder, local)
+
+    @classmethod
+    def _checked(
+        cls,
+        start: Callable[[], SparkSession],
+        where: str,
+        location: Location,
+        folder: Path | None,
+        local: Mapping[str, LocalTable],
+    ) -> Store:
+        """The store, if its tables are what this version works with."""
         present = {name: dict(table.properties) for name, table in local.items()}
-        present = present or _present(spark, location)
+        present = present or _present(start(), location)
         missing = sorted(set(TABLES) - set(present))
         if not present:
             raise StoreNotFoundError(
@@ -225,11 +265,11 @@ class Store:
             _check_version(where, name, properties)
         _check_buckets(where, present)
         structs = [table.struct for table in local.values()] or concurrently(
-            partial(_struct, spark, location.identifier(name)) for name in TABLES
+            partial(_struct, start(), location.identifier(name)) for name in TABLES
         )
         for table, struct in zip(TABLES.values(), structs, strict=True):
             _check_columns(table, struct)
-        return cls(spark, location, present, folder)
+        return cls(start, location, present, folder)
 
     # ------------------------------------------------------------ reading
 
@@ -351,6 +391,17 @@ class Store:
             found = self.read(table).agg(F.max(column)).first()
             return None if found is None else found[0]
         return highest[0] if highest else None
+
+    def last(self, table: str, column: str, limit: int) -> tuple[list[dict[str, Any]], int]:
+        """The rows of a table as it is now with the highest numbers in a column, the highest first,
+        and how many rows there are in all."""
+        local = self._local(table)
+        found = None if local is None else local.last(column, limit, FEW_ROWS)
+        if found is not None:
+            return found
+        rows = self.read(table)
+        newest = rows.orderBy(F.col(column).desc()).limit(limit).collect()
+        return [row.asDict() for row in newest], rows.count()
 
     def _where(self, table: str, *conditions: Condition) -> DataFrame:
         rows = self.read(table)
@@ -523,11 +574,12 @@ def _shared_folder(spark: SparkSession, location: Location) -> Path | None:
 
 
 def _all_local(folder: Path) -> dict[str, LocalTable]:
-    """All tables of a store, without a query, in the order of `TABLES`; none: Spark has to look at
-    them."""
+    """The tables of a store that are there, without a query, in the order of `TABLES`; none: Spark
+    has to look at them."""
     found = {name: local_delta.newest(folder / name) for name in TABLES}
     known = {name: table for name, table in found.items() if table is not None}
-    return known if len(known) == len(TABLES) else {}
+    is_known = all(name in known or not (folder / name / "_delta_log").exists() for name in TABLES)
+    return known if is_known else {}
 
 
 def concurrently(calls: Iterable[Callable[[], T]]) -> list[T]:
@@ -755,11 +807,10 @@ def _check_columns(table: Table, struct: StructType) -> None:
                 column=column.name,
             )
         field = found[column.name]
-        expected = DataType.fromDDL(column.type).simpleString()
-        if field.dataType.simpleString() != expected:
+        if field.dataType.simpleString() != column.simple_type:
             raise SchemaError(
                 f"column {column.name} of table {table.name} is {field.dataType.simpleString()},"
-                f" and must be {expected}",
+                f" and must be {column.simple_type}",
                 table=table.name,
                 column=column.name,
             )

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PACKAGES = {
-    "spark": ("pyspark", "delta-spark", "pandas", "pyarrow", "pydantic-settings"),
+    "spark": ("pyspark", "delta-spark", "deltalake", "pandas", "pyarrow", "pydantic-settings"),
     "redis": ("redis",),
 }
 _LEAST_FREE_BYTES = 2 * 2**30

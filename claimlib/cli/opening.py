@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from claimlib import process
@@ -16,7 +17,7 @@ from claimlib.cli.common import Common
 from claimlib.config.settings import Config
 from claimlib.errors import StoreNotFoundError
 from claimlib.places import check_place, local_folder
-from claimlib.session import is_provided
+from claimlib.session import is_provided, takes_paths_for_folders
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,15 +41,50 @@ def opened_store(store: str, settings: Config, common: Common) -> Iterator[tuple
 
 
 @contextmanager
+def looked_at_store(store: str, settings: Config, common: Common) -> Iterator[Store]:
+    """The store, for a command that may need nothing but small tables: Spark, which takes ten
+    seconds, is started only once it is needed."""
+    check_local_store(store)
+    with _starting(settings, common) as (start, _):
+        from claimlib.store import Store
+
+        if takes_paths_for_folders(settings.spark.master, settings.spark.conf):
+            yield Store.open_folder(start, store)
+        else:
+            yield Store.open(start(), store)
+
+
+@contextmanager
 def started(settings: Config, common: Common) -> Iterator[tuple[SparkSession, Progress]]:
     """The session that the settings ask for, and the callback that shows progress, unless it is to
     be quiet."""
+    with _starting(settings, common) as (start, progress):
+        yield start(), progress
+
+
+@contextmanager
+def _starting(settings: Config, common: Common) -> Iterator[tuple[_Once, Progress]]:
     from claimlib.cli.progress import shown
 
     start = partial(session_of, settings, debug=common.debug)
-    with shown(start, quiet=common.quiet) as (spark, progress):
-        process.catch_signals()
-        yield spark, progress
+    with shown(start, quiet=common.quiet) as (start_shown, progress):
+        yield _Once(start_shown), progress
+
+
+class _Once:
+    """Opens the session when it is first asked for, by whichever thread."""
+
+    def __init__(self, start: Callable[[], SparkSession]) -> None:
+        self._start = start
+        self._lock = Lock()
+        self._spark: SparkSession | None = None
+
+    def __call__(self) -> SparkSession:
+        with self._lock:
+            if self._spark is None:
+                self._spark = self._start()
+                process.catch_signals()
+            return self._spark
 
 
 def check_local_store(store: str) -> None:
