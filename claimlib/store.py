@@ -47,6 +47,7 @@ from claimlib.places import (
     S3,
     check_no_secret,
     check_place,
+    check_storage,
     is_namespace,
     local_folder,
 )
@@ -88,6 +89,7 @@ class Location:
         absolute."""
         check_place(where, "the store's place")
         check_no_secret(where, "the store's place")
+        check_storage(where, "the store's place")
         if is_namespace(where):
             return cls(where, is_namespace=True)
         folder = local_folder(where)
@@ -248,6 +250,8 @@ class Store:
         present = present or _present(start(), location)
         missing = sorted(set(TABLES) - set(present))
         if not present:
+            if location.is_namespace:
+                _check_catalog(start(), where)
             raise StoreNotFoundError(
                 f"no store at {location.where}{_read_as(location)}: create it with:"
                 f" claimlib init {where}",
@@ -609,11 +613,24 @@ def _check_catalog_lasts(spark: SparkSession, where: str) -> None:
 
 def _create_namespace(spark: SparkSession, where: str) -> None:
     catalog, namespace = map(quote_identifier, where.split("."))
-    try:
+    with _unknown_catalog_named(where):
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}.{namespace}")
+
+
+def _check_catalog(spark: SparkSession, where: str) -> None:
+    catalog, _ = map(quote_identifier, where.split("."))
+    with _unknown_catalog_named(where):
+        spark.sql(f"SHOW SCHEMAS IN {catalog}")
+
+
+@contextmanager
+def _unknown_catalog_named(where: str) -> Iterator[None]:
+    try:
+        yield
     except PySparkException as error:
         if not _says_missing(error):
             raise
+        catalog = quote_identifier(where.partition(".")[0])
         raise StoreNotFoundError(
             f"{where} is a schema of a catalog, and Spark knows no catalog {catalog}: name one that"
             f" it knows, or write a folder as ./{where}",
@@ -750,6 +767,14 @@ def _check_same(
 
 
 def _check_buckets(where: str, present: Mapping[str, Mapping[str, str]]) -> None:
+    for name, properties in present.items():
+        if not re.fullmatch("[1-9][0-9]{0,8}", properties[schema.BUCKETS_PROPERTY]):
+            raise SchemaError(
+                f"property {schema.BUCKETS_PROPERTY} of table {name} of {where} is"
+                f" {properties[schema.BUCKETS_PROPERTY]!r}, and must be a number of buckets: set it"
+                " to what the other tables have",
+                table=name,
+            )
     found = {name: properties[schema.BUCKETS_PROPERTY] for name, properties in present.items()}
     if len(set(found.values())) > 1:
         said = ", ".join(f"{name} {buckets}" for name, buckets in sorted(found.items()))

@@ -73,7 +73,8 @@ def doctor(
     failed = 0
     for check in _checks(load(config), store, url, debug=debug):
         failed += not check.is_ok
-        terminal.out(f"{'ok' if check.is_ok else 'TO DO':<6} {check.name:<14} {check.found}")
+        state = "ok" if check.is_ok else "TO DO"
+        terminal.out(f"{state:<6} {check.name:<14} {check.found}", at_once=True)
     if failed:
         terminal.say(f"{failed} {'check says' if failed == 1 else 'checks say'} TO DO")
         raise typer.Exit(process.INPUT_REFUSED)
