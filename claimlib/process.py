@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from threading import current_thread, main_thread
 from types import FrameType
+from urllib.parse import unquote
 
 from claimlib import terminal
 from claimlib.errors import (
@@ -173,7 +174,7 @@ def _translated(error: Exception) -> Exception:
         cause = without_classes(_cause(error))
         return StoreUnreachableError(f"storage did not answer, try again: {cause}")
     # Storage that fails in another way is also said to be a file that cannot be read.
-    return _known(str(error), _DAMAGES) or error
+    return _known(unquote(str(error)), _UNREADABLE) or _known(str(error), _DAMAGES) or error
 
 
 _Cause = tuple[str, type[ClaimlibError], str]
@@ -288,6 +289,14 @@ _KNOWN_CAUSES: tuple[_Cause, ...] = (
         "the storage can only be read: let it be written to, or name another place",
     ),
     (
+        r"Mkdirs failed to create (?:file:/*(?=/))?([^\s(]+)",
+        StorageError,
+        (
+            "no folder can be made at {0}: the storage can only be read, or this user may not write"
+            " to it; get the right to, or name another place"
+        ),
+    ),
+    (
         r"Wrong FS: (\S+?)(?:/\w+/_delta_log\S*)?, expected: (\S+)",
         StorageError,
         "{0} is not where Spark looks ({1}): write a path of this machine as it is, without file://",
@@ -309,7 +318,8 @@ _RESTORE = (
 _NEWER = "table {0} needs a newer Delta than the installed one: upgrade delta-spark and pyspark"
 _FILE = "(?:file:/*(?=/))?"
 _READING = rf" Encountered error while reading file {_FILE}"
-_DAMAGES: tuple[_Cause, ...] = (
+# Spark names these files as a URL does.
+_UNREADABLE: tuple[_Cause, ...] = (
     (
         r"\[FAILED_READ_FILE\.CANNOT_READ_FILE_FOOTER\]" + _READING + r"(.+?)\. ",
         InputError,
@@ -330,6 +340,8 @@ _DAMAGES: tuple[_Cause, ...] = (
         DamagedTableError,
         "a file of a table is damaged, {0} cannot be read: " + _RESTORE,
     ),
+)
+_DAMAGES: tuple[_Cause, ...] = (
     (
         rf"\[DELTA_TRUNCATED_TRANSACTION_LOG\] {_FILE}(.+?): Unable",
         DamagedTableError,

@@ -253,9 +253,9 @@ JAVA = [
         "error: storage did not answer, try again: Connection refused\n",
     ),
     (
-        f"{_FAILED.format('NO_HINT', 'file:///d/a b/runs/_delta_log/00.json')}  SQLSTATE: KD001\n",
+        f"{_FAILED.format('NO_HINT', 'file:///d/a%20b/runs/_delta_log/0.json')}  SQLSTATE: KD001\n",
         4,
-        "the log of a table is damaged, /d/a b/runs/_delta_log/00.json cannot be read: put it back",
+        "the log of a table is damaged, /d/a b/runs/_delta_log/0.json cannot be read: put it back",
     ),
     (
         f"{_AWAITED}{_FAILED.format('NO_HINT', 's3a://b/runs/part-0.parquet')}  SQLSTATE: KD001\n",
@@ -311,6 +311,11 @@ JAVA = [
         ),
         4,
         "table /d/runs needs a newer Delta than the installed one: upgrade delta-spark",
+    ),
+    (
+        f"{_AWAITED}java.io.IOException: Mkdirs failed to create file:/d/runs (exists=false, x)\n",
+        4,
+        "no folder can be made at /d/runs: the storage can only be read, or this user may not",
     ),
     (
         f"{_AWAITED}java.io.IOException: /d/x: Read-only file system\n\tat x",
