@@ -34,7 +34,7 @@ from claimlib.config.settings import Config, load
 from claimlib.errors import ClaimlibError, ConfigError, PermissionDeniedError, StoreError
 from claimlib.live.address import is_server_url, source_label
 from claimlib.places import local_folder
-from claimlib.session import check_java
+from claimlib.session import SHORT_LIVED, check_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,7 +163,7 @@ def _clock(reply: list[bytes]) -> Check:
 
 def _spark(settings: Config, store: str | None, *, debug: bool) -> Iterator[Check]:
     try:
-        spark = session_of(settings, debug=debug)
+        spark = session_of(settings, debug=debug, java_options=SHORT_LIVED)
     except ConfigError as error:
         yield Check("Spark", error.message, is_ok=False)
         return

@@ -55,18 +55,26 @@ def looked_at_store(store: str, settings: Config, common: Common) -> Iterator[St
 
 
 @contextmanager
-def started(settings: Config, common: Common) -> Iterator[tuple[SparkSession, Progress]]:
+def started(
+    settings: Config, common: Common, java_options: str = ""
+) -> Iterator[tuple[SparkSession, Progress]]:
     """The session that the settings ask for, and the callback that shows progress, unless it is to
-    be quiet."""
-    with _starting(settings, common) as (start, progress):
+    be quiet.
+
+    Args:
+        java_options: see `session_of`.
+    """
+    with _starting(settings, common, java_options) as (start, progress):
         yield start(), progress
 
 
 @contextmanager
-def _starting(settings: Config, common: Common) -> Iterator[tuple[_Once, Progress]]:
+def _starting(
+    settings: Config, common: Common, java_options: str = ""
+) -> Iterator[tuple[_Once, Progress]]:
     from claimlib.cli.progress import shown
 
-    start = partial(session_of, settings, debug=common.debug)
+    start = partial(session_of, settings, debug=common.debug, java_options=java_options)
     with shown(start, quiet=common.quiet) as (start_shown, progress):
         yield _Once(start_shown), progress
 
@@ -175,8 +183,13 @@ def _state(phase: Phase, detail: str, store: str) -> str:
 _CATALOG = "spark.sql.catalogImplementation"
 
 
-def session_of(settings: Config, *, debug: bool) -> SparkSession:
-    """The session that the settings ask for."""
+def session_of(settings: Config, *, debug: bool, java_options: str = "") -> SparkSession:
+    """The session that the settings ask for.
+
+    Args:
+        java_options: of a JVM that is started (`session.SHORT_LIVED`, where a command's work does
+            not grow with the store).
+    """
     from claimlib.session import open_session
 
     chosen = settings.spark.model_dump()
@@ -185,7 +198,7 @@ def session_of(settings: Config, *, debug: bool) -> SparkSession:
         # Spark makes this folder at once, by default in the working directory; where its catalog
         # is gone with the process, nobody keeps a table there.
         chosen["conf"] = {"spark.sql.warehouse.dir": tempfile.gettempdir()} | chosen["conf"]
-    spark = open_session(**chosen, muted=not debug)
+    spark = open_session(**chosen, java_options=java_options, muted=not debug)
     if not debug:
         terminal.pyspark_logs_nothing()
     return spark

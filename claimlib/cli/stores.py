@@ -34,6 +34,7 @@ from claimlib.cli.options import (
 from claimlib.errors import RequestError
 from claimlib.live.address import is_server_url
 from claimlib.places import check_place
+from claimlib.session import SHORT_LIVED
 
 
 @app.command(epilog="Example: claimlib init ./store --buckets 8")
@@ -62,7 +63,7 @@ def init(
             terminal.out(f"{statement};\n")
         return
     check_new_store(store, settings)
-    with started(settings, common) as (spark, _):
+    with started(settings, common, SHORT_LIVED) as (spark, _):
         made = Store.init(spark, store, buckets=buckets, source=source)
         result = of_store(made, source_of(made) if made.was_there else made.declared_source)
     show(result, view)
