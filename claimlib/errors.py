@@ -19,6 +19,8 @@
     │   ├── StoreExistsError                there is another store at this place
     │   ├── UnsafeLocationError             storage that does not keep two drivers apart
     │   ├── StorageError                    the storage is not there, not allowed, or full
+    │   ├── DamagedTableError               a file of a table is missing, or cannot be read
+    │   ├── UnsupportedTableError           a table needs a newer Delta
     │   ├── StoreUnreachableError       75  the storage did not answer: try again
     │   ├── SchemaVersionError              another version of claimlib made it
     │   ├── SchemaError                     a column is missing, or has another type
@@ -166,8 +168,16 @@ class UnsafeLocationError(StoreError):
 
 
 class StorageError(StoreError):
-    """The storage of a place cannot be used: Spark has no jar for it, refuses access,"
-    " or is full."""
+    """The storage of a place cannot be used: Spark has no jar for it, or it refuses access, or is
+    full."""
+
+
+class DamagedTableError(StoreError):
+    """A file of a table is missing, or is not what it was written as."""
+
+
+class UnsupportedTableError(StoreError):
+    """A table uses what the installed Delta does not know."""
 
 
 class WorkerError(ClaimlibError):

@@ -123,6 +123,21 @@ class LocalTable:
             return None
         return [pc.max(numbers[column]).as_py()] if numbers.num_rows else []
 
+    def last(self, column: str, limit: int, most: int) -> tuple[list[dict[str, Any]], int] | None:
+        """The rows with the highest numbers in a column, the highest first, and the number of all
+        rows; null: see `rows`."""
+        numbers = _or_none(lambda: self._queried(f'SELECT "{column}" FROM t', None))
+        if numbers is None:
+            return None
+        highest = sorted(numbers[column].to_pylist(), reverse=True)[:limit]
+        if not highest:
+            return [], numbers.num_rows
+        found = self.rows(most, Condition(column, highest[-1] - 1, is_above=True))
+        if found is None:
+            return None
+        rows = found.sort_by([(column, "descending")]).slice(0, limit)
+        return rows.to_pylist(maps_as_pydicts="strict"), numbers.num_rows
+
     def _queried(self, statement: str, most: int | None) -> pa.Table | None:
         """The rows of a query; null: they are more than `most`.  A LIMIT is not used: it might be
         applied before deletion vectors are."""

@@ -32,6 +32,9 @@ _HALF_A_NAMESPACE = re.compile(r"[\w-]+\.")
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
 
 
+_SERVER = re.compile(r"(?:https?|rediss?)://", re.IGNORECASE)
+
+
 def is_namespace(where: str) -> bool:
     """Whether the place of a store is a schema of a catalog: `catalog.schema`."""
     return _NAMESPACE.fullmatch(where) is not None
@@ -60,6 +63,21 @@ def check_place(place: str, what: str) -> None:
         raise RequestError(
             f"{what} is {place}, which has no schema: give catalog.schema; a folder of this name is"
             f" written ./{place}"
+        )
+
+
+def check_storage(place: str, what: str) -> None:
+    """Refuse the address of a web server, or of a Redis: Spark would look for tables there, and
+    fail in its own words.  The place is not repeated: it may have a secret in it.
+
+    Raises:
+        RequestError: it is one.
+    """
+    found = _SERVER.match(place)
+    if found:
+        raise RequestError(
+            f"{what} begins with {found[0]}, and no tables can be kept there: give a folder, a URL"
+            " of storage (s3a://bucket/store), or a name of a catalog"
         )
 
 

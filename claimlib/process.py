@@ -8,13 +8,17 @@ import traceback
 from collections.abc import Callable, Mapping
 from threading import current_thread, main_thread
 from types import FrameType
+from urllib.parse import unquote
 
 from claimlib import terminal
 from claimlib.errors import (
     ClaimlibError,
+    DamagedTableError,
+    InputError,
     MissingExtraError,
     StorageError,
     StoreUnreachableError,
+    UnsupportedTableError,
     WorkerError,
 )
 
@@ -162,18 +166,23 @@ def _translated(error: Exception) -> Exception:
         return MissingExtraError.for_package(_EXTRAS[package], package)
     if isinstance(error, ClaimlibError):
         return error
-    known = _known(str(error))
+    known = _known(str(error), _KNOWN_CAUSES)
     if known is not None:
         return known
     by_java = any(name in str(error) for name in _NETWORK_ERRORS)
     if by_java or isinstance(error, ConnectionError | TimeoutError):
-        return StoreUnreachableError(f"storage did not answer, try again: {_cause(error)}")
-    return error
+        cause = without_classes(_cause(error))
+        return StoreUnreachableError(f"storage did not answer, try again: {cause}")
+    # Storage that fails in another way is also said to be a file that cannot be read.
+    return _known(unquote(str(error)), _UNREADABLE) or _known(str(error), _DAMAGES) or error
 
 
-def _known(text: str) -> ClaimlibError | None:
-    """What a text of `_KNOWN_CAUSES` means; null: it has none of them."""
-    for pattern, kind, said in _KNOWN_CAUSES:
+_Cause = tuple[str, type[ClaimlibError], str]
+
+
+def _known(text: str, causes: tuple[_Cause, ...]) -> ClaimlibError | None:
+    """What a text means that has one of these causes; null: it has none of them."""
+    for pattern, kind, said in causes:
         match = re.search(pattern, text)
         if match:
             return kind(said.format(*match.groups()))
@@ -182,7 +191,7 @@ def _known(text: str) -> ClaimlibError | None:
 
 _JARS = "give Spark its jar (--spark-conf spark.jars.packages=…), or name another place"
 # What Java's or a worker's text says, and what that means for people.  The first that is found.
-_KNOWN_CAUSES: tuple[tuple[str, type[ClaimlibError], str], ...] = (
+_KNOWN_CAUSES: tuple[_Cause, ...] = (
     (
         r"ModuleNotFoundError: No module named '(claimlib[\w.]*)'",
         WorkerError,
@@ -206,14 +215,17 @@ _KNOWN_CAUSES: tuple[tuple[str, type[ClaimlibError], str], ...] = (
         "Spark knows no storage {0}://: " + _JARS,
     ),
     (
-        r"ClassNotFoundException: Class (org\.apache\.hadoop\.fs\.\S+) not found",
+        r"ClassNotFoundException: Class (?:[\w$]+\.)*(\w+) not found",
         StorageError,
         "Spark lacks the jar of this storage ({0}): " + _JARS,
     ),
     (
         r"\[DELTA_CANNOT_CREATE_LOG_PATH\] Cannot create (\S+)/[^/\s]+/_delta_log",
         StorageError,
-        "{0} cannot be created: a part of the path is a file, or may not be written to",
+        (
+            "{0} cannot be created: a part of the path is a file, or too long a name, or may not be"
+            " written to; name another place"
+        ),
     ),
     (
         r"\[DELTA_INVALID_PARTITION_PATH\]",
@@ -257,12 +269,115 @@ _KNOWN_CAUSES: tuple[tuple[str, type[ClaimlibError], str], ...] = (
         "storage did not answer, try again: {0}",
     ),
     (
-        r"((?:AccessDenied|AccessControl|Forbidden)\w*: [^\n]*|[^\n]*\(Permission denied\))",
+        r"(?:AccessDenied|AccessControl|Forbidden)\w*: ([^\n]*)",
         StorageError,
-        "the storage refuses access: {0}",
+        "the storage refuses access: {0}; it needs the right to read, and to write what is changed",
     ),
-    (r"(No space left on device)", StorageError, "a disk is full ({0}): make room, and try again"),
+    (
+        r"(?:^|[\s:])([^\s:][^\n:]*) \(Permission denied\)",
+        StorageError,
+        "the storage refuses access: {0}; it needs the right to read, and to write what is changed",
+    ),
+    (
+        r"(No space left on device|Disk quota exceeded|File too large)",
+        StorageError,
+        "a disk is full ({0}): make room, and try again",
+    ),
+    (
+        r"Read-only file system",
+        StorageError,
+        "the storage can only be read: let it be written to, or name another place",
+    ),
+    (
+        r"Mkdirs failed to create (?:file:/*(?=/))?([^\s(]+)",
+        StorageError,
+        (
+            "no folder can be made at {0}: the storage can only be read, or this user may not write"
+            " to it; get the right to, or name another place"
+        ),
+    ),
+    (
+        r"Wrong FS: (\S+?)(?:/\w+/_delta_log\S*)?, expected: (\S+)",
+        StorageError,
+        "{0} is not where Spark looks ({1}): write a path of this machine as it is, without file://",
+    ),
+    (
+        r"UnknownHostException: ([^\s:]+)",
+        StoreUnreachableError,
+        "storage did not answer, try again: no host {0} is known; check the name and the network",
+    ),
+    (
+        r"Call From \S+ to (\S+) failed on [^:\n]*: (?:[\w.]+: )?([^;\n]*)",
+        StoreUnreachableError,
+        "storage did not answer, try again: {0}: {1}",
+    ),
 )
+_RESTORE = (
+    "put it back from a copy; without one, make another store (claimlib init) and fill it anew"
+)
+_NEWER = "table {0} needs a newer Delta than the installed one: upgrade delta-spark and pyspark"
+_FILE = "(?:file:/*(?=/))?"
+_READING = rf" Encountered error while reading file {_FILE}"
+# Spark names these files as a URL does.
+_UNREADABLE: tuple[_Cause, ...] = (
+    (
+        r"\[FAILED_READ_FILE\.CANNOT_READ_FILE_FOOTER\]" + _READING + r"(.+?)\. ",
+        InputError,
+        "{0} is no file of Parquet: give a table of Delta or Parquet",
+    ),
+    (
+        r"\[FAILED_READ_FILE\.FILE_NOT_EXIST\]" + _READING + r"(.+?)\. ",
+        DamagedTableError,
+        "{0} is missing, and the log of its table names it: " + _RESTORE,
+    ),
+    (
+        r"\[FAILED_READ_FILE\.\w+\]" + _READING + r"(.+?/_delta_log/.+?)\. ",
+        DamagedTableError,
+        "the log of a table is damaged, {0} cannot be read: " + _RESTORE,
+    ),
+    (
+        r"\[FAILED_READ_FILE\.\w+\]" + _READING + r"(.+?)\. ",
+        DamagedTableError,
+        "a file of a table is damaged, {0} cannot be read: " + _RESTORE,
+    ),
+)
+_DAMAGES: tuple[_Cause, ...] = (
+    (
+        rf"\[DELTA_TRUNCATED_TRANSACTION_LOG\] {_FILE}(.+?): Unable",
+        DamagedTableError,
+        "the log of a table lacks its beginning, or a part, {0}: " + _RESTORE,
+    ),
+    (
+        r"\[DELTA_VERSIONS_NOT_CONTIGUOUS\] ([^\n]*?)\.? ",
+        DamagedTableError,
+        "the log of a table has a gap: " + _RESTORE,
+    ),
+    (
+        rf"FileNotFoundException: (?:File )?{_FILE}(\S.*?) does not exist",
+        DamagedTableError,
+        "{0} is missing, and the log of its table names it: " + _RESTORE,
+    ),
+    (
+        rf"Unsupported Delta protocol version: table \"?{_FILE}(.+?)\"? requires",
+        UnsupportedTableError,
+        _NEWER,
+    ),
+    (
+        rf"Unsupported Delta (?:read|write|table) feature: table \"?{_FILE}(.+?)\"? requires",
+        UnsupportedTableError,
+        _NEWER,
+    ),
+    (
+        r"\A(?:An error occurred while calling [^\n]*\n: )?java\.io\.IOException: ([^\n]+)",
+        StorageError,
+        "the storage of this place cannot be used: {0}; name another place",
+    ),
+)
+
+
+def without_classes(text: str) -> str:
+    """What a line of Java says, without the classes of its errors."""
+    return re.sub(r"(?:(?:[\w$]+\.)+[\w$]*(?:Exception|Error): )+", "", text)
 
 
 def _cause(error: Exception) -> str:

@@ -64,6 +64,11 @@ class Column:
     nullable: bool = False
     generated_as: str | None = None
 
+    @property
+    def simple_type(self) -> str:
+        """The type as Spark's own types name themselves: Spark parses SQL only in a session."""
+        return self.type.replace(" ", "").lower()
+
 
 @dataclass(frozen=True, slots=True)
 class Table:

@@ -14,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from claimlib import terminal
 from claimlib.errors import ConfigError, MissingExtraError
@@ -83,11 +83,11 @@ def open_session(
         conf: further settings of Spark, as `spark.hadoop.fs.s3a.endpoint`; they come after all
             others.
         muted: whether the JVM keeps its log to itself (the errors of a query are raised all the
-            same), unless it does not start.
+            same).
 
     Raises:
         MissingExtraError: pyspark or delta-spark is not installed.
-        ConfigError: there is no Java, or too old a one, to start Spark with.
+        ConfigError: there is no Java, or too old a one, or Spark does not start.
     """
     try:
         from pyspark.sql import SparkSession
@@ -116,7 +116,8 @@ def open_session(
         own["spark.driver.extraJavaOptions"] = options
     builder = _with_delta(builder, {**LOCAL_SETTINGS, **own, **conf})
     with _jvm_muted(muted=muted):
-        return _with_own_python(builder.getOrCreate())
+        spark = builder.getOrCreate()
+    return _with_own_python(spark)
 
 
 _PACKAGES = "spark.jars.packages"
@@ -145,6 +146,39 @@ def is_provided() -> bool:
     return any(name in os.environ for name in _PROVIDERS)
 
 
+def may_be_elsewhere(conf: Mapping[str, str]) -> bool:
+    """Whether Spark is provided, or something could tell it of another file system: then a path
+    need not be a folder of this machine."""
+    by_java = any("-Dspark." in os.environ.get(name, "") for name in _JAVA_OPTIONS)
+    by_files = any(name in os.environ for name in _SPARKS_OWN)
+    return is_provided() or by_java or by_files or any(map(_MOVES_PATHS.match, conf))
+
+
+def takes_paths_for_folders(master: str, conf: Mapping[str, str]) -> bool:
+    """Whether `open_session` is certain to start Spark on this machine, for which a path is a
+    folder here: a store in it can be looked at before there is a session."""
+    if may_be_elsewhere(conf) or not master.startswith("local"):
+        return False
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    has_defaults = Path(pyspark.__path__[0], "conf").exists()
+    return not has_defaults and SparkSession.getActiveSession() is None
+
+
+# Where Spark and Hadoop look for settings of their own, and how a JVM is given some.
+_SPARKS_OWN = (
+    *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_CLASSPATH", "PYSPARK_SUBMIT_ARGS"),
+    *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
+)
+_JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+# Settings of Hadoop, and what brings classes, or files of settings, into the JVM.
+_MOVES_PATHS = re.compile(
+    r"spark\.(hadoop|jars|archives|files|plugins|.*extra(ClassPath|JavaOptions|Listeners))\b",
+    re.IGNORECASE,
+)
+
+
 def archive_options() -> str:
     """Options of a JVM that is to take Spark's classes from the archive; empty: there is none, or
     its path has a blank, at which Spark would split the options."""
@@ -166,31 +200,66 @@ def _with_own_python(spark: SparkSession) -> SparkSession:
 
 @contextmanager
 def _jvm_muted(*, muted: bool) -> Iterator[None]:
-    """A JVM started here writes its standard error (some 90 lines before the first result, most of
-    them Ivy's) to a file that goes away with it; if it does not start, they are shown."""
-    if not muted:
-        yield
-        return
-    with tempfile.TemporaryFile() as log:
+    """A JVM started here writes what it has to say (some 90 lines before the first result, most of
+    them Ivy's) to a file that goes away with it; if it does not start, the error says why.  Not
+    muted, it says it on standard error: standard output is for results.
+
+    Raises:
+        ConfigError: it does not start.
+    """
+    with tempfile.TemporaryFile() if muted else nullcontext() as log:
         try:
-            with _stderr_turned_to(log):
+            with _output_turned_to(2 if log is None else log.fileno()):
                 yield
-        except Exception:
-            log.seek(0)
-            terminal.err(log.read().decode(errors="replace").expandtabs().rstrip("\n"))
-            raise
+        except Exception as error:
+            said = ""
+            if log is not None:
+                log.seek(0)
+                said = log.read().decode(errors="replace")
+            raise ConfigError(f"Spark does not start: {_why_not_started(said, error)}") from error
 
 
 @contextmanager
-def _stderr_turned_to(file: IO[bytes]) -> Iterator[None]:
-    """Until the block ends, this process and those that it starts write standard error there."""
-    kept = os.dup(2)
-    os.dup2(file.fileno(), 2)
+def _output_turned_to(target: int) -> Iterator[None]:
+    """Until the block ends, this process and those that it starts write both standard output and
+    standard error there."""
+    kept = {number: os.dup(number) for number in (1, 2)}
     try:
+        for number in kept:
+            os.dup2(target, number)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        for number, before in kept.items():
+            os.dup2(before, number)
+            os.close(before)
+
+
+def _why_not_started(said: str, error: Exception) -> str:
+    """The cause in one line, without the names of Java's classes, and what to do."""
+    lacking = _UNRESOLVED.search(said)
+    if lacking:
+        package = re.sub("[#;]", ":", lacking[1])
+        return (
+            f"the package {package} cannot be fetched: check its name (spark.jars.packages) and the"
+            " way to Maven Central, or give Spark the jars that it needs (spark.jars)"
+        )
+    lines = [line.strip() for line in (*str(error).splitlines(), *said.splitlines())]
+    named = (match[match.lastindex or 0] for line in lines if (match := _JVM_ERROR.match(line)))
+    cause = next(named, None) or next(filter(None, reversed(lines)), type(error).__name__)
+    cause = _JAVA_CLASSES.sub("", cause).rstrip(".")
+    return (
+        f"{cause}; check what it was given (--spark-conf, [spark] of a configuration); --debug, or"
+        " open_session(muted=False), shows all that it says"
+    )
+
+
+_UNRESOLVED = re.compile(r"unresolved dependency: (\S+?): ")
+# How a JVM that ends at once, and Java's errors, say it.
+_JVM_ERROR = re.compile(
+    r"((?:Invalid|Unrecognized|Error occurred) .+)"
+    r"|(?:: |Caused by: |Exception in thread \"[^\"]*\" )([\w.$]+(?:Exception|Error): .+)"
+)
+_JAVA_CLASSES = re.compile(r"(?:(?:[\w$]+\.)+[\w$]*(?:Exception|Error): )+")
 
 
 def check_java() -> str:

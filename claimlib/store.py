@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -27,7 +27,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from claimlib import local_delta, schema
@@ -49,6 +49,7 @@ from claimlib.places import (
     S3,
     check_no_secret,
     check_place,
+    check_storage,
     is_namespace,
     local_folder,
 )
@@ -74,6 +75,8 @@ _MOST_COMMITS = 20
 # At a time: what is small waits for storage and for Spark's planning, not for all processors.
 _THREADS = 4
 T = TypeVar("T")
+# A path that has one of these may be another one to Spark, or to delta-rs.
+_OTHER_PATH = re.compile(r"[%\\{}\[\]*?]")
 _CREDENTIALS = re.compile(r":(//)?[^/]*@")
 
 
@@ -90,6 +93,7 @@ class Location:
         absolute."""
         check_place(where, "the store's place")
         check_no_secret(where, "the store's place")
+        check_storage(where, "the store's place")
         if is_namespace(where):
             return cls(where, is_namespace=True)
         folder = local_folder(where)
@@ -122,7 +126,7 @@ class Store:
 
     def __init__(
         self,
-        spark: SparkSession,
+        start: Callable[[], SparkSession],
         location: Location,
         properties: Mapping[str, Mapping[str, str]],
         folder: Path | None = None,
@@ -130,7 +134,7 @@ class Store:
         if is_remote():
             # Over Spark Connect Delta's conflicts have their classes only once this is imported.
             importlib.import_module("delta.connect")
-        self.spark = spark
+        self._start = start
         self.location = location
         self._folder = folder
         self._literals: WeakKeyDictionary[DataFrame, pa.Table] = WeakKeyDictionary()
@@ -140,6 +144,11 @@ class Store:
         self.buckets = int(properties["streams"][schema.BUCKETS_PROPERTY])
         self.declared_source = schema.declared_source(properties["streams"])
         self.was_there = True
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The session, which may be opened only now that it is needed."""
+        return self._start()
 
     @property
     def where(self) -> str:
@@ -200,10 +209,45 @@ class Store:
         _check_log_store(spark, location)
         folder = _shared_folder(spark, location)
         local = {} if folder is None else _all_local(folder)
+        return cls._checked(lambda: spark, where, location, folder, local)
+
+    @classmethod
+    def open_folder(cls, start: Callable[[], SparkSession], where: str) -> Store:
+        """Open a store without a session, if it is in a folder of this machine, all of whose tables
+        delta-rs can read; `start` opens a session as soon as one is needed.
+
+        Only where that session would take a path for the same folder as this process does
+        (`session.takes_paths_for_folders`).
+
+        Args:
+            start: threads may call it at a time, and get one session.
+
+        Raises:
+            StoreError: see `open`.
+        """
+        location = Location.parse(where)
+        folder = local_folder(location.where)
+        local = {} if folder is None or _OTHER_PATH.search(where) else _all_local(folder)
+        if not local:
+            return cls.open(start(), where)
+        return cls._checked(start, where, location, folder, local)
+
+    @classmethod
+    def _checked(
+        cls,
+        start: Callable[[], SparkSession],
+        where: str,
+        location: Location,
+        folder: Path | None,
+        local: Mapping[str, LocalTable],
+    ) -> Store:
+        """The store, if its tables are what this version works with."""
         present = {name: dict(table.properties) for name, table in local.items()}
-        present = present or _present(spark, location)
+        present = present or _present(start(), location)
         missing = sorted(set(TABLES) - set(present))
         if not present:
+            if location.is_namespace:
+                _check_catalog(start(), where)
             raise StoreNotFoundError(
                 f"no store at {location.where}{_read_as(location)}: create it with:"
                 f" claimlib init {where}",
@@ -221,11 +265,11 @@ class Store:
             _check_version(where, name, properties)
         _check_buckets(where, present)
         structs = [table.struct for table in local.values()] or concurrently(
-            partial(_struct, spark, location.identifier(name)) for name in TABLES
+            partial(_struct, start(), location.identifier(name)) for name in TABLES
         )
         for table, struct in zip(TABLES.values(), structs, strict=True):
             _check_columns(table, struct)
-        return cls(spark, location, present, folder)
+        return cls(start, location, present, folder)
 
     # ------------------------------------------------------------ reading
 
@@ -347,6 +391,17 @@ class Store:
             found = self.read(table).agg(F.max(column)).first()
             return None if found is None else found[0]
         return highest[0] if highest else None
+
+    def last(self, table: str, column: str, limit: int) -> tuple[list[dict[str, Any]], int]:
+        """The rows of a table as it is now with the highest numbers in a column, the highest first,
+        and how many rows there are in all."""
+        local = self._local(table)
+        found = None if local is None else local.last(column, limit, FEW_ROWS)
+        if found is not None:
+            return found
+        rows = self.read(table)
+        newest = rows.orderBy(F.col(column).desc()).limit(limit).collect()
+        return [row.asDict() for row in newest], rows.count()
 
     def _where(self, table: str, *conditions: Condition) -> DataFrame:
         rows = self.read(table)
@@ -625,11 +680,12 @@ def _shared_folder(spark: SparkSession, location: Location) -> Path | None:
 
 
 def _all_local(folder: Path) -> dict[str, LocalTable]:
-    """All tables of a store, without a query, in the order of `TABLES`; none: Spark has to look at
-    them."""
+    """The tables of a store that are there, without a query, in the order of `TABLES`; none: Spark
+    has to look at them."""
     found = {name: local_delta.newest(folder / name) for name in TABLES}
     known = {name: table for name, table in found.items() if table is not None}
-    return known if len(known) == len(TABLES) else {}
+    is_known = all(name in known or not (folder / name / "_delta_log").exists() for name in TABLES)
+    return known if is_known else {}
 
 
 def concurrently(calls: Iterable[Callable[[], T]]) -> list[T]:
@@ -659,11 +715,24 @@ def _check_catalog_lasts(spark: SparkSession, where: str) -> None:
 
 def _create_namespace(spark: SparkSession, where: str) -> None:
     catalog, namespace = map(quote_identifier, where.split("."))
-    try:
+    with _unknown_catalog_named(where):
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}.{namespace}")
+
+
+def _check_catalog(spark: SparkSession, where: str) -> None:
+    catalog, _ = map(quote_identifier, where.split("."))
+    with _unknown_catalog_named(where):
+        spark.sql(f"SHOW SCHEMAS IN {catalog}")
+
+
+@contextmanager
+def _unknown_catalog_named(where: str) -> Iterator[None]:
+    try:
+        yield
     except PySparkException as error:
         if not _says_missing(error):
             raise
+        catalog = quote_identifier(where.partition(".")[0])
         raise StoreNotFoundError(
             f"{where} is a schema of a catalog, and Spark knows no catalog {catalog}: name one that"
             f" it knows, or write a folder as ./{where}",
@@ -814,6 +883,14 @@ def _check_same(
 
 
 def _check_buckets(where: str, present: Mapping[str, Mapping[str, str]]) -> None:
+    for name, properties in present.items():
+        if not re.fullmatch("[1-9][0-9]{0,8}", properties[schema.BUCKETS_PROPERTY]):
+            raise SchemaError(
+                f"property {schema.BUCKETS_PROPERTY} of table {name} of {where} is"
+                f" {properties[schema.BUCKETS_PROPERTY]!r}, and must be a number of buckets: set it"
+                " to what the other tables have",
+                table=name,
+            )
     found = {name: properties[schema.BUCKETS_PROPERTY] for name, properties in present.items()}
     if len(set(found.values())) > 1:
         said = ", ".join(f"{name} {buckets}" for name, buckets in sorted(found.items()))
@@ -871,11 +948,10 @@ def _check_columns(table: Table, struct: StructType) -> None:
                 column=column.name,
             )
         field = found[column.name]
-        expected = DataType.fromDDL(column.type).simpleString()
-        if field.dataType.simpleString() != expected:
+        if field.dataType.simpleString() != column.simple_type:
             raise SchemaError(
                 f"column {column.name} of table {table.name} is {field.dataType.simpleString()},"
-                f" and must be {expected}",
+                f" and must be {column.simple_type}",
                 table=table.name,
                 column=column.name,
             )

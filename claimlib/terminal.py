@@ -64,9 +64,9 @@ def _escaped_in_json(character: str) -> str:
 # ------------------------------------------------------------------- where it goes
 
 
-def out(text: str) -> None:
-    """A result, on stdout."""
-    print(harmless(text))  # noqa: T201 - the one place
+def out(text: str, *, at_once: bool = False) -> None:
+    """A result, on stdout; at once: also who reads it through a pipe need not wait for the rest."""
+    print(harmless(text), flush=at_once)  # noqa: T201 - the one place
 
 
 def out_exact(text: str) -> None:
@@ -156,6 +156,16 @@ def _py4j_logs_nothing() -> Iterator[None]:
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in record.pathname
+
+
+def pyspark_logs_nothing() -> None:
+    """Keep pyspark from logging, as JSON, errors that it raises as well: how the process ends says
+    them in one line.  Only where pyspark is installed."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        # A logger of another class would not do for pyspark.
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 @contextmanager

@@ -53,6 +53,8 @@ _SERVER = "tests/live/test_server.py"
 _ENTRIES = "tests/live/test_entries.py"
 _READER = "tests/live/test_reader.py"
 _TERMINAL = "tests/edge/test_terminal.py"
+_SESSION = "tests/edge/test_session.py"
+_NO_SPARK = "tests/edge/test_runs_without_spark.py"
 _CLI_RUN_ID = "tests/edge/test_run_id.py"
 _SECRETS = "tests/edge/test_secrets.py"
 _MODEL = "tests/unit/test_model.py"
@@ -731,6 +733,29 @@ MUTATIONS: tuple[Mutation, ...] = (
         'return " ".join(line.strip() for line in error.message.split("\\n"))',
         "return error.message",
         (f"{_TERMINAL}::test_an_error_is_one_line_whatever_it_repeats",),
+    ),
+    Mutation(
+        "what a JVM prints stands among results",
+        "claimlib/session.py",
+        "kept = {number: os.dup(number) for number in (1, 2)}",
+        "kept = {number: os.dup(number) for number in (2,)}",
+        (f"{_SESSION}::test_what_a_jvm_says_is_not_shown_and_never_among_results",),
+    ),
+    Mutation(
+        "Spark is started though a store can be looked at without it",
+        "claimlib/cli/opening.py",
+        "if takes_paths_for_folders(settings.spark.master, settings.spark.conf):",
+        "if False:",
+        (f"{_NO_SPARK}::test_a_process_that_has_no_java_lists_runs_and_shows_one",),
+    ),
+    Mutation(
+        "a path is a folder here whatever Hadoop is told",
+        "claimlib/session.py",
+        "return is_provided() or by_java or by_files or any(map(_MOVES_PATHS.match, conf))",
+        "return is_provided() or by_java or by_files",
+        (
+            f"{_NO_SPARK}::test_settings_that_could_give_spark_another_file_system_are_left_to_spark",
+        ),
     ),
     Mutation(
         "a command prints by itself",

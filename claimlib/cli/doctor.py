@@ -34,13 +34,13 @@ from claimlib.config.settings import Config, load
 from claimlib.errors import ClaimlibError, ConfigError, PermissionDeniedError, StoreError
 from claimlib.live.address import is_server_url, source_label
 from claimlib.places import local_folder
-from claimlib.session import check_java
+from claimlib.session import SHORT_LIVED, check_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PACKAGES = {
-    "spark": ("pyspark", "delta-spark", "pandas", "pyarrow", "pydantic-settings"),
+    "spark": ("pyspark", "delta-spark", "deltalake", "pandas", "pyarrow", "pydantic-settings"),
     "redis": ("redis",),
 }
 _LEAST_FREE_BYTES = 2 * 2**30
@@ -73,7 +73,8 @@ def doctor(
     failed = 0
     for check in _checks(load(config), store, url, debug=debug):
         failed += not check.is_ok
-        terminal.out(f"{'ok' if check.is_ok else 'TO DO':<6} {check.name:<14} {check.found}")
+        state = "ok" if check.is_ok else "TO DO"
+        terminal.out(f"{state:<6} {check.name:<14} {check.found}", at_once=True)
     if failed:
         terminal.say(f"{failed} {'check says' if failed == 1 else 'checks say'} TO DO")
         raise typer.Exit(process.INPUT_REFUSED)
@@ -162,7 +163,7 @@ def _clock(reply: list[bytes]) -> Check:
 
 def _spark(settings: Config, store: str | None, *, debug: bool) -> Iterator[Check]:
     try:
-        spark = session_of(settings, debug=debug)
+        spark = session_of(settings, debug=debug, java_options=SHORT_LIVED)
     except ConfigError as error:
         yield Check("Spark", error.message, is_ok=False)
         return

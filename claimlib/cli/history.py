@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from claimlib import terminal
 from claimlib.cli.app import app
 from claimlib.cli.common import Common, with_common
-from claimlib.cli.opening import opened_store
+from claimlib.cli.opening import looked_at_store, opened_store
 from claimlib.cli.options import (
     AbandonedRunArgument,
     AsCommandsOption,
@@ -24,7 +24,9 @@ from claimlib.errors import RequestError
 from claimlib.report.model import DEFAULT_LIMIT
 
 if TYPE_CHECKING:
-    from claimlib.commands.server_commands import ServerCommands
+    from claimlib.report.model import Report
+    from claimlib.runs import Finished
+    from claimlib.store import Store
 
 
 @app.command(epilog="Example: claimlib runs ./store xautoclaim:nightly-1 --claimed --limit 1000")
@@ -48,12 +50,7 @@ def runs(
     """
     from claimlib.cli.output import show
     from claimlib.commands import runs as history
-    from claimlib.commands.bulk_reply import of_finished as of_bulk_run
-    from claimlib.commands.reply import of_finished
-    from claimlib.commands.server_commands import server_commands
-    from claimlib.report.bulk import of_bulk
-    from claimlib.report.runs import of_entries, of_refused, of_run, of_runs
-    from claimlib.runs.journal import Kind, rows_of
+    from claimlib.report.runs import of_run, of_runs
 
     view = common.view()
     chosen = {
@@ -70,32 +67,43 @@ def runs(
             "--claimed, --deleted, --lost, --refused, --ids and --as-commands need a RUN, and"
             " exclude each other"
         )
-    with opened_store(store, common.settings(), common) as (opened, _):
+    with looked_at_store(store, common.settings(), common) as opened:
         if run is None:
             result = of_runs(opened.where, history.list_runs(opened, limit))
         else:
             finished = history.find_run(opened, run)
             if as_commands:
-                _print_commands(server_commands(opened, finished, limit), quiet=common.quiet)
+                _print_commands(opened, finished, limit, quiet=common.quiet)
                 return
-            result = of_run(finished, history.remark_on(opened, finished))
-            if ids and Kind.REQUESTED not in finished.counts:
-                raise RequestError(
-                    f"the request of run {finished.key} names no ids: leave out --ids"
-                )
-            if refused:
-                rows = rows_of(opened, finished.run_seq, Kind.REFUSED)
-                result = of_refused(finished, rows, limit)
-            elif ids:
-                result = of_bulk(finished.command, of_bulk_run(opened, finished), limit)
-            elif kinds:
-                rows = getattr(of_finished(opened, finished), kinds[0])
-                result = of_entries(finished, kinds[0], rows, limit)
+            if kinds:
+                result = _part(opened, finished, kinds[0], limit)
+            else:
+                result = of_run(finished, history.remark_on(opened, finished))
     show(result, view)
 
 
-def _print_commands(found: ServerCommands, *, quiet: bool) -> None:
+def _part(opened: Store, finished: Finished, kind: str, limit: int) -> Report:
+    """Entries, ids or refusals of a run.  What these need is slow to import."""
+    from claimlib.commands.bulk_reply import of_finished as of_bulk_run
+    from claimlib.commands.reply import of_finished
+    from claimlib.report.bulk import of_bulk
+    from claimlib.report.runs import of_entries, of_refused
+    from claimlib.runs.journal import Kind, rows_of
+
+    if kind == "refused":
+        return of_refused(finished, rows_of(opened, finished.run_seq, Kind.REFUSED), limit)
+    if kind != "ids":
+        return of_entries(finished, kind, getattr(of_finished(opened, finished), kind), limit)
+    if Kind.REQUESTED not in finished.counts:
+        raise RequestError(f"the request of run {finished.key} names no ids: leave out --ids")
+    return of_bulk(finished.command, of_bulk_run(opened, finished), limit)
+
+
+def _print_commands(opened: Store, finished: Finished, limit: int, *, quiet: bool) -> None:
     """Lines for redis-cli, and nothing else, on stdout."""
+    from claimlib.commands.server_commands import server_commands
+
+    found = server_commands(opened, finished, limit)
     for line in found.lines:
         terminal.out(line)
     if found.hidden and not quiet:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
-from claimlib import process
+from claimlib import process, terminal
 from claimlib.cli.common import Common
 from claimlib.config.settings import Config
-from claimlib.errors import StoreNotFoundError
-from claimlib.places import check_place, local_folder
-from claimlib.session import is_provided
+from claimlib.errors import StorageError, StoreNotFoundError
+from claimlib.places import check_no_secret, check_place, check_storage, local_folder
+from claimlib.session import is_provided, may_be_elsewhere, takes_paths_for_folders
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 @contextmanager
 def opened_store(store: str, settings: Config, common: Common) -> Iterator[tuple[Store, Progress]]:
     """The store, and the callback that shows a run's progress, unless it is to be quiet."""
-    check_local_store(store)
+    check_local_store(store, settings)
     with started(settings, common) as (spark, progress):
         from claimlib.store import Store
 
@@ -40,35 +41,122 @@ def opened_store(store: str, settings: Config, common: Common) -> Iterator[tuple
 
 
 @contextmanager
-def started(settings: Config, common: Common) -> Iterator[tuple[SparkSession, Progress]]:
+def looked_at_store(store: str, settings: Config, common: Common) -> Iterator[Store]:
+    """The store, for a command that may need nothing but small tables: Spark, which takes ten
+    seconds, is started only once it is needed."""
+    check_local_store(store, settings)
+    with _starting(settings, common) as (start, _):
+        from claimlib.store import Store
+
+        if takes_paths_for_folders(settings.spark.master, settings.spark.conf):
+            yield Store.open_folder(start, store)
+        else:
+            yield Store.open(start(), store)
+
+
+@contextmanager
+def started(
+    settings: Config, common: Common, java_options: str = ""
+) -> Iterator[tuple[SparkSession, Progress]]:
     """The session that the settings ask for, and the callback that shows progress, unless it is to
-    be quiet."""
+    be quiet.
+
+    Args:
+        java_options: see `session_of`.
+    """
+    with _starting(settings, common, java_options) as (start, progress):
+        yield start(), progress
+
+
+@contextmanager
+def _starting(
+    settings: Config, common: Common, java_options: str = ""
+) -> Iterator[tuple[_Once, Progress]]:
     from claimlib.cli.progress import shown
 
-    start = partial(session_of, settings, debug=common.debug)
-    with shown(start, quiet=common.quiet) as (spark, progress):
-        process.catch_signals()
-        yield spark, progress
+    start = partial(session_of, settings, debug=common.debug, java_options=java_options)
+    with shown(start, quiet=common.quiet) as (start_shown, progress):
+        yield _Once(start_shown), progress
 
 
-def check_local_store(store: str) -> None:
+class _Once:
+    """Opens the session when it is first asked for, by whichever thread."""
+
+    def __init__(self, start: Callable[[], SparkSession]) -> None:
+        self._start = start
+        self._lock = Lock()
+        self._spark: SparkSession | None = None
+
+    def __call__(self) -> SparkSession:
+        with self._lock:
+            if self._spark is None:
+                self._spark = self._start()
+                process.catch_signals()
+            return self._spark
+
+
+def check_new_store(store: str, settings: Config) -> None:
+    """Notice a place where no store can be made before Spark is started, which takes ten seconds.
+
+    Raises:
+        RequestError: no place is given, or a secret stands in it, or it is no storage.
+        StorageError: it is on this machine, and no folder can be made there.
+    """
+    folder = _folder_here(store, settings)
+    if folder is None:
+        return
+    with _refusals_named(folder):
+        above = next(one for one in (folder, *folder.parents) if one.exists())
+        if not above.is_dir():
+            raise StorageError(f"{above} is a file, and a store is a folder: name another place")
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise StorageError(
+                f"{above} may not be written to: get the right to, or name another place"
+            )
+
+
+def check_local_store(store: str, settings: Config) -> None:
     """Notice a store that is not there before Spark is started, which takes ten seconds.
 
     Raises:
-        RequestError: no place is given.
+        RequestError: no place is given, or a secret stands in it, or it is no storage.
+        StorageError: it is a folder of this machine that may not be read.
         StoreNotFoundError: it is a folder of this machine, and no table is in it.
     """
-    check_place(store, "STORE")
-    folder = local_folder(store)
-    if folder is None or is_provided():  # elsewhere a path may be one of another file system
+    folder = _folder_here(store, settings)
+    if folder is None:
         return
-    if not any(folder.glob("*/_delta_log")):
+    with _refusals_named(folder):
+        # A glob passes over what it may not read.
+        if folder.is_dir() and any((one / "_delta_log").is_dir() for one in folder.iterdir()):
+            return
         raise StoreNotFoundError(_why_no_store(folder, store), where=str(folder))
 
 
+def _folder_here(store: str, settings: Config) -> Path | None:
+    """The folder of this machine that a store's place names; null: Spark says what it is."""
+    check_place(store, "STORE")
+    check_no_secret(store, "STORE")
+    check_storage(store, "STORE")
+    # Elsewhere a path may be one of another file system.
+    return None if may_be_elsewhere(settings.spark.conf) else local_folder(store)
+
+
+@contextmanager
+def _refusals_named(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:  # a path with a null character is a ValueError
+        why = getattr(error, "strerror", None) or str(error)
+        raise StorageError(
+            f"{folder} cannot be looked at ({why}): get the right to read it, or name another place"
+        ) from error
+
+
 def _why_no_store(folder: Path, store: str) -> str:
-    if folder.is_file():
-        return f"{folder} is a file, and a store is a folder: name another place"
+    above = next(one for one in (folder, *folder.parents) if one.exists())
+    if not above.is_dir():
+        return f"{above} is a file, and a store is a folder: name another place"
     if (folder / "_delta_log").is_dir():
         return (
             f"{folder} is one table, and a store is the folder that holds its tables: is it"
@@ -95,8 +183,13 @@ def _state(phase: Phase, detail: str, store: str) -> str:
 _CATALOG = "spark.sql.catalogImplementation"
 
 
-def session_of(settings: Config, *, debug: bool) -> SparkSession:
-    """The session that the settings ask for."""
+def session_of(settings: Config, *, debug: bool, java_options: str = "") -> SparkSession:
+    """The session that the settings ask for.
+
+    Args:
+        java_options: of a JVM that is started (`session.SHORT_LIVED`, where a command's work does
+            not grow with the store).
+    """
     from claimlib.session import open_session
 
     chosen = settings.spark.model_dump()
@@ -105,4 +198,7 @@ def session_of(settings: Config, *, debug: bool) -> SparkSession:
         # Spark makes this folder at once, by default in the working directory; where its catalog
         # is gone with the process, nobody keeps a table there.
         chosen["conf"] = {"spark.sql.warehouse.dir": tempfile.gettempdir()} | chosen["conf"]
-    return open_session(**chosen, muted=not debug)
+    spark = open_session(**chosen, java_options=java_options, muted=not debug)
+    if not debug:
+        terminal.pyspark_logs_nothing()
+    return spark

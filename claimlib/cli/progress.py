@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -22,34 +23,37 @@ _STARTING = "starting Spark"
 _BEFORE_A_RUN = "reading the store"
 
 
+Start = Callable[[], SparkSession]
+
+
 @contextmanager
-def shown(
-    start: Callable[[], SparkSession], *, quiet: bool = False
-) -> Iterator[tuple[SparkSession, Progress]]:
-    """The session that `start` opens, and a progress callback that shows what it is told on
+def shown(start: Start, *, quiet: bool = False) -> Iterator[tuple[Start, Progress]]:
+    """`start`, which says what it does, and a progress callback that shows what it is told, both on
     stderr; quiet, nothing is shown."""
     if quiet:
-        yield start(), _silent
+        yield start, _silent
         return
     # The console writes to a copy: stderr is turned away from the terminal while the JVM starts.
     with error_console() as console:
         if console is None:
-            say(_STARTING)
-            spark = start()
-            say(_BEFORE_A_RUN)
-            yield spark, Log().tell
+            yield partial(_started, start), Log().tell
             return
-        with console.status(_STARTING):
-            spark = start()
         with console.status(_BEFORE_A_RUN) as status:
-            line = _Line(spark, status)
+            line = _Line(status)
             watcher = threading.Thread(target=line.watch, daemon=True)
             watcher.start()
             try:
-                yield spark, line.tell
+                yield partial(line.started, start), line.tell
             finally:
                 line.ended.set()
                 watcher.join()
+
+
+def _started(start: Start) -> SparkSession:
+    say(_STARTING)
+    spark = start()
+    say(_BEFORE_A_RUN)
+    return spark
 
 
 def _silent(phase: Phase, detail: str) -> None:
@@ -80,21 +84,32 @@ class Log:
 class _Line:
     """The line on the terminal: written by the run (`tell`) and by the thread that polls Spark."""
 
-    def __init__(self, spark: SparkSession, status: Status) -> None:
+    def __init__(self, status: Status) -> None:
         self.ended = threading.Event()
-        self._spark = spark
+        self._spark: SparkSession | None = None
         self._status = status
         self._text = _BEFORE_A_RUN
 
+    def started(self, start: Start) -> SparkSession:
+        """The session, once it is there."""
+        self._show(_STARTING)
+        self._spark = start()
+        self._show(_BEFORE_A_RUN)
+        return self._spark
+
     def tell(self, phase: Phase, detail: str) -> None:
         """The run's present phase."""
-        self._text = _text(phase, detail)
-        self._status.update(Text(self._text))
+        self._show(_text(phase, detail))
+
+    def _show(self, text: str) -> None:
+        self._text = text
+        self._status.update(Text(text))
 
     def watch(self) -> None:
         """Add Spark's tasks to the line, twice a second, until the run ends."""
         while not self.ended.wait(_POLL_S):
-            self._status.update(Text(f"{self._text}{_tasks(self._spark)}"))
+            tasks = "" if self._spark is None else _tasks(self._spark)
+            self._status.update(Text(f"{self._text}{tasks}"))
 
 
 def _tasks(spark: SparkSession) -> str:

@@ -7,7 +7,7 @@ import typer
 from claimlib import process, terminal
 from claimlib.cli.app import app
 from claimlib.cli.common import Common, with_common
-from claimlib.cli.opening import opened_store, started
+from claimlib.cli.opening import check_new_store, opened_store, started
 from claimlib.cli.options import (
     AllowEmptyOption,
     BucketsOption,
@@ -34,6 +34,7 @@ from claimlib.cli.options import (
 from claimlib.errors import RequestError
 from claimlib.live.address import is_server_url
 from claimlib.places import check_place
+from claimlib.session import SHORT_LIVED
 
 
 @app.command(epilog="Example: claimlib init ./store --buckets 8")
@@ -61,7 +62,8 @@ def init(
         for statement in init_sql(store, buckets=buckets, source=source):
             terminal.out(f"{statement};\n")
         return
-    with started(settings, common) as (spark, _):
+    check_new_store(store, settings)
+    with started(settings, common, SHORT_LIVED) as (spark, _):
         made = Store.init(spark, store, buckets=buckets, source=source)
         result = of_store(made, source_of(made) if made.was_there else made.declared_source)
     show(result, view)

@@ -69,15 +69,17 @@ class ImportRequest:
     maps: Mapping[str, TableMap] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself before anything is read."""
+        """Refuse what contradicts itself, and places that cannot be tables', before anything is
+        read."""
         if self.streams is not None and self.entries_complete:
             raise RequestError(
                 "--streams says where the entries are complete, --entries-complete that they are"
                 " everywhere: give one of them",
                 option="entries_complete",
             )
+        places = self.places()
         for table in self.maps:
-            if table not in self.places():
+            if table not in places:
                 raise RequestError(
                     f"the map has [{table}], and there is no --{table}: give the table, or take"
                     " the section away",

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.errors import DuplicateRowsError, InputError
-from claimlib.places import check_no_secret
+from claimlib.places import check_no_secret, check_storage
 from claimlib.plans import input_tables
 from claimlib.plans.input_tables import TableMap
 from claimlib.plans.journal_rows import union_rows
@@ -43,6 +43,7 @@ def place_of(text: str) -> str:
         RequestError: a secret stands in it.
     """
     check_no_secret(text, "a table's place")
+    check_storage(text, "a table's place")
     if _NAME.fullmatch(text) or _URL.match(text):
         return text
     return str(Path(text).absolute())
@@ -67,13 +68,15 @@ def read_input(spark: SparkSession, place: str) -> DataFrame:
     except PySparkException as error:
         hint = f" (a name of the catalog; a path is written ./{place})" if is_name else ""
         condition = error.getCondition()
-        why = _REASONS.get(condition or "") or condition or str(error).splitlines()[0]
+        why = _REASONS.get(condition or "") or condition or str(error).partition("\n")[0]
         raise InputError(f"{place}{hint} cannot be read as a table: {why}", table=place) from error
 
 
 _REASONS = {
     "PATH_NOT_FOUND": "there is nothing at this place",
     "TABLE_OR_VIEW_NOT_FOUND": "the catalog has no such table",
+    "REQUIRES_SINGLE_PART_NAMESPACE": "Spark knows no such catalog",
+    "UNABLE_TO_INFER_SCHEMA": "it is no Delta table, and has no file of Parquet",
 }
 """What Spark's conditions mean here."""
 

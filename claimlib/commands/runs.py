@@ -6,11 +6,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pyspark.sql import functions as F
-
 from claimlib.errors import RequestError
+from claimlib.local_delta import Condition
 from claimlib.runs import Finished, pinned
-from claimlib.runs.journal import Kind, RunRow, rows_of, run_rows
+from claimlib.runs.journal import Kind, RunRow, run_rows
 from claimlib.runs.rollforward import find_finished, find_finished_seq, give_up
 from claimlib.store import Store
 
@@ -27,11 +26,10 @@ class RunList:
 
 def list_runs(store: Store, limit: int) -> RunList:
     """The newest `limit` finished runs, and what is not finished."""
-    runs = store.read("runs")
-    newest = runs.orderBy(F.col("run_seq").desc()).limit(limit).collect()
+    newest, total = store.last("runs", "run_seq", limit)
     last = newest[0]["run_seq"] if newest else 0
     unfinished = tuple(row.key for row in run_rows(store, last))
-    return RunList(tuple(Finished.of(row.asDict()) for row in newest), runs.count(), unfinished)
+    return RunList(tuple(map(Finished.of, newest)), total, unfinished)
 
 
 def find_run(store: Store, name: str) -> Finished:
@@ -61,7 +59,8 @@ def find_run(store: Store, name: str) -> Finished:
 def remark_on(store: Store, run: Finished) -> str | None:
     """How a run was decided, in words: whether a sweep has looked at all entries, and why; null:
     there is nothing to say."""
-    rows = rows_of(store, run.run_seq, Kind.RUN).collect()
+    of_run = (Condition("run_seq", run.run_seq), Condition("kind", str(Kind.RUN)))
+    rows = store.find("journal", *of_run)
     return RunRow.of(rows[0]).remark if rows else None
 
 

@@ -214,18 +214,19 @@ def _said(name: str, value: object) -> str | None:
 
 
 def run_document(run: Finished) -> dict[str, object]:
-    """A run for programs: times in ms."""
+    """A run for programs: times in ms.  The names in a map are sorted: a map of a table has no
+    order, and who reads it decides in which one its names come."""
     return {
         "run_seq": run.run_seq,
         "run_id": run.run_id,
         "command": run.command,
         "request": json.loads(run.request),
         "now_ms": run.now_ms,
-        "counts": dict(run.counts),
-        "phase_ms": dict(run.phase_ms),
+        "counts": dict(sorted(run.counts.items())),
+        "phase_ms": dict(sorted(run.phase_ms.items())),
         "began_ms": run.began_ms,
         "ended_ms": run.ended_ms,
-        "input_versions": dict(run.input_versions),
-        "output_versions": dict(run.output_versions),
+        "input_versions": dict(sorted(run.input_versions.items())),
+        "output_versions": dict(sorted(run.output_versions.items())),
         "software_version": run.software_version,
     }

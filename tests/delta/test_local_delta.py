@@ -9,6 +9,7 @@ import pytest
 from chispa import assert_df_equality
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType
 
 from claimlib import local_delta
 from claimlib.commands.runs import find_run
@@ -174,6 +175,9 @@ def test_the_types_that_are_read_so_are_those_of_a_store(module_store: Store) ->
     structs = (module_store.read(table).schema for table in TABLES)
     found = {column.dataType.simpleString() for struct in structs for column in struct.fields}
     assert found == local_delta.TYPES
+    for table in TABLES.values():
+        for column in table.columns:
+            assert column.simple_type == DataType.fromDDL(column.type).simpleString()
 
 
 def test_a_table_with_a_column_of_a_user_s_own_type_is_left_to_spark(store: Store) -> None:

@@ -21,10 +21,11 @@ SparkSession(SparkContext(gateway=gateway, jsc=gateway.jvm.JavaSparkContext(cont
 """
 
 
-def run_python(*arguments, timeout=600, **variables):
-    """The finished process `python ARGUMENTS`, with the source folder on its path."""
+def run_python(*arguments, timeout=600, before=(), **variables):
+    """The finished process `python ARGUMENTS`, with the source folder on its path; the words of
+    `before` start it."""
     return subprocess.run(
-        [sys.executable, *map(str, arguments)],
+        [*before, sys.executable, *map(str, arguments)],
         env=_environment(variables),
         cwd=ROOT,
         capture_output=True,
@@ -34,12 +35,12 @@ def run_python(*arguments, timeout=600, **variables):
     )
 
 
-def run_claimlib(*arguments, **variables):
+def run_claimlib(*arguments, before=(), **variables):
     """The finished process `claimlib ARGUMENTS`."""
-    return run_python("-c", _START, *arguments, **variables)
+    return run_python("-c", _START, *arguments, before=before, **variables)
 
 
-def run_claimlib_in_the_jvm_of(spark, *arguments):
+def run_claimlib_in_the_jvm_of(spark, *arguments, **variables):
     """The finished process `claimlib ARGUMENTS`, which found a session of this JVM instead of
     starting one: what it does and how it ends is its own."""
     gateway = spark.sparkContext._gateway.gateway_parameters
@@ -48,15 +49,17 @@ def run_claimlib_in_the_jvm_of(spark, *arguments):
         PYSPARK_GATEWAY_PORT=str(gateway.port),
         PYSPARK_GATEWAY_SECRET=gateway.auth_token,
         PYSPARK_PYTHON=sys.executable,
+        **variables,
     )
 
 
-def started_claimlib(*arguments):
-    """The process `claimlib ARGUMENTS`, whose stderr can be read line by line; it is killed with
-    the `with` block, if it has not ended by then."""
+def started_claimlib(*arguments, **variables):
+    """The process `claimlib ARGUMENTS`, whose output can be read line by line, and which leads a
+    group of processes; it is killed with the `with` block, if it has not ended by then."""
     return _Started(
         [sys.executable, "-c", _START, *map(str, arguments)],
-        env=_environment({}),
+        env=_environment(variables),
+        start_new_session=True,
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,8 +1,14 @@
 """`claimlib doctor`: a line for each thing that is needed, and what to do where it is missing."""
 
+import os
+import signal
+from importlib import metadata
+
 import pytest
 
+from claimlib.cli.doctor import _PACKAGES, Check, _package
 from claimlib.testing.server import valkey_server
+from tests.edge.processes import started_claimlib
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +32,8 @@ def test_where_all_is_there_every_line_is_ok(claimlib, spark, store, server):
     found = checks(said)
     assert said.code == 0, said.out
     assert {state for lines in found.values() for state, _ in lines} == {"ok"}
-    assert {"claimlib", "pyspark", "redis", "Java", "disk", "server", "clock"} <= found.keys()
+    assert {"claimlib", "pyspark", "deltalake", "redis", "Java", "disk"} <= found.keys()
+    assert {"server", "clock"} <= found.keys()
     assert {"+info", "+eval_ro", "Spark", "workers", "store"} <= found.keys()
     ((_, text),) = found["store"]
     assert text == f"{store.where}: 0 runs, 8 buckets, source none declared"
@@ -60,3 +67,32 @@ def test_a_server_that_does_not_answer_is_named(claimlib, spark):
     ((state, text),) = checks(said)["server"]
     assert (said.code, state) == (4, "TO DO")
     assert "127.0.0.1:1/0 cannot be reached" in text
+
+
+def test_a_package_that_is_missing_is_named_with_the_extra_that_brings_it(monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("claimlib.cli.doctor.metadata.version", missing)
+    found = {name: _package(name, extra) for extra, names in _PACKAGES.items() for name in names}
+    assert found["deltalake"] == Check(
+        "deltalake", "is missing: pip install 'claimlib[spark]'", is_ok=False
+    )
+
+
+HANGING_JAVA = """#!/bin/sh
+case "$*" in *-version*) echo "    java.specification.version = 17" >&2 ;; *) exec sleep 600 ;; esac
+"""
+
+
+def test_what_is_known_without_spark_is_said_before_it_is_there(tmp_path):
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(HANGING_JAVA, encoding="utf-8")
+    java.chmod(0o755)
+    with started_claimlib("doctor", tmp_path / "store", JAVA_HOME=str(java.parents[1])) as process:
+        lines = [process.stdout.readline() for _ in range(11)]
+        assert process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL)
+    assert all(line.startswith("ok ") for line in lines)
+    assert [line.split()[1] for line in lines[-3:]] == ["Java", "disk", "disk"]

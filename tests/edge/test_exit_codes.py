@@ -17,6 +17,7 @@ from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingE
 from claimlib.semantics.words import Stream
 from claimlib.store import Store
 from claimlib.testing.tables import write_keyspace
+from tests.delta.own_rows import append
 from tests.edge.processes import ROOT, run_claimlib_in_the_jvm_of, started_claimlib
 
 NOW_MS = 1_750_000_000_000
@@ -24,7 +25,7 @@ SWEEP = ("--consumer", "c", "--min-idle", "1m")
 AT_A_TIME = 3
 CASES = {
     "done": (0, ("runs", "stalled"), ""),
-    "our fault": (1, ("xpending", "unreadable"), "(this is not expected; --debug shows more)"),
+    "our fault": (1, ("runs", "forged"), "(this is not expected; --debug shows more)"),
     "usage": (2, ("xautoclaim", "stalled", "--min-idle", "15"), "'15' has no unit"),
     "stalled": (3, ("xpending", "stalled", "--fail-on-stalled", "1m"), "stalled: "),
     "no store": (4, ("runs", "absent"), "no store at "),
@@ -42,21 +43,21 @@ CASES = {
 @pytest.fixture(scope="module")
 def stores(spark, empty_store, tmp_path_factory):
     """A folder of stores: `stalled` has an entry that is due, without proof that its stream has it;
-    `unreadable` a file of Parquet that is none; `unfinished` a run that stopped when it had
+    `forged` a row in its journal that no run wrote; `unfinished` a run that stopped when it had
     decided; `terminated` has an entry that is due, and its stream has it."""
     folder = tmp_path_factory.mktemp("stores")
     stalled = Store.open(spark, str(shutil.copytree(empty_store, folder / "stalled")))
     pel = (PendingEntry(StreamId(1, 0), b"dead", NOW_MS - 90_000, 3),)
     group = Group(StreamId(9, 0), pel, (Consumer(b"dead", NOW_MS, None),))
     write_keyspace(stalled, {b"s": Stream({}, {b"g": group})}, NOW_MS, proven=None)
-    for name in ("unreadable", "unfinished", "interrupted"):
+    for name in ("forged", "unfinished", "interrupted"):
         shutil.copytree(folder / "stalled", folder / name)
     terminated = Store.open(spark, str(shutil.copytree(empty_store, folder / "terminated")))
     entries = {StreamId(1, 0): (b"field", b"value")}
     write_keyspace(terminated, {b"s": Stream(entries, {b"g": group})}, NOW_MS)
     shutil.copytree(empty_store, folder / "imported")
-    (data,) = (folder / "unreadable" / "pending").rglob("*.parquet")
-    data.write_bytes(b"no Parquet" * (data.stat().st_size // 10))
+    forged = {"run_seq": 1, "kind": "run", "inputs": "no JSON"}
+    append(Store.open(spark, str(folder / "forged")), "journal", forged)
     _leave_unfinished(Store.open(spark, str(folder / "unfinished")))
     return folder
 

@@ -1,4 +1,5 @@
 import logging
+import re
 import signal
 from contextlib import suppress
 
@@ -120,6 +121,8 @@ _CALL = "An error occurred while calling o58.sql.\n: "
 _CANNOT_CREATE = "[DELTA_CANNOT_CREATE_LOG_PATH] Cannot create"
 _WORKER = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
 _LOOKED = "getFileStatus on s3a://b/x: software.amazon.awssdk"
+_FAILED = "[FAILED_READ_FILE.{}] Encountered error while reading file {}. "
+_AWAITED = "org.apache.spark.SparkException: Exception thrown in awaitResult: \nCaused by: "
 _BY_S3 = "S3Exception: m (Service: S3, Status Code:"
 JAVA = [
     (
@@ -136,7 +139,7 @@ JAVA = [
             " org.apache.hadoop.fs.s3a.S3AFileSystem not found\n\tat x"
         ),
         4,
-        "Spark lacks the jar of this storage (org.apache.hadoop.fs.s3a.S3AFileSystem)",
+        "Spark lacks the jar of this storage (S3AFileSystem)",
     ),
     (
         (
@@ -144,17 +147,17 @@ JAVA = [
             " file:/data/file/streams/_delta_log\n\tat x"
         ),
         4,
-        "file:/data/file cannot be created: a part of the path is a file, or may not be written to",
+        "file:/data/file cannot be created: a part of the path is a file, or too long a name, or",
     ),
     (
         "java.nio.file.AccessDeniedException: s3a://b/x: 403 Forbidden\n\tat x",
         4,
-        "the storage refuses access: AccessDeniedException: s3a://b/x: 403 Forbidden",
+        "the storage refuses access: s3a://b/x: 403 Forbidden; it needs the right to read",
     ),
     (
         "java.io.FileNotFoundException: /data/x.parquet (Permission denied)\n\tat x",
         4,
-        "the storage refuses access: ",
+        "the storage refuses access: /data/x.parquet; it needs the right to read",
     ),
     ("java.io.IOException: No space left on device\n\tat x", 4, "a disk is full"),
     (
@@ -234,9 +237,101 @@ JAVA = [
     (
         "java.net.UnknownHostException: nowhere.invalid\n\tat x",
         75,
-        "error: storage did not answer, try again: ",
+        "error: storage did not answer, try again: no host nowhere.invalid is known; check",
     ),
-    ("java.net.ConnectException: Call From a to b failed\n\tat x", 75, "java.net.ConnectException"),
+    (
+        (
+            "java.net.ConnectException: Call From a/1 to b:1 failed on connection exception:"
+            " java.net.ConnectException: Connection refused; For more details see: http://x\n"
+        ),
+        75,
+        "error: storage did not answer, try again: b:1: Connection refused\n",
+    ),
+    (
+        "java.net.ConnectException: Connection refused\n\tat x",
+        75,
+        "error: storage did not answer, try again: Connection refused\n",
+    ),
+    (
+        f"{_FAILED.format('NO_HINT', 'file:///d/a%20b/runs/_delta_log/0.json')}  SQLSTATE: KD001\n",
+        4,
+        "the log of a table is damaged, /d/a b/runs/_delta_log/0.json cannot be read: put it back",
+    ),
+    (
+        f"{_AWAITED}{_FAILED.format('NO_HINT', 's3a://b/runs/part-0.parquet')}  SQLSTATE: KD001\n",
+        4,
+        "a file of a table is damaged, s3a://b/runs/part-0.parquet cannot be read: put it back",
+    ),
+    (
+        f"{_FAILED.format('FILE_NOT_EXIST', 'file:/d/part-0.parquet')} File does not exist. It\n",
+        4,
+        "/d/part-0.parquet is missing, and the log of its table names it: put it back from a copy",
+    ),
+    (
+        f"{_FAILED.format('CANNOT_READ_FILE_FOOTER', 'file:/d/x.csv')} Could not read footer.\n",
+        4,
+        "/d/x.csv is no file of Parquet: give a table of Delta or Parquet",
+    ),
+    (
+        # What storage says of itself goes before the file that could not be read.
+        f"{_FAILED.format('NO_HINT', 's3a://b/x')} \nCaused by: java.net.ConnectException: no\n",
+        75,
+        "storage did not answer, try again: ",
+    ),
+    (
+        (
+            "org.apache.spark.sql.delta.DeltaFileNotFoundException:"
+            " [DELTA_TRUNCATED_TRANSACTION_LOG] file:/d/00.json: Unable to reconstruct\n"
+        ),
+        4,
+        "the log of a table lacks its beginning, or a part, /d/00.json: put it back",
+    ),
+    (
+        "[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (0, 2) are not contiguous. A gap\n\tat x",
+        4,
+        "the log of a table has a gap: put it back",
+    ),
+    (
+        f"{_AWAITED}java.io.FileNotFoundException: File file:/d/vector_1.bin does not exist\n",
+        4,
+        "/d/vector_1.bin is missing, and the log of its table names it: put it back",
+    ),
+    (
+        (
+            "[DELTA_INVALID_PROTOCOL_VERSION] Unsupported Delta protocol version: table"
+            ' "file:/d/runs" requires reader version 99\n\tat x'
+        ),
+        4,
+        "table /d/runs needs a newer Delta than the installed one: upgrade delta-spark",
+    ),
+    (
+        (
+            "[DELTA_UNSUPPORTED_FEATURES_FOR_READ] Unsupported Delta read feature: table"
+            ' "file:/d/runs" requires reader table feature(s)\n\tat x'
+        ),
+        4,
+        "table /d/runs needs a newer Delta than the installed one: upgrade delta-spark",
+    ),
+    (
+        f"{_AWAITED}java.io.IOException: Mkdirs failed to create file:/d/runs (exists=false, x)\n",
+        4,
+        "no folder can be made at /d/runs: the storage can only be read, or this user may not",
+    ),
+    (
+        f"{_AWAITED}java.io.IOException: /d/x: Read-only file system\n\tat x",
+        4,
+        "the storage can only be read: let it be written to, or name another place",
+    ),
+    (
+        "IllegalArgumentException: Wrong FS: file://host/x/runs/_delta_log, expected: file:/// ",
+        4,
+        "file://host/x is not where Spark looks (file:///): write a path",
+    ),
+    (
+        "java.io.IOException: ViewFs: Cannot initialize: Empty Mount table\n\tat x",
+        4,
+        "place cannot be used: ViewFs: Cannot initialize: Empty Mount table; name",
+    ),
     (
         "java.lang.IllegalStateException: strange\n\tat x",
         1,
@@ -252,6 +347,8 @@ def test_what_java_says_of_a_storage_is_one_line_that_names_cause_and_remedy(
     assert process.ending(_raising(RuntimeError(_CALL + text))) == code
     (line,) = capsys.readouterr().err.splitlines(keepends=True)
     assert said in line
+    is_ours = code != process.OUR_FAULT
+    assert not (is_ours and re.search(r"Exception|Py4J|\bjava[.]|org[.]apache", line))
 
 
 @pytest.mark.parametrize(

@@ -454,11 +454,13 @@ def test_a_log_names_each_run_that_is_recovered(capsys):
 def test_quiet_shows_no_progress(capsys):
     from claimlib.cli.progress import shown
 
-    with shown(lambda: "a session", quiet=True) as (spark, progress):
-        assert spark == "a session"
+    with shown(lambda: "a session", quiet=True) as (start, progress):
+        assert start() == "a session"
         progress(Phase.READ, "1 row")
     assert capsys.readouterr() == ("", "")
-    with shown(lambda: "a session") as (_, progress):
+    with shown(lambda: "a session") as (start, progress):
+        assert capsys.readouterr().err == ""
+        start()
         progress(Phase.READ, "1 row")
     assert len(capsys.readouterr().err.splitlines()) == 3
 
@@ -475,6 +477,8 @@ def test_quiet_reaches_the_progress_of_every_command(claimlib, monkeypatch):
     def opened(_store, _settings, common):
         told.append(common.quiet)
         raise RequestError("seen")
+
+    monkeypatch.setattr("claimlib.cli.history.looked_at_store", opened)
 
     given = ("--entries", "e", "--pending", "p")
     commands = {

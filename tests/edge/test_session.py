@@ -96,13 +96,54 @@ def test_no_java_at_all_is_refused(tmp_path, monkeypatch):
         session.check_java()
 
 
-def test_what_a_jvm_says_is_shown_only_if_it_does_not_start(capfd):
-    with session._jvm_muted(muted=True):
-        os.write(2, b"noise\n")
-    assert capfd.readouterr().err == ""
-    with pytest.raises(ZeroDivisionError), session._jvm_muted(muted=True):
-        _ = os.write(2, b"reason\n") / 0
-    assert capfd.readouterr().err == "reason\n"
+def test_what_a_jvm_says_is_not_shown_and_never_among_results(capfd):
+    for muted, said in ((True, ""), (False, "noise\nmore\n")):
+        with session._jvm_muted(muted=muted):
+            os.write(2, b"noise\n")
+            os.write(1, b"more\n")
+        assert capfd.readouterr() == ("", said)
+    os.write(1, b"a result\n")
+    assert capfd.readouterr() == ("a result\n", "")
+
+
+_GATEWAY = "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."
+_CALL = "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: "
+NOT_STARTED = [
+    (
+        (
+            'x\nException in thread "main" java.lang.RuntimeException: [unresolved dependency:'
+            " no#such;1: not found]\n\tat x\n"
+        ),
+        _GATEWAY,
+        "the package no:such:1 cannot be fetched: check its name (spark.jars.packages)",
+    ),
+    (
+        "Invalid maximum heap size: -Xmxmany\nError: Could not create the Java Virtual Machine.\n",
+        _GATEWAY,
+        "Invalid maximum heap size: -Xmxmany; check what it was given (--spark-conf",
+    ),
+    (
+        "log\n",
+        f"{_CALL}org.apache.spark.SparkException: Could not parse Master URL: 'x'\n\tat y",
+        "Could not parse Master URL: 'x'; check what it was given",
+    ),
+    ("first\nlast words.\n\n", _GATEWAY, "last words; check what it was given"),
+    ("", "", "RuntimeError; check what it was given"),
+]
+
+
+@pytest.mark.parametrize(("log", "error", "said"), NOT_STARTED)
+def test_why_spark_does_not_start_is_one_line_without_java_s_words(capfd, log, error, said):
+    def start():
+        os.write(2, log.encode())
+        raise RuntimeError(error)
+
+    with pytest.raises(ConfigError) as raised, session._jvm_muted(muted=True):
+        start()
+    assert capfd.readouterr() == ("", "")
+    assert raised.value.message.startswith(f"Spark does not start: {said}")
+    assert "\n" not in raised.value.message
+    assert not re.search("java[.]|org[.]|Exception", raised.value.message)
 
 
 def test_a_session_takes_spark_s_classes_from_the_archive_where_it_can(tmp_path, monkeypatch):

@@ -32,6 +32,8 @@ CODES = {
     "SchemaVersionError": 4,
     "UnsafeLocationError": 4,
     "StorageError": 4,
+    "DamagedTableError": 4,
+    "UnsupportedTableError": 4,
     "StoreUnreachableError": 75,
     "SchemaError": 4,
     "SourceMismatchError": 4,

@@ -8,6 +8,7 @@ from claimlib.errors import RequestError
 from claimlib.places import (
     check_no_secret,
     check_place,
+    check_storage,
     is_namespace,
     is_url,
     local_folder,
@@ -104,3 +105,16 @@ def test_a_catalog_without_a_schema_is_no_place():
         check_place("lake.", "STORE")
     for place in ("lake.shop", "./lake.", "/lake.", ".", ".."):
         check_place(place, "STORE")
+
+
+@pytest.mark.parametrize("scheme", ["http://", "HTTPS://", "redis://", "rediss://"])
+def test_the_address_of_a_server_is_no_place_for_tables_and_is_not_repeated(scheme):
+    with pytest.raises(RequestError, match=f"STORE begins with {scheme}, and no tables can be"):
+        check_storage(f"{scheme}host/x", "STORE")
+
+
+@pytest.mark.parametrize(
+    "place", ["./http:/host", "s3a://bucket/http://x", "main.http", "ftp://h/x"]
+)
+def test_all_else_may_be_storage(place):
+    check_storage(place, "STORE")

@@ -1,0 +1,513 @@
+"""Places that cannot be a store, storage, tables and files that cannot be used, servers that do not
+serve, rights that are missing: each by a process, which says cause and remedy in one line of ours.
+
+Where no JVM is needed there is none to be had; the others find this test's JVM, some at a time.
+"""
+
+import os
+import re
+import shutil
+import socketserver
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import Consumer, Group, PendingEntry
+from claimlib.semantics.words import Stream
+from claimlib.store import Store
+from claimlib.testing.server import valkey_server
+from claimlib.testing.tables import write_keyspace
+from tests.edge.processes import run_claimlib, run_claimlib_in_the_jvm_of
+
+NOW_MS = 1_750_000_000_000
+NO_JAVA = {"JAVA_HOME": "/nowhere"}
+AT_A_TIME = 3
+SWEEP = ("--consumer", "c", "--min-idle", "1m")
+# What only Java, Spark, or an error that nobody has thought of would say.
+FOREIGN = re.compile(
+    r"Py4J|Exception|java\.|org\.apache|com\.[a-z]|Traceback|not expected|SQLSTATE|Errno"
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A command that cannot do what is wanted; `{at}` in a word is the folder of the fault.
+
+    Attributes:
+        cause, remedy: what its one line says.
+    """
+
+    words: tuple[str, ...]
+    code: int
+    cause: str
+    remedy: str
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+def said_of(fault, at, process):
+    """The one line that a process has said, once it is seen to be all, and ours."""
+    shown = f"{process.stdout}\n{process.stderr}"
+    assert process.stdout == "", shown
+    (line,) = process.stderr.splitlines()
+    assert line.startswith("claimlib: error: "), line
+    assert process.returncode == fault.code, line
+    assert fault.cause.format(**at) in line, line
+    assert fault.remedy.format(**at) in line, line
+    assert not FOREIGN.search(line.replace(str(at["at"]), "")), line
+    return line
+
+
+def worded(fault, at):
+    return [word.format(**at) for word in fault.words]
+
+
+# ------------------------------------------------------------------- without a JVM
+
+NEEDS_PLACE = "give a folder, a URL, or catalog.schema"
+LONG = "x" * 300
+WITHOUT_A_JVM = {
+    "no store": Fault(
+        ("runs", "{at}/absent"), 4, "no store at {at}/absent", "create it with: claimlib init"
+    ),
+    "a file": Fault(
+        ("xpending", "{at}/file"), 4, "{at}/file is a file", "a store is a folder: name another"
+    ),
+    "below a file": Fault(
+        ("check", "{at}/file/x"), 4, "{at}/file is a file", "a store is a folder: name another"
+    ),
+    "one table": Fault(("runs", "{at}/store/runs"), 4, "is one table", "is it {at}/store?"),
+    "to make one at a file": Fault(
+        ("init", "{at}/file"), 4, "{at}/file is a file", "a store is a folder: name another"
+    ),
+    "to make one below a file": Fault(
+        ("init", "{at}/file/x/y"), 4, "{at}/file is a file", "a store is a folder: name another"
+    ),
+    "an empty name": Fault(("runs", ""), 2, "STORE is empty", NEEDS_PLACE),
+    "blanks": Fault(("init", "  "), 2, "STORE is empty", NEEDS_PLACE),
+    "no schema": Fault(("runs", "lake."), 2, "which has no schema", "give catalog.schema"),
+    "too long a name": Fault(
+        ("runs", f"{{at}}/{LONG}"), 4, "(File name too long)", "or name another place"
+    ),
+    "to make one of too long a name": Fault(
+        ("init", f"{{at}}/{LONG}"), 4, "(File name too long)", "or name another place"
+    ),
+    "a name with a line break": Fault(
+        ("runs", "{at}/a\nb"), 4, "no store at {at}/a b: ", "create it with: claimlib init"
+    ),
+    "a name of bytes that are no text": Fault(
+        ("runs", "{at}/a\udcff"), 4, r"no store at {at}/a\udcff: ", "create it with: claimlib init"
+    ),
+    "a web server": Fault(
+        ("runs", "https://host/x"), 2, "STORE begins with https://", "give a folder, a URL of"
+    ),
+    "a Redis": Fault(
+        ("init", "redis://host:6379/0"), 2, "STORE begins with redis://", "give a folder, a URL of"
+    ),
+    "a secret": Fault(
+        ("runs", "s3a://KEY:sesame@b/x"), 2, "STORE has a secret in it", "take it out, and give it"
+    ),
+    "a table on a web server": Fault(
+        ("import", "{at}/store", "--entries", "http://host/x", "--pending", "p"),
+        *(2, "a table's place begins with http://", "give a folder, a URL of storage"),
+    ),
+    "a policy that is a folder": Fault(
+        ("xautoclaim", "{at}/store", "--policy", "{at}"),
+        *(2, "the policy file {at} cannot be read: ", "it is a folder"),
+    ),
+    "no policy": Fault(
+        ("xautoclaim", "{at}/store", "--policy", "{at}/none"), 2, "there is no policy file", "{at}"
+    ),
+    "a policy of bytes": Fault(
+        ("xautoclaim", "{at}/store", "--policy", "{at}/bytes"),
+        *(2, "{at}/bytes is not valid TOML", "position 0"),
+    ),
+    "no config": Fault(("runs", "x", "--config", "{at}/none"), 2, "no config file", "{at}/none"),
+    "a map that is a folder": Fault(
+        ("import", "{at}/store", "--entries", "e", "--pending", "p", "--map", "{at}"),
+        *(2, "the map file {at} cannot be read: ", "it is a folder"),
+    ),
+    "no password file": Fault(
+        ("snapshot", "redis://127.0.0.1:1/0", "{at}/store", "--password-file", "{at}/none"),
+        *(2, "{at}/none", "password"),
+    ),
+    "no CA file": Fault(
+        ("snapshot", "rediss://127.0.0.1:1/0", "{at}/store", "--ca-file", "{at}/none"),
+        *(2, "the certificate file {at}/none is not there", "give a PEM file"),
+    ),
+    "no server": Fault(
+        ("snapshot", "redis://127.0.0.1:1/0", "{at}/store"),
+        *(75, "127.0.0.1:1/0 cannot be reached", "check host, port, TLS and network, and try"),
+    ),
+    "no host": Fault(
+        ("snapshot", "redis://nowhere.invalid/0", "{at}/store"),
+        *(75, "nowhere.invalid:6379/0 cannot be reached", "check host, port, TLS and network"),
+    ),
+    "another server": Fault(
+        ("snapshot", "redis://127.0.0.1:{other_port}/0", "{at}/store"),
+        *(75, "127.0.0.1:{other_port}/0", "try again"),
+    ),
+    "no password": Fault(
+        ("snapshot", "{server}", "{at}/store"), 2, "refused", "check the user name and the password"
+    ),
+    "a wrong password": Fault(
+        ("snapshot", "{server}", "{at}/store"),
+        *(2, "refused the login", "check the user name and the password"),
+        {"REDIS_PASSWORD": "wrong"},
+    ),
+    "no Java": Fault(
+        ("init", "{at}/new"), 2, "Spark needs Java 17 or newer, and JAVA_HOME=/nowhere has none",
+        "install it",
+    ),
+    "too old a Java": Fault(
+        ("init", "{at}/new"), 2, "Java 17 or newer, and that of JAVA_HOME={at}/jdk is 11",
+        "install it", {"JAVA_HOME": "{at}/jdk"},
+    ),
+}  # fmt: skip
+OLD_JAVA = "#!/bin/sh\necho '    java.specification.version = 11' >&2\n"
+
+
+class _Web(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.recv(1000)
+        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory):
+    """The places of faults that need no JVM: `{at}` has a file, a table without rows and an old
+    Java."""
+    folder = tmp_path_factory.mktemp("faults")
+    (folder / "file").write_text("text", encoding="utf-8")
+    (folder / "bytes").write_bytes(b"\xff\x00")
+    for table in ("runs", "journal"):
+        (folder / "store" / table / "_delta_log").mkdir(parents=True)
+    java = folder / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(OLD_JAVA, encoding="utf-8")
+    java.chmod(0o755)
+    with (
+        valkey_server(password="sesame") as server,
+        socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Web) as other,
+    ):
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        yield {"at": folder, "server": server.url, "other_port": other.server_address[1]}
+        other.shutdown()
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_JVM)
+def test_a_fault_that_is_seen_without_a_jvm_is_one_line_that_names_cause_and_remedy(at, name):
+    fault = WITHOUT_A_JVM[name]
+    variables = NO_JAVA | {key: text.format(**at) for key, text in fault.variables.items()}
+    said_of(fault, at, run_claimlib(*worded(fault, at), "--quiet", **variables))
+
+
+# ------------------------------------------------------------------- missing rights
+
+
+@contextmanager
+def rights_taken_from(folder, mode):
+    before = folder.stat().st_mode
+    folder.chmod(mode)
+    try:
+        yield
+    finally:
+        folder.chmod(before)
+
+
+def run_without_privileges(*words):
+    """A process to which the rights of files apply, also where root starts it."""
+    as_anybody = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--")
+    if os.geteuid() == 0 and shutil.which("setpriv") is None:
+        pytest.skip("the rights of files do not apply to root, and setpriv is not installed")
+    return run_claimlib(*words, before=as_anybody if os.geteuid() == 0 else (), **NO_JAVA)
+
+
+@pytest.mark.parametrize(
+    ("mode", "command", "cause"),
+    [
+        (0o000, "runs", "{at}/locked cannot be looked at (Permission denied)"),
+        (0o000, "init", "{at}/locked/new cannot be looked at (Permission denied)"),
+        (0o500, "init", "{at}/locked may not be written to"),
+    ],
+)
+def test_a_folder_without_the_right_to_use_it_is_named(tmp_path, mode, command, cause):
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    place = locked if command == "runs" else locked / "new"
+    fault = Fault((command, str(place)), 4, cause, "get the right to")
+    with rights_taken_from(locked, mode):
+        process = run_without_privileges(*fault.words, "--quiet")
+    said_of(fault, {"at": tmp_path}, process)
+
+
+# ------------------------------------------------------------------- with a JVM
+
+
+def log_of(table):
+    """The commits of a table, the first one first; their checksums are forgotten."""
+    log = table / "_delta_log"
+    for checksum in log.glob("*.crc"):
+        checksum.unlink()
+    return sorted(log.glob("*.json"))
+
+
+def no_json(table):
+    log_of(table)[-1].write_text("no JSON\n", encoding="utf-8")
+
+
+def no_first_commit(table):
+    log_of(table)[0].unlink()
+
+
+def a_gap(table):
+    log_of(table)[1].unlink()
+
+
+def newer_protocol(table):
+    replace_in_log(table, r'"minReaderVersion":\d+', '"minReaderVersion":99')
+
+
+def wrong_buckets(table):
+    replace_in_log(table, 'claimlib.buckets":"8"', 'claimlib.buckets":"many"')
+
+
+def replace_in_log(table, pattern, new):
+    texts = {file: file.read_text(encoding="utf-8") for file in log_of(table)}
+    assert any(re.search(pattern, text) for text in texts.values())
+    for file, text in texts.items():
+        file.write_text(re.sub(pattern, new, text), encoding="utf-8")
+
+
+def data_of(table):
+    """Files of Parquet, whose checksums are forgotten."""
+    files = [file for file in table.rglob("*.parquet") if file.parent.name != "_delta_log"]
+    assert files
+    for file in files:
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    return files
+
+
+def no_parquet(table):
+    for file in data_of(table):
+        file.write_bytes(b"no Parquet" * (file.stat().st_size // 10))
+
+
+def half_parquet(table):
+    for file in data_of(table):
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def parquet_gone(table):
+    for file in data_of(table):
+        file.unlink()
+
+
+def a_file(table):
+    shutil.rmtree(table)
+    table.write_text("x", encoding="utf-8")
+
+
+RESTORE = "put it back from a copy; without one, make another store"
+UPGRADE = "upgrade delta-spark and pyspark"
+OF_LOG = "the log of a table is damaged, {store}/pending/_delta_log/0000000000000000000"
+OF_FILE = "a file of a table is damaged, {store}/pending/bucket="
+DAMAGES = {
+    no_json: (OF_LOG, RESTORE),
+    no_first_commit: ("lacks its beginning, or a part, {store}/pending/_delta_log/000", RESTORE),
+    a_gap: ("the log of a table", RESTORE),
+    newer_protocol: ("table {store}/pending needs a newer Delta", UPGRADE),
+    wrong_buckets: ("property claimlib.buckets of table pending", "set it to what the other"),
+    no_parquet: (OF_FILE, RESTORE),
+    half_parquet: (OF_FILE, RESTORE),
+    parquet_gone: ("{store}/pending/bucket=", RESTORE),
+    shutil.rmtree: ("lacks pending", "claimlib init {store} --buckets 8 creates what is missing"),
+    a_file: ("lacks pending", "claimlib init {store} --buckets 8 creates what is missing"),
+}
+GIVE_A_JAR = "give Spark its jar (--spark-conf spark.jars.packages=…), or name another place"
+ANOTHER = "name another place"
+GIVEN = ("import", "{store}", "--pending", "{at}/table", "--entries")
+WITH_A_JVM = {
+    "gs": Fault(("runs", "gs://b/x"), 4, "(GoogleHadoopFileSystem)", GIVE_A_JAR),
+    "abfss": Fault(
+        ("init", "abfss://c@a.dfs.core.windows.net/x"), 4, "(SecureAzureBlobFileSystem)", GIVE_A_JAR
+    ),
+    "s3": Fault(
+        ("runs", "s3://b/x"), 4, "two drivers can overwrite each other's commits", "set spark.delta"
+    ),
+    "s3a": Fault(
+        ("init", "s3a://b/x"), 4, "two drivers can overwrite each other's commits", "set spark."
+    ),
+    "a scheme that nobody knows": Fault(
+        ("runs", "nosuch://b/x"), 4, "Spark knows no storage nosuch://", GIVE_A_JAR
+    ),
+    "HDFS that is not there": Fault(
+        ("runs", "webhdfs://127.0.0.1:1/x"), 75, "storage did not answer, ", "try again"
+    ),
+    "a file URL with a host": Fault(
+        ("runs", "file://host/x"), 4, "file://host/x is not where Spark looks", "write a path"
+    ),
+    "a storage that is not set up": Fault(
+        ("runs", "viewfs://x/y"), 4, "the storage of this place cannot be used: ViewFs", ANOTHER
+    ),
+    "no catalog": Fault(
+        ("runs", "nosuch.shop"), 4, "Spark knows no catalog `nosuch`", "name one that it knows, or"
+    ),
+    "no schema of the catalog": Fault(
+        ("runs", "spark_catalog.nosuch"), 4, "no store at spark_catalog.nosuch", "create it with:"
+    ),
+    "a catalog that does not last": Fault(
+        ("init", "spark_catalog.shop"), 4, "would be gone with this Spark session", "give a folder"
+    ),
+    "to make one in a table": Fault(
+        ("init", "{store}/pending/x"), 4, "cannot lie in the folder of a table", ANOTHER
+    ),
+    "no table to import": Fault(
+        (*GIVEN, "{at}/none"), 4, "{at}/none cannot be read", "there is nothing at this place"
+    ),
+    "a text to import": Fault(
+        (*GIVEN, "{at}/text"), 4, "{at}/text is no file of Parquet", "give a table of Delta or"
+    ),
+    "an empty folder to import": Fault(
+        (*GIVEN, "{at}/empty"), 4, "{at}/empty cannot be read as a table", "has no file of Parquet"
+    ),
+    "no name to import": Fault(
+        (*GIVEN, "no.such.table"), 4, "Spark knows no such catalog", "a path is written ./no.such"
+    ),
+    "a damaged table to import": Fault(
+        (*GIVEN, "{at}/damaged"), 4, "a table is damaged, {at}/damaged/_delta_log", RESTORE
+    ),
+    "other columns to import": Fault(
+        (*GIVEN, "{at}/table"), 2, "has no column stream", "the map does not say which one"
+    ),
+    "no request table": Fault(
+        ("xclaim", "{store}", "--requests", "{at}/none"),
+        *(4, "{at}/none cannot be read", "there is nothing at this place"),
+    ),
+    "a request table of other types": Fault(
+        ("xclaim", "{store}", "--requests", "{at}/types"),
+        *(2, "ids of the request table is string", "make it ARRAY<STRING>"),
+    ),
+    "no right on a key": Fault(
+        ("snapshot", "{poor}", "{empty}"),
+        *(2, "on key s: ", "grant it to read the key"),
+        {"REDIS_PASSWORD": "sesame"},
+    ),
+    "no right to a command": Fault(
+        ("snapshot", "{poorer}", "{empty}"), 2, "may not run scan", "grant it +scan",
+        {"REDIS_PASSWORD": "sesame"},
+    ),
+} | {
+    damage.__name__: Fault(("xpending", "{store}"), 4, cause, remedy)
+    for damage, (cause, remedy) in DAMAGES.items()
+}  # fmt: skip
+USERS = (
+    "poor on >sesame %R~x* -@all +scan +time +info +multi +exec +xinfo +xpending +xrange",
+    "poorer on >sesame ~* -@all +time +info",
+)
+
+
+@pytest.fixture(scope="module")
+def filled(spark, empty_store, tmp_path_factory):
+    """A store with an entry that is pending."""
+    folder = shutil.copytree(empty_store, tmp_path_factory.mktemp("filled") / "store")
+    pel = (PendingEntry(StreamId(1, 0), b"dead", NOW_MS - 90_000, 3),)
+    group = Group(StreamId(9, 0), pel, (Consumer(b"dead", NOW_MS, None),))
+    entries = {StreamId(1, 0): (b"field", b"value")}
+    store = Store.open(spark, str(folder))
+    for name in (b"s", b"t"):  # so that there is a commit between the first and the last
+        write_keyspace(store, {name: Stream(entries, {b"g": group})}, NOW_MS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ended(spark, empty_store, filled, tmp_path_factory):
+    """The finished process of each fault, and its places."""
+    folder = tmp_path_factory.mktemp("with a JVM")
+    (folder / "text").write_text("text\n", encoding="utf-8")
+    (folder / "empty").mkdir()
+    for name in ("table", "damaged"):
+        spark.range(1).write.format("delta").save(str(folder / name))
+    no_json(folder / "damaged")
+    columns = ("request", "stream", "consumer_group", "consumer", "min_idle_ms", "ids", "force")
+    types = ", ".join(f"'x' AS {name}" for name in (*columns, "justid", "idle_rule", "profile"))
+    spark.sql(f"SELECT {types}").write.parquet(str(folder / "types"))
+    with valkey_server(users=USERS) as server:
+        with server.client() as client:
+            client.xadd("s", {"f": "v"})
+        urls = {user: server.url.replace("//", f"//{user}@") for user in ("poor", "poorer")}
+
+        def run(name):
+            at = {"at": folder, "store": folder / f"store {name}", **urls}
+            at["empty"] = shutil.copytree(empty_store, folder / f"empty {name}")
+            shutil.copytree(filled, at["store"])
+            for damage in DAMAGES:
+                if damage.__name__ == name:
+                    damage(at["store"] / "pending")
+            fault = WITH_A_JVM[name]
+            words = (*worded(fault, at), "--quiet")
+            return at, run_claimlib_in_the_jvm_of(spark, *words, **fault.variables)
+
+        with ThreadPoolExecutor(AT_A_TIME) as threads:
+            return dict(zip(WITH_A_JVM, threads.map(run, WITH_A_JVM), strict=True))
+
+
+@pytest.mark.parametrize("name", WITH_A_JVM)
+def test_a_fault_of_storage_or_a_table_is_one_line_that_names_cause_and_remedy(ended, name):
+    said_of(WITH_A_JVM[name], *ended[name])
+
+
+# ------------------------------------------------------------------- a disk
+
+
+@contextmanager
+def disk(folder, options):
+    """A small file system."""
+    folder.mkdir()
+    mount = ("mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder))
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a file system, where it can")
+    try:
+        yield
+    finally:
+        subprocess.run(("umount", "--lazy", str(folder)), check=True)
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause", "remedy"),
+    [
+        ("full", "a disk is full (No space left on device)", "make room, and try again"),
+        ("read only", "no folder can be made at {at}/store/journal", "name another place"),
+    ],
+)
+def test_a_disk_that_takes_nothing_more_is_named(spark, filled, tmp_path, fault, cause, remedy):
+    folder = tmp_path / "disk"
+    with disk(folder, "size=4m"):
+        shutil.copytree(filled, folder / "store")
+        if fault == "full":
+            with pytest.raises(OSError, match="No space"):
+                (folder / "rest").write_bytes(b"0" * 4 * 2**20)
+        else:
+            subprocess.run(("mount", "-o", "remount,ro", str(folder)), check=True)
+        words = ("xautoclaim", str(folder / "store"), *SWEEP)
+        process = run_claimlib_in_the_jvm_of(spark, *words, "--quiet")
+    said_of(Fault(words, 4, cause, remedy), {"at": folder}, process)
+
+
+# ------------------------------------------------------------------- a JVM of one's own
+
+
+def test_nothing_that_a_jvm_of_our_own_says_reaches_the_terminal(filled):
+    # Delta prints six lines on standard output besides, of a place in the folder of a table.
+    fault = Fault(("init", f"{filled}/pending/x"), 4, "cannot lie in the folder of a", ANOTHER)
+    said_of(fault, {"at": filled}, run_claimlib(*fault.words, "--quiet"))
+
+
+def test_spark_that_does_not_start_is_one_line(tmp_path):
+    words = ("init", str(tmp_path / "new"), "--spark-conf", "spark.driver.memory=many")
+    fault = Fault(words, 2, "Spark does not start: Invalid maximum heap size", "check what it was")
+    said_of(fault, {"at": tmp_path}, run_claimlib(*words, "--quiet"))

@@ -1,0 +1,277 @@
+"""`claimlib runs` of a store in a folder starts no JVM, and says to the byte what it says by
+Spark."""
+
+import os
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.runs import Phase
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
+from claimlib.semantics.words import Stream
+from claimlib.session import takes_paths_for_folders
+from claimlib.store import Store
+from claimlib.testing.tables import write_keyspace
+from tests.edge.processes import run_claimlib
+
+NOW_MS = 1_750_000_000_000
+SWEEP = SweepRequest(AutoclaimRequest(b"c\xff", 60_000))
+NO_COLUMNS = "claimlib: error: --columns goes with"
+OUTPUTS = ("table", "json", "csv", "jsonl")
+LISTED = [(), ("--limit", "1"), ("--limit", "1", "--quiet")]
+ONE = [("1",), ("xautoclaim:it's",), ("xautoclaim:\x1bé", "--columns", "value")]
+REFUSED = [("7",), ("xautoclaim:none",), ("none",), ("99999999999999999999",), ("--limit", "0")]
+NO_JAVA = {"JAVA_HOME": "/nowhere"}
+TAKES_PATHS = "claimlib.cli.opening.takes_paths_for_folders"
+
+
+def by_runs(spark, where):
+    """A store with three runs, of which one refused a group, and a fourth that is unfinished."""
+    store = Store.open(spark, str(where))
+    pel = tuple(PendingEntry(StreamId(n, 0), b"dead", NOW_MS - 90_000, 3) for n in (1, 2))
+    group = Group(StreamId(9, 0), pel, (Consumer(b"dead", NOW_MS, None),))
+    entries = {StreamId(1, 0): (b"f", b"\xff")}
+    write_keyspace(store, {b"s\n": Stream(entries, {b"g": group})}, NOW_MS)
+    write_keyspace(store, {b"unproven": Stream({}, {b"g": group})}, NOW_MS, proven=None)
+    xautoclaim(store, SWEEP, run_id="it's")
+    xautoclaim(store, SWEEP, run_id="\x1bé")
+
+    def stop(phase, detail):
+        if phase == Phase.APPLY:
+            raise InterruptedError(detail)
+
+    with pytest.raises(InterruptedError):
+        xautoclaim(store, SWEEP, run_id="unfinished", progress=stop)
+    return where
+
+
+@pytest.fixture(scope="module")
+def filled(spark, empty_store, tmp_path_factory):
+    return by_runs(spark, shutil.copytree(empty_store, tmp_path_factory.mktemp("a b") / "store é"))
+
+
+def by_spark(claimlib, monkeypatch, *words):
+    """What the command says where Spark reads all tables."""
+    with monkeypatch.context() as patched:
+        patched.setattr("claimlib.store._shared_folder", lambda _spark, _location: None)
+        patched.setattr(TAKES_PATHS, lambda _master, _conf: False)
+        return claimlib("runs", *words)
+
+
+def by_delta_rs(claimlib, monkeypatch, *words):
+    """What the command says in a process that may not start Spark."""
+
+    def refused(*_arguments, **_options):
+        raise AssertionError("Spark was started")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TAKES_PATHS, lambda _master, _conf: True)
+        patched.setattr("claimlib.session.open_session", refused)
+        return claimlib("runs", *words)
+
+
+def without_progress(text):
+    told = ("claimlib: starting Spark", "claimlib: reading the store")
+    return [line for line in text.splitlines() if line not in told]
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_all_outputs_are_to_the_byte_what_they_are_by_spark(claimlib, monkeypatch, filled, output):
+    for words in (*LISTED, *ONE, *REFUSED):
+        given = (filled, *words, "--output", output)
+        said = by_delta_rs(claimlib, monkeypatch, *given)
+        expected = by_spark(claimlib, monkeypatch, *given)
+        assert (said.code, said.out) == (expected.code, expected.out), words
+        assert said.err.splitlines() == without_progress(expected.err), words
+        assert said.code == (2 if words in REFUSED or said.err.startswith(NO_COLUMNS) else 0)
+
+
+def test_a_process_that_has_no_java_lists_runs_and_shows_one(claimlib, monkeypatch, filled):
+    for words in ((), ("xautoclaim:it's",), ("1", "--output", "json"), ("none",)):
+        said = run_claimlib("runs", filled, *words, **NO_JAVA)
+        expected = by_spark(claimlib, monkeypatch, filled, *words)
+        assert (said.returncode, said.stdout) == (expected.code, expected.out), said.stderr
+        assert said.stderr.splitlines() == without_progress(expected.err)
+    assert "xautoclaim:unfinished is decided and not finished" in claimlib("runs", filled).out
+    # What needs frames needs Spark, and Java for it.
+    refused = run_claimlib("runs", filled, "1", "--claimed", **NO_JAVA)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    starting, error = refused.stderr.splitlines()
+    assert starting == "claimlib: starting Spark"
+    assert error.startswith("claimlib: error: Spark needs Java 17 or newer, and JAVA_HOME=/nowhere")
+
+
+def test_what_is_too_large_or_cannot_be_read_so_is_read_by_spark(claimlib, monkeypatch, filled):
+    expected = claimlib("runs", filled)
+    monkeypatch.setattr(TAKES_PATHS, lambda _master, _conf: True)
+    without = claimlib("runs", filled)
+    assert (without.out, without.err) == (expected.out, "")
+    monkeypatch.setattr("claimlib.store.FEW_ROWS", 0)
+    assert claimlib("runs", filled) == expected
+    monkeypatch.undo()
+    monkeypatch.setattr(TAKES_PATHS, lambda _master, _conf: True)
+    monkeypatch.setattr("deltalake.DeltaTable.__init__", _raise)
+    assert claimlib("runs", filled) == expected
+
+
+def _raise(*_arguments, **_options):
+    raise OSError("the log cannot be read")
+
+
+VERSION = '"claimlib.schemaVersion":"2"'
+
+
+def lacking(store):
+    shutil.rmtree(store / "journal")
+
+
+def of_another_version(store):
+    replace_in_log(
+        store / "streams", '"claimlib.schemaVersion":"2"', '"claimlib.schemaVersion":"1"'
+    )
+
+
+def of_no_version(store):
+    replace_in_log(store / "runs", VERSION, VERSION.replace("schemaVersion", "other"))
+
+
+def with_other_buckets(store):
+    replace_in_log(store / "entries", '"claimlib.buckets":"8"', '"claimlib.buckets":"7"')
+
+
+def without_a_column(store):
+    replace_in_log(store / "groups", r"\"consumer_group\"", r"\"consumer_grupp\"")
+
+
+def with_a_column_of_another_type(store):
+    old = r"\"name\":\"next_ms\",\"type\":\"long\""
+    replace_in_log(store / "cursors", old, old.replace("long", "string"))
+
+
+def with_a_column_that_may_hold_null(store):
+    old = r"\"name\":\"id_ms\",\"type\":\"long\",\"nullable\":false"
+    replace_in_log(store / "pending", old, old.replace("false", "true"))
+
+
+def replace_in_log(table, old, new):
+    """Change what the log of a table says, and forget its checksums."""
+    log = table / "_delta_log"
+    for checksum in log.glob("*.crc"):
+        checksum.unlink()
+    (first,) = log.glob("0*0.json")
+    text = first.read_text(encoding="utf-8")
+    assert old in text
+    first.write_text(text.replace(old, new), encoding="utf-8")
+
+
+DAMAGES = [
+    lacking,
+    of_another_version,
+    of_no_version,
+    with_other_buckets,
+    without_a_column,
+    with_a_column_of_another_type,
+    with_a_column_that_may_hold_null,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_store_that_cannot_be_used_is_refused_in_the_same_words(
+    claimlib, monkeypatch, store_path, damage
+):
+    damage(store_path)
+    said = by_delta_rs(claimlib, monkeypatch, store_path)
+    assert (said.code, said.out) == (4, "")
+    (error,) = said.err.splitlines()
+    assert without_progress(by_spark(claimlib, monkeypatch, store_path).err) == [error]
+    process = run_claimlib("runs", store_path, **NO_JAVA)
+    assert (process.returncode, process.stderr) == (4, f"{error}\n")
+
+
+# ------------------------------------------------------------------- where a path may be another
+
+
+@pytest.fixture
+def nothing_provided(monkeypatch):
+    """This process has no session, and nothing in its environment is about Spark."""
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    for name in list(os.environ):
+        if name.startswith(("SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "DATABRICKS_", "JAVA_TOOL")):
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("nothing_provided")
+def test_a_path_is_a_folder_here_to_a_local_session_of_our_own():
+    assert takes_paths_for_folders("local[*]", {})
+    assert takes_paths_for_folders("local", {"spark.sql.shuffle.partitions": "8"})
+
+
+@pytest.mark.usefixtures("nothing_provided")
+@pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://host"])
+def test_elsewhere_spark_says_what_a_path_is(master):
+    assert not takes_paths_for_folders(master, {})
+
+
+@pytest.mark.usefixtures("nothing_provided")
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("spark.hadoop.fs.defaultFS", "spark.hadoop.fs.file.impl", "spark.jars"),
+        *("spark.jars.packages", "spark.driver.extraClassPath", "spark.driver.extraJavaOptions"),
+        *("spark.plugins", "spark.extraListeners", "spark.files"),
+    ],
+)
+def test_settings_that_could_give_spark_another_file_system_are_left_to_spark(
+    setting,
+):
+    assert not takes_paths_for_folders("local[*]", {setting: "x"})
+
+
+@pytest.mark.usefixtures("nothing_provided")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("SPARK_REMOTE", "sc://host"), ("PYSPARK_GATEWAY_PORT", "1"), ("SPARK_HOME", "/x")),
+        *(("SPARK_CONF_DIR", "/x"), ("HADOOP_CONF_DIR", "/x"), ("YARN_CONF_DIR", "/x")),
+        *(("PYSPARK_SUBMIT_ARGS", "--conf x"), ("DATABRICKS_RUNTIME_VERSION", "17")),
+        ("JAVA_TOOL_OPTIONS", "-Dspark.hadoop.fs.defaultFS=hdfs://x"),
+    ],
+)
+def test_what_has_settings_of_spark_in_the_environment_is_left_to_spark(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    assert not takes_paths_for_folders("local[*]", {})
+
+
+def test_a_session_that_is_there_is_asked(spark):
+    assert spark is not None
+    assert not takes_paths_for_folders("local[*]", {})
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a[b]", "a{b}", "a?b", "a*b", "a\\b"])
+def test_a_path_that_a_reader_may_take_for_another_is_left_to_spark(
+    spark, empty_store, tmp_path, name
+):
+    place = shutil.copytree(empty_store, tmp_path / name)
+    started = []
+    Store.open_folder(lambda: started.append(1) or spark, str(place))
+    assert started
+
+
+def test_threads_that_need_the_session_at_a_time_get_one(spark):
+    from claimlib.cli.opening import _Once
+
+    opened = []
+
+    def start():
+        time.sleep(0.05)
+        opened.append(spark)
+        return spark
+
+    once = _Once(start)
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda _: once(), range(4))) == [spark] * 4
+    assert len(opened) == 1
