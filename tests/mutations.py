@@ -594,8 +594,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an append to an empty table does not look at it",
         "claimlib/runs/writes.py",
-        "there = [store.read(table)]",
-        "there = [] if store.read(table).isEmpty() else [store.read(table)]",
+        "there = [now]",
+        "there = [] if now.isEmpty() else [now]",
         (_EMPTY_TABLE,),
     ),
     # --- servers

@@ -46,7 +46,7 @@ def test_each_table_has_the_rows_types_and_nulls_that_spark_reads_even_in_a_host
     module_store: Store, table: str
 ) -> None:
     held = module_store.read_at(table, module_store.version(table))
-    assert store.is_held(held), "it was not read by Spark"
+    assert module_store.is_held(held), "it was not read by Spark"
     key = [name for name in held.columns if not dict(held.dtypes)[name].startswith("map")]
     expected = by_spark(module_store, table)
     assert held.schema == expected.schema

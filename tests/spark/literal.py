@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
 
 from claimlib import schema
 from claimlib.commands import preconditions, sweep_decision
@@ -23,7 +23,7 @@ from claimlib.schema import TABLES
 from claimlib.semantics.ids import END_OF_SCAN, StreamId, from_bigint
 from claimlib.semantics.model import Consumer, Group, Guards, PendingEntry
 from claimlib.semantics.names import unspell
-from claimlib.store import Pins, Store, Token
+from claimlib.store import Pins, Store
 from claimlib.testing.tables import request_table, write_keyspace
 from tests.batches import Batch, Case, Names, batch_of, simpler, size
 from tests.shrinking import Difference, assert_same
@@ -39,19 +39,14 @@ class LiteralStore(Store):
     def __init__(self, spark: SparkSession) -> None:  # no details: there are no files
         self.spark = spark
         self.buckets = schema.DEFAULT_BUCKETS
+        self._literals = WeakKeyDictionary()
         self._tables = {
             name: spark.createDataFrame([], table.struct) for name, table in TABLES.items()
         }
 
-    def append(
-        self, table: str, rows: DataFrame, *, token: Token | None = None, note: str | None = None
-    ) -> None:
-        del token, note
-        frame = schema.conform(rows, TABLES[table])
-        for column in TABLES[table].columns:
-            if column.generated_as is not None:
-                expression = column.generated_as.format(buckets=self.buckets)
-                frame = frame.withColumn(column.name, F.expr(expression))
+    def append(self, table: str, rows: DataFrame, **how: object) -> None:
+        del how
+        frame = schema.completed(rows, TABLES[table], self.buckets)
         self._tables[table] = self.held(frame)
 
     def read_at(self, table: str, version: int) -> DataFrame:
