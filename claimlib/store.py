@@ -572,7 +572,8 @@ class Store:
         order = TABLES[table].key_order()
         if order and TABLES[table].partitioned_by is not None:
             frame = frame.sortWithinPartitions(*map(F.expr, order))
-        return frame.limit(FEW_ROWS + 1).toArrow()
+        with _errors_mapped(table):
+            return frame.limit(FEW_ROWS + 1).toArrow()
 
     def _write(
         self,
