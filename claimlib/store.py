@@ -486,10 +486,8 @@ class Store:
                 any other after that version.
         """
         how = Commit("append", token=token, note=note)
-        if are_few and self._commit_few(table, rows, how, after):
+        if (are_few or after is not None) and self._commit_few(table, rows, how, after):
             return
-        if after is not None and self.version(table) != after:
-            raise _conflict(table)
         self._write("append", table, rows, {}, token, note)
 
     def replace(
@@ -517,8 +515,6 @@ class Store:
         how = Commit("overwrite", buckets, token, note)
         if after is not None and self._commit_few(table, rows, how, after):
             return
-        if after is not None:
-            raise _conflict(table)
         options = {} if buckets is None else {"replaceWhere": in_buckets(buckets)}
         self._write("overwrite", table, rows, options, token, note)
 
@@ -536,44 +532,50 @@ class Store:
         return has_own_columns and local.is_writable()
 
     def _commit_few(self, table: str, rows: DataFrame, how: Commit, after: int | None) -> bool:
-        """Commit rows without a query that writes; whether that was possible, or had been done."""
-        local = self._local(table)
-        if local is None or not self._is_writable(table, local):
-            return False
-        found = self._complete(table, rows)
-        if found is None:
-            return False
-        for _ in range(_MOST_COMMITS):
-            if how.token is not None and local.has_used(how.token):
-                return True
-            if after is not None and local.version != after:
-                raise _conflict(table)
-            if local.commit(found, how):
-                return True
+        """Commit rows without a query that writes: whether that was done, or had been before.  If
+        it was not, Spark is to write them.
+
+        Raises:
+            CommitConflictError: see `append`.
+        """
+        found: pa.Table | None = None
+        for attempt in range(_MOST_COMMITS):
             local = self._local(table)
             if local is None or not self._is_writable(table, local):
-                return False
+                if after is None:
+                    return False
+                break  # rows from memory are what they are only after that version
             if how.token is not None and local.has_used(how.token):
-                raise _conflict(table)
+                if attempt:
+                    break
+                return True
+            if after is not None and local.version != after:
+                break
+            found = self._complete(table, rows, after) if found is None else found
+            if found is None:
+                return False
+            if local.commit(found, how):
+                return True
         raise _conflict(table)
 
-    def _complete(self, table: str, rows: DataFrame) -> pa.Table | None:
-        """Few rows with all columns of a table, in the order of its key; null: they are not few, or
-        lack what must not be null, and Spark says so."""
+    def _complete(self, table: str, rows: DataFrame, after: int | None) -> pa.Table | None:
+        """Rows with all columns of a table, in the order of its key; null: they are not few after
+        all, or lack what must not be null, of which Spark says more."""
         found = self._literals.get(rows)
-        if found is None or [*found.column_names] != [one.name for one in TABLES[table].columns]:
-            found = self._completed(table, rows)
+        if found is None or found.column_names != [one.name for one in TABLES[table].columns]:
+            found = self._completed(table, rows, None if after is not None else FEW_ROWS + 1)
         needed = [one.name for one in TABLES[table].columns if not one.nullable]
-        lacks = any(found[name].null_count for name in needed)
-        return None if lacks or found.num_rows > FEW_ROWS else found
+        if any(found[name].null_count for name in needed):
+            return None
+        return None if after is None and found.num_rows > FEW_ROWS else found
 
-    def _completed(self, table: str, rows: DataFrame) -> pa.Table:
+    def _completed(self, table: str, rows: DataFrame, limit: int | None) -> pa.Table:
         frame = schema.completed(rows, TABLES[table], self.buckets).coalesce(1)
         order = TABLES[table].key_order()
         if order and TABLES[table].partitioned_by is not None:
             frame = frame.sortWithinPartitions(*map(F.expr, order))
         with _errors_mapped(table):
-            return frame.limit(FEW_ROWS + 1).toArrow()
+            return (frame if limit is None else frame.limit(limit)).toArrow()
 
     def _write(
         self,

@@ -57,6 +57,7 @@ _SESSION = "tests/edge/test_session.py"
 _NO_SPARK = "tests/edge/test_runs_without_spark.py"
 _CLI_RUN_ID = "tests/edge/test_run_id.py"
 _SECRETS = "tests/edge/test_secrets.py"
+_LOCAL_COMMITS = "tests/delta/test_local_commits.py"
 _MODEL = "tests/unit/test_model.py"
 _UNIT_PLACES = "tests/unit/test_places.py"
 _XPENDING = "tests/spark/test_xpending.py"
@@ -597,6 +598,40 @@ MUTATIONS: tuple[Mutation, ...] = (
         "there = [now]",
         "there = [] if now.isEmpty() else [now]",
         (_EMPTY_TABLE,),
+    ),
+    Mutation(
+        "a commit may come after a version that was not looked at",
+        "claimlib/local_delta.py",
+        "                max_commit_retries=0,\n",
+        "",
+        (
+            f"{_LOCAL_COMMITS}"
+            "::test_a_commit_comes_right_after_its_version_or_leaves_nothing_behind",
+        ),
+    ),
+    Mutation(
+        "an append of few rows does not look at its token",
+        "claimlib/store.py",
+        "            if how.token is not None and local.has_used(how.token):\n",
+        "            if False:\n",
+        (f"{_LOCAL_COMMITS}::test_a_token_lets_one_append_through_whoever_writes_first",),
+    ),
+    Mutation(
+        "rows in memory are written after whatever version",
+        "claimlib/store.py",
+        "            if after is not None and local.version != after:\n",
+        "            if False:\n",
+        (f"{_LOCAL_COMMITS}::test_rows_made_from_a_version_are_not_written_after_another_one",),
+    ),
+    Mutation(
+        "a constraint of a small table is not looked at",
+        "claimlib/local_delta.py",
+        "return is_plain and features <= _FEATURES and not has_constraints",
+        "return True",
+        (
+            f"{_LOCAL_COMMITS}"
+            "::test_a_table_that_was_given_more_than_a_store_s_tables_have_is_written_by_spark",
+        ),
     ),
     # --- servers
     Mutation(

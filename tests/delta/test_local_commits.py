@@ -1,0 +1,207 @@
+"""A small table in a local folder is written without Spark, so that whoever else reads or writes it
+finds what Delta says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+
+from claimlib import local_delta
+from claimlib.commands.xack import NamedAck, xack
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.errors import CommitConflictError
+from claimlib.local_delta import Commit, LocalTable, Token
+from claimlib.schema import TABLES
+from claimlib.semantics.ids import StreamId
+from claimlib.store import Store
+from claimlib.testing.tables import write_keyspace
+from tests.delta.own_rows import pending_row
+from tests.delta.pels import NOW_MS, REQUEST, keyspace
+
+TOKEN = Token("test", 7)
+
+
+@pytest.fixture
+def spark_writes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    del store
+
+    def refused(*_arguments: object) -> None:
+        raise AssertionError("Spark was to write a small table")
+
+    monkeypatch.setattr(Store, "_write", refused)
+
+
+def rows(store: Store, *ids: int, stream: str = "s") -> DataFrame:
+    values = [pending_row(stream, one) for one in ids]
+    columns = list(values[0])
+    return store.rows("pending", [tuple(one[name] for name in columns) for one in values], columns)
+
+
+def ids(store: Store) -> list[int]:
+    return sorted(row["id_ms"] for row in store.read("pending").collect())
+
+
+def newest(store: Store, table: str) -> LocalTable:
+    found = local_delta.newest(Path(store.where) / table)
+    assert found is not None
+    return found
+
+
+@pytest.mark.usefixtures("spark_writes_nothing")
+def test_spark_reads_what_was_appended_with_generated_columns_and_skips_files_by_statistics(
+    store: Store,
+) -> None:
+    store.append("pending", rows(store, 2, 1), are_few=True, note="mine")
+    found = store.read("pending").where("bucket = pmod(xxhash64(stream), 8) AND id_ms >= 1")
+    assert found.where("group_key = xxhash64(stream, consumer_group)").count() == 2
+    assert store.read("pending").where("id_ms = 3").count() == 0
+    assert store.last_note("pending")[1] == "mine"
+    assert store.history("pending", 1)[0]["userMetadata"] == "mine"
+
+
+@pytest.mark.usefixtures("spark_writes_nothing")
+def test_a_commit_comes_right_after_its_version_or_leaves_nothing_behind(store: Store) -> None:
+    before, after = newest(store, "groups"), newest(store, "groups")
+    names = {"stream": ["s"], "consumer_group": ["g"], "last_delivered_ms": [1]}
+    one = pa.table({**names, "last_delivered_seq": [0], "snapshot_ms": [5], "run_seq": [0]})
+    assert before.commit(one, Commit("append"))
+    files = set(Path(store.where, "groups").glob("*.parquet"))
+    assert not after.commit(one, Commit("append"))
+    assert set(Path(store.where, "groups").glob("*.parquet")) == files
+    assert store.read("groups").count() == 1
+
+
+def test_a_token_lets_one_append_through_whoever_writes_first(store: Store) -> None:
+    store.append("pending", rows(store, 1), token=TOKEN, are_few=True)
+    store.append("pending", rows(store, 2), token=TOKEN)
+    store.append("pending", rows(store, 3), token=TOKEN, are_few=True)
+    assert ids(store) == [1]
+    later = Token(TOKEN.app_id, TOKEN.version + 1)
+    store.append("pending", rows(store, 4), token=later)
+    store.append("pending", rows(store, 5), token=later, are_few=True)
+    assert ids(store) == [1, 4]
+
+
+def test_rows_made_from_a_version_are_not_written_after_another_one(store: Store) -> None:
+    found = store.few_now("pending")
+    assert found is not None
+    _, version = found
+    store.append("pending", rows(store, 1), are_few=True)
+    with pytest.raises(CommitConflictError, match="pending"):
+        store.append("pending", rows(store, 2), are_few=True, after=version)
+    with pytest.raises(CommitConflictError, match="pending"):
+        store.replace("pending", rows(store, 3), token=TOKEN, note="n", after=version)
+    assert ids(store) == [1]
+
+
+def test_who_commits_between_two_looks_of_an_append_does_not_lose_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, others = LocalTable.commit, [2, 3]
+
+    def late(self: LocalTable, found: pa.Table, how: Commit) -> bool:
+        if others:
+            store.append("pending", rows(store, others.pop()))
+        return commit(self, found, how)
+
+    monkeypatch.setattr(LocalTable, "commit", late)
+    store.append("pending", rows(store, 1), token=TOKEN, are_few=True)
+    assert ids(store) == [1, 2, 3]
+
+
+def test_of_two_appends_with_one_token_at_a_time_one_is_refused(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, others = LocalTable.commit, [2]
+
+    def late(self: LocalTable, found: pa.Table, how: Commit) -> bool:
+        if others:
+            store.append("pending", rows(store, others.pop()), token=TOKEN)
+        return commit(self, found, how)
+
+    monkeypatch.setattr(LocalTable, "commit", late)
+    with pytest.raises(CommitConflictError, match="pending"):
+        store.append("pending", rows(store, 1), token=TOKEN, are_few=True)
+    assert ids(store) == [2]
+
+
+def test_what_replaces_a_bucket_leaves_the_others_and_no_row_of_it_with_deletion_vectors(
+    store: Store,
+) -> None:
+    store.append("pending", rows(store, 1, 2, 3), are_few=True)
+    store.append("pending", rows(store, 9, stream="t"), are_few=True)
+    store.execute("pending", "DELETE FROM {table} WHERE id_ms = 2")
+    (bucket,) = {r["bucket"] for r in store.read("pending").where("stream = 's'").collect()}
+    _, version = store.few_now("pending") or (None, -1)
+    assert version == store.version("pending")
+    store.replace("pending", rows(store, 4), [bucket], token=TOKEN, note="n", after=version)
+    assert ids(store) == ([4, 9] if bucket != _bucket(store, "t") else [4])
+    assert newest(store, "pending").version == version + 1
+
+
+def _bucket(store: Store, stream: str) -> int:
+    row = store.spark.sql(f"SELECT pmod(xxhash64('{stream}'), {store.buckets}) AS b").first()
+    assert row is not None
+    return int(row["b"])
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_refused"),
+    [
+        ("ALTER TABLE {table} ADD CONSTRAINT small CHECK (id_ms < 100)", True),
+        ("ALTER TABLE {table} ADD COLUMNS (note STRING)", False),
+        (
+            "ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')",
+            False,
+        ),
+    ],
+)
+def test_a_table_that_was_given_more_than_a_store_s_tables_have_is_written_by_spark(
+    store: Store, statement: str, *, is_refused: bool
+) -> None:
+    store.spark.sql(statement.replace("{table}", store.identifier("pending")))
+    assert store.few_now("pending") is None
+    store.append("pending", rows(store, 1), are_few=True)
+    if is_refused:
+        with pytest.raises(Exception, match="CHECK"):
+            store.append("pending", rows(store, 200), are_few=True)
+    assert ids(store) == [1]
+    assert "delta-rs" not in str(store.history("pending", 1)[0]["engineInfo"])
+
+
+def test_null_where_none_may_be_is_refused(store: Store) -> None:
+    columns = [one for one in TABLES["pending"].struct.names if one != "id_ms"]
+    row = pending_row("s", 1)
+    lacking = store.rows("pending", [tuple(row[name] for name in columns)], columns)
+    with pytest.raises(Exception, match="NOT NULL"):
+        store.append("pending", lacking, are_few=True)
+    assert ids(store) == []
+
+
+def test_with_checkpoints_and_deletion_vectors_spark_and_delta_rs_read_the_same(
+    store: Store,
+) -> None:
+    """Both make checkpoints of what the other has written."""
+    for table in ("pending", "journal", "consumers", "runs"):
+        store.spark.sql(
+            f"ALTER TABLE {store.identifier(table)} SET TBLPROPERTIES"
+            " ('delta.checkpointInterval' = '2')"
+        )
+    write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
+    for number in range(4):
+        xautoclaim(store, SweepRequest(REQUEST), now_ms=NOW_MS + number * 10**6)
+        store.execute(
+            "pending", f"DELETE FROM {{table}} WHERE stream = 't' AND id_ms = {number + 5}"
+        )
+        xack(store, [NamedAck(b"s", b"g", (StreamId(number + 1, 0),))])
+    fresh = store.spark.newSession()
+    for table in ("pending", "journal", "consumers", "runs"):
+        assert list(Path(store.where, table, "_delta_log").glob("*.checkpoint.parquet"))
+        by_spark = fresh.read.format("delta").load(f"{store.where}/{table}").select("run_seq")
+        found = newest(store, table).rows(10_000)
+        assert found is not None
+        expected = sorted(row["run_seq"] for row in by_spark.collect())
+        assert sorted(found["run_seq"].to_pylist()) == expected
