@@ -605,8 +605,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "                max_commit_retries=0,\n",
         "",
         (
-            f"{_LOCAL_COMMITS}"
-            "::test_a_commit_comes_right_after_its_version_or_leaves_nothing_behind",
+            f"{_LOCAL_COMMITS}::test_a_commit_comes_right_after_its_version_or_leaves_nothing_behind",
         ),
     ),
     Mutation(
@@ -628,10 +627,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "claimlib/local_delta.py",
         "return is_plain and features <= _FEATURES and not has_constraints",
         "return True",
-        (
-            f"{_LOCAL_COMMITS}"
-            "::test_a_table_that_was_given_more_than_a_store_s_tables_have_is_written_by_spark",
-        ),
+        (f"{_LOCAL_COMMITS}::test_a_table_with_more_than_a_store_gives_it_is_written_by_spark",),
     ),
     # --- servers
     Mutation(

@@ -159,7 +159,7 @@ def _bucket(store: Store, stream: str) -> int:
         ),
     ],
 )
-def test_a_table_that_was_given_more_than_a_store_s_tables_have_is_written_by_spark(
+def test_a_table_with_more_than_a_store_gives_it_is_written_by_spark(
     store: Store, statement: str, *, is_refused: bool
 ) -> None:
     store.spark.sql(statement.replace("{table}", store.identifier("pending")))

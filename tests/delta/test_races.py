@@ -6,9 +6,11 @@ JVM only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Lock
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
@@ -177,6 +179,14 @@ def test_a_driver_that_comes_back_late_changes_nothing(store: Store) -> None:
     assert len(state[0][b"s"][b"g"].pending) == len(PEL.pending) - DELETED
 
 
+@pytest.fixture(params=["delta-rs", "Spark"])
+def each_writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who writes small tables."""
+    if request.param == "Spark":
+        monkeypatch.setattr(Store, "few_now", lambda _store, _table: None)
+        monkeypatch.setattr(Store, "_commit_few", lambda *_: False)
+
+
 def replaced_slowly(monkeypatch: pytest.MonkeyPatch, waiting: Waiting, slow: str) -> list[str]:
     """The tables that are written anew from now on, one per try; who writes `slow` waits."""
     tried: list[str] = []
@@ -186,19 +196,18 @@ def replaced_slowly(monkeypatch: pytest.MonkeyPatch, waiting: Waiting, slow: str
         self: Store,
         table: str,
         rows: DataFrame,
-        where: str | None = None,
-        *,
-        token: Token,
-        note: str,
+        buckets: Sequence[int] | None = None,
+        **how: Any,
     ) -> None:
         tried.append(table)
         rows = waiting.rows(rows) if table == slow else rows
-        replace(self, table, rows, where, token=token, note=note)
+        replace(self, table, rows, buckets, **how)
 
     monkeypatch.setattr(Store, "replace", replace_slowly)
     return tried
 
 
+@pytest.mark.usefixtures("each_writer")
 def test_what_somebody_changes_while_buckets_are_written_anew_is_kept_and_lost_to_the_run(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +234,7 @@ def test_what_somebody_changes_while_buckets_are_written_anew_is_kept_and_lost_t
     assert count(store.where, "tombstones") == 0
 
 
+@pytest.mark.usefixtures("each_writer")
 def test_what_somebody_writes_into_a_small_table_while_it_is_written_anew_is_kept(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
