@@ -244,7 +244,11 @@ class LocalTable:
         path = f"{folder}part-00000-{uuid.uuid4()}.c000.snappy.parquet"
         file = self._folder / path
         file.parent.mkdir(exist_ok=True)
-        pq.write_table(rows, file)
+        try:
+            pq.write_table(rows, file)
+        except OSError:
+            file.unlink(missing_ok=True)
+            raise
         return _File(path, file.stat().st_size, partition, self._statistics(rows))
 
     def _statistics(self, part: pa.Table) -> str:

@@ -12,12 +12,14 @@ from __future__ import annotations
 import importlib
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from threading import RLock
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -524,6 +526,9 @@ class Store:
         local = self._local(table)
         if local is None or not self._is_writable(table, local):
             return None
+        with _WRITES.alone(self.identifier(table)) as is_alone:
+            if not is_alone:
+                return None
         held = self._held(local)
         return None if held is None else (held[0], local.version)
 
@@ -554,8 +559,11 @@ class Store:
             found = self._complete(table, rows, after) if found is None else found
             if found is None:
                 return False
-            if local.commit(found, how):
-                return True
+            with _WRITES.alone(self.identifier(table)) as is_alone:
+                if not is_alone and after is None:
+                    return False
+                if is_alone and local.commit(found, how):
+                    return True
         raise _conflict(table)
 
     def _complete(self, table: str, rows: DataFrame, after: int | None) -> pa.Table | None:
@@ -592,7 +600,7 @@ class Store:
             writer = writer.option("txnAppId", token.app_id).option("txnVersion", token.version)
         if note is not None:
             writer = writer.option("userMetadata", note)
-        with _errors_mapped(table):
+        with _WRITES.by_spark(self.identifier(table)), _errors_mapped(table):
             if self.location.is_namespace:
                 writer.saveAsTable(self.identifier(table))
             else:
@@ -610,7 +618,7 @@ class Store:
         target = self.identifier(table)
         if frames:  # then Spark formats the statement: a brace in a path must stand for itself
             target = target.replace("{", "{{").replace("}", "}}")
-        with _errors_mapped(table):
+        with _WRITES.by_spark(self.identifier(table)), _errors_mapped(table):
             said = self.spark.sql(statement.replace("{table}", target), **frames).collect()
         if not said:
             raise ConfigError(
@@ -761,6 +769,36 @@ def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str
         schema.create_sql(table, location.identifier(name), buckets, source)
         for name, table in TABLES.items()
     ]
+
+
+class _Writes:
+    """The writes of this process, by table.  Spark's local file system looks whether a commit is
+    there before it puts its own in place; in between no other is to come."""
+
+    def __init__(self) -> None:
+        # Reentrant: who has it may find that Spark has to write after all.
+        self._lock = RLock()
+        self._by_spark: Counter[str] = Counter()
+
+    @contextmanager
+    def by_spark(self, table: str) -> Iterator[None]:
+        """Until the block ends, Spark may commit to a table; so may others by Spark."""
+        with self._lock:
+            self._by_spark[table] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._by_spark[table] -= 1
+
+    @contextmanager
+    def alone(self, table: str) -> Iterator[bool]:
+        """Whether Spark does not write to a table; then it does not before the block has ended."""
+        with self._lock:
+            yield not self._by_spark[table]
+
+
+_WRITES = _Writes()
 
 
 def _entries_of_map(value: object) -> object:

@@ -16,7 +16,7 @@ from claimlib.errors import CommitConflictError
 from claimlib.local_delta import Commit, LocalTable, Token
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import StreamId
-from claimlib.store import Store
+from claimlib.store import _WRITES, Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.own_rows import pending_row
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
@@ -110,6 +110,30 @@ def test_who_commits_between_two_looks_of_an_append_does_not_lose_it(
     monkeypatch.setattr(LocalTable, "commit", late)
     store.append("pending", rows(store, 1), token=TOKEN, are_few=True)
     assert ids(store) == [1, 2, 3]
+
+
+def test_while_spark_writes_a_table_it_also_writes_the_few_rows_that_come_meanwhile(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's local file system would put its commit over one that comes at that moment."""
+    found = store.few_now("pending")
+    assert found is not None
+    write, others = Store._write, [2]
+
+    def meanwhile(self: Store, *arguments: object) -> None:
+        if others:
+            store.append("pending", rows(store, others.pop()), are_few=True)
+            with pytest.raises(CommitConflictError, match="pending"):
+                store.append("pending", rows(store, 3), are_few=True, after=found[1])
+        write(self, *arguments)  # type: ignore[arg-type]
+
+    with _WRITES.by_spark(store.identifier("pending")):
+        monkeypatch.setattr(Store, "_write", meanwhile)
+        store.append("pending", rows(store, 1))
+    assert ids(store) == [1, 2]
+    assert {row["engineInfo"].split("/")[0] for row in store.history("pending", 2)} == {
+        "Apache-Spark"
+    }
 
 
 def test_of_two_appends_with_one_token_at_a_time_one_is_refused(

@@ -481,7 +481,7 @@ def disk(folder, options):
     ("fault", "cause", "remedy"),
     [
         ("full", "a disk is full (No space left on device)", "make room, and try again"),
-        ("read only", "no folder can be made at {at}/store/journal", "name another place"),
+        ("read only", "the storage can only be read", "or name another place"),
     ],
 )
 def test_a_disk_that_takes_nothing_more_is_named(spark, filled, tmp_path, fault, cause, remedy):
