@@ -180,13 +180,20 @@ class LocalTable:
         try:
             self._commit_files(files, how)
         except CommitFailedError:
-            for file in files:
-                (self._folder / file.path).unlink(missing_ok=True)
             newest = _opened(self._folder)
             if newest is None or newest.version == self.version:
                 raise
+            if newest.has_any(files):  # it landed all the same: its files are the table's now
+                return True
+            for file in files:
+                (self._folder / file.path).unlink(missing_ok=True)
             return False
         return True
+
+    def has_any(self, files: Sequence[_File]) -> bool:
+        """Whether one of these files is a part of this version."""
+        paths = pa.table(self._table.get_add_actions())["path"].to_pylist()
+        return any(file.path in paths for file in files)
 
     def _commit_files(self, files: Sequence[_File], how: Commit) -> None:
         from deltalake.transaction import (

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from claimlib import terminal
 from claimlib.errors import ConfigError, MissingExtraError
+from claimlib.process import without_classes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -246,7 +247,7 @@ def _why_not_started(said: str, error: Exception) -> str:
     lines = [line.strip() for line in (*str(error).splitlines(), *said.splitlines())]
     named = (match[match.lastindex or 0] for line in lines if (match := _JVM_ERROR.match(line)))
     cause = next(named, None) or next(filter(None, reversed(lines)), type(error).__name__)
-    cause = _JAVA_CLASSES.sub("", cause).rstrip(".")
+    cause = without_classes(cause).rstrip(".")
     return (
         f"{cause}; check what it was given (--spark-conf, [spark] of a configuration); --debug, or"
         " open_session(muted=False), shows all that it says"
@@ -259,7 +260,6 @@ _JVM_ERROR = re.compile(
     r"((?:Invalid|Unrecognized|Error occurred) .+)"
     r"|(?:: |Caused by: |Exception in thread \"[^\"]*\" )([\w.$]+(?:Exception|Error): .+)"
 )
-_JAVA_CLASSES = re.compile(r"(?:(?:[\w$]+\.)+[\w$]*(?:Exception|Error): )+")
 
 
 def check_java() -> str:
