@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from pyspark.sql import DataFrame
 
 from claimlib import store as stores
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.runs import protocol
+from claimlib.runs.protocol import Decision
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest
 from claimlib.store import Store
@@ -49,11 +49,11 @@ def plans(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     committed: list[str] = []
     commit = protocol._commit
 
-    def noted(store: Store, row: object, rows: DataFrame) -> object:
+    def noted(store: Store, row: object, decision: Decision) -> object:
         capsys.readouterr()
-        rows.explain()
+        decision.rows.explain()
         committed.append(capsys.readouterr().out)
-        return commit(store, row, rows)
+        return commit(store, row, decision)
 
     monkeypatch.setattr(protocol, "_commit", noted)
     return committed
