@@ -135,7 +135,7 @@ fetch_jars() {
 
 # With it a JVM starts in two thirds of the time; without it all works as well.
 make_class_archive() {
-    "$venv/bin/python" -m claimlib.class_archive >"$venv/class-archive.log" 2>&1 ||
+    "$venv/bin/python" -m claimlib.session.class_archive >"$venv/class-archive.log" 2>&1 ||
         say "Java kept no archive of Spark's classes (see $venv/class-archive.log): it starts slower"
 }
 

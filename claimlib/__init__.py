@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         RemovalLimits,
     )
     from claimlib.session import open_session
-    from claimlib.store import Store
+    from claimlib.store.tables import Store
 
 __version__ = "0.1.0"
 
@@ -79,7 +79,7 @@ _HOMES = {
     "Retirement": "claimlib.commands.retire",
     "ServerReading": "claimlib.live.reading",
     "SnapshotRequest": "claimlib.commands.snapshot",
-    "Store": "claimlib.store",
+    "Store": "claimlib.store.tables",
     "StreamId": "claimlib.semantics.ids",
     "SweepRequest": "claimlib.commands.xautoclaim",
     "check": "claimlib.commands.check",

@@ -16,7 +16,7 @@ from tests.quick_spark import quick_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from claimlib.store import Store
+    from claimlib.store.tables import Store
 
 
 __all__ = ["examples"]  # imported for the profiles that it registers
@@ -43,13 +43,13 @@ def each_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Tables are taken for small, and worked on from memory, or for large, however few rows they
     have."""
     if request.param == "many rows":
-        monkeypatch.setattr("claimlib.store.FEW_ROWS", 0)
+        monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
 
 
 @pytest.fixture
 def large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark reads the two tables that grow, however few rows they have."""
-    from claimlib.store import Store
+    from claimlib.store.tables import Store
 
     local = Store._local
     monkeypatch.setattr(
@@ -62,7 +62,7 @@ def large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def empty_store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a store as `init` leaves it; tests copy it, which is faster than making one."""
-    from claimlib.store import Store
+    from claimlib.store.tables import Store
 
     where = tmp_path_factory.mktemp("empty") / "store"
     Store.init(spark, str(where))
@@ -78,6 +78,6 @@ def store_path(empty_store: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def store(spark: SparkSession, store_path: Path) -> Store:
     """A new store."""
-    from claimlib.store import Store
+    from claimlib.store.tables import Store
 
     return Store.open(spark, str(store_path))

@@ -326,7 +326,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "entries are pinned first and pending last",
-        "claimlib/store.py",
+        "claimlib/store/tables.py",
         'for name in ("pending", "entries"))',
         'for name in ("entries", "pending"))',
         (
@@ -483,21 +483,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     # --- places, old commits, run ids, readers
     Mutation(
         "a brace in the place of a store is Spark's",
-        "claimlib/store.py",
+        "claimlib/store/tables.py",
         'target = target.replace("{", "{{").replace("}", "}}")',
         "pass",
         (f"{_PLACES}::test_own_rows_in_such_a_folder_are_swept",),
     ),
     Mutation(
         "a version that is not the newest is read as if it were",
-        "claimlib/store.py",
+        "claimlib/store/tables.py",
         "if local is not None and local.version == version else None",
         "if local is not None else None",
         (f"{_LOCAL_DELTA}::test_only_the_newest_version_is_read_so",),
     ),
     Mutation(
         "another table in the place of one that was opened is read",
-        "claimlib/store.py",
+        "claimlib/store/tables.py",
         "return local if table_id == self.table_ids[table] else None",
         "return local",
         (
@@ -522,7 +522,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a path is read though delta-rs takes it for another",
-        "claimlib/store.py",
+        "claimlib/store/opening.py",
         ' or is_remote() or "%" in location.where',
         " or is_remote()",
         (
@@ -552,7 +552,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a version that is not kept any more keeps a snapshot from its end",
-        "claimlib/store.py",
+        "claimlib/store/tables.py",
         "        except VersionExpiredError:\n            return None",
         "        except VersionExpiredError:\n            raise",
         (f"{_OLD}::test_a_decided_snapshot_comes_to_its_end_however_late[31]",),
@@ -601,7 +601,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a commit may come after a version that was not looked at",
-        "claimlib/local_delta.py",
+        "claimlib/store/local.py",
         "                max_commit_retries=0,\n",
         "",
         (
@@ -610,21 +610,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an append of few rows does not look at its token",
-        "claimlib/store.py",
+        "claimlib/store/tables.py",
         "            if how.token is not None and local.has_used(how.token):\n",
         "            if False:\n",
         (f"{_LOCAL_COMMITS}::test_a_token_lets_one_append_through_whoever_writes_first",),
     ),
     Mutation(
         "rows in memory are written after whatever version",
-        "claimlib/store.py",
+        "claimlib/store/tables.py",
         "            if after is not None and local.version != after:\n",
         "            if False:\n",
         (f"{_LOCAL_COMMITS}::test_rows_made_from_a_version_are_not_written_after_another_one",),
     ),
     Mutation(
         "a constraint of a small table is not looked at",
-        "claimlib/local_delta.py",
+        "claimlib/store/local.py",
         "return is_plain and features <= _FEATURES and not has_constraints",
         "return True",
         (f"{_LOCAL_COMMITS}::test_a_table_with_more_than_a_store_gives_it_is_written_by_spark",),
@@ -767,7 +767,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what a JVM prints stands among results",
-        "claimlib/session.py",
+        "claimlib/session/__init__.py",
         "kept = {number: os.dup(number) for number in (1, 2)}",
         "kept = {number: os.dup(number) for number in (2,)}",
         (f"{_SESSION}::test_what_a_jvm_says_is_not_shown_and_never_among_results",),
@@ -781,7 +781,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a path is a folder here whatever Hadoop is told",
-        "claimlib/session.py",
+        "claimlib/session/__init__.py",
         "return is_provided() or by_java or by_files or any(map(_MOVES_PATHS.match, conf))",
         "return is_provided() or by_java or by_files",
         (
@@ -797,7 +797,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a store's place may have a secret in it",
-        "claimlib/store.py",
+        "claimlib/store/location.py",
         '        check_no_secret(where, "the store\'s place")\n',
         "",
         (_SECRET_PLACES,),
@@ -898,14 +898,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a table of more than few rows is cut to them",
-        "claimlib/store.py",
+        "claimlib/store/tables.py",
         "        if found.num_rows > limit:\n            return None\n",
         "",
         (f"{_PROPERTY}::test_with_names_for_keys_it_decides_the_same",),
     ),
     Mutation(
         "a table's version is not asked for where no error says it",
-        "claimlib/store.py",
+        "claimlib/store/tables.py",
         '        return int(self.history(table, limit=1)[0]["version"])\n',
         "        return 0\n",
         ("tests/delta/test_store.py::test_a_table_tells_its_version_also_where_no_error_says_it",),

@@ -191,7 +191,7 @@ def _workers(spark: SparkSession) -> str:
 
 def _store(spark: SparkSession, where: str) -> str:
     from claimlib.commands.runs import list_runs
-    from claimlib.store import Store
+    from claimlib.store.tables import Store
 
     store = Store.open(spark, where)
     found = list_runs(store, 1)

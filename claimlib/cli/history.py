@@ -26,7 +26,7 @@ from claimlib.report.model import DEFAULT_LIMIT
 if TYPE_CHECKING:
     from claimlib.report.model import Report
     from claimlib.runs import Finished
-    from claimlib.store import Store
+    from claimlib.store.tables import Store
 
 
 @app.command(epilog="Example: claimlib runs ./store xautoclaim:nightly-1 --claimed --limit 1000")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from claimlib.runs import Phase, Progress
-    from claimlib.store import Store
+    from claimlib.store.tables import Store
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def opened_store(store: str, settings: Config, common: Common) -> Iterator[tuple
     """The store, and the callback that shows a run's progress, unless it is to be quiet."""
     check_local_store(store, settings)
     with started(settings, common) as (spark, progress):
-        from claimlib.store import Store
+        from claimlib.store.tables import Store
 
         def tell(phase: Phase, detail: str) -> None:
             process.tell_state(_state(phase, detail, store))
@@ -46,7 +46,7 @@ def looked_at_store(store: str, settings: Config, common: Common) -> Iterator[St
     seconds, is started only once it is needed."""
     check_local_store(store, settings)
     with _starting(settings, common) as (start, _):
-        from claimlib.store import Store
+        from claimlib.store.tables import Store
 
         if takes_paths_for_folders(settings.spark.master, settings.spark.conf):
             yield Store.open_folder(start, store)

@@ -54,7 +54,8 @@ def init(
     from claimlib.cli.output import show
     from claimlib.commands.mirror import source_of
     from claimlib.report.store import COLUMNS, of_store
-    from claimlib.store import Store, init_sql
+    from claimlib.store.opening import init_sql
+    from claimlib.store.tables import Store
 
     view = common.view(COLUMNS)
     settings = common.settings()

@@ -20,7 +20,7 @@ from claimlib.plans.survey import without_duplicates
 from claimlib.runs import Begun, Decision, Finished, Progress, begin_reading, run, tell_dry_run
 from claimlib.runs.journal import Kind
 from claimlib.semantics.model import Outcome
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from claimlib.commands.reply import near_claims, with_fields
 from claimlib.plans.keys import GROUP, id_text
 from claimlib.runs import Finished
 from claimlib.runs.journal import Kind, rows_of
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 _ENTRY = [*GROUP, "id_ms", "id_seq"]
 _IDS = (

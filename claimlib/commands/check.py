@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from claimlib.commands.mirror import mending_sql
 from claimlib.plans.checks import FOREIGN_RUNS, TABLES_READ, findings
 from claimlib.runs import pinned
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ from claimlib.runs.mirror import discard_landing, staged_entries, staged_pending
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import MAX_U64, to_bigint
 from claimlib.semantics.model import RemovalLimits
-from claimlib.store import Store, concurrently
+from claimlib.store.tables import Store
+from claimlib.store.threads import concurrently
 
 COMMAND = IMPORT
 _WHOLE = dict(zip(PROVEN_RANGE, (0, 0, to_bigint(MAX_U64), to_bigint(MAX_U64)), strict=True))

@@ -19,7 +19,7 @@ from claimlib.plans.input_tables import TableMap
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import repeated_keys
 from claimlib.schema import quote_identifier
-from claimlib.store import concurrently
+from claimlib.store.threads import concurrently
 
 Tables = Mapping[str, DataFrame]
 _SHOWN = 3

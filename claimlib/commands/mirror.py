@@ -45,7 +45,7 @@ from claimlib.runs.mirror import (
 from claimlib.runs.rollforward import ABANDONED
 from claimlib.schema import TABLES
 from claimlib.semantics.model import RemovalLimits
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 SNAPSHOT, IMPORT = "snapshot", "import"
 """The command that reads a server, and the one that reads given tables."""

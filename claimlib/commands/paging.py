@@ -18,7 +18,7 @@ from claimlib.plans.keys import GROUP, IdBounds, bigint_intervals, bucket
 from claimlib.plans.pages import BINS, counted, ends
 from claimlib.semantics.ids import MAX_U64, from_bigint, to_bigint
 from claimlib.semantics.model import SCAN_BUDGET_FACTOR
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 # A window's width at first (a minute, for ids that a clock made), how much wider the next one is,
 # and how many times a page's rows a window may hold in the end.

@@ -25,7 +25,8 @@ from claimlib.plans.keys import (
 )
 from claimlib.runs import Finished
 from claimlib.semantics.model import MAX_I64
-from claimlib.store import Store, concurrently
+from claimlib.store.tables import Store
+from claimlib.store.threads import concurrently
 from claimlib.terminal import one_line
 
 

@@ -27,7 +27,7 @@ from claimlib.runs.journal import Kind
 from claimlib.semantics.model import ClaimRequest
 from claimlib.semantics.names import literal_name, spell
 from claimlib.semantics.words import no_group
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 COMMAND = "retire"
 

@@ -7,11 +7,11 @@ import re
 from dataclasses import dataclass
 
 from claimlib.errors import RequestError
-from claimlib.local_delta import Condition
 from claimlib.runs import Finished, pinned
 from claimlib.runs.journal import Kind, RunRow, run_rows
 from claimlib.runs.rollforward import find_finished, find_finished_seq, give_up
-from claimlib.store import Store
+from claimlib.store.local import Condition
+from claimlib.store.tables import Store
 
 
 @dataclass(frozen=True, slots=True)

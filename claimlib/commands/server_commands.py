@@ -24,7 +24,7 @@ from claimlib.runs import Finished
 from claimlib.runs.journal import Kind, rows_of
 from claimlib.semantics.names import unspell
 from claimlib.semantics.words import redis_cli_word
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 _IDS_PER_COMMAND = 100
 

@@ -36,7 +36,7 @@ from claimlib.runs.mirror import discard_landing
 from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.model import RemovalLimits
 from claimlib.semantics.names import glob_pattern, unspell
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 COMMAND = SNAPSHOT
 

@@ -34,7 +34,8 @@ from claimlib.runs.retry import retried
 from claimlib.schema import quote_text
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import spell
-from claimlib.store import FEW_ROWS, Store, concurrently
+from claimlib.store.tables import FEW_ROWS, Store
+from claimlib.store.threads import concurrently
 
 # A commit per so many rows, or so many bytes of payload: what is held in memory at a time.
 MAX_ROWS = 200_000

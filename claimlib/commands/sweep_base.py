@@ -23,7 +23,7 @@ from claimlib.plans.keys import GROUP
 from claimlib.runs import Begun, Finished, RunRow
 from claimlib.runs.claims import commits_since, is_housekeeping, run_of
 from claimlib.runs.journal import Kind, rows_of
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 Scope = frozenset[tuple[str, str]]
 """The globs (stream, group) of a run's requests."""

@@ -26,7 +26,7 @@ from claimlib.plans.request_table import ddl
 from claimlib.runs import Begun, Decision, Progress
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.names import spell
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 COMMAND = "xack"
 

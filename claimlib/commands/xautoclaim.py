@@ -16,7 +16,7 @@ from claimlib.commands.sweep_request import Policy, SweepRequest, as_json, check
 from claimlib.plans import requests
 from claimlib.plans.keys import GROUP
 from claimlib.runs import Finished, Progress, begin_reading, run, tell_dry_run
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 __all__ = ["COMMAND", "SweepRequest", "explain", "xautoclaim"]
 

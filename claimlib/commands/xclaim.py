@@ -19,7 +19,7 @@ from claimlib.runs import Begun, Decision, Progress
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest
 from claimlib.semantics.names import spell
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 COMMAND = "xclaim"
 

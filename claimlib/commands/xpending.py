@@ -25,7 +25,7 @@ from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.semantics.model import PendingRange, PendingSummary
 from claimlib.semantics.names import spell, unspell
 from claimlib.semantics.words import no_group
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.times import parse_instant_ms
 
 _TABLES = ("pending", "groups", "consumers")

@@ -26,7 +26,7 @@ from claimlib.demo.proof import Proof, prove
 from claimlib.demo.story import Story, of_answer, of_workload
 from claimlib.errors import ClaimlibError, RequestError
 from claimlib.session import SHORT_LIVED, open_session
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.server import Server, valkey_server
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from claimlib.runs import Finished
 from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.model import PendingEntry
 from claimlib.semantics.names import spell
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 LEAST_GROUPS = 3
 """In so many groups at least something must be claimed, deleted and left, or nothing is proved."""

@@ -20,7 +20,7 @@ from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.names import spell
 from claimlib.semantics.words import Keyspace, Stream
-from claimlib.store import Pins, Store
+from claimlib.store.tables import Pins, Store
 from claimlib.testing.tables import write_keyspace
 
 MINUTE_MS = 60_000

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from claimlib.commands.check import Finding
 from claimlib.report.headings import headings
 from claimlib.report.model import Report
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 
 def of_store(store: Store, source: str | None) -> Report:

@@ -18,7 +18,6 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from claimlib.errors import VerificationError, VersionExpiredError
-from claimlib.local_delta import Token
 from claimlib.plans.keys import KeyMode
 from claimlib.runs.journal import (
     APP_ID,
@@ -34,7 +33,8 @@ from claimlib.runs.journal import (
 from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_new
 from claimlib.schema import TABLES
-from claimlib.store import Store, arranged, in_buckets
+from claimlib.store.local import Token
+from claimlib.store.tables import Store, arranged, in_buckets
 
 _KEY = ("stream", "consumer_group", "id_ms", "id_seq")
 STATE = ("consumer", "delivery_time_ms", "delivery_count")

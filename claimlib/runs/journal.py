@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from claimlib.errors import VerificationError
-from claimlib.local_delta import Condition
 from claimlib.plans.differences import Digest
 from claimlib.plans.keys import IdBounds, KeyMode
-from claimlib.store import Pins, Store
+from claimlib.store.local import Condition
+from claimlib.store.tables import Pins, Store
 
 # One transaction id for every kind of run on a store: that is what serialises them.
 APP_ID = "claimlib"

@@ -20,7 +20,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.errors import CommitConflictError, VerificationError
-from claimlib.local_delta import Condition
 from claimlib.plans.differences import (
     Digest,
     Scope,
@@ -36,7 +35,9 @@ from claimlib.runs.journal import Decided, Kind, RunRow, Staged
 from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_new, append_once, same_key, upsert
 from claimlib.schema import FIELDS_TYPE, TABLES, quote_text
-from claimlib.store import Store, concurrently
+from claimlib.store.local import Condition
+from claimlib.store.tables import Store
+from claimlib.store.threads import concurrently
 
 # What of a row of a small table a snapshot or an import says, and as which column of the journal.
 SMALL_TABLES: Mapping[str, Mapping[str, str]] = {

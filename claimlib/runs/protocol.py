@@ -27,7 +27,6 @@ from claimlib.errors import (
     UnfinishedRunError,
     VersionExpiredError,
 )
-from claimlib.local_delta import Token
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import KeyMode
 from claimlib.runs.journal import (
@@ -51,7 +50,8 @@ from claimlib.runs.rollforward import (
     wall_ms,
 )
 from claimlib.semantics.model import parse_run_id
-from claimlib.store import Pins, Store
+from claimlib.store.local import Token
+from claimlib.store.tables import Pins, Store
 
 MAX_LOSSES = 5
 DRY_RUN = "dry run"

@@ -14,7 +14,8 @@ from claimlib.runs.journal import Decided, Kind, RunRow
 from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_once, upsert
 from claimlib.schema import TABLES
-from claimlib.store import Store, concurrently
+from claimlib.store.tables import Store
+from claimlib.store.threads import concurrently
 
 _ENTRY = [*GROUP, "id_ms", "id_seq"]
 

@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame
 
 from claimlib import __version__
 from claimlib.errors import VerificationError
-from claimlib.local_delta import Condition, Token
 from claimlib.runs import claims, mirror, records
 from claimlib.runs.journal import APP_ID, COUNTED, TOUCHING, Decided, Kind, RunRow, decided_by
 from claimlib.runs.retry import retried
-from claimlib.store import Store
+from claimlib.store.local import Condition, Token
+from claimlib.store.tables import Store
 
 ABANDONED = "abandoned"
 """What the report of a run counts (1) that was given up."""

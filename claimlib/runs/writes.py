@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.local_delta import Token
 from claimlib.runs.journal import APP_ID, RunRow
 from claimlib.runs.retry import retried
 from claimlib.schema import TABLES
-from claimlib.store import Store, arranged
+from claimlib.store.local import Token
+from claimlib.store.tables import Store, arranged
 
 
 def append_once(

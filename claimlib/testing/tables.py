@@ -17,7 +17,7 @@ from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint, to_big
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.names import spell, unspell
 from claimlib.semantics.words import Keyspace, Stream
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 Proven = tuple[StreamId, StreamId] | None
 _BY_OUTSIDE = 0  # run_seq of rows that no run wrote

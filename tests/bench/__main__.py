@@ -17,7 +17,7 @@ from claimlib.commands.reply import Reply
 from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.runs import Progress
 from claimlib.session import open_session
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.bench import check, claims, data, event_log, fixed, repeat, rivals
 from tests.bench.check import Measured, Result
 from tests.bench.event_log import EventLog

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.schema import TABLES
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.bench.result import History, expected
 
 # What a run makes up, or measures, or writes down of its request: no formula says it.

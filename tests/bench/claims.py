@@ -18,7 +18,7 @@ from claimlib.commands.xpending import overview, pending_range, reading
 from claimlib.runs import Progress
 from claimlib.semantics.ids import MAX_ID, MIN_ID
 from claimlib.semantics.model import PendingRange
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.bench import data
 from tests.bench.check import Measured, Result
 from tests.bench.data import GROUP, Shape

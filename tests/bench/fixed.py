@@ -20,7 +20,7 @@ from claimlib.commands.xpending import overview, reading
 from claimlib.live.batches import Batch
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest, RemovalLimits
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.bench.check import Measured
 from tests.bench.data import CONSUMER, COUNT, GROUP, LARGEST, MIN_IDLE_MS, NOW_MS
 from tests.bench.store import PAGE, SWEEP, UNIT, Watch, append_one_row, make, medians_of

@@ -15,7 +15,7 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.plans.journal_rows import OF_WHOLE_PELS
 from claimlib.runs import Progress
 from claimlib.semantics.model import AutoclaimRequest
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.bench.check import Measured, differing
 from tests.bench.data import CONSUMER, SHAPES
 from tests.bench.store import SWEEP, Watch, copied, make, medians_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from claimlib.plans.journal_rows import union_rows
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.bench import data
 from tests.bench.data import CONSUMER, COUNT, CURSOR, GROUP, HALF, LARGEST, NOW_MS, Shape
 

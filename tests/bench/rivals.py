@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.server import valkey_server
 from tests.bench import server
 from tests.bench.check import Measured, Result, differing

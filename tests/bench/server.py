@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.server import Server
 from tests.bench import data
 from tests.bench.data import CONSUMER, COUNT, GROUP, Shape

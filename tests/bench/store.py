@@ -21,7 +21,7 @@ from claimlib.plans.keys import bucket
 from claimlib.runs import Progress
 from claimlib.schema import TABLES
 from claimlib.semantics.model import AutoclaimRequest
-from claimlib.store import Store, arranged
+from claimlib.store.tables import Store, arranged
 from tests.bench import data
 from tests.bench.data import (
     CONSUMER,

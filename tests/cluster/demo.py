@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from claimlib.session import open_session
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.bench.check import Result, differ
 from tests.bench.result import History
 from tests.bench.store import make

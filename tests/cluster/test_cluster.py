@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.bench.check import Result, differ
 from tests.bench.data import CONSUMER, MIN_IDLE_MS
 from tests.bench.result import History

@@ -15,7 +15,7 @@ from claimlib.semantics.ids import MAX_ID, MAX_U64, MIN_ID, StreamId, to_bigint
 from claimlib.semantics.model import ClaimRequest, Consumer, Group, IdleRule, PendingEntry, Profile
 from claimlib.semantics.names import spell
 from claimlib.semantics.words import Keyspace, Stream
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.claim_batches import Batch, random_batch
 from tests.delta.gathered import Gathered
 from tests.delta.pels import NOW_MS

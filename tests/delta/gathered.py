@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 Rows = list[dict[str, Any]]
 

@@ -15,7 +15,7 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.delta.own_rows import append, entry_row
 from tests.delta.snapshots import ANY, source, stream
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.runs import Phase
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.delta.pels import REQUEST
 from tests.quick_spark import quick_session
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.session import open_session
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.bench import event_log
 
 NOW_MS = 1_750_000_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 
 def append(store: Store, table: str, *rows: dict[str, object]) -> None:

@@ -19,7 +19,7 @@ from claimlib.live.batches import (
 )
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups
 
 ALL = SnapshotRequest("server:6379/0")

@@ -18,7 +18,8 @@ from claimlib.runs import Phase, claims, mirror, retry, writes
 from claimlib.runs.journal import APP_ID, RunRow, decided_by, run_rows
 from claimlib.runs.rollforward import roll_forward
 from claimlib.runs.writes import append_new
-from claimlib.store import Store, Token
+from claimlib.store.local import Token
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count, query
@@ -112,7 +113,7 @@ def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small
     store: Store, monkeypatch: pytest.MonkeyPatch, few_rows: int
 ) -> None:
     """What is written anew behind an append of the same run would be skipped."""
-    monkeypatch.setattr("claimlib.store.FEW_ROWS", 2)
+    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 2)
     write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
     xautoclaim(store, SweepRequest(REQUEST))
     write_keyspace(store, keyspace(b"u"), NOW_MS)
@@ -127,7 +128,7 @@ def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small
     assert seen(store) == {"s": NOW_MS, "t": NOW_MS, "u": NOW_MS + 7}
     store.execute("consumers", "DELETE FROM {table} WHERE stream <> 's' OR consumer <> 'alice'")
 
-    monkeypatch.setattr("claimlib.store.FEW_ROWS", few_rows)
+    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", few_rows)
     roll_forward(store, decided(store, 2), lambda *_: None)
     assert seen(store) == {"s": NOW_MS + 7}
 

@@ -11,7 +11,7 @@ from claimlib.report.store import of_check
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import NOW_MS, PEL, keyspace
 

@@ -15,7 +15,7 @@ from claimlib.report import runs
 from claimlib.runs import Phase, mirror
 from claimlib.runs.journal import Decided, RunRow, Staged, decided_by, run_rows
 from claimlib.semantics.model import AutoclaimRequest
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.delta.pels import NOW_MS
 from tests.delta.reading import query
 from tests.delta.snapshots import ALL, owners, source, stream

@@ -31,7 +31,7 @@ from claimlib.runs import Begun
 from claimlib.schema import TABLES
 from claimlib.semantics import scan
 from claimlib.semantics.model import RemovalLimits
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups
 from tests.delta.edge_cases import KEYSPACE
 from tests.delta.given_files import (

@@ -15,7 +15,7 @@ from claimlib.commands.sweep_decision import decide
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.runs import Decision, begin_reading
 from claimlib.semantics.model import AutoclaimRequest, Guards
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.delta.histories import MINUTE_MS, SWEEP, History, Server
 from tests.delta.own_rows import append, pending_row
 

@@ -19,7 +19,7 @@ from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, to_bigint
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.names import spell
 from claimlib.semantics.words import Stream
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.gathered import Gathered
 

@@ -18,7 +18,7 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import UnfinishedRunError
 from claimlib.runs import Phase
 from claimlib.schema import TABLES
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count

@@ -9,14 +9,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from claimlib import local_delta
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import CommitConflictError
-from claimlib.local_delta import Commit, LocalTable, Token
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import StreamId
-from claimlib.store import _WRITES, Store
+from claimlib.store import local as local_delta
+from claimlib.store.local import Commit, LocalTable, Token
+from claimlib.store.tables import Store
+from claimlib.store.threads import WRITES
 from claimlib.testing.tables import write_keyspace
 from tests.delta.own_rows import pending_row
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
@@ -127,7 +128,7 @@ def test_while_spark_writes_a_table_it_also_writes_the_few_rows_that_come_meanwh
                 store.append("pending", rows(store, 3), are_few=True, after=found[1])
         write(self, *arguments)  # type: ignore[arg-type]
 
-    with _WRITES.by_spark(store.identifier("pending")):
+    with WRITES.by_spark(store.identifier("pending")):
         monkeypatch.setattr(Store, "_write", meanwhile)
         store.append("pending", rows(store, 1))
     assert ids(store) == [1, 2]

@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
-from claimlib import local_delta
 from claimlib.commands.runs import find_run
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.local_delta import Condition
 from claimlib.schema import TABLE_ID_PROPERTY, TABLES
-from claimlib.store import Store
+from claimlib.store import local as local_delta
+from claimlib.store.local import Condition
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.own_rows import append, pending_row
 from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace
@@ -112,7 +112,7 @@ def test_a_limit_of_rows_counts_those_that_no_deletion_vector_hides(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
-    monkeypatch.setattr("claimlib.store.FEW_ROWS", 5)
+    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 5)
     of_nobody = Condition("run_seq", 0)
     for ids, left in (((1, 2, 3), 7), ((4, 5), 5)):
         store.execute("pending", f"DELETE FROM {{table}} WHERE id_ms IN {ids}")
@@ -148,7 +148,7 @@ def test_a_table_of_many_rows_or_bytes_is_left_to_spark(
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     version = store.version("pending")
     assert store.is_small("pending")
-    monkeypatch.setattr("claimlib.store.FEW_ROWS", 9)
+    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 9)
     assert not store.is_small("pending")
     assert not store.is_held(store.read_at("pending", version))
     monkeypatch.undo()

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from claimlib.semantics import scan
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.batches import BRANCHES
 from tests.delta.edge_cases import IDS, KEYSPACE, NOW_MS, REQUESTS
 from tests.delta.one_run import GROUPS, OneRun, sweep_everything

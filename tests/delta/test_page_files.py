@@ -17,7 +17,7 @@ from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.commands.xpending import pending_range, reading
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, PendingRange
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.delta.queries import last_query
 from tests.delta.reading import query
 

@@ -8,7 +8,7 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.semantics import scan
 from claimlib.semantics.ids import END_OF_SCAN, StreamId, parse_id
 from claimlib.semantics.model import AutoclaimRequest
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
 from tests.delta.pels import NOW_MS, PEL, REQUEST, keyspace
 

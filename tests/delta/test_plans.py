@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from claimlib import store as stores
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.runs import protocol
 from claimlib.runs.protocol import Decision
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest
-from claimlib.store import Store
+from claimlib.store import tables as stores
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 

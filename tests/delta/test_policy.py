@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claimlib.commands.xautoclaim import SweepRequest, explain, xautoclaim
 from claimlib.semantics.model import AutoclaimRequest
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace
 

@@ -14,7 +14,7 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.queries import last_query
@@ -47,7 +47,7 @@ def test_no_command_costs_more_queries_than_are_written_down_here(
     store_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
     if reader == "Spark":
-        monkeypatch.setattr("claimlib.store._shared_folder", lambda _spark, _location: None)
+        monkeypatch.setattr("claimlib.store.tables.shared_folder", lambda _spark, _location: None)
     store = Store.open(spark, str(store_path))
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     xautoclaim(store, SweepRequest(REQUEST))

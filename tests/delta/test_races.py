@@ -21,7 +21,8 @@ from claimlib.runs.journal import APP_ID
 from claimlib.runs.protocol import INPUTS
 from claimlib.schema import TABLES
 from claimlib.semantics.model import AutoclaimRequest
-from claimlib.store import Store, Token
+from claimlib.store.local import Token
+from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
 from tests.delta.own_rows import append, entry_row, pending_row
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, PEL, REQUEST, keyspace
@@ -263,7 +264,7 @@ def test_buckets_are_written_anew_where_much_of_them_changes_and_else_merged(
     store: Store, monkeypatch: pytest.MonkeyPatch, one_in: int, operation: str
 ) -> None:
     """Six of the ten rows of a bucket change, of a table that is not small."""
-    monkeypatch.setattr("claimlib.store.FEW_ROWS", 0)
+    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
     monkeypatch.setattr(claims, "_MANY_ROWS", CLAIMED + DELETED)
     monkeypatch.setattr(claims, "_ONE_IN", one_in)
     write_keyspace(store, keyspace(b"s"), NOW_MS)

@@ -11,7 +11,7 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import overview, reading
 from claimlib.errors import LostRaceError
 from claimlib.runs import protocol
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace
 
@@ -31,7 +31,7 @@ class RunBetweenPins:
 
         monkeypatch.setattr(Store, "version", version)
         # One after the other, as they are named.
-        monkeypatch.setattr("claimlib.store._THREADS", 1)
+        monkeypatch.setattr("claimlib.store.threads._THREADS", 1)
 
     def version(self, store: Store, table: str) -> int:
         with self._lock:

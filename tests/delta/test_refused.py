@@ -22,7 +22,8 @@ from claimlib.errors import (
 from claimlib.plans.requests import NULLABLE, REQUEST_COLUMNS, SWEEPS
 from claimlib.report.sweep import of_reply
 from claimlib.semantics.model import COUNT_MAX
-from claimlib.store import Store, init_sql
+from claimlib.store.opening import init_sql
+from claimlib.store.tables import Store
 from claimlib.testing.tables import request_table, write_keyspace
 from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace
 

@@ -38,7 +38,7 @@ from claimlib.runs import Phase, rollforward
 from claimlib.runs.journal import decided_by, run_rows
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.given_files import entries as given_entries
 from tests.delta.given_files import groups as given_groups

@@ -19,7 +19,7 @@ from claimlib.semantics.model import (
     RemovalLimits,
 )
 from claimlib.semantics.words import Stream
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
 from tests.delta.given_files import entries, pending, request
 from tests.delta.pels import NOW_MS, REQUEST, keyspace

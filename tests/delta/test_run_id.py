@@ -15,7 +15,7 @@ from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.errors import RequestError
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.delta.pels import NOW_MS, REQUEST
 from tests.delta.snapshots import ALL, source, stream
 

@@ -21,7 +21,7 @@ from claimlib.live.batches import (
 from claimlib.runs import Phase
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from tests.delta.pels import NOW_MS, REQUEST
 from tests.delta.reading import count, query
 from tests.delta.snapshots import ALL, ANY, owners, source, stream

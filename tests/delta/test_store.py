@@ -19,7 +19,9 @@ from claimlib.errors import (
 )
 from claimlib.report.sweep import of_reply
 from claimlib.schema import TABLES
-from claimlib.store import Location, Store, init_sql
+from claimlib.store.location import Location
+from claimlib.store.opening import init_sql
+from claimlib.store.tables import Store
 from tests.delta.pels import REQUEST
 from tests.delta.reading import count
 
@@ -53,7 +55,7 @@ def test_a_table_tells_its_version_also_where_no_error_says_it(
     newest = store.history("cursors")[0]["version"]
     assert newest > 0
     assert store.version("cursors") == newest
-    monkeypatch.setattr("claimlib.store._NO_SUCH_VERSION", "nothing says so")
+    monkeypatch.setattr("claimlib.store.delta_errors._NO_SUCH_VERSION", "nothing says so")
     assert store.version("cursors") == newest
 
 

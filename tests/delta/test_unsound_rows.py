@@ -13,7 +13,7 @@ from claimlib.errors import ForeignRunSeqError, VerificationError
 from claimlib.runs import journal
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import CLAIMED, NOW_MS, keyspace
 from tests.delta.snapshots import ALL, source, stream

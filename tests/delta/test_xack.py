@@ -25,7 +25,7 @@ from claimlib.plans.bulk import ACKS
 from claimlib.runs import Phase
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import MAX_ID
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.claims_story import GONE, MINUTE_MS, ONE, SEVEN, SIX, SOUND, THREE, TWO, contents
 from tests.delta.pels import NOW_MS

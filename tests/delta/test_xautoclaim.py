@@ -10,7 +10,7 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import RequestError, RunKeyConflictError
 from claimlib.schema import TABLES
 from claimlib.semantics import scan
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
 from tests.delta.pels import CLAIMED, DELETED, ENTRIES, NOW_MS, PEL, REQUEST, keyspace
 

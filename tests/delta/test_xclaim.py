@@ -30,7 +30,7 @@ from claimlib.runs.rollforward import roll_forward
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import parse_id
 from claimlib.semantics.names import spell, unspell
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.claim_batches import Batch
 from tests.delta.claims_story import (

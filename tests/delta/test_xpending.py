@@ -15,7 +15,7 @@ from claimlib.report.xpending import of_overview
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId
 from claimlib.semantics.model import PendingRange, PendingSummary
 from claimlib.semantics.words import Stream
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import CLAIMED, LEFT, NOW_MS, PEL, REQUEST, keyspace
 

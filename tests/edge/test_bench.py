@@ -5,7 +5,7 @@ import json
 import pytest
 
 from claimlib.commands.xautoclaim import xautoclaim
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.server import valkey_server
 from tests.bench import __main__ as bench
 from tests.bench import check, claims, data, repeat, rivals, server
@@ -82,7 +82,7 @@ def test_a_loop_of_the_server_that_says_something_else_is_seen(spark, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("data", ["quiet", "old"])
 def test_an_incremental_sweep_leaves_what_a_full_one_leaves(spark, tmp_path, monkeypatch, data):
-    monkeypatch.setattr("claimlib.store.FEW_ROWS", 0)
+    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
     measured = repeat.run(spark, str(tmp_path), 20_000, Watch(), data=data, times=1)
     assert measured.differ == dict.fromkeys(("journal", "pending", "tombstones"), 0)
 

@@ -15,7 +15,7 @@ from claimlib.runs import Phase
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.own_rows import append
 from tests.edge.processes import ROOT, run_claimlib_in_the_jvm_of, started_claimlib

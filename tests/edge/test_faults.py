@@ -19,7 +19,7 @@ import pytest
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.server import valkey_server
 from claimlib.testing.tables import write_keyspace
 from tests.edge.processes import run_claimlib, run_claimlib_in_the_jvm_of

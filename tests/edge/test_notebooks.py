@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from claimlib import notebook
 from claimlib.demo.series import write_series
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.times import parse_instant_ms
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.session import takes_paths_for_folders
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.edge.processes import run_claimlib
 
@@ -57,7 +57,7 @@ def filled(spark, empty_store, tmp_path_factory):
 def by_spark(claimlib, monkeypatch, *words):
     """What the command says where Spark reads all tables."""
     with monkeypatch.context() as patched:
-        patched.setattr("claimlib.store._shared_folder", lambda _spark, _location: None)
+        patched.setattr("claimlib.store.tables.shared_folder", lambda _spark, _location: None)
         patched.setattr(TAKES_PATHS, lambda _master, _conf: False)
         return claimlib("runs", *words)
 
@@ -110,7 +110,7 @@ def test_what_is_too_large_or_cannot_be_read_so_is_read_by_spark(claimlib, monke
     monkeypatch.setattr(TAKES_PATHS, lambda _master, _conf: True)
     without = claimlib("runs", filled)
     assert (without.out, without.err) == (expected.out, "")
-    monkeypatch.setattr("claimlib.store.FEW_ROWS", 0)
+    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
     assert claimlib("runs", filled) == expected
     monkeypatch.undo()
     monkeypatch.setattr(TAKES_PATHS, lambda _master, _conf: True)

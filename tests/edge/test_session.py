@@ -11,8 +11,9 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from claimlib import class_archive, session
+from claimlib import session
 from claimlib.errors import ConfigError
+from claimlib.session import class_archive
 from tests.edge.documents import text_of
 from tests.edge.processes import ROOT
 

@@ -22,7 +22,7 @@ from claimlib.runs.rollforward import find_finished_seq
 from claimlib.schema import quote_text
 from claimlib.semantics.model import AutoclaimRequest, IdleRule
 from claimlib.semantics.names import spell
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.server import valkey_server
 
 _ENTRIES = 400

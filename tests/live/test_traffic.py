@@ -15,7 +15,7 @@ from claimlib.live.connection import Source
 from claimlib.live.reader import read_source
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest
-from claimlib.store import Store
+from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups
 
 STREAMS = (b"s1", b"s2", b"s3")

@@ -22,7 +22,7 @@ from claimlib.schema import TABLES
 from claimlib.semantics import scan
 from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.model import Group, Profile
-from claimlib.store import Pins
+from claimlib.store.tables import Pins
 from tests.claim_batches import Batch, Case, Named, batch_of, simpler, size
 from tests.shrinking import Difference, assert_same
 from tests.spark.literal import (

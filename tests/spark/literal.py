@@ -23,7 +23,7 @@ from claimlib.schema import TABLES
 from claimlib.semantics.ids import END_OF_SCAN, StreamId, from_bigint
 from claimlib.semantics.model import Consumer, Group, Guards, PendingEntry
 from claimlib.semantics.names import unspell
-from claimlib.store import Pins, Store
+from claimlib.store.tables import Pins, Store
 from claimlib.testing.tables import request_table, write_keyspace
 from tests.batches import Batch, Case, Names, batch_of, simpler, size
 from tests.shrinking import Difference, assert_same

@@ -14,7 +14,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from claimlib import store as stores
 from claimlib.commands import paging
 from claimlib.commands.sweep_decision import decide
 from claimlib.commands.xautoclaim import SweepRequest
@@ -25,7 +24,8 @@ from claimlib.schema import TABLES
 from claimlib.semantics.ids import MAX_ID, MAX_U64, MIN_ID, StreamId, from_bigint, to_bigint
 from claimlib.semantics.model import AutoclaimRequest, Group, PendingEntry
 from claimlib.semantics.words import Stream
-from claimlib.store import Pins
+from claimlib.store import tables as stores
+from claimlib.store.tables import Pins
 from claimlib.testing.tables import write_keyspace
 from tests.spark.literal import LiteralStore
 

@@ -31,7 +31,7 @@ from claimlib.schema import TABLES
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import PendingEntry, RemovalLimits
 from claimlib.semantics.words import Keyspace
-from claimlib.store import Store
+from claimlib.store.tables import Store
 
 MINUTE = 60_000
 NOW_MS = 1_767_268_800_000

@@ -58,8 +58,8 @@ SHORT_LIVED = (
     " -Djdk.lang.Process.launchMechanism=VFORK"
 )
 
-# What `python -m claimlib.class_archive` makes.  With other packages or another Java than it was
-# made with, Java passes it by; it must not say so.
+# What `python -m claimlib.session.class_archive` makes.  With other packages or another Java than
+# it was made with, Java passes it by; it must not say so.
 CLASS_ARCHIVE = Path(sys.prefix) / "claimlib-spark.jsa"
 
 

@@ -1,30 +1,16 @@
-"""A store: the tables of one namespace, and the only place that reads and writes them.
-
-A store is a folder (`/data/store`, `s3a://bucket/store`) or a schema of a catalog (`main.streams`).
-Everything here is plain SQL and DataFrame writers, so that it runs on classic Spark, on Connect and
-on Databricks alike, and no Spark setting is needed for a correct result.
-
-Delta's conflict exceptions have no common parent; `_CONFLICTS` is the one list of them.
-"""
+"""The tables of a store: read, pinned, appended to, replaced, merged."""
 
 from __future__ import annotations
 
 import importlib
-import os
-import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from threading import RLock
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
-from delta import exceptions as delta_errors
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -32,41 +18,33 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
-from claimlib import local_delta, schema
+from claimlib import schema
 from claimlib.errors import (
-    CommitConflictError,
     ConfigError,
-    DuplicateRowsError,
-    RequestError,
-    SchemaError,
-    SchemaVersionError,
-    StoreExistsError,
-    StoreIncompleteError,
-    StoreNotFoundError,
-    UnsafeLocationError,
     VersionExpiredError,
 )
-from claimlib.local_delta import Commit, Condition, LocalTable, Token
 from claimlib.places import (
-    S3,
-    check_no_secret,
-    check_place,
-    check_storage,
-    is_namespace,
     local_folder,
 )
-from claimlib.schema import TABLES, Table, quote_identifier
-
-_CONFLICTS = (
-    delta_errors.ConcurrentWriteException,
-    delta_errors.MetadataChangedException,
-    delta_errors.ProtocolChangedException,
-    delta_errors.ConcurrentAppendException,
-    delta_errors.ConcurrentDeleteReadException,
-    delta_errors.ConcurrentDeleteDeleteException,
-    delta_errors.ConcurrentTransactionException,
-    delta_errors.DeltaConcurrentModificationException,
+from claimlib.schema import TABLES, Table
+from claimlib.store.delta_errors import conflict, errors_mapped, latest_version, says_expired
+from claimlib.store.local import Commit, Condition, LocalTable, Token, newest
+from claimlib.store.location import Location
+from claimlib.store.opening import (
+    OTHER_PATH,
+    all_local,
+    check_catalog_lasts,
+    check_columns,
+    check_log_store,
+    check_properties,
+    check_same,
+    create_namespace,
+    init_sql,
+    present_tables,
+    shared_folder,
 )
+from claimlib.store.threads import WRITES, concurrently
+
 # So many rows, or fewer, are worked on from the driver's memory: at a few hundred bytes a row that
 # is some megabytes.  Each query of a table has Delta look up its files, by two to four more.
 FEW_ROWS = 10_000
@@ -74,38 +52,6 @@ FEW_ROWS = 10_000
 _NO_VERSION = 2**62
 # So many others may commit to a table while few rows are appended to it.
 _MOST_COMMITS = 20
-# At a time: what is small waits for storage and for Spark's planning, not for all processors.
-_THREADS = 4
-T = TypeVar("T")
-# A path that has one of these may be another one to Spark, or to delta-rs.
-_OTHER_PATH = re.compile(r"[%\\{}\[\]*?]")
-_CREDENTIALS = re.compile(r":(//)?[^/]*@")
-
-
-@dataclass(frozen=True, slots=True)
-class Location:
-    """Where a store is: a folder or a catalog's schema."""
-
-    where: str
-    is_namespace: bool
-
-    @classmethod
-    def parse(cls, where: str) -> Location:
-        """`catalog.schema` is a namespace, anything else a folder; a relative one is made
-        absolute."""
-        check_place(where, "the store's place")
-        check_no_secret(where, "the store's place")
-        check_storage(where, "the store's place")
-        if is_namespace(where):
-            return cls(where, is_namespace=True)
-        folder = local_folder(where)
-        return cls(where.rstrip("/") if folder is None else str(folder), is_namespace=False)
-
-    def identifier(self, table: str) -> str:
-        """The table's quoted name in SQL."""
-        if self.is_namespace:
-            return ".".join(quote_identifier(part) for part in (*self.where.split("."), table))
-        return f"delta.{quote_identifier(f'{self.where}/{table}')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +130,12 @@ class Store:
         """
         statements = init_sql(where, buckets=buckets, source=source)
         location = Location.parse(where)
-        _check_log_store(spark, location)
+        check_log_store(spark, location)
         if location.is_namespace:
-            _check_catalog_lasts(spark, where)
-            _create_namespace(spark, where)
-        present = _present(spark, location)
-        _check_same(where, present, buckets, source)
+            check_catalog_lasts(spark, where)
+            create_namespace(spark, where)
+        present = present_tables(spark, location)
+        check_same(where, present, buckets, source)
         concurrently(partial(spark.sql, statement) for statement in statements)
         store = cls.open(spark, where)
         store.was_there = len(present) == len(TABLES)
@@ -208,9 +154,9 @@ class Store:
             UnsafeLocationError: it is on S3, and nothing says what keeps two drivers apart there.
         """
         location = Location.parse(where)
-        _check_log_store(spark, location)
-        folder = _shared_folder(spark, location)
-        local = {} if folder is None else _all_local(folder)
+        check_log_store(spark, location)
+        folder = shared_folder(spark, location)
+        local = {} if folder is None else all_local(folder)
         return cls._checked(lambda: spark, where, location, folder, local)
 
     @classmethod
@@ -229,7 +175,7 @@ class Store:
         """
         location = Location.parse(where)
         folder = local_folder(location.where)
-        local = {} if folder is None or _OTHER_PATH.search(where) else _all_local(folder)
+        local = {} if folder is None or OTHER_PATH.search(where) else all_local(folder)
         if not local:
             return cls.open(start(), where)
         return cls._checked(start, where, location, folder, local)
@@ -245,32 +191,9 @@ class Store:
     ) -> Store:
         """The store, if its tables are what this version works with."""
         present = {name: dict(table.properties) for name, table in local.items()}
-        present = present or _present(start(), location)
-        missing = sorted(set(TABLES) - set(present))
-        if not present:
-            if location.is_namespace:
-                _check_catalog(start(), where)
-            raise StoreNotFoundError(
-                f"no store at {location.where}{_read_as(location)}: create it with:"
-                f" claimlib init {where}",
-                where=where,
-            )
-        if missing:
-            buckets = next(iter(present.values())).get(schema.BUCKETS_PROPERTY, "")
-            raise StoreIncompleteError(
-                f"the store at {location.where} lacks {', '.join(missing)};"
-                f" claimlib init {where} --buckets {buckets} creates what is missing",
-                where=where,
-                missing=missing,
-            )
-        for name, properties in present.items():
-            _check_version(where, name, properties)
-        _check_buckets(where, present)
-        structs = [table.struct for table in local.values()] or concurrently(
-            partial(_struct, start(), location.identifier(name)) for name in TABLES
-        )
-        for table, struct in zip(TABLES.values(), structs, strict=True):
-            _check_columns(table, struct)
+        present = present or present_tables(start(), location)
+        check_properties(start, where, location, present)
+        check_columns(start, location, [table.struct for table in local.values()])
         return cls(start, location, present, folder)
 
     # ------------------------------------------------------------ reading
@@ -298,7 +221,7 @@ class Store:
                 f"SELECT * FROM {self.identifier(table)} VERSION AS OF {version:d}"
             )
         except PySparkException as error:
-            if not _says_expired(error):
+            if not says_expired(error):
                 raise
             raise VersionExpiredError(
                 f"version {version} of {table} cannot be read any more: a version that is not the"
@@ -316,7 +239,7 @@ class Store:
         except VersionExpiredError:
             return None
         except PySparkException as error:
-            if _says_expired(error):
+            if says_expired(error):
                 return None
             raise
         return rows
@@ -351,7 +274,7 @@ class Store:
         try:
             self.spark.sql(query).schema  # noqa: B018 - Connect looks at a query when it must
         except Exception as error:  # noqa: BLE001 - DESCRIBE HISTORY says in words what is wrong
-            latest = _latest_version(error)
+            latest = latest_version(error)
             if latest is not None:
                 return latest
         return int(self.history(table, limit=1)[0]["version"])
@@ -430,7 +353,7 @@ class Store:
         """A table in a folder that delta-rs can read; null: Spark has to."""
         if self._folder is None:
             return None
-        local = local_delta.newest(self._folder / table)
+        local = newest(self._folder / table)
         if local is None:
             return None
         table_id = local.properties.get(schema.TABLE_ID_PROPERTY)
@@ -526,7 +449,7 @@ class Store:
         local = self._local(table)
         if local is None or not self._is_writable(table, local):
             return None
-        with _WRITES.alone(self.identifier(table)) as is_alone:
+        with WRITES.alone(self.identifier(table)) as is_alone:
             if not is_alone:
                 return None
         held = self._held(local)
@@ -559,12 +482,12 @@ class Store:
             found = self._complete(table, rows, after) if found is None else found
             if found is None:
                 return False
-            with _WRITES.alone(self.identifier(table)) as is_alone:
+            with WRITES.alone(self.identifier(table)) as is_alone:
                 if not is_alone and after is None:
                     return False
                 if is_alone and local.commit(found, how):
                     return True
-        raise _conflict(table)
+        raise conflict(table)
 
     def _complete(self, table: str, rows: DataFrame, after: int | None) -> pa.Table | None:
         """Rows with all columns of a table, in the order of its key; null: they are not few after
@@ -582,7 +505,7 @@ class Store:
         order = TABLES[table].key_order()
         if order and TABLES[table].partitioned_by is not None:
             frame = frame.sortWithinPartitions(*map(F.expr, order))
-        with _errors_mapped(table):
+        with errors_mapped(table):
             return (frame if limit is None else frame.limit(limit)).toArrow()
 
     def _write(
@@ -600,7 +523,7 @@ class Store:
             writer = writer.option("txnAppId", token.app_id).option("txnVersion", token.version)
         if note is not None:
             writer = writer.option("userMetadata", note)
-        with _WRITES.by_spark(self.identifier(table)), _errors_mapped(table):
+        with WRITES.by_spark(self.identifier(table)), errors_mapped(table):
             if self.location.is_namespace:
                 writer.saveAsTable(self.identifier(table))
             else:
@@ -618,7 +541,7 @@ class Store:
         target = self.identifier(table)
         if frames:  # then Spark formats the statement: a brace in a path must stand for itself
             target = target.replace("{", "{{").replace("}", "}}")
-        with _WRITES.by_spark(self.identifier(table)), _errors_mapped(table):
+        with WRITES.by_spark(self.identifier(table)), errors_mapped(table):
             said = self.spark.sql(statement.replace("{table}", target), **frames).collect()
         if not said:
             raise ConfigError(
@@ -675,132 +598,6 @@ class Store:
         return self._literal(pa.Table.from_arrays(arrays, schema=schema_), struct)
 
 
-def _shared_folder(spark: SparkSession, location: Location) -> Path | None:
-    """The folder of a store, where this process and Spark mean the same by it: Spark may take a
-    path for one of another file system, or run elsewhere; and delta-rs takes a % in it for the
-    beginning of another character."""
-    folder = local_folder(location.where)
-    if folder is None or is_remote() or "%" in location.where:
-        return None
-    try:
-        log = next((folder / "streams" / "_delta_log").glob("*.json"), None)
-        files = [] if log is None else spark.read.text(str(log)).inputFiles()
-    except Exception:  # noqa: BLE001 - it may not be read, or is no glob: Spark says what is wrong
-        return None
-    return folder if [one.partition(":")[0] for one in files] == ["file"] else None
-
-
-def _all_local(folder: Path) -> dict[str, LocalTable]:
-    """The tables of a store that are there, without a query, in the order of `TABLES`; none: Spark
-    has to look at them."""
-    found = {name: local_delta.newest(folder / name) for name in TABLES}
-    known = {name: table for name, table in found.items() if table is not None}
-    is_known = all(name in known or not (folder / name / "_delta_log").exists() for name in TABLES)
-    return known if is_known else {}
-
-
-def concurrently(calls: Iterable[Callable[[], T]]) -> list[T]:
-    """The results of calls that do not touch each other's tables, made a few at a time.
-
-    All have ended when this returns, or raises what the first of them raised.
-    """
-    with ThreadPoolExecutor(_THREADS) as threads:
-        return [future.result() for future in [threads.submit(call) for call in calls]]
-
-
-def _check_catalog_lasts(spark: SparkSession, where: str) -> None:
-    """Spark's own catalog lasts as long as the session, unless it is kept in a metastore; a schema
-    that somebody has made there already, with a location, is their business."""
-    kept_in = spark.conf.get("spark.sql.catalogImplementation", "in-memory")
-    is_kept = kept_in != "in-memory" or "DATABRICKS_RUNTIME_VERSION" in os.environ
-    if where.partition(".")[0] != "spark_catalog" or is_kept:
-        return
-    if not spark.catalog.databaseExists(where):
-        raise UnsafeLocationError(
-            f"{where} would be gone with this Spark session, whose spark_catalog is kept in memory:"
-            " give a folder (./name), or a catalog that lasts (for example a Hive metastore, by"
-            " spark.sql.catalogImplementation=hive)",
-            where=where,
-        )
-
-
-def _create_namespace(spark: SparkSession, where: str) -> None:
-    catalog, namespace = map(quote_identifier, where.split("."))
-    with _unknown_catalog_named(where):
-        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}.{namespace}")
-
-
-def _check_catalog(spark: SparkSession, where: str) -> None:
-    catalog, _ = map(quote_identifier, where.split("."))
-    with _unknown_catalog_named(where):
-        spark.sql(f"SHOW SCHEMAS IN {catalog}")
-
-
-@contextmanager
-def _unknown_catalog_named(where: str) -> Iterator[None]:
-    try:
-        yield
-    except PySparkException as error:
-        if not _says_missing(error):
-            raise
-        catalog = quote_identifier(where.partition(".")[0])
-        raise StoreNotFoundError(
-            f"{where} is a schema of a catalog, and Spark knows no catalog {catalog}: name one that"
-            f" it knows, or write a folder as ./{where}",
-            where=where,
-        ) from error
-
-
-def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str]:
-    """The statements that create a store, for those who may not create tables themselves.
-
-    Raises:
-        RequestError: the name of the source is empty, or has credentials in it.
-    """
-    if source is not None and not source.strip():
-        raise RequestError("the name of the source is empty: name it, or leave --source out")
-    if source is not None and _CREDENTIALS.search(source):
-        raise RequestError(
-            "a source is named without credentials, as host:port/db: its name is kept in the store"
-            " and shown"
-        )
-    location = Location.parse(where)
-    return [
-        schema.create_sql(table, location.identifier(name), buckets, source)
-        for name, table in TABLES.items()
-    ]
-
-
-class _Writes:
-    """The writes of this process, by table.  Spark's local file system looks whether a commit is
-    there before it puts its own in place; in between no other is to come."""
-
-    def __init__(self) -> None:
-        # Reentrant: who has it may find that Spark has to write after all.
-        self._lock = RLock()
-        self._by_spark: Counter[str] = Counter()
-
-    @contextmanager
-    def by_spark(self, table: str) -> Iterator[None]:
-        """Until the block ends, Spark may commit to a table; so may others by Spark."""
-        with self._lock:
-            self._by_spark[table] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._by_spark[table] -= 1
-
-    @contextmanager
-    def alone(self, table: str) -> Iterator[bool]:
-        """Whether Spark does not write to a table; then it does not before the block has ended."""
-        with self._lock:
-            yield not self._by_spark[table]
-
-
-_WRITES = _Writes()
-
-
 def _entries_of_map(value: object) -> object:
     """A value as Arrow takes it."""
     return list(value.items()) if isinstance(value, Mapping) else value
@@ -811,14 +608,6 @@ def in_buckets(buckets: Iterable[int]) -> str:
     return f"bucket IN ({', '.join(f'{bucket:d}' for bucket in buckets)})"
 
 
-def _conflict(table: str) -> CommitConflictError:
-    return CommitConflictError(
-        f"another writer changed {table} at the same time; nothing of this write was kept:"
-        " run it again",
-        table=table,
-    )
-
-
 def arranged(table: Table, rows: DataFrame) -> DataFrame:
     """Rows as the files of a partitioned table should hold them: one bucket's together, sorted by
     the key, so that statistics can skip files.  Costs a shuffle; other tables are left as they are.
@@ -827,179 +616,3 @@ def arranged(table: Table, rows: DataFrame) -> DataFrame:
         return rows
     order = [F.col(table.partitioned_by), *map(F.expr, table.key_order())]
     return rows.repartition(table.partitioned_by).sortWithinPartitions(order)
-
-
-@contextmanager
-def _errors_mapped(table: str) -> Iterator[None]:
-    try:
-        yield
-    except _CONFLICTS as error:
-        raise _conflict(table) from error
-    except PySparkException as error:
-        if DuplicateRowsError.IN_WORKER in str(error):
-            raise DuplicateRowsError(
-                "pending holds two rows of one key: (stream, consumer_group, id) must be unique",
-                table="pending",
-            ) from error
-        raise
-
-
-def _present(spark: SparkSession, location: Location) -> dict[str, dict[str, str]]:
-    """The properties of those of a store's tables that are there."""
-    found = concurrently(partial(_properties, spark, location.identifier(name)) for name in TABLES)
-    tables = zip(TABLES, found, strict=True)
-    return {name: properties for name, properties in tables if properties is not None}
-
-
-def _properties(spark: SparkSession, identifier: str) -> dict[str, str] | None:
-    """The properties of a table; null where there is none.
-
-    They come with the table's newest commit.  `DESCRIBE DETAIL` says them too, but counts the
-    table's files for it: with eleven tables 20 s in a new JVM.
-    """
-    try:
-        rows = spark.sql(f"SHOW TBLPROPERTIES {identifier}").collect()
-    except PySparkException as error:
-        if _says_missing(error):
-            return None
-        raise
-    return {row["key"]: row["value"] for row in rows}
-
-
-def _struct(spark: SparkSession, identifier: str) -> StructType:
-    return spark.table(identifier).schema
-
-
-def _says_missing(error: PySparkException) -> bool:
-    condition = error.getCondition() or ""
-    # The last is what Spark says of a catalog that it does not know.
-    marks = ("NOT_FOUND", "MISSING", "PATH_DOES_NOT_EXIST", "REQUIRES_SINGLE_PART_NAMESPACE")
-    return any(mark in condition for mark in marks)
-
-
-def _latest_version(error: Exception) -> int | None:
-    """The newest version of a table, where Delta says that there is none as late as was asked."""
-    if not isinstance(error, PySparkException) or error.getCondition() != _NO_SUCH_VERSION:
-        return None
-    latest = (error.getMessageParameters() or {}).get("latest")
-    return None if latest is None else int(latest)
-
-
-_NO_SUCH_VERSION = "DELTA_VERSION_NOT_FOUND"
-
-
-def _says_expired(error: PySparkException) -> bool:
-    """Whether a version cannot be read because of its age."""
-    said = f"{error.getCondition() or ''} {error}"
-    return any(mark in said for mark in _EXPIRED)
-
-
-# What Delta says of a version whose commit is older than its files are kept, of one whose commit is
-# gone, and what Spark says of a file that VACUUM has removed.
-_EXPIRED = (
-    "BEYOND_DELETED_FILE_RETENTION",
-    _NO_SUCH_VERSION,
-    "DELTA_NO_REPRODUCIBLE_HISTORY_FOUND",
-    "DELTA_VERSIONS_NOT_CONTIGUOUS",
-    "DELTA_TRUNCATED_TRANSACTION_LOG",
-    "FILE_NOT_EXIST",
-)
-
-
-def _check_same(
-    where: str, present: Mapping[str, Mapping[str, str]], buckets: int, source: str | None
-) -> None:
-    """Refuse to complete a store that was made with other options."""
-    others = {found.get(schema.BUCKETS_PROPERTY) for found in present.values()} - {str(buckets)}
-    declared = schema.declared_source(present.get("streams", {}))
-    if others or (source is not None and "streams" in present and declared != source):
-        found = ", ".join(sorted(map(str, others))) or str(buckets)
-        raise StoreExistsError(
-            f"{where} is a store already, with {found} buckets and source"
-            f" {declared or 'not declared'}; use it as it is, or another place",
-            where=where,
-            buckets=found,
-            source=declared,
-        )
-
-
-def _check_buckets(where: str, present: Mapping[str, Mapping[str, str]]) -> None:
-    for name, properties in present.items():
-        if not re.fullmatch("[1-9][0-9]{0,8}", properties[schema.BUCKETS_PROPERTY]):
-            raise SchemaError(
-                f"property {schema.BUCKETS_PROPERTY} of table {name} of {where} is"
-                f" {properties[schema.BUCKETS_PROPERTY]!r}, and must be a number of buckets: set it"
-                " to what the other tables have",
-                table=name,
-            )
-    found = {name: properties[schema.BUCKETS_PROPERTY] for name, properties in present.items()}
-    if len(set(found.values())) > 1:
-        said = ", ".join(f"{name} {buckets}" for name, buckets in sorted(found.items()))
-        raise SchemaError(
-            f"the tables of {where} are divided into different numbers of buckets ({said}): a table"
-            " that holds nothing yet can be dropped and made again by claimlib init --buckets",
-            where=where,
-        )
-
-
-def _read_as(location: Location) -> str:
-    return " (a catalog's schema; a folder is written ./name)" if location.is_namespace else ""
-
-
-def _check_log_store(spark: SparkSession, location: Location) -> None:
-    """On S3 open-source Delta keeps two commits apart only within one driver, unless told of a log
-    store that does more; Databricks does it by itself."""
-    scheme = location.where.partition("://")[0]
-    if scheme not in S3 or "DATABRICKS_RUNTIME_VERSION" in os.environ:
-        return
-    setting = f"spark.delta.logStore.{scheme}.impl"
-    if spark.conf.get(setting, None) is None:
-        raise UnsafeLocationError(
-            f"{location.where} is on S3, where two drivers can overwrite each other's commits: set"
-            f" {setting} to a log store that keeps them apart"
-            " (io.delta.storage.S3DynamoDBLogStore), or, if never more than one driver writes to"
-            " this store at a time, to io.delta.storage.S3SingleDriverLogStore",
-            where=location.where,
-            setting=setting,
-        )
-
-
-def _check_version(where: str, table: str, properties: Mapping[str, str]) -> None:
-    found = properties.get(schema.SCHEMA_VERSION_PROPERTY)
-    needed = (schema.BUCKETS_PROPERTY, schema.TABLE_ID_PROPERTY)
-    if found != schema.SCHEMA_VERSION or any(name not in properties for name in needed):
-        raise SchemaVersionError(
-            f"table {table} of {where} has schema version {found or 'none'}; this claimlib works"
-            f" with version {schema.SCHEMA_VERSION}: use the claimlib that made the store, or"
-            " another place",
-            table=table,
-            found=found,
-            expected=schema.SCHEMA_VERSION,
-        )
-
-
-def _check_columns(table: Table, struct: StructType) -> None:
-    found = {field.name: field for field in struct.fields}
-    for column in table.columns:
-        if column.name not in found:
-            raise SchemaError(
-                f"table {table.name} has no column {column.name} ({column.type}): add it, or let"
-                " claimlib init create the table",
-                table=table.name,
-                column=column.name,
-            )
-        field = found[column.name]
-        if field.dataType.simpleString() != column.simple_type:
-            raise SchemaError(
-                f"column {column.name} of table {table.name} is {field.dataType.simpleString()},"
-                f" and must be {column.simple_type}",
-                table=table.name,
-                column=column.name,
-            )
-        if field.nullable and not column.nullable:
-            raise SchemaError(
-                f"column {column.name} of table {table.name} may hold null, and must not: declare"
-                " it NOT NULL, so that Delta refuses the rows that lack it",
-                table=table.name,
-                column=column.name,
-            )

@@ -1,4 +1,4 @@
-"""`python -m claimlib.class_archive`: sessions of our own start in two thirds of the time.
+"""`python -m claimlib.session.class_archive`: sessions of our own start in two thirds of the time.
 
 Half of what a JVM does until Spark's first result is to load and verify the same classes each time
 (Java's class data sharing).  This starts a session once, writes and reads a Delta table, and lets
@@ -29,11 +29,13 @@ def main() -> int:
     about = (
         f"Make {CLASS_ARCHIVE}, or make it anew: with it Spark starts in two thirds of the time."
     )
-    argparse.ArgumentParser(prog="python -m claimlib.class_archive", description=about).parse_args()
+    argparse.ArgumentParser(
+        prog="python -m claimlib.session.class_archive", description=about
+    ).parse_args()
     CLASS_ARCHIVE.unlink(missing_ok=True)
     # Java writes it when it ends, so in a process of its own; its output ends when all of it has.
     done = subprocess.run(
-        [sys.executable, "-c", "from claimlib.class_archive import use_spark; use_spark()"],
+        [sys.executable, "-c", "from claimlib.session.class_archive import use_spark; use_spark()"],
         capture_output=True,
         text=True,
         check=False,

@@ -1,0 +1,84 @@
+"""What Delta and Spark say of a table, as errors of our own.
+
+Delta's conflict exceptions have no common parent; `_CONFLICTS` is the one list of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from delta import exceptions as delta_errors
+from pyspark.errors import PySparkException
+
+from claimlib.errors import CommitConflictError, DuplicateRowsError
+
+_CONFLICTS = (
+    delta_errors.ConcurrentWriteException,
+    delta_errors.MetadataChangedException,
+    delta_errors.ProtocolChangedException,
+    delta_errors.ConcurrentAppendException,
+    delta_errors.ConcurrentDeleteReadException,
+    delta_errors.ConcurrentDeleteDeleteException,
+    delta_errors.ConcurrentTransactionException,
+    delta_errors.DeltaConcurrentModificationException,
+)
+
+
+def conflict(table: str) -> CommitConflictError:
+    """The error of a write that was refused because of another one."""
+    return CommitConflictError(
+        f"another writer changed {table} at the same time; nothing of this write was kept:"
+        " run it again",
+        table=table,
+    )
+
+
+@contextmanager
+def errors_mapped(table: str) -> Iterator[None]:
+    """Conflicts of a write to a table, and duplicates that a worker met, as errors of our own.
+
+    Raises:
+        CommitConflictError: another writer got in between.
+        DuplicateRowsError: `pending` holds a key twice.
+    """
+    try:
+        yield
+    except _CONFLICTS as error:
+        raise conflict(table) from error
+    except PySparkException as error:
+        if DuplicateRowsError.IN_WORKER in str(error):
+            raise DuplicateRowsError(
+                "pending holds two rows of one key: (stream, consumer_group, id) must be unique",
+                table="pending",
+            ) from error
+        raise
+
+
+_NO_SUCH_VERSION = "DELTA_VERSION_NOT_FOUND"
+
+
+def latest_version(error: Exception) -> int | None:
+    """The newest version of a table, where Delta says that there is none as late as was asked."""
+    if not isinstance(error, PySparkException) or error.getCondition() != _NO_SUCH_VERSION:
+        return None
+    latest = (error.getMessageParameters() or {}).get("latest")
+    return None if latest is None else int(latest)
+
+
+def says_expired(error: PySparkException) -> bool:
+    """Whether a version cannot be read because of its age."""
+    said = f"{error.getCondition() or ''} {error}"
+    return any(mark in said for mark in _EXPIRED)
+
+
+# What Delta says of a version whose commit is older than its files are kept, of one whose commit is
+# gone, and what Spark says of a file that VACUUM has removed.
+_EXPIRED = (
+    "BEYOND_DELETED_FILE_RETENTION",
+    _NO_SUCH_VERSION,
+    "DELTA_NO_REPRODUCIBLE_HISTORY_FOUND",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+    "FILE_NOT_EXIST",
+)

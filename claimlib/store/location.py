@@ -1,0 +1,40 @@
+"""Where a store is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from claimlib.places import (
+    check_no_secret,
+    check_place,
+    check_storage,
+    is_namespace,
+    local_folder,
+)
+from claimlib.schema import quote_identifier
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a store is: a folder or a catalog's schema."""
+
+    where: str
+    is_namespace: bool
+
+    @classmethod
+    def parse(cls, where: str) -> Location:
+        """`catalog.schema` is a namespace, anything else a folder; a relative one is made
+        absolute."""
+        check_place(where, "the store's place")
+        check_no_secret(where, "the store's place")
+        check_storage(where, "the store's place")
+        if is_namespace(where):
+            return cls(where, is_namespace=True)
+        folder = local_folder(where)
+        return cls(where.rstrip("/") if folder is None else str(folder), is_namespace=False)
+
+    def identifier(self, table: str) -> str:
+        """The table's quoted name in SQL."""
+        if self.is_namespace:
+            return ".".join(quote_identifier(part) for part in (*self.where.split("."), table))
+        return f"delta.{quote_identifier(f'{self.where}/{table}')}"

@@ -1,0 +1,321 @@
+"""What is checked before a store is made or opened: its place, and the tables that are there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+from pyspark.sql.utils import is_remote
+
+from claimlib import schema
+from claimlib.errors import (
+    RequestError,
+    SchemaError,
+    SchemaVersionError,
+    StoreExistsError,
+    StoreIncompleteError,
+    StoreNotFoundError,
+    UnsafeLocationError,
+)
+from claimlib.places import S3, local_folder
+from claimlib.schema import TABLES, Table, quote_identifier
+from claimlib.store import local
+from claimlib.store.local import LocalTable
+from claimlib.store.location import Location
+from claimlib.store.threads import concurrently
+
+# A path that has one of these may be another one to Spark, or to delta-rs.
+OTHER_PATH = re.compile(r"[%\\{}\[\]*?]")
+
+
+_CREDENTIALS = re.compile(r":(//)?[^/]*@")
+
+
+def shared_folder(spark: SparkSession, location: Location) -> Path | None:
+    """The folder of a store, where this process and Spark mean the same by it: Spark may take a
+    path for one of another file system, or run elsewhere; and delta-rs takes a % in it for the
+    beginning of another character."""
+    folder = local_folder(location.where)
+    if folder is None or is_remote() or "%" in location.where:
+        return None
+    try:
+        log = next((folder / "streams" / "_delta_log").glob("*.json"), None)
+        files = [] if log is None else spark.read.text(str(log)).inputFiles()
+    except Exception:  # noqa: BLE001 - it may not be read, or is no glob: Spark says what is wrong
+        return None
+    return folder if [one.partition(":")[0] for one in files] == ["file"] else None
+
+
+def all_local(folder: Path) -> dict[str, LocalTable]:
+    """The tables of a store that are there, without a query, in the order of `TABLES`; none: Spark
+    has to look at them."""
+    found = {name: local.newest(folder / name) for name in TABLES}
+    known = {name: table for name, table in found.items() if table is not None}
+    is_known = all(name in known or not (folder / name / "_delta_log").exists() for name in TABLES)
+    return known if is_known else {}
+
+
+def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str]:
+    """The statements that create a store, for those who may not create tables themselves.
+
+    Raises:
+        RequestError: the name of the source is empty, or has credentials in it.
+    """
+    if source is not None and not source.strip():
+        raise RequestError("the name of the source is empty: name it, or leave --source out")
+    if source is not None and _CREDENTIALS.search(source):
+        raise RequestError(
+            "a source is named without credentials, as host:port/db: its name is kept in the store"
+            " and shown"
+        )
+    location = Location.parse(where)
+    return [
+        schema.create_sql(table, location.identifier(name), buckets, source)
+        for name, table in TABLES.items()
+    ]
+
+
+def check_catalog_lasts(spark: SparkSession, where: str) -> None:
+    """Spark's own catalog lasts as long as the session, unless it is kept in a metastore; a schema
+    that somebody has made there already, with a location, is their business."""
+    kept_in = spark.conf.get("spark.sql.catalogImplementation", "in-memory")
+    is_kept = kept_in != "in-memory" or "DATABRICKS_RUNTIME_VERSION" in os.environ
+    if where.partition(".")[0] != "spark_catalog" or is_kept:
+        return
+    if not spark.catalog.databaseExists(where):
+        raise UnsafeLocationError(
+            f"{where} would be gone with this Spark session, whose spark_catalog is kept in memory:"
+            " give a folder (./name), or a catalog that lasts (for example a Hive metastore, by"
+            " spark.sql.catalogImplementation=hive)",
+            where=where,
+        )
+
+
+def create_namespace(spark: SparkSession, where: str) -> None:
+    """Create the schema of a catalog, unless it is there.
+
+    Raises:
+        StoreNotFoundError: Spark does not know the catalog.
+    """
+    catalog, namespace = map(quote_identifier, where.split("."))
+    with _unknown_catalog_named(where):
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}.{namespace}")
+
+
+def _check_catalog(spark: SparkSession, where: str) -> None:
+    catalog, _ = map(quote_identifier, where.split("."))
+    with _unknown_catalog_named(where):
+        spark.sql(f"SHOW SCHEMAS IN {catalog}")
+
+
+@contextmanager
+def _unknown_catalog_named(where: str) -> Iterator[None]:
+    try:
+        yield
+    except PySparkException as error:
+        if not _says_missing(error):
+            raise
+        catalog = quote_identifier(where.partition(".")[0])
+        raise StoreNotFoundError(
+            f"{where} is a schema of a catalog, and Spark knows no catalog {catalog}: name one that"
+            f" it knows, or write a folder as ./{where}",
+            where=where,
+        ) from error
+
+
+def present_tables(spark: SparkSession, location: Location) -> dict[str, dict[str, str]]:
+    """The properties of those of a store's tables that are there."""
+    found = concurrently(partial(_properties, spark, location.identifier(name)) for name in TABLES)
+    tables = zip(TABLES, found, strict=True)
+    return {name: properties for name, properties in tables if properties is not None}
+
+
+def _properties(spark: SparkSession, identifier: str) -> dict[str, str] | None:
+    """The properties of a table; null where there is none.
+
+    They come with the table's newest commit.  `DESCRIBE DETAIL` says them too, but counts the
+    table's files for it: with eleven tables 20 s in a new JVM.
+    """
+    try:
+        rows = spark.sql(f"SHOW TBLPROPERTIES {identifier}").collect()
+    except PySparkException as error:
+        if _says_missing(error):
+            return None
+        raise
+    return {row["key"]: row["value"] for row in rows}
+
+
+def check_properties(
+    start: Callable[[], SparkSession],
+    where: str,
+    location: Location,
+    present: Mapping[str, Mapping[str, str]],
+) -> None:
+    """Refuse a store that lacks tables, or was made by another version of the schema.
+
+    Args:
+        start: opens a session, for a store of which nothing is there.
+        where: where the store is, as people have written it.
+        location: the same, as it was understood.
+        present: the properties of those of its tables that are there.
+
+    Raises:
+        StoreError: see `Store.open`.
+    """
+    if not present:
+        if location.is_namespace:
+            _check_catalog(start(), where)
+        raise StoreNotFoundError(
+            f"no store at {location.where}{_read_as(location)}: create it with:"
+            f" claimlib init {where}",
+            where=where,
+        )
+    missing = sorted(set(TABLES) - set(present))
+    if missing:
+        buckets = next(iter(present.values())).get(schema.BUCKETS_PROPERTY, "")
+        raise StoreIncompleteError(
+            f"the store at {location.where} lacks {', '.join(missing)};"
+            f" claimlib init {where} --buckets {buckets} creates what is missing",
+            where=where,
+            missing=missing,
+        )
+    for name, properties in present.items():
+        _check_version(where, name, properties)
+    _check_buckets(where, present)
+
+
+def check_columns(
+    spark: Callable[[], SparkSession], location: Location, known: Sequence[StructType]
+) -> None:
+    """Refuse a store whose tables lack a column, or have one of another type or nullability.
+
+    Args:
+        spark: opens a session, where the columns are not known.
+        location: where the store is.
+        known: the columns of all tables, in the order of `TABLES`; empty: not known.
+
+    Raises:
+        SchemaError: a column is not as it must be.
+    """
+    structs = known or concurrently(
+        partial(_struct, spark(), location.identifier(name)) for name in TABLES
+    )
+    for table, struct in zip(TABLES.values(), structs, strict=True):
+        _check_columns(table, struct)
+
+
+def _struct(spark: SparkSession, identifier: str) -> StructType:
+    return spark.table(identifier).schema
+
+
+def _says_missing(error: PySparkException) -> bool:
+    condition = error.getCondition() or ""
+    # The last is what Spark says of a catalog that it does not know.
+    marks = ("NOT_FOUND", "MISSING", "PATH_DOES_NOT_EXIST", "REQUIRES_SINGLE_PART_NAMESPACE")
+    return any(mark in condition for mark in marks)
+
+
+def check_same(
+    where: str, present: Mapping[str, Mapping[str, str]], buckets: int, source: str | None
+) -> None:
+    """Refuse to complete a store that was made with other options."""
+    others = {found.get(schema.BUCKETS_PROPERTY) for found in present.values()} - {str(buckets)}
+    declared = schema.declared_source(present.get("streams", {}))
+    if others or (source is not None and "streams" in present and declared != source):
+        found = ", ".join(sorted(map(str, others))) or str(buckets)
+        raise StoreExistsError(
+            f"{where} is a store already, with {found} buckets and source"
+            f" {declared or 'not declared'}; use it as it is, or another place",
+            where=where,
+            buckets=found,
+            source=declared,
+        )
+
+
+def _check_buckets(where: str, present: Mapping[str, Mapping[str, str]]) -> None:
+    for name, properties in present.items():
+        if not re.fullmatch("[1-9][0-9]{0,8}", properties[schema.BUCKETS_PROPERTY]):
+            raise SchemaError(
+                f"property {schema.BUCKETS_PROPERTY} of table {name} of {where} is"
+                f" {properties[schema.BUCKETS_PROPERTY]!r}, and must be a number of buckets: set it"
+                " to what the other tables have",
+                table=name,
+            )
+    found = {name: properties[schema.BUCKETS_PROPERTY] for name, properties in present.items()}
+    if len(set(found.values())) > 1:
+        said = ", ".join(f"{name} {buckets}" for name, buckets in sorted(found.items()))
+        raise SchemaError(
+            f"the tables of {where} are divided into different numbers of buckets ({said}): a table"
+            " that holds nothing yet can be dropped and made again by claimlib init --buckets",
+            where=where,
+        )
+
+
+def _read_as(location: Location) -> str:
+    return " (a catalog's schema; a folder is written ./name)" if location.is_namespace else ""
+
+
+def check_log_store(spark: SparkSession, location: Location) -> None:
+    """On S3 open-source Delta keeps two commits apart only within one driver, unless told of a log
+    store that does more; Databricks does it by itself."""
+    scheme = location.where.partition("://")[0]
+    if scheme not in S3 or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        return
+    setting = f"spark.delta.logStore.{scheme}.impl"
+    if spark.conf.get(setting, None) is None:
+        raise UnsafeLocationError(
+            f"{location.where} is on S3, where two drivers can overwrite each other's commits: set"
+            f" {setting} to a log store that keeps them apart"
+            " (io.delta.storage.S3DynamoDBLogStore), or, if never more than one driver writes to"
+            " this store at a time, to io.delta.storage.S3SingleDriverLogStore",
+            where=location.where,
+            setting=setting,
+        )
+
+
+def _check_version(where: str, table: str, properties: Mapping[str, str]) -> None:
+    found = properties.get(schema.SCHEMA_VERSION_PROPERTY)
+    needed = (schema.BUCKETS_PROPERTY, schema.TABLE_ID_PROPERTY)
+    if found != schema.SCHEMA_VERSION or any(name not in properties for name in needed):
+        raise SchemaVersionError(
+            f"table {table} of {where} has schema version {found or 'none'}; this claimlib works"
+            f" with version {schema.SCHEMA_VERSION}: use the claimlib that made the store, or"
+            " another place",
+            table=table,
+            found=found,
+            expected=schema.SCHEMA_VERSION,
+        )
+
+
+def _check_columns(table: Table, struct: StructType) -> None:
+    found = {field.name: field for field in struct.fields}
+    for column in table.columns:
+        if column.name not in found:
+            raise SchemaError(
+                f"table {table.name} has no column {column.name} ({column.type}): add it, or let"
+                " claimlib init create the table",
+                table=table.name,
+                column=column.name,
+            )
+        field = found[column.name]
+        if field.dataType.simpleString() != column.simple_type:
+            raise SchemaError(
+                f"column {column.name} of table {table.name} is {field.dataType.simpleString()},"
+                f" and must be {column.simple_type}",
+                table=table.name,
+                column=column.name,
+            )
+        if field.nullable and not column.nullable:
+            raise SchemaError(
+                f"column {column.name} of table {table.name} may hold null, and must not: declare"
+                " it NOT NULL, so that Delta refuses the rows that lack it",
+                table=table.name,
+                column=column.name,
+            )
