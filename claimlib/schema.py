@@ -21,6 +21,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 
 from pyspark.sql import DataFrame
@@ -89,14 +90,20 @@ class Table:
     @property
     def struct(self) -> StructType:
         """The columns a writer gives, as a StructType (for frames made of Python values)."""
-        struct = StructType()
-        for column in self.written:
-            struct = struct.add(column.name, DataType.fromDDL(column.type), column.nullable)
-        return struct
+        return _struct(self.written)
 
     def key_order(self) -> list[str]:
         """The key as SQL to sort by; the halves of an id as the unsigned numbers that they are."""
         return [f"{name} ^ {_SIGN_BIT}" if name in _ID_NAMES else name for name in self.key]
+
+
+@cache
+def _struct(columns: tuple[Column, ...]) -> StructType:
+    """Kept, as it is Spark that parses each type."""
+    struct = StructType()
+    for column in columns:
+        struct = struct.add(column.name, DataType.fromDDL(column.type), column.nullable)
+    return struct
 
 
 _ID_NAMES = ("id_ms", "id_seq")

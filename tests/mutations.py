@@ -530,18 +530,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
-        "payloads are read at the version that a sweep found",
+        "payloads are read at the version that a run found",
         "claimlib/commands/reply.py",
-        'near_claims(store, store.read("entries"), claimed)',
-        'near_claims(store, store.read_at("entries", finished.input_versions["entries"]), claimed)',
-        (f"{_ANSWERED}[31]",),
-    ),
-    Mutation(
-        "payloads are read at the version that claims by id found",
-        "claimlib/commands/bulk_reply.py",
-        'near_claims(store, store.read("entries"), rows)',
-        'near_claims(store, store.read_at("entries", finished.input_versions["entries"]), rows)',
-        (f"{_OLD}::test_claims_by_id_are_answered_for_ever[31]",),
+        "near=partial(_near, store),",
+        'near=lambda _: store.read_at("entries", finished.input_versions["entries"]),',
+        (f"{_ANSWERED}[31]", f"{_OLD}::test_claims_by_id_are_answered_for_ever[31]"),
     ),
     Mutation(
         "a version that is not kept any more ends a run",

@@ -84,8 +84,8 @@ def runs(
 
 def _part(opened: Store, finished: Finished, kind: str, limit: int) -> Report:
     """Entries, ids or refusals of a run.  What these need is slow to import."""
-    from claimlib.commands.bulk_reply import of_finished as of_bulk_run
-    from claimlib.commands.reply import of_finished
+    from claimlib.commands.bulk_reply import BulkReply
+    from claimlib.commands.reply import Reply
     from claimlib.report.bulk import of_bulk
     from claimlib.report.runs import of_entries, of_refused
     from claimlib.runs.journal import Kind, rows_of
@@ -93,10 +93,10 @@ def _part(opened: Store, finished: Finished, kind: str, limit: int) -> Report:
     if kind == "refused":
         return of_refused(finished, rows_of(opened, finished.run_seq, Kind.REFUSED), limit)
     if kind != "ids":
-        return of_entries(finished, kind, getattr(of_finished(opened, finished), kind), limit)
+        return of_entries(finished, kind, getattr(Reply.of_finished(opened, finished), kind), limit)
     if Kind.REQUESTED not in finished.counts:
         raise RequestError(f"the request of run {finished.key} names no ids: leave out --ids")
-    return of_bulk(finished.command, of_bulk_run(opened, finished), limit)
+    return of_bulk(finished.command, BulkReply.of_finished(opened, finished), limit)
 
 
 def _print_commands(opened: Store, finished: Finished, limit: int, *, quiet: bool) -> None:

@@ -152,7 +152,7 @@ def reset_cursor(
     At the first entry, or at an id, in each of its groups that --stream and --group match.
     """
     from claimlib.cli.output import show
-    from claimlib.commands.reply import of_finished
+    from claimlib.commands.reply import Reply
     from claimlib.commands.reset_cursor import reset_cursor as run_reset
     from claimlib.plans.differences import Scope
     from claimlib.report.cursors import COLUMNS, of_reset
@@ -161,5 +161,5 @@ def reset_cursor(
     scope, first = Scope(stream or "*", group or "*"), parse_id(to)
     with opened_store(store, common.settings(), common) as (opened, progress):
         finished = run_reset(opened, cursor, scope, to=first, run_id=run_id, progress=progress)
-        result = of_reset(finished, of_finished(opened, finished).cursors, limit)
+        result = of_reset(finished, Reply.of_finished(opened, finished).cursors, limit)
     show(result, view)

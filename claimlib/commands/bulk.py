@@ -9,7 +9,6 @@ from functools import partial
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from claimlib.commands import bulk_reply
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.preconditions import few_held, names_of, near, sound_or_named
 from claimlib.plans import bulk
@@ -138,8 +137,11 @@ def answer(
     if call.dry_run:
         tell_dry_run(call.progress)
         begun = begin_reading(store)
-        rows = decided(begun, refuse_duplicates=True).rows
-        return bulk_reply.of_plan(rows, begun.read("entries"))
+
+        def would(*, refuse_duplicates: bool) -> BulkReply:
+            return BulkReply.of_decision(begun, decided(begun, refuse_duplicates=refuse_duplicates))
+
+        return sound_or_named(would)
     kept = request()
 
     def once(*, refuse_duplicates: bool) -> Finished:
@@ -153,4 +155,4 @@ def answer(
             progress=call.progress,
         )
 
-    return bulk_reply.of_finished(store, sound_or_named(once))
+    return BulkReply.of_finished(store, sound_or_named(once))

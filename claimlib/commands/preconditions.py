@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,11 +24,12 @@ from claimlib.plans.keys import (
     owners_by_name,
     owners_of_keys,
 )
-from claimlib.runs import Finished
 from claimlib.semantics.model import MAX_I64
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
 from claimlib.terminal import one_line
+
+T = TypeVar("T")
 
 
 def check_ms(**given: int | None) -> None:
@@ -176,10 +178,10 @@ def _has_backslash(glob: str) -> bool:
     return "\\" in glob
 
 
-def sound_or_named(once: Callable[..., Finished]) -> Finished:
-    """A run that takes it for granted that each pending entry has one row; where the kernel met two
-    and nothing was decided, the same run again, which asks first which groups have them: too dear a
-    question to be asked of every sound store."""
+def sound_or_named(once: Callable[..., T]) -> T:
+    """A run, or a dry run, that takes it for granted that each pending entry has one row; where the
+    kernel met two and nothing was decided, the same run again, which asks first which groups have
+    them: too dear a question to be asked of every sound store."""
     try:
         return once(refuse_duplicates=False)
     except DuplicateRowsError as error:

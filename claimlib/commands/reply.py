@@ -2,131 +2,183 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import ClassVar, Self
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.preconditions import where_ids_lie
 from claimlib.plans.keys import GROUP, id_text
-from claimlib.runs import Finished
+from claimlib.runs import Begun, Decision, Finished
 from claimlib.runs.journal import Kind, rows_of
+from claimlib.store.delta_errors import errors_mapped
 from claimlib.store.tables import Store
 
 _ENTRY = [*GROUP, "id_ms", "id_seq"]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a sweep did (or, in a dry run, would do).  The frames are lazy, and follow from the
-    journal, so they are the same whenever they are requested; but for payloads, which are those of
-    `entries` as it is when a frame is run.
+# Instances have a __dict__, in which what is computed once is kept.
+@dataclass(frozen=True)
+class RunReply:
+    """What a run did, or in a dry run would do: its numbers, and what its frames are made from.
 
     Attributes:
         run_seq: the run's number; null in a dry run.
         is_repeat: whether an earlier call with the same run id had done it.
-        counts: claimed, deleted, lost, gone (entries), swept, refused (groups), cursor (groups that
-            got a page, or whose cursor is kept), delivered_later (entries delivered after the
-            instant of their group: that instant is too early), spared and parked (see `groups`),
-            base_run (of an incremental sweep the run_seq of its base), without_request (groups that
-            match no request of a policy; missing: none).
-        claimed: one row per claimed entry: stream, consumer_group, id (text), id_ms, id_seq,
-        consumer,
-            delivery_time_ms, delivery_count, from_consumer, from_delivery_time_ms,
-            from_delivery_count, at_ms, payload (`present`; `not_kept`: the store never had it;
-            `gone`: the store no longer has the entry; null with JUSTID) and fields (null unless the
-            payload is present).
-        deleted: one row per purged entry: the same key, the from_* columns, at_ms.
-        lost: one row per decision that somebody else forestalled: the key, the from_* columns.
-        cursors: one row per group that got a page, or whose cursor is kept: stream, consumer_group,
-            name (null: it is not kept), next_id (text; 0-0: the page reached the end), next_ms,
-            next_seq.
-        groups: one row per (stream, consumer_group): status (`swept` or `refused`), reason (null
-            unless refused), pending_before, claimed, deleted, lost, pending_after (what was
-            pending, without what this run deleted), at_boundary
-            (idle for exactly min_idle_ms), oldest_idle_ms and highest_delivery_count as found (null
-            where nothing was pending; these, pending_* and at_boundary are null for a page,
-            which does not look at the whole PEL; so they are, but for at_boundary, for a group of
-            an incremental sweep), spared (idle enough, and left to its owner by a
-            guard) and parked (of the claimed, as decided; both null: no guards, or refused),
-            now_ms (the instant that the group was judged at), next_id (the cursor; null: there is
-            none).
+        journal: of some kinds: the journal rows of the run.
+        near: of rows of the journal: the part of `entries` in which their payload lies.
     """
+
+    ZEROS: ClassVar[Mapping[str, int]]
+    """The counts of a run that did nothing."""
 
     run_id: str | None
     run_seq: int | None
     dry_run: bool
     is_repeat: bool
     counts: Mapping[str, int]
-    claimed: DataFrame
-    deleted: DataFrame
-    lost: DataFrame
-    cursors: DataFrame
-    groups: DataFrame
+    journal: Callable[..., DataFrame] = field(repr=False)
+    near: Callable[[DataFrame], DataFrame] = field(repr=False)
 
-
-def of_finished(store: Store, finished: Finished) -> Reply:
-    """The reply of a finished run, from its journal rows: the same whenever it is requested."""
-    claimed, deleted, lost, cursors, groups = (
-        rows_of(store, finished.run_seq, *kinds)
-        for kinds in (
-            *((Kind.CLAIMED, Kind.FORCED), (Kind.DELETED, Kind.ACKED), (Kind.LOST,)),
-            (Kind.CURSOR,),
-            (Kind.SWEPT, Kind.REFUSED),
+    @classmethod
+    def of_finished(cls, store: Store, finished: Finished) -> Self:
+        """The reply of a finished run, from its journal rows: the same whenever it is requested."""
+        return cls(
+            run_id=finished.run_id,
+            run_seq=finished.run_seq,
+            dry_run=False,
+            is_repeat=finished.is_repeat,
+            counts={**cls.ZEROS, **finished.counts},
+            journal=partial(rows_of, store, finished.run_seq),
+            near=partial(_near, store),
         )
-    )
-    has_claims = finished.counts.get(Kind.CLAIMED) or finished.counts.get(Kind.FORCED)
-    entries = (
-        near_claims(store, store.read("entries"), claimed)
-        if has_claims
-        else store.read("entries").where(F.lit(False))
-    )
-    kept_claims = claimed.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
-    kept_deletes = deleted.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
-    shown_cursors = _cursors(cursors)
-    return Reply(
-        run_id=finished.run_id,
-        run_seq=finished.run_seq,
-        dry_run=False,
-        is_repeat=finished.is_repeat,
-        counts=dict(finished.counts),
-        claimed=_claimed(kept_claims, entries),
-        deleted=_entries(kept_deletes),
-        lost=_entries(lost),
-        cursors=shown_cursors,
-        groups=_groups(groups, kept_claims, kept_deletes, lost, shown_cursors),
-    )
+
+    @classmethod
+    def of_decision(cls, begun: Begun, decision: Decision) -> Self:
+        """The reply of a dry run, from journal rows that nobody writes: counted by one query, which
+        keeps them in memory where they are few.
+
+        Raises:
+            DuplicateRowsError: `pending` has two rows of one entry that the run would change.
+        """
+        with errors_mapped("pending"):
+            rows, counted = _counted(begun.store, decision)
+        return cls(
+            run_id=None,
+            run_seq=None,
+            dry_run=True,
+            is_repeat=False,
+            counts={**cls.ZEROS, **decision.counts, **counted},
+            journal=lambda *kinds: rows.where(F.col("kind").isin(list(map(str, kinds)))),
+            near=lambda _: begun.read("entries"),
+        )
+
+    def _lost(self) -> DataFrame | None:
+        """The rows that say what somebody else forestalled; null: there are none."""
+        return self.journal(Kind.LOST) if self.counts["lost"] else None
 
 
-def of_plan(journal_rows: DataFrame, entries: DataFrame, found: Mapping[str, int]) -> Reply:
-    """The reply of a dry run, from journal rows that nobody writes.  Runs the plan once, to
-    count."""
-    claimed, deleted, lost, cursors = (
-        journal_rows.where(F.col("kind") == kind)
-        for kind in (Kind.CLAIMED, Kind.DELETED, Kind.LOST, Kind.CURSOR)
+@dataclass(frozen=True)
+class Reply(RunReply):
+    """What a sweep did (or, in a dry run, would do).  The frames are made when they are requested,
+    and follow from the journal, so they are the same whenever that is; but for payloads, which are
+    those of `entries` as it is when a frame is run.
+
+    Attributes:
+        counts: claimed, deleted, lost, gone (entries), swept, refused (groups), cursor (groups that
+            got a page, or whose cursor is kept), delivered_later (entries delivered after the
+            instant of their group: that instant is too early), spared and parked (see `groups`),
+            base_run (of an incremental sweep the run_seq of its base), without_request (groups that
+            match no request of a policy; missing: none).
+    """
+
+    ZEROS = dict.fromkeys(
+        (
+            *map(str, (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR)),
+            *("lost", "gone"),
+        ),
+        0,
     )
-    groups = journal_rows.where(F.col("kind").isin(str(Kind.SWEPT), str(Kind.REFUSED)))
-    counted = {row["kind"]: row["count"] for row in journal_rows.groupBy("kind").count().collect()}
-    shown = (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR)
-    shown_cursors = _cursors(cursors)
-    return Reply(
-        run_id=None,
-        run_seq=None,
-        dry_run=True,
-        is_repeat=False,
-        counts={
-            **found,
-            **{str(kind): counted.get(kind, 0) for kind in shown},
-            "lost": 0,
-            "gone": 0,
-        },
-        claimed=_claimed(claimed, entries),
-        deleted=_entries(deleted),
-        lost=_entries(lost),
-        cursors=shown_cursors,
-        groups=_groups(groups, claimed, deleted, lost, shown_cursors),
-    )
+
+    @cached_property
+    def claimed(self) -> DataFrame:
+        """One row per claimed entry: stream, consumer_group, id (text), id_ms, id_seq, consumer,
+        delivery_time_ms, delivery_count, from_consumer, from_delivery_time_ms, from_delivery_count,
+        at_ms, payload (`present`; `not_kept`: the store never had it; `gone`: the store no longer
+        has the entry; null with JUSTID) and fields (null unless the payload is present)."""
+        rows = self.journal(*_CLAIMED)
+        has_claims = self.dry_run or any(self.counts.get(kind) for kind in _CLAIMED)
+        # Without claims nobody needs to look where their payloads lie.
+        entries = self.near(rows if has_claims else rows.limit(0))
+        return _claimed(self._kept(rows), entries)
+
+    @cached_property
+    def deleted(self) -> DataFrame:
+        """One row per purged entry: the same key, the from_* columns, at_ms."""
+        return _entries(self._kept(self.journal(*_DELETED)))
+
+    @cached_property
+    def lost(self) -> DataFrame:
+        """One row per decision that somebody else forestalled: the key, the from_* columns."""
+        return _entries(self.journal(Kind.LOST))
+
+    @cached_property
+    def cursors(self) -> DataFrame:
+        """One row per group that got a page, or whose cursor is kept: stream, consumer_group, name
+        (null: it is not kept), next_id (text; 0-0: the page reached the end), next_ms, next_seq."""
+        return _cursors(self.journal(Kind.CURSOR))
+
+    @cached_property
+    def groups(self) -> DataFrame:
+        """One row per (stream, consumer_group): status (`swept` or `refused`), reason (null unless
+        refused), pending_before, claimed, deleted, lost, pending_after (what was pending, without
+        what this run deleted), at_boundary (idle for exactly min_idle_ms), oldest_idle_ms and
+        highest_delivery_count as found (null where nothing was pending; these, pending_* and
+        at_boundary are null for a page, which does not look at the whole PEL; so they are, but for
+        at_boundary, for a group of an incremental sweep), spared (idle enough, and left to its
+        owner by a guard) and parked (of the claimed, as decided; both null: no guards, or refused),
+        now_ms (the instant that the group was judged at), next_id (the cursor; null: there is
+        none)."""
+        return _groups(
+            self.journal(Kind.SWEPT, Kind.REFUSED),
+            self._kept(self.journal(*_CLAIMED)),
+            self._kept(self.journal(*_DELETED)),
+            self.journal(Kind.LOST),
+            self.cursors,
+        )
+
+    def _kept(self, rows: DataFrame) -> DataFrame:
+        """Decisions, without those that were lost."""
+        lost = self._lost()
+        if lost is None:
+            return rows
+        return rows.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
+
+
+_CLAIMED = (Kind.CLAIMED, Kind.FORCED)
+_DELETED = (Kind.DELETED, Kind.ACKED)
+
+
+def _counted(store: Store, decision: Decision) -> tuple[DataFrame, Mapping[str, int]]:
+    """The rows of a decision, in memory where they are few, and how many of each kind there are."""
+    if not decision.are_few:
+        counted = decision.rows.groupBy("kind").count().collect()
+        return decision.rows, {row["kind"]: row["count"] for row in counted}
+    rows, fetched = store.fetched(decision.rows)
+    return rows, dict(Counter(fetched["kind"].to_pylist()))
+
+
+def _near(store: Store, claimed: DataFrame) -> DataFrame:
+    """The part of `entries` in which the payload of what a run claimed lies: no other file is read
+    when a reply is shown.  One query, of the run's journal rows, unless the table is small."""
+    entries = store.read("entries")
+    if store.is_small("entries"):
+        return entries
+    return entries.where(where_ids_lie(claimed.where(~F.col("justid"))))
 
 
 def _cursors(rows: DataFrame) -> DataFrame:
@@ -145,14 +197,6 @@ def _claimed(rows: DataFrame, entries: DataFrame) -> DataFrame:
     found = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
     kept = rows.select(*GROUP, id_text().alias("id"), "id_ms", "id_seq", *new, *found, "justid")
     return with_fields(kept, entries)
-
-
-def near_claims(store: Store, entries: DataFrame, claimed: DataFrame) -> DataFrame:
-    """The part of `entries` in which the payload of what a run claimed lies: no other file is read
-    when a reply is shown.  One query, of the run's journal rows, unless the table is small."""
-    if store.is_small("entries"):
-        return entries
-    return entries.where(where_ids_lie(claimed.where(~F.col("justid"))))
 
 
 def with_fields(rows: DataFrame, entries: DataFrame) -> DataFrame:

@@ -8,7 +8,6 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from claimlib.commands import reply
 from claimlib.commands.preconditions import check_ms, sound_or_named
 from claimlib.commands.reply import Reply
 from claimlib.commands.sweep_decision import decide
@@ -67,35 +66,27 @@ def xautoclaim(
     """
     check_ms(now_ms=now_ms)
     policy = checked(request)
+    decided = partial(
+        decide, request=policy, now_ms=now_ms, incremental=incremental, allow_none=allow_none
+    )
     if dry_run:
         tell_dry_run(progress)
         begun = begin_reading(store)
-        decided = decide(
-            begun,
-            policy,
-            now_ms,
-            refuse_duplicates=True,
-            incremental=incremental,
-            allow_none=allow_none,
-        )
-        return reply.of_plan(decided.rows, begun.read("entries"), decided.counts)
+
+        def would(*, refuse_duplicates: bool) -> Reply:
+            return Reply.of_decision(begun, decided(begun, refuse_duplicates=refuse_duplicates))
+
+        return sound_or_named(would)
 
     def once(*, refuse_duplicates: bool) -> Finished:
         return run(
             store,
             command=COMMAND,
             request=as_json(policy),
-            decide=partial(
-                decide,
-                request=policy,
-                now_ms=now_ms,
-                refuse_duplicates=refuse_duplicates,
-                incremental=incremental,
-                allow_none=allow_none,
-            ),
+            decide=partial(decided, refuse_duplicates=refuse_duplicates),
             run_id=run_id,
             now_ms=now_ms,
             progress=progress,
         )
 
-    return reply.of_finished(store, sound_or_named(once))
+    return Reply.of_finished(store, sound_or_named(once))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from claimlib.commands import reply
+from claimlib.commands.reply import Reply
 from claimlib.demo.oracle import GroupAnswer, Key, ServerAnswer
 from claimlib.runs import Finished
 from claimlib.semantics.ids import StreamId, from_bigint
@@ -184,7 +184,7 @@ def _state(entry: PendingEntry) -> tuple[str | None, int, int]:
 def _store_facts(store: Store, run: Finished) -> Facts:
     written = F.col("run_seq") == run.run_seq
     pending = _by_subject(store.read("pending").collect())
-    claims = _by_subject(reply.of_finished(store, run).claimed.collect())
+    claims = _by_subject(Reply.of_finished(store, run).claimed.collect())
     purges = _by_subject(store.read("tombstones").where(written).collect())
     consumers = _by_subject(store.read("consumers").collect())
     groups = _by_subject(store.read("groups").collect())

@@ -252,12 +252,12 @@ def decided_by(store: Store, run_seq: int) -> Decided:
     Raises:
         VerificationError: nothing was, or two decisions stand there.
     """
-    journal = _of_run(store, run_seq)
     fetched = store.find_few("journal", Condition("run_seq", run_seq))
     if fetched is not None:
         held, found = fetched
         decisions = found.filter(pc.field("kind") == str(Kind.RUN)).to_pylist()
         return _decided(_only(decisions, run_seq), held, _counted_in_memory(found))
+    journal = _of_run(store, run_seq)
     own = _only(rows_of(store, run_seq, Kind.RUN).collect(), run_seq)
     ids = (F.min("id_ms").alias("low"), F.max("id_ms").alias("high"))
     counted = journal.groupBy("kind", "bucket").agg(F.count("*").alias("n"), *ids).collect()

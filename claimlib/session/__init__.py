@@ -44,6 +44,9 @@ LOCAL_SETTINGS = {
     "spark.log.level": "ERROR",
     # Else PySpark tells the JVM, at each call of a function of columns, which line of Python calls.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Spark keeps the code of 100 classes that it generates, and a sweep needs more: each run would
+    # compile all of them anew, which was half the time of a small one.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.session.timeZone": "UTC",

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from claimlib.commands import reply
+from claimlib.commands.reply import Reply
 from claimlib.commands.runs import find_run
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
@@ -132,7 +132,7 @@ def test_what_a_run_did_is_answered_for_ever_and_its_run_id_again_changes_nothin
 
     for again in (
         xautoclaim(store, SweepRequest(REQUEST), run_id="r"),
-        reply.of_finished(store, find_run(store, "xautoclaim:r")),
+        Reply.of_finished(store, find_run(store, "xautoclaim:r")),
     ):
         assert again.counts == swept.counts
         assert again.deleted.count() == DELETED

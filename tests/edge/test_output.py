@@ -263,19 +263,30 @@ ID = row_of(bulk.NAMES, **GROUP_ROW, request=1, id="1-0", id_ms=1, id_seq=0, sta
 
 
 def of_reply():
-    reply = mock.create_autospec(Reply, instance=True, counts={"swept": 1}, run_seq=1, run_id="r")
-    reply.dry_run, reply.groups = False, Frame([SWEPT])
+    reply = reply_of(Reply, {"swept": 1})
+    reply.groups = Frame([SWEPT])
     return sweep.of_reply(reply), "groups"
 
 
 def of_bulk():
-    frames = {"requests": Frame([ID]), "ids": Frame([ID])}
-    return bulk.of_bulk("xclaim", BulkReply("r", 1, False, False, {"left": 1}, **frames)), "ids"
+    return bulk.of_bulk("xclaim", bulk_reply([ID])), "ids"
+
+
+def bulk_reply(ids):
+    reply = reply_of(BulkReply, {"left": len(ids)})
+    reply.requests, reply.ids = Frame([ID]), Frame(ids)
+    return reply
+
+
+def reply_of(kind, counts):
+    """A reply whose frames are given: what it makes them from is not there."""
+    reply = mock.create_autospec(kind, instance=True, counts=counts)
+    reply.run_id, reply.run_seq, reply.dry_run, reply.is_repeat = "r", 1, False, False
+    return reply
 
 
 def of_bulk_of_several():
-    frames = {"requests": Frame([ID]), "ids": Frame([ID, ID | {"request": 2}])}
-    return bulk.of_bulk("xclaim", BulkReply("r", 1, False, False, {"left": 2}, **frames)), "ids"
+    return bulk.of_bulk("xclaim", bulk_reply([ID, ID | {"request": 2}])), "ids"
 
 
 def of_entries():
