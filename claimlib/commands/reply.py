@@ -72,7 +72,8 @@ class RunReply:
             run_seq=None,
             dry_run=True,
             is_repeat=False,
-            counts={**cls.ZEROS, **decision.counts, **counted},
+            # The journal also has rows about consumers, which are not counted.
+            counts={**decision.counts, **{name: counted.get(name, 0) for name in cls.ZEROS}},
             journal=lambda *kinds: rows.where(F.col("kind").isin(list(map(str, kinds)))),
             near=lambda _: begun.read("entries"),
         )

@@ -559,6 +559,9 @@ class Store:
 
     def fetched(self, frame: DataFrame) -> tuple[DataFrame, pa.Table]:
         """`held`, and the same rows to be looked at without a query."""
+        known = self._literals.get(frame)
+        if known is not None:
+            return frame, known
         rows = frame.toArrow()
         return self._literal(rows, frame.schema), rows
 
@@ -566,6 +569,9 @@ class Store:
         """`fetched`, of a frame of so many rows (by default `FEW_ROWS`) or fewer; null: it has
         more."""
         limit = FEW_ROWS if most is None else most
+        known = self._literals.get(frame)
+        if known is not None:
+            return (frame, known) if known.num_rows <= limit else None
         found = frame.limit(limit + 1).toArrow()
         if found.num_rows > limit:
             return None
