@@ -64,7 +64,10 @@ def read_input(spark: SparkSession, place: str) -> DataFrame:
         version = _delta_version(spark, identifier, is_name=is_name)
         if version is not None:
             return spark.sql(f"SELECT * FROM {identifier} VERSION AS OF {version:d}")
-        return spark.table(name) if name is not None else spark.read.parquet(_literal(place))
+        found = spark.table(name) if name is not None else spark.read.parquet(_literal(place))
+        # Over Spark Connect a table is first looked for when its columns are.
+        _ = found.schema
+        return found
     except PySparkException as error:
         hint = f" (a name of the catalog; a path is written ./{place})" if is_name else ""
         condition = error.getCondition()
@@ -107,7 +110,7 @@ def read_sound(
     *,
     allow_empty: bool,
 ) -> Tables:
-    """Given tables with our columns (`plans.given.conformed`), once all of them are seen to be
+    """Given tables with our columns (`plans.input_tables.conformed`), once all of them are seen to be
     sound.  Five queries at most.
 
     Raises:
