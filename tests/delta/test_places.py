@@ -30,8 +30,7 @@ NAMES = (
 
 def use(spark: SparkSession, where: str) -> Store:
     """Everything that a store is for: made, brought to what a server says, swept, looked at."""
-    Store.init(spark, where)
-    store = Store.open(spark, where)
+    store = Store.init(spark, where)
     for _ in range(2):
         snapshot(store, ALL, lambda _: source(stream(b"s", {1: b"x", 2: b"x"}, {1}, NOW_MS)))
     reply = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
