@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import Row
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.commands.snapshot import snapshot
@@ -47,14 +48,24 @@ def contents(store: Store) -> dict[str, list[str]]:
     }
 
 
-@pytest.fixture
-def twice_read(store: Store) -> Store:
-    """A store after two snapshots of one server: the second changed rows and brought none."""
+@pytest.fixture(scope="module")
+def twice_read_at(
+    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Two snapshots of one server: the second changed rows and brought none."""
+    where = shutil.copytree(empty_store, tmp_path_factory.mktemp("twice") / "store")
+    store = Store.open(spark, str(where))
     first = stream(b"s", {1: b"a", 2: b"a"}, {1, 2}, NOW_MS)
     snapshot(store, ALL, lambda _: source(first))
     second = stream(b"s", {1: b"b", 2: b"b"}, {1, 2}, NOW_MS + 10)
     snapshot(store, ALL, lambda _: source(second))
-    return store
+    return where
+
+
+@pytest.fixture
+def twice_read(spark: SparkSession, twice_read_at: Path, tmp_path: Path) -> Store:
+    """A copy of that store."""
+    return Store.open(spark, str(shutil.copytree(twice_read_at, tmp_path / "store")))
 
 
 def test_a_snapshot_that_is_applied_again_after_its_landing_was_swept_changes_nothing(
