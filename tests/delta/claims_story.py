@@ -84,12 +84,11 @@ FORESTALLED = {
 def forestall(store: Store) -> None:
     """What others do: they acknowledge 1-0 and 4-0, take 2-0, and get 7-0 delivered."""
     pending = store.identifier("pending")
-    for stream in (LOST, LOST_7_0):
-        of_stream = f"stream = '{stream.decode()}'"
-        store.spark.sql(f"DELETE FROM {pending} WHERE {of_stream} AND id_ms IN (1, 4)")
-        store.spark.sql(f"UPDATE {pending} SET consumer = 'eve' WHERE {of_stream} AND id_ms = 2")
+    in_both = f"stream IN ('{LOST.decode()}', '{LOST_7_0.decode()}')"
+    store.spark.sql(f"DELETE FROM {pending} WHERE {in_both} AND id_ms IN (1, 4)")
+    store.spark.sql(f"UPDATE {pending} SET consumer = 'eve' WHERE {in_both} AND id_ms = 2")
     seven = (LOST.decode(), "g", SEVEN.ms, SEVEN.seq, "eve", NOW_MS + 7, 1, 0)
-    store.append("pending", store.rows("pending", [seven], PENDING))
+    store.append("pending", store.rows("pending", [seven], PENDING), are_few=True)
 
 
 PENDING = (
