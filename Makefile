@@ -21,7 +21,7 @@ demo: setup ## a real server, stalled work, one Spark run, and the proof that bo
 	@$(USE) claimlib demo
 
 test: setup lint ## lint, types and every test but the long ones; the pure modules need 100 % coverage
-	@$(USE) pytest -m "not long" -n 2 --dist loadfile --durations=10 --cov
+	@$(USE) pytest -m "not long" -n 2 --dist loadfile --no-loadscope-reorder --durations=10 --cov
 
 test-quick: setup ## lint, types, all tests without Spark and a few with: some 90 s
 	@$(USE) ruff check . && ruff format --check .

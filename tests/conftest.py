@@ -21,6 +21,38 @@ if TYPE_CHECKING:
 
 __all__ = ["examples"]  # imported for the profiles that it registers
 
+# The files that take minutes, the longest first: of two workers each takes a file at a time, and at
+# the end there must be small ones left to share.
+LONGEST = (
+    "delta/test_removals",
+    "edge/test_installed",
+    "delta/test_xclaim",
+    "delta/test_places",
+    "connect/test_connect",
+    "delta/test_again",
+    "delta/test_old_commits",
+    "delta/test_races",
+    "edge/test_readme",
+    "delta/test_incremental",
+    "edge/test_faults",
+    "cluster/test_cluster",
+    "live/test_differential",
+    "delta/test_import",
+    "delta/test_snapshot",
+    "edge/test_notebooks",
+    "delta/test_queries",
+    "edge/test_exit_codes",
+    "edge/test_vector_files",
+    "delta/test_pages",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first; else in the order that was drawn."""
+    order = {f"tests/{name}.py": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda one: order.get(one.nodeid.partition("::")[0], len(order)))
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:

@@ -84,12 +84,11 @@ FORESTALLED = {
 def forestall(store: Store) -> None:
     """What others do: they acknowledge 1-0 and 4-0, take 2-0, and get 7-0 delivered."""
     pending = store.identifier("pending")
-    for stream in (LOST, LOST_7_0):
-        of_stream = f"stream = '{stream.decode()}'"
-        store.spark.sql(f"DELETE FROM {pending} WHERE {of_stream} AND id_ms IN (1, 4)")
-        store.spark.sql(f"UPDATE {pending} SET consumer = 'eve' WHERE {of_stream} AND id_ms = 2")
+    in_both = f"stream IN ('{LOST.decode()}', '{LOST_7_0.decode()}')"
+    store.spark.sql(f"DELETE FROM {pending} WHERE {in_both} AND id_ms IN (1, 4)")
+    store.spark.sql(f"UPDATE {pending} SET consumer = 'eve' WHERE {in_both} AND id_ms = 2")
     seven = (LOST.decode(), "g", SEVEN.ms, SEVEN.seq, "eve", NOW_MS + 7, 1, 0)
-    store.append("pending", store.rows("pending", [seven], PENDING))
+    store.append("pending", store.rows("pending", [seven], PENDING), are_few=True)
 
 
 PENDING = (
@@ -108,9 +107,12 @@ REFUSED: Mapping[bytes, Sequence[ClaimRequest]] = {
     b"twice": [claim(ONE, SIX)],
     b"unproven and pending": [claim(ONE, SIX, SEVEN)],
     b"unproven and forced": [claim(SEVEN, EIGHT, SEVEN, force=True)],
+    b"two rows in groups": [claim(ONE)],
+    b"two rows in streams": [claim(ONE)],
 }
 UNPROVEN = "no proof of absence: {} pending ids lie outside the range that streams calls complete"
 NO_INSTANT = "no instant: groups.snapshot_ms is null or negative; give one with --now"
+TWO_ROWS = "two rows of one key in {}: one of them must be left"
 NEGATIVE = "1 rows of pending have a negative delivery_time_ms or delivery_count"
 REASONS = {
     b"unknown": (
@@ -123,6 +125,8 @@ REASONS = {
     b"twice": "two rows of one key: pending has 1 ids more than once, the first is 6-0",
     b"unproven and pending": UNPROVEN.format(1),
     b"unproven and forced": UNPROVEN.format(2),
+    b"two rows in groups": TWO_ROWS.format("groups"),
+    b"two rows in streams": TWO_ROWS.format("streams"),
 }
 # The same rows are there, and nobody asks for them: these are done.
 SPARED = {
@@ -160,7 +164,8 @@ def everything() -> Batch:
 
 
 def write(store: Store, batch: Batch) -> None:
-    """The batch, and rows that no server would have: negative ones, and 6-0 twice."""
+    """The batch, and rows that no server would have: negative ones, and 6-0, a group and a stream
+    twice."""
     gathered = Gathered()
     batch.write(gathered)
     pending = gathered.tables["pending"]
@@ -172,6 +177,9 @@ def write(store: Store, batch: Batch) -> None:
         for row in pending
         if row["id_ms"] == SIX.ms and row["stream"].startswith("twice")
     ]
+    for table in ("groups", "streams"):
+        rows = gathered.tables[table]
+        rows += [dict(row) for row in rows if row["stream"] == f"two rows in {table}"]
     gathered.write(store)
 
 

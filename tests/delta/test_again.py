@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import Row
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.commands.snapshot import snapshot
@@ -47,14 +48,24 @@ def contents(store: Store) -> dict[str, list[str]]:
     }
 
 
-@pytest.fixture
-def twice_read(store: Store) -> Store:
-    """A store after two snapshots of one server: the second changed rows and brought none."""
+@pytest.fixture(scope="module")
+def twice_read_at(
+    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Two snapshots of one server: the second changed rows and brought none."""
+    where = shutil.copytree(empty_store, tmp_path_factory.mktemp("twice") / "store")
+    store = Store.open(spark, str(where))
     first = stream(b"s", {1: b"a", 2: b"a"}, {1, 2}, NOW_MS)
     snapshot(store, ALL, lambda _: source(first))
     second = stream(b"s", {1: b"b", 2: b"b"}, {1, 2}, NOW_MS + 10)
     snapshot(store, ALL, lambda _: source(second))
-    return store
+    return where
+
+
+@pytest.fixture
+def twice_read(spark: SparkSession, twice_read_at: Path, tmp_path: Path) -> Store:
+    """A copy of that store."""
+    return Store.open(spark, str(shutil.copytree(twice_read_at, tmp_path / "store")))
 
 
 def test_a_snapshot_that_is_applied_again_after_its_landing_was_swept_changes_nothing(
@@ -85,18 +96,18 @@ def test_a_driver_that_applies_a_snapshot_late_does_not_revive_what_was_removed_
 
 
 def test_a_driver_that_applies_a_snapshot_late_leaves_what_was_removed_and_came_again(
-    store: Store,
+    twice_read: Store,
 ) -> None:
-    both, one = {1: b"a", 2: b"a"}, {2: b"a"}
-    for later_ms, pending in enumerate((both, one, both)):
-        batches = stream(b"s", pending, set(pending), NOW_MS + later_ms)
-        snapshot(store, ALL, lambda _, batches=batches: source(batches))
-    before = contents(store)
+    third = stream(b"s", {2: b"b"}, {2}, NOW_MS + 20)
+    snapshot(twice_read, ALL, lambda _: source(third))
+    fourth = stream(b"s", {1: b"b", 2: b"b"}, {1, 2}, NOW_MS + 30)
+    snapshot(twice_read, ALL, lambda _: source(fourth))
+    before = contents(twice_read)
     assert [len(before[table]) for table in ("pending", "entries")] == [2, 2]
 
-    apply_again(store, 2)
+    apply_again(twice_read, 3)
 
-    assert contents(store) == before
+    assert contents(twice_read) == before
 
 
 def test_an_append_without_rows_uses_up_its_token(store: Store) -> None:
@@ -108,9 +119,8 @@ def test_an_append_without_rows_uses_up_its_token(store: Store) -> None:
     assert count(store.where, "pending") == 1
 
 
-@pytest.mark.parametrize("few_rows", [2, 10_000])
 def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small_by_then(
-    store: Store, monkeypatch: pytest.MonkeyPatch, few_rows: int
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What is written anew behind an append of the same run would be skipped."""
     monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 2)
@@ -128,9 +138,12 @@ def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small
     assert seen(store) == {"s": NOW_MS, "t": NOW_MS, "u": NOW_MS + 7}
     store.execute("consumers", "DELETE FROM {table} WHERE stream <> 's' OR consumer <> 'alice'")
 
-    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", few_rows)
-    roll_forward(store, decided(store, 2), lambda *_: None)
-    assert seen(store) == {"s": NOW_MS + 7}
+    for few_rows in (2, 10_000):
+        copied = shutil.copytree(store.where, tmp_path / f"few rows are {few_rows}")
+        copy = Store.open(store.spark, str(copied))
+        monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", few_rows)
+        roll_forward(copy, decided(copy, 2), lambda *_: None)
+        assert seen(copy) == {"s": NOW_MS + 7}, few_rows
 
 
 def test_a_column_that_somebody_has_added_to_a_small_table_keeps_its_values(store: Store) -> None:

@@ -30,8 +30,7 @@ NAMES = (
 
 def use(spark: SparkSession, where: str) -> Store:
     """Everything that a store is for: made, brought to what a server says, swept, looked at."""
-    Store.init(spark, where)
-    store = Store.open(spark, where)
+    store = Store.init(spark, where)
     for _ in range(2):
         snapshot(store, ALL, lambda _: source(stream(b"s", {1: b"x", 2: b"x"}, {1}, NOW_MS)))
     reply = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
@@ -43,20 +42,24 @@ def use(spark: SparkSession, where: str) -> Store:
     return store
 
 
-@pytest.mark.parametrize("part", NAMES)
+@pytest.mark.parametrize("names", [NAMES[::3], NAMES[1:3]], ids=["with a percent sign", "without"])
 def test_a_store_in_a_folder_of_any_printable_characters_works(
-    spark: SparkSession, tmp_path: Path, part: str
+    spark: SparkSession, tmp_path: Path, names: tuple[str, ...]
 ) -> None:
+    """Two paths: one with a percent sign in it is Spark's alone from the start, so the other
+    characters must also be met in one that has none."""
     assert set("".join(NAMES)) >= set(PUNCTUATION + string.digits + string.ascii_letters + " ")
-    store = use(spark, str(tmp_path / part / "store"))
-    for place in tmp_path.iterdir():
-        assert place.name == part, "nothing was written beside it"
+    store = use(spark, str(tmp_path.joinpath(*names, "store")))
+    place = tmp_path
+    for name in names:
+        (place,) = place.iterdir()  # nothing was written beside it
+        assert place.name == name
     assert store.read("runs").count() == 3  # delta-rs takes some of these names for others
 
 
 @pytest.mark.parametrize(
     ("name", "many_rows", "operation"),
-    [("fleet", 1000, "MERGE"), ("2024_01", 0, "WRITE"), ("select", 1000, "MERGE")],
+    [("2024_01", 0, "WRITE"), ("select", 1000, "MERGE")],
 )
 def test_a_store_in_a_catalog_s_schema_works_also_where_its_name_must_be_quoted(
     spark: SparkSession,

@@ -60,7 +60,7 @@ def test_a_second_snapshot_writes_what_differs_and_a_third_of_the_same_writes_no
     for table in ("pending", "entries", "consumers"):
         assert count(store.where, table, "run_seq = 3") == 0, table
 
-    swept = xautoclaim(store, SweepRequest(REQUEST))
+    swept = xautoclaim(store, SweepRequest(REQUEST), dry_run=True)
     assert {row["id"] for row in swept.deleted.collect()} == {"3-0"}
 
 

@@ -623,19 +623,3 @@ def test_of_a_thousand_requests_one_of_which_is_bad_none_is_done(store):
     with pytest.raises(RequestError, match="now_ms"):
         xclaim(store, [good], now_ms=-1)
     assert versions(store.where) == before
-
-
-def test_two_rows_of_a_group_or_of_its_stream_refuse_its_requests_and_are_named(store):
-    write_keyspace(store, {b"s": SOUND, b"t": SOUND, b"u": SOUND}, NOW_MS)
-    store.append("groups", store.read("groups").where("stream = 's'"))
-    store.append("streams", store.read("streams").where("stream = 't'"))
-    asked = [NamedClaim(stream, b"g", claim(ONE)) for stream in (b"s", b"t", b"u")]
-    for dry_run in (True, False):
-        reply = xclaim(store, asked, dry_run=dry_run)
-        assert (reply.counts["refused"], reply.counts["claimed"]) == (2, 1)
-        reasons = [row["reason"] for row in reply.requests.orderBy("request").collect()]
-        assert reasons == [
-            "two rows of one key in groups: one of them must be left",
-            "two rows of one key in streams: one of them must be left",
-            None,
-        ]

@@ -1,11 +1,17 @@
 """`python -m claimlib.testing vectors`: what others check us by."""
 
 import json
+import sys
 
+from claimlib import process
+from claimlib.testing.__main__ import main
 from tests.edge.processes import ROOT, run_python
 
 
-def test_a_wrong_answer_fails_both_ways_and_other_commands_are_counted(tmp_path):
+def test_a_wrong_answer_fails_both_ways_and_other_commands_are_counted(
+    spark, tmp_path, monkeypatch, capsys
+):
+    assert spark is not None  # the session that the command finds
     recorded = json.loads((ROOT / "tests/vectors/named.json").read_text(encoding="utf-8"))
     by_command = {
         command: next(v for v in recorded["vectors"] if v["steps"][0]["command"][0] == command)
@@ -15,11 +21,10 @@ def test_a_wrong_answer_fails_both_ways_and_other_commands_are_counted(tmp_path)
     other = _first_step(by_command["XACK"], name="other", command=["XDEL", "s", "1-0"])
     file = tmp_path / "some.json"
     file.write_text(json.dumps({**recorded, "vectors": [*by_command.values(), wrong, other]}))
-    said = run_python(
-        "-m", "claimlib.testing", "vectors", file, "--keep", tmp_path, PYSPARK_PYTHON=""
-    )
-    assert said.returncode == 1, said.stderr
-    lines = said.stdout.splitlines()
+    words = ["claimlib.testing", "vectors", str(file), "--keep", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", words)
+    assert process.ending(main) == 1
+    lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines if line.startswith("spoilt")] == [
         "spoilt / 1, reference",
         "spoilt / 1, tables",
