@@ -20,6 +20,7 @@ from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import repeated_keys
 from claimlib.schema import quote_identifier
 from claimlib.store.threads import concurrently
+from claimlib.terminal import number_of
 
 Tables = Mapping[str, DataFrame]
 _SHOWN = 3
@@ -107,8 +108,8 @@ def read_sound(
     *,
     allow_empty: bool,
 ) -> Tables:
-    """Given tables with our columns (`plans.given.conformed`), once all of them are seen to be
-    sound.  Five queries at most.
+    """Given tables with our columns (`plans.input_tables.conformed`), once all of them are seen to
+    be sound.  Five queries at most.
 
     Raises:
         InputError, ConfigError, DuplicateRowsError: see `imports.import_tables`.
@@ -205,4 +206,4 @@ def _called(table: str, places: Mapping[str, str]) -> str:
 
 
 def _rows(count: int) -> str:
-    return f"{count:,} row" + ("" if count == 1 else "s")
+    return number_of(count, "row")

@@ -103,7 +103,7 @@ def read_source(
     reply_bytes: int = DEFAULT_REPLY_BYTES,
     also_spans: Mapping[bytes, Span] | None = None,
 ) -> Iterator[Batch]:
-    r"""Yields the matching streams, their groups, pending entries and entries (see `source`).
+    r"""Yields the matching streams, their groups, pending entries and entries (see `batches`).
 
     Nothing is read ahead: a batch is what the server held when it was asked for (of pages of
     entries that came in one reply, the first).  A stream without a matching group is reported too

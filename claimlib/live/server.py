@@ -50,7 +50,7 @@ _Info = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What a server is.  `run_id` and `replication_id` as in `source.SourceOpened`."""
+    """What a server is.  `run_id` and `replication_id` as in `batches.SourceOpened`."""
 
     mode: str | None = None
     role: str | None = None

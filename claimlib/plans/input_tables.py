@@ -1,7 +1,7 @@
 """Somebody else's tables as rows of ours: which column is which, and what is wrong with a row.
 
 A given table may have other columns, other names and other types than ours; a `TableMap` says which
-of its columns is which, and `forms` how the values of a column are read.
+of its columns is which, and `column_readers` how the values of a column are read.
 
 Nothing is repaired: a value that does not fit is a fault of its row.
 """

@@ -79,13 +79,17 @@ def of_overview(
             total,
         ),
         notes=(
-            *not_shown(totals["groups"] - len(shown), "groups"),
+            *not_shown(totals["groups"] - len(shown), "group"),
             *counted(
                 totals["groups_without_instant"],
-                "groups have no instant: how long their"
-                " entries have been idle is not known (--now gives one)",
+                f"group {_NO_TIME[0]}",
+                f"groups {_NO_TIME[1]}",
             ),
-            *counted(totals["groups_not_known"], "groups are not in the table groups"),
+            *counted(
+                totals["groups_not_known"],
+                "group has pending entries but is missing from the table groups",
+                "groups have pending entries but are missing from the table groups",
+            ),
             *([] if totals["groups"] else ["no consumer group matches"]),
         ),
         document={
@@ -98,6 +102,13 @@ def of_overview(
         records=shown,
         names=(*GROUP, *OVERVIEW),
     )
+
+
+_NO_TIME = tuple(
+    f"{has} no snapshot time, so the idle times of {whose} entries are unknown; set the time with"
+    " --now"
+    for has, whose in (("has", "its"), ("have", "their"))
+)
 
 
 def _age(snapshot_ms: int | None, at_ms: int | None) -> str | None:

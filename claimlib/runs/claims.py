@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from claimlib.errors import VerificationError, VersionExpiredError
-from claimlib.plans.keys import KeyMode
+from claimlib.plans.keys import GROUP, KeyMode, id_text
 from claimlib.runs.journal import (
     APP_ID,
     DELETING,
@@ -276,7 +276,7 @@ def _verify_claims(
     if row.staged is None and _all_stand(row, decided, pending):
         return None, 0
     claimed = _missed(row, decided.rows(*UPDATING), pending)
-    _refuse_unapplied(claimed, row)
+    _refuse_unapplied(store, claimed, row)
     appended = _readable(store, appends[0]["version"], decided) if appends else None
     forced = _missed(row, decided.rows(Kind.FORCED), pending if appended is None else appended)
     gone = 0
@@ -319,7 +319,7 @@ def _verify_purges(
     purges = decided.rows(*DELETING)
     found = _beside(purges, pending)
     still_there = found.where(F.col("now_run_seq").isNotNull())
-    _refuse_unapplied(still_there, row)
+    _refuse_unapplied(store, still_there, row)
     kept = still_there.select(purges.columns)
     away = found.where(F.col("now_run_seq").isNull()).select(purges.columns)
     if not commits and all_known:
@@ -423,19 +423,21 @@ def _as_found() -> Column:
     return F.expr(_AS_FOUND.format(now="now_", found=""))
 
 
-def _refuse_unapplied(missed: DataFrame, row: RunRow) -> None:
+def _refuse_unapplied(store: Store, missed: DataFrame, row: RunRow) -> None:
     older = F.col("now_run_seq") < row.run_seq
-    unapplied = missed.where(older & _as_found()).first()
+    unapplied = missed.where(older & _as_found()).select(*GROUP, id_text().alias("id")).first()
     if unapplied is not None:
         raise VerificationError(
-            f"run {row.run_seq} ({row.key}) decided about {unapplied['stream']}/"
-            f"{unapplied['consumer_group']} {unapplied['id_ms']}-{unapplied['id_seq']}, and pending"
-            " still shows the row as it was: the run is not finished; start it again, and if this"
-            f" comes back, report it{_or_abandon(row)}",
+            f"run {row.run_seq} ({row.key}) decided to change the entry {unapplied['id']} of"
+            f" {unapplied['stream']} / {unapplied['consumer_group']}, but pending still has the row"
+            " as it was. The run stays unfinished: start it again. If this happens again, report"
+            f" it{_or_abandon(store, row)}",
             run=row.key,
         )
 
 
-def _or_abandon(row: RunRow) -> str:
-    """How to go on without a run, where it can be given up."""
-    return "" if row.staged is None else f", and go on with: claimlib abandon STORE {row.key}"
+def _or_abandon(store: Store, row: RunRow) -> str:
+    """How to continue without a run, if it can be given up."""
+    if row.staged is None:
+        return ""
+    return f", and continue with: claimlib abandon {store.where} {row.key}"

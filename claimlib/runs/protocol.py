@@ -144,7 +144,7 @@ def run(
             _check_not_abandoned(finished)
             if finished.run_seq in recovered:  # an earlier call was cut off behind its decision
                 return finished
-            tell(Phase.FINISH, f"run {finished.run_seq} was done before: nothing is done again")
+            tell(Phase.FINISH, f"run {finished.run_seq} was already done: nothing is changed")
             return replace(finished, is_repeat=True)
         clock, began_ms = Clock(tell), wall_ms()
         clock.enter(Phase.BEGIN, "")

@@ -102,7 +102,7 @@ def test_entries_delivered_after_the_instant_are_counted_and_said(store: Store) 
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     early = xautoclaim(store, SweepRequest(REQUEST), now_ms=1, dry_run=True)
     assert early.counts["delivered_later"] == store.read("pending").count() > 0
-    assert any("delivered after the instant" in note for note in of_reply(early).notes)
+    assert any("delivered after the time" in note for note in of_reply(early).notes)
 
 
 def test_a_catalog_that_spark_does_not_know_is_named_and_so_is_the_way_to_a_folder(

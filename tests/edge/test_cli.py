@@ -87,7 +87,7 @@ def test_the_version_is_that_of_the_package(claimlib):
         (("xpending", "store", "s", "g", "--idle", "5m"), "--count is required"),
         (("xpending", "store", "s", "g", "--count", "5", "--end", "x"), "'x'"),
         (("xpending", "store", "--fail-on-stalled", "5"), "'5' has no unit"),
-        (("runs", "store", "1", "--claimed", "--lost"), "exclude each other"),
+        (("runs", "store", "1", "--claimed", "--lost"), "only one of them"),
         ((*XCLAIM, "1-0"), "--min-idle is required"),
         ((*XCLAIM, "--min-idle", "1h"), "no ids: give them"),
         ((*XCLAIM, "--min-idle", "1h", "1-0", "--ids-from", "f"), "cannot be combined"),

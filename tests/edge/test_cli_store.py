@@ -61,9 +61,9 @@ def test_a_run_is_shown_refusals_are_named_and_the_run_can_be_looked_up(claimlib
     again = claimlib(*words)
     assert document["is_repeat"] is False
     assert json.loads(again.out) == document | {"is_repeat": True}
-    assert "finish · run 1 was done before: nothing is done again" in again.err
+    assert "finish · run 1 was already done: nothing is changed" in again.err
     quiet = claimlib(*words[:-2], "--quiet")
-    assert quiet.out.splitlines()[-1] == "run 1 was done before: nothing was done again"
+    assert quiet.out.splitlines()[-1] == "run 1 was already done: nothing was changed"
 
     listed = claimlib("runs", stalled).out
     assert "xautoclaim:r" in listed
@@ -131,7 +131,7 @@ def test_a_dry_run_shows_the_worst_groups_first_and_counts_what_it_does_not_show
     assert "dry run" in title
     assert first.startswith("unproven")
     assert total.split()[:5] == ["total", "2", "groups", "4", "3"]
-    assert note == "1 more groups not shown; --limit shows more"
+    assert note == "1 more group not shown; use --limit to show more"
     assert "no run yet" in claimlib("runs", stalled).out
 
 
@@ -226,7 +226,7 @@ def test_groups_that_no_request_of_a_policy_matches_are_counted(claimlib, stalle
     words = ("xautoclaim", stalled, "--policy", policy, "--dry-run")
     said = claimlib(*words)
     assert said.code == 0, said.err
-    assert "1 group without a request in the policy, left alone: --explain lists" in said.out
+    assert "1 group matches no request of the policy; --explain lists" in said.out
     counts = json.loads(claimlib(*words, "--output", "json").out)["counts"]
     assert counts["without_request"] == 1
     policy.write_text(one.format("orders") + one.format("*"))
@@ -276,7 +276,10 @@ def test_totals_over_sweeps_and_pages_add_up_or_are_null(claimlib, stalled, tmp_
 def test_a_snapshot_that_no_longer_comes_is_an_alarm(claimlib, stalled):
     stale = claimlib("xpending", stalled, "--fail-on-stale", "30m")
     assert stale.code == 3
-    assert "stale: the last snapshot of 2 groups is older than 30m, or not known" in stale.err
+    assert (
+        "stale: for 2 groups, the last snapshot is older than 30m, or its time is unknown"
+        in stale.err
+    )
     for late_ms, code in ((30 * 60_000, 0), (30 * 60_000 + 1, 3)):
         words = ("--fail-on-stale", "30m", "--now", str(NOW_MS + late_ms), "--stream", "orders")
         said = claimlib("xpending", stalled, *words)

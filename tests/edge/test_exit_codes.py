@@ -136,9 +136,9 @@ def test_a_run_that_is_terminated_after_its_decision_is_finished_by_the_same_com
     recovered = "claimlib: recover · run 1 (xautoclaim:nightly), which another process has decided"
     assert recovered in finished.stderr.splitlines()
     assert "XAUTOCLAIM, run 1 (xautoclaim:nightly)" in finished.stdout
-    assert "was done before" not in finished.stdout + finished.stderr
+    assert "was already done" not in finished.stdout + finished.stderr
     repeated = run_claimlib_in_the_jvm_of(spark, *words)
-    assert repeated.stdout.splitlines()[-1] == "run 1 was done before: nothing was done again"
+    assert repeated.stdout.splitlines()[-1] == "run 1 was already done: nothing was changed"
     (total,) = [line for line in finished.stdout.splitlines() if line.startswith("total ")]
     assert total.split()[:6] == ["total", "1", "group", "1", "1", "1"]
 

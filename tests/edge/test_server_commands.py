@@ -77,7 +77,7 @@ def test_a_snapshot_says_how_many_claims_of_the_store_it_takes_back(
     said = claimlib("snapshot", server.url, store_path)
     assert re.search("claims replaced +3\\n", said.out) is not None, said.out
     assert re.search("pending removed +1\\n", said.out) is not None, said.out
-    assert "3 claims that were made in this store are taken back" in said.out
+    assert "3 claims made in this store were overwritten" in said.out
     assert "claims replaced" not in claimlib("snapshot", server.url, store_path).out
 
 

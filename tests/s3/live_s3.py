@@ -216,7 +216,7 @@ def test_the_same_command_finishes_it_and_another_reader_sees_who_owns_what(stor
 
 def test_a_third_time_nothing_is_done_again(story):
     assert story.repeated.returncode == 0, story.repeated.stderr
-    assert "finish · run 2 was done before: nothing is done again" in story.repeated.stderr
+    assert "finish · run 2 was already done: nothing is changed" in story.repeated.stderr
     assert "claimlib: apply" not in story.repeated.stderr
     again, repeated = (json.loads(done.stdout) for done in (story.again, story.repeated))
     assert repeated == again | {"is_repeat": True}
