@@ -60,16 +60,16 @@ print("the store:", store.where)
 # MAGIC %md
 # MAGIC ## One line per group
 # MAGIC
-# MAGIC `stalled` entries have been idle for longer than asked for; `dead_owners` own entries and have
-# MAGIC got none for as long; `troubled` entries were delivered five times or more. (On the command line:
-# MAGIC `claimlib xpending STORE`.)
+# MAGIC `stalled` entries have been idle for as long as asked for, or longer; `idle_owners` own entries and
+# MAGIC have received none for as long; `delivered_5_plus` entries were delivered five times or more. (On the
+# MAGIC command line: `claimlib xpending STORE`.)
 
 # COMMAND ----------
 
 groups = overview(now, stalled_ms=stalled_ms)
 groups.select(
-    *("stream", "consumer_group", "pending", "stalled", "owners", "dead_owners"),
-    *("troubled", "highest_delivery_count"),
+    *("stream", "consumer_group", "pending", "stalled", "owners", "idle_owners"),
+    *("delivered_5_plus", "highest_delivery_count"),
 ).orderBy("stream", "consumer_group").show()
 
 # COMMAND ----------

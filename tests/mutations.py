@@ -927,8 +927,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a base stands though something else has written to pending",
         "claimlib/commands/sweep_base.py",
-        "    if strangers:\n",
-        "    if strangers and not commits:\n",
+        "    if foreign:\n",
+        "    if foreign and not commits:\n",
         (f"{_INCREMENTAL}::test_where_there_is_no_base_all_is_looked_at_and_it_says_why",),
     ),
     Mutation(

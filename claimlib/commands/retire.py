@@ -53,7 +53,9 @@ class Retirement:
         """Refuse heirs that are none."""
         if not self.heirs or len(set(self.heirs)) < len(self.heirs) or self.consumer in self.heirs:
             raise RequestError(
-                "the heirs must be other consumers, each named once, and at least one", option="to"
+                "--to must name at least one consumer, each only once, and not the one that is"
+                " retired",
+                option="to",
             )
 
     def as_json(self) -> dict[str, object]:

@@ -53,8 +53,8 @@ def _is_second(name: str) -> Column:
 _ROW_SQL = (
     "concat_ws('', 'request ', CAST(request AS STRING), ' (', stream, '/', consumer_group, ')')"
 )
-_ONE_ROW = "each request has a number of its own"
-_NAMES_HINT = "ids are texts, ms-seq, none of them null (an empty list is one)"
+_ONE_ROW = "each request needs its own number"
+_NAMES_HINT = "ids is a list (which may be empty) of ids ms-seq, none of them null"
 
 CLAIM_COLUMNS = MappingProxyType(
     {
@@ -84,9 +84,9 @@ CLAIMS = RequestTable(
     optional=_CLAIM_OPTIONAL,
     nullable=_CLAIM_OPTIONAL,
     hint=(
-        f"{_NAMES_HINT}, last_id is an id, idle_ms and time_ms are not given both, retrycount is at"
-        f" least 0, idle_rule is one of {', '.join(IdleRule)}, profile one of {', '.join(Profile)},"
-        " consumer is a name as the tables spell it"
+        f"{_NAMES_HINT}, last_id is an id, at most one of idle_ms and time_ms is given, retrycount"
+        f" is at least 0, idle_rule is one of {', '.join(IdleRule)}, profile one of"
+        f" {', '.join(Profile)}, consumer is a name spelled as in the tables"
     ),
     refusals={
         "consumer": is_no_spelling,

@@ -37,7 +37,7 @@ def _of_mirror(
         title=f"{title}, run {reply.run_seq} ({command}:{reply.run_id})",
         columns=COLUMNS,
         rows=tuple(
-            (name.replace("_", " "), reply.counts.get(name, 0))
+            (_LABELS.get(name) or name.replace("_", " "), reply.counts.get(name, 0))
             for name in (*_MIRROR_COUNTS, *others)
         ),
         notes=(*repeated(reply.run_seq, is_repeat=reply.is_repeat), *notes),
@@ -54,6 +54,25 @@ def _of_mirror(
 
 
 COLUMNS = headings("what", "count")
+_LABELS = {
+    "pending_read": "pending entries read",
+    "entries_read": "stream entries read",
+    "pending_written": "pending entries written (new or changed)",
+    "pending_new": "pending entries added",
+    "pending_replaced": "pending entries changed",
+    "pending_removed": "pending entries removed",
+    "entries_new": "stream entries added",
+    "entry_filled": "payloads added or changed",
+    "entry_removed": "stream entries removed",
+    "group_removed": "groups removed",
+    "consumer_removed": "consumers removed",
+    "stream_removed": "streams removed",
+    CLAIMS_REPLACED: "claims overwritten",
+    "vanished": "streams or groups deleted while they were read",
+    "lost": "rows that another writer changed first",
+    "gone": "rows removed, by this run or by another writer",
+}
+"""What people read; the others as they are, in words."""
 
 
 _OF_SERVER = {

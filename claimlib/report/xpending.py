@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from claimlib.commands.xpending import ShownRange
 from claimlib.plans.keys import GROUP
-from claimlib.plans.xpending import BADLY_TROUBLED, OVERVIEW, TROUBLED
+from claimlib.plans.xpending import OFTEN, OVERVIEW, VERY_OFTEN
 from claimlib.report.headings import headings
 from claimlib.report.model import Cell, Report
 from claimlib.report.sweep import MAXIMA
@@ -27,7 +27,14 @@ from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.model import PendingSummary
 from claimlib.semantics.names import spell
 
-_OVERVIEW_SUMS = ("pending", "stalled", "troubled", "badly_troubled", "owners", "dead_owners")
+_OVERVIEW_SUMS = (
+    "pending",
+    "stalled",
+    "delivered_5_plus",
+    "delivered_10_plus",
+    "owners",
+    "idle_owners",
+)
 
 
 def of_overview(
@@ -61,12 +68,12 @@ def of_overview(
         title=f"Pending in {where}",
         columns=headings(
             *(*GROUP, "pending", "stalled", "oldest_idle_ms", "highest_delivery_count"),
-            *("troubled", "badly_troubled", "owners", "dead_owners", "unknown_owners"),
+            *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
             "snapshot_ms",
             stalled=f"idle {since}+",
-            troubled=f"{TROUBLED}+ deliveries",
-            badly_troubled=f"{BADLY_TROUBLED}+ deliveries",
-            dead_owners=f"owners idle {since}+",
+            delivered_5_plus=f"{OFTEN}+ deliveries",
+            delivered_10_plus=f"{VERY_OFTEN}+ deliveries",
+            idle_owners=f"owners idle {since}+",
         ),
         rows=(
             *(
@@ -120,8 +127,8 @@ def _age(snapshot_ms: int | None, at_ms: int | None) -> str | None:
 def _overview_numbers(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         *(row["pending"], row["stalled"], idle(row["oldest_idle_ms"])),
-        *(row["highest_delivery_count"], row["troubled"], row["badly_troubled"]),
-        *(row["owners"], row["dead_owners"], row["unknown_owners"]),
+        *(row["highest_delivery_count"], row["delivered_5_plus"], row["delivered_10_plus"]),
+        *(row["owners"], row["idle_owners"], row["unknown_owners"]),
     )
 
 

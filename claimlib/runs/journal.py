@@ -268,9 +268,9 @@ def _only(decisions: Sequence[Row | Mapping[str, Any]], run_seq: int) -> RunRow:
     if len(decisions) == 1:
         return RunRow.of(decisions[0])
     raise VerificationError(
-        f"journal has {len(decisions)} rows of kind run with run_seq {run_seq}, where a decision"
-        " writes one: was it copied from another store, or were rows deleted? Put it right, and"
-        " start again",
+        f"the table journal has {len(decisions)} rows of kind run for run {run_seq}, but a run"
+        " writes exactly one: was the table copied from another store, or were rows deleted?"
+        " Correct the table, and start the run again",
         table="journal",
         run_seq=run_seq,
     )

@@ -74,8 +74,8 @@ def parse_run_id(text: str) -> str:
     """
     if not text.strip():
         raise RequestError(
-            "the run id is empty: give the run a name (in a script: is its variable set?), so that"
-            " a retry of it changes nothing, or leave it out",
+            "the run id is empty (in a script: is its variable set?): give a name, so that a retry"
+            " changes nothing, or leave --run-id out",
             option="run_id",
         )
     return text
@@ -228,7 +228,7 @@ class Guards:
             glob_pattern(self.only_from)
             if any("\ud800" <= one <= "\udfff" for one in self.only_from):
                 raise RequestError(
-                    "only_from must be UTF-8; match other bytes by ?", field="only_from"
+                    "only_from must be UTF-8; use ? to match other bytes", field="only_from"
                 )
         if (self.max_deliveries is None) != (self.parking_consumer is None):
             raise RequestError(
@@ -276,13 +276,15 @@ class AutoclaimRequest:
             )
         if self.count is not None and not 1 <= self.count <= COUNT_MAX:
             raise RequestError(
-                f"count must be between 1 and {COUNT_MAX}, not {self.count}: none is a sweep",
+                f"count must be between 1 and {COUNT_MAX}, not {self.count}; leave it out to"
+                " process the whole group",
                 field="count",
                 value=self.count,
             )
         if self.consumer == self.guards.parking_consumer:
             raise RequestError(
-                "parking_consumer must be another one than consumer", field="parking_consumer"
+                "parking_consumer and consumer must be different consumers",
+                field="parking_consumer",
             )
 
 
@@ -341,7 +343,8 @@ class ClaimRequest:
         _check_limit(self.retrycount, "retrycount", 0)
         if self.idle_ms is not None and self.time_ms is not None:
             raise RequestError(
-                "idle_ms and time_ms say the same thing: give one of them", field="idle_ms"
+                "idle_ms and time_ms both set the delivery time: give only one of them",
+                field="idle_ms",
             )
 
 

@@ -245,16 +245,16 @@ def _why_not_started(said: str, error: Exception) -> str:
     if lacking:
         package = re.sub("[#;]", ":", lacking[1])
         return (
-            f"the package {package} cannot be fetched: check its name (spark.jars.packages) and the"
-            " way to Maven Central, or give Spark the jars that it needs (spark.jars)"
+            f"the package {package} cannot be downloaded: check its name (spark.jars.packages) and"
+            " the connection to Maven Central, or give Spark the jars that it needs (spark.jars)"
         )
     lines = [line.strip() for line in (*str(error).splitlines(), *said.splitlines())]
     named = (match[match.lastindex or 0] for line in lines if (match := _JVM_ERROR.match(line)))
     cause = next(named, None) or next(filter(None, reversed(lines)), type(error).__name__)
     cause = without_classes(cause).rstrip(".")
     return (
-        f"{cause}; check what it was given (--spark-conf, [spark] of a configuration); --debug, or"
-        " open_session(muted=False), shows all that it says"
+        f"{cause}; check its settings (--spark-conf, or [spark] of the configuration file)."
+        " --debug, or open_session(muted=False) in Python, shows its full output"
     )
 
 
@@ -276,13 +276,13 @@ def check_java() -> str:
     java = os.path.join(home, "bin", "java") if home else "java"  # noqa: PTH118 - may not exist
     where = f"JAVA_HOME={home}" if home else "PATH"
     if shutil.which(java) is None:
-        raise ConfigError(f"{_JAVA_NEEDED}, and {where} has none: {_JAVA_HINT}", java=None)
+        raise ConfigError(f"{_JAVA_NEEDED}, but {where} has none: {_JAVA_HINT}", java=None)
     command = [java, "-XshowSettings:properties", "-version"]
     said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
     found = _SPECIFICATION.search(said)
     if found is None or int(found[1]) < _LEAST_JAVA:
         version = found[1] if found else "an unknown version"
         raise ConfigError(
-            f"{_JAVA_NEEDED}, and that of {where} is {version}: {_JAVA_HINT}", java=version
+            f"{_JAVA_NEEDED}, but that of {where} is {version}: {_JAVA_HINT}", java=version
         )
     return found[1]

@@ -224,8 +224,8 @@ class Store:
             if not says_expired(error):
                 raise
             raise VersionExpiredError(
-                f"version {version} of {table} cannot be read any more: a version that is not the"
-                " newest is kept for 7 days, or as long as the table's"
+                f"version {version} of {table} can no longer be read: versions other than the"
+                " newest are kept for 7 days, or as long as the table's"
                 " delta.deletedFileRetentionDuration says",
                 table=table,
                 version=version,

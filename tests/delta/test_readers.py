@@ -63,7 +63,7 @@ def test_a_check_that_a_run_got_in_between_looks_again(
     between = RunBetweenPins(monkeypatch, times=1)
     found = check(store)
     assert between.left == 0
-    assert [one for one in found if "owners that consumers does not know" in one.what] == []
+    assert [one for one in found if "missing from the table consumers" in one.what] == []
 
 
 def test_a_dry_run_that_runs_get_in_between_again_and_again_says_so(

@@ -86,7 +86,7 @@ def test_a_check_that_finds_what_makes_groups_be_refused_ends_with_4(claimlib, s
         ("pending", True, 1),
         ("streams", False, 1),
     ]
-    assert "1 of them make a sweep refuse groups" in claimlib("check", stalled).out
+    assert "1 problem makes a sweep refuse groups" in claimlib("check", stalled).out
 
 
 @pytest.mark.parametrize("count", [2, 1_000_000])
@@ -148,7 +148,7 @@ def test_init_again_changes_nothing_and_another_number_of_buckets_is_refused(cla
 def test_init_of_a_store_that_is_there_says_so_and_what_it_mirrors(claimlib, stalled, tmp_path):
     again = claimlib("init", stalled)
     assert again.code == 0
-    assert "the store was there already: nothing was changed" in again.out
+    assert "the store already exists: nothing was changed" in again.out
     named = ("init", tmp_path / "new", "--source", "lake", "--output", "json")
     for was_there in (False, True):
         found = json.loads(claimlib(*named).out)
@@ -204,7 +204,7 @@ def test_globs_that_match_no_group_are_refused_and_name_those_that_come_near(
     words = ("xautoclaim", stalled, *SWEEP, *dry_run)
     said = claimlib(*words, "--stream", "unprovn")
     assert (said.code, said.out) == (2, "")
-    assert "matches unprovn / * (stream / group); there are unproven / g and 1 more" in said.err
+    assert "matches unprovn / * (stream / group); known groups: unproven / g and 1 more" in said.err
     assert "no run yet" in claimlib("runs", stalled).out
     allowed = claimlib(*words, "--stream", "unprovn", "--allow-none")
     assert allowed.code == 0
@@ -237,7 +237,7 @@ def test_a_store_in_a_catalog_that_ends_with_the_session_is_refused(claimlib, sp
     assert spark.conf.get("spark.sql.catalogImplementation") == "in-memory"
     said = claimlib("init", "spark_catalog.shop")
     assert (said.code, said.out) == (4, "")
-    assert "spark_catalog.shop would be gone with this Spark session" in said.err
+    assert "spark_catalog.shop would disappear when this Spark session ends" in said.err
     assert not spark.catalog.databaseExists("spark_catalog.shop")
 
 
@@ -299,7 +299,7 @@ def test_the_overview_shows_the_groups_that_globs_match_and_refuses_globs_that_m
         refused = claimlib("xpending", stalled, *words)
         assert (refused.code, refused.out) == (2, "")
         assert "no consumer group of " in refused.err
-        assert "there are " in refused.err
+        assert "known groups: " in refused.err
     both = claimlib("xpending", stalled, "orders", "g", "--fail-on-stale", "1h")
     assert (both.code, both.out) == (2, "")
 
@@ -309,12 +309,12 @@ def test_a_group_that_is_not_there_is_named_with_those_that_come_near(claimlib, 
         said = claimlib("xpending", stalled, "unprovn", "g", *words)
         assert (said.code, said.out) == (2, "")
         assert (
-            "NOGROUP No such key 'unprovn' or consumer group 'g'; there are unproven / g"
+            "NOGROUP No such key 'unprovn' or consumer group 'g'; known groups: unproven / g"
             in said.err
         )
     swapped = claimlib("xpending", stalled, "g", "unproven")
     assert swapped.code == 2
-    assert "there are unproven / g" in swapped.err
+    assert "known groups: unproven / g" in swapped.err
     literal = claimlib("describe", stalled, "orders", "g\\u000a")
     assert "in a glob a backslash takes the next character literally" in literal.err
 

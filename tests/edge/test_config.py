@@ -65,7 +65,9 @@ def test_a_fault_in_the_file_names_the_key_and_the_file(config_file, text, named
 
 
 def test_an_unknown_key_is_answered_by_the_known_ones(config_file):
-    known = "there are consumer, min_idle, stream, group, start, count, cursor, justid, idle_rule"
+    known = (
+        "the keys are consumer, min_idle, stream, group, start, count, cursor, justid, idle_rule"
+    )
     with pytest.raises(ConfigError, match=known):
         load(config_file('[xautoclaim]\nmin_idel = "1m"\n'))
 

@@ -48,7 +48,7 @@ def test_globs_choose_the_groups(claimlib, where):
     assert "bob" in claimlib("describe", where, "ord*", "g").out
     refused = claimlib("describe", where, "ord*", "x")
     assert (refused.code, refused.out) == (2, "")
-    assert "matches ord* / x (stream / group); there are orders / g" in refused.err
+    assert "matches ord* / x (stream / group); known groups: orders / g" in refused.err
 
 
 def page(claimlib, where, number):
@@ -78,10 +78,10 @@ def test_a_cursor_is_shown_and_can_be_set_back_once_for_each_run_id(claimlib, wh
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("weekly",), "has no cursor weekly; there are nightly"),
+        (("weekly",), "has no cursor weekly; known cursors: nightly"),
         (
             ("nightly", "--stream", "nosuch"),
-            "is kept for no consumer group that matches nosuch / * (stream / group); there are o",
+            "no consumer group that matches nosuch / * (stream / group) has the cursor",
         ),
     ],
 )

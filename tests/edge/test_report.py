@@ -67,10 +67,10 @@ def test_a_snapshot_shows_what_was_read_first_and_other_counts_only_if_not_0():
     assert rows == (
         ("streams", 3),
         ("groups", 4),
-        ("pending read", 5),
-        ("entries read", 0),
-        ("pending written", 0),
-        ("gone", 2),
+        ("pending entries read", 5),
+        ("stream entries read", 0),
+        ("pending entries written (new or changed)", 0),
+        ("rows removed, by this run or by another writer", 2),
     )
 
 

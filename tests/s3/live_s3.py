@@ -266,7 +266,9 @@ def test_an_endpoint_at_which_nothing_listens_ends_in_minutes_and_is_named(comma
 
 def test_a_bucket_that_is_not_there_is_named(commands):
     done = commands.run("init", "s3a://absent/store")
-    assert error_of(done).startswith("there is no bucket s3a://absent: create it, or name another")
+    assert error_of(done).startswith(
+        "the bucket s3a://absent does not exist: create it, or give another"
+    )
     assert done.returncode == 4
 
 
@@ -297,7 +299,7 @@ def test_without_a_declared_log_store_the_place_is_refused_as_unsafe(commands, c
 def test_without_credentials_the_error_says_where_they_are_looked_for(commands, tmp_path):
     nobody = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "HOME": str(tmp_path)}
     done = commands.run("check", STORE, **nobody)
-    assert error_of(done).startswith("there are no credentials for S3: set AWS_ACCESS_KEY_ID and")
+    assert error_of(done).startswith("no credentials for S3 were found: set AWS_ACCESS_KEY_ID and")
     assert done.returncode == 4
 
 

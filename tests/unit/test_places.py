@@ -109,7 +109,7 @@ def test_a_catalog_without_a_schema_is_no_place():
 
 @pytest.mark.parametrize("scheme", ["http://", "HTTPS://", "redis://", "rediss://"])
 def test_the_address_of_a_server_is_no_place_for_tables_and_is_not_repeated(scheme):
-    with pytest.raises(RequestError, match=f"STORE begins with {scheme}, and no tables can be"):
+    with pytest.raises(RequestError, match=f"STORE begins with {scheme}, but tables cannot be"):
         check_storage(f"{scheme}host/x", "STORE")
 
 
