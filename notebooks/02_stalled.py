@@ -86,7 +86,7 @@ groups.select(
 entries = idle_entries(now.read("pending"), now.read("groups"), None)
 pending = entries.where("idle_ms > 0").toPandas()
 owner = (pending["stream"] + " / " + pending["consumer"].fillna("nobody")).rename("owner")
-names = owner.value_counts().index[:6]  # the largest; more colours say less
+names = owner.value_counts().index[:6]  # the largest; more colors say less
 minutes = pending["idle_ms"] / 60_000
 longest = max(60.0, minutes.max()) if len(minutes) else 60.0
 edges = np.logspace(-2, np.ceil(np.log10(longest)), 41)  # as wide as each other on that axis
