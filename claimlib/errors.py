@@ -3,7 +3,7 @@
     ClaimlibError                       exit code 1
     ├── RequestError                    2   a request cannot be used
     │   ├── IdError                         a text is no stream id
-    │   │   └── IntervalError               an exclusive range bound has no neighbour
+    │   │   └── IntervalError               an exclusive range bound has no neighbor
     │   ├── DurationError                   a text is no duration
     │   ├── InstantError                    a text is no instant
     │   ├── GlobError                       a glob cannot be matched
@@ -92,7 +92,7 @@ class IdError(RequestError):
 
 
 class IntervalError(IdError):
-    """An exclusive range bound has no neighbour: nothing is after the largest id or before 0-0."""
+    """An exclusive range bound has no neighbor: nothing is after the largest id or before 0-0."""
 
 
 class DurationError(RequestError):

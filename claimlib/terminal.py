@@ -105,7 +105,7 @@ def is_terminal() -> bool:
 
 
 def console(file: IO[str] | None = None, *, soft_wrap: bool = False) -> Console:
-    """A console on stdout (or `file`) that adds colours and moves the cursor itself, and writes out
+    """A console on stdout (or `file`) that adds colors and moves the cursor itself, and writes out
     whatever would do so in the texts that it is given.
 
     Args:

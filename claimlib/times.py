@@ -107,7 +107,7 @@ def _checked_ms(number: int) -> int:
         return number
     raise InstantError(
         f"'{number}' counts milliseconds since 1970, and would be {when}: it looks like {other};"
-        f" write {instead}an ISO 8601 instant as 2026-01-01T00:00:00Z",
+        f" write {instead}an ISO 8601 time as 2026-01-01T00:00:00Z",
         text=str(number),
     )
 
@@ -119,7 +119,7 @@ def _parse_iso_ms(text: str) -> int:
         instant = None
     if instant is None:
         raise InstantError(
-            f"{text!r} is not a valid instant: write 2026-01-01T00:00:00Z, or ms since the epoch",
+            f"{text!r} is not a valid time: write 2026-01-01T00:00:00Z, or ms since the epoch",
             text=text,
         )
     if instant.tzinfo is None:

@@ -156,7 +156,7 @@ def retire(
 
     view = _view(common)
     names = (unspell_shown(stream), unspell_shown(group), unspell_shown(consumer))
-    retirement, now_ms = Retirement(*names, heirs=tuple(map(unspell_shown, to))), _instant(now)
+    retirement, now_ms = Retirement(*names, recipients=tuple(map(unspell_shown, to))), _instant(now)
     with opened_store(store, common.settings(), common) as (opened, progress):
         reply = run_retire(
             opened, retirement, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress

@@ -423,7 +423,7 @@ NowOption = Annotated[
     str | None,
     typer.Option(
         "--now",
-        metavar="INSTANT",
+        metavar="TIME",
         help="The time for which idle times are computed: ISO 8601 with a zone, or ms since the"
         " epoch. [default: the time of each group's snapshot]",
         show_default=False,
@@ -730,7 +730,7 @@ TimeOption = Annotated[
     str | None,
     typer.Option(
         "--time",
-        metavar="INSTANT",
+        metavar="TIME",
         help="Set the delivery time of the claimed entries instead: ISO 8601 with a zone, or ms"
         " since the epoch.",
         show_default=False,

@@ -20,7 +20,7 @@ class Finding:
         refuses: whether a sweep refuses groups for it, or cannot use the table; else a remark.
         count: how many rows, keys, groups, owners or runs, as `what` says.
         example: one of them.
-        remedy: the statement that mends it; null: there is no single one.
+        remedy: the statement that repairs it; null: there is no single one.
     """
 
     table: str

@@ -43,8 +43,8 @@ def place_of(text: str) -> str:
     Raises:
         RequestError: a secret stands in it.
     """
-    check_no_secret(text, "a table's place")
-    check_storage(text, "a table's place")
+    check_no_secret(text, "a table's location")
+    check_storage(text, "a table's location")
     if _NAME.fullmatch(text) or _URL.match(text):
         return text
     return str(Path(text).absolute())

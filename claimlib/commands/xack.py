@@ -49,9 +49,9 @@ def xack(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> BulkReply:
-    """Take ids off the pending entries lists, whoever owns them and whether or not the streams
-    still have them; as the command document and Valkey 9.1 do, but that a group which nobody knows
-    is an error: to acknowledge to the wrong group would otherwise be silent.
+    """Remove ids from the pending entries lists, regardless of their owner and of whether the
+    streams still have them, as the command document and Valkey 9.1 do; but an unknown group is an
+    error, so that a mistyped name is noticed.
 
     Args:
         requests: in their order; or a table with one row per request and the columns of

@@ -132,7 +132,7 @@ def read_source(
         WrongTypeError: The one stream that was named is not a stream (while reading).
         PermissionDeniedError: A command or a key is denied (while reading).
         SourceUnreachableError: The connection broke, or the server is not what it was when the
-            source was opened (while reading); what was yielded is void.
+            source was opened (while reading); what was yielded must be discarded.
     """
     _check_sizes(
         pending_page=pending_page,

@@ -14,7 +14,7 @@ Not read are:
   what it still has for pending;
 - a replica whose user may not ask by INFO, and a server of which nobody says what it is.
 
-A replica is in step while its link to the master is up, it is not being synchronised, it has heard
+A replica is in step while its link to the master is up, it is not being synchronized, it has heard
 from the master within `MAX_SILENCE_S`, and it has applied all that had reached it when it was first
 asked.  (A busy replica often has one command half received: it is asked again for a second.)  A
 master pings every 10 seconds (`repl-ping-replica-period`).  The replicas of a replica get these

@@ -197,29 +197,32 @@ def named_ids(requests: DataFrame) -> DataFrame:
     return one.select(*kept, "position", bits["ms"].alias("id_ms"), bits["seq"].alias("id_seq"))
 
 
-def inherited(owned: DataFrame, entries: DataFrame, claims: DataFrame, heirs: int) -> DataFrame:
-    """What a consumer has pending as `named_ids` of its heirs' requests: of what the stream still
-    has the n-th by id goes to heir n modulo their number, the rest is named by the first.
+def handed_over(
+    owned: DataFrame, entries: DataFrame, claims: DataFrame, recipients: int
+) -> DataFrame:
+    """What a consumer has pending as `named_ids` of its recipients' requests: of what the stream
+    still has the n-th by id goes to recipient n modulo their number, the rest is named by the
+    first.
 
     Args:
         owned: the consumer's rows of pending.
         entries: those of its stream alone, so that hashes do not matter.
-        claims: `claims`, numbered from 1, one per heir.
+        claims: `claims`, numbered from 1, one per recipient.
 
     The n-th is counted in one task.
     """
     ids = with_presence(owned.select("stream_key", *_ID), entries)
     by_id = Window.partitionBy("present").orderBy(unsigned("id_ms"), unsigned("id_seq"))
     n = F.row_number().over(by_id) - 1
-    heir = F.when(F.col("present"), n % heirs).otherwise(0)
-    given = ids.withColumn("request_number", (heir + 1).cast("BIGINT"))
-    of_heir = Window.partitionBy("request_number").orderBy(
+    recipient = F.when(F.col("present"), n % recipients).otherwise(0)
+    given = ids.withColumn("request_number", (recipient + 1).cast("BIGINT"))
+    of_recipient = Window.partitionBy("request_number").orderBy(
         F.desc("present"), unsigned("id_ms"), unsigned("id_seq")
     )
     numbered = given.select(
         *_ID,
         "request_number",
-        (F.row_number().over(of_heir) - 1).cast("BIGINT").alias("position"),
+        (F.row_number().over(of_recipient) - 1).cast("BIGINT").alias("position"),
     )
     return claims.drop("ids").join(numbered, on="request_number", how="left")
 

@@ -48,7 +48,7 @@ class Outcome:
     """What became of what a run decided about entries.  decided = applied + lost + gone.
 
     Attributes:
-        number_lost: how many somebody else forestalled.
+        number_lost: how many rows another writer changed first.
         gone: of how many the row is away, and nobody can tell any more who took it.
         lost: the `lost` journal rows to write (null: nothing was lost).
     """
@@ -64,7 +64,7 @@ class Outcome:
 
 def apply(store: Store, row: RunRow, decided: Decided) -> int | None:
     """Change `pending` as the journal says: one append of what is forced, and one MERGE of rows
-    that are still as they were found, or the buckets written anew.  How many rows a MERGE has
+    that are still as they were found, or the buckets rewritten.  How many rows a MERGE has
     changed or deleted; null: it was none."""
     if decided.of(Kind.FORCED):
         forced = decided.rows(Kind.FORCED).select(*_KEY, *STATE, "bucket")
@@ -77,14 +77,14 @@ def apply(store: Store, row: RunRow, decided: Decided) -> int | None:
 
 def _changed(store: Store, row: RunRow, decided: Decided) -> int | None:
     """One try of it: somebody may have added a column to the table since the last one."""
-    if _is_written_anew(store, row, decided):
-        _write_anew(store, row, decided)
+    if _is_rewritten(store, row, decided):
+        _rewrite(store, row, decided)
         return None
     return _merge(store, row, decided)
 
 
 # From so many rows on, and where one in so many of the buckets' rows changes, writing the buckets
-# anew is quicker than a MERGE, which finds the rows, copies them and marks the old ones: of 10
+# again is quicker than a MERGE, which finds the rows, copies them and marks the old ones: of 10
 # million rows half took 24 to 32 s, not 53 to 65 s.  So it is where all of `pending` is small: one
 # join and one commit are four queries, a MERGE is fifteen.
 _MANY_ROWS = 100_000
@@ -97,8 +97,8 @@ def _by_names(row: RunRow) -> bool:
     return row.key_mode is KeyMode.NAMES or "base_run" in row.counts
 
 
-def _is_written_anew(store: Store, row: RunRow, decided: Decided) -> bool:
-    """Whether the buckets are written anew: they are small, or much of them changes.
+def _is_rewritten(store: Store, row: RunRow, decided: Decided) -> bool:
+    """Whether the buckets are rewritten: they are small, or much of them changes.
 
     What is forced has used up the run's token on `pending`; a source is compared with a store that
     may hold a key twice.  These are merged.
@@ -120,7 +120,7 @@ def _buckets(decided: Decided) -> list[int]:
     return sorted({bucket for bucket, _, _ in decided.pending.by_bucket})
 
 
-def _write_anew(store: Store, row: RunRow, decided: Decided) -> None:
+def _rewrite(store: Store, row: RunRow, decided: Decided) -> None:
     """What the MERGE does, by one join and one commit, under the run's token: a repeat is skipped.
 
     `pending` is read as it is when Delta writes, or at the version after which alone it is written:
@@ -184,7 +184,7 @@ def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None =
     """What of the decision stands in `pending`, and what was lost to others.
 
     As a rule the run's own MERGE has just changed each row that it was to change, and says so, or
-    the buckets were written anew right after the version that the run was decided from.
+    the buckets were rewritten right after the version that the run was decided from.
     Else what is read is `pending` right after the run's own commit (and, for purges, right before
     it), so what others do later is not taken for a loss, whenever the run is verified.
 
@@ -365,7 +365,7 @@ def is_own(commit: Row, row: RunRow) -> bool:
 
 def run_of(commit: Row) -> int | None:
     """The run_seq of the run that made a commit; null: no run has.  A MERGE bears it as a literal,
-    what is appended or written anew bears the run's note."""
+    what is appended or rewritten bears the run's note."""
     predicate = commit["operationParameters"].get("predicate", "")
     of_merge = re.search(r"run_seq#?\d*L? < (\d+)\b", predicate)
     if commit["operation"] == "MERGE" and of_merge is not None:

@@ -20,7 +20,7 @@ from claimlib.plans.keys import IdBounds, KeyMode
 from claimlib.store.local import Condition
 from claimlib.store.tables import Pins, Store
 
-# One transaction id for every kind of run on a store: that is what serialises them.
+# One transaction id for every kind of run on a store: that is what serializes them.
 APP_ID = "claimlib"
 # How the user metadata of a run's commits begins; its number follows.
 NOTE = "claimlib run"

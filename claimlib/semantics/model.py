@@ -37,7 +37,7 @@ class IdleRule(StrEnum):
 
 
 class Profile(StrEnum):
-    """Which servers' behaviour holds.
+    """The servers whose behavior is followed.
 
     REDIS_7_2: Redis 7.2 to 8.6, Valkey 8 and 9.1.
     REDIS_7_0: Redis 7.0.5 to 7.0.15: a consumer is created, and seen, only when it claims
@@ -166,7 +166,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class RemovalLimits:
-    """How much a snapshot or an import may take away from a store before it is not believed.
+    """How many rows a snapshot or an import may remove from a store before it is refused.
 
     Attributes:
         allow_empty: whether a source that has nothing may empty a store that has something.
@@ -182,7 +182,7 @@ class RemovalLimits:
     max_removed_share: float = DEFAULT_MAX_REMOVED_SHARE
 
     def __post_init__(self) -> None:
-        """Refuse a share that is none."""
+        """Check that the share is between 0 and 1."""
         _check_share(self.max_removed_share, "max_removed_share")
 
     def as_json(self) -> dict[str, object]:
@@ -250,7 +250,7 @@ class AutoclaimRequest:
             repeated with the returned cursor until it is 0-0, at one instant.
         justid: leave delivery counts alone (and give ids without fields).
         idle_rule: what counts as idle enough at exact equality.
-        profile: which servers' behaviour holds.
+        profile: the servers whose behavior is followed.
         guards: what is left alone, or refused, that the server would do.
 
     Raises:
@@ -318,7 +318,7 @@ class ClaimRequest:
         justid: leave delivery counts alone (and give ids without fields).
         last_id: raise the group's last delivered id to this one; null: not given.
         idle_rule: what counts as idle enough at exact equality.
-        profile: which servers' behaviour holds.
+        profile: the servers whose behavior is followed.
 
     Raises:
         RequestError: a number is out of range, or both `idle_ms` and `time_ms` are given.
@@ -354,8 +354,8 @@ class ClaimReply:
 
     Attributes:
         claimed: the ids that the consumer got, in the order in which they were asked for.
-        deleted: the ids that left the PEL because the stream no longer has them, likewise; the
-            server does not report them.
+        deleted: the ids that left the PEL because the stream no longer has them, in the same
+            order; the server does not report them.
     """
 
     claimed: tuple[StreamId, ...]

@@ -45,7 +45,7 @@ LOCAL_SETTINGS = {
     # Else PySpark tells the JVM, at each call of a function of columns, which line of Python calls.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # Spark keeps the code of 100 classes that it generates, and a sweep needs more: each run would
-    # compile all of them anew, which was half the time of a small one.
+    # compile all of them again, which was half the time of a small one.
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -86,7 +86,7 @@ def open_session(
         java_options: further options of the JVM.
         conf: further settings of Spark, as `spark.hadoop.fs.s3a.endpoint`; they come after all
             others.
-        muted: whether the JVM keeps its log to itself (the errors of a query are raised all the
+        muted: whether the log of the JVM is hidden (the errors of a query are raised all the
             same).
 
     Raises:

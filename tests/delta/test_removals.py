@@ -156,7 +156,7 @@ def test_a_stream_that_was_made_anew_with_larger_ids_explains_nothing(
     snapshot(store, ALL, lambda _: source(stream(b"s", FULL, set(FULL), NOW_MS, added_before)))
     before = contents(store)
     anew = stream(b"s", NEW_IDS, entries, NOW_MS + 1, added)
-    with pytest.raises(GuardError, match=r"8 of 8 rows of pending of stream s.*begun anew"):
+    with pytest.raises(GuardError, match=r"8 of 8 rows of pending of stream s.*recreated"):
         snapshot(store, ALL, lambda _: source(anew))
     assert contents(store) == before
     snapshot(store, limited(1), lambda _: source(anew))

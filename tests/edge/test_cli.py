@@ -18,7 +18,7 @@ SWEEP = ("xautoclaim", "store", "--consumer", "c", "--min-idle", "1h")
 @pytest.mark.parametrize(
     ("command", "unit"),
     [
-        ("init", "Partitions"),
+        ("init", "Number of partitions"),
         ("snapshot", "per second"),
         ("xautoclaim", "(ms, s, m, h, d, w)"),
         ("xpending", "in ms"),
@@ -105,8 +105,11 @@ def test_the_version_is_that_of_the_package(claimlib):
         (("xack", "store", "s", "g"), "no ids: give them"),
         (("xack", "store", "s", "g", "1-0-0"), "'1-0-0' is not a valid stream id"),
         (("retire", "store", "s", "g", "c"), "--to"),
-        (("retire", "store", "s", "g", "c", "--to", "c"), "--to must name at least one consumer"),
-        (("retire", "store", "s", "g", "c", *["--to", "d"] * 2), "each named once"),
+        (
+            ("retire", "store", "s", "g", "c", "--to", "c"),
+            "--to must name at least one other consumer",
+        ),
+        (("retire", "store", "s", "g", "c", *["--to", "d"] * 2), "and each only once"),
         (("runs", "store", "--ids"), "need a RUN"),
         (("init", "store", "--buckets", "0"), "--buckets"),
         (("snapshot", "http://localhost", "store"), "redis://"),

@@ -115,7 +115,7 @@ WITHOUT_A_JVM = {
     ),
     "a table on a web server": Fault(
         ("import", "{at}/store", "--entries", "http://host/x", "--pending", "p"),
-        *(2, "a table's place begins with http://", "give a folder, a URL of storage"),
+        *(2, "a table's location begins with http://", "give a folder, a URL of storage"),
     ),
     "a policy that is a folder": Fault(
         ("xautoclaim", "{at}/store", "--policy", "{at}"),

@@ -63,7 +63,7 @@ def test_a_fault_of_a_map_is_named_with_its_line_and_key(config_file, text, line
 
 
 def test_a_map_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"no map file .*absent\.toml"):
+    with pytest.raises(ConfigError, match=r"the map file .*absent\.toml does not exist"):
         load_map(tmp_path / "absent.toml")
 
 

@@ -265,7 +265,7 @@ def test_a_replica_whose_master_is_gone_is_refused_and_worth_another_try():
     assert "try again later, or read the master" in told
 
 
-def test_a_replica_that_is_being_synchronised_is_refused():
+def test_a_replica_that_is_being_synchronized_is_refused():
     with master_with_a_stream() as (master, client):
         client.execute_command("CONFIG", "SET", "rdb-key-save-delay", 20_000)
         for n in range(100):
