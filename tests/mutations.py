@@ -791,14 +791,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a store's place may have a secret in it",
         "claimlib/store/location.py",
-        '        check_no_secret(where, "the store\'s place")\n',
+        '        check_no_secret(where, "the store\'s location")\n',
         "",
         (_SECRET_PLACES,),
     ),
     Mutation(
         "a table's place may have a secret in it",
         "claimlib/commands/input_tables.py",
-        '    check_no_secret(text, "a table\'s place")\n',
+        '    check_no_secret(text, "a table\'s location")\n',
         "",
         (_SECRET_PLACES,),
     ),
