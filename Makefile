@@ -68,7 +68,7 @@ test-s3: setup ## a store on an S3 API: init, snapshot, sweep, and storage that 
 	@$(USE) pytest -p no:randomly -p no:cacheprovider --durations=5 tests/s3/live_s3.py
 
 test-connect: setup ## all tests on plans and tables over Spark Connect
-	@$(USE) SPARK_REMOTE="local[2]" pytest -m "not long" tests/spark tests/delta
+	@$(USE) SPARK_REMOTE="local[2]" pytest -m "not long and not classic" tests/spark tests/delta
 
 bench: setup ## time a sweep: make bench ROWS=1000000 SHAPE=many (or claims; rivals or repeat, DATA=half)
 	@$(USE) python -m tests.bench --rows $(or $(ROWS),1000000) \

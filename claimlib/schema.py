@@ -21,6 +21,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cache
 from types import MappingProxyType
 
@@ -35,6 +36,37 @@ SOURCE_PROPERTY = "claimlib.sourceHex"
 # Made up when a table is created: tells a table that was dropped and created again from itself.
 TABLE_ID_PROPERTY = "claimlib.tableId"
 DEFAULT_BUCKETS = 8
+
+
+class Kind(StrEnum):
+    """What a row of `journal` says; docs/tables.md describes each."""
+
+    RUN = "run"
+    CLAIMED = "claimed"
+    FORCED = "forced"
+    SUPERSEDED = "superseded"
+    DELETED = "deleted"
+    ACKED = "acked"
+    LEFT = "left"
+    NOT_PENDING = "not_pending"
+    LOST = "lost"
+    REQUESTED = "requested"
+    SWEPT = "swept"
+    REFUSED = "refused"
+    CONSUMER = "consumer"
+    CURSOR = "cursor"
+    LASTID = "lastid"
+    RETIRED = "retired"
+    GROUP = "group"
+    STREAM = "stream"
+    PENDING_REPLACED = "pending_replaced"
+    PENDING_REMOVED = "pending_removed"
+    ENTRY_FILLED = "entry_filled"
+    ENTRY_REMOVED = "entry_removed"
+    GROUP_REMOVED = "group_removed"
+    CONSUMER_REMOVED = "consumer_removed"
+    STREAM_REMOVED = "stream_removed"
+
 
 FIELDS_TYPE = "ARRAY<STRUCT<name: BINARY, value: BINARY>>"
 

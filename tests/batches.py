@@ -278,8 +278,7 @@ BRANCHES = (
     "spared, consumer not idle",
     "parked",
     "parked already",
-    "nothing claimed, redis-7.0",
-    "nothing claimed, redis-7.2",
+    *(f"nothing claimed, {profile}" for profile in Profile),
 )
 
 

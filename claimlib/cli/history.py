@@ -89,7 +89,8 @@ def _part(opened: Store, finished: Finished, kind: str, limit: int) -> Report:
     from claimlib.commands.reply import Reply
     from claimlib.report.bulk import of_bulk
     from claimlib.report.runs import of_entries, of_refused
-    from claimlib.runs.journal import Kind, rows_of
+    from claimlib.runs.journal import rows_of
+    from claimlib.schema import Kind
 
     if kind == "refused":
         return of_refused(finished, rows_of(opened, finished.run_seq, Kind.REFUSED), limit)

@@ -1,4 +1,4 @@
-"""The command xpending."""
+"""The commands that show what is pending, and whose it is: xpending and describe."""
 
 from __future__ import annotations
 

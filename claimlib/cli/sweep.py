@@ -1,4 +1,4 @@
-"""The command xautoclaim."""
+"""The commands xautoclaim and reset-cursor."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from claimlib.plans.keys import KeyMode, bucket
 from claimlib.plans.requests import known_groups
 from claimlib.plans.survey import without_duplicates
 from claimlib.runs import Begun, Decision, Finished, Progress, begin_reading, run, tell_dry_run
-from claimlib.runs.journal import Kind
+from claimlib.schema import Kind
 from claimlib.semantics.model import Outcome
 from claimlib.store.tables import Store
 
@@ -35,7 +35,7 @@ class BulkRequests:
 
     requests: DataFrame
     ids: DataFrame
-    kinds: Mapping[Outcome, str]
+    kinds: Mapping[Outcome, Kind]
     looks: bool = True
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from claimlib.commands.reply import RunReply, with_fields
 from claimlib.plans.keys import GROUP, id_text
-from claimlib.runs.journal import Kind
+from claimlib.schema import Kind
 
 _ENTRY = [*GROUP, "id_ms", "id_seq"]
 _IDS = (

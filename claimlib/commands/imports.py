@@ -32,9 +32,8 @@ from claimlib.plans.input_tables import TableMap
 from claimlib.plans.keys import GROUP, unsigned
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import Begun, Decision, Phase, Progress, run
-from claimlib.runs.journal import Kind
 from claimlib.runs.mirror import discard_landing, staged_entries, staged_pending
-from claimlib.schema import TABLES
+from claimlib.schema import TABLES, Kind
 from claimlib.semantics.ids import MAX_U64, to_bigint
 from claimlib.semantics.model import RemovalLimits
 from claimlib.store.tables import Store

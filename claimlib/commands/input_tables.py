@@ -64,13 +64,19 @@ def read_input(spark: SparkSession, place: str) -> DataFrame:
     try:
         version = _delta_version(spark, identifier, is_name=is_name)
         if version is not None:
-            return spark.sql(f"SELECT * FROM {identifier} VERSION AS OF {version:d}")
-        return spark.table(name) if name is not None else spark.read.parquet(_literal(place))
+            found = spark.sql(f"SELECT * FROM {identifier} VERSION AS OF {version:d}")
+        elif name is not None:
+            found = spark.table(name)
+        else:
+            found = spark.read.parquet(_literal(place))
+        # Over Spark Connect a table is first looked for when its columns are.
+        _ = found.schema
     except PySparkException as error:
         hint = f" (taken as a catalog name; write a path as ./{place})" if is_name else ""
         condition = error.getCondition()
         why = _REASONS.get(condition or "") or condition or str(error).partition("\n")[0]
         raise InputError(f"{place}{hint} cannot be read as a table: {why}", table=place) from error
+    return found
 
 
 _REASONS = {

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from claimlib.commands.preconditions import where_ids_lie
 from claimlib.plans.keys import GROUP, id_text
 from claimlib.runs import Begun, Decision, Finished
-from claimlib.runs.journal import Kind, rows_of
+from claimlib.runs.journal import rows_of
+from claimlib.schema import Kind
 from claimlib.store.delta_errors import errors_mapped
 from claimlib.store.tables import Store
 

@@ -13,7 +13,7 @@ from claimlib.errors import RequestError
 from claimlib.plans.differences import Scope
 from claimlib.plans.keys import GROUP
 from claimlib.runs import Begun, Decision, Finished, Progress, run
-from claimlib.runs.journal import Kind
+from claimlib.schema import Kind
 from claimlib.semantics.ids import MIN_ID, StreamId, to_bigint
 from claimlib.store.tables import Store
 from claimlib.terminal import one_line

@@ -23,7 +23,7 @@ from claimlib.plans import bulk
 from claimlib.plans.keys import GROUP, is_group, is_stream
 from claimlib.plans.survey import NOT_IN_GROUPS
 from claimlib.runs import Begun, Decision, Progress
-from claimlib.runs.journal import Kind
+from claimlib.schema import Kind
 from claimlib.semantics.model import ClaimRequest
 from claimlib.semantics.names import literal_name, spell
 from claimlib.semantics.words import no_group

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from claimlib.errors import RequestError
 from claimlib.runs import Finished, pinned
-from claimlib.runs.journal import Kind, RunRow, run_rows
+from claimlib.runs.journal import RunRow, run_rows
 from claimlib.runs.rollforward import find_finished, find_finished_seq, give_up
+from claimlib.schema import Kind
 from claimlib.store.local import Condition
 from claimlib.store.tables import Store
 

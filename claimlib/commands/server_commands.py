@@ -21,7 +21,8 @@ from claimlib.commands.xautoclaim import COMMAND
 from claimlib.errors import RequestError
 from claimlib.plans.keys import GROUP, id_text, unsigned
 from claimlib.runs import Finished
-from claimlib.runs.journal import Kind, rows_of
+from claimlib.runs.journal import rows_of
+from claimlib.schema import Kind
 from claimlib.semantics.names import unspell
 from claimlib.semantics.words import redis_cli_word
 from claimlib.store.tables import Store

@@ -29,9 +29,9 @@ from claimlib.live.batches import (
     StreamGone,
 )
 from claimlib.plans.differences import Scope
-from claimlib.runs.journal import Kind, ServerIdentity
+from claimlib.runs.journal import ServerIdentity
 from claimlib.runs.retry import retried
-from claimlib.schema import quote_text
+from claimlib.schema import Kind, quote_text
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import spell
 from claimlib.store.tables import FEW_ROWS, Store

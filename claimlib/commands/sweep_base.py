@@ -22,7 +22,8 @@ from claimlib.plans.incremental import ENTRY, Since
 from claimlib.plans.keys import GROUP
 from claimlib.runs import Begun, Finished, RunRow
 from claimlib.runs.claims import commits_since, is_housekeeping, run_of
-from claimlib.runs.journal import Kind, rows_of
+from claimlib.runs.journal import rows_of
+from claimlib.schema import Kind
 from claimlib.store.tables import Store
 
 Scope = frozenset[tuple[str, str]]

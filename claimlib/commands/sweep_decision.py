@@ -19,13 +19,13 @@ from pyspark.sql import functions as F
 from claimlib.commands import sweep_base
 from claimlib.commands.paging import Pages, locate
 from claimlib.commands.preconditions import Names, few_held, look, near, nothing_matches
+from claimlib.commands.reply import Reply
 from claimlib.commands.sweep_base import LookedAt
 from claimlib.commands.sweep_request import Policy, is_for_all, may_page, may_resume, scope
 from claimlib.errors import GlobError, RequestError
 from claimlib.plans import guards, journal_rows, kernel, pages, requests, survey, sweep
 from claimlib.plans.keys import GROUP, KeyMode, bucket, group_key
 from claimlib.runs import Begun, Decision
-from claimlib.runs.journal import Kind
 from claimlib.semantics.names import glob_pattern
 
 
@@ -252,16 +252,13 @@ def _requests(judged: pa.Table) -> pd.DataFrame:
     return rows.set_index("group_key")
 
 
-_KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR)
-
-
 def _counts(judged: pa.Table) -> Mapping[str, int]:
     """What only the decision can count; and none of what the journal's rows may add."""
     found = {
         name: pc.sum(judged[name]).as_py() or 0 if name in judged.column_names else 0
         for name in ("delivered_later", "spared", "parked")
     }
-    return {**dict.fromkeys(map(str, _KINDS), 0), **found}
+    return {**Reply.ZEROS, **found}
 
 
 def _patterns(judged: DataFrame) -> DataFrame:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from claimlib import __version__
 from claimlib.plans.differences import Digest
 from claimlib.plans.keys import KeyMode
-from claimlib.runs.journal import Kind, RunRow, ServerIdentity, Staged
+from claimlib.runs.journal import RunRow, ServerIdentity, Staged
+from claimlib.schema import Kind
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.names import spell

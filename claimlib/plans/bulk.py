@@ -29,9 +29,10 @@ from claimlib.plans.keys import (
     with_keys,
 )
 from claimlib.plans.request_table import RequestTable, is_beyond, is_none_of
-from claimlib.plans.requests import PROVEN_RANGE, for_rules, is_no_spelling
+from claimlib.plans.requests import PROVEN_RANGE, for_rules, is_no_spelling, sees_every_caller
 from claimlib.plans.survey import ahead, is_invalid, is_proven, refusal, unknown_group
 from claimlib.plans.sweep import with_presence
+from claimlib.schema import Kind
 from claimlib.semantics.model import MAX_I64, IdleRule, Outcome, Profile
 
 _ID = ("id_ms", "id_seq")
@@ -361,17 +362,17 @@ _SCHEMA = (
 
 # ------------------------------------------------------------------- journal rows
 
-KINDS: Mapping[Outcome, str] = MappingProxyType(
+KINDS: Mapping[Outcome, Kind] = MappingProxyType(
     {
-        Outcome.CLAIMED: "claimed",
-        Outcome.FORCED: "forced",
-        Outcome.SUPERSEDED: "superseded",
-        Outcome.DELETED: "deleted",
-        Outcome.LEFT: "left",
-        Outcome.NOT_PENDING: "not_pending",
+        Outcome.CLAIMED: Kind.CLAIMED,
+        Outcome.FORCED: Kind.FORCED,
+        Outcome.SUPERSEDED: Kind.SUPERSEDED,
+        Outcome.DELETED: Kind.DELETED,
+        Outcome.LEFT: Kind.LEFT,
+        Outcome.NOT_PENDING: Kind.NOT_PENDING,
     }
 )
-ACK_KINDS = MappingProxyType({**KINDS, Outcome.DELETED: "acked"})
+ACK_KINDS = MappingProxyType({**KINDS, Outcome.DELETED: Kind.ACKED})
 _GOT = (Outcome.CLAIMED, Outcome.FORCED, Outcome.SUPERSEDED)
 
 
@@ -379,7 +380,7 @@ def entry_rows(
     decided: DataFrame,
     accepted: DataFrame,
     owners: DataFrame,
-    kinds: Mapping[Outcome, str],
+    kinds: Mapping[Outcome, Kind],
     mode: KeyMode,
 ) -> DataFrame:
     """The journal's rows about ids, one per id that a request names: names put back.
@@ -394,8 +395,8 @@ def entry_rows(
         *(F.col("consumer").alias("by"), "justid", "now_ms", "profile"),
     )
     got = F.col("outcome").isin([int(one) for one in _GOT])
-    has_active_time = F.col("profile") != str(Profile.REDIS_7_0)
-    kind = F.create_map(*map(F.lit, chain.from_iterable(kinds.items())))
+    of_outcome = ((int(outcome), str(kind)) for outcome, kind in kinds.items())
+    kind = F.create_map(*map(F.lit, chain.from_iterable(of_outcome)))
     was_pending = F.col("is_pending")
     from_name = found_name("from_consumer", "from_consumer_key", F.col("found") | ~was_pending)
     return (
@@ -417,7 +418,7 @@ def entry_rows(
             F.when(got, F.col("justid")).alias("justid"),
             F.col("now_ms").alias("at_ms"),
             F.when(got, F.col("now_ms")).alias("seen_time_ms"),
-            F.when(got & has_active_time, F.col("now_ms")).alias("active_time_ms"),
+            F.when(got & sees_every_caller(), F.col("now_ms")).alias("active_time_ms"),
         )
     )
 
@@ -425,7 +426,7 @@ def entry_rows(
 def request_rows(requests: DataFrame, judged: DataFrame) -> DataFrame:
     """The journal's `requested` and `refused` rows: one per request."""
     reasons = judged.select(*GROUP, "reason", F.lit(True).alias("is_judged"))
-    kind = F.when(F.col("reason").isNull(), "requested").otherwise("refused")
+    kind = F.when(F.col("reason").isNull(), str(Kind.REQUESTED)).otherwise(str(Kind.REFUSED))
     both = requests.join(F.broadcast(reasons), on=list(GROUP), how="left")
     return both.select(
         kind.alias("kind"),
@@ -438,12 +439,15 @@ def request_rows(requests: DataFrame, judged: DataFrame) -> DataFrame:
 def consumer_rows(accepted: DataFrame) -> DataFrame:
     """The journal's `consumer` rows: each caller, seen at the group's instant, also where it names
     no id.  Profile redis-7.0 knows a consumer only once it got an entry."""
-    callers = accepted.where(F.col("profile") != str(Profile.REDIS_7_0))
-    return callers.select(
-        F.lit("consumer").alias("kind"),
-        *(*GROUP, "consumer", F.col("now_ms").alias("at_ms")),
-        F.col("now_ms").alias("seen_time_ms"),
-    ).distinct()
+    return (
+        accepted.where(sees_every_caller())
+        .select(
+            F.lit(str(Kind.CONSUMER)).alias("kind"),
+            *(*GROUP, "consumer", F.col("now_ms").alias("at_ms")),
+            F.col("now_ms").alias("seen_time_ms"),
+        )
+        .distinct()
+    )
 
 
 def last_id_rows(accepted: DataFrame) -> DataFrame:
@@ -454,7 +458,7 @@ def last_id_rows(accepted: DataFrame) -> DataFrame:
         given.groupBy(*GROUP)
         .agg(largest.alias("id"), F.max("now_ms").alias("at_ms"))
         .select(
-            F.lit("lastid").alias("kind"),
+            F.lit(str(Kind.LASTID)).alias("kind"),
             *(*GROUP, "at_ms"),
             unsigned(F.col("id")["ms"]).alias("last_delivered_ms"),
             unsigned(F.col("id")["seq"]).alias("last_delivered_seq"),

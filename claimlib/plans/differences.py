@@ -20,7 +20,7 @@ explains the removal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -34,6 +34,7 @@ from claimlib.plans.keys import (
     unsigned,
     with_keys,
 )
+from claimlib.schema import Kind
 from claimlib.semantics.names import literal_name, spell
 
 _ID = ("id_ms", "id_seq")
@@ -157,15 +158,25 @@ def replaced_and_removed(compared: DataFrame) -> DataFrame:
 
     Each once: a repeated row of the store is changed by the same journal row.
     """
-    changed = compared.where(F.col("difference").isin("replaced", "removed"))
     is_replaced = F.col("difference") == "replaced"
-    return changed.select(
-        F.concat(F.lit("pending_"), "difference").alias("kind"),
-        *(F.col(f"stored_{name}").alias(name) for name in GROUP),
-        *_ID,
-        *(f"from_{name}" for name in _STATE),
-        *(F.when(is_replaced, F.col(name)).alias(name) for name in _STATE),
-    ).distinct()
+    kinds = {"replaced": Kind.PENDING_REPLACED, "removed": Kind.PENDING_REMOVED}
+    return (
+        _of_kinds(compared, kinds)
+        .select(
+            "kind",
+            *(F.col(f"stored_{name}").alias(name) for name in GROUP),
+            *_ID,
+            *(f"from_{name}" for name in _STATE),
+            *(F.when(is_replaced, F.col(name)).alias(name) for name in _STATE),
+        )
+        .distinct()
+    )
+
+
+def _of_kinds(compared: DataFrame, kinds: Mapping[str, Kind]) -> DataFrame:
+    """The rows with some differences, each with its `kind` of journal row."""
+    of_difference = (F.when(F.col("difference") == one, str(kind)) for one, kind in kinds.items())
+    return compared.withColumn("kind", F.coalesce(*of_difference)).where("kind IS NOT NULL")
 
 
 def _is_claim_taken_back() -> Column:
@@ -228,11 +239,14 @@ def compared_entries(staged: DataFrame, stored: DataFrame, mode: KeyMode) -> Dat
 
 def filled_and_removed(compared: DataFrame) -> DataFrame:
     """The journal's `entry_filled` and `entry_removed` rows, each once."""
-    changed = compared.where(F.col("difference").isin("filled", "removed"))
-    return changed.select(
-        F.concat(F.lit("entry_"), "difference").alias("kind"),
-        *(F.col("stored_stream").alias("stream"), *_ID, "from_payload"),
-    ).distinct()
+    kinds = {"filled": Kind.ENTRY_FILLED, "removed": Kind.ENTRY_REMOVED}
+    return (
+        _of_kinds(compared, kinds)
+        .select(
+            *("kind", F.col("stored_stream").alias("stream"), *_ID, "from_payload"),
+        )
+        .distinct()
+    )
 
 
 def entries_by_stream(compared: DataFrame) -> DataFrame:

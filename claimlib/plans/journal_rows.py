@@ -9,8 +9,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.plans.keys import GROUP, KeyMode, group_key
-from claimlib.plans.requests import REQUEST_COLUMNS
-from claimlib.semantics.model import Outcome, Profile
+from claimlib.plans.requests import REQUEST_COLUMNS, sees_every_caller
+from claimlib.schema import Kind
+from claimlib.semantics.model import Outcome
 
 
 def decision_rows(
@@ -28,12 +29,11 @@ def decision_rows(
     parked = F.col("outcome") == int(Outcome.PARKED)
     claimed = parked | (F.col("outcome") == int(Outcome.CLAIMED))
     new_owner = F.when(parked, F.col("parking_consumer")).otherwise(F.col("by"))
-    has_active_time = F.col("profile") != str(Profile.REDIS_7_0)
     return (
         decided.join(groups, on="group_key", how="left")
         .join(owners, on="from_consumer_key", how="left")
         .select(
-            F.when(claimed, "claimed").otherwise("deleted").alias("kind"),
+            F.when(claimed, str(Kind.CLAIMED)).otherwise(str(Kind.DELETED)).alias("kind"),
             found_name("stream", "group_key", F.col("stream").isNotNull()),
             "consumer_group",
             "id_ms",
@@ -47,7 +47,7 @@ def decision_rows(
             F.when(claimed, F.col("justid") | parked).alias("justid"),
             F.col("now_ms").alias("at_ms"),
             F.when(claimed, F.col("now_ms")).alias("seen_time_ms"),
-            F.when(claimed & has_active_time, F.col("now_ms")).alias("active_time_ms"),
+            F.when(claimed & sees_every_caller(), F.col("now_ms")).alias("active_time_ms"),
         )
     )
 
@@ -60,7 +60,7 @@ def found_name(name: str, key: str, is_found: Column) -> Column:
 
 def group_rows(groups: DataFrame) -> DataFrame:
     """The journal's `swept` and `refused` rows: one per judged group, with what the survey saw."""
-    kind = F.when(F.col("reason").isNull(), "swept").otherwise("refused")
+    kind = F.when(F.col("reason").isNull(), str(Kind.SWEPT)).otherwise(str(Kind.REFUSED))
     request = F.to_json(F.struct(*(name for name in REQUEST_COLUMNS if name not in GROUP)))
     is_sweep = F.col("count").isNull()
     # Null: a group that only `pending` knows.
@@ -93,7 +93,7 @@ def cursor_rows(accepted: DataFrame, next_ids: DataFrame | None, mode: KeyMode) 
         placed = keyed.join(next_ids, on="group_key", how="left")
         placed = placed.fillna(0, ["next_ms", "next_seq"])
     return placed.select(
-        F.lit("cursor").alias("kind"),
+        F.lit(str(Kind.CURSOR)).alias("kind"),
         *GROUP,
         F.col("cursor").alias("cursor_name"),
         *("next_ms", "next_seq", F.col("now_ms").alias("at_ms")),
@@ -105,8 +105,8 @@ def consumer_rows(accepted: DataFrame) -> DataFrame:
 
     Profile redis-7.0 knows a consumer only once it got an entry: there its `claimed` rows say so.
     """
-    return accepted.where(F.col("profile") != str(Profile.REDIS_7_0)).select(
-        F.lit("consumer").alias("kind"),
+    return accepted.where(sees_every_caller()).select(
+        F.lit(str(Kind.CONSUMER)).alias("kind"),
         *GROUP,
         "consumer",
         F.col("now_ms").alias("at_ms"),

@@ -207,11 +207,11 @@ def named_keys(
     of_consumer = _keyed("consumer", *map(consumer_key, (KeyMode.HASHES, KeyMode.NAMES)))
     added_up = [name for name in owners.columns if name != "consumer"] if totals else []
     of_owners = owners.select(*added_up, F.inline(F.array(*_of_group(), of_consumer)))
-    group_of = {
-        name: F.when(F.col("of") == "group", F.col(name)) for name in GROUP if name in added_up
-    }
+    group_of = [name for name in GROUP if name in added_up]
+    rest = [name for name in of_owners.columns if name not in group_of]
+    is_group = F.col("of") == "group"
     parts = [
-        of_owners.withColumns(group_of),
+        of_owners.select(*(F.when(is_group, F.col(name)).alias(name) for name in group_of), *rest),
         keyed_names(known, entries.select("stream").distinct()),
     ]
     keyed = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)

@@ -14,9 +14,18 @@ from claimlib.plans.keys import GROUP, glob_matches
 from claimlib.plans.request_table import RequestTable, ddl, is_beyond, is_none_of
 from claimlib.semantics.model import COUNT_MAX, MAX_I64, Guards, IdleRule, Profile
 from claimlib.semantics.names import SPELLING, spell
-from claimlib.semantics.rules import EQUAL_COUNTS, NEVER_PARKED
+from claimlib.semantics.rules import EQUAL_COUNTS, NEVER_PARKED, SEES_EVERY_CALLER
 
 PROVEN_RANGE = ("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq")
+GUARDS = tuple(one.name for one in fields(Guards))
+_GUARD_TYPES = {
+    "max_claims": "BIGINT",
+    "max_deleted_share": "DOUBLE",
+    "only_from": "STRING",
+    "only_consumers_idle_ms": "BIGINT",
+    "max_deliveries": "BIGINT",
+    "parking_consumer": "STRING",
+}
 REQUEST_COLUMNS = {
     "stream": "STRING",
     "consumer_group": "STRING",
@@ -29,14 +38,8 @@ REQUEST_COLUMNS = {
     "profile": "STRING",
     "count": "BIGINT",
     "cursor": "STRING",
-    "max_claims": "BIGINT",
-    "max_deleted_share": "DOUBLE",
-    "only_from": "STRING",
-    "only_consumers_idle_ms": "BIGINT",
-    "max_deliveries": "BIGINT",
-    "parking_consumer": "STRING",
+    **{name: _GUARD_TYPES[name] for name in GUARDS},
 }
-GUARDS = tuple(one.name for one in fields(Guards))
 # What a request table may leave out, as if it were null.
 OPTIONAL = ("count", "cursor", *GUARDS)
 # Null in them is a value: a sweep, the stored cursor (or the beginning), no stored cursor, no such
@@ -224,6 +227,11 @@ def for_rules() -> tuple[Column, Column]:
     equal_rules = [str(rule) for rule, equal_counts in EQUAL_COUNTS.items() if equal_counts]
     raise_by = F.when(F.col("justid"), 0).otherwise(1).cast("BIGINT")
     return F.col("idle_rule").isin(equal_rules).alias("equal_counts"), raise_by.alias("raise_by")
+
+
+def sees_every_caller() -> Column:
+    """`rules.SEES_EVERY_CALLER` of a request's `profile`."""
+    return F.col("profile").isin([str(one) for one, sees in SEES_EVERY_CALLER.items() if sees])
 
 
 def ended(targets: DataFrame, ends: DataFrame | None) -> DataFrame:

@@ -54,7 +54,7 @@ def candidates(
     request = accepted.select(
         group_key(mode).alias("group_key"),
         *("start_ms", "start_seq", "page_end_ms", "page_end_seq", "count", "now_ms"),
-        *("min_idle_ms", "equal_counts", "park_above"),
+        *(name for name in kernel.REQUEST if name not in {"now_ms", "raise_by"}),
     )
     from_start = id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq"))
     rows = (

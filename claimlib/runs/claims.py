@@ -27,12 +27,11 @@ from claimlib.runs.journal import (
     TOUCHING,
     UPDATING,
     Decided,
-    Kind,
     RunRow,
 )
 from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_new
-from claimlib.schema import TABLES
+from claimlib.schema import TABLES, Kind
 from claimlib.store.local import Token
 from claimlib.store.tables import Store, arranged, in_buckets
 

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from pyspark.sql import functions as F
 from claimlib.errors import VerificationError
 from claimlib.plans.differences import Digest
 from claimlib.plans.keys import IdBounds, KeyMode
+from claimlib.schema import Kind
 from claimlib.store.local import Condition
 from claimlib.store.tables import Pins, Store
 
@@ -28,47 +28,19 @@ NOTE = "claimlib run"
 LOST_APP_ID = "claimlib-lost"
 
 
-class Kind(StrEnum):
-    """What a journal row says."""
-
-    RUN = "run"
-    CLAIMED = "claimed"
-    FORCED = "forced"
-    SUPERSEDED = "superseded"
-    DELETED = "deleted"
-    ACKED = "acked"
-    LEFT = "left"
-    NOT_PENDING = "not_pending"
-    LOST = "lost"
-    REQUESTED = "requested"
-    SWEPT = "swept"
-    REFUSED = "refused"
-    CONSUMER = "consumer"
-    CURSOR = "cursor"
-    LASTID = "lastid"
-    RETIRED = "retired"
-    GROUP = "group"
-    STREAM = "stream"
-    PENDING_REPLACED = "pending_replaced"
-    PENDING_REMOVED = "pending_removed"
-    ENTRY_FILLED = "entry_filled"
-    ENTRY_REMOVED = "entry_removed"
-    GROUP_REMOVED = "group_removed"
-    CONSUMER_REMOVED = "consumer_removed"
-    STREAM_REMOVED = "stream_removed"
-
-
 # Rows of `pending` that get a new state, and rows that go, each only while it is as the decision
 # found it.
 UPDATING = (Kind.CLAIMED, Kind.PENDING_REPLACED)
 DELETING = (Kind.DELETED, Kind.ACKED, Kind.PENDING_REMOVED)
 TOUCHING = (*UPDATING, *DELETING)
-# What a run's report counts.
-COUNTED = (
-    *(Kind.CLAIMED, Kind.FORCED, Kind.SUPERSEDED, Kind.DELETED, Kind.ACKED),
-    *(Kind.LEFT, Kind.NOT_PENDING, Kind.REQUESTED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR),
-    *(Kind.PENDING_REPLACED, Kind.PENDING_REMOVED, Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED),
-    *(Kind.GROUP_REMOVED, Kind.CONSUMER_REMOVED, Kind.STREAM_REMOVED),
+# What a run's report counts: all but what states its decision, and what follows from other rows.
+COUNTED = tuple(
+    kind
+    for kind in Kind
+    if kind
+    not in {
+        *(Kind.RUN, Kind.LOST, Kind.CONSUMER, Kind.LASTID, Kind.RETIRED, Kind.GROUP, Kind.STREAM),
+    }
 )
 
 

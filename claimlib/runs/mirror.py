@@ -31,10 +31,10 @@ from claimlib.plans.differences import (
 from claimlib.plans.keys import KeyMode, glob_sql, id_text, with_keys
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import claims
-from claimlib.runs.journal import Decided, Kind, RunRow, Staged
+from claimlib.runs.journal import Decided, RunRow, Staged
 from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_new, append_once, same_key, upsert
-from claimlib.schema import FIELDS_TYPE, TABLES, quote_text
+from claimlib.schema import FIELDS_TYPE, TABLES, Kind, quote_text
 from claimlib.store.local import Condition
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 
 from claimlib.plans.keys import GROUP, is_group, is_stream
 from claimlib.runs.claims import Outcome
-from claimlib.runs.journal import Decided, Kind, RunRow
+from claimlib.runs.journal import Decided, RunRow
 from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_once, upsert
-from claimlib.schema import TABLES
+from claimlib.schema import TABLES, Kind
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
 

@@ -17,8 +17,9 @@ from pyspark.sql import DataFrame
 from claimlib import __version__
 from claimlib.errors import VerificationError
 from claimlib.runs import claims, mirror, records
-from claimlib.runs.journal import APP_ID, COUNTED, TOUCHING, Decided, Kind, RunRow, decided_by
+from claimlib.runs.journal import APP_ID, COUNTED, TOUCHING, Decided, RunRow, decided_by
 from claimlib.runs.retry import retried
+from claimlib.schema import Kind
 from claimlib.store.local import Condition, Token
 from claimlib.store.tables import Store
 

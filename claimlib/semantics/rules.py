@@ -32,7 +32,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from claimlib.semantics.model import DELIVERY_COUNT_MAX, IdleRule
+from claimlib.semantics.model import DELIVERY_COUNT_MAX, IdleRule, Profile
 
 Value = Any
 """A plain value, a NumPy array or a Spark Column; all the values of one call go together."""
@@ -41,6 +41,12 @@ EQUAL_COUNTS: Mapping[IdleRule, bool] = MappingProxyType(
     {IdleRule.DOCUMENTED: False, IdleRule.SERVER: True}
 )
 """Whether an idle rule claims an entry whose idle time equals min-idle exactly."""
+
+SEES_EVERY_CALLER: Mapping[Profile, bool] = MappingProxyType(
+    {Profile.REDIS_7_2: True, Profile.REDIS_7_0: False}
+)
+"""Whether a server creates, and sees, a consumer that calls and gets nothing, and keeps the time at
+which a consumer was last active."""
 
 NEVER_PARKED = DELIVERY_COUNT_MAX
 """The `park_above` of a request that parks nothing: no count is above it."""

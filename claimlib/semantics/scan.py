@@ -199,12 +199,12 @@ def _seen(
 ) -> tuple[Consumer, ...]:
     """The consumers after the calls: who calls is created, seen, and active if it got entries."""
     by_name = {consumer.name: consumer for consumer in consumers}
-    has_active_time = profile is not Profile.REDIS_7_0
+    sees_every_caller = rules.SEES_EVERY_CALLER[profile]
     for name, got_entries in calls:
-        if got_entries or has_active_time:
+        if got_entries or sees_every_caller:
             known = by_name.get(name)
             active_time_ms = known.active_time_ms if known is not None else None
-            if got_entries and has_active_time:
+            if got_entries and sees_every_caller:
                 active_time_ms = now_ms
             by_name[name] = Consumer(name, now_ms, active_time_ms)
     return tuple(by_name[name] for name in sorted(by_name))

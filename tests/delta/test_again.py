@@ -254,6 +254,7 @@ def test_an_append_to_an_empty_table_sees_who_appends_the_same_rows_at_that_mome
     assert count(store.where, "pending", "run_seq = 0") == 1
 
 
+@pytest.mark.classic
 def test_a_commit_on_another_table_does_not_prove_that_nothing_was_lost(store: Store) -> None:
     """A table that was dropped and made again may have a version of the same number."""
     write_keyspace(store, keyspace(b"s"), NOW_MS)

@@ -21,6 +21,9 @@ from claimlib.store.tables import Store
 from tests.delta.queries import last_query
 from tests.delta.reading import query
 
+# Only a classic session has the JVM's list of queries and their metrics.
+pytestmark = pytest.mark.classic
+
 NOW_MS = 1_750_000_000_000
 # One entry a second, a hundred in each of sixteen files.  Every tenth has been idle for a minute.
 FIRST_MS, STEP_MS, ROWS, FILES = NOW_MS - 10**9, 1000, 1600, 16

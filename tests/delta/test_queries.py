@@ -19,6 +19,9 @@ from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.queries import last_query
 
+# Only a classic session has the JVM's list of queries.
+pytestmark = pytest.mark.classic
+
 IDS = (StreamId(1, 0), StreamId(3, 0))
 PAGE = SweepRequest(AutoclaimRequest(b"bob", 1000, count=2), cursor="c", resume=True)
 SWEEP = SweepRequest(AutoclaimRequest(b"carol", 1000))

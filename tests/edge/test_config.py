@@ -1,6 +1,8 @@
+import re
+
 import pytest
 
-from claimlib.config.settings import load
+from claimlib.config.settings import Config, keys_of, load
 from claimlib.errors import ConfigError, RequestError
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import IdleRule, Profile
@@ -16,6 +18,15 @@ def test_the_shipped_file_is_accepted_and_says_what_the_defaults_are():
     assert shipped.xautoclaim.min_idle_ms == 15 * MINUTE_MS
     unset = {"consumer": None, "min_idle_ms": None}
     assert shipped.xautoclaim.model_copy(update=unset) == load().xautoclaim
+
+
+@pytest.mark.parametrize("name", Config.model_fields)
+def test_the_shipped_file_shows_every_key_of_a_section(name):
+    text = (ROOT / "conf" / "local.toml").read_text(encoding="utf-8")
+    of_section = re.search(rf"^\[{name}\].*?(?=^\[|\Z)", text, re.MULTILINE | re.DOTALL)[0]
+    shown = re.findall(r"^(?:# )?(\w+) = ", of_section, re.MULTILINE)
+    model = Config.model_fields[name].annotation
+    assert sorted(shown) == sorted(key for key in keys_of(model) if key != "conf")
 
 
 def test_an_option_goes_before_the_environment_and_that_before_the_file(config_file, monkeypatch):

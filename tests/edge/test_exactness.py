@@ -8,6 +8,7 @@ from itertools import product
 
 import pytest
 
+from claimlib.semantics.model import Profile
 from tests.edge.documents import ROOT, rows, section
 
 ROWS = rows(section("docs/exactness.md", "## Proof"))
@@ -17,7 +18,7 @@ OPTIONS = {
     "XPENDING": ("summary", "start", "end", "count", "consumer", "IDLE"),
     "XACK": ("ids",),
 }
-PROFILES = ("redis-7.2", "redis-7.0")
+PROFILES = tuple(map(str, Profile))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}, {row[2]}, {row[3][:20]}")

@@ -20,8 +20,7 @@ from deltalake import write_deltalake
 from claimlib.plans.bulk import CLAIM_COLUMNS
 from claimlib.plans.input_tables import PARTS
 from claimlib.plans.requests import REQUEST_COLUMNS
-from claimlib.runs.journal import Kind
-from claimlib.schema import TABLES
+from claimlib.schema import TABLES, Kind
 from claimlib.semantics.model import Profile
 from claimlib.testing.server import Server, valkey_server
 from tests.edge.command_reference import FILE, GUIDES, reference

@@ -25,9 +25,8 @@ from claimlib.live.batches import (
     StreamDone,
 )
 from claimlib.plans.snapshots import OUTCOMES, choices, claims, over_time, readings
-from claimlib.runs.journal import Kind
 from claimlib.runs.rollforward import ABANDONED
-from claimlib.schema import TABLES
+from claimlib.schema import TABLES, Kind
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import PendingEntry, RemovalLimits
 from claimlib.semantics.words import Keyspace
