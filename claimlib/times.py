@@ -89,7 +89,8 @@ def parse_instant_ms(text: str) -> int:
     instant_ms = _checked_ms(int(number[1])) if number else _parse_iso_ms(text)
     if instant_ms < 0:
         raise InstantError(
-            f"{text!r} is before 1970, where instants begin: give a later one", text=text
+            f"{text!r} is before 1970, the earliest time that can be given: give a later one",
+            text=text,
         )
     return instant_ms
 

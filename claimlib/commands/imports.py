@@ -81,8 +81,8 @@ class ImportRequest:
         for table in self.maps:
             if table not in places:
                 raise RequestError(
-                    f"the map has [{table}], and there is no --{table}: give the table, or take"
-                    " the section away",
+                    f"the map has a section [{table}], but --{table} is not given: give the table,"
+                    " or remove the section",
                     option=table,
                 )
 

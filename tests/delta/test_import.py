@@ -256,7 +256,7 @@ def test_what_no_store_can_hold_is_refused_with_its_rows_and_nothing_is_written(
 def test_a_request_that_contradicts_itself_is_refused_before_anything_is_read() -> None:
     with pytest.raises(RequestError, match="give one of them"):
         ImportRequest("e", "p", streams="s", entries_complete=True)
-    with pytest.raises(RequestError, match=r"has \[groups\], and there is no --groups"):
+    with pytest.raises(RequestError, match=r"section \[groups\], but --groups is not given"):
         ImportRequest("e", "p", maps={"groups": TableMap()})
 
 

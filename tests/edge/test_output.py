@@ -203,7 +203,7 @@ def test_commands_that_write_refuse_columns_before_they_do_anything(claimlib, wo
         said = claimlib(*words, "--columns", "nonsense", "--output", output)
         assert (said.code, said.out) == (2, "")
         (line,) = said.err.splitlines()
-        assert "--columns: there is no column 'nonsense'; there are " in line
+        assert "--columns: there is no column 'nonsense'; the columns are " in line
 
 
 def test_the_columns_of_json_cannot_be_chosen(claimlib):
