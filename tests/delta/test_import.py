@@ -140,7 +140,7 @@ def test_a_second_import_writes_what_differs_and_the_same_run_id_again_changes_n
         ("bob", 5, None)
     ]
     assert count(store.where, "entry_landing") == 0
-    assert any("1 streams have no proof" in note for note in of_import(reply).notes)
+    assert any("1 stream has no proof" in note for note in of_import(reply).notes)
 
 
 def test_an_imported_store_is_swept_as_the_reference_does_at_the_given_instant(

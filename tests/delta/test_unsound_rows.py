@@ -111,10 +111,10 @@ def test_a_snapshot_of_a_store_with_run_numbers_of_another_store_is_refused_with
 def test_a_number_under_which_not_exactly_one_decision_stands_is_an_error_that_says_so(
     store: Store,
 ) -> None:
-    with pytest.raises(VerificationError, match="0 rows of kind run with run_seq 1"):
+    with pytest.raises(VerificationError, match="0 rows of kind run for run 1"):
         journal.decided_by(store, 1)
     xautoclaim(store, PAGE)
     assert journal.decided_by(store, 1).row.command == "xautoclaim"
     store.append("journal", journal.rows_of(store, 1, journal.Kind.RUN))
-    with pytest.raises(VerificationError, match="2 rows of kind run with run_seq 1"):
+    with pytest.raises(VerificationError, match="2 rows of kind run for run 1"):
         journal.decided_by(store, 1)

@@ -173,7 +173,7 @@ def test_a_store_that_a_snapshot_has_read_refuses_and_names_the_server(store):
     snapshot(store, ALL, lambda _: source(stream(b"s", {1: b"a"}, {1}, NOW_MS)))
     before = versions(store.where)
     for dry_run in (True, False):
-        with pytest.raises(SourceMismatchError, match="server:6379/0, whose next snapshot") as no:
+        with pytest.raises(SourceMismatchError, match="server:6379/0: the next snapshot") as no:
             xack(store, [NamedAck(b"s", b"g", (ONE,))], dry_run=dry_run)
         assert no.value.kept == "server:6379/0"
     assert versions(store.where) == before

@@ -316,7 +316,7 @@ def test_a_group_that_is_not_there_is_named_with_those_that_come_near(claimlib, 
     assert swapped.code == 2
     assert "known groups: unproven / g" in swapped.err
     literal = claimlib("describe", stalled, "orders", "g\\u000a")
-    assert "in a glob a backslash takes the next character literally" in literal.err
+    assert "in a glob, a backslash escapes the next character" in literal.err
 
 
 def test_what_a_run_refused_can_be_looked_up_with_the_reason(claimlib, stalled):

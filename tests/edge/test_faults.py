@@ -242,7 +242,7 @@ def test_a_folder_without_the_right_to_use_it_is_named(tmp_path, mode, command, 
     locked = tmp_path / "locked"
     locked.mkdir()
     place = locked if command == "runs" else locked / "new"
-    fault = Fault((command, str(place)), 4, cause, "get the right to")
+    fault = Fault((command, str(place)), 4, cause, "or give another location")
     with rights_taken_from(locked, mode):
         process = run_without_privileges(*fault.words, "--quiet")
     said_of(fault, {"at": tmp_path}, process)

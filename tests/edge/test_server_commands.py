@@ -92,7 +92,7 @@ def test_what_the_limit_cuts_off_is_counted_and_other_runs_are_refused(
     (line,) = shown.out.splitlines()
     assert line.startswith("XCLAIM orders workers c 3600000 1-0 2-0 ")
     assert line.endswith(" 100-0 JUSTID")
-    assert "2 more commands are not shown" in shown.err
+    assert "2 more commands not shown" in shown.err
     refused = claimlib("runs", store_path, "snapshot:s", "--as-commands")
     assert (refused.code, refused.out) == (2, "")
     assert "is not an xautoclaim" in refused.err

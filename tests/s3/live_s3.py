@@ -33,7 +33,7 @@ SWEEP = (
     *("xautoclaim", STORE, "--consumer", "reclaimer", "--min-idle", "50m"),
     *("--output", "json", "--run-id"),
 )
-NOISE = ("Exception", "software.amazon", "Py4J", "\tat ", "not expected", SECRET)
+NOISE = ("Exception", "software.amazon", "Py4J", "\tat ", "unexpected error", SECRET)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -281,8 +281,8 @@ def test_a_store_that_is_not_there_is_told_from_storage_that_fails(commands):
 def test_without_the_jar_of_the_file_system_the_error_says_how_to_give_it(commands):
     done = commands.run("check", STORE, without="spark.jars.packages")
     assert error_of(done) == (
-        "Spark lacks the jar of this storage (org.apache.hadoop.fs.s3a.S3AFileSystem): give Spark"
-        " its jar (--spark-conf spark.jars.packages=…), or name another place"
+        "Spark lacks the jar for this storage (org.apache.hadoop.fs.s3a.S3AFileSystem): add its jar"
+        " (--spark-conf spark.jars.packages=…), or give another location"
     )
     assert done.returncode == 4
 
@@ -307,7 +307,7 @@ def test_a_wrong_key_is_refused(api, story, commands):
     del story
     with api.checking_who_asks():
         done = commands.run("check", STORE, url=api.url)
-    assert error_of(done).startswith(f"S3 refuses access to {STORE}/")
+    assert error_of(done).startswith(f"S3 denies access to {STORE}/")
     assert "(status 403): the credentials are wrong, or do not allow it" in error_of(done)
     assert done.returncode == 4
 
@@ -321,7 +321,7 @@ def test_who_may_only_read_sees_the_store_and_writes_nothing(api, story, command
         commands.done("check", STORE, **own)
         sweep = commands.run(*SWEEP, "other", **own)
         init = commands.run("init", "s3a://bucket/own", **own)
-    assert error_of(sweep).startswith("S3 refuses access to store/journal/")
+    assert error_of(sweep).startswith("S3 denies access to store/journal/")
     assert error_of(init).startswith("s3a://bucket/own cannot be created: ")
     assert (sweep.returncode, init.returncode) == (4, 4)
     assert owners(api) == before
