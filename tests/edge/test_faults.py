@@ -30,7 +30,7 @@ AT_A_TIME = 3
 SWEEP = ("--consumer", "c", "--min-idle", "1m")
 # What only Java, Spark, or an error that nobody has thought of would say.
 FOREIGN = re.compile(
-    r"Py4J|Exception|java\.|org\.apache|com\.[a-z]|Traceback|not expected|SQLSTATE|Errno"
+    r"Py4J|Exception|java\.|org\.apache|com\.[a-z]|Traceback|unexpected error|SQLSTATE|Errno"
 )
 
 
