@@ -98,7 +98,7 @@ def test_the_run_id_of_a_run_that_was_given_up_is_not_taken_for_done(store: Stor
     with pytest.raises(RunAbandonedError, match="snapshot:cut was given up"):
         snapshot(store, ALL, lambda _: source(SECOND), run_id="cut")
     assert owners(store) == {}
-    note = "snapshot:cut was given up: it did not do what was requested"
+    note = "snapshot:cut was given up: it did not do all that was requested"
     assert note in runs.of_runs(store.where, list_runs(store, 9)).notes
     assert runs.of_run(find_run(store, "snapshot:cut")).notes == (note,)
 

@@ -166,8 +166,8 @@ def test_a_file_a_table_and_a_catalog_without_a_schema_are_no_store(claimlib, st
     file = tmp_path / "a file"
     file.write_text("")
     for place, code, said in (
-        (file, 4, f"{file} is a file, and a store is a folder"),
-        (store_path / "pending", 4, f"is it {store_path}?"),
+        (file, 4, f"{file} is a file, but a store is a folder"),
+        (store_path / "pending", 4, f"did you mean {store_path}?"),
         ("lake.", 2, "STORE is lake., which has no schema: give catalog.schema"),
     ):
         refused = claimlib("xpending", place)
