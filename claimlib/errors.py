@@ -3,7 +3,7 @@
     ClaimlibError                       exit code 1
     ├── RequestError                    2   a request cannot be used
     │   ├── IdError                         a text is no stream id
-    │   │   └── IntervalError               an exclusive range bound has no neighbour
+    │   │   └── IntervalError               an exclusive range bound has no neighbor
     │   ├── DurationError                   a text is no duration
     │   ├── InstantError                    a text is no instant
     │   ├── GlobError                       a glob cannot be matched
@@ -46,8 +46,9 @@
     └── ReplyError                      2   a server's own error reply
 
 A number is the exit code of the class and of those below it that show none.  Exit codes: 0 done,
-1 internal error, 2 usage or configuration, 3 stalled work found, 4 input refused (or `check` found
-what makes runs refuse), 5 lost to concurrent runs, 6 done but some groups refused, 75 server or
+1 internal error, 2 usage or configuration error, 3 stalled entries or outdated snapshots found
+(xpending), 4 input refused (or `check` found problems that make runs refuse groups), 5 overtaken by
+concurrent runs (or an earlier run is unfinished), 6 done but some groups refused, 75 server or
 storage unreachable (try again), 130 interrupted, 143 terminated.
 """
 
@@ -91,7 +92,7 @@ class IdError(RequestError):
 
 
 class IntervalError(IdError):
-    """An exclusive range bound has no neighbour: nothing is after the largest id or before 0-0."""
+    """An exclusive range bound has no neighbor: nothing is after the largest id or before 0-0."""
 
 
 class DurationError(RequestError):

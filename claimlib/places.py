@@ -76,8 +76,8 @@ def check_storage(place: str, what: str) -> None:
     found = _SERVER.match(place)
     if found:
         raise RequestError(
-            f"{what} begins with {found[0]}, and no tables can be kept there: give a folder, a URL"
-            " of storage (s3a://bucket/store), or a name of a catalog"
+            f"{what} begins with {found[0]}, but tables cannot be stored there: give a folder, a"
+            " URL of storage (s3a://bucket/store), or a name of a catalog"
         )
 
 
@@ -93,10 +93,10 @@ def check_no_secret(place: str, what: str) -> None:
     """
     if _PARAMETER.search(place) or _JDBC_LOGIN.match(place) or any(map(_has_one, _urls(place))):
         raise RequestError(
-            f"{what} has a secret in it, or what looks like one (before an @, behind a ?, or as a"
-            " parameter), and would be kept and shown: take it out, and give it to Spark in its"
-            " settings (as spark.hadoop.fs.s3a.secret.key, for example) or by the identity of the"
-            " machine; a table can also be given by its name in a catalog"
+            f"{what} contains a secret, or something that looks like one (before an @, after a ?,"
+            " or in a parameter). Locations are stored and shown, so remove it, and give it to"
+            " Spark as a setting (for example spark.hadoop.fs.s3a.secret.key) or through the"
+            " machine's identity; a table can also be given by its name in a catalog"
         )
 
 

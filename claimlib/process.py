@@ -33,10 +33,10 @@ TERMINATED = 143
 MEANINGS: Mapping[int, str] = {
     DONE: "done",
     OUR_FAULT: "internal error",
-    2: "usage or configuration",
-    STALLED: "stalled work found",
-    INPUT_REFUSED: "input refused, or `check` found what makes runs refuse",
-    5: "lost to concurrent runs",
+    2: "usage or configuration error",
+    STALLED: "stalled entries or outdated snapshots found (xpending)",
+    INPUT_REFUSED: "input refused, or `check` found problems that make runs refuse groups",
+    5: "overtaken by concurrent runs, or an earlier run is unfinished",
     SOME_REFUSED: "done but some groups refused",
     75: "server or storage unreachable (try again)",
     INTERRUPTED: "interrupted",
@@ -189,15 +189,15 @@ def _known(text: str, causes: tuple[_Cause, ...]) -> ClaimlibError | None:
     return None
 
 
-_JARS = "give Spark its jar (--spark-conf spark.jars.packages=…), or name another place"
+_PERMISSIONS = "claimlib needs permission to read, and to write for commands that change the store"
+_JARS = "add its jar (--spark-conf spark.jars.packages=…), or give another location"
 # What Java's or a worker's text says, and what that means for people.  The first that is found.
 _KNOWN_CAUSES: tuple[_Cause, ...] = (
     (
         r"ModuleNotFoundError: No module named '(claimlib[\w.]*)'",
         WorkerError,
         (
-            "the Python workers of Spark cannot import {0}: install the package on"
-            " every node, or give"
+            "Spark's Python workers cannot import {0}: install the package on every node, or send"
             " it to the executors (spark-submit --py-files claimlib.zip; make zip builds it)"
         ),
     ),
@@ -205,53 +205,53 @@ _KNOWN_CAUSES: tuple[_Cause, ...] = (
         r"ModuleNotFoundError: No module named '([\w.]+)'",
         WorkerError,
         (
-            "the Python workers of Spark cannot import {0}: install it for the Python that they run"
+            "Spark's Python workers cannot import {0}: install it for the Python that they run"
             " (spark.pyspark.python)"
         ),
     ),
     (
         r'No FileSystem for scheme "?([\w+.-]+)',
         StorageError,
-        "Spark knows no storage {0}://: " + _JARS,
+        "Spark has no file system for {0}://: " + _JARS,
     ),
     (
         r"ClassNotFoundException: Class (?:[\w$]+\.)*(\w+) not found",
         StorageError,
-        "Spark lacks the jar of this storage ({0}): " + _JARS,
+        "Spark lacks the jar for this storage ({0}): " + _JARS,
     ),
     (
         r"\[DELTA_CANNOT_CREATE_LOG_PATH\] Cannot create (\S+)/[^/\s]+/_delta_log",
         StorageError,
         (
-            "{0} cannot be created: a part of the path is a file, or too long a name, or may not be"
-            " written to; name another place"
+            "{0} cannot be created: part of the path is a file, a name is too long, or there is no"
+            " permission to write; give another location"
         ),
     ),
     (
         r"\[DELTA_INVALID_PARTITION_PATH\]",
         StorageError,
-        "a store cannot lie in the folder of a table: name another place",
+        "a store cannot be in the folder of a table: give another location",
     ),
     (
         r"UnknownStoreException: `(s3[an]?://[^/'\s]+)",
         StorageError,
         (
-            "there is no bucket {0}: create it, or name another; of a server of your own,"
-            " spark.hadoop.fs.s3a.endpoint must be the address"
+            "the bucket {0} does not exist: create it, or give another one. If the server is not"
+            " AWS, set spark.hadoop.fs.s3a.endpoint to its address"
         ),
     ),
     (
         r"NoAuthWithAWSException: ",
         StorageError,
         (
-            "there are no credentials for S3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or"
-            " name what has them (spark.hadoop.fs.s3a.aws.credentials.provider)"
+            "no credentials for S3 were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or"
+            " configure a provider (spark.hadoop.fs.s3a.aws.credentials.provider)"
         ),
     ),
     (
         r"AccessDeniedException: (\S+): [^\n]*\(Service: S3, Status Code: (\d+)",
         StorageError,
-        "S3 refuses access to {0} (status {1}): the credentials are wrong, or do not allow it",
+        "S3 denies access to {0} (status {1}): the credentials are wrong, or do not allow it",
     ),
     (
         r"\(Service: S3, Status Code: (5\d\d)",
@@ -271,12 +271,12 @@ _KNOWN_CAUSES: tuple[_Cause, ...] = (
     (
         r"(?:AccessDenied|AccessControl|Forbidden)\w*: ([^\n]*)",
         StorageError,
-        "the storage refuses access: {0}; it needs the right to read, and to write what is changed",
+        "the storage denies access: {0}; " + _PERMISSIONS,
     ),
     (
         r"(?:^|[\s:])([^\s:][^\n:]*) \(Permission denied\)",
         StorageError,
-        "the storage refuses access: {0}; it needs the right to read, and to write what is changed",
+        "the storage denies access: {0}; " + _PERMISSIONS,
     ),
     (
         r"(No space left on device|Disk quota exceeded|File too large)",
@@ -286,25 +286,28 @@ _KNOWN_CAUSES: tuple[_Cause, ...] = (
     (
         r"Read-only file system",
         StorageError,
-        "the storage can only be read: let it be written to, or name another place",
+        "the storage is read-only: make it writable, or give another location",
     ),
     (
         r"Mkdirs failed to create (?:file:/*(?=/))?([^\s(]+)",
         StorageError,
         (
-            "no folder can be made at {0}: the storage can only be read, or this user may not write"
-            " to it; get the right to, or name another place"
+            "no folder can be created at {0}: the storage is read-only, or this user has no"
+            " permission to write; change the permissions, or give another location"
         ),
     ),
     (
         r"Wrong FS: (\S+?)(?:/\w+/_delta_log\S*)?, expected: (\S+)",
         StorageError,
-        "{0} is not where Spark looks ({1}): write a path of this machine as it is, without file://",
+        ("{0} is not on the file system that Spark uses ({1}): give a local path without file://"),
     ),
     (
         r"UnknownHostException: ([^\s:]+)",
         StoreUnreachableError,
-        "storage did not answer, try again: no host {0} is known; check the name and the network",
+        (
+            "storage did not answer, try again: the host {0} is unknown; check the name and the"
+            " network"
+        ),
     ),
     (
         r"Call From \S+ to (\S+) failed on [^:\n]*: (?:[\w.]+: )?([^;\n]*)",
@@ -313,9 +316,13 @@ _KNOWN_CAUSES: tuple[_Cause, ...] = (
     ),
 )
 _RESTORE = (
-    "put it back from a copy; without one, make another store (claimlib init) and fill it anew"
+    "restore it from a backup; if there is none, create another store (claimlib init) and fill it"
+    " again"
 )
-_NEWER = "table {0} needs a newer Delta than the installed one: upgrade delta-spark and pyspark"
+_NEWER = (
+    "table {0} needs a newer version of Delta Lake than the installed one: upgrade delta-spark and"
+    " pyspark"
+)
 _FILE = "(?:file:/*(?=/))?"
 _READING = rf" Encountered error while reading file {_FILE}"
 # Spark names these files as a URL does.
@@ -323,12 +330,12 @@ _UNREADABLE: tuple[_Cause, ...] = (
     (
         r"\[FAILED_READ_FILE\.CANNOT_READ_FILE_FOOTER\]" + _READING + r"(.+?)\. ",
         InputError,
-        "{0} is no file of Parquet: give a table of Delta or Parquet",
+        "{0} is not a Parquet file: give a Delta or Parquet table",
     ),
     (
         r"\[FAILED_READ_FILE\.FILE_NOT_EXIST\]" + _READING + r"(.+?)\. ",
         DamagedTableError,
-        "{0} is missing, and the log of its table names it: " + _RESTORE,
+        "{0} is missing, although the log of its table refers to it: " + _RESTORE,
     ),
     (
         r"\[FAILED_READ_FILE\.\w+\]" + _READING + r"(.+?/_delta_log/.+?)\. ",
@@ -345,7 +352,7 @@ _DAMAGES: tuple[_Cause, ...] = (
     (
         rf"\[DELTA_TRUNCATED_TRANSACTION_LOG\] {_FILE}(.+?): Unable",
         DamagedTableError,
-        "the log of a table lacks its beginning, or a part, {0}: " + _RESTORE,
+        "part of the log of a table is missing ({0}): " + _RESTORE,
     ),
     (
         r"\[DELTA_VERSIONS_NOT_CONTIGUOUS\] ([^\n]*?)\.? ",
@@ -355,7 +362,7 @@ _DAMAGES: tuple[_Cause, ...] = (
     (
         rf"FileNotFoundException: (?:File )?{_FILE}(\S.*?) does not exist",
         DamagedTableError,
-        "{0} is missing, and the log of its table names it: " + _RESTORE,
+        "{0} is missing, although the log of its table refers to it: " + _RESTORE,
     ),
     (
         rf"Unsupported Delta protocol version: table \"?{_FILE}(.+?)\"? requires",
@@ -370,7 +377,7 @@ _DAMAGES: tuple[_Cause, ...] = (
     (
         r"\A(?:An error occurred while calling [^\n]*\n: )?java\.io\.IOException: ([^\n]+)",
         StorageError,
-        "the storage of this place cannot be used: {0}; name another place",
+        "the storage of this location cannot be used: {0}; give another location",
     ),
 )
 
@@ -399,5 +406,5 @@ def _one_line(error: Exception, *, can_say_more: bool) -> str:
     if isinstance(error, ClaimlibError):
         return " ".join(line.strip() for line in error.message.split("\n"))
     first = _cause(error)
-    more = "; --debug shows more" if can_say_more else ""
-    return f"{type(error).__name__}: {first} (this is not expected{more})"
+    more = "; run again with --debug for the traceback" if can_say_more else ""
+    return f"{type(error).__name__}: {first} (unexpected error{more})"

@@ -35,6 +35,15 @@ def one_line(text: str) -> str:
     return "".join(one if one.isprintable() else _written_out(one) for one in text)
 
 
+def number_of(count: int, one: str, many: str | None = None) -> str:
+    """`1 group`, `2 groups`, `1,000 entries`.
+
+    Args:
+        many: the plural; null: `one` with an s.
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def harmless(text: str) -> str:
     """Lines of ours: as `one_line`, but that line breaks stay."""
     return "\n".join(map(one_line, text.split("\n")))
@@ -96,7 +105,7 @@ def is_terminal() -> bool:
 
 
 def console(file: IO[str] | None = None, *, soft_wrap: bool = False) -> Console:
-    """A console on stdout (or `file`) that adds colours and moves the cursor itself, and writes out
+    """A console on stdout (or `file`) that adds colors and moves the cursor itself, and writes out
     whatever would do so in the texts that it is given.
 
     Args:

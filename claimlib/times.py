@@ -89,7 +89,8 @@ def parse_instant_ms(text: str) -> int:
     instant_ms = _checked_ms(int(number[1])) if number else _parse_iso_ms(text)
     if instant_ms < 0:
         raise InstantError(
-            f"{text!r} is before 1970, where instants begin: give a later one", text=text
+            f"{text!r} is before 1970, the earliest time that can be given: give a later one",
+            text=text,
         )
     return instant_ms
 
@@ -107,7 +108,7 @@ def _checked_ms(number: int) -> int:
         return number
     raise InstantError(
         f"'{number}' counts milliseconds since 1970, and would be {when}: it looks like {other};"
-        f" write {instead}an ISO 8601 instant as 2026-01-01T00:00:00Z",
+        f" write {instead}an ISO 8601 time as 2026-01-01T00:00:00Z",
         text=str(number),
     )
 
@@ -119,7 +120,7 @@ def _parse_iso_ms(text: str) -> int:
         instant = None
     if instant is None:
         raise InstantError(
-            f"{text!r} is not a valid instant: write 2026-01-01T00:00:00Z, or ms since the epoch",
+            f"{text!r} is not a valid time: write 2026-01-01T00:00:00Z, or ms since the epoch",
             text=text,
         )
     if instant.tzinfo is None:

@@ -122,7 +122,7 @@ DONE = 0
 STALLED = 3
 SOME_REFUSED = 6
 WORTH_A_RETRY = {
-    5: "lost to concurrent runs",
+    5: "overtaken by concurrent runs",
     75: "the server or the storage did not answer",
     130: "interrupted",
 }
@@ -209,7 +209,9 @@ class ClaimlibOperator(BaseOperator):  # type: ignore[misc]  # Airflow need not 
         if why := why_retry(code):
             raise AirflowException(f"exit code {code}, {why}: {last}")
         if code == STALLED:
-            raise AirflowFailException(f"stalled work found (exit code {code}): {last}")
+            raise AirflowFailException(
+                f"stalled entries or outdated snapshots (exit code {code}): {last}"
+            )
         if code not in {DONE, SOME_REFUSED}:
             raise AirflowFailException(f"exit code {code}, a retry would not help: {last}")
         result = small_result(whole, code)

@@ -60,16 +60,16 @@ print("the store:", store.where)
 # MAGIC %md
 # MAGIC ## One line per group
 # MAGIC
-# MAGIC `stalled` entries have been idle for longer than asked for; `dead_owners` own entries and have
-# MAGIC got none for as long; `troubled` entries were delivered five times or more. (On the command line:
-# MAGIC `claimlib xpending STORE`.)
+# MAGIC `stalled` entries have been idle for as long as asked for, or longer; `idle_owners` own entries and
+# MAGIC have received none for as long; `delivered_5_plus` entries were delivered five times or more. (On the
+# MAGIC command line: `claimlib xpending STORE`.)
 
 # COMMAND ----------
 
 groups = overview(now, stalled_ms=stalled_ms)
 groups.select(
-    *("stream", "consumer_group", "pending", "stalled", "owners", "dead_owners"),
-    *("troubled", "highest_delivery_count"),
+    *("stream", "consumer_group", "pending", "stalled", "owners", "idle_owners"),
+    *("delivered_5_plus", "highest_delivery_count"),
 ).orderBy("stream", "consumer_group").show()
 
 # COMMAND ----------
@@ -86,7 +86,7 @@ groups.select(
 entries = idle_entries(now.read("pending"), now.read("groups"), None)
 pending = entries.where("idle_ms > 0").toPandas()
 owner = (pending["stream"] + " / " + pending["consumer"].fillna("nobody")).rename("owner")
-names = owner.value_counts().index[:6]  # the largest; more colours say less
+names = owner.value_counts().index[:6]  # the largest; more colors say less
 minutes = pending["idle_ms"] / 60_000
 longest = max(60.0, minutes.max()) if len(minutes) else 60.0
 edges = np.logspace(-2, np.ceil(np.log10(longest)), 41)  # as wide as each other on that axis

@@ -91,7 +91,7 @@ print(table.set_index("min_idle")[shown].to_string())
 
 # COMMAND ----------
 
-colours = {
+colors = {
     "acknowledged": "tab:red",
     "taken_over": "tab:green",
     "still_pending": "tab:blue",
@@ -108,9 +108,9 @@ places = range(len(table))
 figure = Figure(figsize=(9, 6), layout="constrained")
 above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
 bottom = table["claimed"] * 0
-for outcome in reversed(colours):
+for outcome in reversed(colors):
     if table[outcome].any():
-        above.bar(places, table[outcome], 0.7, bottom, color=colours[outcome], label=labels[outcome])
+        above.bar(places, table[outcome], 0.7, bottom, color=colors[outcome], label=labels[outcome])
         bottom = bottom + table[outcome]
 for place, (share, top) in enumerate(zip(table["done_twice"], bottom, strict=True)):
     above.annotate(share, (place, top), (0, 3), textcoords="offset points", ha="center", fontsize=9)

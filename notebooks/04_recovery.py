@@ -85,7 +85,7 @@ print("the store waits for its unfinished run")
 # MAGIC ## The next run finishes it
 # MAGIC
 # MAGIC Any run does, before it begins its own work. The same command with the same id **is** that run: it
-# MAGIC applies what was decided, decides nothing anew, and returns the result. So a scheduler simply
+# MAGIC applies what was decided, decides nothing again, and returns the result. So a scheduler simply
 # MAGIC tries again.
 
 # COMMAND ----------
@@ -124,7 +124,7 @@ for run in reversed(list_runs(store, 10).runs):
 # MAGIC Each run notes the versions of all tables before and after it, and Delta can still read them (for
 # MAGIC seven days): `reading(store, "1")`, or `claimlib xpending STORE --as-of 1`.
 # MAGIC
-# MAGIC By 15 minutes, run 1 purged the 14 entries that their streams no longer have (140 become 126) and
+# MAGIC By 15 minutes, run 1 deleted the 14 entries that their streams no longer have (140 become 126) and
 # MAGIC gave 61 of `bob`'s to `carol`. Run 2 took off the one that she finished, run 3 gave the other 60 to
 # MAGIC `dan`. What `bob` still has had not been idle for long enough at noon.
 

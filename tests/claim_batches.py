@@ -17,7 +17,12 @@ from random import Random
 from typing import Any
 
 from claimlib.commands.xclaim import NamedClaim
-from claimlib.plans.survey import NO_INSTANT, NO_PROOF, NOT_IN_GROUPS
+from claimlib.plans.survey import (
+    NO_PROOF,
+    NO_PROOF_REMEDY,
+    NO_SNAPSHOT_TIME,
+    NOT_IN_GROUPS,
+)
 from claimlib.semantics import scan
 from claimlib.semantics.ids import MAX_ID, MAX_U64, MIN_ID, StreamId
 from claimlib.semantics.model import (
@@ -148,9 +153,10 @@ class Case:
             stream, group = map(spell, self.names)
             return f"NOGROUP No such key '{stream}' or consumer group '{group}'{NOT_IN_GROUPS}"
         if self.now_ms is None:
-            return NO_INSTANT
+            return NO_SNAPSHOT_TIME
         unproven = len(self._unproven())
-        return f"no proof of absence: {unproven} {NO_PROOF}" if unproven else None
+        said = f"no proof of absence: {NO_PROOF}: {unproven}. {NO_PROOF_REMEDY}"
+        return said if unproven else None
 
     def _unproven(self) -> set[StreamId]:
         """The ids that need a proof and have none."""
@@ -318,7 +324,7 @@ BRANCHES = (
     *(f"nothing claimed, {profile}" for profile in Profile),
     *("claimed, redis-7.0", "LASTID above", "LASTID not above", "beyond signed numbers"),
     *("not forced, for the stream has it no more", "deleted though fresh"),
-    *("refused: unknown group", "refused: no instant", "refused: no proof of absence"),
+    *("refused: unknown group", "refused: no snapshot time", "refused: no proof of absence"),
     "outside the proven range, and of no account",
 )
 

@@ -1,4 +1,4 @@
-"""`python -m tests.mutations [WORDS]`: old behaviour is put back, and the tests must notice.
+"""`python -m tests.mutations [WORDS]`: old behavior is put back, and the tests must notice.
 
 Each mutation changes one place of the source in a copy of the project and runs the tests that are
 to notice it: they must fail.  A mutation whose text is not found, or is found twice, is an error:
@@ -440,7 +440,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "pages that were not all written are decided about",
         "claimlib/commands/mirror.py",
-        "if landing.rows not in {None, (pending.rows, entries.rows)}:",
+        "if landing.rows is not None and landing.rows != (pending.rows, entries.rows):",
         "if False:",
         (f"{_REMOVALS}::test_pages_that_were_not_all_written_down_decide_nothing",),
     ),
@@ -510,7 +510,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         'return version == row.pins.versions["pending"] + 1 and note == row.note',
         "return note == row.note",
         (
-            f"{_RACES}::test_what_somebody_changes_while_buckets_are_written_anew_is_kept_and_lost_to_the_run",
+            f"{_RACES}::test_what_somebody_changes_while_buckets_are_rewritten_is_kept_and_lost_to_the_run",
         ),
     ),
     Mutation(
@@ -652,11 +652,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_SERVER}::test_a_replica_whose_master_is_gone_is_refused_and_worth_another_try",),
     ),
     Mutation(
-        "a replica that is being synchronised is read",
+        "a replica that is being synchronized is read",
         "claimlib/live/server.py",
         'if info.get("master_sync_in_progress") == "1":',
         "if False:",
-        (f"{_SERVER}::test_a_replica_that_is_being_synchronised_is_refused",),
+        (f"{_SERVER}::test_a_replica_that_is_being_synchronized_is_refused",),
     ),
     Mutation(
         "a replica that hears nothing is read",
@@ -791,14 +791,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a store's place may have a secret in it",
         "claimlib/store/location.py",
-        '        check_no_secret(where, "the store\'s place")\n',
+        '        check_no_secret(where, "the store\'s location")\n',
         "",
         (_SECRET_PLACES,),
     ),
     Mutation(
         "a table's place may have a secret in it",
         "claimlib/commands/input_tables.py",
-        '    check_no_secret(text, "a table\'s place")\n',
+        '    check_no_secret(text, "a table\'s location")\n',
         "",
         (_SECRET_PLACES,),
     ),
@@ -878,8 +878,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a small table is only written anew though the run that died had appended to it",
         "claimlib/runs/writes.py",
-        "_written_anew(store, by_key)) and is_untouched:",
-        "_written_anew(store, by_key)):",
+        "_rewritten(store, by_key)) and is_untouched:",
+        "_rewritten(store, by_key)):",
         (f"{_AGAIN}::{_APPENDED}",),
     ),
     Mutation(
@@ -927,8 +927,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a base stands though something else has written to pending",
         "claimlib/commands/sweep_base.py",
-        "    if strangers:\n",
-        "    if strangers and not commits:\n",
+        "    if foreign:\n",
+        "    if foreign and not commits:\n",
         (f"{_INCREMENTAL}::test_where_there_is_no_base_all_is_looked_at_and_it_says_why",),
     ),
     Mutation(

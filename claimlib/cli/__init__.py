@@ -51,7 +51,7 @@ def run(words: list[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             terminal.err(error.format_message())
             return error.exit_code
-        raise RequestError(f"{_usage(error)}; --help shows what there is") from None
+        raise RequestError(f"{_usage(error)}; see --help") from None
     except SystemExit as ended:  # a shell's question what a word could become
         code = ended.code
     if code == process.INTERRUPTED:  # typer takes an interrupt for the end, without a word
@@ -64,6 +64,6 @@ def _usage(error: TyperException) -> str:
     secret, of an option that there is not."""
     message = " ".join(error.format_message().split()).rstrip(".")
     if message.startswith("Got unexpected extra argument"):
-        return "there are too many arguments"
+        return "too many arguments"
     # Typer says it in pydantic's words.
     return message.replace("Value error, ", "").replace("Input should be", "must be")

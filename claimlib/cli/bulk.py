@@ -14,7 +14,6 @@ from claimlib.cli.options import (
     DryRunOption,
     ForceOption,
     GroupOfConsumerArgument,
-    HeirsOption,
     IdleAfterwardsOption,
     IdleRuleOption,
     IdsArgument,
@@ -28,6 +27,7 @@ from claimlib.cli.options import (
     OneGroupArgument,
     OneStreamArgument,
     ProfileOption,
+    RecipientsOption,
     RequestsOption,
     RetiredArgument,
     RetrycountOption,
@@ -75,8 +75,8 @@ def xclaim(
 ) -> None:
     """Claim entries by their ids.
 
-    As Redis' XCLAIM does, for any number of ids: those idle for longer than --min-idle go to
-    CONSUMER; those that are not pending are shown as such.
+    Does what Redis' XCLAIM does, for any number of ids: entries that were idle for longer than
+    --min-idle go to CONSUMER; ids that are not pending are reported as not pending.
     """
     from claimlib.cli.bulk_options import ClaimOptions, Named, claim_of, requests_of
     from claimlib.commands.xclaim import claim_table
@@ -114,8 +114,8 @@ def xack(
 ) -> None:
     """Acknowledge entries by their ids.
 
-    As Redis' XACK does, for any number of ids. Refused on a store that mirrors a server:
-    acknowledge there.
+    Does what Redis' XACK does, for any number of ids. Not allowed on a store that mirrors a server:
+    acknowledge the entries on the server instead.
     """
     from claimlib.cli.bulk_options import Named, ack_of, requests_of
     from claimlib.commands.xack import ack_table
@@ -138,7 +138,7 @@ def retire(
     stream: StreamOfGroupArgument,
     group: GroupOfConsumerArgument,
     consumer: RetiredArgument,
-    to: HeirsOption,
+    to: RecipientsOption,
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
@@ -146,17 +146,17 @@ def retire(
     *,
     common: Common,
 ) -> None:
-    """Hand over all that a consumer has pending, and remove it.
+    """Give all pending entries of a consumer to other consumers, and remove it.
 
-    Delivery counts stay. Nothing is dropped, as the server's XGROUP DELCONSUMER does; on the server
-    itself the consumer stays.
+    Delivery counts stay the same. Unlike the server's XGROUP DELCONSUMER, this drops no entry. Only
+    the store is changed: on a server that it mirrors, the consumer still exists.
     """
     from claimlib.commands.retire import Retirement
     from claimlib.commands.retire import retire as run_retire
 
     view = _view(common)
     names = (unspell_shown(stream), unspell_shown(group), unspell_shown(consumer))
-    retirement, now_ms = Retirement(*names, heirs=tuple(map(unspell_shown, to))), _instant(now)
+    retirement, now_ms = Retirement(*names, recipients=tuple(map(unspell_shown, to))), _instant(now)
     with opened_store(store, common.settings(), common) as (opened, progress):
         reply = run_retire(
             opened, retirement, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress

@@ -27,7 +27,7 @@ _ARGUMENTS = ("STREAM", "GROUP", "CONSUMER")
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Whom and what the options name: names and ids, or a list of ids, or a table of requests.
+    """The names and ids that the options give: ids, a list of ids, or a table of requests.
 
     Attributes:
         names: of stream, group and (xclaim) consumer, as they are spelled; null: not given.

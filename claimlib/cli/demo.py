@@ -15,11 +15,11 @@ def demo(
     folder: FolderOption = Path("demo-store"),
     entries: DemoEntriesOption = 24_000,
 ) -> None:
-    """Show it all on a server of its own.
+    """Run a demonstration with a temporary Valkey server.
 
-    Starts a Valkey server on this machine, lets consumers crash, takes a snapshot, claims what is
-    stuck with spark-submit, and compares every entry with what the server's own XAUTOCLAIM does.
-    Ends with 1 where they differ. Needs the extra: pip install 'claimlib[demo]'.
+    Starts a Valkey server on this machine, lets consumers crash, takes a snapshot, claims the stuck
+    entries with spark-submit, and compares every entry with what the server's own XAUTOCLAIM does.
+    Exits with code 1 if they differ. Needs an extra: pip install 'claimlib[demo]'.
     """
     from claimlib.demo.play import play
 

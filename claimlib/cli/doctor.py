@@ -35,6 +35,7 @@ from claimlib.errors import ClaimlibError, ConfigError, PermissionDeniedError, S
 from claimlib.live.address import is_server_url, source_label
 from claimlib.places import local_folder
 from claimlib.session import SHORT_LIVED, check_java
+from claimlib.terminal import number_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,10 +64,11 @@ def doctor(
     config: ConfigOption = None,
     debug: DebugOption = False,
 ) -> None:
-    """Check that all is there that is needed.
+    """Check the installation, and optionally a store and a server.
 
-    Java, packages, disk, Spark; and, if named, a store, and a server with the user's rights. Each
-    line says ok, or what to do. Reads only; ends with 4 where something must be done.
+    Checks Java, packages, disk space and Spark and, if they are given, a store, and a server with
+    the rights of its user. Each line says ok, or what to do. Changes nothing; exits with code 4 if
+    something must be done.
     """
     if store is not None and url is None and is_server_url(store):
         store, url = None, store
@@ -76,7 +78,9 @@ def doctor(
         state = "ok" if check.is_ok else "TO DO"
         terminal.out(f"{state:<6} {check.name:<14} {check.found}", at_once=True)
     if failed:
-        terminal.say(f"{failed} {'check says' if failed == 1 else 'checks say'} TO DO")
+        terminal.say(
+            f"{number_of(failed, 'check needs', 'checks need')} attention: see TO DO above"
+        )
         raise typer.Exit(process.INPUT_REFUSED)
 
 
@@ -112,7 +116,8 @@ def _package(name: str, extra: str) -> Check:
 
 
 def _java() -> str:
-    return f"{check_java()}, of {os.environ.get('JAVA_HOME') or 'PATH'}"
+    home = os.environ.get("JAVA_HOME")
+    return f"{check_java()} (from {f'JAVA_HOME={home}' if home else 'PATH'})"
 
 
 def _disk(folder: Path, what: str) -> Check:
@@ -137,11 +142,15 @@ def _server(url: str) -> Iterator[Check]:
         yield Check("server", f"{source_label(url)}, {state.mode or 'one server'}, {state.role}")
         yield _clock(source.call("TIME"))
         for command, words, without in (
-            ("+info", ("INFO", "server"), "which server this is cannot be told: grant +info"),
+            (
+                "+info",
+                ("INFO", "server"),
+                "without it, the server cannot be identified; grant +info",
+            ),
             (
                 "+eval_ro",
                 ("EVAL_RO", "return 1", 1, "claimlib"),
-                "one reply may be large: grant +eval_ro",
+                "without it, single replies may become large; grant +eval_ro",
             ),
         ):
             try:
@@ -155,10 +164,11 @@ def _clock(reply: list[bytes]) -> Check:
     skew_ms = int(reply[0]) * 1000 + int(reply[1]) // 1000 - time.time_ns() // 1_000_000
     if abs(skew_ms) > _MOST_CLOCK_SKEW_MS:
         found = (
-            f"the server's clock is {skew_ms:+,} ms off: idle times follow the server's; let both"
+            f"the server's clock differs from this machine's by {skew_ms:+,} ms, and idle times use"
+            " the server's: synchronize both clocks (NTP)"
         )
-        return Check("clock", f"{found} follow one time service", is_ok=False)
-    return Check("clock", f"the server's is {skew_ms:+,} ms off")
+        return Check("clock", found, is_ok=False)
+    return Check("clock", f"the server's differs from this machine's by {skew_ms:+,} ms")
 
 
 def _spark(settings: Config, store: str | None, *, debug: bool) -> Iterator[Check]:
@@ -183,8 +193,8 @@ def _workers(spark: SparkSession) -> str:
     own = ".".join(map(str, sys.version_info[:2]))
     if not version.startswith(f"{own}."):
         raise ConfigError(
-            f"Spark's workers run Python {version}, and this is {own}: set PYSPARK_PYTHON to the"
-            " same Python"
+            f"Spark's workers run Python {version}, but this is Python {own}: set PYSPARK_PYTHON"
+            " to the same Python"
         )
     return f"Python {version}"
 
@@ -197,8 +207,10 @@ def _store(spark: SparkSession, where: str) -> str:
     found = list_runs(store, 1)
     if found.unfinished:
         raise StoreError(
-            f"{store.where}: {', '.join(found.unfinished)} is decided and not finished: the next"
-            " run finishes it"
+            f"{store.where}: {', '.join(found.unfinished)} is unfinished: its decision was written,"
+            " and the next run finishes it"
         )
-    source = store.declared_source or "none declared"
-    return f"{store.where}: {found.total:,} runs, {store.buckets} buckets, source {source}"
+    declared = store.declared_source
+    source = "no source declared" if declared is None else f"source {declared}"
+    runs, buckets = number_of(found.total, "run"), number_of(store.buckets, "bucket")
+    return f"{store.where}: {runs}, {buckets}, {source}"

@@ -22,6 +22,7 @@ from claimlib.cli.options import (
 )
 from claimlib.errors import RequestError
 from claimlib.report.model import DEFAULT_LIMIT
+from claimlib.report.text import not_shown
 
 if TYPE_CHECKING:
     from claimlib.report.model import Report
@@ -46,7 +47,7 @@ def runs(
 ) -> None:
     """List finished runs, or show one.
 
-    Instants are UTC, in JSON milliseconds since the epoch (1970).
+    Times are in UTC; JSON has them in milliseconds since the epoch (1970).
     """
     from claimlib.cli.output import show
     from claimlib.commands import runs as history
@@ -65,7 +66,7 @@ def runs(
     if len(kinds) > 1 or (kinds and run is None):
         raise RequestError(
             "--claimed, --deleted, --lost, --refused, --ids and --as-commands need a RUN, and"
-            " exclude each other"
+            " only one of them can be given"
         )
     with looked_at_store(store, common.settings(), common) as opened:
         if run is None:
@@ -107,9 +108,11 @@ def _print_commands(opened: Store, finished: Finished, limit: int, *, quiet: boo
     found = server_commands(opened, finished, limit)
     for line in found.lines:
         terminal.out(line)
-    if found.hidden and not quiet:
-        terminal.say(f"{found.hidden:,} more commands are not shown; --limit shows more")
-    if not found.lines and not quiet:
+    if quiet:
+        return
+    for note in not_shown(found.hidden, "command"):
+        terminal.say(note)
+    if not found.lines:
         terminal.say("the run changed no entry, so there is no command")
 
 
@@ -123,9 +126,10 @@ def abandon(
 ) -> None:
     """Give up a snapshot or an import that cannot be finished.
 
-    Only for a run that was decided, and whose rows were deleted before it was applied, and when no
-    driver of it is alive any more. What it had written stays; no proof of absence holds for its
-    streams, so that their groups are refused, until the next snapshot or import.
+    Use it only if the rows that the run had read were deleted before it was applied, and if no
+    process is still working on the run. What the run has already written stays. Until the next
+    snapshot or import, sweeps refuse the groups of its streams that have pending entries, because
+    it is not known which of these entries still exist.
     """
     from claimlib.cli.output import show
     from claimlib.commands.runs import abandon as give_up

@@ -108,10 +108,10 @@ def check_new_store(store: str, settings: Config) -> None:
     with _refusals_named(folder):
         above = next(one for one in (folder, *folder.parents) if one.exists())
         if not above.is_dir():
-            raise StorageError(f"{above} is a file, and a store is a folder: name another place")
+            raise StorageError(f"{above} is a file, but a store is a folder: give another location")
         if not os.access(above, os.W_OK | os.X_OK):
             raise StorageError(
-                f"{above} may not be written to: get the right to, or name another place"
+                f"no permission to write to {above}: change it, or give another location"
             )
 
 
@@ -149,20 +149,23 @@ def _refusals_named(folder: Path) -> Iterator[None]:
     except (OSError, ValueError) as error:  # a path with a null character is a ValueError
         why = getattr(error, "strerror", None) or str(error)
         raise StorageError(
-            f"{folder} cannot be looked at ({why}): get the right to read it, or name another place"
+            f"{folder} cannot be read ({why}): change its permissions, or give another location"
         ) from error
 
 
 def _why_no_store(folder: Path, store: str) -> str:
     above = next(one for one in (folder, *folder.parents) if one.exists())
     if not above.is_dir():
-        return f"{above} is a file, and a store is a folder: name another place"
+        return f"{above} is a file, but a store is a folder: give another location"
     if (folder / "_delta_log").is_dir():
         return (
-            f"{folder} is one table, and a store is the folder that holds its tables: is it"
-            f" {folder.parent}?"
+            f"{folder} is a single table, and a store is the folder that contains the tables: did"
+            f" you mean {folder.parent}?"
         )
-    return f"no store at {folder}: create it with: claimlib init {shlex.quote(store)}"
+    return (
+        f"no store at {folder}: check the location, or create it with: claimlib init"
+        f" {shlex.quote(store)}"
+    )
 
 
 def _state(phase: Phase, detail: str, store: str) -> str:
@@ -170,14 +173,18 @@ def _state(phase: Phase, detail: str, store: str) -> str:
     from claimlib.runs import DRY_RUN, Phase
 
     if phase in (Phase.RECOVER, Phase.BEGIN, Phase.READ) or detail == DRY_RUN:
-        return "nothing was decided, so the store is as it was"
+        return "nothing was decided, so the store is unchanged"
     run = " ".join(detail.split()[:2])
     if phase is Phase.DECIDE:
         return (
-            f"{run} was being decided: claimlib runs {store} says whether it is; if so, the same"
-            " command with its --run-id, or the next run, finishes it; if not, nothing was done"
+            f"{run} was interrupted while its decision was being written: if claimlib runs {store}"
+            " lists it as unfinished, the same command with its --run-id, or the next run, finishes"
+            " it; otherwise nothing was changed"
         )
-    return f"{run} is decided: the same command with its --run-id, or the next run, finishes it"
+    return (
+        f"the decision of {run} was written: the same command with its --run-id, or the next run,"
+        " finishes it"
+    )
 
 
 _CATALOG = "spark.sql.catalogImplementation"

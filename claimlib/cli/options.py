@@ -14,8 +14,10 @@ from claimlib.errors import RequestError
 from claimlib.report.model import DEFAULT_LIMIT, MOST_ROWS, choosable, resolved
 from claimlib.semantics.model import parse_run_id
 
-_GLOB = r"Redis' glob: *, ?, [a-c]; \ takes the next character literally"
-_SPELLED = r", as tables show it (a backslash twice, a byte that is not UTF-8 as \xhh)"
+_GLOB = r"a Redis glob: *, ?, [a-c]; \ escapes the next character"
+_SPELLED = (
+    r"spelled as in the tables: a backslash is written twice, a byte that is not UTF-8 as \xhh"
+)
 
 
 class Output(StrEnum):
@@ -80,42 +82,47 @@ StoreArgument = Annotated[
     str,
     typer.Argument(
         metavar="STORE",
-        help="Where the tables are: a folder, a URL (s3a://…), or catalog.schema.",
+        help="Location of the store: a folder, a URL (s3a://…), or catalog.schema.",
         show_default=False,
     ),
 ]
 OptionalStoreArgument = Annotated[
     str | None,
-    typer.Argument(metavar="STORE", help="A store to look at as well.", show_default=False),
+    typer.Argument(metavar="STORE", help="Also check this store.", show_default=False),
 ]
 FolderOption = Annotated[
     Path,
     typer.Option(
         metavar="FOLDER",
-        help="Where it leaves its two stores; those of an earlier demo are replaced.",
+        help="Folder for its two stores; those of an earlier demo are replaced.",
     ),
 ]
 DemoEntriesOption = Annotated[
-    int, typer.Option(min=120, metavar="N", help="How many stream entries it makes.")
+    int, typer.Option(min=120, metavar="N", help="Number of stream entries to create.")
 ]
 OptionalUrlArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="URL",
-        help="A server to look at as well: redis://[USER@]HOST[:PORT][/DB].",
+        help="Also check this server: redis://[USER@]HOST[:PORT][/DB].",
         show_default=False,
     ),
 ]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Defaults, in TOML.", show_default=False),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="TOML file with defaults for the options; conf/local.toml is an example.",
+        show_default=False,
+    ),
 ]
 OutputOption = Annotated[
     Output,
     typer.Option(
         "--output",
-        help="How to print the result: for people, or in milliseconds and plain numbers; csv and"
-        " jsonl are its rows, without totals.",
+        help="Output format. `table` is for people; json, csv and jsonl have times in milliseconds"
+        " and plain numbers; csv and jsonl have only the rows, without totals.",
     ),
 ]
 ColumnsOption = Annotated[
@@ -123,25 +130,28 @@ ColumnsOption = Annotated[
     typer.Option(
         "--columns",
         metavar="NAME,…",
-        help="These columns only, in this order: by their headings, or as csv names them.",
+        help="Show only these columns, in this order. Give their headings, or their names in csv.",
         show_default=False,
     ),
 ]
 QuietOption = Annotated[
     bool,
-    typer.Option("--quiet", help="No progress and no remarks on stderr; errors and refusals stay."),
+    typer.Option(
+        "--quiet",
+        help="Do not print progress and notes on stderr; errors and refusals are still printed.",
+    ),
 ]
 SparkConfOption = Annotated[
     list[str] | None,
     typer.Option(
         "--spark-conf",
         metavar="KEY=VALUE",
-        help="A setting of Spark, as often as needed; secrets belong in [spark.conf] of --config.",
+        help="A Spark setting; can be repeated. Put secrets in [spark.conf] of the --config file.",
         show_default=False,
     ),
 ]
 DebugOption = Annotated[
-    bool, typer.Option("--debug", help="Show Spark's messages, and tracebacks of errors.")
+    bool, typer.Option("--debug", help="Show Spark's messages, and the tracebacks of errors.")
 ]
 RunIdOption = Annotated[
     str | None,
@@ -149,7 +159,8 @@ RunIdOption = Annotated[
         "--run-id",
         metavar="ID",
         parser=parse_run_id,
-        help="The run's name: the same one again changes nothing. [default: a new one]",
+        help="A name for the run. Repeating the same request under the same name changes nothing."
+        " [default: a generated name]",
         show_default=False,
     ),
 ]
@@ -174,7 +185,7 @@ GroupOption = Annotated[
 LimitOption = Annotated[
     int,
     typer.Option(
-        "--limit", metavar="ROWS", min=1, max=MOST_ROWS, help="How many rows to show at most."
+        "--limit", metavar="ROWS", min=1, max=MOST_ROWS, help="Show at most this number of rows."
     ),
 ]
 GroupsLimitOption = Annotated[
@@ -185,7 +196,7 @@ GroupsLimitOption = Annotated[
         metavar="ROWS",
         min=1,
         max=MOST_ROWS,
-        help=f"How many groups to show at most. [default: {DEFAULT_LIMIT}]",
+        help=f"Show at most this number of groups. [default: {DEFAULT_LIMIT}]",
         show_default=False,
     ),
 ]
@@ -196,7 +207,7 @@ BucketsOption = Annotated[
         "--buckets",
         metavar="NUMBER",
         min=1,
-        help="Partitions of the large tables; cannot be changed later.",
+        help="Number of partitions of the large tables; cannot be changed later.",
     ),
 ]
 SourceOption = Annotated[
@@ -204,13 +215,14 @@ SourceOption = Annotated[
     typer.Option(
         "--source",
         metavar="NAME",
-        help="What the store mirrors, if that is no server. [default: the first snapshot's server]",
+        help="Name of the source that the store mirrors, if it is not a server."
+        " [default: the server of the first snapshot]",
         show_default=False,
     ),
 ]
 PrintSqlOption = Annotated[
     bool,
-    typer.Option("--print-sql", help="Print the statements that create the tables, and stop."),
+    typer.Option("--print-sql", help="Print the SQL statements that create the tables, and stop."),
 ]
 UrlArgument = Annotated[
     str,
@@ -224,7 +236,7 @@ FieldsOption = Annotated[
     bool | None,
     typer.Option(
         "--fields/--no-fields",
-        help="Read the payload of pending entries too. [default: fields]",
+        help="Also read the payloads (fields) of pending entries. [default: fields]",
         show_default=False,
     ),
 ]
@@ -233,7 +245,8 @@ MaxCommandsPerSecondOption = Annotated[
     typer.Option(
         "--max-commands-per-second",
         metavar="NUMBER",
-        help="Commands sent per second at most; a page of rows is one. [default: 500]",
+        help="Send at most NUMBER commands per second; one page of rows is one command."
+        " [default: 500]",
         show_default=False,
     ),
 ]
@@ -242,7 +255,8 @@ PasswordFileOption = Annotated[
     typer.Option(
         "--password-file",
         metavar="FILE",
-        help="Holds the password and nothing else. [default: the variable REDIS_PASSWORD]",
+        help="File that contains only the password."
+        " [default: the environment variable REDIS_PASSWORD]",
         show_default=False,
     ),
 ]
@@ -251,7 +265,7 @@ CaFileOption = Annotated[
     typer.Option(
         "--ca-file",
         metavar="FILE",
-        help="Certificates to trust for TLS, besides the system's.",
+        help="PEM file of certificates to trust for TLS, in addition to the system's.",
         show_default=False,
     ),
 ]
@@ -260,7 +274,7 @@ ConsumerOption = Annotated[
     typer.Option(
         "--consumer",
         metavar="NAME",
-        help=f"Who gets the entries{_SPELLED}.",
+        help=f"The consumer that gets the entries, {_SPELLED}.",
         show_default=False,
     ),
 ]
@@ -269,8 +283,8 @@ MinIdleOption = Annotated[
     typer.Option(
         "--min-idle",
         metavar="DURATION",
-        help="How long an entry must have been idle, with a unit (ms, s, m, h, d, w): 15m,"
-        " 1h30m, 0ms.",
+        help="Claim entries that have been idle for longer than this, with a unit"
+        " (ms, s, m, h, d, w): 15m, 1h30m; 0ms: no minimum.",
         show_default=False,
     ),
 ]
@@ -279,7 +293,7 @@ StartOption = Annotated[
     typer.Option(
         "--start",
         metavar="ID",
-        help="The first id to look at: ms-seq, or -. [default: -]",
+        help="The first id: ms-seq, `(ms-seq` for the one after it, or -. [default: -]",
         show_default=False,
     ),
 ]
@@ -288,8 +302,8 @@ CountOption = Annotated[
     typer.Option(
         "--count",
         metavar="NUMBER",
-        help="One page per group: claim or delete so many entries at most, and look at ten times"
-        " as many. [default: all]",
+        help="Process only one page per group, as XAUTOCLAIM's COUNT does: claim or delete at most"
+        " NUMBER entries, and examine at most ten times as many. [default: the whole group]",
         show_default=False,
     ),
 ]
@@ -298,7 +312,8 @@ CursorOption = Annotated[
     typer.Option(
         "--cursor",
         metavar="NAME",
-        help="Keep under NAME where the next page begins, and begin there unless --start is given.",
+        help="Store under NAME where each group's next page begins, and start there unless --start"
+        " is given.",
         show_default=False,
     ),
 ]
@@ -306,7 +321,7 @@ JustidOption = Annotated[
     bool | None,
     typer.Option(
         "--justid/--no-justid",
-        help="Leave delivery counts as they are. [default: no-justid]",
+        help="Do not change delivery counts. [default: no-justid]",
         show_default=False,
     ),
 ]
@@ -315,8 +330,8 @@ IdleRuleOption = Annotated[
     typer.Option(
         "--idle-rule",
         metavar="RULE",
-        help="At exactly --min-idle: `documented` leaves an entry, `server` claims it."
-        " [default: documented]",
+        help="What happens to an entry that has been idle for exactly --min-idle: `documented`"
+        " leaves it, `server` claims it. [default: documented]",
         show_default=False,
     ),
 ]
@@ -325,8 +340,8 @@ ProfileOption = Annotated[
     typer.Option(
         "--profile",
         metavar="PROFILE",
-        help="Which servers' behaviour: `redis-7.2` (and later, and Valkey), or `redis-7.0`."
-        " [default: redis-7.2]",
+        help="Follow the behavior of these servers: `redis-7.2` (also later versions, and Valkey),"
+        " or `redis-7.0`. [default: redis-7.2]",
         show_default=False,
     ),
 ]
@@ -335,7 +350,8 @@ MaxClaimsOption = Annotated[
     typer.Option(
         "--max-claims",
         metavar="NUMBER",
-        help="Refuse a group of which more entries would be claimed. [default: no limit]",
+        help="Refuse a group if more than NUMBER of its entries would be claimed."
+        " [default: no limit]",
         show_default=False,
     ),
 ]
@@ -344,8 +360,8 @@ MaxDeletedShareOption = Annotated[
     typer.Option(
         "--max-deleted-share",
         metavar="SHARE",
-        help="Refuse a group of whose pending entries a larger share would be deleted: 0.05 is one"
-        " in twenty. [default: no limit]",
+        help="Refuse a group if more than this share of its pending entries would be deleted; 0.05"
+        " means 5 %. [default: no limit]",
         show_default=False,
     ),
 ]
@@ -354,7 +370,8 @@ OnlyFromOption = Annotated[
     typer.Option(
         "--only-from",
         metavar="GLOB",
-        help=f"Claim only what consumers of these names own ({_GLOB}). [default: from anybody]",
+        help=f"Claim only entries of consumers whose names match ({_GLOB})."
+        " [default: of all consumers]",
         show_default=False,
     ),
 ]
@@ -363,8 +380,9 @@ OnlyConsumersIdleOption = Annotated[
     typer.Option(
         "--only-consumers-idle",
         metavar="DURATION",
-        help="Claim only from consumers that got no entry for so long (no attempt, where it is not"
-        " known when they got one). [default: from anybody]",
+        help="Claim only from consumers that have received no entry for longer than DURATION (or"
+        " have not tried to, if it is not known when they last received one). Consumers of whom"
+        " neither is known keep their entries. [default: from all consumers]",
         show_default=False,
     ),
 ]
@@ -373,7 +391,8 @@ MaxDeliveriesOption = Annotated[
     typer.Option(
         "--max-deliveries",
         metavar="NUMBER",
-        help="What was delivered so often goes to --parking-consumer instead, and stays there.",
+        help="Give entries that were delivered NUMBER times or more to --parking-consumer instead;"
+        " they stay there.",
         show_default=False,
     ),
 ]
@@ -382,7 +401,8 @@ ParkingConsumerOption = Annotated[
     typer.Option(
         "--parking-consumer",
         metavar="NAME",
-        help="Who gets what was delivered --max-deliveries times; its delivery count stays.",
+        help="The consumer that gets the entries that --max-deliveries sets aside; their delivery"
+        " counts do not change.",
         show_default=False,
     ),
 ]
@@ -391,8 +411,8 @@ PolicyOption = Annotated[
     typer.Option(
         "--policy",
         metavar="FILE",
-        help="TOML with a [[request]] per kind of group, the first that matches applies; instead"
-        " of the options for one request.",
+        help="TOML file with one [[request]] per kind of group; each group gets the first one that"
+        " matches. Replaces the options of a single request.",
         show_default=False,
     ),
 ]
@@ -403,9 +423,9 @@ NowOption = Annotated[
     str | None,
     typer.Option(
         "--now",
-        metavar="INSTANT",
-        help="The time to judge by: ISO 8601 with a zone, or ms since the epoch."
-        " [default: that of each group's snapshot]",
+        metavar="TIME",
+        help="The time for which idle times are computed: ISO 8601 with a zone, or ms since the"
+        " epoch. [default: the time of each group's snapshot]",
         show_default=False,
     ),
 ]
@@ -413,31 +433,31 @@ IncrementalOption = Annotated[
     bool,
     typer.Option(
         "--incremental",
-        help="Look only at entries that are due, or changed since an earlier sweep; what is pending"
-        " is not counted then.",
+        help="Examine only entries that are due, or that changed since an earlier sweep (all, if no"
+        " earlier sweep can be used). The report then does not count pending entries.",
     ),
 ]
 AllowNoneOption = Annotated[
     bool,
     typer.Option(
         "--allow-none",
-        help="Succeed also where --stream, --group or the policy match no consumer group.",
+        help="Succeed even if --stream, --group or the policy match no consumer group.",
     ),
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")
+    bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")
 ]
 StreamArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="STREAM",
-        help=f"One stream, by its name{_SPELLED}. [default: all]",
+        help=f"Name of one stream, {_SPELLED}. [default: all]",
         show_default=False,
     ),
 ]
 GroupArgument = Annotated[
     str | None,
-    typer.Argument(metavar="GROUP", help="One consumer group of it.", show_default=False),
+    typer.Argument(metavar="GROUP", help="Name of one of its consumer groups.", show_default=False),
 ]
 StreamGlobArgument = Annotated[
     str, typer.Argument(metavar="STREAM_GLOB", help=f"Only these streams ({_GLOB}).")
@@ -450,14 +470,14 @@ CursorArgument = Annotated[
 ]
 CursorToOption = Annotated[
     str,
-    typer.Option("--to", metavar="ID", help="The first id that the next page looks at: ms-seq."),
+    typer.Option("--to", metavar="ID", help="The first id of the next page: ms-seq."),
 ]
 EndOption = Annotated[
     str | None,
     typer.Option(
         "--end",
         metavar="ID",
-        help="The last id to show: ms-seq, or +. [default: +]",
+        help="The last id: ms-seq, `(ms-seq` for the one before it, or +. [default: +]",
         show_default=False,
     ),
 ]
@@ -466,8 +486,8 @@ RowsOption = Annotated[
     typer.Option(
         "--count",
         metavar="NUMBER",
-        help=f"Show so many entries of the group, by id, {MOST_ROWS:,} at most at once; how many"
-        " more match is said. [default: only how many there are]",
+        help=f"Show at most NUMBER entries of the group ({MOST_ROWS:,} at once), ordered by id; the"
+        " report says how many more match. [default: only the summary]",
         show_default=False,
     ),
 ]
@@ -476,7 +496,7 @@ IdleOption = Annotated[
     typer.Option(
         "--idle",
         metavar="DURATION",
-        help="Only entries that have been idle for so long, or longer.",
+        help="Only entries that have been idle for DURATION or longer.",
         show_default=False,
     ),
 ]
@@ -491,8 +511,8 @@ FailOnStalledOption = Annotated[
     typer.Option(
         "--fail-on-stalled",
         metavar="DURATION",
-        help="End with 3 where an entry has been idle for so long, or longer; count such entries"
-        " and consumers. [default: count those of 15m]",
+        help="Exit with code 3 if an entry has been idle for DURATION or longer. DURATION is also"
+        " the limit for the columns that count idle entries and consumers (otherwise 15m).",
         show_default=False,
     ),
 ]
@@ -501,8 +521,8 @@ FailOnStaleOption = Annotated[
     typer.Option(
         "--fail-on-stale",
         metavar="DURATION",
-        help="End with 3 where the last snapshot of a group is older, at --now or now: a snapshot"
-        " that no longer comes.",
+        help="Exit with code 3 if the last snapshot of a group is older than DURATION (at --now, or"
+        " else now), or its time is unknown: snapshots may have stopped.",
         show_default=False,
     ),
 ]
@@ -511,8 +531,8 @@ AsOfOption = Annotated[
     typer.Option(
         "--as-of",
         metavar="RUN|TIME",
-        help="As a run left the store (its number, or command:run_id), or the last run before an"
-        " instant (ISO 8601 with a zone). [default: now]",
+        help="Show the store as it was after this run (its number, or command:run_id), or after the"
+        " last run that had finished by this time (ISO 8601 with a zone). [default: now]",
         show_default=False,
     ),
 ]
@@ -533,25 +553,41 @@ AbandonedRunArgument = Annotated[
     ),
 ]
 LostOption = Annotated[
-    bool, typer.Option("--lost", help="Entries that somebody else changed before RUN did.")
+    bool,
+    typer.Option(
+        "--lost",
+        help="List the entries that RUN did not change, because another writer had changed them"
+        " first.",
+    ),
 ]
 AsCommandsOption = Annotated[
     bool,
     typer.Option(
         "--as-commands",
-        help="The XCLAIM and XACK commands that do on the server what RUN (an xautoclaim) did in"
-        " the store, one per line for redis-cli. Review them first; nothing is sent.",
+        help="Print the XCLAIM and XACK commands that repeat on the server what RUN (an xautoclaim)"
+        " did in the store, one per line for redis-cli. Nothing is sent: review them, then run"
+        " them.",
     ),
 ]
-ClaimedOption = Annotated[bool, typer.Option("--claimed", help="Entries that RUN claimed.")]
-RefusedOption = Annotated[
-    bool, typer.Option("--refused", help="Groups or requests that RUN refused, and why.")
+ClaimedOption = Annotated[
+    bool, typer.Option("--claimed", help="List the entries that RUN claimed.")
 ]
-DeletedOption = Annotated[bool, typer.Option("--deleted", help="Entries that RUN purged.")]
+RefusedOption = Annotated[
+    bool, typer.Option("--refused", help="List the groups or requests that RUN refused, and why.")
+]
+DeletedOption = Annotated[
+    bool,
+    typer.Option(
+        "--deleted",
+        help="List the pending entries that RUN deleted, because their stream entries no longer"
+        " existed.",
+    ),
+]
 IdsOption = Annotated[
     bool,
     typer.Option(
-        "--ids", help="What became of each id that RUN's requests name (xclaim, xack, retire)."
+        "--ids",
+        help="Show what happened to each id named in RUN's requests (xclaim, xack, retire).",
     ),
 ]
 
@@ -561,8 +597,8 @@ EntriesOption = Annotated[
         "--entries",
         metavar="TABLE",
         show_default=False,
-        help="The stream entries: catalog.schema.table, or a folder or file of Delta or Parquet (of"
-        " this very folder: ./NAME).",
+        help="The table of stream entries: catalog.schema.table, or a folder or file of Delta or"
+        " Parquet (in the current folder: ./NAME).",
     ),
 ]
 PendingOption = Annotated[
@@ -571,7 +607,7 @@ PendingOption = Annotated[
         "--pending",
         metavar="TABLE",
         show_default=False,
-        help="The pending entries; a table as for --entries.",
+        help="The table of pending entries; given as for --entries.",
     ),
 ]
 GroupsOption = Annotated[
@@ -580,7 +616,7 @@ GroupsOption = Annotated[
         "--groups",
         metavar="TABLE",
         show_default=False,
-        help="The consumer groups. [default: those that are pending]",
+        help="The table of consumer groups. [default: the groups that have pending entries]",
     ),
 ]
 ConsumersOption = Annotated[
@@ -589,7 +625,7 @@ ConsumersOption = Annotated[
         "--consumers",
         metavar="TABLE",
         show_default=False,
-        help="The consumers. [default: those of the store stay]",
+        help="The table of consumers. [default: the store keeps its consumers]",
     ),
 ]
 StreamsOption = Annotated[
@@ -598,15 +634,15 @@ StreamsOption = Annotated[
         "--streams",
         metavar="TABLE",
         show_default=False,
-        help="The streams, with the id range over which --entries is complete.",
+        help="The table of streams, with the id range over which --entries is complete.",
     ),
 ]
 EntriesCompleteOption = Annotated[
     bool,
     typer.Option(
         "--entries-complete",
-        help="You vouch for it: --entries has exactly the ids that the streams have, so an id that"
-        " it lacks was deleted.",
+        help="You guarantee that --entries has exactly the ids of the streams, so that a missing id"
+        " means a deleted entry.",
     ),
 ]
 MapOption = Annotated[
@@ -614,7 +650,8 @@ MapOption = Annotated[
     typer.Option(
         "--map",
         metavar="FILE",
-        help="TOML: which column is which; conf/import.example.toml. [default: all have our names]",
+        help="TOML file that maps your columns to claimlib's; conf/import.example.toml is an"
+        " example. [default: the columns have claimlib's names]",
         show_default=False,
     ),
 ]
@@ -622,7 +659,7 @@ AllowEmptyOption = Annotated[
     bool | None,
     typer.Option(
         "--allow-empty",
-        help="The source may have nothing, which removes all that the store has of it.",
+        help="Accept an empty source, which removes everything that the store has from it.",
         show_default=False,
     ),
 ]
@@ -631,32 +668,34 @@ MaxRemovedShareOption = Annotated[
     typer.Option(
         "--max-removed-share",
         metavar="SHARE",
-        help="Change nothing if a larger share of the store's rows, of all streams or of one, would"
-        " be removed without having been acknowledged, deleted or trimmed; 1 allows any."
-        " [default: 0.5]",
+        help="Change nothing if more than this share of the store's rows of a stream would be"
+        " removed although the source does not show that they were acknowledged, deleted or"
+        " trimmed; 1 means no limit. [default: 0.5]",
         show_default=False,
     ),
 ]
 
 OneStreamArgument = Annotated[
     str | None,
-    typer.Argument(
-        metavar="STREAM", help=f"One stream, by its name{_SPELLED}.", show_default=False
-    ),
+    typer.Argument(metavar="STREAM", help=f"Name of the stream, {_SPELLED}.", show_default=False),
 ]
 OneGroupArgument = Annotated[
     str | None,
-    typer.Argument(metavar="GROUP", help="One consumer group of it.", show_default=False),
+    typer.Argument(metavar="GROUP", help="Name of one of its consumer groups.", show_default=False),
 ]
 NewOwnerArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="CONSUMER", help="Who gets the entries; made if missing.", show_default=False
+        metavar="CONSUMER",
+        help="The consumer that gets the entries; it is created if it does not exist.",
+        show_default=False,
     ),
 ]
 IdsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="ID", help="ms-seq, or ms for ms-0.", show_default=False),
+    typer.Argument(
+        metavar="ID", help="An entry id: ms-seq, or ms alone for ms-0.", show_default=False
+    ),
 ]
 IdsFromOption = Annotated[
     str | None,
@@ -691,7 +730,7 @@ TimeOption = Annotated[
     str | None,
     typer.Option(
         "--time",
-        metavar="INSTANT",
+        metavar="TIME",
         help="Set the delivery time of the claimed entries instead: ISO 8601 with a zone, or ms"
         " since the epoch.",
         show_default=False,
@@ -703,7 +742,7 @@ RetrycountOption = Annotated[
         "--retrycount",
         metavar="NUMBER",
         min=0,
-        help="Set delivery counts to this. [default: one more]",
+        help="Set delivery counts to NUMBER. [default: one more; unchanged with --justid]",
         show_default=False,
     ),
 ]
@@ -711,11 +750,12 @@ ForceOption = Annotated[
     bool,
     typer.Option(
         "--force",
-        help="Claim also what is not pending, if the stream has it. Never for a live group: what"
-        " was acknowledged since the snapshot would come back.",
+        help="Also claim entries that are not pending, if they are still in the stream. Do not use"
+        " it for a group whose consumers are running: entries that were acknowledged after the"
+        " snapshot would become pending again.",
     ),
 ]
-JustidFlag = Annotated[bool, typer.Option("--justid", help="Leave delivery counts as they are.")]
+JustidFlag = Annotated[bool, typer.Option("--justid", help="Do not change delivery counts.")]
 LastIdOption = Annotated[
     str | None,
     typer.Option(
@@ -726,23 +766,22 @@ LastIdOption = Annotated[
     ),
 ]
 RetiredArgument = Annotated[
-    str, typer.Argument(metavar="CONSUMER", help="Who is retired.", show_default=False)
+    str, typer.Argument(metavar="CONSUMER", help="The consumer to remove.", show_default=False)
 ]
-HeirsOption = Annotated[
+RecipientsOption = Annotated[
     list[str],
     typer.Option(
         "--to",
         metavar="NAME",
-        help="Who gets its entries; of several (give it again) each in turn, by id.",
+        help="A consumer that gets the entries. Can be repeated: the entries are then distributed"
+        " in turn, in the order of their ids.",
         show_default=False,
     ),
 ]
 StreamOfGroupArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="STREAM", help=f"Its stream, by its name{_SPELLED}.", show_default=False
-    ),
+    typer.Argument(metavar="STREAM", help=f"The stream, {_SPELLED}.", show_default=False),
 ]
 GroupOfConsumerArgument = Annotated[
-    str, typer.Argument(metavar="GROUP", help="Its consumer group.", show_default=False)
+    str, typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False)
 ]

@@ -65,10 +65,12 @@ def xpending(
     *,
     common: Common,
 ) -> None:
-    """Show what is pending, the longest idle first.
+    """Show pending entries, the longest idle first.
 
-    Of one group as Redis' XPENDING does: how much, and whose; with --count the entries, 100,000 of
-    them at most at once. Idle times are those at the group's snapshot, or at --now, in JSON in ms.
+    Without STREAM and GROUP, it shows all groups. With them, it shows one group as Redis' XPENDING
+    does: the number of pending entries of each consumer, or with --count the entries themselves
+    (at most 100,000 at once). Idle times are computed for the time of the group's snapshot, or for
+    --now; JSON has them in ms.
     """
     from claimlib.cli.output import show
     from claimlib.commands import xpending as command
@@ -101,15 +103,16 @@ def xpending(
             stalled, of_groups = command.stalled(found) if fail_on_stalled is not None else (0, 0)
             if stalled:
                 code = process.STALLED
+                have = "has" if stalled == 1 else "have"
                 terminal.say(
-                    f"stalled: {entries_text(stalled)} of {groups_text(of_groups)} idle for"
-                    f" {fail_on_stalled} or longer"
+                    f"stalled: {entries_text(stalled)} in {groups_text(of_groups)} {have} been idle"
+                    f" for {fail_on_stalled} or longer"
                 )
             if most_ms is not None and (number := command.stale(found, at_ms, most_ms).count()):
                 code = process.STALLED
                 terminal.say(
-                    f"stale: the last snapshot of {groups_text(number)} is older than"
-                    f" {fail_on_stale}, or not known"
+                    f"stale: for {groups_text(number)}, the last snapshot is older than"
+                    f" {fail_on_stale}, or its time is unknown"
                 )
         else:
             with _named_if_unknown(at, stream, group):
@@ -136,9 +139,9 @@ def describe(
 ) -> None:
     """List consumers and cursors.
 
-    Of each consumer what it owns, and when it was last active; of each cursor where it stands.
-
-    Idle times are those at the group's snapshot, or at --now. Reads only.
+    Shows for each consumer how many entries it owns and when it was last active, and for each
+    cursor where its next page begins. Idle times are computed for the time of the group's snapshot,
+    or for --now. Changes nothing.
     """
     from claimlib.cli.output import show
     from claimlib.commands.describe import describe as run_describe

@@ -49,7 +49,7 @@ def init(
 ) -> None:
     """Create the tables of a store.
 
-    What is there already stays as it is.
+    Tables that already exist are left unchanged.
     """
     from claimlib.cli.output import show
     from claimlib.commands.mirror import source_of
@@ -89,10 +89,10 @@ def snapshot(
     *,
     common: Common,
 ) -> None:
-    """Bring a store to what a server says.
+    """Update a store to the current state of a server.
 
     Reads streams, groups, consumers and pending entries, page by page, and changes nothing on the
-    server. Times are the server's, in ms since the epoch.
+    server. Times come from the server's clock, in ms since the epoch.
     """
     from claimlib.cli.output import show
     from claimlib.commands.snapshot import snapshot as run_snapshot
@@ -139,10 +139,10 @@ def import_(
     *,
     common: Common,
 ) -> None:
-    """Bring a store to what your own tables say.
+    """Update a store from your own tables.
 
-    Writes the differences only; what the tables no longer have is removed. Times are timestamps or
-    milliseconds since the epoch (1970).
+    Writes only the differences; rows that your tables no longer have are removed from the store.
+    Times are timestamps, or milliseconds since the epoch (1970).
     """
     from claimlib.cli.output import show
     from claimlib.commands.imports import ImportRequest, import_tables
@@ -174,10 +174,11 @@ def check(
     *,
     common: Common,
 ) -> None:
-    """Say what a store lacks, the worst first.
+    """Find problems in the tables of a store, the most serious first.
 
-    Reads only. Ends with 4 where a sweep would refuse groups for it, or could not use a table; with
-    0 where there are remarks only. Counts are of rows, keys, groups or owners, as it says.
+    Changes nothing. Exits with code 4 if a problem would make a sweep refuse groups, or keep it
+    from using a table, and with 0 if there are only remarks. Counts are of rows, keys, groups or
+    owners, as each line says.
     """
     from claimlib.cli.output import show
     from claimlib.commands.check import check as run_check

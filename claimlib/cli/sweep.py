@@ -76,10 +76,11 @@ def xautoclaim(
     *,
     common: Common,
 ) -> None:
-    """Claim what was idle too long, in all groups.
+    """Claim entries that were idle for too long, in all groups.
 
-    As Redis' XAUTOCLAIM does for one group: pending entries that were idle for longer than
-    --min-idle go to --consumer, those whose stream entry is gone leave the pending entries list.
+    Does what Redis' XAUTOCLAIM does for one group: pending entries that were idle for longer than
+    --min-idle go to --consumer, and those whose stream entry no longer exists are removed from the
+    pending entries list.
     """
     from claimlib.cli.output import show
     from claimlib.commands.xautoclaim import explain as explain_policy
@@ -147,9 +148,10 @@ def reset_cursor(
     *,
     common: Common,
 ) -> None:
-    """Set where the next page of a cursor begins.
+    """Set where a cursor's next page begins.
 
-    At the first entry, or at an id, in each of its groups that --stream and --group match.
+    Sets it to the first entry, or to the id of --to, in each group that has this cursor and that
+    --stream and --group match.
     """
     from claimlib.cli.output import show
     from claimlib.commands.reply import Reply

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from claimlib.commands.bulk_reply import BulkReply
-from claimlib.commands.preconditions import few_held, names_of, near, sound_or_named
+from claimlib.commands.preconditions import few_held, names_of, near, retry_naming_duplicates
 from claimlib.plans import bulk
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import KeyMode, bucket
@@ -141,7 +141,7 @@ def answer(
         def would(*, refuse_duplicates: bool) -> BulkReply:
             return BulkReply.of_decision(begun, decided(begun, refuse_duplicates=refuse_duplicates))
 
-        return sound_or_named(would)
+        return retry_naming_duplicates(would)
     kept = request()
 
     def once(*, refuse_duplicates: bool) -> Finished:
@@ -155,4 +155,4 @@ def answer(
             progress=call.progress,
         )
 
-    return BulkReply.of_finished(store, sound_or_named(once))
+    return BulkReply.of_finished(store, retry_naming_duplicates(once))

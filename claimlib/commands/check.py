@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from claimlib.commands.mirror import mending_sql
+from claimlib.commands.mirror import repairing_sql
 from claimlib.plans.checks import FOREIGN_RUNS, TABLES_READ, findings
 from claimlib.runs import pinned
 from claimlib.store.tables import Store
@@ -20,7 +20,7 @@ class Finding:
         refuses: whether a sweep refuses groups for it, or cannot use the table; else a remark.
         count: how many rows, keys, groups, owners or runs, as `what` says.
         example: one of them.
-        remedy: the statement that mends it; null: there is no single one.
+        remedy: the statement that repairs it; null: there is no single one.
     """
 
     table: str
@@ -39,7 +39,7 @@ def check(store: Store) -> tuple[Finding, ...]:
     of_tables = [
         Finding(
             *(row["table"], row["what"], row["refuses"], row["count"], row["example"]),
-            remedy=mending_sql(begun, row["table"]) if row["what"] == FOREIGN_RUNS else None,
+            remedy=repairing_sql(begun, row["table"]) if row["what"] == FOREIGN_RUNS else None,
         )
         for row in findings(tables, begun.run_seq).collect()
     ]

@@ -13,6 +13,7 @@ from claimlib.errors import IdError, InputError
 from claimlib.plans.bulk import id_bits
 from claimlib.plans.keys import id_text, unsigned
 from claimlib.semantics.ids import StreamId, parse_id
+from claimlib.terminal import number_of
 
 # So that no row holds more than a few megabytes.
 _IDS_PER_REQUEST = 100_000
@@ -77,9 +78,8 @@ def _of_table(table: DataFrame, name: str) -> DataFrame:
     ).collect()
     if found["bad"]:
         raise InputError(
-            f"{name}: {found['bad']:,} rows have no valid id, for example"
-            f" {found['example']}; nothing"
-            " was done",
+            f"{name}: {number_of(found['bad'], 'row has', 'rows have')} no valid id, for example"
+            f" {found['example']}; nothing was done",
             table=name,
         )
     if not found["rows"]:

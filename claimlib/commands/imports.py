@@ -45,12 +45,12 @@ _WHOLE = dict(zip(PROVEN_RANGE, (0, 0, to_bigint(MAX_U64), to_bigint(MAX_U64)), 
 
 @dataclass(frozen=True, slots=True)
 class ImportRequest:
-    """Which tables, and what is vouched for.
+    """The tables to import, and what the caller guarantees about them.
 
     Attributes:
         entries, pending: a table each: a name of the catalog, a folder or a file.
         groups: null: the groups are those that pending has; the last delivered id is then the
-            largest pending one, and there is no instant.
+            largest pending one, and there is no snapshot time.
         consumers: null: the store's own are left as they are, in groups that are still there.
         streams: says over which id range the entries of each stream are complete.
         entries_complete: whether entries has exactly the ids that the streams have, all of them.
@@ -81,8 +81,8 @@ class ImportRequest:
         for table in self.maps:
             if table not in places:
                 raise RequestError(
-                    f"the map has [{table}], and there is no --{table}: give the table, or take"
-                    " the section away",
+                    f"the map has a section [{table}], but --{table} is not given: give the table,"
+                    " or remove the section",
                     option=table,
                 )
 
@@ -131,7 +131,7 @@ def import_tables(
     run_id: str | None = None,
     progress: Progress | None = None,
 ) -> ImportReply:
-    """Bring a store to what somebody's own tables say; what they do not have is removed.
+    """Update a store from your own tables; rows that they do not have are removed.
 
     Args:
         request: which tables, and how they are read.

@@ -20,6 +20,7 @@ from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import repeated_keys
 from claimlib.schema import quote_identifier
 from claimlib.store.threads import concurrently
+from claimlib.terminal import number_of
 
 Tables = Mapping[str, DataFrame]
 _SHOWN = 3
@@ -42,17 +43,17 @@ def place_of(text: str) -> str:
     Raises:
         RequestError: a secret stands in it.
     """
-    check_no_secret(text, "a table's place")
-    check_storage(text, "a table's place")
+    check_no_secret(text, "a table's location")
+    check_storage(text, "a table's location")
     if _NAME.fullmatch(text) or _URL.match(text):
         return text
     return str(Path(text).absolute())
 
 
 def read_input(spark: SparkSession, place: str) -> DataFrame:
-    """A table that was given (see `place_of`).  Of a Delta table it is today's version, for good;
-    of Parquet the files that are there now; of a view or another kind of table, which cannot be
-    held, what Spark finds whenever the frame is run.
+    """A table that was given (see `place_of`).  Of a Delta table it is the current version, fixed
+    from then on; of Parquet the files that are there now; of a view or another kind of table, which
+    cannot be held, what Spark finds whenever the frame is run.
 
     Raises:
         InputError: there is no table, or Spark cannot read it.
@@ -71,7 +72,7 @@ def read_input(spark: SparkSession, place: str) -> DataFrame:
         # Over Spark Connect a table is first looked for when its columns are.
         _ = found.schema
     except PySparkException as error:
-        hint = f" (a name of the catalog; a path is written ./{place})" if is_name else ""
+        hint = f" (taken as a catalog name; write a path as ./{place})" if is_name else ""
         condition = error.getCondition()
         why = _REASONS.get(condition or "") or condition or str(error).partition("\n")[0]
         raise InputError(f"{place}{hint} cannot be read as a table: {why}", table=place) from error
@@ -79,10 +80,10 @@ def read_input(spark: SparkSession, place: str) -> DataFrame:
 
 
 _REASONS = {
-    "PATH_NOT_FOUND": "there is nothing at this place",
+    "PATH_NOT_FOUND": "nothing exists at this location",
     "TABLE_OR_VIEW_NOT_FOUND": "the catalog has no such table",
-    "REQUIRES_SINGLE_PART_NAMESPACE": "Spark knows no such catalog",
-    "UNABLE_TO_INFER_SCHEMA": "it is no Delta table, and has no file of Parquet",
+    "REQUIRES_SINGLE_PART_NAMESPACE": "Spark has no such catalog",
+    "UNABLE_TO_INFER_SCHEMA": "it is neither a Delta table nor a folder with Parquet files",
 }
 """What Spark's conditions mean here."""
 
@@ -126,7 +127,7 @@ def read_sound(
     }
     _refuse_faults(tables, places, allow_empty=allow_empty)
     _refuse_repeated(tables, places)
-    _refuse_strangers(tables, places)
+    _refuse_unknown_groups(tables, places)
     return tables
 
 
@@ -148,8 +149,8 @@ def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bo
     empty = [table for table in ("entries", "pending") if table not in filled]
     if empty and not allow_empty:
         raise InputError(
-            f"{' and '.join(_called(table, places) for table in empty)}: there is no row, and an"
-            " import would remove all rows of the store; if that is intended, add --allow-empty",
+            f"{' and '.join(_called(table, places) for table in empty)}: no rows; the import would"
+            " remove all rows from the store. If that is intended, add --allow-empty",
             table=empty[0],
         )
 
@@ -168,22 +169,22 @@ def _refuse_repeated(tables: Tables, places: Mapping[str, str]) -> None:
     found = repeated_keys(tables).collect()
     if found:
         said = [
-            f"{_called(row['table'], places)}: {row['keys']} keys have more than one row, the first"
-            f" is {row['example']}"
+            f"{_called(row['table'], places)}: {number_of(row['keys'], 'key has', 'keys have')}"
+            f" more than one row, for example {row['example']}"
             for row in found
         ]
         raise DuplicateRowsError(
-            "; ".join(said) + ": each key must have one row; nothing was imported",
+            "; ".join(said) + "; each key must have one row; nothing was imported",
             table=found[0]["table"],
         )
 
 
-def _refuse_strangers(tables: Tables, places: Mapping[str, str]) -> None:
+def _refuse_unknown_groups(tables: Tables, places: Mapping[str, str]) -> None:
     """Rows of groups that `groups` lacks, or without it: consumers of groups that pending lacks."""
     groups = tables.get("groups", tables["pending"])
     known = "groups" if "groups" in tables else "pending"
     parts = [
-        input_tables.strangers(name, tables[name], groups)
+        input_tables.rows_of_unknown_groups(name, tables[name], groups)
         for name in ("pending", "consumers")
         if name in tables and name != known
     ]
@@ -195,13 +196,13 @@ def _refuse_strangers(tables: Tables, places: Mapping[str, str]) -> None:
         .agg(F.sum("rows").alias("rows"), F.min("example").alias("example"))
     )
     said = [
-        f"{_called(row['table'], places)}: {_rows(row['rows'])} of unknown groups, the first is"
-        f" {row['example']}"
+        f"{_called(row['table'], places)}: {_rows(row['rows'])} of groups that are missing from"
+        f" {_called(known, places)}, for example {row['example']}"
         for row in found.collect()
     ]
     if said:
         raise InputError(
-            f"{'; '.join(said)}: {_called(known, places)} has no such group; nothing was imported",
+            f"{'; '.join(said)}; nothing was imported",
             table=known,
         )
 
@@ -211,4 +212,4 @@ def _called(table: str, places: Mapping[str, str]) -> str:
 
 
 def _rows(count: int) -> str:
-    return f"{count:,} row" + ("" if count == 1 else "s")
+    return number_of(count, "row")

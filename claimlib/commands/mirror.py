@@ -46,6 +46,7 @@ from claimlib.runs.rollforward import ABANDONED
 from claimlib.schema import TABLES
 from claimlib.semantics.model import RemovalLimits
 from claimlib.store.tables import Store
+from claimlib.terminal import number_of
 
 SNAPSHOT, IMPORT = "snapshot", "import"
 """The command that reads a server, and the one that reads given tables."""
@@ -106,10 +107,12 @@ def discarded_on_error(store: Store, uuid: str) -> Iterator[None]:
 
 def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
     pending, entries = digests_of(begun.store, landing.uuid)
-    if landing.rows not in {None, (pending.rows, entries.rows)}:
+    if landing.rows is not None and landing.rows != (pending.rows, entries.rows):
+        of_pending, of_entries = landing.rows
         raise VerificationError(
-            f"{landing.rows} rows of pending and entries were read of {landing.source}, and"
-            f" {(pending.rows, entries.rows)} were staged: nothing was decided; try again",
+            f"{landing.source}: {of_pending:,} pending entries and {of_entries:,} stream entries"
+            f" were read, but {pending.rows:,} and {entries.rows:,} arrived in the staging tables"
+            " of the store. Nothing was changed; try again",
             source=landing.source,
         )
     survey = _surveyed(begun, landing)
@@ -309,8 +312,8 @@ def _refuse_empty(
         raise EmptySourceError(
             f"{landing.source} has no stream and no group that matches the request, and the store"
             f" {begun.store.where} has rows of them ({', '.join(stored)}), which would all be"
-            " removed: was the server restarted or flushed? Nothing was changed. If that is"
-            " intended, run it again with --allow-empty",
+            " removed: was the server restarted or flushed? Nothing was changed. If the removal is"
+            " intended, run the command again with --allow-empty",
             source=landing.source,
             tables=stored,
         )
@@ -319,8 +322,8 @@ def _refuse_empty(
         there = groups_like(begun.read("groups"), [" / ".join(globs)])
         raise EmptySourceError(
             f"{landing.source} has no stream and no group that matches {' / '.join(globs)} (stream"
-            f" / group), and neither has the store: {there}. Nothing was changed; --allow-empty"
-            " lets a snapshot match nothing",
+            f" / group), and neither has the store: {there}. Nothing was changed; use"
+            " --allow-empty if no match is acceptable",
             source=landing.source,
             tables=[],
         )
@@ -339,9 +342,9 @@ def _refuse_share(
     }
     if limit == 1 or not due:
         return
-    anew = begun.store.held(_begun_anew(begun, landing, changes["entries"]))
+    recreated = begun.store.held(_recreated(begun, landing, changes["entries"]))
     for table, by_key in due.items():
-        by_stream = _unexplained(landing, table, by_key, anew)
+        by_stream = _unexplained(landing, table, by_key, recreated)
         (found,) = differences.largest_share(by_stream, limit).collect()
         if found["above"]:  # else the share of all streams together is not above it, either
             raise GuardError(
@@ -352,11 +355,11 @@ def _refuse_share(
             )
 
 
-def _begun_anew(begun: Begun, landing: Landing, entries: _Changes) -> DataFrame:
+def _recreated(begun: Begun, landing: Landing, entries: _Changes) -> DataFrame:
     """The streams (by name) that are not the ones of the last snapshot, as far as the server shows
-    it: see `differences.begun_anew`."""
+    it: see `differences.recreated_streams`."""
     is_other_server = all(landing.counts.get(name) for name in OTHER_SERVER)
-    return differences.begun_anew(
+    return differences.recreated_streams(
         begun.read("streams"),
         landing.small["streams"],
         entries.by_key,
@@ -364,25 +367,29 @@ def _begun_anew(begun: Begun, landing: Landing, entries: _Changes) -> DataFrame:
     )
 
 
-def _unexplained(landing: Landing, table: str, by_key: DataFrame, anew: DataFrame) -> DataFrame:
+def _unexplained(
+    landing: Landing, table: str, by_key: DataFrame, recreated: DataFrame
+) -> DataFrame:
     """One row per stream: how many of its removed rows the source does not explain."""
     compared, source = {
         "pending": (differences.PENDING, landing.small["groups"]),
         "entries": (differences.ENTRIES, landing.small["streams"]),
     }[table]
-    continued = source.join(anew, on="stream", how="left_anti")
+    continued = source.join(recreated, on="stream", how="left_anti")
     return compared.unexplained(by_key, continued)
 
 
 def _too_much(landing: Landing, table: str, found: Row, limit: float) -> str:
     worst = found["worst"]
-    others = f" (and {found['above'] - 1} more streams)" if found["above"] > 1 else ""
+    more = number_of(found["above"] - 1, "more stream is", "more streams are")
+    others = f"; {more} above the limit, too" if found["above"] > 1 else ""
     return (
-        f"guard max_removed_share: {landing.source} no longer has {worst['unexplained']} of"
-        f" {worst['stored']} rows of {table} of stream {worst['stream']}{others}, in all"
-        f" {found['unexplained']} of {found['stored']}, and does not explain why: their stream or"
-        f" group is gone, or has begun anew. More than a share of {limit:g} is not removed. Nothing"
-        " was changed. If that is intended, run it again with --max-removed-share 1"
+        f"guard max_removed_share: {landing.source} no longer has {worst['unexplained']:,} of"
+        f" {number_of(worst['stored'], 'row')} of {table} of stream {worst['stream']}"
+        f" ({found['unexplained']:,} of {found['stored']:,} in all streams{others}), and does not"
+        " show that they were acknowledged, deleted or trimmed: their stream or group is gone, or"
+        f" was recreated. At most a share of {limit:g} may be removed. Nothing was changed. If the"
+        " removal is intended, run the command again with --max-removed-share 1"
     )
 
 
@@ -393,15 +400,15 @@ def _refuse_foreign_run_seq(begun: Begun, survey: _Survey, changes: Mapping[str,
     for table, run_seq in last.items():
         if (run_seq or 0) >= begun.run_seq:
             raise ForeignRunSeqError(
-                f"{table} has rows with run_seq {run_seq}, and the last run of this"
-                f" store is {begun.run_seq - 1}: they were copied from another store, and no run"
-                f" would change them. {mending_sql(begun, table)} mends it",
+                f"{table} has rows with run_seq {run_seq}, but the last run of this"
+                f" store is {begun.run_seq - 1}: the rows were copied from another store, and no"
+                f" run would change them. To repair them, run: {repairing_sql(begun, table)}",
                 table=table,
                 run_seq=run_seq,
             )
 
 
-def mending_sql(begun: Begun, table: str) -> str:
+def repairing_sql(begun: Begun, table: str) -> str:
     """The statement that makes rows of another store's run numbers rows from outside."""
     identifier = begun.store.identifier(table)
     return f"UPDATE {identifier} SET run_seq = 0 WHERE run_seq >= {begun.run_seq}"
@@ -452,8 +459,8 @@ def check_source(
     name, command = min(others, key=lambda one: one[1] or "") if others else (declared, None)
     how = f", read by claimlib {command}" if command else ""
     raise SourceMismatchError(
-        f"the store {begun.store.where} mirrors {name}{how}, not {source}: one store mirrors one"
-        " source; make another store for this one",
+        f"the store {begun.store.where} mirrors {name}{how}, not {source}: a store has one source;"
+        " create another store for this one",
         kept=name,
         given=source,
     )
@@ -474,8 +481,8 @@ def refuse_own_rows(begun: Begun, kept: Mirrored) -> None:
     if filled:
         raise NotAMirrorError(
             f"the store {begun.store.where} has rows ({', '.join(filled)}) and mirrors no server:"
-            " a snapshot would replace them by what the server has. Take the snapshot into a store"
-            " of its own (claimlib init), or delete these rows first",
+            " a snapshot would replace them with the server's data. Create another store for the"
+            " snapshot (claimlib init), or delete these rows first",
             where=begun.store.where,
             tables=filled,
         )

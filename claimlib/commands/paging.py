@@ -183,7 +183,7 @@ def _next(page: Page, found: Row | None) -> tuple[Page, bool]:
     is_settled = found["up_to_bin"] <= page.page_rows * _SURPLUS or first_ms >= last_ms
     low_ms = from_bigint(found["low_ms"])
     if not is_settled and first_ms <= low_ms and page.base_ms < low_ms:
-        # Before that bin there is nothing: the search begins anew with the first row.  To narrow a
+        # Before that bin there is nothing: the search begins again with the first row.  To narrow a
         # window that reaches from 0 to a clock's ids would take a step per factor of `BINS`.
         last_ms = min(last_ms, low_ms + _FIRST_MS)
         return replace(page, base_ms=low_ms, last_ms=last_ms, is_narrowed=True), False

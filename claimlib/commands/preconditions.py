@@ -142,7 +142,7 @@ _SHOWN = 6
 
 
 def groups_like(groups: DataFrame, wanted: Sequence[str]) -> str:
-    """What to say where no group has a name: which come near, or what there is.
+    """What to say if no group has a name: the known groups, similar names first.
 
     Args:
         groups: the table; of more than ten thousand groups the first by name are compared.
@@ -156,8 +156,8 @@ def groups_like(groups: DataFrame, wanted: Sequence[str]) -> str:
     shown = _similar(wanted, names) or _similar(swapped, names) or names[:_SHOWN]
     more = (len(names) if len(names) < _COMPARED else keys.count()) - len(shown)
     if not names:
-        return "there are none at all"
-    return f"there are {', '.join(shown)}" + (f" and {more:,} more" if more else "")
+        return "the store has no consumer groups"
+    return f"known groups: {', '.join(shown)}" + (f" and {more:,} more" if more else "")
 
 
 def _similar(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -167,7 +167,7 @@ def _similar(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
 
 def nothing_matches(where: str, groups: DataFrame, globs: Sequence[str]) -> str:
     """What to say where no group of the table `groups` matches globs, `stream / group` each."""
-    hint = "; in a glob a backslash takes the next character literally, and ? is any byte"
+    hint = " (in a glob, a backslash escapes the next character, and ? matches one byte)"
     return (
         f"no consumer group of {where} matches {', '.join(globs)} (stream / group);"
         f" {groups_like(groups, globs)}{hint if any(map(_has_backslash, globs)) else ''}"
@@ -178,7 +178,7 @@ def _has_backslash(glob: str) -> bool:
     return "\\" in glob
 
 
-def sound_or_named(once: Callable[..., T]) -> T:
+def retry_naming_duplicates(once: Callable[..., T]) -> T:
     """A run, or a dry run, that takes it for granted that each pending entry has one row; where the
     kernel met two and nothing was decided, the same run again, which asks first which groups have
     them: too dear a question to be asked of every sound store."""

@@ -80,7 +80,7 @@ class RunReply:
         )
 
     def _lost(self) -> DataFrame | None:
-        """The rows that say what somebody else forestalled; null: there are none."""
+        """The rows that another writer changed first; null: there are none."""
         return self.journal(Kind.LOST) if self.counts["lost"] else None
 
 
@@ -120,12 +120,13 @@ class Reply(RunReply):
 
     @cached_property
     def deleted(self) -> DataFrame:
-        """One row per purged entry: the same key, the from_* columns, at_ms."""
+        """One row per deleted entry: the same key, the from_* columns, at_ms."""
         return _entries(self._kept(self.journal(*_DELETED)))
 
     @cached_property
     def lost(self) -> DataFrame:
-        """One row per decision that somebody else forestalled: the key, the from_* columns."""
+        """One row per decision that was not applied because another writer changed the row
+        first: the key, the from_* columns."""
         return _entries(self.journal(Kind.LOST))
 
     @cached_property

@@ -63,11 +63,11 @@ def _not_found(where: str, cursors: DataFrame, name: str, scope: Scope) -> str:
         names = cursors.select("name").distinct()
         shown = [one_line(row["name"]) for row in names.orderBy("name").limit(_SHOWN).collect()]
         more = names.count() - len(shown)
-        there = f"there are {', '.join(shown)}" if shown else "there are none"
-        return f"{where} has no cursor {name}; {there}" + (f" and {more:,} more" if more else "")
+        known = f"known cursors: {', '.join(shown)}" if shown else "the store has no cursors"
+        return f"{where} has no cursor {name}; {known}" + (f" and {more:,} more" if more else "")
     globs = f"{scope.stream_glob} / {scope.group_glob}"
     return (
-        f"cursor {name} is kept for no consumer group that matches {globs} (stream / group);"
+        f"no consumer group that matches {globs} (stream / group) has the cursor {name};"
         f" {groups_like(of_name, [globs])}"
     )
 

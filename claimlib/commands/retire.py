@@ -1,4 +1,4 @@
-"""Retirement of a consumer: all that it has pending goes to its heirs, and it is removed.
+"""Retirement of a consumer: all its pending entries go to its recipients, and it is removed.
 
 The server's own way, XGROUP DELCONSUMER, drops what the consumer has pending; nothing is ever
 dropped here.
@@ -37,23 +37,28 @@ class Retirement:
     """Who is retired, and who gets what it has pending.
 
     Attributes:
-        heirs: of the entries that the stream still has, the n-th by id (from 0) goes to heir n
-            modulo their number.
+        recipients: of the entries that the stream still has, the n-th by id (from 0) goes to
+            recipient n modulo their number.
 
     Raises:
-        RequestError: there is no heir, one is named twice, or the consumer is its own heir.
+        RequestError: there is no recipient, one is named twice, or the consumer is one of them.
     """
 
     stream: bytes
     group: bytes
     consumer: bytes
-    heirs: tuple[bytes, ...]
+    recipients: tuple[bytes, ...]
 
     def __post_init__(self) -> None:
-        """Refuse heirs that are none."""
-        if not self.heirs or len(set(self.heirs)) < len(self.heirs) or self.consumer in self.heirs:
+        """Check the recipients."""
+        if (
+            not self.recipients
+            or len(set(self.recipients)) < len(self.recipients)
+            or self.consumer in self.recipients
+        ):
             raise RequestError(
-                "the heirs must be other consumers, each named once, and at least one", option="to"
+                "--to must name at least one other consumer, and each only once",
+                option="to",
             )
 
     def as_json(self) -> dict[str, object]:
@@ -62,7 +67,7 @@ class Retirement:
             "stream": spell(self.stream),
             "consumer_group": spell(self.group),
             "consumer": spell(self.consumer),
-            "heirs": list(map(spell, self.heirs)),
+            "recipients": list(map(spell, self.recipients)),
         }
 
 
@@ -75,23 +80,24 @@ def retire(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> BulkReply:
-    """Hand over all that a consumer has pending, however fresh it is, as XCLAIM with min-idle 0 and
-    JUSTID does: delivery counts stay, and delivered is now.  What the streams no longer have
-    becomes tombstones.  The consumer is removed in the same run, unless it gets entries meanwhile
-    (`counts["retired"]` is 0 then: retire it again).
+    """Give all pending entries of a consumer to other consumers, regardless of their idle time, as
+    XCLAIM with min-idle 0 and JUSTID does: delivery counts stay the same, and the delivery time
+    becomes now.  Entries that the streams no longer have become tombstones.  The consumer is
+    removed in the same run, unless it receives entries meanwhile (`counts["retired"]` is 0 then:
+    retire it again).
 
     Args:
         run_id: the key of the run together with the command; the same key again changes nothing.
-        now_ms: the instant of the claims, ms since the epoch; null: the group's snapshot instant.
+        now_ms: the time of the claims, ms since the epoch; null: the group's snapshot time.
         dry_run: decide and show, and write nothing.
         progress: told each phase as it begins.
 
-    Returns: one request per heir; dangling ids are under the first heir's.
+    Returns: one request per recipient; dangling ids are under the first recipient's.
 
     Raises:
-        RequestError: the group, the consumer or an heir is not known.
-        InputError: the group cannot be judged: it has no instant, negative times or counts, two
-            rows of one id, or an id outside the range that is proven complete.
+        RequestError: the group, the consumer or a recipient is not known.
+        InputError: the group cannot be judged: it has no snapshot time, negative times or counts,
+            two rows of one id, or an id outside the range that is proven complete.
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
@@ -101,11 +107,13 @@ def retire(
         groups = known(begun)
         _refuse_unknown(begun, retirement)
         wanted = [
-            NamedClaim(retirement.stream, retirement.group, ClaimRequest(heir, 0, (), justid=True))
-            for heir in retirement.heirs
+            NamedClaim(
+                retirement.stream, retirement.group, ClaimRequest(recipient, 0, (), justid=True)
+            )
+            for recipient in retirement.recipients
         ]
         claims = bulk.claims(claim_table(store.spark, wanted), groups, now_ms)
-        ids = bulk.inherited(*_owned(begun, retirement), claims, len(wanted))
+        ids = bulk.handed_over(*_owned(begun, retirement), claims, len(wanted))
         found = decide(
             begun,
             BulkRequests(claims, ids, bulk.KINDS),
@@ -139,7 +147,7 @@ def _refuse_unknown(begun: Begun, retirement: Retirement) -> None:
         no_such = no_group(retirement.stream, retirement.group).message
         there = groups_like(begun.read("groups"), [f"{stream} / {group}"])
         raise RequestError(f"{no_such}{NOT_IN_GROUPS}; {there}", group=f"{stream}/{group}")
-    names = [spell(name) for name in (retirement.consumer, *retirement.heirs)]
+    names = [spell(name) for name in (retirement.consumer, *retirement.recipients)]
     known, owning = (
         begun.read(table).where(of_group & F.col("consumer").isin(names))
         for table in ("consumers", "pending")

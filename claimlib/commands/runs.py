@@ -51,7 +51,7 @@ def find_run(store: Store, name: str) -> Finished:
         )
     if found is None:
         raise RequestError(
-            f"{store.where} has no finished run {name}: claimlib runs {store.where} lists them",
+            f"{store.where} has no finished run {name}: claimlib runs {store.where} lists the runs",
             run=name,
         )
     return found
@@ -82,17 +82,20 @@ def abandon(store: Store, name: str) -> Finished:
     row = next((one for one in unfinished if name in {one.key, str(one.run_seq)}), None)
     if row is None:
         raise RequestError(
-            f"{store.where} has no unfinished run {name}: claimlib runs {store.where} lists them",
+            f"{store.where} has no unfinished run {name}: claimlib runs {store.where} lists the"
+            " runs",
             run=name,
         )
     if row.staged is None:
         raise RequestError(
-            f"run {row.key} can always be finished: start any run on {store.where}, and it will be",
+            f"run {row.key} can still be finished, so it is not given up: the next run on"
+            f" {store.where} finishes it",
             run=row.key,
         )
     if row != unfinished[0]:
         raise RequestError(
-            f"run {unfinished[0].key} comes before {row.key}: finish it, or give it up, first",
+            f"run {unfinished[0].key} is older than {row.key}, and unfinished, too: finish it, or"
+            " give it up, first",
             run=unfinished[0].key,
         )
     return give_up(store, row)

@@ -118,8 +118,8 @@ def snapshot(
 
     Args:
         request: which server, and which of its streams and groups.
-        read: reads the server from the start, as `source` describes; called again only if a newer
-            snapshot got in between.
+        read: reads the server from the start, as `live.batches` describes; called again only if a
+            newer snapshot got in between.
         run_id: the key of the run together with the command; the same key again changes nothing.
         progress: told each phase, and how far the reading is.
 

@@ -93,14 +93,14 @@ def since_base(
     try:
         base = find(begun, targets, scope)
     except NoBaseError as reason:
-        return everything(pending, entries, targets, f"a full sweep: {reason}")
+        return everything(pending, entries, targets, f"full sweep: {reason}")
     has_base = base.groups.withColumn("has_base", F.lit(True))
     return LookedAt(
         pending=few_or_all(begun.store, incremental.to_look_at(pending, base.since), MOST_HELD),
         entries=_unknown(begun.store, pending, entries, base.since),
         targets=targets.join(has_base, on=list(GROUP), how="left").fillna(False, ["has_base"]),
         counts={"base_run": base.since.base_seq},
-        remark=f"an incremental sweep: its base is run {base.since.base_seq}",
+        remark=f"incremental sweep, based on run {base.since.base_seq}",
     )
 
 
@@ -154,8 +154,9 @@ def find(begun: Begun, targets: DataFrame, scope: Scope | None) -> Base:
     without_base = others.limit(MOST_WITHOUT_BASE + 1).collect()
     if len(without_base) > MOST_WITHOUT_BASE:
         raise NoBaseError(
-            f"more than {MOST_WITHOUT_BASE} groups are new since run {decision.run_seq}, or it did"
-            " not look at them, or the proof of absence of their streams has moved"
+            f"more than {MOST_WITHOUT_BASE} groups are new, or were not examined by run"
+            f" {decision.run_seq}, or the id range that is known to be complete has become smaller"
+            " for their streams"
         )
     names = tuple((row["stream"], row["consumer_group"]) for row in without_base)
     since = Since(decision.run_seq, due_ms, now_ms, names, changed)
@@ -174,7 +175,7 @@ def _instants(targets: DataFrame) -> tuple[int, int]:
         F.min("now_ms").alias("now_ms"),
     ).first()
     if row is None or not row["min_idle_ms"]:
-        raise NoBaseError("no request has a least idle time, so every entry may be due")
+        raise NoBaseError("a request has no minimum idle time, so every entry may be due")
     return row["due_ms"], row["now_ms"]
 
 
@@ -186,7 +187,7 @@ def _newest_whole(begun: Begun, scope: Scope | None) -> RunRow:
     fitting = (one.run_seq for one in finished if _may_be_base(one, scope))
     run_seq = next(fitting, None)
     if run_seq is None:
-        raise NoBaseError("none of the newest sweeps has looked at all entries of these groups")
+        raise NoBaseError(f"none of the last {_NEWEST} sweeps examined all entries of these groups")
     decisions = rows_of(begun.store, run_seq, Kind.RUN).collect()
     if len(decisions) != 1:
         raise NoBaseError(f"the journal does not say how run {run_seq} was decided")
@@ -205,20 +206,23 @@ def _check_tables(begun: Begun, base: RunRow) -> None:
     now, then = begun.pins.table_ids, base.pins.table_ids
     others = [name for name in ("pending", "entries", "streams") if now[name] != then[name]]
     if others:
-        raise NoBaseError(f"{others[0]} is another table than at run {base.run_seq}")
+        raise NoBaseError(f"the table {others[0]} was replaced after run {base.run_seq}")
 
 
 def _check_writers(begun: Begun, base: RunRow) -> None:
     """The numbers that the rows of `pending` bear tell who wrote them, where only runs have."""
     commits, all_known = commits_since(begun.store, base, "pending")
     if not all_known:
-        raise NoBaseError(f"the history of pending does not reach back to run {base.run_seq}")
-    runs = range(base.run_seq, begun.run_seq)
-    strangers = [one for one in commits if not is_housekeeping(one) and run_of(one) not in runs]
-    if strangers:
-        first = strangers[-1]
         raise NoBaseError(
-            f"version {first['version']} of pending ({first['operation']}) was written by no run"
+            f"the history of the table pending does not reach back to run {base.run_seq}"
+        )
+    runs = range(base.run_seq, begun.run_seq)
+    foreign = [one for one in commits if not is_housekeeping(one) and run_of(one) not in runs]
+    if foreign:
+        first = foreign[-1]
+        raise NoBaseError(
+            f"version {first['version']} of pending ({first['operation']}) was not written by a"
+            " claimlib run"
         )
 
 
@@ -237,7 +241,7 @@ def _changed(begun: Begun, base: RunRow) -> DataFrame | None:
         condition = error.getCondition() if isinstance(error, PySparkException) else None
         condition = condition or type(error).__name__
         raise NoBaseError(
-            f"entries does not tell what was deleted since run {base.run_seq} ({condition})"
+            f"the change data feed of entries since run {base.run_seq} cannot be read ({condition})"
         ) from error
     if changed.num_rows > MOST_CHANGED:
         raise NoBaseError(
@@ -251,7 +255,9 @@ def _shrunk(begun: Begun, base: RunRow) -> DataFrame:
     version, now = base.pins.versions["streams"], begun.read("streams")
     then = begun.store.readable_at("streams", version)
     if then is None:
-        raise NoBaseError(f"streams as it was at run {base.run_seq} cannot be read any more")
+        raise NoBaseError(
+            f"the table streams as it was at run {base.run_seq} can no longer be read"
+        )
     return incremental.with_less_proof(then, now)
 
 

@@ -234,7 +234,7 @@ def _no_match(begun: Begun, request: Policy) -> RequestError:
     globs = [" / ".join(one) for one in sorted(scope(request) or ())]
     return RequestError(
         f"{nothing_matches(begun.store.where, begun.read('groups'), globs)}. Nothing was done;"
-        " --allow-none lets a run match nothing",
+        " use --allow-none if no match is acceptable",
         globs=globs,
     )
 

@@ -27,6 +27,7 @@ from claimlib.runs import Begun, Decision, Progress
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.names import spell
 from claimlib.store.tables import Store
+from claimlib.terminal import number_of
 
 COMMAND = "xack"
 
@@ -48,9 +49,9 @@ def xack(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> BulkReply:
-    """Take ids off the pending entries lists, whoever owns them and whether or not the streams
-    still have them; as the command document and Valkey 9.1 do, but that a group which nobody knows
-    is an error: to acknowledge to the wrong group would otherwise be silent.
+    """Remove ids from the pending entries lists, regardless of their owner and of whether the
+    streams still have them, as the command document and Valkey 9.1 do; but an unknown group is an
+    error, so that a mistyped name is noticed.
 
     Args:
         requests: in their order; or a table with one row per request and the columns of
@@ -104,8 +105,8 @@ def _refuse_mirror(begun: Begun) -> None:
     server = server_of(begun)
     if server is not None:
         raise SourceMismatchError(
-            f"the store {begun.store.where} mirrors the server {server}, whose next snapshot would"
-            " bring the ids back: acknowledge them there, by XACK",
+            f"the store {begun.store.where} mirrors the server {server}: the next snapshot would"
+            " make the ids pending again. Acknowledge them on the server, with XACK",
             kept=server,
         )
 
@@ -116,7 +117,8 @@ def _refuse_refused(found: Decided) -> None:
     if not rows:
         return
     said = f"{rows[0]['stream']}/{rows[0]['consumer_group']}: {rows[0]['reason']}"
-    more = f" (and {len(rows) - 1} more groups)" if len(rows) > 1 else ""
+    others = number_of(len(rows) - 1, "more group")
+    more = f" (and {others})" if len(rows) > 1 else ""
     raise _error_of(rows[0])(
         f"{said}{more}; nothing was acknowledged",
         groups=[(row["stream"], row["consumer_group"]) for row in rows],

@@ -8,7 +8,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from claimlib.commands.preconditions import check_ms, sound_or_named
+from claimlib.commands.preconditions import check_ms, retry_naming_duplicates
 from claimlib.commands.reply import Reply
 from claimlib.commands.sweep_decision import decide
 from claimlib.commands.sweep_request import Policy, SweepRequest, as_json, checked
@@ -76,7 +76,7 @@ def xautoclaim(
         def would(*, refuse_duplicates: bool) -> Reply:
             return Reply.of_decision(begun, decided(begun, refuse_duplicates=refuse_duplicates))
 
-        return sound_or_named(would)
+        return retry_naming_duplicates(would)
 
     def once(*, refuse_duplicates: bool) -> Finished:
         return run(
@@ -89,4 +89,4 @@ def xautoclaim(
             progress=progress,
         )
 
-    return Reply.of_finished(store, sound_or_named(once))
+    return Reply.of_finished(store, retry_naming_duplicates(once))

@@ -83,7 +83,7 @@ def _last_run(store: Store, instant: str) -> str:
     if last is None or last["run_seq"] is None:
         raise RequestError(
             f"no run of {store.where} had finished by {instant}: claimlib runs {store.where} lists"
-            " them",
+            " the runs",
             as_of=instant,
         )
     return str(last["run_seq"])
@@ -209,8 +209,8 @@ def _of_group(
         raise no_group(stream, group)
     if query.min_idle_ms and now_ms is None and groups.where("snapshot_ms IS NOT NULL").isEmpty():
         raise RequestError(
-            f"{spell(stream)}/{spell(group)} has no instant, so it is not known how long its"
-            " entries have been idle: give one with --now",
+            f"{spell(stream)} / {spell(group)} has no snapshot time, so the idle times of its"
+            " entries are unknown: set the time with --now",
             option="now",
         )
     intervals = bigint_intervals(query.start.ms, query.end.ms)

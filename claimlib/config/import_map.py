@@ -42,7 +42,7 @@ def _table_map(file: Path, text: str, table: str, said: object) -> TableMap:
 
     if table not in PARTS:
         raise ConfigError(
-            f"{where()}: there is no section [{table}]; there are {', '.join(PARTS)}",
+            f"{where()}: unknown section [{table}]; the sections are {', '.join(PARTS)}",
             file=str(file),
             key=table,
         )
@@ -64,7 +64,7 @@ def _table_map(file: Path, text: str, table: str, said: object) -> TableMap:
 def _column(value: object) -> tuple[str, ...]:
     if _is_name(value):
         return (str(value),)
-    raise ValueError("the name of one column, as a text")
+    raise ValueError("must be the name of one column, as a string")
 
 
 def _id_columns(value: object) -> tuple[str, ...]:
@@ -72,7 +72,9 @@ def _id_columns(value: object) -> tuple[str, ...]:
         return (str(value),)
     if isinstance(value, list) and len(value) == 2 and all(map(_is_name, value)):
         return tuple(value)
-    raise ValueError("the name of a text column, or a list of the names of two number columns")
+    raise ValueError(
+        "must be the name of a string column, or a list of the names of two number columns"
+    )
 
 
 def _is_name(value: object) -> bool:

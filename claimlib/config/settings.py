@@ -329,7 +329,8 @@ def requests_of(
     given = [option_of(key) for key, one in options.items() if one is not None]
     if given:
         raise RequestError(
-            f"--policy says all of the request: take {', '.join(given)} away", options=given
+            f"--policy replaces the options of a single request: remove {', '.join(given)}",
+            options=given,
         )
     return load_policy(policy)
 
@@ -343,7 +344,9 @@ def load_policy(file: Path) -> list[SweepRequest]:
     text, tables = read_toml(file, "policy")
     requests = tables.get("request")
     if set(tables) != {"request"} or not isinstance(requests, list) or not requests:
-        raise ConfigError(f"{file} must have tables [[request]], and nothing else", file=str(file))
+        raise ConfigError(
+            f"{file} must contain [[request]] tables and nothing else", file=str(file)
+        )
     return [_policy_request(file, text, number, one) for number, one in enumerate(requests)]
 
 
@@ -357,7 +360,7 @@ def read_toml(file: Path, what: str) -> tuple[str, dict[str, Any]]:
         text = file.read_bytes().decode("utf-8")  # a carriage return alone ends no line of TOML
         return text, tomllib.loads(text)
     except FileNotFoundError as error:
-        raise ConfigError(f"there is no {what} file {file}", file=str(file)) from error
+        raise ConfigError(f"the {what} file {file} does not exist", file=str(file)) from error
     except OSError as error:
         why = "it is a folder" if isinstance(error, IsADirectoryError) else error.strerror
         raise ConfigError(
@@ -447,8 +450,8 @@ def _check_variables() -> None:
         section, is_nested, _ = name.removeprefix(_PREFIX).partition(_DELIMITER)
         if name.startswith(_PREFIX) and is_nested and section.lower() not in Config.model_fields:
             raise ConfigError(
-                f"environment variable {name}: there is no section {section.lower()};"
-                f" there are {', '.join(Config.model_fields)}",
+                f"environment variable {name}: unknown section {section.lower()}; the sections"
+                f" are {', '.join(Config.model_fields)}",
                 key=section.lower(),
             )
 
@@ -456,7 +459,7 @@ def _check_variables() -> None:
 def explained(detail: ErrorDetails, known_keys: Iterable[str]) -> str:
     """One fault: what it is, and what would be right."""
     if detail["type"] == "extra_forbidden":
-        return f"there is no such key; there are {', '.join(known_keys)}"
+        return f"unknown key; the keys are {', '.join(known_keys)}"
     if detail["type"].startswith("bool"):
         return "must be true or false"
     return re.sub("^Input should be", "must be", detail["msg"].removeprefix("Value error, "))

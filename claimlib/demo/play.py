@@ -63,7 +63,7 @@ def play(command: Command, folder: Path, entries: int) -> int:
             answer = _let_both_claim(story, claimlib, server, second, sweep_ms)
             with story.step("Meanwhile the job has run: its report"):
                 story.tell(
-                    "By conf/local.toml: idle for more than 15m, at the instant of the snapshot."
+                    "By conf/local.toml: idle for longer than 15m, at the time of the snapshot."
                     " The proof ran as the server did, and later, so its counts differ."
                 )
                 _show(job)
@@ -102,7 +102,7 @@ def _let_both_claim(
     with story.step("The server runs its own loops, in one Lua script"), _client(server) as client:
         answer = autoclaim_all(client, consumer=_CONSUMER.encode(), idle_since_ms=sweep_ms)
         story.tell(of_answer(answer))
-    with story.step("The job on the second store, at that instant, by the server's rule"):
+    with story.step("The job on the second store, at that time, by the server's rule"):
         claimlib(
             *("xautoclaim", str(store), "--consumer", _CONSUMER, "--run-id", _RUN_ID),
             *("--min-idle", f"{answer.min_idle_ms}ms", "--idle-rule", "server"),
@@ -194,7 +194,7 @@ def _compared(where: Path, answer: ServerAnswer) -> Proof:
 def _next(store: Path) -> str:
     claimlib, python = _shown(_BIN / "claimlib"), _shown(_BIN / "python")
     read = f"t = deltalake.DeltaTable('{store}/tombstones').to_pyarrow_table()"
-    query = "SELECT stream, consumer_group, count(*) AS purged FROM t GROUP BY ALL ORDER BY ALL"
+    query = "SELECT stream, consumer_group, count(*) AS deleted FROM t GROUP BY ALL ORDER BY ALL"
     return f"""What to look at next:
 
   {claimlib} runs {store}

@@ -46,7 +46,7 @@ The things themselves (`_THINGS`) are stated by how many there are; a detail of 
 side lacks is not compared, for then the thing is the difference.
 """
 
-_THINGS = frozenset({"pending entry", "claim", "purge", "consumer", "group"})
+_THINGS = frozenset({"pending entry", "claim", "deletion", "consumer", "group"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,8 @@ def _group_facts(
     yield "claim", dict.fromkeys(claims, 1)
     yield "claimed from, at", dict(claims)
     yield "payload", {_entry(*group, one): fields for one, fields in answer.payloads.items()}
-    yield "purge", dict.fromkeys(purges, 1)
-    yield "purged from, at", dict(purges)
+    yield "deletion", dict.fromkeys(purges, 1)
+    yield "deleted from, at", dict(purges)
     yield "consumer", dict.fromkeys(consumers, 1)
     yield "seen time", {subject: one.seen_time_ms for subject, one in consumers.items()}
     yield "active time", {subject: one.active_time_ms for subject, one in consumers.items()}
@@ -198,8 +198,8 @@ def _store_facts(store: Store, run: Finished) -> Facts:
             claims, "from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms"
         ),
         "payload": {subject: _payload(rows[0]) for subject, rows in claims.items()},
-        "purge": _numbers(purges),
-        "purged from, at": _values(
+        "deletion": _numbers(purges),
+        "deleted from, at": _values(
             purges, "consumer", "delivery_time_ms", "delivery_count", "purged_at_ms"
         ),
         "consumer": _numbers(consumers),

@@ -113,7 +113,7 @@ def of_answer(answer: ServerAnswer) -> str:
     deleted = sum(len(one.reply.deleted) for one in groups)
     return (
         f"{sum(one.calls for one in groups)} calls of XAUTOCLAIM for {len(groups)} groups,"
-        f" min-idle-time {answer.min_idle_ms}, all at the instant {answer.now_ms}:\n"
+        f" min-idle-time {answer.min_idle_ms}, all at the time {answer.now_ms}:\n"
         f"{claimed:,} claimed, {deleted:,} deleted,"
         f" {sum(one.left for one in groups):,} left alone;"
         f" {answer.at_boundary:,} entries were idle for exactly min-idle-time."

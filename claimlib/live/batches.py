@@ -102,7 +102,7 @@ class GroupDone:
 
 @dataclass(frozen=True, slots=True)
 class GroupGone:
-    """The group was destroyed while it was read: its pages are void."""
+    """The group was destroyed while it was read: its pages must be discarded."""
 
     stream: bytes
     group: bytes
@@ -146,14 +146,14 @@ class StreamDone:
 
 @dataclass(frozen=True, slots=True)
 class StreamGone:
-    """The stream vanished while it was read: all that was yielded for it is void."""
+    """The stream vanished while it was read: all that was yielded for it must be discarded."""
 
     stream: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How much was read.  `vanished` counts streams and groups; what they void is not counted.
+    """How much was read.  `vanished` counts streams and groups; what is discarded with them is not.
 
     `commands` are those sent, the ones around a transaction included.
     """

@@ -6,21 +6,21 @@ The least a server's user needs (an access rule, as in `ACL SETUSER`):
         +xinfo|consumers +xpending +xrange +eval_ro
 
 `+info` may be missing: the server's run id and replication id are then not known, and a replica is
-refused, as it may not be asked whether it is in step (`live.server`).  `+eval_ro` may be missing:
+refused, as it may not be asked whether it is in sync (`live.server`).  `+eval_ro` may be missing:
 payloads of entries that are not pending then cross the network, and are dropped here, and one reply
 may be large where entries suddenly are (`live.entries`).  Either lack is noted in the server's `ACL
 LOG`, without harm.  HELLO takes no right, as every user may ask it; where it is renamed or
 disabled, `+info` is needed.
 
 A database other than 0 takes `+select`.  redis-py introduces itself with `CLIENT SETINFO`; where
-`+client|setinfo` is missing that is refused, and noted likewise.  `%R~orders:*` for `%R~*` confines
-the user to some streams: give a stream glob as narrow, as SCAN names the others too.
+`+client|setinfo` is missing, this is refused and also noted there.  `%R~orders:*` for `%R~*`
+confines the user to some streams: give a stream glob as narrow, as SCAN names the others too.
 
 redis-py's `Connection` is used directly: it brings the socket, TLS, login and protocol, while a
 client object would bring callbacks that convert stream replies, and silent reconnecting.  A
-connection that breaks is an error here, never made again in silence: the server that answers next
-may be another one (a replica that lags, a restart without data), and entries that it does not have
-would be taken for deleted.
+connection that breaks is an error here, never silently replaced by another: the server that answers
+next may be another one (a replica that lags, a restart without data), and entries that it does not
+have would be taken for deleted.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ _FAULTS = (
         (),
         ("WRONGTYPE",),
         WrongTypeError,
-        "key {key} on {source} is not a stream: check the name, or give a glob (it matches streams "
-        "only)",
+        "key {key} on {source} is not a stream: check the name, or use a glob (which matches only "
+        "streams)",
     ),
     _Fault(
         (),
@@ -114,8 +114,8 @@ def transport_fault(label: str, error: RedisError) -> ClaimlibError:
         reason = "is still loading its data: try again later"
     elif isinstance(error, ReplyTimeoutError):
         reason = (
-            "did not answer in time: try again, allow more time, or check whether it speaks TLS "
-            "(rediss://) or not (redis://)"
+            "did not answer in time: try again, and check that the URL is right about TLS "
+            "(rediss:// with TLS, redis:// without)"
         )
     else:
         reason = f"cannot be reached ({error}): check host, port, TLS and network, and try again"
@@ -127,13 +127,13 @@ def _denied(label: str, command: str, key: str | None, text: str) -> PermissionD
     if named:
         # It may be another command than ours: the one that a script runs.
         command = named[1]
-        message = f"the user on {label} may not run {command}: grant it +{command}"
+        message = f"the user on {label} has no permission to run {command}: grant +{command}"
     elif "key" not in text:
-        message = f"the user on {label} may not run {command}, or what it runs"
+        message = f"the user on {label} has no permission to run {command}, or a command in it"
     else:
         message = (
-            f"the user on {label} may not use {command} on key {key}: grant it to read the key "
-            "(%R~PATTERN), or give a glob that leaves the key out"
+            f"the user on {label} has no permission to use {command} on key {key}: grant read "
+            "access to the key (%R~PATTERN), or use a glob that leaves the key out"
         )
     return PermissionDeniedError(
         f"{message} (the server: {text})", source=label, command=command, key=key

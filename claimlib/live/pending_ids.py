@@ -34,7 +34,7 @@ class PackedIds:
         """Adds a page of ids, ordered, all of them above those that are there."""
         if not page:
             return
-        # All times, then all sequence numbers: neighbours resemble each other and pack well.
+        # All times, then all sequence numbers: neighbors resemble each other and pack well.
         numbers = array("Q", [id_.ms for id_ in page])
         numbers.extend([id_.seq for id_ in page])
         self._pages.append(zlib.compress(numbers.tobytes(), _PACKING_LEVEL))

@@ -103,7 +103,7 @@ def read_source(
     reply_bytes: int = DEFAULT_REPLY_BYTES,
     also_spans: Mapping[bytes, Span] | None = None,
 ) -> Iterator[Batch]:
-    r"""Yields the matching streams, their groups, pending entries and entries (see `source`).
+    r"""Yields the matching streams, their groups, pending entries and entries (see `batches`).
 
     Nothing is read ahead: a batch is what the server held when it was asked for (of pages of
     entries that came in one reply, the first).  A stream without a matching group is reported too
@@ -132,7 +132,7 @@ def read_source(
         WrongTypeError: The one stream that was named is not a stream (while reading).
         PermissionDeniedError: A command or a key is denied (while reading).
         SourceUnreachableError: The connection broke, or the server is not what it was when the
-            source was opened (while reading); what was yielded is void.
+            source was opened (while reading); what was yielded must be discarded.
     """
     _check_sizes(
         pending_page=pending_page,

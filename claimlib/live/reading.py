@@ -51,7 +51,7 @@ class ServerReading:
     def __call__(
         self, also_spans: Mapping[bytes, tuple[StreamId, StreamId]] | None = None
     ) -> Iterator[Batch]:
-        """All batches, as `source` describes them; `also_spans` as in `read_source`."""
+        """All batches, as `batches` describes them; `also_spans` as in `read_source`."""
         with self._connect() as source:
             yield from read_source(
                 source,

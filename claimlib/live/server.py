@@ -14,7 +14,7 @@ Not read are:
   what it still has for pending;
 - a replica whose user may not ask by INFO, and a server of which nobody says what it is.
 
-A replica is in step while its link to the master is up, it is not being synchronised, it has heard
+A replica is in step while its link to the master is up, it is not being synchronized, it has heard
 from the master within `MAX_SILENCE_S`, and it has applied all that had reached it when it was first
 asked.  (A busy replica often has one command half received: it is asked again for a second.)  A
 master pings every 10 seconds (`repl-ping-replica-period`).  The replicas of a replica get these
@@ -50,7 +50,7 @@ _Info = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What a server is.  `run_id` and `replication_id` as in `source.SourceOpened`."""
+    """What a server is.  `run_id` and `replication_id` as in `batches.SourceOpened`."""
 
     mode: str | None = None
     role: str | None = None
@@ -92,13 +92,14 @@ def check_unchanged(source: Source, before: ServerState) -> None:
     """
     now, _ = _ask(source)
     if now.role != before.role:
-        change = f"was a {before.role} and is a {now.role} now"
+        change = f"was a {before.role} and is now a {now.role}"
     elif now.is_replica and now.replication_id != before.replication_id:
-        change = "is a replica that follows another history of data now"
+        change = "is now a replica of other data (its replication id changed)"
     else:
         return
     raise SourceUnreachableError(
-        f"{source.label} {change}: what was read is void, try again", source=source.label
+        f"{source.label} {change}: the data that was read is discarded; try again",
+        source=source.label,
     )
 
 
@@ -136,8 +137,8 @@ def _info(source: Source) -> _Info:
 def _check_mode(label: str, mode: str | None) -> None:
     if mode is None:
         raise PermissionDeniedError(
-            f"{label} does not say whether it is a single server: HELLO is renamed or disabled "
-            "there, and so the user needs +info",
+            f"{label} does not report whether it is a single server, because HELLO is renamed or "
+            "disabled: grant the user +info",
             source=label,
             command="info",
             key=None,
@@ -154,8 +155,8 @@ def _check_mode(label: str, mode: str | None) -> None:
 def _check_in_step(source: Source, info: _Info) -> None:
     if not info:
         raise PermissionDeniedError(
-            f"{source.label} is a replica, and the user may not ask whether it is in step with its "
-            "master: grant it +info, or read the master",
+            f"{source.label} is a replica, and the user has no permission to ask whether it is "
+            "in sync with its master: grant +info, or read the master",
             source=source.label,
             command="info",
             key=None,
@@ -169,13 +170,15 @@ def _check_in_step(source: Source, info: _Info) -> None:
             return
         time.sleep(_ASK_AGAIN_S)
         info = _info(source)
-    raise _out_of_step(source, info, f"it has not applied {missing} bytes that have reached it")
+    raise _out_of_step(
+        source, info, f"it has received {missing:,} bytes that it has not applied yet"
+    )
 
 
 def _lost_touch(info: _Info) -> str | None:
     """Why a replica may not know what its master does; null: it does."""
     if info.get("master_sync_in_progress") == "1":
-        return "it is being synchronised"
+        return "it is being synchronized"
     if info.get("master_link_status") != "up":
         return "its link to the master is down"
     silent_s = _number(info, "master_last_io_seconds_ago", absent=-1)
@@ -187,7 +190,7 @@ def _lost_touch(info: _Info) -> str | None:
 def _out_of_step(source: Source, info: _Info, reason: str) -> SourceUnreachableError:
     master = f"{info.get('master_host')}:{info.get('master_port')}"
     return SourceUnreachableError(
-        f"{source.label} is a replica that is not in step with its master {master}: {reason}; try "
+        f"{source.label} is a replica that is not in sync with its master {master}: {reason}; try "
         "again later, or read the master",
         source=source.label,
         reason=reason,

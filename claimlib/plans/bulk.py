@@ -54,8 +54,8 @@ def _is_second(name: str) -> Column:
 _ROW_SQL = (
     "concat_ws('', 'request ', CAST(request AS STRING), ' (', stream, '/', consumer_group, ')')"
 )
-_ONE_ROW = "each request has a number of its own"
-_NAMES_HINT = "ids are texts, ms-seq, none of them null (an empty list is one)"
+_ONE_ROW = "each request needs its own number"
+_NAMES_HINT = "ids is a list (which may be empty) of ids ms-seq, none of them null"
 
 CLAIM_COLUMNS = MappingProxyType(
     {
@@ -85,9 +85,9 @@ CLAIMS = RequestTable(
     optional=_CLAIM_OPTIONAL,
     nullable=_CLAIM_OPTIONAL,
     hint=(
-        f"{_NAMES_HINT}, last_id is an id, idle_ms and time_ms are not given both, retrycount is at"
-        f" least 0, idle_rule is one of {', '.join(IdleRule)}, profile one of {', '.join(Profile)},"
-        " consumer is a name as the tables spell it"
+        f"{_NAMES_HINT}, last_id is an id, at most one of idle_ms and time_ms is given, retrycount"
+        f" is at least 0, idle_rule is one of {', '.join(IdleRule)}, profile one of"
+        f" {', '.join(Profile)}, consumer is a name spelled as in the tables"
     ),
     refusals={
         "consumer": is_no_spelling,
@@ -198,29 +198,32 @@ def named_ids(requests: DataFrame) -> DataFrame:
     return one.select(*kept, "position", bits["ms"].alias("id_ms"), bits["seq"].alias("id_seq"))
 
 
-def inherited(owned: DataFrame, entries: DataFrame, claims: DataFrame, heirs: int) -> DataFrame:
-    """What a consumer has pending as `named_ids` of its heirs' requests: of what the stream still
-    has the n-th by id goes to heir n modulo their number, the rest is named by the first.
+def handed_over(
+    owned: DataFrame, entries: DataFrame, claims: DataFrame, recipients: int
+) -> DataFrame:
+    """What a consumer has pending as `named_ids` of its recipients' requests: of what the stream
+    still has the n-th by id goes to recipient n modulo their number, the rest is named by the
+    first.
 
     Args:
         owned: the consumer's rows of pending.
         entries: those of its stream alone, so that hashes do not matter.
-        claims: `claims`, numbered from 1, one per heir.
+        claims: `claims`, numbered from 1, one per recipient.
 
     The n-th is counted in one task.
     """
     ids = with_presence(owned.select("stream_key", *_ID), entries)
     by_id = Window.partitionBy("present").orderBy(unsigned("id_ms"), unsigned("id_seq"))
     n = F.row_number().over(by_id) - 1
-    heir = F.when(F.col("present"), n % heirs).otherwise(0)
-    given = ids.withColumn("request_number", (heir + 1).cast("BIGINT"))
-    of_heir = Window.partitionBy("request_number").orderBy(
+    recipient = F.when(F.col("present"), n % recipients).otherwise(0)
+    given = ids.withColumn("request_number", (recipient + 1).cast("BIGINT"))
+    of_recipient = Window.partitionBy("request_number").orderBy(
         F.desc("present"), unsigned("id_ms"), unsigned("id_seq")
     )
     numbered = given.select(
         *_ID,
         "request_number",
-        (F.row_number().over(of_heir) - 1).cast("BIGINT").alias("position"),
+        (F.row_number().over(of_recipient) - 1).cast("BIGINT").alias("position"),
     )
     return claims.drop("ids").join(numbered, on="request_number", how="left")
 

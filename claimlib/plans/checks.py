@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import GROUP, key_json, repeated_keys
 from claimlib.plans.requests import PROVEN_RANGE, known_groups
-from claimlib.plans.survey import AHEAD, NO_INSTANT, NO_PROOF, TWICE, UNKNOWN_GROUP, is_proven
+from claimlib.plans.survey import AHEAD, NO_PROOF, NO_SNAPSHOT_TIME, UNKNOWN_GROUP, is_proven
 
 TABLES_READ = ("streams", "entries", "groups", "pending", "consumers", "cursors")
 # Of repeated entries and consumers nothing is refused: what counts is whether an id is there, and
@@ -43,18 +43,22 @@ class _Fault:
         )
 
 
-_INVALID = _Fault(2, "pending", "rows have a negative delivery_time_ms or delivery_count", True)
+_INVALID = _Fault(2, "pending", "rows with a negative delivery_time_ms or delivery_count", True)
 _UNKNOWN = _Fault(3, "pending", UNKNOWN_GROUP, True)
-_INSTANT = _Fault(4, "groups", NO_INSTANT, True)
-_UNPROVEN = _Fault(5, "pending", f"no proof of absence: groups of which {NO_PROOF}", True)
-_PROOF = _Fault(6, "streams", "no proof of absence: no complete_from and complete_to", False)
-_TIMES = _Fault(7, "consumers", "rows have a negative seen_time_ms or active_time_ms", False)
+_NO_TIME = _Fault(4, "groups", NO_SNAPSHOT_TIME, True)
+_UNPROVEN = _Fault(5, "pending", f"no proof of absence: groups with {NO_PROOF}", True)
+_PROOF = _Fault(
+    6, "streams", "no proof of absence: streams without complete_from and complete_to", False
+)
+_TIMES = _Fault(7, "consumers", "rows with a negative seen_time_ms or active_time_ms", False)
 _NO_GROUP = _Fault(8, "consumers", UNKNOWN_GROUP, False)
-_OWNERS = _Fault(9, "pending", "owners that consumers does not know", False)
-_LATER = _Fault(10, "pending", "rows delivered after the instant of their group", False)
+_OWNERS = _Fault(
+    9, "pending", "consumers that own entries but are missing from the table consumers", False
+)
+_LATER = _Fault(10, "pending", "rows delivered after the snapshot time of their group", False)
 
 
-FOREIGN_RUNS = f"rows have a {AHEAD}"
+FOREIGN_RUNS = f"rows with {AHEAD}"
 """What is found where rows bear run numbers that no run of the store has had."""
 
 
@@ -86,7 +90,7 @@ def _repeated(tables: Mapping[str, DataFrame]) -> DataFrame:
     return repeated_keys(tables).select(
         F.when(refuses, 1).otherwise(6).alias("rank"),
         "table",
-        F.lit(TWICE).alias("what"),
+        F.lit("keys with more than one row").alias("what"),
         refuses.alias("refuses"),
         F.col("keys").alias("count"),
         "example",
@@ -116,13 +120,13 @@ def _of_pending(pending: DataFrame, known: DataFrame, consumers: DataFrame) -> D
         )
     )
     owners = consumers.select(*GROUP, "consumer", F.lit(True).alias("is_consumer")).distinct()
-    is_stranger = F.col("consumer").isNotNull() & F.col("is_consumer").isNull()
+    is_unknown_owner = F.col("consumer").isNotNull() & F.col("is_consumer").isNull()
     by_group = (
         by_owner.join(owners, on=[*GROUP, "consumer"], how="left")
         .groupBy(*GROUP)
         .agg(
             *_sums("invalid", "later"),
-            *_first_of("strangers", is_stranger, key_json("consumers")),
+            *_first_of("unknown_owners", is_unknown_owner, key_json("consumers")),
             F.sum("unproven").alias("unproven"),
             F.max("is_unknown").alias("is_unknown"),
         )
@@ -130,7 +134,7 @@ def _of_pending(pending: DataFrame, known: DataFrame, consumers: DataFrame) -> D
     unknown = F.col("is_unknown")
     unproven = ~unknown & (F.col("unproven") > 0)
     sums = by_group.agg(
-        *_sums("invalid", "later", "strangers"),
+        *_sums("invalid", "later", "unknown_owners"),
         *_first_of("unknown", unknown, key_json("groups")),
         *_first_of("unproven", unproven, key_json("groups")),
     )
@@ -140,15 +144,15 @@ def _of_pending(pending: DataFrame, known: DataFrame, consumers: DataFrame) -> D
             _INVALID: "invalid",
             _UNKNOWN: "unknown",
             _UNPROVEN: "unproven",
-            _OWNERS: "strangers",
+            _OWNERS: "unknown_owners",
             _LATER: "later",
         },
     )
 
 
 def _of_groups(groups: DataFrame) -> DataFrame:
-    no_instant = F.col("snapshot_ms").isNull() | (F.col("snapshot_ms") < 0)
-    return _listed(groups.agg(*_first_of("n", no_instant, key_json("groups"))), {_INSTANT: "n"})
+    no_time = F.col("snapshot_ms").isNull() | (F.col("snapshot_ms") < 0)
+    return _listed(groups.agg(*_first_of("n", no_time, key_json("groups"))), {_NO_TIME: "n"})
 
 
 def _of_streams(streams: DataFrame) -> DataFrame:
@@ -161,9 +165,9 @@ def _of_consumers(consumers: DataFrame, groups: DataFrame) -> DataFrame:
     negative = (F.col("seen_time_ms") < 0) | (F.col("active_time_ms") < 0)
     sums = consumers.join(known, on=list(GROUP), how="left").agg(
         *_first_of("negative", negative, key_json("consumers")),
-        *_first_of("strange", F.col("in_groups").isNull(), key_json("consumers")),
+        *_first_of("without_group", F.col("in_groups").isNull(), key_json("consumers")),
     )
-    return _listed(sums, {_TIMES: "negative", _NO_GROUP: "strange"})
+    return _listed(sums, {_TIMES: "negative", _NO_GROUP: "without_group"})
 
 
 def _first_of(name: str, condition: Column, key: Column) -> list[Column]:

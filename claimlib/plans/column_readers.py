@@ -44,11 +44,15 @@ WANTED = {
     Shape.FIELDS: "one ARRAY<STRUCT<name, value>> or MAP, of BINARY or STRING",
 }
 UNUSABLE = {
-    Shape.NAME: "spells no name (a backslash is written twice, a byte that is not UTF-8 as \\xhh)",
-    Shape.ID: "is no id (two unsigned 64-bit numbers; as a text ms-seq, without leading zeros)",
-    Shape.TIME: "is no time (0 to 2^63-1 ms since 1970)",
-    Shape.COUNT: "is no count (0 to 2^63-1)",
-    Shape.FIELDS: "has a null in it",
+    Shape.NAME: (
+        "is not a valid name (a backslash is written twice, a byte that is not UTF-8 as \\xhh)"
+    ),
+    Shape.ID: (
+        "is not a valid id (two unsigned 64-bit numbers; as a text ms-seq, without leading zeros)"
+    ),
+    Shape.TIME: "is not a valid time (0 to 2^63-1 ms since 1970)",
+    Shape.COUNT: "is not a valid count (0 to 2^63-1)",
+    Shape.FIELDS: "contains a null",
 }
 
 Reader = Callable[[Sequence[Column]], list[Column]]

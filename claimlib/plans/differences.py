@@ -14,8 +14,8 @@ are not: the landing has them.
 A removed row is EXPLAINED where the source shows why it is gone: its group is still there and has
 delivered up to the last removed row (so consumers have acknowledged them), or, for an entry, its
 stream is still there and has generated ids up to the last removed one (so they were deleted or
-trimmed).  Where stream or group is gone, or begins anew (see `begun_anew`), nothing explains the
-removal.
+trimmed).  Where stream or group is gone, or was recreated (see `recreated_streams`), nothing
+explains the removal.
 """
 
 from __future__ import annotations
@@ -313,11 +313,11 @@ def _unexplained(
     )
 
 
-def begun_anew(
+def recreated_streams(
     stored: DataFrame, read: DataFrame, entries: DataFrame | None, *, is_other_server: bool
 ) -> DataFrame:
     """One row per stream of the store (`stream`) that the source has under this name, and that is
-    another one there: made anew after a flush, a loss of data, or a DEL.
+    another one there: recreated after a flush, a loss of data, or a DEL.
 
     Ids that a clock made do not show it, for those of the new stream are all larger.  How many
     entries a stream ever got does: it never becomes less, and where it is no more than the stream's

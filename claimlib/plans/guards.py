@@ -1,7 +1,7 @@
 """Guards: what a request leaves alone, or refuses, that the server would do (`model.Guards`).
 
-Whom the guards spare, and who is the parking consumer, is a question about owners, of whom there
-are few: it is answered once per owner and joined to the entries by keys.
+Which owners the guards spare, and which one is the parking consumer, depends only on the owner.
+There are few owners, so it is computed once per owner and joined to the entries by keys.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Somebody else's tables as rows of ours: which column is which, and what is wrong with a row.
 
 A given table may have other columns, other names and other types than ours; a `TableMap` says which
-of its columns is which, and `forms` how the values of a column are read.
+of its columns is which, and `column_readers` how the values of a column are read.
 
 Nothing is repaired: a value that does not fit is a fault of its row.
 """
@@ -158,7 +158,7 @@ def faults(tables: Mapping[str, DataFrame]) -> DataFrame:
     return reduce(DataFrame.union, parts)
 
 
-def strangers(table: str, rows: DataFrame, groups: DataFrame) -> DataFrame:
+def rows_of_unknown_groups(table: str, rows: DataFrame, groups: DataFrame) -> DataFrame:
     """One row per (stream, consumer_group) of `rows` that `groups` lacks: `table`, `rows` how many,
     `example`, the group in JSON."""
     missing = rows.join(groups.select(*GROUP), on=list(GROUP), how="left_anti")
@@ -179,10 +179,10 @@ def _located(table: str, key: str, given: DataFrame, table_map: TableMap) -> tup
         return tuple(given.columns.index(name) for name in wanted)
     if part.optional and key not in table_map.columns and len(missing) == len(wanted):
         return None
-    hint = "" if key in table_map.columns else f", and the map does not say which one is {key}"
+    hint = "" if key in table_map.columns else f", and the map assigns no column to {key}"
     raise ConfigError(
         f"{table_map.where(table, key)}: the table for {table} has no column {', '.join(missing)}"
-        f"{hint}; it has {', '.join(given.columns)}",
+        f"{hint}; the table's columns are {', '.join(given.columns)}",
         table=table,
         key=key,
         columns=missing,
@@ -204,10 +204,10 @@ def _values(
         return read(_numbered(at))
     wanted = WANTED[part.shape]
     if part.shape is Shape.ID and table_map.id_bits:
-        wanted = f"{wanted}, which are BIGINT where id_bits is true"
+        wanted = f"{wanted}, which are BIGINT if id_bits is true"
     said = ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in fields)
     raise ConfigError(
-        f"{table_map.where(table, key)}: {key} of the table for {table} is {said}, and must be"
+        f"{table_map.where(table, key)}: {key} of the table for {table} is {said}, but must be"
         f" {wanted}",
         table=table,
         key=key,
@@ -236,7 +236,8 @@ def _row_fault(table: str) -> Column:
     in_order = id_at_most("complete_from_ms", "complete_from_seq", high, F.col("complete_to_seq"))
     said = "complete_from, complete_to"
     return F.when(
-        low.isNull() != high.isNull(), _found(said, "is half a range: give both, or neither")
+        low.isNull() != high.isNull(),
+        _found(said, "is only one end of a range: give both, or neither"),
     ).when(~in_order, _found(said, "is a range that ends before it begins"))
 
 

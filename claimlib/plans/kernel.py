@@ -1,4 +1,4 @@
-"""What happens to a sorted range of a PEL, vectorised: the functions that `mapInPandas` runs.
+"""What happens to a sorted range of a PEL, vectorized: the functions that `mapInPandas` runs.
 
 `decide_range` is XAUTOCLAIM's, `fold_range` XCLAIM's.  The same decisions as `scan`, reached
 another way: `scan` walks one group entry by entry, this takes whole batches of many groups at once.

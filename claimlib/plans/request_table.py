@@ -105,13 +105,13 @@ class RequestTable:
         missing = [n for n in self.columns if n not in request.columns and n not in self.optional]
         if missing:
             raise RequestError(
-                f"the request table lacks {', '.join(missing)}; its columns are {names}",
+                f"the request table has no column {', '.join(missing)}; its columns can be {names}",
                 columns=missing,
             )
         unknown = [name for name in request.columns if name not in self.columns]
         if unknown:
             raise RequestError(
-                f"the request table has {', '.join(unknown)}, which no request has; its columns are"
+                f"the request table has an unknown column {', '.join(unknown)}; its columns can be"
                 f" {names}",
                 columns=unknown,
             )
@@ -126,7 +126,8 @@ class RequestTable:
             found = given.schema[name].dataType
             if not _fits(found, wanted):
                 raise RequestError(
-                    f"{name} of the request table is {found.simpleString()}: make it {wanted}",
+                    f"column {name} of the request table is {found.simpleString()}: it must be"
+                    f" {wanted}",
                     columns=[name],
                 )
 
@@ -134,9 +135,9 @@ class RequestTable:
         """What is wrong with the rows of one key."""
         if not fault["bad"]:
             return f"{fault['n']} rows for {fault['row']}: {self.one_row}"
-        null = f"null may stand only in {', '.join(self.nullable)}" if self.nullable else "no null"
+        null = f"only {', '.join(self.nullable)}" if self.nullable else "no value"
         bad = ", ".join(fault["bad"])
-        return f"no usable {bad} in the row for {fault['row']}: {null}, {self.hint}"
+        return f"invalid {bad} in the row for {fault['row']}: {null} may be null, {self.hint}"
 
     def _typed(self, name: str) -> Column:
         return F.col(name).try_cast(self.columns[name])

@@ -68,13 +68,13 @@ SWEEPS = RequestTable(
     columns=REQUEST_COLUMNS,
     key=GROUP,
     row_sql="concat_ws('/', stream, consumer_group)",
-    one_row="give one per group",
+    one_row="each group needs exactly one row",
     optional=OPTIONAL,
     nullable=NULLABLE,
     hint=(
         "count and max_deliveries are at least 1, max_deleted_share is between 0 and 1, idle_rule"
         f" is one of {', '.join(IdleRule)}, profile one of {', '.join(Profile)}, consumer is a name"
-        " as the tables spell it, parking_consumer another one that goes with max_deliveries"
+        " spelled as in the tables, parking_consumer is another one, given with max_deliveries"
     ),
     refusals={
         "consumer": is_no_spelling,

@@ -73,10 +73,16 @@ def totals() -> list[Column]:
 UNKNOWN_GROUP = "unknown group: it is not in the table groups"
 NOT_IN_GROUPS = " (it is not in the table groups)"
 """What is added to the server's own words about a group that nobody knows."""
-NO_INSTANT = "no instant: groups.snapshot_ms is null or negative; give one with --now"
-NO_PROOF = "pending ids lie outside the range that streams calls complete"
-TWICE = "two rows of one key"
-AHEAD = "run_seq of a run that this store has not had (copied from another store?)"
+NO_SNAPSHOT_TIME = (
+    "no snapshot time: groups.snapshot_ms is null or negative; set the time with --now"
+)
+NO_PROOF = "pending ids outside the id range that the table streams marks as complete"
+NO_PROOF_REMEDY = (
+    "It is unknown whether their entries still exist: take a new snapshot, or import again with"
+    " --streams or --entries-complete"
+)
+TWICE = "duplicate key"
+AHEAD = "a run_seq that no run of this store has had (copied from another store?)"
 
 
 def is_proven() -> Column:
@@ -119,12 +125,12 @@ def is_invalid() -> Column:
     return (F.col("delivery_time_ms") < 0) | (F.col("delivery_count") < 0)
 
 
-_MENDED_BY = "claimlib check says how to mend it"
+_REPAIR = "claimlib check prints the statement that repairs it"
 
 
 def ahead() -> Column:
     """Why a group with pending rows of another store's runs is refused."""
-    return F.concat(F.col("ahead"), F.lit(f" rows of pending have a {AHEAD}: {_MENDED_BY}"))
+    return F.concat(F.lit(f"rows of pending with {AHEAD}: "), "ahead", F.lit(f"; {_REPAIR}"))
 
 
 def unknown_group() -> Column:
@@ -142,30 +148,32 @@ def refusal() -> Column:
         unknown_group()
         .when(
             F.col("repeated_in").isNotNull(),
-            F.concat(F.lit(f"{TWICE} in "), "repeated_in", F.lit(": one of them must be left")),
+            F.concat(
+                F.lit(f"{TWICE} in "), "repeated_in", F.lit(": delete all rows of the key but one")
+            ),
         )
         .when(
             F.col("ahead_in").isNotNull(),
-            F.concat("ahead_in", F.lit(f" has a row with a {AHEAD}: {_MENDED_BY}")),
+            F.concat("ahead_in", F.lit(f" has a row with {AHEAD}; {_REPAIR}")),
         )
         .when(F.col("ahead") > 0, ahead())
         .when(
             F.col("now_ms").isNull() | (F.col("now_ms") < 0),
-            F.lit(NO_INSTANT),
+            F.lit(NO_SNAPSHOT_TIME),
         )
         .when(
             F.col("invalid") > 0,
             F.concat(
+                F.lit("rows of pending with a negative delivery_time_ms or delivery_count: "),
                 F.col("invalid"),
-                F.lit(" rows of pending have a negative delivery_time_ms or delivery_count"),
             ),
         )
         .when(
             F.col("unproven") > 0,
             F.concat(
-                F.lit("no proof of absence: "),
+                F.lit(f"no proof of absence: {NO_PROOF}: "),
                 F.col("unproven"),
-                F.lit(f" {NO_PROOF}"),
+                F.lit(f". {NO_PROOF_REMEDY}"),
             ),
         )
     )
@@ -181,7 +189,7 @@ def without_duplicates(judged: DataFrame, touched: DataFrame, mode: KeyMode) -> 
     copies = touched.groupBy("group_key", "id_ms", "id_seq").agg(F.count("*").alias("copies"))
     smallest = F.min(F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq")))
     text = F.format_string(
-        f"{TWICE}: pending has %d ids more than once, the first is %s-%s",
+        f"{TWICE}: ids that occur more than once in pending: %d, the first is %s-%s",
         F.count("*"),
         unsigned_text(unsigned(smallest["ms"])),
         unsigned_text(unsigned(smallest["seq"])),

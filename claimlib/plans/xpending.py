@@ -14,8 +14,9 @@ from claimlib.semantics.ids import to_bigint
 from claimlib.semantics.model import PendingRange
 from claimlib.semantics.names import spell
 
-# From how many deliveries on the overview counts an entry as troubled, and as badly troubled.
-TROUBLED, BADLY_TROUBLED = 5, 10
+# The numbers of deliveries from which on the overview counts an entry; the columns are named after
+# them.
+OFTEN, VERY_OFTEN = 5, 10
 _INT_MAX = 2**31 - 1
 
 
@@ -75,7 +76,8 @@ def shares(entries: DataFrame) -> DataFrame:
 def owners(entries: DataFrame, stalled_ms: int) -> DataFrame:
     """One row per (stream, consumer_group, consumer) that owns entries (null: nobody): `pending`,
     oldest_idle_ms (null: not known), highest_delivery_count, `now_ms`, `stalled` (idle for so long,
-    or longer; null: not known), `troubled` and `badly_troubled` (see `TROUBLED`).  One shuffle, of
+    or longer; null: not known), `delivered_5_plus` and `delivered_10_plus` (entries
+    that were delivered so often).  One shuffle, of
     partial sums.
 
     Without the ids of `shares`: a struct among the sums would have Spark sort all entries.
@@ -86,8 +88,8 @@ def owners(entries: DataFrame, stalled_ms: int) -> DataFrame:
         F.max("delivery_count").alias("highest_delivery_count"),
         F.max("now_ms").alias("now_ms"),
         F.sum((F.col("idle_ms") >= stalled_ms).cast("BIGINT")).alias("stalled"),
-        F.count_if(F.col("delivery_count") >= TROUBLED).alias("troubled"),
-        F.count_if(F.col("delivery_count") >= BADLY_TROUBLED).alias("badly_troubled"),
+        F.count_if(F.col("delivery_count") >= OFTEN).alias("delivered_5_plus"),
+        F.count_if(F.col("delivery_count") >= VERY_OFTEN).alias("delivered_10_plus"),
     )
 
 
@@ -102,7 +104,7 @@ def overview(
 
     Columns: `is_known` (is it in groups?), snapshot_ms (when it was read, ms since the epoch; null:
     not known), now_ms (the instant of the idle times; null: none), pending, the sums and maxima
-    of `owners`, `owners` (how many consumers own entries), `dead_owners` (of those, how many were
+    of `owners`, `owners` (how many consumers own entries), `idle_owners` (of those, how many were
     active last so long ago, or longer; seen, where it is not known when they were active; null: not
     known) and `unknown_owners` (of those, how many `consumers` lacks).
 
@@ -112,7 +114,7 @@ def overview(
     last_ms = F.coalesce("active_time_ms", "seen_time_ms")
     known = consumers.groupBy(*GROUP, "consumer").agg(F.max(last_ms).alias("last_ms"))
     is_owner = F.col("consumer").isNotNull()
-    is_dead = F.try_subtract("now_ms", "last_ms") >= stalled_ms
+    is_idle_owner = F.try_subtract("now_ms", "last_ms") >= stalled_ms
     by_group = (
         by_owner.join(known, on=[*GROUP, "consumer"], how="left")
         .groupBy(*GROUP)
@@ -120,7 +122,7 @@ def overview(
             *(F.sum(name).alias(name) for name in ("pending", *_SUMS)),
             *(F.max(name).alias(name) for name in ("oldest_idle_ms", "highest_delivery_count")),
             F.count_if(is_owner).alias("owners"),
-            F.sum((is_owner & is_dead).cast("BIGINT")).alias("dead_owners"),
+            F.sum((is_owner & is_idle_owner).cast("BIGINT")).alias("idle_owners"),
             F.count_if(is_owner & F.col("last_ms").isNull()).alias("unknown_owners"),
         )
     )
@@ -130,17 +132,17 @@ def overview(
     return (
         listed.join(by_group, on=list(GROUP), how="full")
         .fillna(False, ["is_known"])
-        .fillna(0, ["pending", "troubled", "badly_troubled", "owners", "unknown_owners"])
-        .withColumns({name: _zero_of_none(name) for name in ("stalled", "dead_owners")})
+        .fillna(0, ["pending", "delivered_5_plus", "delivered_10_plus", "owners", "unknown_owners"])
+        .withColumns({name: _zero_of_none(name) for name in ("stalled", "idle_owners")})
         .select(*GROUP, *OVERVIEW)
     )
 
 
-_SUMS = ("stalled", "troubled", "badly_troubled")
+_SUMS = ("stalled", "delivered_5_plus", "delivered_10_plus")
 OVERVIEW = (
     *("is_known", "snapshot_ms", "now_ms", "pending", "stalled", "oldest_idle_ms"),
     "highest_delivery_count",
-    *("troubled", "badly_troubled", "owners", "dead_owners", "unknown_owners"),
+    *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
 )
 
 

@@ -14,14 +14,14 @@ from claimlib.report.text import counted, instant, not_shown, plain_row, repeate
 
 _COUNTS = {
     "claimed": "claimed",
-    "forced": "forced: they were not pending, and are now",
+    "forced": "forced: not pending before, and pending now",
     "superseded": "superseded: claimed, and claimed again later in this run",
-    "deleted": "deleted: their streams have them no more",
+    "deleted": "deleted: no longer in the stream",
     "acked": "acknowledged",
-    "left": "left: not idle enough",
+    "left": "left: not idle for long enough",
     "not_pending": "not pending",
-    "lost": "of these lost: somebody else changed them first, and they are as they left them",
-    "gone": "of these gone: removed by us or by somebody else, it cannot be told",
+    "lost": "of these lost: another writer changed the entry first, so it was left as it is",
+    "gone": "of these gone: removed by this run or by another writer (which one is not known)",
 }
 
 
@@ -38,7 +38,7 @@ def of_bulk(command: str, reply: BulkReply, limit: int = DEFAULT_LIMIT) -> Repor
         rows=tuple(_cells(row)[3 if is_one else 0 :] for row in shown),
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
-            *not_shown(total - len(shown), "ids"),
+            *not_shown(total - len(shown), "id"),
             *_notes(command, reply.counts),
             *_of_retired(reply.counts),
         ),
@@ -109,9 +109,13 @@ def _cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
 
 
 def _notes(command: str, counts: Mapping[str, int]) -> Iterable[str]:
-    found = [note for name, what in _COUNTS.items() for note in counted(counts.get(name, 0), what)]
+    found = [
+        note
+        for name, status in _COUNTS.items()
+        for note in counted(counts.get(name, 0), status, status)
+    ]
     if not found and counts.get("refused"):
-        return ["nothing was done: all of it was refused"]
+        return ["nothing was done: all requests were refused"]
     none = "the consumer has nothing pending" if command == "retire" else "no id was requested"
     return found or [none]
 
@@ -119,7 +123,8 @@ def _notes(command: str, counts: Mapping[str, int]) -> Iterable[str]:
 def _of_retired(counts: Mapping[str, int]) -> Iterable[str]:
     if "retired" in counts:
         yield (
-            "the consumer is removed from the store; where a server is mirrored it is there still"
+            "the consumer was removed from the store; on a mirrored server it still exists"
             if counts["retired"]
-            else "the consumer stays: it got entries meanwhile; retire it again"
+            else "the consumer was not removed, because it received entries during the run: retire"
+            " it again (with a new --run-id, if you give one)"
         )

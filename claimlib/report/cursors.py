@@ -29,7 +29,7 @@ def of_reset(finished: Finished, cursors: DataFrame, limit: int = DEFAULT_LIMIT)
         rows=tuple(tuple(visible(row[name]) for name in COLUMNS) for row in shown),
         notes=(
             *repeated(finished.run_seq, is_repeat=finished.is_repeat),
-            *not_shown(hidden, "cursors"),
+            *not_shown(hidden, "cursor"),
         ),
         document={
             **run_document(finished),

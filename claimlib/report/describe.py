@@ -38,11 +38,15 @@ def of_description(
         ),
         rows=tuple(_cells(row, at_ms) for row in shown),
         notes=(
-            *not_shown(total - len(shown), "consumers"),
-            *counted(unknown, "of all consumers own entries and are not in the table consumers"),
+            *not_shown(total - len(shown), "consumer"),
+            *counted(
+                unknown,
+                "consumer owns entries but is missing from the table consumers",
+                "consumers own entries but are missing from the table consumers",
+            ),
             *([] if total else ["no consumer matches"]),
             *map(_cursor, cursors),
-            *not_shown(more_cursors, "cursors"),
+            *not_shown(more_cursors, "cursor"),
         ),
         document={
             "command": "describe",

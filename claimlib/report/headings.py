@@ -4,8 +4,8 @@ from __future__ import annotations
 
 _HEADINGS = {
     "active_time_ms": "active ago",
-    "at_boundary": "idle = min-idle",
-    "base_run": "since run",
+    "at_boundary": "idle exactly min-idle",
+    "base_run": "base run",
     "delivery_count": "deliveries now",
     "from_consumer": "consumer before",
     "from_delivery_count": "deliveries before",
@@ -14,7 +14,7 @@ _HEADINGS = {
     "next_id": "next page begins at",
     "now_ms": "--now",
     "reason": "refused because",
-    "refuses": "groups refused",
+    "refuses": "blocks sweeps",
     "request_number": "request",
     "run_seq": "run",
     "seen_time_ms": "seen ago",

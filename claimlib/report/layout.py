@@ -70,7 +70,7 @@ _TEXTS = frozenset({"what", "value", "reason", "example", "guards", "remedy"})
 # Those that can be done without, the first before the others.  (Why a group is refused is said on
 # stderr, too.)
 _MINOR = (
-    *("at_boundary", "unknown_owners", "badly_troubled", "troubled", "owners"),
+    *("at_boundary", "unknown_owners", "delivered_10_plus", "delivered_5_plus", "owners"),
     *(
         "now_ms",
         "base_run",

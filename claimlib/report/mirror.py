@@ -10,6 +10,7 @@ from claimlib.commands.snapshot import SnapshotReply
 from claimlib.report.headings import headings
 from claimlib.report.model import Report
 from claimlib.report.text import repeated
+from claimlib.terminal import number_of
 
 _MIRROR_COUNTS = ("streams", "groups", "pending_read", "entries_read", "pending_written")
 
@@ -36,7 +37,7 @@ def _of_mirror(
         title=f"{title}, run {reply.run_seq} ({command}:{reply.run_id})",
         columns=COLUMNS,
         rows=tuple(
-            (name.replace("_", " "), reply.counts.get(name, 0))
+            (_LABELS.get(name) or name.replace("_", " "), reply.counts.get(name, 0))
             for name in (*_MIRROR_COUNTS, *others)
         ),
         notes=(*repeated(reply.run_seq, is_repeat=reply.is_repeat), *notes),
@@ -53,12 +54,31 @@ def _of_mirror(
 
 
 COLUMNS = headings("what", "count")
+_LABELS = {
+    "pending_read": "pending entries read",
+    "entries_read": "stream entries read",
+    "pending_written": "pending entries written (new or changed)",
+    "pending_new": "pending entries added",
+    "pending_replaced": "pending entries changed",
+    "pending_removed": "pending entries removed",
+    "entries_new": "stream entries added",
+    "entry_filled": "payloads added or changed",
+    "entry_removed": "stream entries removed",
+    "group_removed": "groups removed",
+    "consumer_removed": "consumers removed",
+    "stream_removed": "streams removed",
+    CLAIMS_REPLACED: "claims overwritten",
+    "vanished": "streams or groups deleted while they were read",
+    "lost": "rows that another writer changed first",
+    "gone": "rows removed, by this run or by another writer",
+}
+"""What people read; the others as they are, in words."""
 
 
 _OF_SERVER = {
-    "server_restarted": "the server is another process than that of the last snapshot (another run"
-    " id): it was restarted, or another one answers at this address",
-    "replication_changed": "the server has another replication id than at the last snapshot: it"
+    "server_restarted": "the server process is not that of the last snapshot (its run id is"
+    " different): it was restarted, or another server now answers at this address",
+    "replication_changed": "the server's replication id is not that of the last snapshot: it"
     " was restarted without its data, or a replica took over",
 }
 
@@ -66,10 +86,11 @@ _OF_SERVER = {
 def _of_claims(counts: Mapping[str, int]) -> Iterable[str]:
     number = counts.get(CLAIMS_REPLACED)
     if number:
+        claims = number_of(number, "claim", "claims")
         yield (
-            f"{number:,} claims that were made in this store are taken back: the source shows"
-            " another consumer. claimlib runs STORE RUN --as-commands prints what to run on the"
-            " server"
+            f"{claims} made in this store {'was' if number == 1 else 'were'} overwritten, because"
+            " the source shows another owner. To repeat claims on the server, print them with:"
+            " claimlib runs STORE RUN --as-commands"
         )
 
 
@@ -79,12 +100,15 @@ def _of_server(counts: Mapping[str, int]) -> Iterable[str]:
 
 def _lacking(counts: Mapping[str, int]) -> Iterable[str]:
     if counts.get("groups_without_instant"):
+        number = number_of(counts["groups_without_instant"], "group has", "groups have")
         yield (
-            f"{counts['groups_without_instant']:,} groups have no instant: give claimlib xautoclaim"
-            " --now, or snapshot_ms in --groups"
+            f"{number} no snapshot time: use claimlib xautoclaim --now, or give snapshot_ms in the"
+            " table for --groups"
         )
     if counts.get("streams_without_proof"):
+        number = number_of(counts["streams_without_proof"], "stream has", "streams have")
         yield (
-            f"{counts['streams_without_proof']:,} streams have no proof of absence: their groups"
-            " are refused where something is pending; give --streams, or --entries-complete"
+            f"{number} no proof of absence: it is not known over which ids the entries are"
+            " complete, so xautoclaim refuses groups with pending entries there. Import again with"
+            " --streams or --entries-complete"
         )

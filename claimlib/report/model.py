@@ -164,7 +164,7 @@ def resolved(
     for name, said in zip(found, wanted, strict=True):
         if name not in known:
             raise RequestError(
-                f"--columns: there is no column {said!r}; there are {', '.join(known)}",
+                f"--columns: there is no column {said!r}; the columns are {', '.join(known)}",
                 option="columns",
             )
         if found.count(name) > 1:

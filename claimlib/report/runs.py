@@ -33,9 +33,11 @@ def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Re
         rows=tuple(_entry_cells(row, has_owner=has_owner) for row in shown),
         notes=(
             *([] if total else [f"no entry was {kind} by this run"]),
-            *not_shown(total - len(shown), "entries"),
+            *not_shown(total - len(shown), "entry", "entries"),
             *counted(
-                _gone_payloads(shown), "of these have no payload any more: their entries are gone"
+                _gone_payloads(shown),
+                "of these has no payload, because its stream entry no longer exists",
+                "of these have no payload, because their stream entries no longer exist",
             ),
         ),
         document={
@@ -84,7 +86,7 @@ def of_refused(finished: Finished, rows: DataFrame, limit: int) -> Report:
         ),
         notes=(
             *([] if total else ["nothing was refused by this run"]),
-            *not_shown(total - len(shown), "refusals"),
+            *not_shown(total - len(shown), "refusal"),
         ),
         document={
             "run_seq": finished.run_seq,
@@ -110,10 +112,11 @@ def of_runs(where: str, found: RunList) -> Report:
         ),
         rows=tuple(_run_cells(run) for run in found.runs),
         notes=(
-            *not_shown(hidden, "runs"),
+            *not_shown(hidden, "run"),
             *(() if found.runs else ("no run yet",)),
             *(
-                f"{key} is decided and not finished: the next run on this store finishes it first"
+                f"{key} is unfinished: its decision was written, and the next run on this store"
+                " finishes it first"
                 for key in found.unfinished
             ),
             *(note for run in found.runs for note in _given_up(run)),
@@ -195,7 +198,7 @@ COLUMNS = headings("what", "value")
 
 def _given_up(run: Finished) -> Iterable[str]:
     if run.is_abandoned:
-        yield f"{visible(run.key)} was given up: it did not do what was requested"
+        yield f"{visible(run.key)} was given up: it did not do all that was requested"
 
 
 _INSTANTS = ("now_ms", "time_ms")

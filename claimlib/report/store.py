@@ -10,6 +10,7 @@ from claimlib.commands.check import Finding
 from claimlib.report.headings import headings
 from claimlib.report.model import Report
 from claimlib.store.tables import Store
+from claimlib.terminal import number_of
 
 
 def of_store(store: Store, source: str | None) -> Report:
@@ -19,12 +20,15 @@ def of_store(store: Store, source: str | None) -> Report:
         source: what it mirrors; null: nothing so far.
     """
     place = shlex.quote(store.where)
-    found = ("the store was there already: nothing was changed",) if store.was_there else ()
+    found = ("the store already exists: nothing was changed",) if store.was_there else ()
     first = f"next: claimlib snapshot redis://HOST:PORT {place}, or claimlib import {place} …"
     return Report(
         title=f"Store {store.where}",
         columns=COLUMNS,
-        rows=(("buckets", store.buckets), ("source", source or "the first snapshot's server")),
+        rows=(
+            ("buckets", store.buckets),
+            ("source", source or "not set: the first snapshot sets it"),
+        ),
         notes=(*found, *([] if store.was_there and source else [first])),
         document={
             "command": "init",
@@ -43,7 +47,9 @@ COLUMNS = headings("what", "value")
 def of_check(where: str, found: Sequence[Finding]) -> Report:
     """What a store lacks, the worst first."""
     refusing = sum(one.refuses for one in found)
-    note = f"{refusing} of them make a sweep refuse groups; the others are remarks"
+    note = f"{number_of(refusing, 'problem makes', 'problems make')} a sweep refuse groups"
+    remarks = len(found) - refusing
+    note += f"; {number_of(remarks, 'remark')}"
     return Report(
         title=f"Check of {where}",
         columns=headings("table", "what", "count", "example", "refuses"),
@@ -52,8 +58,12 @@ def of_check(where: str, found: Sequence[Finding]) -> Report:
             for one in found
         ),
         notes=(
-            note if found else "nothing found",
-            *(f"to mend {one.table}: {one.remedy}" for one in found if one.remedy is not None),
+            note if found else "no problems found",
+            *(
+                f"to repair the table {one.table}, run: {one.remedy}"
+                for one in found
+                if one.remedy is not None
+            ),
         ),
         document={"store": where, "findings": [asdict(one) for one in found]},
         records=[asdict(one) for one in found],

@@ -17,7 +17,16 @@ from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import GUARDS
 from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
-from claimlib.report.text import duration, groups_text, idle, not_shown, repeated, visible
+from claimlib.report.text import (
+    counted,
+    duration,
+    groups_text,
+    idle,
+    not_shown,
+    repeated,
+    visible,
+)
+from claimlib.terminal import number_of
 
 _SUMMED = ("pending_before", "pending_after", "claimed", "deleted", "lost", "at_boundary")
 
@@ -42,7 +51,7 @@ def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *([] if count else [_NO_GROUP]),
-            *not_shown(count - len(shown), "groups"),
+            *not_shown(count - len(shown), "group"),
             *_unlike(reply.counts),
             *_further(reply),
         ),
@@ -157,26 +166,37 @@ def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
     """What else became of the decisions."""
     if counts.get("base_run"):
         yield (
-            f"incremental: only what may have changed since run {counts['base_run']} was looked at,"
-            " so what is pending was not counted"
+            "incremental: examined only entries that are due, or that changed after run"
+            f" {counts['base_run']}, so pending entries were not counted"
         )
     if counts.get("lost"):
-        yield f"{counts['lost']:,} lost: somebody else changed the row first"
+        yield f"{counts['lost']:,} lost: another writer changed the row first"
     if counts.get("spared"):
-        yield f"{counts['spared']:,} spared: idle enough, and left to their owners by the guards"
+        yield (
+            f"{counts['spared']:,} spared: idle for long enough, but the guards leave them to their"
+            " owners"
+        )
     if counts.get("parked"):
-        yield f"{counts['parked']:,} of the claimed are parked: delivered too often already"
+        yield (
+            f"{counts['parked']:,} of the claimed went to the parking consumer, because of their"
+            " delivery counts"
+        )
     if counts.get("delivered_later"):
         yield (
-            f"{counts['delivered_later']:,} entries were delivered after the instant that they are"
-            " judged at (a --now that is too early, or deliveries during the snapshot): they are"
-            " not idle at all"
+            number_of(counts["delivered_later"], "entry was", "entries were")
+            + " delivered after the time for which idle times are computed (--now is too early, or"
+            " the delivery was during the snapshot), and"
+            + (" counts" if counts["delivered_later"] == 1 else " count")
+            + " as not idle"
         )
     if counts.get("without_request"):
-        number = groups_text(counts["without_request"])
-        yield f"{number} without a request in the policy, left alone: --explain lists them"
+        number = number_of(counts["without_request"], "group matches", "groups match")
+        yield f"{number} no request of the policy; --explain lists such groups"
     if counts.get("gone"):
-        yield f"{counts['gone']:,} gone: deleted by us or by somebody else, it cannot be told"
+        yield (
+            f"{counts['gone']:,} gone: deleted by this run or by another writer (which one is not"
+            " known)"
+        )
 
 
 def of_policy(explained: DataFrame, limit: int = DEFAULT_LIMIT) -> Report:
@@ -190,8 +210,8 @@ def of_policy(explained: DataFrame, limit: int = DEFAULT_LIMIT) -> Report:
         columns=headings(*GROUP, "request", "consumer", "min_idle_ms", *_OF_POLICY, "guards"),
         rows=tuple(_policy_cells(row) for row in shown),
         notes=(
-            *not_shown(total - len(shown), "groups"),
-            *([f"{total - matched:,} groups get no request"] if total > matched else []),
+            *not_shown(total - len(shown), "group"),
+            *counted(total - matched, "group matches no request", "groups match no request"),
         ),
         document={"groups": shown, "groups_not_shown": total - len(shown)},
         records=shown,

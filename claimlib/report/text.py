@@ -1,4 +1,4 @@
-"""The cells of a report: how names, durations, instants and rows are shown."""
+"""The cells of a report: how names, durations, times and rows are shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from claimlib.semantics.names import spell
-from claimlib.terminal import one_line
+from claimlib.terminal import number_of, one_line
 from claimlib.times import format_duration_ms, format_instant_ms
 
 
@@ -36,30 +36,31 @@ def instant(ms: int | None) -> str | None:
 
 def groups_text(count: int) -> str:
     """`1 group`, `2 groups`."""
-    return f"{count:,} group" + ("" if count == 1 else "s")
+    return number_of(count, "group")
 
 
 def entries_text(count: int) -> str:
     """`1 entry`, `2 entries`."""
-    return f"{count:,} " + ("entry" if count == 1 else "entries")
+    return number_of(count, "entry", "entries")
 
 
-def not_shown(count: int, what: str) -> Iterable[str]:
-    """A note, where a limit cut something off."""
+def not_shown(count: int, one: str, many: str | None = None) -> Iterable[str]:
+    """A note, if a limit cut something off."""
     if count > 0:
-        yield f"{count:,} more {what} not shown; --limit shows more"
+        number = number_of(count, f"more {one}", f"more {many or one + 's'}")
+        yield f"{number} not shown; use --limit to show more"
 
 
-def counted(count: int, what: str) -> Iterable[str]:
-    """A note, where there is something to count."""
+def counted(count: int, one: str, many: str) -> Iterable[str]:
+    """A note, if there is something to count."""
     if count:
-        yield f"{count:,} {what}"
+        yield number_of(count, one, many)
 
 
 def repeated(run_seq: int | None, *, is_repeat: bool) -> Iterable[str]:
     """A note, where an earlier call with the same run id had done the run."""
     if is_repeat:
-        yield f"run {run_seq} was done before: nothing was done again"
+        yield f"run {run_seq} was already done: nothing was changed"
 
 
 def plain_row(row: dict[str, Any]) -> dict[str, Any]:

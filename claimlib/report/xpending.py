@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from claimlib.commands.xpending import ShownRange
 from claimlib.plans.keys import GROUP
-from claimlib.plans.xpending import BADLY_TROUBLED, OVERVIEW, TROUBLED
+from claimlib.plans.xpending import OFTEN, OVERVIEW, VERY_OFTEN
 from claimlib.report.headings import headings
 from claimlib.report.model import Cell, Report
 from claimlib.report.sweep import MAXIMA
@@ -27,7 +27,14 @@ from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.model import PendingSummary
 from claimlib.semantics.names import spell
 
-_OVERVIEW_SUMS = ("pending", "stalled", "troubled", "badly_troubled", "owners", "dead_owners")
+_OVERVIEW_SUMS = (
+    "pending",
+    "stalled",
+    "delivered_5_plus",
+    "delivered_10_plus",
+    "owners",
+    "idle_owners",
+)
 
 
 def of_overview(
@@ -61,12 +68,12 @@ def of_overview(
         title=f"Pending in {where}",
         columns=headings(
             *(*GROUP, "pending", "stalled", "oldest_idle_ms", "highest_delivery_count"),
-            *("troubled", "badly_troubled", "owners", "dead_owners", "unknown_owners"),
+            *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
             "snapshot_ms",
             stalled=f"idle {since}+",
-            troubled=f"{TROUBLED}+ deliveries",
-            badly_troubled=f"{BADLY_TROUBLED}+ deliveries",
-            dead_owners=f"owners idle {since}+",
+            delivered_5_plus=f"{OFTEN}+ deliveries",
+            delivered_10_plus=f"{VERY_OFTEN}+ deliveries",
+            idle_owners=f"owners idle {since}+",
         ),
         rows=(
             *(
@@ -79,13 +86,17 @@ def of_overview(
             total,
         ),
         notes=(
-            *not_shown(totals["groups"] - len(shown), "groups"),
+            *not_shown(totals["groups"] - len(shown), "group"),
             *counted(
                 totals["groups_without_instant"],
-                "groups have no instant: how long their"
-                " entries have been idle is not known (--now gives one)",
+                f"group {_NO_TIME[0]}",
+                f"groups {_NO_TIME[1]}",
             ),
-            *counted(totals["groups_not_known"], "groups are not in the table groups"),
+            *counted(
+                totals["groups_not_known"],
+                "group has pending entries but is missing from the table groups",
+                "groups have pending entries but are missing from the table groups",
+            ),
             *([] if totals["groups"] else ["no consumer group matches"]),
         ),
         document={
@@ -100,6 +111,13 @@ def of_overview(
     )
 
 
+_NO_TIME = tuple(
+    f"{has} no snapshot time, so the idle times of {whose} entries are unknown; set the time with"
+    " --now"
+    for has, whose in (("has", "its"), ("have", "their"))
+)
+
+
 def _age(snapshot_ms: int | None, at_ms: int | None) -> str | None:
     if snapshot_ms is None or at_ms is None:
         return None
@@ -109,8 +127,8 @@ def _age(snapshot_ms: int | None, at_ms: int | None) -> str | None:
 def _overview_numbers(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         *(row["pending"], row["stalled"], idle(row["oldest_idle_ms"])),
-        *(row["highest_delivery_count"], row["troubled"], row["badly_troubled"]),
-        *(row["owners"], row["dead_owners"], row["unknown_owners"]),
+        *(row["highest_delivery_count"], row["delivered_5_plus"], row["delivered_10_plus"]),
+        *(row["owners"], row["idle_owners"], row["unknown_owners"]),
     )
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from claimlib.errors import VerificationError, VersionExpiredError
-from claimlib.plans.keys import KeyMode
+from claimlib.plans.keys import GROUP, KeyMode, id_text
 from claimlib.runs.journal import (
     APP_ID,
     DELETING,
@@ -47,7 +47,7 @@ class Outcome:
     """What became of what a run decided about entries.  decided = applied + lost + gone.
 
     Attributes:
-        number_lost: how many somebody else forestalled.
+        number_lost: how many rows another writer changed first.
         gone: of how many the row is away, and nobody can tell any more who took it.
         lost: the `lost` journal rows to write (null: nothing was lost).
     """
@@ -63,7 +63,7 @@ class Outcome:
 
 def apply(store: Store, row: RunRow, decided: Decided) -> int | None:
     """Change `pending` as the journal says: one append of what is forced, and one MERGE of rows
-    that are still as they were found, or the buckets written anew.  How many rows a MERGE has
+    that are still as they were found, or the buckets rewritten.  How many rows a MERGE has
     changed or deleted; null: it was none."""
     if decided.of(Kind.FORCED):
         forced = decided.rows(Kind.FORCED).select(*_KEY, *STATE, "bucket")
@@ -76,14 +76,14 @@ def apply(store: Store, row: RunRow, decided: Decided) -> int | None:
 
 def _changed(store: Store, row: RunRow, decided: Decided) -> int | None:
     """One try of it: somebody may have added a column to the table since the last one."""
-    if _is_written_anew(store, row, decided):
-        _write_anew(store, row, decided)
+    if _is_rewritten(store, row, decided):
+        _rewrite(store, row, decided)
         return None
     return _merge(store, row, decided)
 
 
 # From so many rows on, and where one in so many of the buckets' rows changes, writing the buckets
-# anew is quicker than a MERGE, which finds the rows, copies them and marks the old ones: of 10
+# again is quicker than a MERGE, which finds the rows, copies them and marks the old ones: of 10
 # million rows half took 24 to 32 s, not 53 to 65 s.  So it is where all of `pending` is small: one
 # join and one commit are four queries, a MERGE is fifteen.
 _MANY_ROWS = 100_000
@@ -96,8 +96,8 @@ def _by_names(row: RunRow) -> bool:
     return row.key_mode is KeyMode.NAMES or "base_run" in row.counts
 
 
-def _is_written_anew(store: Store, row: RunRow, decided: Decided) -> bool:
-    """Whether the buckets are written anew: they are small, or much of them changes.
+def _is_rewritten(store: Store, row: RunRow, decided: Decided) -> bool:
+    """Whether the buckets are rewritten: they are small, or much of them changes.
 
     What is forced has used up the run's token on `pending`; a source is compared with a store that
     may hold a key twice.  These are merged.
@@ -119,7 +119,7 @@ def _buckets(decided: Decided) -> list[int]:
     return sorted({bucket for bucket, _, _ in decided.pending.by_bucket})
 
 
-def _write_anew(store: Store, row: RunRow, decided: Decided) -> None:
+def _rewrite(store: Store, row: RunRow, decided: Decided) -> None:
     """What the MERGE does, by one join and one commit, under the run's token: a repeat is skipped.
 
     `pending` is read as it is when Delta writes, or at the version after which alone it is written:
@@ -183,7 +183,7 @@ def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None =
     """What of the decision stands in `pending`, and what was lost to others.
 
     As a rule the run's own MERGE has just changed each row that it was to change, and says so, or
-    the buckets were written anew right after the version that the run was decided from.
+    the buckets were rewritten right after the version that the run was decided from.
     Else what is read is `pending` right after the run's own commit (and, for purges, right before
     it), so what others do later is not taken for a loss, whenever the run is verified.
 
@@ -275,7 +275,7 @@ def _verify_claims(
     if row.staged is None and _all_stand(row, decided, pending):
         return None, 0
     claimed = _missed(row, decided.rows(*UPDATING), pending)
-    _refuse_unapplied(claimed, row)
+    _refuse_unapplied(store, claimed, row)
     appended = _readable(store, appends[0]["version"], decided) if appends else None
     forced = _missed(row, decided.rows(Kind.FORCED), pending if appended is None else appended)
     gone = 0
@@ -318,7 +318,7 @@ def _verify_purges(
     purges = decided.rows(*DELETING)
     found = _beside(purges, pending)
     still_there = found.where(F.col("now_run_seq").isNotNull())
-    _refuse_unapplied(still_there, row)
+    _refuse_unapplied(store, still_there, row)
     kept = still_there.select(purges.columns)
     away = found.where(F.col("now_run_seq").isNull()).select(purges.columns)
     if not commits and all_known:
@@ -364,7 +364,7 @@ def is_own(commit: Row, row: RunRow) -> bool:
 
 def run_of(commit: Row) -> int | None:
     """The run_seq of the run that made a commit; null: no run has.  A MERGE bears it as a literal,
-    what is appended or written anew bears the run's note."""
+    what is appended or rewritten bears the run's note."""
     predicate = commit["operationParameters"].get("predicate", "")
     of_merge = re.search(r"run_seq#?\d*L? < (\d+)\b", predicate)
     if commit["operation"] == "MERGE" and of_merge is not None:
@@ -422,19 +422,21 @@ def _as_found() -> Column:
     return F.expr(_AS_FOUND.format(now="now_", found=""))
 
 
-def _refuse_unapplied(missed: DataFrame, row: RunRow) -> None:
+def _refuse_unapplied(store: Store, missed: DataFrame, row: RunRow) -> None:
     older = F.col("now_run_seq") < row.run_seq
-    unapplied = missed.where(older & _as_found()).first()
+    unapplied = missed.where(older & _as_found()).select(*GROUP, id_text().alias("id")).first()
     if unapplied is not None:
         raise VerificationError(
-            f"run {row.run_seq} ({row.key}) decided about {unapplied['stream']}/"
-            f"{unapplied['consumer_group']} {unapplied['id_ms']}-{unapplied['id_seq']}, and pending"
-            " still shows the row as it was: the run is not finished; start it again, and if this"
-            f" comes back, report it{_or_abandon(row)}",
+            f"run {row.run_seq} ({row.key}) decided to change the entry {unapplied['id']} of"
+            f" {unapplied['stream']} / {unapplied['consumer_group']}, but pending still has the row"
+            " as it was. The run stays unfinished: start it again. If this happens again, report"
+            f" it{_or_abandon(store, row)}",
             run=row.key,
         )
 
 
-def _or_abandon(row: RunRow) -> str:
-    """How to go on without a run, where it can be given up."""
-    return "" if row.staged is None else f", and go on with: claimlib abandon STORE {row.key}"
+def _or_abandon(store: Store, row: RunRow) -> str:
+    """How to continue without a run, if it can be given up."""
+    if row.staged is None:
+        return ""
+    return f", and continue with: claimlib abandon {store.where} {row.key}"

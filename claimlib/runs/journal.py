@@ -20,7 +20,7 @@ from claimlib.schema import Kind
 from claimlib.store.local import Condition
 from claimlib.store.tables import Pins, Store
 
-# One transaction id for every kind of run on a store: that is what serialises them.
+# One transaction id for every kind of run on a store: that is what serializes them.
 APP_ID = "claimlib"
 # How the user metadata of a run's commits begins; its number follows.
 NOTE = "claimlib run"
@@ -240,9 +240,9 @@ def _only(decisions: Sequence[Row | Mapping[str, Any]], run_seq: int) -> RunRow:
     if len(decisions) == 1:
         return RunRow.of(decisions[0])
     raise VerificationError(
-        f"journal has {len(decisions)} rows of kind run with run_seq {run_seq}, where a decision"
-        " writes one: was it copied from another store, or were rows deleted? Put it right, and"
-        " start again",
+        f"the table journal has {len(decisions)} rows of kind run for run {run_seq}, but a run"
+        " writes exactly one: was the table copied from another store, or were rows deleted?"
+        " Correct the table, and start the run again",
         table="journal",
         run_seq=run_seq,
     )

@@ -119,12 +119,12 @@ def check_landing(store: Store, row: RunRow, staged: Staged, decided: Decided) -
     if not wrong:
         return
     said = ", ".join(
-        f"{table}: {_rows(found[table])} of {_rows(expected[table])}" for table in wrong
+        f"{table}: {_rows(found[table])} of {_rows(expected[table])} rows" for table in wrong
     )
     raise VerificationError(
-        f"run {row.run_seq} ({row.key}) was decided from rows that are not all there any more, or"
-        f" are others now ({said}), so nothing more of it is applied. To go on without it:"
-        f" claimlib abandon {store.where} {row.key}, then the next {row.command}",
+        f"run {row.run_seq} ({row.key}) cannot be finished: rows that it had read were deleted or"
+        f" changed before they were applied (found {said}). To continue without it, run: claimlib"
+        f" abandon {store.where} {row.key}, and then the next {row.command}",
         run=row.key,
         tables=wrong,
     )
@@ -389,9 +389,10 @@ def _refuse(store: Store, row: RunRow, table: str, rows: DataFrame) -> None:
     first = rows.select("*", id_text().alias("id")).orderBy(*TABLES[table].key).first()
     example = "" if first is None else f"; the first is {first['stream']} {first['id']}"
     raise VerificationError(
-        f"run {row.run_seq} ({row.key}) is applied, and {table} does not hold what it decided,"
-        f" though nobody else has written to it{example}: the run is not finished. Start it again;"
-        f" if this comes back, report it, and go on with: claimlib abandon {store.where} {row.key}",
+        f"run {row.run_seq} ({row.key}) was applied, but {table} does not contain what the run"
+        f" decided, although no other writer changed the table{example}. The run stays unfinished:"
+        " start it again. If this happens again, report it, and continue with: claimlib abandon"
+        f" {store.where} {row.key}",
         run=row.key,
         table=table,
     )

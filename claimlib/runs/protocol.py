@@ -144,7 +144,7 @@ def run(
             _check_not_abandoned(finished)
             if finished.run_seq in recovered:  # an earlier call was cut off behind its decision
                 return finished
-            tell(Phase.FINISH, f"run {finished.run_seq} was done before: nothing is done again")
+            tell(Phase.FINISH, f"run {finished.run_seq} was already done: nothing is changed")
             return replace(finished, is_repeat=True)
         clock, began_ms = Clock(tell), wall_ms()
         clock.enter(Phase.BEGIN, "")
@@ -167,8 +167,8 @@ def run(
             recovered.add(decided.row.run_seq)
         lost_to = decided.row.key
     raise LostRaceError(
-        f"{':'.join(key)} began {MAX_LOSSES} times, and each time somebody else came first, in the"
-        f" end {lost_to}: let one scheduler start the runs on {store.where}, one at a time, and try"
+        f"{':'.join(key)} was overtaken by other runs or writers {MAX_LOSSES} times (the last:"
+        f" {lost_to}). Start the runs on {store.where} one at a time, from one scheduler, and try"
         " again with the same run id",
         winner=lost_to,
     )
@@ -185,9 +185,9 @@ def begin_reading(store: Store, tables: Collection[str] = INPUTS) -> Begun:
     if unfinished:
         first = unfinished[0]
         raise UnfinishedRunError(
-            f"run {first.run_seq} ({first.key}) is decided and not yet applied: the next run"
-            f" finishes it, e.g. the same again: claimlib {first.command} … --run-id"
-            f" {first.run_id}",
+            f"run {first.run_seq} ({first.key}) is unfinished: its decision was written, but is not"
+            f" yet applied. The next run finishes it, for example: claimlib {first.command} …"
+            f" --run-id {first.run_id}",
             run=first.key,
         )
     return begun
@@ -212,7 +212,8 @@ def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
             return Begun(store, last + 1, pins), unfinished
         before = after
     raise LostRaceError(
-        f"runs on {store.where} are decided faster than its tables can be looked at: try again",
+        f"new runs keep starting on {store.where}, so its tables cannot be read in a consistent"
+        " state: try again",
         where=store.where,
     )
 
@@ -236,7 +237,7 @@ def _recover(store: Store, tell: Progress) -> tuple[int, set[int]]:
     tell(Phase.RECOVER, "")
     last, unfinished = _decided(store)
     for row in unfinished:
-        tell(Phase.RECOVER, f"run {row.run_seq} ({row.key}), which another process has decided")
+        tell(Phase.RECOVER, f"finishing run {row.run_seq} ({row.key}) of another process")
         roll_forward(store, row, tell)
     return last, {row.run_seq for row in unfinished}
 
@@ -255,8 +256,8 @@ def _request_text(request: Mapping[str, object]) -> str:
 def _check_same_request(finished: Finished, request: str) -> None:
     if finished.request_hash != _hash(request):
         raise RunKeyConflictError(
-            f"run {finished.key} was another request: {finished.request}; give this one a run id of"
-            " its own",
+            f"the run id of {finished.key} was already used for a different request"
+            f" ({finished.request}): use another run id",
             run=finished.key,
         )
 
@@ -265,7 +266,7 @@ def _check_not_abandoned(finished: Finished) -> None:
     if finished.is_abandoned:
         raise RunAbandonedError(
             f"run {finished.key} was given up (claimlib abandon): it did not do what was requested."
-            " Give the next one a run id of its own",
+            " Use another run id for the next one",
             run=finished.key,
         )
 

@@ -40,7 +40,7 @@ def upsert(
     """Bring rows into a small table with `run_seq`, by its key; what does not differ stays.
 
     The differences pass through the driver (one row per stream, group or consumer that changed), so
-    that the table is read once, however often they are used.  A table of few rows is written anew
+    that the table is read once, however often they are used.  A table of few rows is rewritten
     by one commit then: by seven queries, where an append and a MERGE, which copies its file as
     well, are thirteen.
 
@@ -54,7 +54,7 @@ def upsert(
     there, had_few = _before(store, table, row, is_untouched=is_untouched)
     differences, found = store.fetched(_differences(there, by_key))
     is_due = had_few and found.num_rows > 0
-    if is_due and retried(lambda: _written_anew(store, by_key)) and is_untouched:
+    if is_due and retried(lambda: _rewritten(store, by_key)) and is_untouched:
         return
     # Somebody may have begun this by an append, which has used up the token.
     new = differences.where("NOT is_there").select(*rows.columns)
@@ -95,7 +95,7 @@ def _before(store: Store, table: str, row: RunRow, *, is_untouched: bool) -> tup
     return store.read(table), then is not None and store.few(then) is not None
 
 
-def _written_anew(store: Store, by_key: _ByKey) -> bool:
+def _rewritten(store: Store, by_key: _ByKey) -> bool:
     """Write the whole table, under the run's token: a repeat is skipped.  Whether that was done:
     not where somebody has added a column, which would be emptied.
 

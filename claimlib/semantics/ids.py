@@ -1,4 +1,4 @@
-"""Stream ids: parse, write, order, neighbours, and how a BIGINT holds one half of an id.
+"""Stream ids: parse, write, order, neighbors, and how a BIGINT holds one half of an id.
 
 An id is a pair of unsigned 64-bit numbers.  What is a number is decided by the server's parser
 (`string2ull` of Redis 7 and Valkey 9.1), and that is C's `strtoull`: leading white space, zeros and

@@ -37,7 +37,7 @@ class IdleRule(StrEnum):
 
 
 class Profile(StrEnum):
-    """Which servers' behaviour holds.
+    """The servers whose behavior is followed.
 
     REDIS_7_2: Redis 7.2 to 8.6, Valkey 8 and 9.1.
     REDIS_7_0: Redis 7.0.5 to 7.0.15: a consumer is created, and seen, only when it claims
@@ -74,8 +74,8 @@ def parse_run_id(text: str) -> str:
     """
     if not text.strip():
         raise RequestError(
-            "the run id is empty: give the run a name (in a script: is its variable set?), so that"
-            " a retry of it changes nothing, or leave it out",
+            "the run id is empty (in a script: is its variable set?): give a name, so that a retry"
+            " changes nothing, or leave --run-id out",
             option="run_id",
         )
     return text
@@ -166,7 +166,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class RemovalLimits:
-    """How much a snapshot or an import may take away from a store before it is not believed.
+    """How many rows a snapshot or an import may remove from a store before it is refused.
 
     Attributes:
         allow_empty: whether a source that has nothing may empty a store that has something.
@@ -182,7 +182,7 @@ class RemovalLimits:
     max_removed_share: float = DEFAULT_MAX_REMOVED_SHARE
 
     def __post_init__(self) -> None:
-        """Refuse a share that is none."""
+        """Check that the share is between 0 and 1."""
         _check_share(self.max_removed_share, "max_removed_share")
 
     def as_json(self) -> dict[str, object]:
@@ -228,7 +228,7 @@ class Guards:
             glob_pattern(self.only_from)
             if any("\ud800" <= one <= "\udfff" for one in self.only_from):
                 raise RequestError(
-                    "only_from must be UTF-8; match other bytes by ?", field="only_from"
+                    "only_from must be UTF-8; use ? to match other bytes", field="only_from"
                 )
         if (self.max_deliveries is None) != (self.parking_consumer is None):
             raise RequestError(
@@ -250,7 +250,7 @@ class AutoclaimRequest:
             repeated with the returned cursor until it is 0-0, at one instant.
         justid: leave delivery counts alone (and give ids without fields).
         idle_rule: what counts as idle enough at exact equality.
-        profile: which servers' behaviour holds.
+        profile: the servers whose behavior is followed.
         guards: what is left alone, or refused, that the server would do.
 
     Raises:
@@ -276,13 +276,15 @@ class AutoclaimRequest:
             )
         if self.count is not None and not 1 <= self.count <= COUNT_MAX:
             raise RequestError(
-                f"count must be between 1 and {COUNT_MAX}, not {self.count}: none is a sweep",
+                f"count must be between 1 and {COUNT_MAX}, not {self.count}; leave it out to"
+                " process the whole group",
                 field="count",
                 value=self.count,
             )
         if self.consumer == self.guards.parking_consumer:
             raise RequestError(
-                "parking_consumer must be another one than consumer", field="parking_consumer"
+                "parking_consumer and consumer must be different consumers",
+                field="parking_consumer",
             )
 
 
@@ -316,7 +318,7 @@ class ClaimRequest:
         justid: leave delivery counts alone (and give ids without fields).
         last_id: raise the group's last delivered id to this one; null: not given.
         idle_rule: what counts as idle enough at exact equality.
-        profile: which servers' behaviour holds.
+        profile: the servers whose behavior is followed.
 
     Raises:
         RequestError: a number is out of range, or both `idle_ms` and `time_ms` are given.
@@ -341,7 +343,8 @@ class ClaimRequest:
         _check_limit(self.retrycount, "retrycount", 0)
         if self.idle_ms is not None and self.time_ms is not None:
             raise RequestError(
-                "idle_ms and time_ms say the same thing: give one of them", field="idle_ms"
+                "idle_ms and time_ms both set the delivery time: give only one of them",
+                field="idle_ms",
             )
 
 
@@ -351,8 +354,8 @@ class ClaimReply:
 
     Attributes:
         claimed: the ids that the consumer got, in the order in which they were asked for.
-        deleted: the ids that left the PEL because the stream no longer has them, likewise; the
-            server does not report them.
+        deleted: the ids that left the PEL because the stream no longer has them, in the same
+            order; the server does not report them.
     """
 
     claimed: tuple[StreamId, ...]

@@ -45,7 +45,7 @@ LOCAL_SETTINGS = {
     # Else PySpark tells the JVM, at each call of a function of columns, which line of Python calls.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # Spark keeps the code of 100 classes that it generates, and a sweep needs more: each run would
-    # compile all of them anew, which was half the time of a small one.
+    # compile all of them again, which was half the time of a small one.
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -86,7 +86,7 @@ def open_session(
         java_options: further options of the JVM.
         conf: further settings of Spark, as `spark.hadoop.fs.s3a.endpoint`; they come after all
             others.
-        muted: whether the JVM keeps its log to itself (the errors of a query are raised all the
+        muted: whether the log of the JVM is hidden (the errors of a query are raised all the
             same).
 
     Raises:
@@ -245,16 +245,16 @@ def _why_not_started(said: str, error: Exception) -> str:
     if lacking:
         package = re.sub("[#;]", ":", lacking[1])
         return (
-            f"the package {package} cannot be fetched: check its name (spark.jars.packages) and the"
-            " way to Maven Central, or give Spark the jars that it needs (spark.jars)"
+            f"the package {package} cannot be downloaded: check its name (spark.jars.packages) and"
+            " the connection to Maven Central, or give Spark the jars that it needs (spark.jars)"
         )
     lines = [line.strip() for line in (*str(error).splitlines(), *said.splitlines())]
     named = (match[match.lastindex or 0] for line in lines if (match := _JVM_ERROR.match(line)))
     cause = next(named, None) or next(filter(None, reversed(lines)), type(error).__name__)
     cause = without_classes(cause).rstrip(".")
     return (
-        f"{cause}; check what it was given (--spark-conf, [spark] of a configuration); --debug, or"
-        " open_session(muted=False), shows all that it says"
+        f"{cause}; check its settings (--spark-conf, or [spark] of the configuration file)."
+        " --debug, or open_session(muted=False) in Python, shows its full output"
     )
 
 
@@ -276,13 +276,13 @@ def check_java() -> str:
     java = os.path.join(home, "bin", "java") if home else "java"  # noqa: PTH118 - may not exist
     where = f"JAVA_HOME={home}" if home else "PATH"
     if shutil.which(java) is None:
-        raise ConfigError(f"{_JAVA_NEEDED}, and {where} has none: {_JAVA_HINT}", java=None)
+        raise ConfigError(f"{_JAVA_NEEDED}, but {where} has none: {_JAVA_HINT}", java=None)
     command = [java, "-XshowSettings:properties", "-version"]
     said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
     found = _SPECIFICATION.search(said)
     if found is None or int(found[1]) < _LEAST_JAVA:
         version = found[1] if found else "an unknown version"
         raise ConfigError(
-            f"{_JAVA_NEEDED}, and that of {where} is {version}: {_JAVA_HINT}", java=version
+            f"{_JAVA_NEEDED}, but that of {where} is {version}: {_JAVA_HINT}", java=version
         )
     return found[1]

@@ -21,13 +21,13 @@ from claimlib.session import CLASS_ARCHIVE, open_session
 
 
 def main() -> int:
-    """Make the file, or make it anew; the exit code.
+    """Make the file, or replace it; the exit code.
 
     Raises:
         ConfigError: Java did not write it.
     """
     about = (
-        f"Make {CLASS_ARCHIVE}, or make it anew: with it Spark starts in two thirds of the time."
+        f"Create {CLASS_ARCHIVE}, or replace it: with it Spark starts in two thirds of the time."
     )
     argparse.ArgumentParser(
         prog="python -m claimlib.session.class_archive", description=about

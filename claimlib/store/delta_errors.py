@@ -28,8 +28,8 @@ _CONFLICTS = (
 def conflict(table: str) -> CommitConflictError:
     """The error of a write that was refused because of another one."""
     return CommitConflictError(
-        f"another writer changed {table} at the same time; nothing of this write was kept:"
-        " run it again",
+        f"another writer changed {table} at the same time, so nothing of this write was kept: run"
+        " the command again",
         table=table,
     )
 
@@ -49,7 +49,8 @@ def errors_mapped(table: str) -> Iterator[None]:
     except PySparkException as error:
         if DuplicateRowsError.IN_WORKER in str(error):
             raise DuplicateRowsError(
-                "pending holds two rows of one key: (stream, consumer_group, id) must be unique",
+                "pending has more than one row for a key: (stream, consumer_group, id) must be"
+                " unique",
                 table="pending",
             ) from error
         raise

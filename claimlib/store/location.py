@@ -25,9 +25,9 @@ class Location:
     def parse(cls, where: str) -> Location:
         """`catalog.schema` is a namespace, anything else a folder; a relative one is made
         absolute."""
-        check_place(where, "the store's place")
-        check_no_secret(where, "the store's place")
-        check_storage(where, "the store's place")
+        check_place(where, "the store's location")
+        check_no_secret(where, "the store's location")
+        check_storage(where, "the store's location")
         if is_namespace(where):
             return cls(where, is_namespace=True)
         folder = local_folder(where)

@@ -91,9 +91,9 @@ def check_catalog_lasts(spark: SparkSession, where: str) -> None:
         return
     if not spark.catalog.databaseExists(where):
         raise UnsafeLocationError(
-            f"{where} would be gone with this Spark session, whose spark_catalog is kept in memory:"
-            " give a folder (./name), or a catalog that lasts (for example a Hive metastore, by"
-            " spark.sql.catalogImplementation=hive)",
+            f"{where} would disappear when this Spark session ends, because spark_catalog is kept"
+            " in memory: give a folder (./name), or a catalog that lasts (for example a Hive"
+            " metastore, by spark.sql.catalogImplementation=hive)",
             where=where,
         )
 
@@ -231,8 +231,9 @@ def check_same(
     if others or (source is not None and "streams" in present and declared != source):
         found = ", ".join(sorted(map(str, others))) or str(buckets)
         raise StoreExistsError(
-            f"{where} is a store already, with {found} buckets and source"
-            f" {declared or 'not declared'}; use it as it is, or another place",
+            f"{where} already is a store, with {found} buckets and"
+            f" {'no declared source' if declared is None else f'source {declared}'}; use it as it"
+            " is (without other --buckets or --source), or choose another location",
             where=where,
             buckets=found,
             source=declared,
@@ -244,7 +245,7 @@ def _check_buckets(where: str, present: Mapping[str, Mapping[str, str]]) -> None
         if not re.fullmatch("[1-9][0-9]{0,8}", properties[schema.BUCKETS_PROPERTY]):
             raise SchemaError(
                 f"property {schema.BUCKETS_PROPERTY} of table {name} of {where} is"
-                f" {properties[schema.BUCKETS_PROPERTY]!r}, and must be a number of buckets: set it"
+                f" {properties[schema.BUCKETS_PROPERTY]!r}, but must be a number of buckets: set it"
                 " to what the other tables have",
                 table=name,
             )
@@ -252,8 +253,8 @@ def _check_buckets(where: str, present: Mapping[str, Mapping[str, str]]) -> None
     if len(set(found.values())) > 1:
         said = ", ".join(f"{name} {buckets}" for name, buckets in sorted(found.items()))
         raise SchemaError(
-            f"the tables of {where} are divided into different numbers of buckets ({said}): a table"
-            " that holds nothing yet can be dropped and made again by claimlib init --buckets",
+            f"the tables of {where} are divided into different numbers of buckets ({said}): drop an"
+            " empty table, and recreate it with claimlib init --buckets",
             where=where,
         )
 
@@ -286,8 +287,8 @@ def _check_version(where: str, table: str, properties: Mapping[str, str]) -> Non
     if found != schema.SCHEMA_VERSION or any(name not in properties for name in needed):
         raise SchemaVersionError(
             f"table {table} of {where} has schema version {found or 'none'}; this claimlib works"
-            f" with version {schema.SCHEMA_VERSION}: use the claimlib that made the store, or"
-            " another place",
+            f" with version {schema.SCHEMA_VERSION}: use the version of claimlib that created"
+            " the store, or another location",
             table=table,
             found=found,
             expected=schema.SCHEMA_VERSION,
@@ -299,8 +300,8 @@ def _check_columns(table: Table, struct: StructType) -> None:
     for column in table.columns:
         if column.name not in found:
             raise SchemaError(
-                f"table {table.name} has no column {column.name} ({column.type}): add it, or let"
-                " claimlib init create the table",
+                f"table {table.name} has no column {column.name} ({column.type}): add the column,"
+                " or drop the table and recreate it with claimlib init",
                 table=table.name,
                 column=column.name,
             )

@@ -123,7 +123,7 @@ class Store:
 
         Raises:
             StoreNotFoundError: the catalog is not known.
-            UnsafeLocationError: the catalog is gone with the session; or see `open`.
+            UnsafeLocationError: the catalog exists only as long as the session; or see `open`.
             StoreExistsError: there is a store with other buckets or another source; it is left as
                 it is.
             RequestError: the name of the source is empty, or has credentials in it.
@@ -224,8 +224,8 @@ class Store:
             if not says_expired(error):
                 raise
             raise VersionExpiredError(
-                f"version {version} of {table} cannot be read any more: a version that is not the"
-                " newest is kept for 7 days, or as long as the table's"
+                f"version {version} of {table} can no longer be read: versions other than the"
+                " newest are kept for 7 days, or as long as the table's"
                 " delta.deletedFileRetentionDuration says",
                 table=table,
                 version=version,
@@ -365,7 +365,7 @@ class Store:
         return self.spark.sql(f"DESCRIBE HISTORY {self.identifier(table)}{cut}").collect()
 
     def columns_of_others(self, table: str) -> set[str]:
-        """The columns that somebody has added to a table: what writes it anew would empty them."""
+        """The columns that somebody has added to a table: what rewrites it would empty them."""
         local = self._local(table)
         names = self.read(table).columns if local is None else local.struct.names
         return set(names) - {column.name for column in TABLES[table].columns}

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from claimlib.commands.xclaim import NamedClaim
+from claimlib.plans.survey import NO_PROOF, NO_PROOF_REMEDY, NO_SNAPSHOT_TIME
 from claimlib.semantics.ids import MAX_ID, MAX_U64, MIN_ID, StreamId, to_bigint
 from claimlib.semantics.model import ClaimRequest, Consumer, Group, IdleRule, PendingEntry, Profile
 from claimlib.semantics.names import spell
@@ -110,19 +111,18 @@ REFUSED: Mapping[bytes, Sequence[ClaimRequest]] = {
     b"two rows in groups": [claim(ONE)],
     b"two rows in streams": [claim(ONE)],
 }
-UNPROVEN = "no proof of absence: {} pending ids lie outside the range that streams calls complete"
-NO_INSTANT = "no instant: groups.snapshot_ms is null or negative; give one with --now"
-TWO_ROWS = "two rows of one key in {}: one of them must be left"
-NEGATIVE = "1 rows of pending have a negative delivery_time_ms or delivery_count"
+UNPROVEN = f"no proof of absence: {NO_PROOF}: {{}}. {NO_PROOF_REMEDY}"
+NEGATIVE = "rows of pending with a negative delivery_time_ms or delivery_count: 1"
+TWO_ROWS = "duplicate key in {}: delete all rows of the key but one"
 REASONS = {
     b"unknown": (
         "NOGROUP No such key 'unknown' or consumer group 'g' (it is not in the table groups)"
     ),
-    b"no instant": NO_INSTANT,
-    b"instant before 1970": NO_INSTANT,
+    b"no instant": NO_SNAPSHOT_TIME,
+    b"instant before 1970": NO_SNAPSHOT_TIME,
     b"negative time": NEGATIVE,
     b"negative count": NEGATIVE,
-    b"twice": "two rows of one key: pending has 1 ids more than once, the first is 6-0",
+    b"twice": "duplicate key: ids that occur more than once in pending: 1, the first is 6-0",
     b"unproven and pending": UNPROVEN.format(1),
     b"unproven and forced": UNPROVEN.format(2),
     b"two rows in groups": TWO_ROWS.format("groups"),

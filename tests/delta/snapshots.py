@@ -37,7 +37,9 @@ def stream(
 ) -> list[Batch]:
     """One stream with one group: who owns which id, which ids the stream has, and how many it ever
     got."""
-    rows = tuple(PendingRow(StreamId(n, 0), owner, 1000 + n, 1) for n, owner in pending.items())
+    rows = tuple(
+        PendingRow(StreamId(n, 0), owner, 1000 + n % 2**40, 1) for n, owner in pending.items()
+    )
     consumers = tuple(ConsumerRow(owner, 5000, None) for owner in sorted(set(pending.values())))
     span = (StreamId(min(pending), 0), StreamId(max(pending), 0)) if pending else (None, None)
     read = tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import functions as F
 
 from claimlib.commands.check import Finding, check
-from claimlib.plans.survey import NO_INSTANT, NO_PROOF, UNKNOWN_GROUP
+from claimlib.plans.survey import NO_PROOF, NO_SNAPSHOT_TIME, UNKNOWN_GROUP
 from claimlib.report.model import as_text
 from claimlib.report.store import of_check
 from claimlib.semantics.ids import StreamId
@@ -26,7 +26,7 @@ def test_a_sound_store_has_no_findings_and_an_empty_one_neither(store: Store) ->
     assert check(store) == ()
     write_keyspace(store, SOUND, NOW_MS)
     assert check(store) == ()
-    assert as_text(of_check("s", ())).splitlines()[-1] == "nothing found"
+    assert as_text(of_check("s", ())).splitlines()[-1] == "no problems found"
 
 
 def group(*pending: PendingEntry, consumers: tuple[Consumer, ...] = PEL.consumers) -> Group:
@@ -73,16 +73,16 @@ def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_fir
         _twice("streams", 1, '"stream":"sound"'),
         Finding(
             "pending",
-            "rows have a negative delivery_time_ms or delivery_count",
+            "rows with a negative delivery_time_ms or delivery_count",
             True,
             2,
             '{"stream":"late","consumer_group":"n","id":"3-0"}',
         ),
         Finding("pending", UNKNOWN_GROUP, True, 1, '{"stream":"sound","consumer_group":"nobody"}'),
-        Finding("groups", NO_INSTANT, True, 2, '{"stream":"before","consumer_group":"g"}'),
+        Finding("groups", NO_SNAPSHOT_TIME, True, 2, '{"stream":"before","consumer_group":"g"}'),
         Finding(
             "pending",
-            f"no proof of absence: groups of which {NO_PROOF}",
+            f"no proof of absence: groups with {NO_PROOF}",
             True,
             2,
             '{"stream":"narrow","consumer_group":"g"}',
@@ -96,14 +96,14 @@ def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_fir
         _twice("entries", 9, '"stream":"sound","id":"1-0"', refuses=False),
         Finding(
             "streams",
-            "no proof of absence: no complete_from and complete_to",
+            "no proof of absence: streams without complete_from and complete_to",
             False,
             1,
             '{"stream":"open"}',
         ),
         Finding(
             "consumers",
-            "rows have a negative seen_time_ms or active_time_ms",
+            "rows with a negative seen_time_ms or active_time_ms",
             False,
             1,
             '{"stream":"late","consumer_group":"nobody","consumer":"bob"}',
@@ -117,14 +117,14 @@ def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_fir
         ),
         Finding(
             "pending",
-            "owners that consumers does not know",
+            "consumers that own entries but are missing from the table consumers",
             False,
             3,
             '{"stream":"late","consumer_group":"n","consumer":"dead"}',
         ),
         Finding(
             "pending",
-            "rows delivered after the instant of their group",
+            "rows delivered after the snapshot time of their group",
             False,
             2,
             '{"stream":"late","consumer_group":"g","id":"1-18446744073709551615"}',
@@ -140,7 +140,7 @@ def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_fir
 
 
 def _twice(table: str, count: int, example: str, *, refuses: bool = True) -> Finding:
-    return Finding(table, "two rows of one key", refuses, count, f"{{{example}}}")
+    return Finding(table, "keys with more than one row", refuses, count, f"{{{example}}}")
 
 
 _CURSORS = ["name", "stream", "consumer_group", "next_ms", "next_seq", "run_seq"]

@@ -10,7 +10,7 @@ from claimlib.commands.runs import abandon, find_run, list_runs
 from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import RunAbandonedError, VerificationError
-from claimlib.plans.survey import NO_PROOF
+from claimlib.plans.survey import NO_PROOF_REMEDY
 from claimlib.report import runs
 from claimlib.runs import Phase, mirror
 from claimlib.runs.journal import Decided, RunRow, Staged, decided_by, run_rows
@@ -69,7 +69,7 @@ def test_what_a_run_that_is_given_up_had_applied_is_not_taken_for_entries_that_a
     reply = xautoclaim(store, ANYTHING)
     assert (reply.counts["refused"], reply.counts["deleted"], reply.counts["claimed"]) == (1, 0, 0)
     (group,) = reply.groups.collect()
-    assert group["reason"].endswith(NO_PROOF)
+    assert group["reason"].endswith(NO_PROOF_REMEDY)
     assert owners(store) == before
 
     snapshot(store, ALL, lambda _: source(SECOND))
@@ -98,7 +98,7 @@ def test_the_run_id_of_a_run_that_was_given_up_is_not_taken_for_done(store: Stor
     with pytest.raises(RunAbandonedError, match="snapshot:cut was given up"):
         snapshot(store, ALL, lambda _: source(SECOND), run_id="cut")
     assert owners(store) == {}
-    note = "snapshot:cut was given up: it did not do what was requested"
+    note = "snapshot:cut was given up: it did not do all that was requested"
     assert note in runs.of_runs(store.where, list_runs(store, 9)).notes
     assert runs.of_run(find_run(store, "snapshot:cut")).notes == (note,)
 

@@ -106,7 +106,7 @@ def test_a_second_import_writes_what_differs_and_the_same_run_id_again_changes_n
         ("gone", 1, "import", *whole),
         ("s", 3, "import", *whole),
     ]
-    assert any("3 groups have no instant" in note for note in of_import(reply).notes)
+    assert any("3 groups have no snapshot time" in note for note in of_import(reply).notes)
     asked = of_run(find_run(store, "import:r")).document["request"]
     assert asked["entries_complete"] is True
     assert asked["tables"]["pending"] == str(tmp_path / "one" / "pending")
@@ -140,7 +140,7 @@ def test_a_second_import_writes_what_differs_and_the_same_run_id_again_changes_n
         ("bob", 5, None)
     ]
     assert count(store.where, "entry_landing") == 0
-    assert any("1 streams have no proof" in note for note in of_import(reply).notes)
+    assert any("1 stream has no proof" in note for note in of_import(reply).notes)
 
 
 def test_an_imported_store_is_swept_as_the_reference_does_at_the_given_instant(
@@ -179,8 +179,8 @@ FAULTY = {
     "streams": streams([(b"s", "5-0", "4-0"), (b"t", "5-0", None)]),
     "consumers": consumers([(b"s", b"g", b"bob", -5, 1), (b"s", b"\\", b"bob", 5, -1)]),
 }
-NO_ID = "is no id (two unsigned 64-bit numbers; as a text ms-seq, without leading zeros)"
-NO_TIME = "is no time (0 to 2^63-1 ms since 1970)"
+NO_ID = "is not a valid id (two unsigned 64-bit numbers; as a text ms-seq, without leading zeros)"
+NO_TIME = "is not a valid time (0 to 2^63-1 ms since 1970)"
 S_G = '{"stream":"s","consumer_group":"g"'
 FIRST_THREE = ", ".join(f'{S_G},"id":"0{n}-0"}}' for n in range(3))
 SAID = [
@@ -188,12 +188,12 @@ SAID = [
     'column stream is null in 1 row: {"stream":null,"consumer_group":"g","id":"1-0"};',
     f"column id {NO_ID} in 5 rows: {FIRST_THREE} …;",
     f'column delivery_time_ms {NO_TIME} in 1 row: {S_G},"id":"2-0"}};',
-    f'column delivery_count is no count (0 to 2^63-1) in 1 row: {S_G},"id":"3-0"}};',
+    f'column delivery_count is not a valid count (0 to 2^63-1) in 1 row: {S_G},"id":"3-0"}};',
     f'column delivery_time_ms is null in 1 row: {S_G},"id":"4-0"}};',
     f"column last is null in 1 row: {S_G}}};",
     f"column snapshot_ms {NO_TIME} in 1 row: ",
     "complete_from, complete_to is a range that ends before it begins in 1 row: ",
-    "complete_from, complete_to is half a range: give both, or neither in 1 row: ",
+    "complete_from, complete_to is only one end of a range: give both, or neither in 1 row: ",
     f'column seen_time_ms {NO_TIME} in 1 row: {S_G},"consumer":"bob"}};',
     rf'column active_time_ms {NO_TIME} in 1 row: {{"stream":"s","consumer_group":"\\\\",',
     "; nothing was imported",
@@ -220,12 +220,15 @@ def test_what_no_store_can_hold_is_refused_with_its_rows_and_nothing_is_written(
 
     said = refused(DuplicateRowsError, "twice", {name: twice(one) for name, one in SECOND.items()})
     for name in SECOND:
-        assert f"{name} ({tmp_path}/twice/{name}): 1 keys have more than one row" in said
+        assert f"{name} ({tmp_path}/twice/{name}): 1 key has more than one row" in said
     assert '{"stream":"s","consumer_group":"g","id":"2-0"}' in said
 
     only_g = {**SECOND, "groups": groups([(b"s", b"g", "7-0", None)])}
     said = refused(InputError, "strange", only_g)
-    assert f"pending ({tmp_path}/strange/pending): 1 row of unknown groups" in said
+    assert (
+        f"pending ({tmp_path}/strange/pending): 1 row of groups that are missing from groups"
+        in said
+    )
     assert '{"stream":"s","consumer_group":"h"}' in said
     others = {**FIRST, "consumers": consumers([(b"s", b"nobody", b"c", 5, None)])}
     assert '{"stream":"s","consumer_group":"nobody"}' in refused(InputError, "others", others)
@@ -253,7 +256,7 @@ def test_what_no_store_can_hold_is_refused_with_its_rows_and_nothing_is_written(
 def test_a_request_that_contradicts_itself_is_refused_before_anything_is_read() -> None:
     with pytest.raises(RequestError, match="give one of them"):
         ImportRequest("e", "p", streams="s", entries_complete=True)
-    with pytest.raises(RequestError, match=r"has \[groups\], and there is no --groups"):
+    with pytest.raises(RequestError, match=r"section \[groups\], but --groups is not given"):
         ImportRequest("e", "p", maps={"groups": TableMap()})
 
 

@@ -204,10 +204,10 @@ AT_ONCE = SweepRequest(AutoclaimRequest(b"reclaimer", 0))
 @pytest.mark.parametrize(
     ("happens", "request_", "reason"),
     [
-        (_by_hand, SWEEP, "version 3 of pending (WRITE) was written by no run"),
-        (_no_feed, SWEEP, "entries does not tell what was deleted since run 2"),
+        (_by_hand, SWEEP, "version 3 of pending (WRITE) was not written by a claimlib run"),
+        (_no_feed, SWEEP, "the change data feed of entries since run 2 cannot be read"),
         (_much_deleted, SWEEP, "more than 5 entries were deleted or changed since run 2"),
-        (_nothing, AT_ONCE, "no request has a least idle time, so every entry may be due"),
+        (_nothing, AT_ONCE, "a request has no minimum idle time, so every entry may be due"),
     ],
 )
 def test_where_there_is_no_base_all_is_looked_at_and_it_says_why(
@@ -222,7 +222,7 @@ def test_where_there_is_no_base_all_is_looked_at_and_it_says_why(
     decided = decision(store, request_, now_ms=61_011)
     assert "base_run" not in decided.counts
     assert decided.remark is not None
-    assert decided.remark.startswith(f"a full sweep: {reason}")
+    assert decided.remark.startswith(f"full sweep: {reason}")
 
 
 def test_where_the_feed_cannot_be_read_for_whatever_reason_all_is_looked_at(
@@ -237,7 +237,7 @@ def test_where_the_feed_cannot_be_read_for_whatever_reason_all_is_looked_at(
     store.execute("entries", "DELETE FROM {table} WHERE stream = 'a' AND id_ms = 19")
     decided = decision(store)
     assert decided.remark == (
-        "a full sweep: entries does not tell what was deleted since run 2 (RuntimeError)"
+        "full sweep: the change data feed of entries since run 2 cannot be read (RuntimeError)"
     )
     assert 19 in ids(rows_of(decided), "deleted")
 
@@ -246,12 +246,12 @@ def test_a_run_keeps_how_it_was_decided(store: Store) -> None:
     xautoclaim(store, AT_ONCE, now_ms=61_011, incremental=True)
     found = find_run(store, "3")
     assert remark_on(store, found) == (
-        "a full sweep: no request has a least idle time, so every entry may be due"
+        "full sweep: a request has no minimum idle time, so every entry may be due"
     )
     xautoclaim(store, SWEEP, now_ms=61_012, incremental=True)
     found = find_run(store, "4")
     assert found.counts["base_run"] == 3
-    assert remark_on(store, found) == "an incremental sweep: its base is run 3"
+    assert remark_on(store, found) == "incremental sweep, based on run 3"
 
 
 def test_a_sweep_of_other_groups_is_no_base_and_one_of_all_is(store: Store) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from claimlib.commands.sweep_decision import decide
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.plans.keys import KeyMode, group_key, shared_keys, stream_key
+from claimlib.plans.survey import NO_PROOF, NO_PROOF_REMEDY, NO_SNAPSHOT_TIME
 from claimlib.runs import begin_reading
 from claimlib.semantics import scan
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, to_bigint
@@ -93,9 +94,9 @@ REFUSED = {
     b"negative count": stream(2, g=pel(b"dead")),
     b"no instant": stream(2, g=pel(b"dead")),
 }
-UNPROVEN = "no proof of absence: {} pending ids lie outside the range that streams calls complete"
-NEGATIVE = "1 rows of pending have a negative delivery_time_ms or delivery_count"
-TWICE = "two rows of one key: pending has {} ids more than once, the first is {}"
+UNPROVEN = f"no proof of absence: {NO_PROOF}: {{}}. {NO_PROOF_REMEDY}"
+NEGATIVE = "rows of pending with a negative delivery_time_ms or delivery_count: 1"
+TWICE = "duplicate key: ids that occur more than once in pending: {}, the first is {}"
 REASONS = {
     ("twice", "g"): TWICE.format(2, "4-0"),
     ("twice at the edge", "g"): TWICE.format(1, EDGE),
@@ -104,7 +105,7 @@ REASONS = {
     ("no stream row", "g"): UNPROVEN.format(5),
     ("negative time", "g"): NEGATIVE,
     ("negative count", "g"): NEGATIVE,
-    ("no instant", "g"): "no instant: groups.snapshot_ms is null or negative; give one with --now",
+    ("no instant", "g"): NO_SNAPSHOT_TIME,
     ("sound:no such group pending", "ghost"): (
         "NOGROUP No such key 'sound:no such group pending' or consumer group 'ghost'"
         " (it is not in the table groups)"

@@ -154,7 +154,7 @@ def test_a_state_that_is_not_kept_any_more_is_said_to_be_and_today_s_is_shown(
     store = copied(spark, swept.where, tmp_path / "store")
     age(store, days)
     xautoclaim(store, LATER, now_ms=NOW_MS + 1)
-    with pytest.raises(VersionExpiredError, match=r"pending cannot be read any more.*7 days"):
+    with pytest.raises(VersionExpiredError, match=r"pending can no longer be read.*7 days"):
         overview(reading(store, "xautoclaim:r"))
     assert overview(reading(store)).count() == 1
 

@@ -209,7 +209,7 @@ def replaced_slowly(monkeypatch: pytest.MonkeyPatch, waiting: Waiting, slow: str
 
 
 @pytest.mark.usefixtures("each_writer")
-def test_what_somebody_changes_while_buckets_are_written_anew_is_kept_and_lost_to_the_run(
+def test_what_somebody_changes_while_buckets_are_rewritten_is_kept_and_lost_to_the_run(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows that replace a bucket were read before the other writer's commit: Delta refuses
@@ -236,7 +236,7 @@ def test_what_somebody_changes_while_buckets_are_written_anew_is_kept_and_lost_t
 
 
 @pytest.mark.usefixtures("each_writer")
-def test_what_somebody_writes_into_a_small_table_while_it_is_written_anew_is_kept(
+def test_what_somebody_writes_into_a_small_table_while_it_is_rewritten_is_kept(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
@@ -260,7 +260,7 @@ def test_what_somebody_writes_into_a_small_table_while_it_is_written_anew_is_kep
 
 
 @pytest.mark.parametrize(("one_in", "operation"), [(1, "MERGE"), (2, "WRITE")])
-def test_buckets_are_written_anew_where_much_of_them_changes_and_else_merged(
+def test_buckets_are_rewritten_where_much_of_them_changes_and_else_merged(
     store: Store, monkeypatch: pytest.MonkeyPatch, one_in: int, operation: str
 ) -> None:
     """Six of the ten rows of a bucket change, of a table that is not small."""

@@ -78,7 +78,7 @@ def test_a_page_is_not_looked_for_between_two_ranges_of_one_stream(store: Store)
     before = read_groups(store)
     reply = xautoclaim(store, SweepRequest(AutoclaimRequest(b"alice", 0, count=1)))
     (group,) = reply.groups.collect()
-    assert group["reason"].startswith("two rows of one key in streams")
+    assert group["reason"].startswith("duplicate key in streams")
     assert read_groups(store) == before
 
 

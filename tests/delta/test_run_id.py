@@ -44,7 +44,9 @@ def test_a_run_that_is_named_by_nothing_is_refused_and_leaves_the_store_as_it_is
 ) -> None:
     before = store.pin().versions
     for command, run_id in product(COMMANDS.values(), ("", " \t\n")):
-        with pytest.raises(RequestError, match=r"the run id is empty: .* leave it out") as raised:
+        with pytest.raises(
+            RequestError, match=r"the run id is empty .* leave --run-id out"
+        ) as raised:
             command(store, run_id)
         assert raised.value.option == "run_id"
     assert store.pin().versions == before

@@ -49,7 +49,7 @@ def test_a_repeated_row_of_streams_groups_or_cursors_refuses_its_groups_and_the_
         values = {**key, "next_ms": 1, "next_seq": 0, "run_seq": 0}
         store.append("cursors", store.rows("cursors", [tuple(values.values())], list(values)))
     assert reasons(store, PAGE) == {
-        name: f"two rows of one key in {name}s: one of them must be left"
+        name: f"duplicate key in {name}s: delete all rows of the key but one"
         for name in ("stream", "group", "cursor")
     }
     claim = ClaimRequest(b"bob", 0, (StreamId(1, 0),))
@@ -74,10 +74,11 @@ def test_rows_with_run_numbers_of_another_store_refuse_their_group_and_check_say
                 f"UPDATE {store.identifier(name)} SET run_seq = 77 WHERE stream = '{name}'"
             )
     found = reasons(store, PAGE)
-    assert found["pending"].startswith("10 rows of pending have a run_seq of a run that")
+    assert found["pending"].startswith("rows of pending with a run_seq that no run of this")
+    assert ": 10; " in found["pending"]
     for name in ("groups", "streams", "cursors"):
-        assert found[name].startswith(f"{name} has a row with a run_seq of a run that"), name
-    assert all(reason.endswith("claimlib check says how to mend it") for reason in found.values())
+        assert found[name].startswith(f"{name} has a row with a run_seq that no run"), name
+    assert all(reason.endswith("prints the statement that repairs it") for reason in found.values())
     with pytest.raises(ForeignRunSeqError, match="nothing was acknowledged"):
         xack(store, [NamedAck(b"pending", b"g", (StreamId(1, 0),))])
 
@@ -110,10 +111,10 @@ def test_a_snapshot_of_a_store_with_run_numbers_of_another_store_is_refused_with
 def test_a_number_under_which_not_exactly_one_decision_stands_is_an_error_that_says_so(
     store: Store,
 ) -> None:
-    with pytest.raises(VerificationError, match="0 rows of kind run with run_seq 1"):
+    with pytest.raises(VerificationError, match="0 rows of kind run for run 1"):
         journal.decided_by(store, 1)
     xautoclaim(store, PAGE)
     assert journal.decided_by(store, 1).row.command == "xautoclaim"
     store.append("journal", journal.rows_of(store, 1, journal.Kind.RUN))
-    with pytest.raises(VerificationError, match="2 rows of kind run with run_seq 1"):
+    with pytest.raises(VerificationError, match="2 rows of kind run for run 1"):
         journal.decided_by(store, 1)

@@ -103,11 +103,11 @@ def refuse_all(store: Store) -> None:
     unknown = [*ACK, NamedAck(b"s", b"typo", (ONE,)), NamedAck(b"no", b"g", ())]
     for dry_run in (True, False):
         with pytest.raises(
-            RequestError, match=r"no/g: NOGROUP No such key 'no' .* \(and 1 more groups\)"
+            RequestError, match=r"no/g: NOGROUP No such key 'no' .* \(and 1 more group\)"
         ) as no:
             xack(store, unknown, dry_run=dry_run)
         assert no.value.groups == [("no", "g"), ("s", "typo")]
-        said = r"twice/g: two rows of one key.* 1-0; nothing"
+        said = r"twice/g: duplicate key.* 1-0; nothing"
         with pytest.raises(DuplicateRowsError, match=said):
             xack(store, [*ACK, NamedAck(b"twice", b"g", (ONE, TWO))], dry_run=dry_run)
 
@@ -173,7 +173,7 @@ def test_a_store_that_a_snapshot_has_read_refuses_and_names_the_server(store):
     snapshot(store, ALL, lambda _: source(stream(b"s", {1: b"a"}, {1}, NOW_MS)))
     before = versions(store.where)
     for dry_run in (True, False):
-        with pytest.raises(SourceMismatchError, match="server:6379/0, whose next snapshot") as no:
+        with pytest.raises(SourceMismatchError, match="server:6379/0: the next snapshot") as no:
             xack(store, [NamedAck(b"s", b"g", (ONE,))], dry_run=dry_run)
         assert no.value.kept == "server:6379/0"
     assert versions(store.where) == before
@@ -186,14 +186,14 @@ def test_a_store_that_a_snapshot_has_read_refuses_and_names_the_server(store):
         (
             "ids",
             "array('1-0', '-')",
-            r"no usable ids in the row for request 1 \(s/g\): no null, ids",
+            r"invalid ids in the row for request 1 \(s/g\): no value may be null, ids",
         ),
-        ("ids", "array(NULL)", r"no usable ids in the row for request 1 \(s/g\)"),
-        ("ids", "CAST(NULL AS ARRAY<STRING>)", r"no usable ids in the row for request 1 \(s/g\)"),
-        ("ids", "array(1)", "ids of the request table is array<int>: make it ARRAY<STRING>"),
-        ("request", "1.5D", "request of the request table is double: make it BIGINT"),
-        ("consumer_group", "NULL", "no usable consumer_group in the row for request 1"),
-        ("consumer", "'bob'", "has consumer, which no request has"),
+        ("ids", "array(NULL)", r"invalid ids in the row for request 1 \(s/g\)"),
+        ("ids", "CAST(NULL AS ARRAY<STRING>)", r"invalid ids in the row for request 1 \(s/g\)"),
+        ("ids", "array(1)", "ids of the request table is array<int>: it must be ARRAY<STRING>"),
+        ("request", "1.5D", "request of the request table is double: it must be BIGINT"),
+        ("consumer_group", "NULL", "invalid consumer_group in the row for request 1"),
+        ("consumer", "'bob'", "has an unknown column consumer"),
     ],
 )
 def test_an_ack_that_cannot_be_used_is_refused_with_its_column_and_request(

@@ -557,7 +557,7 @@ def test_a_value_that_no_claim_can_have_is_refused_with_its_column_and_request(r
     value = f"'{value}'" if column == "request" else value
     given = row.withColumn("idle_ms", F.lit(5)).withColumn(column, F.expr(value))
     number = "x" if column == "request" else "7"
-    said = rf"no usable {column} in the row for request {number} \(s/g\)"
+    said = rf"invalid {column} in the row for request {number} \(s/g\)"
     with pytest.raises(RequestError, match=said) as raised:
         CLAIMS.checked(given)
     assert raised.value.columns == [column]
@@ -576,14 +576,14 @@ def test_a_value_that_no_claim_can_have_is_refused_with_its_column_and_request(r
     ],
 )
 def test_a_column_of_a_type_that_does_not_fit_is_refused(row, column, value, type_):
-    with pytest.raises(RequestError, match=f"{column} of the request table is {type_}: make it"):
+    with pytest.raises(RequestError, match=f"{column} of the request table is {type_}: it must be"):
         CLAIMS.checked(row.withColumn(column, F.expr(value)))
 
 
 def test_a_column_too_few_or_too_many_is_refused_but_what_may_be_left_out(row):
-    with pytest.raises(RequestError, match="lacks ids"):
+    with pytest.raises(RequestError, match="has no column ids"):
         CLAIMS.checked(row.drop("ids"))
-    with pytest.raises(RequestError, match="has Ids, which no request has"):
+    with pytest.raises(RequestError, match="has an unknown column Ids"):
         CLAIMS.checked(row.withColumnRenamed("retrycount", "Ids"))
     left_out = ("idle_ms", "time_ms", "retrycount", "last_id")
     (checked,) = CLAIMS.checked(row.drop(*left_out)).collect()
@@ -616,7 +616,7 @@ def test_of_a_thousand_requests_one_of_which_is_bad_none_is_done(store):
     is_bad = F.col("request") == 617
     bad = table.withColumn("ids", F.when(is_bad, F.array(F.lit("6"))).otherwise(F.col("ids")))
     for dry_run in (True, False):
-        with pytest.raises(RequestError, match=r"no usable ids in the row for request 617 \(s/g\)"):
+        with pytest.raises(RequestError, match=r"invalid ids in the row for request 617 \(s/g\)"):
             xclaim(store, bad, dry_run=dry_run)
     with pytest.raises(RequestError, match="there is no request"):
         xclaim(store, [])

@@ -61,9 +61,9 @@ def test_a_run_is_shown_refusals_are_named_and_the_run_can_be_looked_up(claimlib
     again = claimlib(*words)
     assert document["is_repeat"] is False
     assert json.loads(again.out) == document | {"is_repeat": True}
-    assert "finish · run 1 was done before: nothing is done again" in again.err
+    assert "finish · run 1 was already done: nothing is changed" in again.err
     quiet = claimlib(*words[:-2], "--quiet")
-    assert quiet.out.splitlines()[-1] == "run 1 was done before: nothing was done again"
+    assert quiet.out.splitlines()[-1] == "run 1 was already done: nothing was changed"
 
     listed = claimlib("runs", stalled).out
     assert "xautoclaim:r" in listed
@@ -86,7 +86,7 @@ def test_a_check_that_finds_what_makes_groups_be_refused_ends_with_4(claimlib, s
         ("pending", True, 1),
         ("streams", False, 1),
     ]
-    assert "1 of them make a sweep refuse groups" in claimlib("check", stalled).out
+    assert "1 problem makes a sweep refuse groups" in claimlib("check", stalled).out
 
 
 @pytest.mark.parametrize("count", [2, 1_000_000])
@@ -131,7 +131,7 @@ def test_a_dry_run_shows_the_worst_groups_first_and_counts_what_it_does_not_show
     assert "dry run" in title
     assert first.startswith("unproven")
     assert total.split()[:5] == ["total", "2", "groups", "4", "3"]
-    assert note == "1 more groups not shown; --limit shows more"
+    assert note == "1 more group not shown; use --limit to show more"
     assert "no run yet" in claimlib("runs", stalled).out
 
 
@@ -148,7 +148,7 @@ def test_init_again_changes_nothing_and_another_number_of_buckets_is_refused(cla
 def test_init_of_a_store_that_is_there_says_so_and_what_it_mirrors(claimlib, stalled, tmp_path):
     again = claimlib("init", stalled)
     assert again.code == 0
-    assert "the store was there already: nothing was changed" in again.out
+    assert "the store already exists: nothing was changed" in again.out
     named = ("init", tmp_path / "new", "--source", "lake", "--output", "json")
     for was_there in (False, True):
         found = json.loads(claimlib(*named).out)
@@ -166,8 +166,8 @@ def test_a_file_a_table_and_a_catalog_without_a_schema_are_no_store(claimlib, st
     file = tmp_path / "a file"
     file.write_text("")
     for place, code, said in (
-        (file, 4, f"{file} is a file, and a store is a folder"),
-        (store_path / "pending", 4, f"is it {store_path}?"),
+        (file, 4, f"{file} is a file, but a store is a folder"),
+        (store_path / "pending", 4, f"did you mean {store_path}?"),
         ("lake.", 2, "STORE is lake., which has no schema: give catalog.schema"),
     ):
         refused = claimlib("xpending", place)
@@ -204,7 +204,7 @@ def test_globs_that_match_no_group_are_refused_and_name_those_that_come_near(
     words = ("xautoclaim", stalled, *SWEEP, *dry_run)
     said = claimlib(*words, "--stream", "unprovn")
     assert (said.code, said.out) == (2, "")
-    assert "matches unprovn / * (stream / group); there are unproven / g and 1 more" in said.err
+    assert "matches unprovn / * (stream / group); known groups: unproven / g and 1 more" in said.err
     assert "no run yet" in claimlib("runs", stalled).out
     allowed = claimlib(*words, "--stream", "unprovn", "--allow-none")
     assert allowed.code == 0
@@ -226,7 +226,7 @@ def test_groups_that_no_request_of_a_policy_matches_are_counted(claimlib, stalle
     words = ("xautoclaim", stalled, "--policy", policy, "--dry-run")
     said = claimlib(*words)
     assert said.code == 0, said.err
-    assert "1 group without a request in the policy, left alone: --explain lists" in said.out
+    assert "1 group matches no request of the policy; --explain lists" in said.out
     counts = json.loads(claimlib(*words, "--output", "json").out)["counts"]
     assert counts["without_request"] == 1
     policy.write_text(one.format("orders") + one.format("*"))
@@ -237,7 +237,7 @@ def test_a_store_in_a_catalog_that_ends_with_the_session_is_refused(claimlib, sp
     assert spark.conf.get("spark.sql.catalogImplementation") == "in-memory"
     said = claimlib("init", "spark_catalog.shop")
     assert (said.code, said.out) == (4, "")
-    assert "spark_catalog.shop would be gone with this Spark session" in said.err
+    assert "spark_catalog.shop would disappear when this Spark session ends" in said.err
     assert not spark.catalog.databaseExists("spark_catalog.shop")
 
 
@@ -276,7 +276,10 @@ def test_totals_over_sweeps_and_pages_add_up_or_are_null(claimlib, stalled, tmp_
 def test_a_snapshot_that_no_longer_comes_is_an_alarm(claimlib, stalled):
     stale = claimlib("xpending", stalled, "--fail-on-stale", "30m")
     assert stale.code == 3
-    assert "stale: the last snapshot of 2 groups is older than 30m, or not known" in stale.err
+    assert (
+        "stale: for 2 groups, the last snapshot is older than 30m, or its time is unknown"
+        in stale.err
+    )
     for late_ms, code in ((30 * 60_000, 0), (30 * 60_000 + 1, 3)):
         words = ("--fail-on-stale", "30m", "--now", str(NOW_MS + late_ms), "--stream", "orders")
         said = claimlib("xpending", stalled, *words)
@@ -296,7 +299,7 @@ def test_the_overview_shows_the_groups_that_globs_match_and_refuses_globs_that_m
         refused = claimlib("xpending", stalled, *words)
         assert (refused.code, refused.out) == (2, "")
         assert "no consumer group of " in refused.err
-        assert "there are " in refused.err
+        assert "known groups: " in refused.err
     both = claimlib("xpending", stalled, "orders", "g", "--fail-on-stale", "1h")
     assert (both.code, both.out) == (2, "")
 
@@ -306,14 +309,14 @@ def test_a_group_that_is_not_there_is_named_with_those_that_come_near(claimlib, 
         said = claimlib("xpending", stalled, "unprovn", "g", *words)
         assert (said.code, said.out) == (2, "")
         assert (
-            "NOGROUP No such key 'unprovn' or consumer group 'g'; there are unproven / g"
+            "NOGROUP No such key 'unprovn' or consumer group 'g'; known groups: unproven / g"
             in said.err
         )
     swapped = claimlib("xpending", stalled, "g", "unproven")
     assert swapped.code == 2
-    assert "there are unproven / g" in swapped.err
+    assert "known groups: unproven / g" in swapped.err
     literal = claimlib("describe", stalled, "orders", "g\\u000a")
-    assert "in a glob a backslash takes the next character literally" in literal.err
+    assert "in a glob, a backslash escapes the next character" in literal.err
 
 
 def test_what_a_run_refused_can_be_looked_up_with_the_reason(claimlib, stalled):

@@ -40,7 +40,7 @@ def test_a_folder_that_no_demo_made_is_refused_and_left_as_it_is(tmp_path: Path)
 
 
 def test_a_proof_that_holds_says_how_many_facts_were_compared():
-    told = _told(Proof({"owner": 1_200, "purge": 34}, (), _ENOUGH))
+    told = _told(Proof({"owner": 1_200, "deletion": 34}, (), _ENOUGH))
 
     assert "PROVED" in told
     assert "1,234 facts" in told

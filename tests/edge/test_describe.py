@@ -40,7 +40,7 @@ def test_consumers_are_listed_with_what_they_own_and_when_they_were_active(claim
     }
     assert next(iter(consumers)) == "bob"
     shown = claimlib("describe", where, "--now", str(NOW_MS)).out
-    assert "1 of all consumers own entries and are not in the table consumers" in shown
+    assert "1 consumer owns entries but is missing from the table consumers" in shown
     assert "1m30s" in shown
 
 
@@ -48,7 +48,7 @@ def test_globs_choose_the_groups(claimlib, where):
     assert "bob" in claimlib("describe", where, "ord*", "g").out
     refused = claimlib("describe", where, "ord*", "x")
     assert (refused.code, refused.out) == (2, "")
-    assert "matches ord* / x (stream / group); there are orders / g" in refused.err
+    assert "matches ord* / x (stream / group); known groups: orders / g" in refused.err
 
 
 def page(claimlib, where, number):
@@ -69,7 +69,7 @@ def test_a_cursor_is_shown_and_can_be_set_back_once_for_each_run_id(claimlib, wh
     assert (done.code, done.out.splitlines()[-1].split()) == (0, ["nightly", "orders", "g", "0-0"])
     assert "begins at the first entry" in claimlib("describe", where).out
     assert page(claimlib, where, 2) == "3-0"  # 1-0 is the new consumer's, and not idle
-    assert claimlib(*reset, "--quiet").out.endswith("was done before: nothing was done again\n")
+    assert claimlib(*reset, "--quiet").out.endswith("was already done: nothing was changed\n")
     assert "begins at 3-0" in claimlib("describe", where).out
     assert claimlib("reset-cursor", where, "nightly", "--to", "2-0").code == 0
     assert "begins at 2-0" in claimlib("describe", where).out
@@ -78,10 +78,10 @@ def test_a_cursor_is_shown_and_can_be_set_back_once_for_each_run_id(claimlib, wh
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("weekly",), "has no cursor weekly; there are nightly"),
+        (("weekly",), "has no cursor weekly; known cursors: nightly"),
         (
             ("nightly", "--stream", "nosuch"),
-            "is kept for no consumer group that matches nosuch / * (stream / group); there are o",
+            "no consumer group that matches nosuch / * (stream / group) has the cursor",
         ),
     ],
 )

@@ -36,7 +36,7 @@ def test_where_all_is_there_every_line_is_ok(claimlib, spark, store, server):
     assert {"server", "clock"} <= found.keys()
     assert {"+info", "+eval_ro", "Spark", "workers", "store"} <= found.keys()
     ((_, text),) = found["store"]
-    assert text == f"{store.where}: 0 runs, 8 buckets, source none declared"
+    assert text == f"{store.where}: 0 runs, 8 buckets, no source declared"
 
 
 def test_what_is_missing_says_what_to_do_and_the_other_checks_go_on(
@@ -52,13 +52,13 @@ def test_what_is_missing_says_what_to_do_and_the_other_checks_go_on(
     ((state, text),) = found["+info"]
     assert (state, text) == (
         "TO DO",
-        "not granted: which server this is cannot be told: grant +info",
+        "not granted: without it, the server cannot be identified; grant +info",
     )
     ((state, text),) = found["store"]
     assert state == "TO DO"
     assert "create it with: claimlib init" in text
     assert found["+eval_ro"][0][0] == "ok"  # slower, and enough
-    assert said.err == "claimlib: 2 checks say TO DO\n"
+    assert said.err == "claimlib: 2 checks need attention: see the lines marked TO DO\n"
 
 
 def test_a_server_that_does_not_answer_is_named(claimlib, spark):

@@ -25,16 +25,20 @@ SWEEP = ("--consumer", "c", "--min-idle", "1m")
 AT_A_TIME = 3
 CASES = {
     "done": (0, ("runs", "stalled"), ""),
-    "our fault": (1, ("runs", "forged"), "(this is not expected; --debug shows more)"),
+    "our fault": (
+        1,
+        ("runs", "forged"),
+        "(unexpected error; run again with --debug for the traceback)",
+    ),
     "usage": (2, ("xautoclaim", "stalled", "--min-idle", "15"), "'15' has no unit"),
     "stalled": (3, ("xpending", "stalled", "--fail-on-stalled", "1m"), "stalled: "),
     "no store": (4, ("runs", "absent"), "no store at "),
     "input refused": (
         4,
         ("import", "imported", "--entries", "./none", "--pending", "./none"),
-        "none cannot be read as a table: there is nothing at this place",
+        "none cannot be read as a table: nothing exists at this location",
     ),
-    "not finished": (5, ("xpending", "unfinished"), "run 1 (xautoclaim:r) is decided and not yet"),
+    "not finished": (5, ("xpending", "unfinished"), "run 1 (xautoclaim:r) is unfinished: its"),
     "refused group": (6, ("xautoclaim", "stalled", *SWEEP, "--dry-run"), "refused: s / g: "),
     "no server": (75, ("snapshot", "redis://127.0.0.1:1/0", "stalled"), "cannot be reached"),
 }
@@ -115,9 +119,9 @@ def test_a_process_that_is_interrupted_in_a_decision_ends_as_the_shell_expects(s
     code, rest = signalled(words, "decide", signal.SIGINT)
     assert code == 130, rest
     assert rest == (
-        "claimlib: interrupted: run 1 was being decided: claimlib runs"
-        f" {stores / 'interrupted'} says whether it is; if so, the same command with its --run-id,"
-        " or the next run, finishes it; if not, nothing was done\n"
+        "claimlib: interrupted: run 1 was interrupted while its decision was being written: if"
+        f" claimlib runs {stores / 'interrupted'} lists it as unfinished, the same command with"
+        " its --run-id, or the next run, finishes it; otherwise nothing was changed\n"
     )
 
 
@@ -126,19 +130,19 @@ def test_a_run_that_is_terminated_after_its_decision_is_finished_by_the_same_com
     code, rest = signalled(words, "apply", signal.SIGTERM)
     assert code == 143, rest
     assert rest == (
-        "claimlib: terminated: run 1 is decided: the same command with its --run-id, or the next"
-        " run, finishes it\n"
+        "claimlib: terminated: the decision of run 1 was written: the same command with its"
+        " --run-id, or the next run, finishes it\n"
     )
     unfinished = run_claimlib_in_the_jvm_of(spark, "xpending", stores / "terminated")
     assert unfinished.returncode == 5, unfinished.stderr
     finished = run_claimlib_in_the_jvm_of(spark, *words)
     assert finished.returncode == 0, finished.stderr
-    recovered = "claimlib: recover · run 1 (xautoclaim:nightly), which another process has decided"
+    recovered = "claimlib: recover · run 1 (xautoclaim:nightly), of another process"
     assert recovered in finished.stderr.splitlines()
     assert "XAUTOCLAIM, run 1 (xautoclaim:nightly)" in finished.stdout
-    assert "was done before" not in finished.stdout + finished.stderr
+    assert "was already done" not in finished.stdout + finished.stderr
     repeated = run_claimlib_in_the_jvm_of(spark, *words)
-    assert repeated.stdout.splitlines()[-1] == "run 1 was done before: nothing was done again"
+    assert repeated.stdout.splitlines()[-1] == "run 1 was already done: nothing was changed"
     (total,) = [line for line in finished.stdout.splitlines() if line.startswith("total ")]
     assert total.split()[:6] == ["total", "1", "group", "1", "1", "1"]
 

@@ -49,7 +49,7 @@ def test_an_unexpected_error_is_our_fault_and_says_how_to_see_more(capsys):
 
 def test_a_process_without_the_option_does_not_speak_of_debug(capsys):
     assert process.ending(_raising(KeyError("k"))) == 1
-    assert capsys.readouterr().err == "claimlib: error: KeyError: 'k' (this is not expected)\n"
+    assert capsys.readouterr().err == "claimlib: error: KeyError: 'k' (unexpected error)\n"
 
 
 def test_storage_that_does_not_answer_can_be_tried_again(capsys):
@@ -131,7 +131,7 @@ JAVA = [
             ' "foo"\n\tat x'
         ),
         4,
-        "Spark knows no storage foo://: give Spark its jar",
+        "Spark has no file system for foo://: add its jar",
     ),
     (
         (
@@ -139,7 +139,7 @@ JAVA = [
             " org.apache.hadoop.fs.s3a.S3AFileSystem not found\n\tat x"
         ),
         4,
-        "Spark lacks the jar of this storage (S3AFileSystem)",
+        "Spark lacks the jar for this storage (S3AFileSystem)",
     ),
     (
         (
@@ -147,23 +147,23 @@ JAVA = [
             " file:/data/file/streams/_delta_log\n\tat x"
         ),
         4,
-        "file:/data/file cannot be created: a part of the path is a file, or too long a name, or",
+        "file:/data/file cannot be created: part of the path is a file, a name is too long, or",
     ),
     (
         "java.nio.file.AccessDeniedException: s3a://b/x: 403 Forbidden\n\tat x",
         4,
-        "the storage refuses access: s3a://b/x: 403 Forbidden; it needs the right to read",
+        "the storage denies access: s3a://b/x: 403 Forbidden; claimlib needs permission to",
     ),
     (
         "java.io.FileNotFoundException: /data/x.parquet (Permission denied)\n\tat x",
         4,
-        "the storage refuses access: /data/x.parquet; it needs the right to read",
+        "the storage denies access: /data/x.parquet; claimlib needs permission to read",
     ),
     ("java.io.IOException: No space left on device\n\tat x", 4, "a disk is full"),
     (
         "[DELTA_INVALID_PARTITION_PATH] A partition path fragment should be the form like `a=b`.",
         4,
-        "error: a store cannot lie in the folder of a table: name another place",
+        "error: a store cannot be in the folder of a table: give another location",
     ),
     (
         (
@@ -171,7 +171,7 @@ JAVA = [
             f" {_LOOKED}.services.s3.model.NoSuchBucketException: no\n\tat x"
         ),
         4,
-        "error: there is no bucket s3a://b: create it, or name another",
+        "error: the bucket s3a://b does not exist: create it, or give another",
     ),
     (
         (
@@ -179,7 +179,7 @@ JAVA = [
             f"{_BY_S3} 403, Request ID: i):null\n\tat x"
         ),
         4,
-        "error: S3 refuses access to s3a://b/x (status 403): the credentials are wrong, or",
+        "error: S3 denies access to s3a://b/x (status 403): the credentials are wrong, or",
     ),
     (
         (
@@ -188,7 +188,7 @@ JAVA = [
             " Request ID: i):AccessDenied"
         ),
         4,
-        "error: S3 refuses access to x/part-1.parquet (status 403): the credentials are wrong, or",
+        "error: S3 denies access to x/part-1.parquet (status 403): the credentials are wrong, or",
     ),
     (
         (
@@ -196,7 +196,7 @@ JAVA = [
             "NoAuthWithAWSException: No AWS Credentials provided by P\n\tat x"
         ),
         4,
-        "error: there are no credentials for S3: set AWS_ACCESS_KEY_ID and",
+        "error: no credentials for S3 were found: set AWS_ACCESS_KEY_ID and",
     ),
     (
         (
@@ -237,7 +237,7 @@ JAVA = [
     (
         "java.net.UnknownHostException: nowhere.invalid\n\tat x",
         75,
-        "error: storage did not answer, try again: no host nowhere.invalid is known; check",
+        "error: storage did not answer, try again: the host nowhere.invalid is unknown; check",
     ),
     (
         (
@@ -255,22 +255,22 @@ JAVA = [
     (
         f"{_FAILED.format('NO_HINT', 'file:///d/a%20b/runs/_delta_log/0.json')}  SQLSTATE: KD001\n",
         4,
-        "the log of a table is damaged, /d/a b/runs/_delta_log/0.json cannot be read: put it back",
+        "the log of a table is damaged, /d/a b/runs/_delta_log/0.json cannot be read: restore it",
     ),
     (
         f"{_AWAITED}{_FAILED.format('NO_HINT', 's3a://b/runs/part-0.parquet')}  SQLSTATE: KD001\n",
         4,
-        "a file of a table is damaged, s3a://b/runs/part-0.parquet cannot be read: put it back",
+        "a file of a table is damaged, s3a://b/runs/part-0.parquet cannot be read: restore it",
     ),
     (
         f"{_FAILED.format('FILE_NOT_EXIST', 'file:/d/part-0.parquet')} File does not exist. It\n",
         4,
-        "/d/part-0.parquet is missing, and the log of its table names it: put it back from a copy",
+        "/d/part-0.parquet is missing, although the log of its table refers to it: restore it",
     ),
     (
         f"{_FAILED.format('CANNOT_READ_FILE_FOOTER', 'file:/d/x.csv')} Could not read footer.\n",
         4,
-        "/d/x.csv is no file of Parquet: give a table of Delta or Parquet",
+        "/d/x.csv is not a Parquet file: give a Delta or Parquet table",
     ),
     (
         # What storage says of itself goes before the file that could not be read.
@@ -284,17 +284,17 @@ JAVA = [
             " [DELTA_TRUNCATED_TRANSACTION_LOG] file:/d/00.json: Unable to reconstruct\n"
         ),
         4,
-        "the log of a table lacks its beginning, or a part, /d/00.json: put it back",
+        "part of the log of a table is missing (/d/00.json): restore it",
     ),
     (
         "[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (0, 2) are not contiguous. A gap\n\tat x",
         4,
-        "the log of a table has a gap: put it back",
+        "the log of a table has a gap: restore it",
     ),
     (
         f"{_AWAITED}java.io.FileNotFoundException: File file:/d/vector_1.bin does not exist\n",
         4,
-        "/d/vector_1.bin is missing, and the log of its table names it: put it back",
+        "/d/vector_1.bin is missing, although the log of its table refers to it: restore it",
     ),
     (
         (
@@ -302,7 +302,7 @@ JAVA = [
             ' "file:/d/runs" requires reader version 99\n\tat x'
         ),
         4,
-        "table /d/runs needs a newer Delta than the installed one: upgrade delta-spark",
+        "table /d/runs needs a newer version of Delta Lake than the installed one: upgrade",
     ),
     (
         (
@@ -310,32 +310,32 @@ JAVA = [
             ' "file:/d/runs" requires reader table feature(s)\n\tat x'
         ),
         4,
-        "table /d/runs needs a newer Delta than the installed one: upgrade delta-spark",
+        "table /d/runs needs a newer version of Delta Lake than the installed one: upgrade",
     ),
     (
         f"{_AWAITED}java.io.IOException: Mkdirs failed to create file:/d/runs (exists=false, x)\n",
         4,
-        "no folder can be made at /d/runs: the storage can only be read, or this user may not",
+        "no folder can be created at /d/runs: the storage is read-only, or this user has no",
     ),
     (
         f"{_AWAITED}java.io.IOException: /d/x: Read-only file system\n\tat x",
         4,
-        "the storage can only be read: let it be written to, or name another place",
+        "the storage is read-only: make it writable, or give another location",
     ),
     (
         "IllegalArgumentException: Wrong FS: file://host/x/runs/_delta_log, expected: file:/// ",
         4,
-        "file://host/x is not where Spark looks (file:///): write a path",
+        "file://host/x is not on the file system that Spark uses (file:///): give a local",
     ),
     (
         "java.io.IOException: ViewFs: Cannot initialize: Empty Mount table\n\tat x",
         4,
-        "place cannot be used: ViewFs: Cannot initialize: Empty Mount table; name",
+        "location cannot be used: ViewFs: Cannot initialize: Empty Mount table; give",
     ),
     (
         "java.lang.IllegalStateException: strange\n\tat x",
         1,
-        "RuntimeError: java.lang.IllegalStateException: strange (this is not expected)",
+        "RuntimeError: java.lang.IllegalStateException: strange (unexpected error)",
     ),
 ]
 
@@ -356,7 +356,7 @@ def test_what_java_says_of_a_storage_is_one_line_that_names_cause_and_remedy(
     [
         ("ModuleNotFoundError: No module named 'claimlib'", "spark-submit --py-files claimlib.zip"),
         ("ModuleNotFoundError: No module named 'pandas'", "cannot import pandas: install it"),
-        ("ValueError: strange", "ValueError: strange (this is not expected)"),
+        ("ValueError: strange", "ValueError: strange (unexpected error)"),
     ],
 )
 def test_an_error_of_a_python_worker_is_named_by_the_end_of_its_traceback(capsys, last, said):

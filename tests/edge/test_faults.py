@@ -30,7 +30,7 @@ AT_A_TIME = 3
 SWEEP = ("--consumer", "c", "--min-idle", "1m")
 # What only Java, Spark, or an error that nobody has thought of would say.
 FOREIGN = re.compile(
-    r"Py4J|Exception|java\.|org\.apache|com\.[a-z]|Traceback|not expected|SQLSTATE|Errno"
+    r"Py4J|Exception|java\.|org\.apache|com\.[a-z]|Traceback|unexpected error|SQLSTATE|Errno"
 )
 
 
@@ -75,26 +75,28 @@ WITHOUT_A_JVM = {
         ("runs", "{at}/absent"), 4, "no store at {at}/absent", "create it with: claimlib init"
     ),
     "a file": Fault(
-        ("xpending", "{at}/file"), 4, "{at}/file is a file", "a store is a folder: name another"
+        ("xpending", "{at}/file"), 4, "{at}/file is a file", "a store is a folder: give another"
     ),
     "below a file": Fault(
-        ("check", "{at}/file/x"), 4, "{at}/file is a file", "a store is a folder: name another"
+        ("check", "{at}/file/x"), 4, "{at}/file is a file", "a store is a folder: give another"
     ),
-    "one table": Fault(("runs", "{at}/store/runs"), 4, "is one table", "is it {at}/store?"),
+    "one table": Fault(
+        ("runs", "{at}/store/runs"), 4, "is a single table", "did you mean {at}/store?"
+    ),
     "to make one at a file": Fault(
-        ("init", "{at}/file"), 4, "{at}/file is a file", "a store is a folder: name another"
+        ("init", "{at}/file"), 4, "{at}/file is a file", "a store is a folder: give another"
     ),
     "to make one below a file": Fault(
-        ("init", "{at}/file/x/y"), 4, "{at}/file is a file", "a store is a folder: name another"
+        ("init", "{at}/file/x/y"), 4, "{at}/file is a file", "a store is a folder: give another"
     ),
     "an empty name": Fault(("runs", ""), 2, "STORE is empty", NEEDS_PLACE),
     "blanks": Fault(("init", "  "), 2, "STORE is empty", NEEDS_PLACE),
     "no schema": Fault(("runs", "lake."), 2, "which has no schema", "give catalog.schema"),
     "too long a name": Fault(
-        ("runs", f"{{at}}/{LONG}"), 4, "(File name too long)", "or name another place"
+        ("runs", f"{{at}}/{LONG}"), 4, "(File name too long)", "or give another location"
     ),
     "to make one of too long a name": Fault(
-        ("init", f"{{at}}/{LONG}"), 4, "(File name too long)", "or name another place"
+        ("init", f"{{at}}/{LONG}"), 4, "(File name too long)", "or give another location"
     ),
     "a name with a line break": Fault(
         ("runs", "{at}/a\nb"), 4, "no store at {at}/a b: ", "create it with: claimlib init"
@@ -109,18 +111,19 @@ WITHOUT_A_JVM = {
         ("init", "redis://host:6379/0"), 2, "STORE begins with redis://", "give a folder, a URL of"
     ),
     "a secret": Fault(
-        ("runs", "s3a://KEY:sesame@b/x"), 2, "STORE has a secret in it", "take it out, and give it"
+        ("runs", "s3a://KEY:sesame@b/x"), 2, "STORE contains a secret", "remove it, and give it to"
     ),
     "a table on a web server": Fault(
         ("import", "{at}/store", "--entries", "http://host/x", "--pending", "p"),
-        *(2, "a table's place begins with http://", "give a folder, a URL of storage"),
+        *(2, "a table's location begins with http://", "give a folder, a URL of storage"),
     ),
     "a policy that is a folder": Fault(
         ("xautoclaim", "{at}/store", "--policy", "{at}"),
         *(2, "the policy file {at} cannot be read: ", "it is a folder"),
     ),
     "no policy": Fault(
-        ("xautoclaim", "{at}/store", "--policy", "{at}/none"), 2, "there is no policy file", "{at}"
+        ("xautoclaim", "{at}/store", "--policy", "{at}/none"),
+        *(2, "the policy file {at}/none", "does not exist"),
     ),
     "a policy of bytes": Fault(
         ("xautoclaim", "{at}/store", "--policy", "{at}/bytes"),
@@ -164,7 +167,7 @@ WITHOUT_A_JVM = {
         "install it",
     ),
     "too old a Java": Fault(
-        ("init", "{at}/new"), 2, "Java 17 or newer, and that of JAVA_HOME={at}/jdk is 11",
+        ("init", "{at}/new"), 2, "Java 17 or newer, but that of JAVA_HOME={at}/jdk is 11",
         "install it", {"JAVA_HOME": "{at}/jdk"},
     ),
 }  # fmt: skip
@@ -230,16 +233,16 @@ def run_without_privileges(*words):
 @pytest.mark.parametrize(
     ("mode", "command", "cause"),
     [
-        (0o000, "runs", "{at}/locked cannot be looked at (Permission denied)"),
-        (0o000, "init", "{at}/locked/new cannot be looked at (Permission denied)"),
-        (0o500, "init", "{at}/locked may not be written to"),
+        (0o000, "runs", "{at}/locked cannot be read (Permission denied)"),
+        (0o000, "init", "{at}/locked/new cannot be read (Permission denied)"),
+        (0o500, "init", "no permission to write to {at}/locked"),
     ],
 )
 def test_a_folder_without_the_right_to_use_it_is_named(tmp_path, mode, command, cause):
     locked = tmp_path / "locked"
     locked.mkdir()
     place = locked if command == "runs" else locked / "new"
-    fault = Fault((command, str(place)), 4, cause, "get the right to")
+    fault = Fault((command, str(place)), 4, cause, "or give another location")
     with rights_taken_from(locked, mode):
         process = run_without_privileges(*fault.words, "--quiet")
     said_of(fault, {"at": tmp_path}, process)
@@ -312,15 +315,15 @@ def a_file(table):
     table.write_text("x", encoding="utf-8")
 
 
-RESTORE = "put it back from a copy; without one, make another store"
+RESTORE = "restore it from a backup; if there is none, create another store"
 UPGRADE = "upgrade delta-spark and pyspark"
 OF_LOG = "the log of a table is damaged, {store}/pending/_delta_log/0000000000000000000"
 OF_FILE = "a file of a table is damaged, {store}/pending/bucket="
 DAMAGES = {
     no_json: (OF_LOG, RESTORE),
-    no_first_commit: ("lacks its beginning, or a part, {store}/pending/_delta_log/000", RESTORE),
+    no_first_commit: ("the log of a table is missing ({store}/pending/_delta_log/000", RESTORE),
     a_gap: ("the log of a table", RESTORE),
-    newer_protocol: ("table {store}/pending needs a newer Delta", UPGRADE),
+    newer_protocol: ("table {store}/pending needs a newer version of Delta", UPGRADE),
     wrong_buckets: ("property claimlib.buckets of table pending", "set it to what the other"),
     no_parquet: (OF_FILE, RESTORE),
     half_parquet: (OF_FILE, RESTORE),
@@ -328,8 +331,8 @@ DAMAGES = {
     shutil.rmtree: ("lacks pending", "claimlib init {store} --buckets 8 creates what is missing"),
     a_file: ("lacks pending", "claimlib init {store} --buckets 8 creates what is missing"),
 }
-GIVE_A_JAR = "give Spark its jar (--spark-conf spark.jars.packages=…), or name another place"
-ANOTHER = "name another place"
+GIVE_A_JAR = "add its jar (--spark-conf spark.jars.packages=…), or give another location"
+ANOTHER = "give another location"
 GIVEN = ("import", "{store}", "--pending", "{at}/table", "--entries")
 WITH_A_JVM = {
     "gs": Fault(("runs", "gs://b/x"), 4, "(GoogleHadoopFileSystem)", GIVE_A_JAR),
@@ -343,16 +346,16 @@ WITH_A_JVM = {
         ("init", "s3a://b/x"), 4, "two drivers can overwrite each other's commits", "set spark."
     ),
     "a scheme that nobody knows": Fault(
-        ("runs", "nosuch://b/x"), 4, "Spark knows no storage nosuch://", GIVE_A_JAR
+        ("runs", "nosuch://b/x"), 4, "Spark has no file system for nosuch://", GIVE_A_JAR
     ),
     "HDFS that is not there": Fault(
         ("runs", "webhdfs://127.0.0.1:1/x"), 75, "storage did not answer, ", "try again"
     ),
     "a file URL with a host": Fault(
-        ("runs", "file://host/x"), 4, "file://host/x is not where Spark looks", "write a path"
+        ("runs", "file://host/x"), 4, "not on the file system that Spark uses", "give a local path"
     ),
     "a storage that is not set up": Fault(
-        ("runs", "viewfs://x/y"), 4, "the storage of this place cannot be used: ViewFs", ANOTHER
+        ("runs", "viewfs://x/y"), 4, "the storage of this location cannot be used: ViewFs", ANOTHER
     ),
     "no catalog": Fault(
         ("runs", "nosuch.shop"), 4, "Spark knows no catalog `nosuch`", "name one that it knows, or"
@@ -361,44 +364,45 @@ WITH_A_JVM = {
         ("runs", "spark_catalog.nosuch"), 4, "no store at spark_catalog.nosuch", "create it with:"
     ),
     "a catalog that does not last": Fault(
-        ("init", "spark_catalog.shop"), 4, "would be gone with this Spark session", "give a folder"
+        ("init", "spark_catalog.shop"),
+        *(4, "would disappear when this Spark session ends", "give a folder"),
     ),
     "to make one in a table": Fault(
-        ("init", "{store}/pending/x"), 4, "cannot lie in the folder of a table", ANOTHER
+        ("init", "{store}/pending/x"), 4, "cannot be in the folder of a table", ANOTHER
     ),
     "no table to import": Fault(
-        (*GIVEN, "{at}/none"), 4, "{at}/none cannot be read", "there is nothing at this place"
+        (*GIVEN, "{at}/none"), 4, "{at}/none cannot be read", "nothing exists at this location"
     ),
     "a text to import": Fault(
-        (*GIVEN, "{at}/text"), 4, "{at}/text is no file of Parquet", "give a table of Delta or"
+        (*GIVEN, "{at}/text"), 4, "{at}/text is not a Parquet file", "give a Delta or"
     ),
     "an empty folder to import": Fault(
-        (*GIVEN, "{at}/empty"), 4, "{at}/empty cannot be read as a table", "has no file of Parquet"
+        (*GIVEN, "{at}/empty"), 4, "{at}/empty cannot be read as a table", "nor a folder with"
     ),
     "no name to import": Fault(
-        (*GIVEN, "no.such.table"), 4, "Spark knows no such catalog", "a path is written ./no.such"
+        (*GIVEN, "no.such.table"), 4, "Spark has no such catalog", "write a path as ./no.such"
     ),
     "a damaged table to import": Fault(
         (*GIVEN, "{at}/damaged"), 4, "a table is damaged, {at}/damaged/_delta_log", RESTORE
     ),
     "other columns to import": Fault(
-        (*GIVEN, "{at}/table"), 2, "has no column stream", "the map does not say which one"
+        (*GIVEN, "{at}/table"), 2, "has no column stream", "the map assigns no column to"
     ),
     "no request table": Fault(
         ("xclaim", "{store}", "--requests", "{at}/none"),
-        *(4, "{at}/none cannot be read", "there is nothing at this place"),
+        *(4, "{at}/none cannot be read", "nothing exists at this location"),
     ),
     "a request table of other types": Fault(
         ("xclaim", "{store}", "--requests", "{at}/types"),
-        *(2, "ids of the request table is string", "make it ARRAY<STRING>"),
+        *(2, "ids of the request table is string", "it must be ARRAY<STRING>"),
     ),
     "no right on a key": Fault(
         ("snapshot", "{poor}", "{empty}"),
-        *(2, "on key s: ", "grant it to read the key"),
+        *(2, "on key s: ", "grant read access to the key"),
         {"REDIS_PASSWORD": "sesame"},
     ),
     "no right to a command": Fault(
-        ("snapshot", "{poorer}", "{empty}"), 2, "may not run scan", "grant it +scan",
+        ("snapshot", "{poorer}", "{empty}"), 2, "no permission to run scan", "grant +scan",
         {"REDIS_PASSWORD": "sesame"},
     ),
 } | {
@@ -481,7 +485,7 @@ def disk(folder, options):
     ("fault", "cause", "remedy"),
     [
         ("full", "a disk is full (No space left on device)", "make room, and try again"),
-        ("read only", "the storage can only be read", "or name another place"),
+        ("read only", "the storage is read-only", "or give another location"),
     ],
 )
 def test_a_disk_that_takes_nothing_more_is_named(spark, filled, tmp_path, fault, cause, remedy):
@@ -503,11 +507,11 @@ def test_a_disk_that_takes_nothing_more_is_named(spark, filled, tmp_path, fault,
 
 def test_nothing_that_a_jvm_of_our_own_says_reaches_the_terminal(filled):
     # Delta prints six lines on standard output besides, of a place in the folder of a table.
-    fault = Fault(("init", f"{filled}/pending/x"), 4, "cannot lie in the folder of a", ANOTHER)
+    fault = Fault(("init", f"{filled}/pending/x"), 4, "cannot be in the folder of a", ANOTHER)
     said_of(fault, {"at": filled}, run_claimlib(*fault.words, "--quiet"))
 
 
 def test_spark_that_does_not_start_is_one_line(tmp_path):
     words = ("init", str(tmp_path / "new"), "--spark-conf", "spark.driver.memory=many")
-    fault = Fault(words, 2, "Spark does not start: Invalid maximum heap size", "check what it was")
+    fault = Fault(words, 2, "Spark does not start: Invalid maximum heap size", "check its settings")
     said_of(fault, {"at": tmp_path}, run_claimlib(*words, "--quiet"))

@@ -47,7 +47,7 @@ def test_a_key_that_an_acl_forbids_is_named_and_does_nothing_to_the_terminal(
         assert is_harmless(said.err)
         *_, error = said.err.splitlines()
         assert error.startswith("claimlib: error: ")
-        assert f"on key {WRITTEN_OUT}: grant it to read the key" in error
+        assert f"on key {WRITTEN_OUT}: grant read access to the key" in error
 
 
 @pytest.fixture

@@ -30,11 +30,19 @@ def test_the_shipped_example_is_a_map_of_every_table():
         (
             '[pending]\nconsumer = "c"\nowner = "c"\n',
             3,
-            "pending.owner: there is no such key; there",
+            "pending.owner: unknown key; the keys",
         ),
-        ('[entries]\nid = "i"\n\n[pendng]\n', 4, "no section [pendng]; there are entries, pending"),
-        ('[entries]\nstream = ["a", "b"]\n', 2, "entries.stream: the name of one column"),
-        ('[entries]\nid = ["a"]\n', 2, "entries.id: the name of a text column, or a list"),
+        (
+            '[entries]\nid = "i"\n\n[pendng]\n',
+            4,
+            "unknown section [pendng]; the sections",
+        ),
+        ('[entries]\nstream = ["a", "b"]\n', 2, "entries.stream: must be the name of one column"),
+        (
+            '[entries]\nid = ["a"]\n',
+            2,
+            "entries.id: must be the name of a string column, or a list",
+        ),
         ('[entries]\nid = ["a", "b", "c"]\n', 2, "entries.id"),
         ('[entries]\nid = ["a", ""]\n', 2, "entries.id"),
         ("[entries]\nid = 5\n", 2, "entries.id"),
@@ -55,7 +63,7 @@ def test_a_fault_of_a_map_is_named_with_its_line_and_key(config_file, text, line
 
 
 def test_a_map_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"no map file .*absent\.toml"):
+    with pytest.raises(ConfigError, match=r"the map file .*absent\.toml does not exist"):
         load_map(tmp_path / "absent.toml")
 
 

@@ -50,7 +50,7 @@ SMALL = Report(
     title="Of two",
     columns={"stream": "stream", "consumer_group": "group", "idle_ms": "oldest idle"},
     rows=(("s,1", 'g"', "1m1s"), ("two\\u000alines", None, "-"), ("total", "2 groups", "1m1s")),
-    notes=("1 more groups not shown; --limit shows more", "12 lost"),
+    notes=("1 more group not shown; use --limit to show more", "12 lost"),
     document={"groups": []},
     records=[
         {"stream": "s,1", "consumer_group": 'g"', "idle_ms": 61_001, "ok": True, "at": ["é", 1]},
@@ -94,7 +94,7 @@ def test_csv_has_a_header_machine_values_and_no_totals_and_notes_go_to_stderr(ca
         ["two\nlines", "", "", "false", "{}"],
     ]
     assert said.err == (
-        "claimlib: 1 more groups not shown; --limit shows more\nclaimlib: 12 lost\n"
+        "claimlib: 1 more group not shown; use --limit to show more\nclaimlib: 12 lost\n"
     )
 
 
@@ -203,7 +203,7 @@ def test_commands_that_write_refuse_columns_before_they_do_anything(claimlib, wo
         said = claimlib(*words, "--columns", "nonsense", "--output", output)
         assert (said.code, said.out) == (2, "")
         (line,) = said.err.splitlines()
-        assert "--columns: there is no column 'nonsense'; there are " in line
+        assert "--columns: there is no column 'nonsense'; the columns are " in line
 
 
 def test_the_columns_of_json_cannot_be_chosen(claimlib):
@@ -550,7 +550,7 @@ def test_fish_reads_tabs():
         _TYPER_COMPLETE_ARGS="claimlib xp",
         _TYPER_COMPLETE_FISH_ACTION="get-args",
     )
-    assert said.stdout == "xpending\tShow what is pending, the longest idle first.\n"
+    assert said.stdout == "xpending\tShow pending entries, the longest idle first.\n"
 
 
 def test_the_help_stays_readable():
@@ -559,4 +559,5 @@ def test_the_help_stays_readable():
     assert "--install-completion  Install completion" in head
     assert max(map(len, said.stdout.splitlines())) <= 80
     assert len(head.splitlines()) < 16
-    assert " xautoclaim Claim what was idle too long, in all groups. " in " ".join(commands.split())
+    one_line = " ".join(commands.split())
+    assert " xautoclaim Claim entries that were idle for too long, in all groups. " in one_line

@@ -175,7 +175,7 @@ WIDE = Report(
         ("orders:eu:partition-00018", "billing", 1_204_311, 0, None, 4, None),
         ("total", "2 groups", 1_213_732, 312, None, 17, None),
     ),
-    notes=("12 lost: somebody else changed the row first",),
+    notes=("12 lost: another writer changed the row first",),
     document={},
     records=[],
 )
@@ -238,7 +238,7 @@ def test_what_was_chosen_is_never_left_out_but_a_record_per_row():
         "claimed: 312",
         "pending before: 1,213,732",
         "",
-        "12 lost: somebody else changed the row first",
+        "12 lost: another writer changed the row first",
     ]
 
 

@@ -30,7 +30,7 @@ def test_the_shipped_example_is_a_policy():
         (GOOD + '[[request]]\nmin_idle = "1m"\n', 4, "consumer"),
         (GOOD + '[[request]]\nconsumer = "c"\nmin_idle = "15"\n', 6, "'15' has no unit"),
         (GOOD + "nonsense = 1\n", 4, "nonsense"),
-        (GOOD + '"co(unt" = 5\n', 4, "no such key"),
+        (GOOD + '"co(unt" = 5\n', 4, "unknown key"),
         (GOOD + "count = 0\n", 4, "count must be between 1"),
         (GOOD + "count = true\n", 4, "whole number"),
         (GOOD + 'stream = "[a"\n', 4, r"'\[a'"),
@@ -71,11 +71,11 @@ def test_a_file_with_anything_but_requests_is_refused(config_file, text):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"no policy file .*absent\.toml"):
+    with pytest.raises(ConfigError, match=r"the policy file .*absent\.toml does not exist"):
         load_policy(tmp_path / "absent.toml")
 
 
 def test_a_policy_and_the_options_of_one_request_exclude_each_other(claimlib, config_file):
     said = claimlib("xautoclaim", "s", "--policy", config_file(GOOD), "--min-idle", "1m")
     assert (said.code, said.out) == (2, "")
-    assert "take --min-idle away" in said.err
+    assert "remove --min-idle" in said.err

@@ -43,7 +43,9 @@ def test_what_would_move_a_terminals_cursor_is_written_out():
 
 def test_runs_that_are_not_shown_are_counted():
     some = runs.of_runs("store", RunList((RUN,), 1001, ()))
-    assert some.notes == ("1,000 more runs not shown; --limit shows more",)
+    assert some.notes == ("1,000 more runs not shown; use --limit to show more",)
+    one = runs.of_runs("store", RunList((RUN,), 2, ()))
+    assert one.notes == ("1 more run not shown; use --limit to show more",)
     assert some.document["runs_not_shown"] == 1000
     assert runs.of_runs("store", RunList((), 0, ())).notes == ("no run yet",)
 
@@ -65,15 +67,18 @@ def test_a_snapshot_shows_what_was_read_first_and_other_counts_only_if_not_0():
     assert rows == (
         ("streams", 3),
         ("groups", 4),
-        ("pending read", 5),
-        ("entries read", 0),
-        ("pending written", 0),
-        ("gone", 2),
+        ("pending entries read", 5),
+        ("stream entries read", 0),
+        ("pending entries written (new or changed)", 0),
+        ("rows removed, by this run or by another writer", 2),
     )
 
 
 def test_a_run_that_is_decided_and_not_finished_is_named():
     assert runs.of_runs("store", RunList((), 0, ("xautoclaim:a",))).notes == (
         "no run yet",
-        "xautoclaim:a is decided and not finished: the next run on this store finishes it first",
+        (
+            "xautoclaim:a is unfinished: its decision was written, and the next run on this store"
+            " finishes it first"
+        ),
     )

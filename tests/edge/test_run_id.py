@@ -50,5 +50,5 @@ def test_an_empty_run_id_ends_with_2_before_spark_starts(request, kind, command,
     run = request.getfixturevalue(kind)
     said = run(command, *ARGUMENTS[command], "--run-id", run_id)
     assert (said.code, said.out) == (2, "")
-    assert said.err.startswith("claimlib: error: the run id is empty: ")
+    assert said.err.startswith("claimlib: error: the run id is empty (in a script: ")
     assert said.err.count("\n") == 1

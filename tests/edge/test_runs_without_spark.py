@@ -96,7 +96,10 @@ def test_a_process_that_has_no_java_lists_runs_and_shows_one(claimlib, monkeypat
         expected = by_spark(claimlib, monkeypatch, filled, *words)
         assert (said.returncode, said.stdout) == (expected.code, expected.out), said.stderr
         assert said.stderr.splitlines() == without_progress(expected.err)
-    assert "xautoclaim:unfinished is decided and not finished" in claimlib("runs", filled).out
+    assert (
+        "xautoclaim:unfinished is unfinished: its decision was written"
+        in claimlib("runs", filled).out
+    )
     # What needs frames needs Spark, and Java for it.
     refused = run_claimlib("runs", filled, "1", "--claimed", **NO_JAVA)
     assert (refused.returncode, refused.stdout) == (2, "")

@@ -62,7 +62,7 @@ def test_the_server_does_by_them_what_the_sweep_did_and_spares_what_was_claimed_
     }
     # The next snapshot has nothing to take back but what carol was faster with.
     again = claimlib("snapshot", server.url, store_path)
-    assert re.search("claims replaced +1\\n", again.out) is not None, again.out
+    assert re.search("claims overwritten +1\\n", again.out) is not None, again.out
 
 
 def test_a_snapshot_says_how_many_claims_of_the_store_it_takes_back(
@@ -70,15 +70,15 @@ def test_a_snapshot_says_how_many_claims_of_the_store_it_takes_back(
 ):
     stall(client, b"orders", b"workers", 5)
     client.xdel("orders", "5-0")
-    assert "claims replaced" not in claimlib("snapshot", server.url, store_path).out
+    assert "claims overwritten" not in claimlib("snapshot", server.url, store_path).out
     sweep = ("xautoclaim", store_path, "--consumer", "c", "--min-idle", "1h")
     assert claimlib(*sweep, "--run-id", "r").code == 0
     client.xack("orders", "workers", "1-0")  # and this one its owner has done
     said = claimlib("snapshot", server.url, store_path)
-    assert re.search("claims replaced +3\\n", said.out) is not None, said.out
+    assert re.search("claims overwritten +3\\n", said.out) is not None, said.out
     assert re.search("pending removed +1\\n", said.out) is not None, said.out
-    assert "3 claims that were made in this store are taken back" in said.out
-    assert "claims replaced" not in claimlib("snapshot", server.url, store_path).out
+    assert "3 claims made in this store were overwritten" in said.out
+    assert "claims overwritten" not in claimlib("snapshot", server.url, store_path).out
 
 
 def test_what_the_limit_cuts_off_is_counted_and_other_runs_are_refused(
@@ -92,7 +92,7 @@ def test_what_the_limit_cuts_off_is_counted_and_other_runs_are_refused(
     (line,) = shown.out.splitlines()
     assert line.startswith("XCLAIM orders workers c 3600000 1-0 2-0 ")
     assert line.endswith(" 100-0 JUSTID")
-    assert "2 more commands are not shown" in shown.err
+    assert "2 more commands not shown" in shown.err
     refused = claimlib("runs", store_path, "snapshot:s", "--as-commands")
     assert (refused.code, refused.out) == (2, "")
     assert "is not an xautoclaim" in refused.err

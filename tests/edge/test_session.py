@@ -80,7 +80,7 @@ def test_java_17_and_newer_will_do(fake_java):
 @pytest.mark.parametrize("version", ["11", "1.8"])
 def test_an_old_java_is_refused_with_what_to_install(fake_java, version):
     fake_java(version)
-    with pytest.raises(ConfigError, match=r"Java 17 or newer, and that of JAVA_HOME=.*openjdk-17"):
+    with pytest.raises(ConfigError, match=r"Java 17 or newer, but that of JAVA_HOME=.*openjdk-17"):
         session.check_java()
 
 
@@ -116,20 +116,20 @@ NOT_STARTED = [
             " no#such;1: not found]\n\tat x\n"
         ),
         _GATEWAY,
-        "the package no:such:1 cannot be fetched: check its name (spark.jars.packages)",
+        "the package no:such:1 cannot be downloaded: check its name (spark.jars.packages)",
     ),
     (
         "Invalid maximum heap size: -Xmxmany\nError: Could not create the Java Virtual Machine.\n",
         _GATEWAY,
-        "Invalid maximum heap size: -Xmxmany; check what it was given (--spark-conf",
+        "Invalid maximum heap size: -Xmxmany; check its settings (--spark-conf",
     ),
     (
         "log\n",
         f"{_CALL}org.apache.spark.SparkException: Could not parse Master URL: 'x'\n\tat y",
-        "Could not parse Master URL: 'x'; check what it was given",
+        "Could not parse Master URL: 'x'; check its settings",
     ),
-    ("first\nlast words.\n\n", _GATEWAY, "last words; check what it was given"),
-    ("", "", "RuntimeError; check what it was given"),
+    ("first\nlast words.\n\n", _GATEWAY, "last words; check its settings"),
+    ("", "", "RuntimeError; check its settings"),
 ]
 
 

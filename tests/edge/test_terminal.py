@@ -82,7 +82,7 @@ def test_a_console_moves_the_cursor_itself_and_lets_no_text_do_so():
     with console.status(evil) as status:
         status.update(f"{evil}2")
     said = file.getvalue()
-    # Rich's own: colours, and to erase and rewrite the line of the status.
+    # Rich's own: colors, and to erase and rewrite the line of the status.
     rest = re.sub(r"\x1b\[(\??[0-9;]*)[mAKhl]|\r", "", said)
     assert "\x1b[" in said
     assert not any(map(is_dangerous, rest)), ascii(rest)

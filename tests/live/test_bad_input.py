@@ -123,7 +123,7 @@ def test_the_end_of_a_range_is_where_the_server_stops(server: Server):
 
 
 def check_bounds(server, name, parse, read):
-    """The server finds the id that we read as a bound, and not its neighbour outside."""
+    """The server finds the id that we read as a bound, and not its neighbor outside."""
     begun = time.perf_counter()
     inputs = mutants(name, BOUNDS, ID_PIECES)
     found = [_bound_of(parse, one) for one in inputs]

@@ -81,8 +81,8 @@ def test_a_store_after_the_job_agrees_with_the_server_on_every_fact(
         "claim": claimed,
         "claimed from, at": claimed,
         "payload": claimed,
-        "purge": deleted,
-        "purged from, at": deleted,
+        "deletion": deleted,
+        "deleted from, at": deleted,
         "consumer": consumers,
         "seen time": consumers,
         "active time": consumers,
@@ -137,7 +137,7 @@ def test_a_pending_row_too_few_and_a_tombstone_too_many_are_one_difference_each(
 
     assert set(proof.differences) == {
         Difference("pending entry", kept_subject, server=1, store=None),
-        Difference("purge", purged_subject, server=1, store=2),
+        Difference("deletion", purged_subject, server=1, store=2),
     }
 
 

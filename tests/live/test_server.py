@@ -245,7 +245,7 @@ def test_a_replica_that_is_in_step_is_read_and_has_its_masters_history(master):
 def test_a_replica_that_may_not_be_asked_how_it_stands_is_refused(master):
     with replica_of(master.host, master.port, [WITHOUT_INFO]) as (replica, client):
         until(lambda: is_up(client))
-        with pytest.raises(PermissionDeniedError, match=r"is a replica.*grant it \+info") as denied:
+        with pytest.raises(PermissionDeniedError, match=r"is a replica.*grant \+info") as denied:
             open_source(replica.url, **LOGIN)
     assert denied.value.command == "info"
 
@@ -265,14 +265,14 @@ def test_a_replica_whose_master_is_gone_is_refused_and_worth_another_try():
     assert "try again later, or read the master" in told
 
 
-def test_a_replica_that_is_being_synchronised_is_refused():
+def test_a_replica_that_is_being_synchronized_is_refused():
     with master_with_a_stream() as (master, client):
         client.execute_command("CONFIG", "SET", "rdb-key-save-delay", 20_000)
         for n in range(100):
             client.set(f"key{n}", "x" * 1000)
         with replica_of(master.host, master.port) as (replica, _):
-            told = until(lambda: (told := refusal(replica.url)) and "synchronised" in told and told)
-            assert "is a replica that is not in step with its master" in told
+            told = until(lambda: (told := refusal(replica.url)) and "synchronized" in told and told)
+            assert "is a replica that is not in sync with its master" in told
             until(lambda: refusal(replica.url) is None)
 
 
@@ -396,8 +396,8 @@ def half_received(master):
 def test_a_replica_that_has_not_applied_what_reached_it_is_refused(half_received):
     replica, _ = half_received
     told = refusal(replica.url)
-    assert "is not in step with its master" in told
-    assert "bytes that have reached it" in told
+    assert "is not in sync with its master" in told
+    assert "bytes that it has not applied yet" in told
 
 
 def test_a_replica_is_waited_for_while_it_applies_what_has_just_reached_it(
@@ -459,7 +459,7 @@ def test_a_replica_that_follows_another_master_while_it_is_read_voids_the_readin
 
         with (
             open_source(replica.url) as source,
-            pytest.raises(SourceUnreachableError, match="follows another history of data now"),
+            pytest.raises(SourceUnreachableError, match="is now a replica of other data"),
         ):
             drive(source, once(is_page, follow_the_other), pending_page=1)
 

@@ -187,7 +187,7 @@ def one_request(spark):
 def test_a_column_whose_type_a_cast_would_change_is_refused_with_both_types(
     one_request, column, value
 ):
-    with pytest.raises(RequestError, match=f"^{column} of the request table is ") as raised:
+    with pytest.raises(RequestError, match=f"^column {column} of the request table is ") as raised:
         SWEEPS.checked(one_request.withColumn(column, F.expr(value)))
     assert raised.value.message.endswith(f": make it {REQUEST_COLUMNS[column]}")
 
@@ -200,7 +200,7 @@ def test_a_column_of_whole_numbers_or_texts_of_them_is_taken(one_request, value)
 
 def test_a_consumer_that_spells_no_name_is_refused(one_request):
     for spelled in (r"a\b", r"\xc3\xa9", r"\xFF", r"\x41"):
-        with pytest.raises(RequestError, match="no usable consumer in the row for s/g"):
+        with pytest.raises(RequestError, match="invalid consumer in the row for s/g"):
             SWEEPS.checked(one_request.withColumn("consumer", F.lit(spelled)))
 
 

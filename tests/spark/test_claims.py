@@ -130,7 +130,7 @@ def branches_of_acks(case: Case):
 
 # ---- retirement ----
 
-HEIRS = (b"first", YOU, b"third")
+RECIPIENTS = (b"first", YOU, b"third")
 EDGES = (0, 7, 2**53 + 1, 2**63 - 1, 2**63, MAX_U64)
 
 
@@ -140,23 +140,23 @@ def estate():
     pending, every third of them dangling, and others have as many; so it is in the group beside
     it."""
     ids = [StreamId(ms, seq) for ms in EDGES for seq in (*range(1, 41), 2**63, MAX_U64)]
-    owners = (b"leaves", b"stays", HEIRS[0], b"leaves", None)
+    owners = (b"leaves", b"stays", RECIPIENTS[0], b"leaves", None)
     pending = tuple(
         PendingEntry(one, owners[n % 5], NOW_MS + 5 - n, n) for n, one in enumerate(ids)
     )
-    names = sorted({*HEIRS, b"leaves", b"stays"})
+    names = sorted({*RECIPIENTS, b"leaves", b"stays"})
     group = Group(MAX_ID, pending, tuple(Consumer(name, 5, 4) for name in names))
     return Stream({one: () for n, one in enumerate(ids) if n % 3}, {b"g": group, b"h": group})
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_the_nth_entry_by_id_goes_to_heir_n_modulo_their_number_and_nothing_is_dropped(
+def test_the_nth_entry_by_id_goes_to_recipient_n_modulo_their_number_and_nothing_is_dropped(
     spark, estate, number
 ):
-    heirs = HEIRS[:number]
+    recipients = RECIPIENTS[:number]
     store = empty_store(spark)
     write_keyspace(store, {b"s": estate, b"t": estate}, NOW_MS)
-    rows = decided_by(retire, store, Retirement(b"s", b"g", b"leaves", heirs)).rows.collect()
+    rows = decided_by(retire, store, Retirement(b"s", b"g", b"leaves", recipients)).rows.collect()
 
     group = estate.groups[b"g"]
     owned = [entry.id for entry in group.pending if entry.consumer == b"leaves"]
@@ -165,9 +165,9 @@ def test_the_nth_entry_by_id_goes_to_heir_n_modulo_their_number_and_nothing_is_d
     assert len(alive) >= LEAST * number
     assert len(dangling) >= LEAST
     expected = group
-    for n, heir in enumerate(heirs):
+    for n, recipient in enumerate(recipients):
         ids = (*alive[n::number], *(dangling if n == 0 else ()))
-        claim = ClaimRequest(heir, 0, ids, justid=True)
+        claim = ClaimRequest(recipient, 0, ids, justid=True)
         expected, reply = scan.xclaim(expected, claim, NOW_MS, estate.entries)
         assert len(reply.claimed) + len(reply.deleted) == len(ids)
     kinds = by_kind(rows)
@@ -188,4 +188,4 @@ def test_the_nth_entry_by_id_goes_to_heir_n_modulo_their_number_and_nothing_is_d
         (n + 1, position)
         for n in range(number)
         for position in range(first if n == 0 else len(alive[n::number]))
-    ], "each id has a place of its own among those of its heir"
+    ], "each id has a place of its own among those of its recipient"

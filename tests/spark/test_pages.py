@@ -187,7 +187,7 @@ def test_two_rows_of_one_id_at_the_pages_cut_both_reach_the_kernel(spark):
     with pytest.raises(PySparkException, match=DuplicateRowsError.IN_WORKER):
         decide(begun, [request], None, refuse_duplicates=False).rows.collect()
     (row,) = decide(begun, [request], None, refuse_duplicates=True).rows.collect()
-    assert (row["kind"], "two rows of one key" in row["reason"]) == ("refused", True)
+    assert (row["kind"], "duplicate key" in row["reason"]) == ("refused", True)
 
 
 def test_no_request_for_a_page_asks_spark_nothing(spark):

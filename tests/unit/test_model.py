@@ -183,7 +183,7 @@ def test_a_guards_glob_is_checked_when_it_is_made():
 
 
 def test_nobody_parks_with_oneself():
-    with pytest.raises(RequestError, match="another one than consumer"):
+    with pytest.raises(RequestError, match="must be different consumers"):
         AutoclaimRequest(b"c", 0, guards=Guards(max_deliveries=1, parking_consumer=b"c"))
 
 

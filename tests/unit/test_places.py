@@ -64,7 +64,7 @@ WITHOUT_ONE = [
 
 @pytest.mark.parametrize("place", WITH_A_SECRET)
 def test_a_place_with_a_secret_is_refused_and_not_repeated(place):
-    with pytest.raises(RequestError, match="take it out, and give it to Spark") as raised:
+    with pytest.raises(RequestError, match="so remove it, and give it to Spark") as raised:
         check_no_secret(place, "the store's place")
     assert "sesame" not in f"{raised.value!r} {raised.value.fields}"
     assert raised.value.message.startswith("the store's place ")
@@ -109,7 +109,7 @@ def test_a_catalog_without_a_schema_is_no_place():
 
 @pytest.mark.parametrize("scheme", ["http://", "HTTPS://", "redis://", "rediss://"])
 def test_the_address_of_a_server_is_no_place_for_tables_and_is_not_repeated(scheme):
-    with pytest.raises(RequestError, match=f"STORE begins with {scheme}, and no tables can be"):
+    with pytest.raises(RequestError, match=f"STORE begins with {scheme}, but tables cannot be"):
         check_storage(f"{scheme}host/x", "STORE")
 
 
