@@ -78,9 +78,8 @@ def doctor(
         state = "ok" if check.is_ok else "TO DO"
         terminal.out(f"{state:<6} {check.name:<14} {check.found}", at_once=True)
     if failed:
-        terminal.say(
-            f"{number_of(failed, 'check needs', 'checks need')} attention: see TO DO above"
-        )
+        failures = number_of(failed, "check needs", "checks need")
+        terminal.say(f"{failures} attention: see the lines marked TO DO")
         raise typer.Exit(process.INPUT_REFUSED)
 
 

@@ -137,7 +137,7 @@ def test_a_run_that_is_terminated_after_its_decision_is_finished_by_the_same_com
     assert unfinished.returncode == 5, unfinished.stderr
     finished = run_claimlib_in_the_jvm_of(spark, *words)
     assert finished.returncode == 0, finished.stderr
-    recovered = "claimlib: recover · run 1 (xautoclaim:nightly), of another process"
+    recovered = "claimlib: recover · finishing run 1 (xautoclaim:nightly) of another process"
     assert recovered in finished.stderr.splitlines()
     assert "XAUTOCLAIM, run 1 (xautoclaim:nightly)" in finished.stdout
     assert "was already done" not in finished.stdout + finished.stderr

@@ -76,7 +76,7 @@ def test_a_snapshot_says_how_many_claims_of_the_store_it_takes_back(
     client.xack("orders", "workers", "1-0")  # and this one its owner has done
     said = claimlib("snapshot", server.url, store_path)
     assert re.search("claims overwritten +3\\n", said.out) is not None, said.out
-    assert re.search("pending removed +1\\n", said.out) is not None, said.out
+    assert re.search("pending entries removed +1\\n", said.out) is not None, said.out
     assert "3 claims made in this store were overwritten" in said.out
     assert "claims overwritten" not in claimlib("snapshot", server.url, store_path).out
 
