@@ -189,7 +189,7 @@ def test_a_column_whose_type_a_cast_would_change_is_refused_with_both_types(
 ):
     with pytest.raises(RequestError, match=f"^column {column} of the request table is ") as raised:
         SWEEPS.checked(one_request.withColumn(column, F.expr(value)))
-    assert raised.value.message.endswith(f": make it {REQUEST_COLUMNS[column]}")
+    assert raised.value.message.endswith(f": it must be {REQUEST_COLUMNS[column]}")
 
 
 @pytest.mark.parametrize("value", ["5S", "5", "CAST(5 AS DECIMAL(20, 0))", "'5'"])
