@@ -6,9 +6,9 @@ frames that are appended to it (`conform`) all read this one statement.
 
 Conventions that hold in every table:
 
-- An id is two BIGINTs that hold the bits of the two unsigned numbers of a stream id.  For each id
-that
-  a clock makes that is simply the number; from 2^63 on the BIGINT is negative (`ids.to_bigint`).
+- An id is two BIGINTs that hold the bits of the two unsigned numbers of a stream id.  For ids
+  that a clock makes, that is simply the number; from 2^63 on the BIGINT is negative
+  (`ids.to_bigint`).
 - A name (stream, consumer_group, consumer) is a STRING: the lossless spelling of its bytes
   (`names.spell`).
 - `run_seq` is the run that last wrote the row; 0 means that it was written from outside.

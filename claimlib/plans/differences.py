@@ -160,17 +160,14 @@ def replaced_and_removed(compared: DataFrame) -> DataFrame:
     """
     is_replaced = F.col("difference") == "replaced"
     kinds = {"replaced": Kind.PENDING_REPLACED, "removed": Kind.PENDING_REMOVED}
-    return (
-        _of_kinds(compared, kinds)
-        .select(
-            "kind",
-            *(F.col(f"stored_{name}").alias(name) for name in GROUP),
-            *_ID,
-            *(f"from_{name}" for name in _STATE),
-            *(F.when(is_replaced, F.col(name)).alias(name) for name in _STATE),
-        )
-        .distinct()
-    )
+    changed = _of_kinds(compared, kinds)
+    return changed.select(
+        "kind",
+        *(F.col(f"stored_{name}").alias(name) for name in GROUP),
+        *_ID,
+        *(f"from_{name}" for name in _STATE),
+        *(F.when(is_replaced, F.col(name)).alias(name) for name in _STATE),
+    ).distinct()
 
 
 def _of_kinds(compared: DataFrame, kinds: Mapping[str, Kind]) -> DataFrame:
@@ -240,13 +237,9 @@ def compared_entries(staged: DataFrame, stored: DataFrame, mode: KeyMode) -> Dat
 def filled_and_removed(compared: DataFrame) -> DataFrame:
     """The journal's `entry_filled` and `entry_removed` rows, each once."""
     kinds = {"filled": Kind.ENTRY_FILLED, "removed": Kind.ENTRY_REMOVED}
-    return (
-        _of_kinds(compared, kinds)
-        .select(
-            *("kind", F.col("stored_stream").alias("stream"), *_ID, "from_payload"),
-        )
-        .distinct()
-    )
+    changed = _of_kinds(compared, kinds)
+    stream = F.col("stored_stream").alias("stream")
+    return changed.select("kind", stream, *_ID, "from_payload").distinct()
 
 
 def entries_by_stream(compared: DataFrame) -> DataFrame:

@@ -76,9 +76,8 @@ def shares(entries: DataFrame) -> DataFrame:
 def owners(entries: DataFrame, stalled_ms: int) -> DataFrame:
     """One row per (stream, consumer_group, consumer) that owns entries (null: nobody): `pending`,
     oldest_idle_ms (null: not known), highest_delivery_count, `now_ms`, `stalled` (idle for so long,
-    or longer; null: not known), `delivered_5_plus` and `delivered_10_plus` (entries
-    that were delivered so often).  One shuffle, of
-    partial sums.
+    or longer; null: not known), `delivered_5_plus` and `delivered_10_plus` (entries that were
+    delivered so often, or more).  One shuffle, of partial sums.
 
     Without the ids of `shares`: a struct among the sums would have Spark sort all entries.
     """

@@ -101,6 +101,11 @@ def open_session(
     if running is not None:
         return running
     builder = SparkSession.builder.appName(app_name)
+    # A Connect server that pyspark starts in a JVM of its own; it has no Delta by itself.
+    starts_server = os.environ.get("SPARK_REMOTE", "").startswith("local")
+    if is_provided() and not starts_server:
+        return _with_own_python(_configured(builder, conf).getOrCreate())
+    check_java()
     own = {
         "spark.driver.memory": driver_memory,
         "spark.sql.shuffle.partitions": str(shuffle_partitions),
@@ -108,18 +113,13 @@ def open_session(
     options = " ".join(one for one in (java_options, archive_options()) if one)
     if options:
         own["spark.driver.extraJavaOptions"] = options
-    if os.environ.get("SPARK_REMOTE", "").startswith("local"):
-        # A Connect server that pyspark starts in a JVM of its own; it has no Delta by itself, and
-        # its master is what SPARK_REMOTE says.
-        check_java()
+    if not starts_server:  # its master is what SPARK_REMOTE says
+        own["spark.master"] = master
+    builder = _with_delta(builder, {**LOCAL_SETTINGS, **own, **conf})
+    if starts_server:
         # What the server was started with cannot be set once more for the session.
         with terminal.unwarned("Failed to set "):
-            return _with_delta(builder, {**LOCAL_SETTINGS, **own, **conf}).getOrCreate()
-    if is_provided():
-        return _with_own_python(_configured(builder, conf).getOrCreate())
-    check_java()
-    own["spark.master"] = master
-    builder = _with_delta(builder, {**LOCAL_SETTINGS, **own, **conf})
+            return builder.getOrCreate()
     with _jvm_muted(muted=muted):
         spark = builder.getOrCreate()
     return _with_own_python(spark)

@@ -1,6 +1,6 @@
 """From a difference in a batch to the smallest group that differs, without Spark."""
 
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 
 import pytest
 
@@ -11,13 +11,10 @@ from tests.shrinking import MOST_AT_ONCE, MOST_ROUNDS, Difference, assert_same, 
 
 
 def test_the_random_requests_have_every_guard_and_a_request_can_be_had_without_each():
-    drawn = {name for one in batches.GUARDS for name, value in vars_of(one) if value is not None}
+    given = (asdict(one).items() for one in batches.GUARDS)
+    drawn = {name for items in given for name, value in items if value is not None}
     dropped = {name for one in batches._PLAIN_GUARDS for name in one}
     assert drawn == dropped == {one.name for one in fields(Guards)}
-
-
-def vars_of(guards):
-    return [(one.name, getattr(guards, one.name)) for one in fields(guards)]
 
 
 class Asked:
