@@ -49,7 +49,8 @@ def main() -> int:
 
 def use_spark() -> None:
     """What most commands do at first, in a JVM that keeps the classes that it needs for it."""
-    spark = open_session(java_options=f"-XX:ArchiveClassesAtExit={CLASS_ARCHIVE}")
+    # Not muted: else Java would hold none of this process' output, and nobody would wait for it.
+    spark = open_session(java_options=f"-XX:ArchiveClassesAtExit={CLASS_ARCHIVE}", muted=False)
     with tempfile.TemporaryDirectory() as folder:
         table = str(Path(folder) / "table")
         spark.range(1).write.format("delta").save(table)
