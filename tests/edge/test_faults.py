@@ -129,7 +129,9 @@ WITHOUT_A_JVM = {
         ("xautoclaim", "{at}/store", "--policy", "{at}/bytes"),
         *(2, "{at}/bytes is not valid TOML", "position 0"),
     ),
-    "no config": Fault(("runs", "x", "--config", "{at}/none"), 2, "no config file", "{at}/none"),
+    "no config": Fault(
+        ("runs", "x", "--config", "{at}/none"), 2, "config file {at}/none", "does not exist"
+    ),
     "a map that is a folder": Fault(
         ("import", "{at}/store", "--entries", "e", "--pending", "p", "--map", "{at}"),
         *(2, "the map file {at} cannot be read: ", "it is a folder"),
@@ -163,7 +165,7 @@ WITHOUT_A_JVM = {
         {"REDIS_PASSWORD": "wrong"},
     ),
     "no Java": Fault(
-        ("init", "{at}/new"), 2, "Spark needs Java 17 or newer, and JAVA_HOME=/nowhere has none",
+        ("init", "{at}/new"), 2, "Spark needs Java 17 or newer, but JAVA_HOME=/nowhere has none",
         "install it",
     ),
     "too old a Java": Fault(

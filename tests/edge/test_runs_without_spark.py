@@ -105,7 +105,7 @@ def test_a_process_that_has_no_java_lists_runs_and_shows_one(claimlib, monkeypat
     assert (refused.returncode, refused.stdout) == (2, "")
     starting, error = refused.stderr.splitlines()
     assert starting == "claimlib: starting Spark"
-    assert error.startswith("claimlib: error: Spark needs Java 17 or newer, and JAVA_HOME=/nowhere")
+    assert error.startswith("claimlib: error: Spark needs Java 17 or newer, but JAVA_HOME=/nowhere")
 
 
 def test_what_is_too_large_or_cannot_be_read_so_is_read_by_spark(claimlib, monkeypatch, filled):

@@ -429,7 +429,7 @@ def test_a_master_that_becomes_a_replica_while_it_is_read_voids_the_reading(mast
         act = once(is_page, lambda: client.replicaof(master.host, master.port))
         with (
             open_source(read_one.url) as source,
-            pytest.raises(SourceUnreachableError, match="was a master and is a replica now"),
+            pytest.raises(SourceUnreachableError, match="was a master and is now a replica"),
         ):
             drive(source, act, pending_page=1)
 
@@ -440,7 +440,7 @@ def test_a_replica_that_becomes_a_master_while_it_is_read_voids_the_reading(mast
         act = once(is_page, lambda: client.replicaof("NO", "ONE"))
         with (
             open_source(replica.url) as source,
-            pytest.raises(SourceUnreachableError, match="was a replica and is a master now"),
+            pytest.raises(SourceUnreachableError, match="was a replica and is now a master"),
         ):
             drive(source, act, pending_page=1)
 
