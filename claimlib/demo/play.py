@@ -201,7 +201,7 @@ def _next(store: Path) -> str:
   {claimlib} runs {store} xautoclaim:{_RUN_ID} --claimed
   {claimlib} xautoclaim {store} --consumer somebody --min-idle 5m --dry-run
 
-The tables without Spark (DuckDB on delta-rs); here, what was purged:
+The tables without Spark (DuckDB on delta-rs); here, what was deleted:
 
   {python} -c "import deltalake, duckdb; {read}; duckdb.sql('{query}').show()"
 
