@@ -26,16 +26,20 @@ SELECTION = (
         f"{_D}/test_import.py::"
         "test_an_imported_store_is_swept_as_the_reference_does_at_the_given_instant"
     ),
+    (
+        f"{_D}/test_kills.py::"
+        "test_killed_behind_its_decision_a_run_has_not_changed_pending_and_the_next_finishes_it"
+    ),
     f"{_D}/test_snapshot.py::test_a_snapshot_of_some_groups_leaves_the_others_as_they_are",
     (
         f"{_D}/test_races.py::"
         "test_of_two_decisions_that_are_appended_at_the_same_time_one_wins_and_both_runs_finish"
     ),
 )
-LEAST = 10
+LEAST = 11
 
 
-def test_a_sweep_a_page_claims_by_id_a_snapshot_and_a_race_pass_over_connect():
+def test_a_sweep_a_page_claims_by_id_a_snapshot_a_race_and_a_kill_pass_over_connect():
     options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not long and not classic")
     done = run_python("-m", "pytest", *options, *SELECTION, timeout=1100, SPARK_REMOTE="local[2]")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import UnfinishedRunError
@@ -51,9 +52,11 @@ def stores(
     write_keyspace(store, keyspace(b"s1", b"s2", b"s\xff"), NOW_MS)
     killed = {point: shutil.copytree(first, folder / point) for point in KILL_POINTS}
     stops = [f"{point}={phase}" for point, phase in KILL_POINTS.items()]
+    # A second process does not start a Connect server of its own; it uses this one's.
+    elsewhere = {"SPARK_REMOTE": "sc://localhost"} if is_remote() else {}
     process = subprocess.Popen(
         [sys.executable, HERE / "killed_run.py", folder, *stops],
-        env={**os.environ, "PYTHONPATH": f"{HERE.parents[1]}{os.pathsep}{HERE}"},
+        env=os.environ | elsewhere | {"PYTHONPATH": f"{HERE.parents[1]}{os.pathsep}{HERE}"},
         start_new_session=True,
     )
     xautoclaim(store, SweepRequest(REQUEST), run_id="killed")
