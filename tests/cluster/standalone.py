@@ -18,11 +18,16 @@ from pathlib import Path
 
 import pyspark
 
+from claimlib.session import archive_options
 from claimlib.testing.server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 _SPARK_HOME = Path(pyspark.__file__).parent
 _START_S = 60
+# These JVMs live for seconds: what `session.SHORT_LIVED` says, for executors of 512 MB.
+_JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m -XX:+UseSerialGC " + archive_options()
+).rstrip()
 
 
 @dataclass
@@ -107,9 +112,18 @@ def submit(
         *("--conf", "spark.databricks.delta.snapshotPartitions=1"),
         *("--conf", f"spark.pyspark.python={python}"),
         *("--conf", f"spark.pyspark.driver.python={sys.executable}"),
+        *("--driver-java-options", _JAVA, "--conf", f"spark.executor.extraJavaOptions={_JAVA}"),
+        # Code that is generated runs once here: to compile it takes longer.
+        *("--conf", "spark.sql.codegen.wholeStage=false"),
+        *("--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN"),
+        # What a killed worker had is asked for again at once, not three times after 5 s each.
+        *("--conf", "spark.shuffle.io.retryWait=200ms"),
     ]
     if package is not None:
         options += ["--py-files", str(package)]
+    else:
+        # Python workers that lack the package lack it at each attempt.
+        options += ["--conf", "spark.task.maxFailures=1"]
     return subprocess.Popen(
         [str(_SPARK_HOME / "bin/spark-submit"), *options, str(ROOT / "jobs" / job), *words],
         env=_environment(),
@@ -121,10 +135,15 @@ def submit(
 
 def _daemon(folder: Path, name: str, kind: str, *words: str) -> subprocess.Popen[bytes]:
     """A process of its own group, so that what it starts is ended with it."""
+    daemon = {
+        "SPARK_DAEMON_JAVA_OPTS": _JAVA,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
     with Path(folder, f"{name}.log").open("wb") as log:
         return subprocess.Popen(
             [str(_SPARK_HOME / "bin/spark-class"), f"org.apache.spark.deploy.{kind}", *words],
-            env=_environment() | {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1"},
+            env=_environment() | daemon,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,

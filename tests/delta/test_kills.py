@@ -23,6 +23,7 @@ from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count, query
+from tests.edge.processes import QUICK_JAVA
 
 HERE = Path(__file__).parent
 KILL_POINTS = {"a": Phase.DECIDE, "b": Phase.APPLY, "c": Phase.VERIFY}
@@ -56,7 +57,9 @@ def stores(
     elsewhere = {"SPARK_REMOTE": "sc://localhost"} if is_remote() else {}
     process = subprocess.Popen(
         [sys.executable, HERE / "killed_run.py", folder, *stops],
-        env=os.environ | elsewhere | {"PYTHONPATH": f"{HERE.parents[1]}{os.pathsep}{HERE}"},
+        env=os.environ
+        | {"JDK_JAVA_OPTIONS": QUICK_JAVA, "PYTHONPATH": f"{HERE.parents[1]}{os.pathsep}{HERE}"}
+        | elsewhere,
         start_new_session=True,
     )
     xautoclaim(store, SweepRequest(REQUEST), run_id="killed")

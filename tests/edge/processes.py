@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 # A variable of the user's shell would change what a command says or does.
 _DROPPED = ("CLAIMLIB_", "PYSPARK_", "SPARK_", "PYTHON", "REDIS_", "FORCE_COLOR")
+# What `session.SHORT_LIVED` says, for each JVM that such a process starts, whatever its memory.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 _START = "import sys; sys.argv[0] = 'claimlib'; from claimlib.cli import main; main()"
 # As in a notebook: a session is there already.
 _START_IN_A_JVM = f"""
@@ -75,4 +77,5 @@ class _Started(subprocess.Popen):
 
 def _environment(variables):
     environ = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
-    return {**environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "NO_COLOR": "1", **variables}
+    own = {"PYTHONPATH": str(ROOT), "COLUMNS": "100", "NO_COLOR": "1"}
+    return {**environ, **own, "JDK_JAVA_OPTIONS": QUICK_JAVA, **variables}
