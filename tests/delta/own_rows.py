@@ -5,10 +5,11 @@ from __future__ import annotations
 from claimlib.store.tables import Store
 
 
-def append(store: Store, table: str, *rows: dict[str, object]) -> None:
+def append(store: Store, table: str, *rows: dict[str, object], are_few: bool = True) -> None:
+    """Append rows; without a query, unless they are said not to be few."""
     columns = list(rows[0])
     values = [tuple(row[name] for name in columns) for row in rows]
-    store.append(table, store.rows(table, values, columns))
+    store.append(table, store.rows(table, values, columns), are_few=are_few)
 
 
 def pending_row(stream: str, id_ms: int, run_seq: int = 0) -> dict[str, object]:

@@ -166,7 +166,7 @@ def test_a_table_of_many_files_is_left_to_spark(
     statement = "ALTER TABLE {} SET TBLPROPERTIES ('delta.checkpointInterval' = '2')"
     store.spark.sql(statement.format(store.identifier("pending")))
     for id_ms in range(1, 5):
-        append(store, "pending", pending_row("s", id_ms))
+        append(store, "pending", pending_row("s", id_ms), are_few=False)
     assert store.is_small("pending")
     monkeypatch.setattr(local_delta, "_MOST_FILES", 1)
     assert not store.is_small("pending")
