@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from claimlib.plans.request_table import ddl
 from claimlib.plans.requests import REQUEST_COLUMNS, guard_values
@@ -19,6 +20,7 @@ from claimlib.semantics.names import spell, unspell
 from claimlib.semantics.words import Keyspace, Stream
 from claimlib.store.tables import Store
 
+_Row = Mapping[str, Any]
 Proven = tuple[StreamId, StreamId] | None
 _BY_OUTSIDE = 0  # run_seq of rows that no run wrote
 
@@ -63,11 +65,12 @@ def write_keyspace(
 def read_groups(store: Store) -> dict[bytes, dict[bytes, Group]]:
     """The groups of a store by stream and name, as `groups`, `pending` and `consumers` state them.
 
-    A group that only `pending` knows is not among them.
+    A group that only `pending` knows is not among them.  Small tables in a folder of this machine
+    are read without Spark.
     """
     pending, consumers = _by_group(store, "pending"), _by_group(store, "consumers")
     keyspace: dict[bytes, dict[bytes, Group]] = defaultdict(dict)
-    for row in store.read("groups").collect():
+    for row in store.find("groups"):
         key = (row["stream"], row["consumer_group"])
         group = Group(
             last_delivered_id=_stream_id(row["last_delivered_ms"], row["last_delivered_seq"]),
@@ -138,14 +141,14 @@ def _stream_id(ms: int, seq: int) -> StreamId:
     return StreamId(from_bigint(ms), from_bigint(seq))
 
 
-def _by_group(store: Store, table: str) -> dict[tuple[str, str], list[Row]]:
-    rows: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in store.read(table).collect():
+def _by_group(store: Store, table: str) -> dict[tuple[str, str], list[_Row]]:
+    rows: dict[tuple[str, str], list[_Row]] = defaultdict(list)
+    for row in store.find(table):
         rows[row["stream"], row["consumer_group"]].append(row)
     return rows
 
 
-def _pending_entry(row: Row) -> PendingEntry:
+def _pending_entry(row: _Row) -> PendingEntry:
     return PendingEntry(
         id=_stream_id(row["id_ms"], row["id_seq"]),
         consumer=None if row["consumer"] is None else unspell(row["consumer"]),
@@ -154,5 +157,5 @@ def _pending_entry(row: Row) -> PendingEntry:
     )
 
 
-def _consumer(row: Row) -> Consumer:
+def _consumer(row: _Row) -> Consumer:
     return Consumer(unspell(row["consumer"]), row["seen_time_ms"], row["active_time_ms"])
