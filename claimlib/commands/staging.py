@@ -34,7 +34,7 @@ from claimlib.runs.retry import retried
 from claimlib.schema import Kind, quote_text
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import spell
-from claimlib.store.tables import FEW_ROWS, Store
+from claimlib.store.tables import FEW_ROWS, Store, local_frame
 from claimlib.store.threads import concurrently
 
 # A commit per so many rows, or so many bytes of payload: what is held in memory at a time.
@@ -212,7 +212,7 @@ class PageWriter:
             _fields_array(list(column)) if field.type == _FIELDS else pa.array(column, field.type)
             for field, column in zip(schema, columns, strict=True)
         ]
-        frame = self._store.spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
+        frame = local_frame(self._store.spark, pa.Table.from_arrays(arrays, schema=schema))
         staged = frame.withColumn("landing", F.lit(self.uuid))
         self._store.append(table, staged, are_few=len(rows) <= FEW_ROWS)
 

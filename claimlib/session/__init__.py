@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -101,8 +102,11 @@ def open_session(
     if running is not None:
         return running
     builder = SparkSession.builder.appName(app_name)
+    remote = os.environ.get("SPARK_REMOTE", "")
+    if remote and find_spec("grpc") is None:
+        raise MissingExtraError.for_package("connect", "grpcio")
     # A Connect server that pyspark starts in a JVM of its own; it has no Delta by itself.
-    starts_server = os.environ.get("SPARK_REMOTE", "").startswith("local")
+    starts_server = remote.startswith("local")
     if is_provided() and not starts_server:
         return _with_own_python(_configured(builder, conf).getOrCreate())
     check_java()
@@ -116,11 +120,8 @@ def open_session(
     if not starts_server:  # its master is what SPARK_REMOTE says
         own["spark.master"] = master
     builder = _with_delta(builder, {**LOCAL_SETTINGS, **own, **conf})
-    if starts_server:
-        # What the server was started with cannot be set once more for the session.
-        with terminal.unwarned("Failed to set "):
-            return builder.getOrCreate()
-    with _jvm_muted(muted=muted):
+    # What a Connect server was started with cannot be set once more for the session.
+    with _jvm_muted(muted=muted), terminal.unwarned("Failed to set "):
         spark = builder.getOrCreate()
     return _with_own_python(spark)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -48,6 +48,8 @@ from claimlib.store.threads import WRITES, concurrently
 # So many rows, or fewer, are worked on from the driver's memory: at a few hundred bytes a row that
 # is some megabytes.  Each query of a table has Delta look up its files, by two to four more.
 FEW_ROWS = 10_000
+# Databricks' serverless compute takes frames of so many bytes of local data: 128 MB.
+LOCAL_DATA_BYTES = 128_000_000
 # Later than any version of a table.
 _NO_VERSION = 2**62
 # So many others may commit to a table while few rows are appended to it.
@@ -580,7 +582,7 @@ class Store:
     def _literal(self, rows: pa.Table, struct: StructType) -> DataFrame:
         """Rows in memory as a frame, in one partition: what is made of such frames alone needs no
         shuffle."""
-        frame = self.spark.createDataFrame(rows, struct).coalesce(1)
+        frame = local_frame(self.spark, rows, struct).coalesce(1)
         self._literals[frame] = rows
         return frame
 
@@ -602,6 +604,15 @@ class Store:
             for field, column in zip(schema_, by_column, strict=True)
         ]
         return self._literal(pa.Table.from_arrays(arrays, schema=schema_), struct)
+
+
+def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None = None) -> DataFrame:
+    """Rows of this process as a frame, by as many local relations as it takes for each to have
+    `LOCAL_DATA_BYTES` at most (a single row may have more)."""
+    each = max(1, rows.num_rows * LOCAL_DATA_BYTES // max(1, rows.nbytes))
+    starts = range(0, max(1, rows.num_rows), each)
+    parts = [spark.createDataFrame(rows.slice(at, each), struct) for at in starts]
+    return reduce(DataFrame.unionAll, parts)
 
 
 def _entries_of_map(value: object) -> object:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import (
@@ -21,7 +22,7 @@ from claimlib.report.sweep import of_reply
 from claimlib.schema import TABLES
 from claimlib.store.location import Location
 from claimlib.store.opening import init_sql
-from claimlib.store.tables import Store
+from claimlib.store.tables import Store, local_frame
 from tests.delta.pels import REQUEST
 from tests.delta.reading import count
 
@@ -125,3 +126,25 @@ def test_a_statement_that_delta_passes_over_by_a_setting_of_the_session_is_an_er
         for name in settings:
             store.spark.conf.unset(name)
     assert [found["next_ms"] for found in store.read("cursors").collect()] == [2]
+
+
+def test_no_local_relation_has_more_bytes_than_serverless_compute_takes(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"id": list(range(100)), "text": ["x" * 20] * 100})
+    monkeypatch.setattr("claimlib.store.tables.LOCAL_DATA_BYTES", 500)
+    sizes = []
+    make = type(spark).createDataFrame
+
+    def weighed(self: SparkSession, part: pa.Table, struct: object) -> DataFrame:
+        sizes.append(part.nbytes)
+        return make(self, part, struct)
+
+    monkeypatch.setattr(type(spark), "createDataFrame", weighed)
+    frame = local_frame(spark, rows)
+    assert frame.toArrow().sort_by("id").to_pylist() == rows.to_pylist()
+    assert max(sizes) <= 500
+    assert len(sizes) > 5
+    assert local_frame(spark, rows.slice(0, 0)).toArrow().num_rows == 0
+    monkeypatch.setattr("claimlib.store.tables.LOCAL_DATA_BYTES", 1)  # less than a row
+    assert local_frame(spark, rows.slice(0, 3)).count() == 3

@@ -162,6 +162,20 @@ def test_without_an_extra_the_error_names_it(code, extra):
     assert f"pip install 'claimlib[{extra}]'" in said.stderr.splitlines()[-1]
 
 
+def test_without_what_spark_connect_needs_the_error_names_its_extra(tmp_path):
+    start = tmp_path / "claimlib.py"  # a file: pyspark takes a `python -c` for its own doctests
+    start.write_text(
+        "import sys; sys.modules['grpc'] = None; sys.path.pop(0)\n"
+        "from claimlib.cli import main; main()\n",
+        encoding="utf-8",
+    )
+    said = run_python(start, "init", tmp_path / "store", SPARK_REMOTE="sc://127.0.0.1:1")
+    assert said.returncode == 2
+    assert said.stderr.splitlines()[-1] == (
+        "claimlib: error: grpcio is not installed; install it with: pip install 'claimlib[connect]'"
+    )
+
+
 def test_python_can_start_the_command_line_as_a_module():
     said = run_python("-m", "claimlib", "--version")
     assert said.returncode == 0

@@ -64,7 +64,10 @@ def test_the_documents_name_the_file_system_of_the_installed_sparks_hadoop():
     assert named == hadoop
 
 
-def test_a_session_that_is_there_is_taken(spark):
+def test_a_session_that_is_there_is_taken_also_where_delta_spark_is_not_installed(
+    spark, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "delta", None)
     assert session.open_session(master="local[7]") is spark
 
 

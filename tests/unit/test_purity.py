@@ -183,3 +183,58 @@ def test_the_walk_sees_every_way_to_import(tmp_path):
     ):
         path.write_text(line, encoding="utf-8")
         assert "semantics.scan" in reached([path])
+
+
+# Serverless compute, and Spark Connect, have no SparkContext, no RDD and no JVM object; they let
+# six settings be set, and do not persist frames.
+_CLASSIC_ONLY = {"sparkContext", "_jvm", "_jsc", "rdd", "cache", "persist", "checkpoint"}
+_MAY = {
+    ("cli/progress.py", "sparkContext"): "what a classic session tells of its tasks",
+    ("session/__init__.py", "sparkContext"): "the Python of local workers, of our own session",
+    ("testing/__main__.py", "conf.set"): "the vectors' own session",
+}
+
+
+def classic_only(path):
+    """What a file asks of a session, or of a frame, that serverless compute lacks."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute):
+            if node.attr in _CLASSIC_ONLY:
+                yield node.attr
+            elif node.attr == "set" and getattr(node.value, "attr", "") == "conf":
+                yield "conf.set"
+
+
+def test_nothing_asks_for_what_serverless_compute_lacks():
+    found = {
+        (path.relative_to(PACKAGE).as_posix(), name)
+        for path in PACKAGE.rglob("*.py")
+        for name in classic_only(path)
+    }
+    assert found == set(_MAY)
+
+
+def test_the_walk_sees_what_serverless_compute_lacks(tmp_path):
+    path = tmp_path / "some.py"
+    for line, name in (
+        ("frame.cache().count()", "cache"),
+        ("x = spark.sparkContext.defaultParallelism", "sparkContext"),
+        ("frame.rdd.map(f)", "rdd"),
+        ("spark.conf.set('a', 'b')", "conf.set"),
+    ):
+        path.write_text(line, encoding="utf-8")
+        assert list(classic_only(path)) == [name]
+
+
+def test_rows_of_the_driver_become_frames_in_one_place_which_keeps_to_the_most_bytes():
+    """Others make frames of Python values: of requests, ids and pages, some megabytes at most."""
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "createDataFrame"
+    }
+    commands = {
+        f"commands/{name}.py" for name in ("id_lists", "paging", "sweep_decision", "xack", "xclaim")
+    }
+    assert found == {"store/tables.py", "plans/requests.py", "testing/tables.py", *commands}
