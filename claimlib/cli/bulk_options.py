@@ -54,9 +54,10 @@ class Named:
                     option="requests",
                 )
         elif len(given) < len(self.names):
-            missing = " ".join(_ARGUMENTS[len(given) : len(self.names)])
+            missing = _ARGUMENTS[len(given) : len(self.names)]
             raise RequestError(
-                f"missing arguments {missing}; a table of requests is given by --requests TABLE"
+                f"missing {'argument' if len(missing) == 1 else 'arguments'} {' '.join(missing)};"
+                " a table of requests is given by --requests TABLE"
             )
         elif self.ids and self.ids_from:
             raise RequestError(
