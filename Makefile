@@ -67,8 +67,8 @@ test-s3: setup ## a store on an S3 API: init, snapshot, sweep, and storage that 
 	$(call own_environment,requirements-s3.lock,$(S3))
 	@$(USE) pytest -p no:randomly -p no:cacheprovider --durations=5 tests/s3/live_s3.py
 
-test-connect: setup ## all tests on plans and tables over Spark Connect
-	@$(USE) SPARK_REMOTE="local[2]" pytest -m "not long and not classic" tests/spark tests/delta
+test-connect: setup ## all tests on plans, tables and notebooks over Spark Connect
+	@$(USE) SPARK_REMOTE="local[2]" pytest -m "not long and not classic" tests/spark tests/delta tests/edge/test_notebooks.py
 
 bench: setup ## time a sweep: make bench ROWS=1000000 SHAPE=many (or claims; rivals or repeat, DATA=half)
 	@$(USE) python -m tests.bench --rows $(or $(ROWS),1000000) \
