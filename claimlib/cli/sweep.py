@@ -83,13 +83,14 @@ def xautoclaim(
     pending entries list.
     """
     from claimlib.cli.output import show
+    from claimlib.commands.reply import GROUPS_COLUMNS
     from claimlib.commands.xautoclaim import explain as explain_policy
     from claimlib.commands.xautoclaim import xautoclaim as run_xautoclaim
-    from claimlib.report.sweep import COLUMNS, NAMES, of_policy, of_reply, refusals
+    from claimlib.report.sweep import COLUMNS, of_policy, of_reply, refusals
 
     view = common.view()
     if not explain:
-        view.check(COLUMNS, NAMES)
+        view.check(COLUMNS, GROUPS_COLUMNS)
     options = {
         "consumer": consumer,
         "min_idle": min_idle,

@@ -84,6 +84,14 @@ class RunReply:
         return self.journal(Kind.LOST) if self.counts["lost"] else None
 
 
+GROUPS_COLUMNS = (
+    *(*GROUP, "status", "reason", "pending_before", "claimed", "deleted", "lost", "pending_after"),
+    *("at_boundary", "oldest_idle_ms", "highest_delivery_count", "spared", "parked", "now_ms"),
+    "next_id",
+)
+"""Of `Reply.groups`, in this order."""
+
+
 @dataclass(frozen=True)
 class Reply(RunReply):
     """What a sweep did (or, in a dry run, would do).  The frames are made when they are requested,
@@ -232,8 +240,9 @@ def _groups(
     counted = groups.select(
         *GROUP,
         F.col("kind").alias("status"),
-        *("reason", "pending_before", "at_boundary", "oldest_delivery_time_ms", "at_ms"),
-        *("highest_delivery_count", "spared", "parked"),
+        *("reason", "pending_before", "at_boundary", "highest_delivery_count", "spared", "parked"),
+        F.try_subtract("at_ms", "oldest_delivery_time_ms").alias("oldest_idle_ms"),
+        F.col("at_ms").alias("now_ms"),
     )
     for rows, name in ((claimed, "claimed"), (deleted, "deleted"), (lost, "lost")):
         counted = counted.join(_number(rows, name), on=list(GROUP), how="left")
@@ -241,11 +250,4 @@ def _groups(
     pending_after = F.col("pending_before") - F.col("deleted")
     counted = counted.withColumn("pending_after", pending_after)
     counted = counted.join(cursors.select(*GROUP, "next_id"), on=list(GROUP), how="left")
-    return counted.select(
-        *(*GROUP, "status", "reason", "pending_before", "claimed", "deleted", "lost"),
-        *("pending_after", "at_boundary"),
-        F.try_subtract("at_ms", "oldest_delivery_time_ms").alias("oldest_idle_ms"),
-        *("highest_delivery_count", "spared", "parked"),
-        F.col("at_ms").alias("now_ms"),
-        "next_id",
-    )
+    return counted.select(*GROUPS_COLUMNS)

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.commands.reply import Reply
+from claimlib.commands.reply import GROUPS_COLUMNS, Reply
 from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import GUARDS
 from claimlib.report.headings import headings
@@ -67,7 +67,7 @@ def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
             "groups_not_shown": count - len(shown),
         },
         records=shown,
-        names=NAMES,
+        names=GROUPS_COLUMNS,
     )
 
 
@@ -81,12 +81,6 @@ COLUMNS = headings(
     *(*GROUP, "pending_before", "pending_after", "claimed", "deleted"),
     *("oldest_idle_ms", "highest_delivery_count", "at_boundary", "reason"),
 )
-NAMES = (
-    *(*GROUP, "status", "reason", "pending_before", "claimed", "deleted", "lost", "pending_after"),
-    *("at_boundary", "oldest_idle_ms", "highest_delivery_count", "spared", "parked", "now_ms"),
-    "next_id",
-)
-"""Of a row of `Reply.groups`."""
 
 
 def refusals(reply: Reply, limit: int = 10) -> list[str]:

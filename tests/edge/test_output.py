@@ -23,7 +23,7 @@ from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.check import Finding
 from claimlib.commands.describe import Description
 from claimlib.commands.imports import ImportReply
-from claimlib.commands.reply import Reply
+from claimlib.commands.reply import GROUPS_COLUMNS, Reply
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
 from claimlib.commands.xpending import ShownRange
@@ -258,7 +258,7 @@ def _no_spark(monkeypatch):
 
 
 GROUP_ROW = {"stream": "s", "consumer_group": "g"}
-SWEPT = row_of(sweep.NAMES, **GROUP_ROW, status="swept", pending_before=3, oldest_idle_ms=61_001)
+SWEPT = row_of(GROUPS_COLUMNS, **GROUP_ROW, status="swept", pending_before=3, oldest_idle_ms=61_001)
 ID = row_of(bulk.NAMES, **GROUP_ROW, request=1, id="1-0", id_ms=1, id_seq=0, status="left")
 
 
