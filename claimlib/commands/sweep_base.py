@@ -174,7 +174,9 @@ def _instants(targets: DataFrame) -> tuple[int, int]:
         F.max(F.col("now_ms") - F.col("min_idle_ms")).alias("due_ms"),
         F.min("now_ms").alias("now_ms"),
     ).first()
-    if row is None or not row["min_idle_ms"]:
+    if row is None or row["min_idle_ms"] is None:
+        raise NoBaseError("no group that has a snapshot time matches a request")
+    if row["min_idle_ms"] == 0:
         raise NoBaseError("a request has no minimum idle time, so every entry may be due")
     return row["due_ms"], row["now_ms"]
 

@@ -3,7 +3,7 @@ value that cannot be used refuses all of it, and no row is passed over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -105,14 +105,13 @@ class RequestTable:
         missing = [n for n in self.columns if n not in request.columns and n not in self.optional]
         if missing:
             raise RequestError(
-                f"the request table has no column {', '.join(missing)}; its columns can be {names}",
+                f"the request table has no {_columns(missing)}; its columns can be {names}",
                 columns=missing,
             )
         unknown = [name for name in request.columns if name not in self.columns]
         if unknown:
             raise RequestError(
-                f"the request table has an unknown column {', '.join(unknown)}; its columns can be"
-                f" {names}",
+                f"the request table has unknown {_columns(unknown)}; its columns can be {names}",
                 columns=unknown,
             )
         left_out = [n for n in self.optional if n not in request.columns]
@@ -157,6 +156,10 @@ def _fits(found: DataType, wanted: str) -> bool:
         return isinstance(found, ArrayType) and isinstance(found.elementType, _TEXT)
     whole = isinstance(found, DecimalType) and found.scale == 0
     return isinstance(found, _FITTING[wanted]) or (wanted == "BIGINT" and whole)
+
+
+def _columns(names: Sequence[str]) -> str:
+    return f"{'column' if len(names) == 1 else 'columns'} {', '.join(names)}"
 
 
 def ddl(columns: Mapping[str, str]) -> str:

@@ -86,7 +86,7 @@ _OF_SERVER = {
 def _of_claims(counts: Mapping[str, int]) -> Iterable[str]:
     number = counts.get(CLAIMS_REPLACED)
     if number:
-        claims = number_of(number, "claim", "claims")
+        claims = number_of(number, "claim")
         yield (
             f"{claims} made in this store {'was' if number == 1 else 'were'} overwritten, because"
             " the source shows another owner. To repeat claims on the server, print them with:"

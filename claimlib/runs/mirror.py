@@ -38,6 +38,7 @@ from claimlib.schema import FIELDS_TYPE, TABLES, Kind, quote_text
 from claimlib.store.local import Condition
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
+from claimlib.terminal import number_of
 
 # What of a row of a small table a snapshot or an import says, and as which column of the journal.
 SMALL_TABLES: Mapping[str, Mapping[str, str]] = {
@@ -119,7 +120,8 @@ def check_landing(store: Store, row: RunRow, staged: Staged, decided: Decided) -
     if not wrong:
         return
     said = ", ".join(
-        f"{table}: {_rows(found[table])} of {_rows(expected[table])} rows" for table in wrong
+        f"{table}: {_rows(found[table])} of {number_of(_rows(expected[table]), 'row')}"
+        for table in wrong
     )
     raise VerificationError(
         f"run {row.run_seq} ({row.key}) cannot be finished: rows that it had read were deleted or"

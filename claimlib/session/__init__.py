@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -91,7 +91,8 @@ def open_session(
             same).
 
     Raises:
-        MissingExtraError: pyspark or delta-spark is not installed.
+        MissingExtraError: pyspark or delta-spark is not installed, or SPARK_REMOTE is set and what
+            Spark Connect needs is not.
         ConfigError: there is no Java, or too old a one, or Spark does not start.
     """
     try:
@@ -102,11 +103,9 @@ def open_session(
     if running is not None:
         return running
     builder = SparkSession.builder.appName(app_name)
-    remote = os.environ.get("SPARK_REMOTE", "")
-    if remote and find_spec("grpc") is None:
-        raise MissingExtraError.for_package("connect", "grpcio")
-    # A Connect server that pyspark starts in a JVM of its own; it has no Delta by itself.
-    starts_server = remote.startswith("local")
+    if "SPARK_REMOTE" in os.environ:
+        _check_connect()
+    starts_server = starts_connect_server()
     if is_provided() and not starts_server:
         return _with_own_python(_configured(builder, conf).getOrCreate())
     check_java()
@@ -117,7 +116,10 @@ def open_session(
     options = " ".join(one for one in (java_options, archive_options()) if one)
     if options:
         own["spark.driver.extraJavaOptions"] = options
-    if not starts_server:  # its master is what SPARK_REMOTE says
+    if starts_server:  # its master is what SPARK_REMOTE says
+        own["spark.connect.grpc.binding.address"] = "127.0.0.1"  # else anybody's machine can call
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else its workers run python3
+    else:
         own["spark.master"] = master
     builder = _with_delta(builder, {**LOCAL_SETTINGS, **own, **conf})
     # What a Connect server was started with cannot be set once more for the session.
@@ -150,6 +152,25 @@ def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> S
 def is_provided() -> bool:
     """Whether somebody else has started, or is about to start, Spark for this process."""
     return any(name in os.environ for name in _PROVIDERS)
+
+
+def starts_connect_server() -> bool:
+    """Whether pyspark starts a Connect server for this process, in a JVM of its own, which has no
+    Delta by itself."""
+    return os.environ.get("SPARK_REMOTE", "").startswith("local")
+
+
+def _check_connect() -> None:
+    """Refuse to start where a package of the extra is missing: pyspark names them one by one.
+
+    Raises:
+        MissingExtraError: one is.
+    """
+    for name in ("grpc", "grpc_status", "google.rpc", "zstandard"):
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise MissingExtraError.for_package("connect", name) from error
 
 
 def may_be_elsewhere(conf: Mapping[str, str]) -> bool:

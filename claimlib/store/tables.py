@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -609,10 +609,11 @@ class Store:
 def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None = None) -> DataFrame:
     """Rows of this process as a frame, by as many local relations as it takes for each to have
     `LOCAL_DATA_BYTES` at most (a single row may have more)."""
-    each = max(1, rows.num_rows * LOCAL_DATA_BYTES // max(1, rows.nbytes))
-    starts = range(0, max(1, rows.num_rows), each)
-    parts = [spark.createDataFrame(rows.slice(at, each), struct) for at in starts]
-    return reduce(DataFrame.unionAll, parts)
+    if rows.nbytes <= LOCAL_DATA_BYTES or rows.num_rows < 2:
+        return spark.createDataFrame(rows, struct)
+    half = rows.num_rows // 2
+    first, second = (local_frame(spark, part, struct) for part in (rows[:half], rows[half:]))
+    return first.unionAll(second)
 
 
 def _entries_of_map(value: object) -> object:

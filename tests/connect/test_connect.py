@@ -7,7 +7,7 @@ classic session and a remote one do not share a process.
 
 import re
 
-from tests.edge.processes import run_claimlib, run_python
+from tests.edge.processes import ROOT, run_claimlib, run_python
 
 _CLAIMS = "tests/spark/test_claims.py"
 _D = "tests/delta"
@@ -59,3 +59,4 @@ def test_a_command_over_connect_says_only_what_it_does(tmp_path):
     assert lines[0] == "claimlib: starting Spark"
     assert all(line.startswith("claimlib: ") for line in lines), said.stderr
     assert (tmp_path / "store" / "pending" / "_delta_log").is_dir()
+    assert not (ROOT / "spark-warehouse").exists()

@@ -461,7 +461,7 @@ def test_a_landing_that_is_not_what_was_decided_is_not_applied_and_can_be_given_
     journal = store.identifier("journal")
     store.spark.sql(f"DELETE FROM {journal} WHERE kind = 'consumer' AND run_seq = 2")
 
-    lost = "found pel_snapshots: 0 of 6 rows, entry_landing: 5 of 6 rows, consumers: 0 of 1 rows"
+    lost = "found pel_snapshots: 0 of 6 rows, entry_landing: 5 of 6 rows, consumers: 0 of 1 row"
     with pytest.raises(VerificationError, match=rf"\({lost}\).*claimlib abandon"):
         xautoclaim(store, SweepRequest(REQUEST))
     assert contents(store) == before

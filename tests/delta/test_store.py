@@ -131,7 +131,8 @@ def test_a_statement_that_delta_passes_over_by_a_setting_of_the_session_is_an_er
 def test_no_local_relation_has_more_bytes_than_serverless_compute_takes(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = pa.table({"id": list(range(100)), "text": ["x" * 20] * 100})
+    texts = ["x" * 20] * 90 + ["x" * 200] * 10  # the last ones weigh more
+    rows = pa.table({"id": list(range(100)), "text": texts})
     monkeypatch.setattr("claimlib.store.tables.LOCAL_DATA_BYTES", 500)
     sizes = []
     make = type(spark).createDataFrame

@@ -193,7 +193,7 @@ def test_a_store_that_a_snapshot_has_read_refuses_and_names_the_server(store):
         ("ids", "array(1)", "ids of the request table is array<int>: it must be ARRAY<STRING>"),
         ("request", "1.5D", "request of the request table is double: it must be BIGINT"),
         ("consumer_group", "NULL", "invalid consumer_group in the row for request 1"),
-        ("consumer", "'bob'", "has an unknown column consumer"),
+        ("consumer", "'bob'", "has unknown column consumer"),
     ],
 )
 def test_an_ack_that_cannot_be_used_is_refused_with_its_column_and_request(

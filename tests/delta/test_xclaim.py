@@ -583,7 +583,7 @@ def test_a_column_of_a_type_that_does_not_fit_is_refused(row, column, value, typ
 def test_a_column_too_few_or_too_many_is_refused_but_what_may_be_left_out(row):
     with pytest.raises(RequestError, match="has no column ids"):
         CLAIMS.checked(row.drop("ids"))
-    with pytest.raises(RequestError, match="has an unknown column Ids"):
+    with pytest.raises(RequestError, match="has unknown column Ids"):
         CLAIMS.checked(row.withColumnRenamed("retrycount", "Ids"))
     left_out = ("idle_ms", "time_ms", "retrycount", "last_id")
     (checked,) = CLAIMS.checked(row.drop(*left_out)).collect()

@@ -5,11 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from claimlib.session import SHORT_LIVED
+
 ROOT = Path(__file__).parents[2]
 # A variable of the user's shell would change what a command says or does.
 _DROPPED = ("CLAIMLIB_", "PYSPARK_", "SPARK_", "PYTHON", "REDIS_", "FORCE_COLOR")
-# What `session.SHORT_LIVED` says, for each JVM that such a process starts, whatever its memory.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+# For each JVM that such a process starts, whatever its memory.
+QUICK_JAVA = " ".join(one for one in SHORT_LIVED.split() if one.startswith("-XX:"))
 _START = "import sys; sys.argv[0] = 'claimlib'; from claimlib.cli import main; main()"
 # As in a notebook: a session is there already.
 _START_IN_A_JVM = f"""

@@ -166,14 +166,15 @@ def test_without_an_extra_the_error_names_it(code, extra):
 def test_without_what_spark_connect_needs_the_error_names_its_extra(tmp_path):
     start = tmp_path / "claimlib.py"  # a file: pyspark takes a `python -c` for its own doctests
     start.write_text(
-        "import sys; sys.modules['grpc'] = None; sys.path.pop(0)\n"
+        "import sys; sys.modules['grpc_status'] = None; sys.path.pop(0)\n"
         "from claimlib.cli import main; main()\n",
         encoding="utf-8",
     )
     said = run_python(start, "init", tmp_path / "store", SPARK_REMOTE="sc://127.0.0.1:1")
     assert said.returncode == 2
     assert said.stderr.splitlines()[-1] == (
-        "claimlib: error: grpcio is not installed; install it with: pip install 'claimlib[connect]'"
+        "claimlib: error: grpc_status is not installed;"
+        " install it with: pip install 'claimlib[connect]'"
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql.utils import is_remote
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -14,3 +16,6 @@ def test_the_jvm_of_a_local_session_gets_the_memory_the_options_and_the_partitio
     assert spark.conf.get("spark.driver.memory") == "5g"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
     assert "-XX:+UseSerialGC" in (spark.conf.get("spark.driver.extraJavaOptions") or "")
+    if not is_remote():
+        runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()
+        assert runtime.maxMemory() > 4 * 1024**3
