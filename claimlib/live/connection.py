@@ -38,7 +38,14 @@ from claimlib.live.server import ServerState, ask_server
 if TYPE_CHECKING:
     from claimlib.live.faults import Word
 
-__all__ = ["DEFAULT_COMMANDS_PER_SECOND", "Source", "open_source", "read_password", "source_label"]
+__all__ = [
+    "DEFAULT_COMMANDS_PER_SECOND",
+    "Source",
+    "connect",
+    "open_source",
+    "read_password",
+    "source_label",
+]
 
 DEFAULT_COMMANDS_PER_SECOND = 500
 
@@ -169,6 +176,52 @@ def open_source(
     """Connects, logs in, and asks the server what it is, so that what cannot work fails here.
 
     Args:
+        url: As `connect` takes it, and so are the others.
+
+    Raises:
+        MissingExtraError: redis-py is not installed.
+        RequestError: The URL cannot be used, or an option contradicts it, or no single server is
+            there (but a node of a cluster, or a sentinel).
+        SourceUnreachableError: No answer; or the server is loading its data, or is a replica that
+            is not in step with its master (see `live.server`).
+        AuthenticationFailedError: Wrong user or password, or none given where one is needed.
+        PermissionDeniedError: The user may not even ask for the time, or may not ask by INFO what
+            has to be known.
+    """
+    source = connect(
+        url,
+        password=password,
+        username=username,
+        ca_file=ca_file,
+        connect_timeout_s=connect_timeout_s,
+        timeout_s=timeout_s,
+        max_commands_per_second=max_commands_per_second,
+    )
+    try:
+        source.server = ask_server(source)
+        if db := parse_address(url).db:
+            source.call("SELECT", db)
+        source.call("TIME")
+    except BaseException:
+        source.close()
+        raise
+    return source
+
+
+def connect(
+    url: str,
+    *,
+    password: str | None = None,
+    username: str | None = None,
+    ca_file: Path | None = None,
+    connect_timeout_s: float = 5.0,
+    timeout_s: float = 30.0,
+    max_commands_per_second: float | None = DEFAULT_COMMANDS_PER_SECOND,
+) -> Source:
+    """Connects and logs in, and asks nothing, which takes no right: database 0 of a server of which
+    nothing is known yet.
+
+    Args:
         url: `redis://[USER@]HOST[:PORT][/DB]`, `rediss://` for TLS; never with a password.
         password: Null: no login (or `nopass` for a user name).
         username: Instead of the URL's; null: the URL's, else the server's default user.
@@ -180,13 +233,9 @@ def open_source(
 
     Raises:
         MissingExtraError: redis-py is not installed.
-        RequestError: The URL cannot be used, or an option contradicts it, or no single server is
-            there (but a node of a cluster, or a sentinel).
-        SourceUnreachableError: No answer; or the server is loading its data, or is a replica that
-            is not in step with its master (see `live.server`).
+        RequestError: The URL cannot be used, or an option contradicts it.
+        SourceUnreachableError: No answer.
         AuthenticationFailedError: Wrong user or password, or none given where one is needed.
-        PermissionDeniedError: The user may not even ask for the time, or may not ask by INFO what
-            has to be known.
     """
     address = parse_address(url)
     if username is not None and address.username not in (None, username):
@@ -204,16 +253,7 @@ def open_source(
     }
     wire = _wire(_redis(), address, ca_file, options)
     _connect(address, wire)
-    source = Source(address.label, wire, pacer)
-    try:
-        source.server = ask_server(source)
-        if address.db:
-            source.call("SELECT", address.db)
-        source.call("TIME")
-    except BaseException:
-        source.close()
-        raise
-    return source
+    return Source(address.label, wire, pacer)
 
 
 def _redis() -> ModuleType:

@@ -33,6 +33,9 @@ from claimlib.semantics.names import spell
 
 Word = bytes | str | int
 
+ALL_KEYS = "%R~*"
+"""The access rule that grants reading of all keys."""
+
 # Where a command's key stands among its words; the others that the reader sends have none.
 _KEY_AT = {"XINFO": 2, "XPENDING": 1, "XRANGE": 1, "EVAL_RO": 3}
 
@@ -123,20 +126,24 @@ def transport_fault(label: str, error: RedisError) -> ClaimlibError:
 
 
 def _denied(label: str, command: str, key: str | None, text: str) -> PermissionDeniedError:
+    """The error for a right that is missing; its field `rule` is the access rule that grants it."""
     named = _COMMAND_IN_MESSAGE.search(text)
     if named:
         # It may be another command than ours: the one that a script runs.
         command = named[1]
-        message = f"the user on {label} has no permission to run {command}: grant +{command}"
+        rule = f"+{command}"
+        message = f"the user on {label} has no permission to run {command}: grant {rule}"
     elif "key" not in text:
+        rule = f"+{command}"
         message = f"the user on {label} has no permission to run {command}, or a command in it"
     else:
+        rule = ALL_KEYS
         message = (
             f"the user on {label} has no permission to use {command} on key {key}: grant read "
             "access to the key (%R~PATTERN), or use a glob that leaves the key out"
         )
     return PermissionDeniedError(
-        f"{message} (the server: {text})", source=label, command=command, key=key
+        f"{message} (the server: {text})", source=label, command=command, key=key, rule=rule
     )
 
 
