@@ -132,7 +132,7 @@ def _ending(work: Callable[[], int], debug: Callable[[], bool] | None) -> int:
         says_all = debug is not None and debug()
         if says_all:
             terminal.err(traceback.format_exc().rstrip("\n"))
-        error = _translated(raised)
+        error = translated(raised)
         terminal.say(f"error: {_one_line(error, can_say_more=debug is not None and not says_all)}")
         return error.exit_code if isinstance(error, ClaimlibError) else OUR_FAULT
 
@@ -158,7 +158,7 @@ def _comes_of_an_interrupt(error: BaseException) -> bool:
     return False
 
 
-def _translated(error: Exception) -> Exception:
+def translated(error: Exception) -> Exception:
     """What a library raised, in our words: a package that is not installed is the extra that brings
     it, and storage that did not answer can be tried again."""
     package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""

@@ -57,8 +57,15 @@ class Common:
 
     def settings(self, **sections: Mapping[str, object]) -> Config:
         """The settings of the command: `load` with the options of its sections."""
-        given = {"conf": dict(map(_setting, self.spark_conf))} if self.spark_conf else {}
-        return load(self.config, spark=given, **sections)
+        return settings_of(self.config, self.spark_conf, **sections)
+
+
+def settings_of(
+    config: Path | None, spark_conf: Sequence[str] | None, **sections: Mapping[str, object]
+) -> Config:
+    """The settings of a command with the options `--config` and `--spark-conf`."""
+    given = {"conf": dict(map(_setting, spark_conf))} if spark_conf else {}
+    return load(config, spark=given, **sections)
 
 
 _OPTIONS: Mapping[str, tuple[Any, object]] = {

@@ -23,14 +23,16 @@ import typer
 
 from claimlib import __version__, process, terminal
 from claimlib.cli.app import app
+from claimlib.cli.common import settings_of
 from claimlib.cli.opening import session_of
 from claimlib.cli.options import (
     ConfigOption,
     DebugOption,
     OptionalStoreArgument,
     OptionalUrlArgument,
+    SparkConfOption,
 )
-from claimlib.config.settings import Config, load
+from claimlib.config.settings import Config
 from claimlib.errors import ClaimlibError, ConfigError, PermissionDeniedError, StoreError
 from claimlib.live.address import is_server_url, source_label
 from claimlib.places import local_folder
@@ -46,6 +48,12 @@ _PACKAGES = {
 }
 _LEAST_FREE_BYTES = 2 * 2**30
 _MOST_CLOCK_SKEW_MS = 1000
+_NO_TABLE = "/claimlib/there is no table here"
+_SAID_WITHOUT_DELTA = (
+    "[TABLE_OR_VIEW_NOT_FOUND]",  # without its extension: Spark looks for a table `DETAIL`
+    "[DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG]",  # without its catalog
+    "Cannot find catalog plugin class",  # without its jar
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,7 @@ def doctor(
     store: OptionalStoreArgument = None,
     url: OptionalUrlArgument = None,
     config: ConfigOption = None,
+    spark_conf: SparkConfOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Check the installation, and optionally a store and a server.
@@ -73,10 +82,10 @@ def doctor(
     if store is not None and url is None and is_server_url(store):
         store, url = None, store
     failed = 0
-    for check in _checks(load(config), store, url, debug=debug):
+    for check in _checks(settings_of(config, spark_conf), store, url, debug=debug):
         failed += not check.is_ok
         state = "ok" if check.is_ok else "TO DO"
-        terminal.out(f"{state:<6} {check.name:<14} {check.found}", at_once=True)
+        terminal.out(f"{state:<6} {check.name:<16} {check.found}", at_once=True)
     if failed:
         failures = number_of(failed, "check needs", "checks need")
         terminal.say(f"{failures} attention: see the lines marked TO DO")
@@ -103,7 +112,10 @@ def _guarded(name: str, look: Callable[[], str]) -> Check:
     """What `look` finds; an error of ours says what to do."""
     try:
         return Check(name, look())
-    except ClaimlibError as error:
+    except Exception as raised:
+        error = process.translated(raised)
+        if not isinstance(error, ClaimlibError):
+            raise
         return Check(name, error.message, is_ok=False)
 
 
@@ -131,32 +143,42 @@ def _disk(folder: Path, what: str) -> Check:
 def _server(url: str) -> Iterator[Check]:
     from claimlib.live.connection import open_source, read_password
 
+    password = read_password(None, os.environ)
     try:
-        source = open_source(url, password=read_password(None, os.environ))
+        with open_source(url, password=password) as source:
+            state, clock = source.server, _clock(source.call("TIME"))
+    except PermissionDeniedError as error:
+        yield Check("server", error.message, is_ok=False)
     except ClaimlibError as error:
         yield Check("server", error.message, is_ok=False)
         return
-    with source:
-        state = source.server
+    else:
         yield Check("server", f"{source_label(url)}, {state.mode or 'one server'}, {state.role}")
-        yield _clock(source.call("TIME"))
-        for command, words, without in (
-            (
-                "+info",
-                ("INFO", "server"),
-                "without it, the server cannot be identified; grant +info",
-            ),
-            (
-                "+eval_ro",
-                ("EVAL_RO", "return 1", 1, "claimlib"),
-                "without it, single replies may become large; grant +eval_ro",
-            ),
-        ):
-            try:
-                source.call(*words)
-                yield Check(command, "granted")
-            except PermissionDeniedError:
-                yield Check(command, f"not granted: {without}", is_ok=command != "+info")
+        yield clock
+    try:
+        yield from _rights(url, password)
+    except ClaimlibError as error:
+        yield Check("rights", error.message, is_ok=False)
+
+
+def _rights(url: str, password: str | None) -> Iterator[Check]:
+    """A line for each right that a snapshot needs and the user lacks, and one for the others."""
+    from claimlib.live.address import parse_address
+    from claimlib.live.connection import connect
+    from claimlib.live.rights import tried_rights
+
+    granted = []
+    with connect(url, password=password) as source:
+        for right, denied in tried_rights(source, parse_address(url).db):
+            if denied is None:
+                granted.append(right.rule)
+                continue
+            # A command that the server does not know is no matter of rights.
+            remedy = f"grant {right.rule}" if "rule" in denied.fields else denied.message
+            found = f"not granted: without it, {right.without}; {remedy}"
+            yield Check(right.rule, found, is_ok=not right.is_needed)
+    if granted:
+        yield Check("rights", f"granted: {' '.join(granted)}")
 
 
 def _clock(reply: list[bytes]) -> Check:
@@ -173,13 +195,32 @@ def _clock(reply: list[bytes]) -> Check:
 def _spark(settings: Config, store: str | None, *, debug: bool) -> Iterator[Check]:
     try:
         spark = session_of(settings, debug=debug, java_options=SHORT_LIVED)
-    except ConfigError as error:
+    except ClaimlibError as error:
         yield Check("Spark", error.message, is_ok=False)
         return
-    yield Check("Spark", f"{spark.version}, started with Delta")
+    yield Check("Spark", spark.version)
+    yield _guarded("Delta", partial(_delta, spark))
     yield _guarded("workers", partial(_workers, spark))
     if store is not None:
         yield _guarded("store", partial(_store, spark, store))
+
+
+def _delta(spark: SparkSession) -> str:
+    """Refuses a session that does not understand Delta's statements, or lacks its catalog."""
+    from pyspark.errors import PySparkException
+
+    try:
+        spark.sql(f"DESCRIBE DETAIL delta.`{_NO_TABLE}`").collect()
+    except Exception as error:
+        if any(text in str(error) for text in _SAID_WITHOUT_DELTA):
+            raise ConfigError(
+                "the Spark session has no Delta: start it with the settings of"
+                " conf/spark-defaults.conf (spark.jars.packages, spark.sql.extensions and"
+                " spark.sql.catalog.spark_catalog)"
+            ) from error
+        if not isinstance(error, PySparkException):
+            raise
+    return "the session has it"
 
 
 def _workers(spark: SparkSession) -> str:

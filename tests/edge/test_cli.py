@@ -3,9 +3,10 @@
 import re
 
 import pytest
+import typer.main
 
 import claimlib
-from tests.edge.processes import ROOT, run_claimlib, run_python
+from tests.edge.processes import ROOT, promptly, run_claimlib, run_python
 
 COMMANDS = (
     *("init", "snapshot", "import", "xautoclaim", "xpending", "check", "runs"),
@@ -39,7 +40,7 @@ def test_help_has_units_and_an_example(claimlib, command, unit):
 
 
 def test_the_first_help_lists_the_commands_and_the_exit_codes():
-    said = run_claimlib("--help")
+    said = promptly(lambda: run_claimlib("--help"))
     assert (said.returncode, said.stderr) == (0, "")
     text = " ".join(said.stdout.split())
     assert all(f" {command} " in text for command in COMMANDS)
@@ -179,9 +180,21 @@ def test_without_what_spark_connect_needs_the_error_names_its_extra(tmp_path):
 
 
 def test_python_can_start_the_command_line_as_a_module():
-    said = run_python("-m", "claimlib", "--version")
+    said = promptly(lambda: run_python("-m", "claimlib", "--version"))
     assert said.returncode == 0
     assert said.stdout.startswith(f"claimlib {claimlib.__version__}, ")
+
+
+def test_every_command_that_may_start_spark_takes_settings_for_it():
+    from claimlib.cli.commands import app
+
+    commands = typer.main.get_command(app).commands
+    without = {
+        name
+        for name, command in commands.items()
+        if not any("--spark-conf" in one.opts for one in command.params)
+    }
+    assert without == {"demo"}  # its Spark and its stores are its own
 
 
 @pytest.mark.parametrize("job", COMMANDS)

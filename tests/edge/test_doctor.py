@@ -1,19 +1,40 @@
 """`claimlib doctor`: a line for each thing that is needed, and what to do where it is missing."""
 
 import os
+import re
+import shutil
 import signal
+from functools import partial
 from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from claimlib.cli.doctor import _PACKAGES, Check, _package
+from claimlib.cli.doctor import (
+    _PACKAGES,
+    Check,
+    _clock,
+    _delta,
+    _disk,
+    _guarded,
+    _java,
+    _package,
+    _spark,
+    _workers,
+)
+from claimlib.config.settings import load
+from claimlib.errors import ConfigError
 from claimlib.testing.server import valkey_server
-from tests.edge.processes import started_claimlib
+from tests.edge.documents import text_of
+from tests.edge.processes import promptly, run_python, started_claimlib
+
+DOCUMENTED = re.search(r"`ACL SETUSER (reader on >PASSWORD .+)`", text_of("docs/server.md"))[1]
 
 
 @pytest.fixture(scope="module")
 def server():
-    with valkey_server() as one:
+    with valkey_server(users=[DOCUMENTED]) as one:
         yield one
 
 
@@ -21,22 +42,28 @@ def checks(said):
     """State and text of each line by its name; a name that comes twice has both."""
     found = {}
     for line in said.out.splitlines():
-        state, name, text = line[:6].strip(), line[7:21].strip(), line[22:]
+        state, name, text = line[:6].strip(), line[7:23].strip(), line[24:]
         found.setdefault(name, []).append((state, text))
     return found
 
 
-def test_where_all_is_there_every_line_is_ok(claimlib, spark, store, server):
+def test_where_all_is_there_every_line_is_ok(claimlib, spark, store, server, monkeypatch):
     assert spark is not None
-    said = claimlib("doctor", store.where, server.url)
+    monkeypatch.setenv("REDIS_PASSWORD", "PASSWORD")
+    said = claimlib("doctor", store.where, server.url.replace("//", "//reader@"))
     found = checks(said)
     assert said.code == 0, said.out
     assert {state for lines in found.values() for state, _ in lines} == {"ok"}
     assert {"claimlib", "pyspark", "deltalake", "redis", "Java", "disk"} <= found.keys()
-    assert {"server", "clock"} <= found.keys()
-    assert {"+info", "+eval_ro", "Spark", "workers", "store"} <= found.keys()
+    assert {"server", "clock", "rights", "Spark", "Delta", "workers", "store"} <= found.keys()
     ((_, text),) = found["store"]
     assert text == f"{store.where}: 0 runs, 8 buckets, no source declared"
+    ((_, text),) = found["rights"]
+    assert set(text.removeprefix("granted: ").split()) == documented_rights()
+
+
+def documented_rights():
+    return set(DOCUMENTED.split()) - {"reader", "on", ">PASSWORD", "-@all"}
 
 
 def test_what_is_missing_says_what_to_do_and_the_other_checks_go_on(
@@ -49,16 +76,27 @@ def test_what_is_missing_says_what_to_do_and_the_other_checks_go_on(
     said = claimlib("doctor", tmp_path / "absent", url)
     found = checks(said)
     assert said.code == 4
-    ((state, text),) = found["+info"]
-    assert (state, text) == (
-        "TO DO",
-        "not granted: without it, the server cannot be identified; grant +info",
-    )
+    assert found["+scan"] == [("TO DO", "not granted: without it, a snapshot fails; grant +scan")]
+    lacking = documented_rights() - {"+time", "%R~*"}
+    assert {name for name in found if name.startswith("+")} == lacking
+    assert all(found[rule][0][1].endswith(f"; grant {rule}") for rule in lacking)
+    states = {rule: found[rule][0][0] for rule in lacking}
+    slower_but_enough = {"+eval_ro": "ok"}
+    assert states == dict.fromkeys(lacking, "TO DO") | slower_but_enough
     ((state, text),) = found["store"]
     assert state == "TO DO"
     assert "create it with: claimlib init" in text
-    assert found["+eval_ro"][0][0] == "ok"  # slower, and enough
-    assert said.err == "claimlib: 2 checks need attention: see the lines marked TO DO\n"
+    assert said.err == "claimlib: 10 checks need attention: see the lines marked TO DO\n"
+
+
+def test_a_user_who_may_do_nothing_at_all_is_told_every_right(claimlib, spark, server):
+    assert spark is not None
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "nobody", "on", "nopass")
+    found = checks(claimlib("doctor", server.url.replace("//", "//nobody@")))
+    assert {name for name in found if name.startswith("+")} == documented_rights() - {"%R~*"}
+    ((state, text),) = found["server"]
+    assert (state, "grant +time" in text) == ("TO DO", True)
 
 
 def test_a_server_that_does_not_answer_is_named(claimlib, spark):
@@ -80,6 +118,124 @@ def test_a_package_that_is_missing_is_named_with_the_extra_that_brings_it(monkey
     )
 
 
+# ------------------------------------------------------------------- remedies, without a JVM
+
+
+def test_where_there_is_no_java_it_says_what_to_install(monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    check = _guarded("Java", _java)
+    assert not check.is_ok
+    assert check.found.startswith("Spark needs Java 17 or newer, but JAVA_HOME=/nowhere has none")
+    assert "apt-get install openjdk-17-jre-headless" in check.found
+
+
+@pytest.mark.parametrize(("free", "is_ok"), [(2 * 2**30, True), (2 * 2**30 - 1, False)])
+def test_a_disk_that_is_nearly_full_is_named_with_its_folder(monkeypatch, free, is_ok):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=free))
+    found = f"2{'' if is_ok else '.0'} GiB free for temporary files in /some"
+    expected = Check("disk", found if is_ok else f"{found}: make room", is_ok)
+    assert _disk(Path("/some"), "temporary files") == expected
+
+
+@pytest.mark.parametrize(("behind_s", "is_ok"), [(0, True), (0.9, True), (1.1, False)])
+def test_clocks_that_differ_are_to_be_synchronized(monkeypatch, behind_s, is_ok):
+    monkeypatch.setattr("time.time_ns", lambda: 1_750_000_000 * 10**9 + int(behind_s * 10**9))
+    check = _clock([b"1750000000", b"0"])
+    assert check.is_ok is is_ok
+    assert ("synchronize both clocks (NTP)" in check.found) is not is_ok
+    assert f"by {-int(behind_s * 1000):+,} ms" in check.found
+
+
+def session(**methods):
+    """As much of a session as a check asks."""
+    return SimpleNamespace(**methods)
+
+
+def worker(first):
+    """A session whose worker answers, or raises, `first`."""
+    frame = SimpleNamespace(first=first)
+    return session(range=lambda _: SimpleNamespace(mapInPandas=lambda *_: frame))
+
+
+def test_a_worker_of_another_python_is_told_by_its_version():
+    check = _guarded("workers", partial(_workers, worker(lambda: {"python": "3.9.1"})))
+    assert not check.is_ok
+    assert "workers run Python 3.9.1" in check.found
+    assert "set PYSPARK_PYTHON" in check.found
+
+
+def test_a_worker_without_a_library_is_told_what_to_install():
+    def fails():
+        raise RuntimeError("ModuleNotFoundError: No module named 'pandas'")
+
+    check = _guarded("workers", partial(_workers, worker(fails)))
+    assert not check.is_ok
+    assert "cannot import pandas: install it for the Python that they run" in check.found
+
+
+def started(monkeypatch, session_of, settings=None):
+    """The lines about Spark, where it is started so."""
+    monkeypatch.setattr("claimlib.cli.doctor.session_of", session_of)
+    return list(_spark(settings or load(None), "./store", debug=False))
+
+
+def test_where_spark_does_not_start_it_says_why_and_nothing_else_of_it_is_looked_at(monkeypatch):
+    def fails(_settings, **_options):
+        raise ConfigError("Spark does not start: the package no:such:1 cannot be downloaded")
+
+    (check,) = started(monkeypatch, fails)
+    assert check == Check(
+        "Spark", "Spark does not start: the package no:such:1 cannot be downloaded", is_ok=False
+    )
+
+
+def test_spark_is_started_with_the_settings_of_the_options(claimlib, monkeypatch, config_file):
+    asked = []
+
+    def fails(settings, **_options):
+        asked.append(settings.spark.conf)
+        raise ConfigError("seen")
+
+    monkeypatch.setattr("claimlib.cli.doctor.session_of", fails)
+    file = config_file('[spark.conf]\n"spark.a" = "of the file"\n"spark.b" = "of the file"\n')
+    words = ("--spark-conf", "spark.b=given", "--spark-conf", "spark.c=x=y")
+    said = claimlib("doctor", "--config", file, *words)
+    assert checks(said)["Spark"] == [("TO DO", "seen")]
+    assert {"spark.b": "given", "spark.c": "x=y"}.items() <= asked[0].items()
+    assert claimlib("doctor", "--spark-conf", "spark.b").code == 2
+
+
+def test_a_session_without_deltas_catalog_is_told_how_to_get_it(spark):
+    other = spark.newSession()
+    other.conf.unset("spark.sql.catalog.spark_catalog")
+    check = _guarded("Delta", partial(_delta, other))
+    assert not check.is_ok
+    assert "start it with the settings of conf/spark-defaults.conf" in check.found
+
+
+WITHOUT_DELTA = """
+from functools import partial
+from pyspark.sql import SparkSession
+from claimlib.cli.doctor import _delta, _guarded
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+print(_guarded("Delta", partial(_delta, spark)))
+other = spark.newSession()
+delta = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+other.conf.set("spark.sql.catalog.spark_catalog", delta)  # named, and its jar is not there
+print(_guarded("Delta", partial(_delta, other)))
+"""
+
+
+@pytest.mark.slow
+def test_a_session_without_delta_is_told_how_to_get_it():
+    said = run_python("-c", WITHOUT_DELTA)
+    assert said.stdout.count("is_ok=False") == 2, said.stderr
+    assert said.stdout.count("the Spark session has no Delta: start it with the settings of") == 2
+
+
+# ------------------------------------------------------------------- at once
+
+
 HANGING_JAVA = """#!/bin/sh
 case "$*" in *-version*) echo "    java.specification.version = 17" >&2 ;; *) exec sleep 600 ;; esac
 """
@@ -90,9 +246,15 @@ def test_what_is_known_without_spark_is_said_before_it_is_there(tmp_path):
     java.parent.mkdir(parents=True)
     java.write_text(HANGING_JAVA, encoding="utf-8")
     java.chmod(0o755)
-    with started_claimlib("doctor", tmp_path / "store", JAVA_HOME=str(java.parents[1])) as process:
-        lines = [process.stdout.readline() for _ in range(11)]
-        assert process.poll() is None
-        os.killpg(process.pid, signal.SIGKILL)
+
+    def first_lines():
+        words = ("doctor", tmp_path / "store")
+        with started_claimlib(*words, JAVA_HOME=str(java.parents[1])) as process:
+            lines = [process.stdout.readline() for _ in range(11)]
+            assert process.poll() is None
+            os.killpg(process.pid, signal.SIGKILL)
+        return lines
+
+    lines = promptly(first_lines)
     assert all(line.startswith("ok ") for line in lines)
     assert [line.split()[1] for line in lines[-3:]] == ["Java", "disk", "disk"]

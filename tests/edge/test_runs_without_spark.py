@@ -16,7 +16,7 @@ from claimlib.semantics.words import Stream
 from claimlib.session import takes_paths_for_folders
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
-from tests.edge.processes import run_claimlib
+from tests.edge.processes import promptly, run_claimlib
 
 NOW_MS = 1_750_000_000_000
 SWEEP = SweepRequest(AutoclaimRequest(b"c\xff", 60_000))
@@ -92,7 +92,7 @@ def test_all_outputs_are_to_the_byte_what_they_are_by_spark(claimlib, monkeypatc
 
 def test_a_process_that_has_no_java_lists_runs_and_shows_one(claimlib, monkeypatch, filled):
     for words in ((), ("xautoclaim:it's",), ("1", "--output", "json"), ("none",)):
-        said = run_claimlib("runs", filled, *words, **NO_JAVA)
+        said = promptly(lambda words=words: run_claimlib("runs", filled, *words, **NO_JAVA))
         expected = by_spark(claimlib, monkeypatch, filled, *words)
         assert (said.returncode, said.stdout) == (expected.code, expected.out), said.stderr
         assert said.stderr.splitlines() == without_progress(expected.err)
