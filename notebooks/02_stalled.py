@@ -178,8 +178,8 @@ show(figure, "02_over_time")
 # MAGIC %md
 # MAGIC ## What the sample shows
 # MAGIC
-# MAGIC - `erin` (`emails`) has a hill of her own, at three to four hours, and a line that rises from eight to
-# MAGIC   nine o'clock and lies flat since: dead. Hand her entries over.
+# MAGIC - `erin` (`emails`) has a hill of her own, at three to four and a half hours, and a line that rises from
+# MAGIC   eight to nine o'clock and lies flat since: dead. Hand her entries over.
 # MAGIC - `bob` (`orders`) looked like that from two to six o'clock, until `alice` was given his entries: her
 # MAGIC   line jumps as his falls. Nothing of his is pending now.
 # MAGIC - `alice`, `carol` and `dave` have hills left of the red line, and entries with up to fifteen

@@ -25,6 +25,7 @@ from claimlib.live.batches import (
     StreamDone,
 )
 from claimlib.plans.snapshots import OUTCOMES, choices, claims, over_time, readings
+from claimlib.plans.xpending import idle_entries
 from claimlib.runs.rollforward import ABANDONED
 from claimlib.schema import TABLES, Kind
 from claimlib.semantics.ids import StreamId
@@ -270,3 +271,39 @@ def test_of_the_sample_each_value_claims_what_plain_python_says(sample):
     # What notebook 3 tells of it.
     assert found[15 * MINUTE] == {"acknowledged": 127, "taken_over": 34, "still_pending": 54}
     assert found[90 * MINUTE] == {"acknowledged": 5, "taken_over": 34, "still_pending": 27}
+
+
+HOUR = 60 * MINUTE
+
+
+def test_of_the_sample_what_notebook_2_tells_is_so(sample):
+    """The twelve hours begin at midnight: an hour of them is the clock's."""
+    read = readings(sample.read("journal"), sample.read("runs"))
+    rows = over_time(sample.read("pel_snapshots"), read, HOUR).collect()
+    pending: dict[str, dict[float, int]] = defaultdict(dict)
+    for row in rows:
+        pending[row["consumer"]][(row["landing_ms"] - NOW_MS) / HOUR + 12] = row["pending"]
+    assert NOW_MS % (24 * HOUR) == 12 * HOUR
+
+    # erin's line rises from eight to nine o'clock, and lies flat since.
+    rising = [pending["erin"][quarter / 4] for quarter in range(8 * 4, 9 * 4 + 1)]
+    assert rising == [7, 11, 16, 20, 25]
+    assert {number for hour, number in pending["erin"].items() if hour >= 9} == {25}
+    # bob's from two to three; at six alice was given his entries.
+    assert [pending["bob"][hour] for hour in (2, 2.5, 3)] == [4, 19, 34]
+    assert {number for hour, number in pending["bob"].items() if hour >= 3} == {34}
+    assert max(pending["bob"]) == 5.75
+    assert (pending["alice"][5.75], pending["alice"][6]) == (12, 45)
+
+    idle: dict[str, list[float]] = defaultdict(list)
+    deliveries: Counter[str] = Counter()
+    entries = idle_entries(sample.read("pending"), sample.read("groups"), None)
+    for row in entries.collect():
+        idle[row["consumer"]].append(row["idle_ms"] / HOUR)
+        deliveries[row["consumer"]] = max(deliveries[row["consumer"]], row["delivery_count"])
+    assert 3 < min(idle["erin"]) < max(idle["erin"]) < 4.55
+    # The others work: hardly anything of theirs is right of the red line, at one hour.
+    assert idle.keys() == {"erin", "alice", "carol", "dave"}
+    names = ("alice", "carol", "dave")
+    assert [sum(one >= 1 for one in idle[name]) for name in names] == [1, 0, 1]
+    assert [deliveries[name] for name in names] == [15, 13, 8]
