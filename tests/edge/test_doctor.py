@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from claimlib.cli.doctor import (
     _PACKAGES,
@@ -205,12 +206,30 @@ def test_spark_is_started_with_the_settings_of_the_options(claimlib, monkeypatch
     assert claimlib("doctor", "--spark-conf", "spark.b").code == 2
 
 
-def test_a_session_without_deltas_catalog_is_told_how_to_get_it(spark):
-    other = spark.newSession()
-    other.conf.unset("spark.sql.catalog.spark_catalog")
-    check = _guarded("Delta", partial(_delta, other))
+def raising(error):
+    def sql(_statement):
+        raise error
+
+    return session(sql=sql)
+
+
+# As Delta 4.4 and Spark 4.2 say it: a session has its catalog for as long as its JVM lives.
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG] This Delta operation requires",
+        "[TABLE_OR_VIEW_NOT_FOUND] The table or view `DETAIL` cannot be found.",
+    ],
+)
+def test_a_session_without_deltas_catalog_or_extension_is_told_how_to_get_it(said):
+    check = _guarded("Delta", partial(_delta, raising(AnalysisException(said))))
     assert not check.is_ok
     assert "start it with the settings of conf/spark-defaults.conf" in check.found
+
+
+def test_a_session_that_cannot_be_asked_is_not_said_to_have_delta():
+    with pytest.raises(OSError, match="gone"):
+        _guarded("Delta", partial(_delta, raising(OSError("gone"))))
 
 
 WITHOUT_DELTA = """
