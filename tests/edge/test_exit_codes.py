@@ -3,6 +3,7 @@
 But for the one that is interrupted the processes share this test's JVM, and run some at a time.
 """
 
+import os
 import re
 import shutil
 import signal
@@ -48,17 +49,18 @@ CASES = {
 def stores(spark, empty_store, tmp_path_factory):
     """A folder of stores: `stalled` has an entry that is due, without proof that its stream has it;
     `forged` a row in its journal that no run wrote; `unfinished` a run that stopped when it had
-    decided; `terminated` has an entry that is due, and its stream has it."""
+    decided; `interrupted` and `terminated` have an entry that is due, and its stream has it."""
     folder = tmp_path_factory.mktemp("stores")
     stalled = Store.open(spark, str(shutil.copytree(empty_store, folder / "stalled")))
     pel = (PendingEntry(StreamId(1, 0), b"dead", NOW_MS - 90_000, 3),)
     group = Group(StreamId(9, 0), pel, (Consumer(b"dead", NOW_MS, None),))
     write_keyspace(stalled, {b"s": Stream({}, {b"g": group})}, NOW_MS, proven=None)
-    for name in ("forged", "unfinished", "interrupted"):
+    for name in ("forged", "unfinished"):
         shutil.copytree(folder / "stalled", folder / name)
     terminated = Store.open(spark, str(shutil.copytree(empty_store, folder / "terminated")))
     entries = {StreamId(1, 0): (b"field", b"value")}
     write_keyspace(terminated, {b"s": Stream(entries, {b"g": group})}, NOW_MS)
+    shutil.copytree(folder / "terminated", folder / "interrupted")
     shutil.copytree(empty_store, folder / "imported")
     forged = {"run_seq": 1, "kind": "run", "inputs": "no JSON"}
     append(Store.open(spark, str(folder / "forged")), "journal", forged)
@@ -99,14 +101,18 @@ def test_a_process_ends_with_the_code_of_what_happened_and_says_what_it_was(ende
     assert bool(process.stdout) == (code in {0, 3, 6})
 
 
-def signalled(words, phase, number):
-    """The exit code of a process that got a signal in a phase, and what it said after that."""
+def signalled(words, phase, send):
+    """The exit code of a process that got a signal in a phase, and what it said after that.
+
+    Args:
+        send: sends the signal to the process.
+    """
     with started_claimlib(*words) as process:
         said = []
         for line in process.stderr:
             said.append(line)
             if line.startswith(f"claimlib: {phase}"):
-                process.send_signal(number)
+                send(process)
                 break
         out, rest = process.communicate(timeout=600)
     assert said[-1].startswith(f"claimlib: {phase} · run 1"), (said, rest)
@@ -114,20 +120,42 @@ def signalled(words, phase, number):
     return process.returncode, rest
 
 
-def test_a_process_that_is_interrupted_in_a_decision_ends_as_the_shell_expects(stores):
-    words = ("xautoclaim", stores / "interrupted", *SWEEP)
-    code, rest = signalled(words, "decide", signal.SIGINT)
+def press_ctrl_c(process):
+    """A terminal sends the signal to the whole group: to the JVM and to Spark's workers, too."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+def terminate(process):
+    """A scheduler sends the signal to the process that it has started."""
+    process.send_signal(signal.SIGTERM)
+
+
+def claimed_one(process):
+    """Whether the report is that of the run that claims the one entry of its store."""
+    (total,) = [line for line in process.stdout.splitlines() if line.startswith("total ")]
+    return total.split()[:6] == ["total", "1", "group", "1", "1", "1"]
+
+
+def test_ctrl_c_in_a_decision_ends_as_the_shell_expects_and_the_same_command_does_it(spark, stores):
+    words = ("xautoclaim", stores / "interrupted", *SWEEP, "--run-id", "nightly")
+    code, rest = signalled(words, "decide", press_ctrl_c)
     assert code == 130, rest
     assert rest == (
         "claimlib: interrupted: run 1 was interrupted while its decision was being written: if"
         f" claimlib runs {stores / 'interrupted'} lists it as unfinished, the same command with"
         " its --run-id, or the next run, finishes it; otherwise nothing was changed\n"
     )
+    finished = run_claimlib_in_the_jvm_of(spark, *words)
+    assert finished.returncode == 0, finished.stderr
+    assert "XAUTOCLAIM, run 1 (xautoclaim:nightly)" in finished.stdout
+    assert claimed_one(finished)
+    looked_at = run_claimlib_in_the_jvm_of(spark, "xpending", stores / "interrupted")
+    assert looked_at.returncode == 0, looked_at.stderr
 
 
 def test_a_run_that_is_terminated_after_its_decision_is_finished_by_the_same_command(spark, stores):
     words = ("xautoclaim", stores / "terminated", *SWEEP, "--run-id", "nightly")
-    code, rest = signalled(words, "apply", signal.SIGTERM)
+    code, rest = signalled(words, "apply", terminate)
     assert code == 143, rest
     assert rest == (
         "claimlib: terminated: the decision of run 1 was written: the same command with its"
@@ -143,8 +171,7 @@ def test_a_run_that_is_terminated_after_its_decision_is_finished_by_the_same_com
     assert "was already done" not in finished.stdout + finished.stderr
     repeated = run_claimlib_in_the_jvm_of(spark, *words)
     assert repeated.stdout.splitlines()[-1] == "run 1 was already done: nothing was changed"
-    (total,) = [line for line in finished.stdout.splitlines() if line.startswith("total ")]
-    assert total.split()[:6] == ["total", "1", "group", "1", "1", "1"]
+    assert claimed_one(finished)
 
 
 def test_these_are_all_codes_that_the_readme_has():
