@@ -16,10 +16,11 @@ from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import KeyMode, bucket
 from claimlib.plans.requests import known_groups
 from claimlib.plans.survey import without_duplicates
-from claimlib.runs import Begun, Decision, Finished, Progress, begin_reading, run, tell_dry_run
+from claimlib.runs import Begun, Decision, Finished, Progress, begin_dry_run, run
 from claimlib.schema import Kind
 from claimlib.semantics.model import Outcome
 from claimlib.store.tables import Store
+from claimlib.terminal import number_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ def decide(
     held = begun.store.held
     by_group = bulk.groups(bulk_requests.ids).withColumn("bucket", bucket(begun.store.buckets))
     groups, fetched = begun.store.fetched(by_group)
+    begun.tell_size(number_of(pc.sum(fetched["number_of_ids"]).as_py() or 0, "id"))
     lie_near = near(fetched)
     pending, entries = (
         rows if begun.store.is_held(rows) else rows.where(lie_near)
@@ -135,8 +137,7 @@ def answer(
         decided: of a `Begun`, and whether to `refuse_duplicates`: the decision.
     """
     if call.dry_run:
-        tell_dry_run(call.progress)
-        begun = begin_reading(store)
+        begun = begin_dry_run(store, call.progress)
 
         def would(*, refuse_duplicates: bool) -> BulkReply:
             return BulkReply.of_decision(begun, decided(begun, refuse_duplicates=refuse_duplicates))

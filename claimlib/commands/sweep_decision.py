@@ -27,6 +27,7 @@ from claimlib.plans import guards, journal_rows, kernel, pages, requests, survey
 from claimlib.plans.keys import GROUP, KeyMode, bucket, group_key
 from claimlib.runs import Begun, Decision
 from claimlib.semantics.names import glob_pattern
+from claimlib.terminal import number_of
 
 
 def decide(
@@ -51,6 +52,8 @@ def decide(
     requested = requested_of(begun, request, now_ms)
     reached = rows_reached(begun, request, requested, incremental=incremental)
     judged = judge(begun, requested, reached)
+    looked_at = pc.sum(judged.fetched["pending_before"]).as_py() or 0
+    begun.tell_size(number_of(looked_at, "pending entry", "pending entries"))
     if not (allow_none or judged.fetched.num_rows or is_for_all(request)):
         raise _no_match(begun, request)
     if refuse_duplicates:

@@ -14,7 +14,7 @@ from claimlib.commands.sweep_decision import decide
 from claimlib.commands.sweep_request import Policy, SweepRequest, as_json, checked
 from claimlib.plans import requests
 from claimlib.plans.keys import GROUP
-from claimlib.runs import Finished, Progress, begin_reading, run, tell_dry_run
+from claimlib.runs import Finished, Progress, begin_dry_run, run
 from claimlib.store.tables import Store
 
 __all__ = ["COMMAND", "SweepRequest", "explain", "xautoclaim"]
@@ -70,8 +70,7 @@ def xautoclaim(
         decide, request=policy, now_ms=now_ms, incremental=incremental, allow_none=allow_none
     )
     if dry_run:
-        tell_dry_run(progress)
-        begun = begin_reading(store)
+        begun = begin_dry_run(store, progress)
 
         def would(*, refuse_duplicates: bool) -> Reply:
             return Reply.of_decision(begun, decided(begun, refuse_duplicates=refuse_duplicates))

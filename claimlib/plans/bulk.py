@@ -233,10 +233,12 @@ def handed_over(
 
 def groups(ids: DataFrame) -> DataFrame:
     """One row per (stream, consumer_group) that is asked about: now_ms, what `known_groups` says
-    of it, `outside` (ids outside the proven range), `low_ms` and `high_ms` (the smallest and the
-    largest BIGINT in id_ms; null: no id).  One shuffle, of partial sums."""
+    of it, `number_of_ids` (that are named), `outside` (those outside the proven range), `low_ms`
+    and `high_ms` (the smallest and the largest BIGINT in id_ms; null: no id).  One shuffle, of
+    partial sums."""
     return ids.groupBy(*GROUP).agg(
         *(F.max(name).alias(name) for name in ("now_ms", "in_groups", "repeated_in", "ahead_in")),
+        F.count("id_ms").alias("number_of_ids"),
         F.count_if(F.col("id_ms").isNotNull() & ~is_proven()).alias("outside"),
         F.min("id_ms").alias("low_ms"),
         F.max("id_ms").alias("high_ms"),

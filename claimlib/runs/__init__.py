@@ -11,10 +11,10 @@ from claimlib.runs.protocol import (
     Begun,
     Decide,
     Decision,
+    begin_dry_run,
     begin_reading,
     pinned,
     run,
-    tell_dry_run,
 )
 from claimlib.runs.rollforward import Finished, Phase, Progress
 
@@ -27,8 +27,8 @@ __all__ = [
     "Phase",
     "Progress",
     "RunRow",
+    "begin_dry_run",
     "begin_reading",
     "pinned",
     "run",
-    "tell_dry_run",
 ]

@@ -55,18 +55,27 @@ from claimlib.store.tables import Pins, Store
 
 MAX_LOSSES = 5
 DRY_RUN = "dry run"
-"""The detail of a phase of a run that writes nothing."""
+"""How the detail of a phase begins, of a run that writes nothing."""
 INPUTS = ("pending", "entries", "groups", "consumers", "streams", "cursors", "runs")
 """What decisions are made of: the tables that a run pins."""
 
 
+def _unheard(size: str) -> None:
+    del size
+
+
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a decide function may build on: the run's number and the pinned versions."""
+    """What a decide function may build on: the run's number and the pinned versions.
+
+    Attributes:
+        tell_size: told how much the decision is about, for people, once that is known.
+    """
 
     store: Store
     run_seq: int
     pins: Pins
+    tell_size: Callable[[str], None] = _unheard
 
     def read(self, table: str) -> DataFrame:
         """A table at its pinned version."""
@@ -148,8 +157,9 @@ def run(
             return replace(finished, is_repeat=True)
         clock, began_ms = Clock(tell), wall_ms()
         clock.enter(Phase.BEGIN, "")
-        begun = Begun(store, last + 1, store.pin(INPUTS))
-        clock.enter(Phase.DECIDE, f"run {begun.run_seq}")
+        name = f"run {last + 1}"
+        begun = Begun(store, last + 1, store.pin(INPUTS), _size_told(tell, name))
+        clock.enter(Phase.DECIDE, name)
         try:
             decision = decide(begun)
         except VersionExpiredError as error:
@@ -225,10 +235,19 @@ def _decided(store: Store) -> tuple[int, list[RunRow]]:
     return (unfinished[-1].run_seq if unfinished else finished), unfinished
 
 
-def tell_dry_run(progress: Progress | None) -> None:
-    """Say that a dry run has begun: it looks at the store and decides, and writes nothing."""
-    if progress is not None:
-        progress(Phase.DECIDE, DRY_RUN)
+def begin_dry_run(store: Store, progress: Progress | None) -> Begun:
+    """`begin_reading` of a dry run: it looks at the store and decides, and writes nothing.
+
+    Raises:
+        UnfinishedRunError, LostRaceError: see `begin_reading`.
+    """
+    tell = progress or _silent
+    tell(Phase.DECIDE, DRY_RUN)
+    return replace(begin_reading(store), tell_size=_size_told(tell, DRY_RUN))
+
+
+def _size_told(tell: Progress, run_name: str) -> Callable[[str], None]:
+    return lambda size: tell(Phase.DECIDE, f"{run_name} · {size}")
 
 
 def _recover(store: Store, tell: Progress) -> tuple[int, set[int]]:

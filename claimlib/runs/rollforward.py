@@ -22,6 +22,7 @@ from claimlib.runs.retry import retried
 from claimlib.schema import Kind
 from claimlib.store.local import Condition, Token
 from claimlib.store.tables import Store
+from claimlib.terminal import number_of
 
 ABANDONED = "abandoned"
 """What the report of a run counts (1) that was given up."""
@@ -152,7 +153,7 @@ def carry_out(store: Store, decided: Decided, clock: Clock) -> Finished:
 def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
     row = decided.row
     run = f"run {row.run_seq}"
-    clock.enter(Phase.APPLY, run)
+    clock.enter(Phase.APPLY, f"{run} · {number_of(_to_write(decided), 'row')} to write")
     found: dict[str, int] = {}
     if row.staged is None:
         changed = claims.apply(store, row, decided)
@@ -168,6 +169,12 @@ def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
     counts |= records.apply(store, row, decided, outcome)
     clock.enter(Phase.FINISH, run)
     return _finish(store, row, counts, _written(row, decided), clock)
+
+
+def _to_write(decided: Decided) -> int:
+    """How many rows of `pending` and `entries` the run is to write, change or remove."""
+    new = sum(decided.row.counts.get(name, 0) for name in mirror.NEW.values())
+    return new + decided.of(*TOUCHING, Kind.FORCED, Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED)
 
 
 def _written(row: RunRow, decided: Decided) -> set[str]:

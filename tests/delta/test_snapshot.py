@@ -108,13 +108,17 @@ def test_a_store_mirrors_one_source_and_refuses_another_naming_both(store: Store
 def test_a_snapshot_that_dies_behind_its_decision_is_finished_by_the_next_run(
     store: Store,
 ) -> None:
+    told = []
+
     def die(phase: Phase, detail: str) -> None:
+        told.append((phase, detail))
         if phase is Phase.APPLY:
             raise KeyboardInterrupt(detail)
 
     batches = stream(b"s", {1: b"x", 2: b"x"}, {1}, NOW_MS)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="run 1 · 3 rows to write"):
         snapshot(store, ALL, lambda _: source(batches), progress=die)
+    assert (Phase.DECIDE, "run 1 · 2 pending, 1 entry") in told
     assert owners(store) == {}
     reply = xautoclaim(store, SweepRequest(REQUEST))
     assert (reply.counts["claimed"], reply.counts["deleted"]) == (1, 1)
