@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -83,9 +84,10 @@ class Watch:
 
         result = self.time(name, lambda: work(enter))
         enter("end", "")
-        self.phases[name] = {
-            phase: round(until - since, 2) for (phase, since), (_, until) in pairwise(entered)
-        }
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for (phase, since), (_, until) in pairwise(entered):
+            seconds[phase] += until - since  # it is told again with each new detail
+        self.phases[name] = {phase: round(took, 2) for phase, took in seconds.items()}
         return result
 
 

@@ -1,6 +1,7 @@
 """What the benchmark's runs leave is what its formulas say, and one changed row is seen."""
 
 import json
+import time
 
 import pytest
 
@@ -18,6 +19,19 @@ PARTS = ("page", "page of an empty store", "page of 2000 rows")
 OF_BOTH = [f"{table} {name}" for name in ("of the sweep", "of xclaim") for table in CHECKED]
 # What XCLAIM neither purges nor keeps, and a sweep without a cursor does not keep either.
 EMPTY = {"tombstones of xclaim", "cursors of xclaim", "cursors of the sweep"}
+
+
+def test_a_phase_that_is_told_with_several_details_is_measured_as_one():
+    def work(tell):
+        for phase in ("begin", "decide", "decide", "apply", "decide"):
+            tell(phase, "")
+            time.sleep(0.05)
+
+    watch = Watch()
+    watch.run("sweep", work)
+    took = watch.phases["sweep"]
+    assert [*took] == ["begin", "decide", "apply"]
+    assert took["decide"] >= 0.15
 
 
 def test_a_page_and_a_sweep_leave_what_the_formulas_say_and_a_spoilt_row_is_seen(store):
