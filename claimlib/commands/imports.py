@@ -136,7 +136,7 @@ def import_tables(
     Args:
         request: which tables, and how they are read.
         run_id: the key of the run together with the command; the same key again changes nothing.
-        progress: told each phase as it begins.
+        progress: told each phase as it begins, and again with each new detail.
 
     Raises:
         SourceMismatchError: the store mirrors a server, or other tables.

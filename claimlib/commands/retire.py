@@ -90,7 +90,7 @@ def retire(
         run_id: the key of the run together with the command; the same key again changes nothing.
         now_ms: the time of the claims, ms since the epoch; null: the group's snapshot time.
         dry_run: decide and show, and write nothing.
-        progress: told each phase as it begins.
+        progress: told each phase as it begins, and again with each new detail.
 
     Returns: one request per recipient; dangling ids are under the first recipient's.
 

@@ -58,7 +58,7 @@ def xack(
             `plans.bulk.ACK_COLUMNS`.  A table must give the same rows whenever it is read.
         run_id: the key of the run together with the command; the same key again changes nothing.
         dry_run: decide and show, and write nothing.
-        progress: told each phase as it begins.
+        progress: told each phase as it begins, and again with each new detail.
 
     Raises:
         SourceMismatchError: the store mirrors a server: its next snapshot would bring the ids back.

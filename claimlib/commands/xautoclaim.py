@@ -57,7 +57,7 @@ def xautoclaim(
         incremental: whether to look only at what may matter, where an earlier sweep tells that of
             a large store (see `sweep_base`).  It decides the same.
         allow_none: whether globs may match no group; else that is refused, and nothing is written.
-        progress: told each phase as it begins.
+        progress: told each phase as it begins, and again with each new detail.
 
     Raises:
         RequestError: the request cannot be used, or matches no group.

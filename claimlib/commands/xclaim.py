@@ -58,7 +58,7 @@ def xclaim(
         run_id: the key of the run together with the command; the same key again changes nothing.
         now_ms: the instant for all groups, ms since the epoch; null: each group's snapshot instant.
         dry_run: decide and show, and write nothing.
-        progress: told each phase as it begins.
+        progress: told each phase as it begins, and again with each new detail.
 
     Raises:
         RequestError: a request cannot be used; then none of them is done.

@@ -128,7 +128,7 @@ def run(
         decide: called with pinned versions, gives the journal rows; may be called again.
         run_id: the caller's name for this run, e.g. the scheduler's; null: one is made up.
         now_ms: the instant that the caller gave, if any; a part of the request.
-        progress: told each phase as it begins, with a detail to show.
+        progress: told each phase as it begins, with a detail to show, and again with each new one.
 
     Returns: the run's row of `runs`, of this call or, with a key that was used before, of the
     earlier.

@@ -41,7 +41,8 @@ class Phase(StrEnum):
     FINISH = "finish"
 
 
-# Told a phase as it begins, and a detail to show ("" where there is none).
+# Told a phase as it begins, with a detail to show ("" where there is none), and again with each new
+# detail.
 Progress = Callable[[Phase, str], None]
 
 
