@@ -17,6 +17,7 @@ from claimlib.cli.options import (
     OutputOption,
     QuietOption,
     SparkConfOption,
+    VerboseOption,
     View,
 )
 from claimlib.config.settings import Config, load
@@ -31,7 +32,11 @@ class Common:
         config: a TOML file; null: none.
         spark_conf: settings of Spark, each `KEY=VALUE`; null: none.
         output, columns, quiet: see `options.View`.
+        verbose: whether all progress is shown, with durations.
         debug: whether Spark's messages and tracebacks are shown.
+
+    Raises:
+        RequestError: both quiet and verbose.
     """
 
     config: Path | None
@@ -39,7 +44,15 @@ class Common:
     output: Output
     columns: str | None
     quiet: bool
+    verbose: bool
     debug: bool
+
+    def __post_init__(self) -> None:
+        """Refuse what says two things."""
+        if self.quiet and self.verbose:
+            raise RequestError(
+                "--quiet and --verbose cannot be combined: give one of them", option="verbose"
+            )
 
     def view(self, columns: Mapping[str, str] | None = None, names: Sequence[str] = ()) -> View:
         """How the result is printed.
@@ -74,6 +87,7 @@ _OPTIONS: Mapping[str, tuple[Any, object]] = {
     "output": (OutputOption, Output.TABLE),
     "columns": (ColumnsOption, None),
     "quiet": (QuietOption, False),
+    "verbose": (VerboseOption, False),
     "debug": (DebugOption, False),
 }
 

@@ -80,7 +80,7 @@ def _starting(
     from claimlib.cli.progress import shown
 
     start = partial(session_of, settings, debug=common.debug, java_options=java_options)
-    with shown(start, quiet=common.quiet) as (start_shown, progress):
+    with shown(start, quiet=common.quiet, verbose=common.verbose) as (start_shown, progress):
         yield _Once(start_shown), progress
 
 
@@ -177,7 +177,7 @@ def _state(phase: Phase, detail: str, store: str) -> str:
     """What an interruption in this phase leaves behind."""
     from claimlib.runs import DRY_RUN, Phase
 
-    if phase in (Phase.RECOVER, Phase.BEGIN, Phase.READ) or detail == DRY_RUN:
+    if phase in (Phase.RECOVER, Phase.BEGIN, Phase.READ) or detail.startswith(DRY_RUN):
         return "nothing was decided, so the store is unchanged"
     run = " ".join(detail.split()[:2])
     if phase is Phase.DECIDE:

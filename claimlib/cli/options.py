@@ -141,6 +141,14 @@ QuietOption = Annotated[
         help="Do not print progress and notes on stderr; errors and refusals are still printed.",
     ),
 ]
+VerboseOption = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        help="Print on stderr how long each phase took; in a log also all progress messages,"
+        " instead of one in ten seconds.",
+    ),
+]
 SparkConfOption = Annotated[
     list[str] | None,
     typer.Option(

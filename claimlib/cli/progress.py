@@ -1,19 +1,19 @@
-"""What a run is doing: on a terminal its phase, and how far Spark is with the present stage; in a
-log each phase, as it begins, and now and then how far it is."""
+"""What a run is doing: on a terminal its phase, how far Spark is with it, and how long that may
+still take; in a log each phase, as it begins, and now and then how far it is."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.status import Status
 from rich.text import Text
 
+from claimlib.cli.tasks import Pace, Stage, stages_of
 from claimlib.runs import Phase, Progress
 from claimlib.terminal import error_console, one_line, say
 
@@ -24,35 +24,43 @@ _BEFORE_A_RUN = "reading the store"
 
 
 Start = Callable[[], SparkSession]
+Tell = Callable[[str, str], None]
+"""As `Progress`; besides the phases of a run there is what comes before it."""
 
 
 @contextmanager
-def shown(start: Start, *, quiet: bool = False) -> Iterator[tuple[Start, Progress]]:
+def shown(
+    start: Start, *, quiet: bool = False, verbose: bool = False
+) -> Iterator[tuple[Start, Progress]]:
     """`start`, which says what it does, and a progress callback that shows what it is told, both on
-    stderr; quiet, nothing is shown."""
+    stderr.
+
+    Args:
+        quiet: nothing is shown.
+        verbose: also how long each phase took is shown, and in a log each detail.
+    """
     if quiet:
         yield start, _silent
         return
     # The console writes to a copy: stderr is turned away from the terminal while the JVM starts.
     with error_console() as console:
         if console is None:
-            yield partial(_started, start), Log().tell
+            log = Log(every_s=0 if verbose else _LOGGED_EVERY_S)
+            with _timed(log.tell, say, verbose=verbose) as tell:
+                yield partial(_started, start, tell), tell
             return
-        with console.status(_BEFORE_A_RUN) as status:
-            line = _Line(status)
-            watcher = threading.Thread(target=line.watch, daemon=True)
-            watcher.start()
-            try:
-                yield partial(line.started, start), line.tell
-            finally:
-                line.ended.set()
-                watcher.join()
+        with (
+            console.status(_BEFORE_A_RUN) as status,
+            _watched(_Line(status)) as line,
+            _timed(line.tell, line.leave, verbose=verbose) as tell,
+        ):
+            yield (lambda: line.watch_spark(_started(start, tell))), tell
 
 
-def _started(start: Start) -> SparkSession:
-    say(_STARTING)
+def _started(start: Start, tell: Tell) -> SparkSession:
+    tell(_STARTING, "")
     spark = start()
-    say(_BEFORE_A_RUN)
+    tell(_BEFORE_A_RUN, "")
     return spark
 
 
@@ -64,67 +72,131 @@ class Log:
     """Lines in a log, which nobody reads as they come: each phase, and of its details one in ten
     seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Args: clock: seconds, since whenever."""
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, *, every_s: float = _LOGGED_EVERY_S
+    ) -> None:
+        """Args:
+        clock: seconds, since whenever.
+        every_s: of the details of a phase one in so many seconds is said.
+        """
         self._clock = clock
-        self._phase: Phase | None = None
+        self._every_s = every_s
+        self._phase = ""
         self._said_at = 0.0
 
-    def tell(self, phase: Phase, detail: str) -> None:
+    def tell(self, phase: str, detail: str) -> None:
         """The run's present phase."""
         now = self._clock()
         # Each run that is recovered is another one, and is named.
-        is_within = phase is self._phase and phase is not Phase.RECOVER
-        if is_within and now - self._said_at < _LOGGED_EVERY_S:
+        is_within = phase == self._phase and phase != Phase.RECOVER
+        if is_within and now - self._said_at < self._every_s:
             return
         self._phase, self._said_at = phase, now
         say(_text(phase, detail))
 
 
+@contextmanager
+def _timed(tell: Tell, say_text: Callable[[str], None], *, verbose: bool) -> Iterator[Tell]:
+    """`tell`; verbose, also how long each phase took is said, once it has ended."""
+    if not verbose:
+        yield tell
+        return
+    durations = Durations(tell, say_text)
+    yield durations.tell
+    durations.end()  # not where an error ends the run: that phase has not come to its end
+
+
+class Durations:
+    """Passes on what it is told, and says how long each phase took."""
+
+    def __init__(
+        self,
+        tell: Tell,
+        say_text: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Args:
+        say_text: says a line that stays.
+        clock: seconds, since whenever.
+        """
+        self._tell = tell
+        self._say = say_text
+        self._clock = clock
+        self._phase = self._text = ""
+        self._since = 0.0
+
+    def tell(self, phase: str, detail: str) -> None:
+        """The run's present phase."""
+        if phase != self._phase:
+            self.end()
+            self._phase, self._since = phase, self._clock()
+        self._text = _text(phase, detail)
+        self._tell(phase, detail)
+
+    def end(self) -> None:
+        """The present phase has ended."""
+        if self._phase:
+            self._say(f"{self._text} · took {self._clock() - self._since:,.1f} s")
+        self._phase = ""
+
+
+@contextmanager
+def _watched(line: _Line) -> Iterator[_Line]:
+    """The line, to which a thread adds how far Spark is."""
+    watcher = threading.Thread(target=line.watch, daemon=True)
+    watcher.start()
+    try:
+        yield line
+    finally:
+        line.ended.set()
+        watcher.join()
+        line.forget_spark()
+
+
 class _Line:
     """The line on the terminal: written by the run (`tell`) and by the thread that polls Spark."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: Status, pace: Pace | None = None) -> None:
         self.ended = threading.Event()
-        self._spark: SparkSession | None = None
         self._status = status
         self._text = _BEFORE_A_RUN
+        self._pace = pace or Pace()
+        self._stages: Callable[[], list[Stage]] = list
+        self._of_spark = ExitStack()
 
-    def started(self, start: Start) -> SparkSession:
-        """The session, once it is there."""
-        self._show(_STARTING)
-        self._spark = start()
-        self._show(_BEFORE_A_RUN)
-        return self._spark
+    def watch_spark(self, spark: SparkSession) -> SparkSession:
+        """From now on the session's tasks are shown."""
+        self._stages = stages_of(spark, self._of_spark)
+        return spark
 
-    def tell(self, phase: Phase, detail: str) -> None:
+    def forget_spark(self) -> None:
+        """The session's tasks are shown no longer."""
+        self._stages = list
+        self._of_spark.close()
+
+    def tell(self, phase: str, detail: str) -> None:
         """The run's present phase."""
-        self._show(_text(phase, detail))
+        self._text = _text(phase, detail)
+        self._status.update(Text(self._text))
 
-    def _show(self, text: str) -> None:
-        self._text = text
-        self._status.update(Text(text))
+    def leave(self, text: str) -> None:
+        """Write a line that stays, above this one."""
+        self._status.console.print(Text(f"claimlib: {one_line(text)}"))
 
     def watch(self) -> None:
         """Add Spark's tasks to the line, twice a second, until the run ends."""
         while not self.ended.wait(_POLL_S):
-            tasks = "" if self._spark is None else _tasks(self._spark)
-            self._status.update(Text(f"{self._text}{tasks}"))
+            self.poll()
+
+    def poll(self) -> None:
+        """Add Spark's tasks to the line."""
+        try:
+            stages = self._stages()
+        except Exception:  # noqa: BLE001 - a JVM that has ended: the run itself says so
+            stages = []
+        tasks = self._pace.text(stages)
+        self._status.update(Text(f"{self._text} · {tasks}" if tasks else self._text))
 
 
-def _tasks(spark: SparkSession) -> str:
-    """How many tasks of the active stages are done; nothing where Spark tells none (Connect)."""
-    try:
-        tracker = spark.sparkContext.statusTracker()
-    except PySparkException:
-        return ""
-    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-    known = [stage for stage in stages if stage is not None]
-    if not known:
-        return ""
-    done = sum(stage.numCompletedTasks for stage in known)
-    return f" · {done:,} of {sum(stage.numTasks for stage in known):,} tasks"
-
-
-def _text(phase: Phase, detail: str) -> str:
+def _text(phase: str, detail: str) -> str:
     return one_line(f"{phase} · {detail}") if detail else str(phase)

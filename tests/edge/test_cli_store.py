@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 
@@ -43,7 +44,8 @@ def test_a_run_is_shown_refusals_are_named_and_the_run_can_be_looked_up(claimlib
         f"claimlib: {phase}"
         for phase in (
             *("starting Spark", "reading the store", "recover", "begin"),
-            *(f"{name} · run 1" for name in ("decide", "apply", "verify", "record", "finish")),
+            *("decide · run 1", "apply · run 1 · 2 rows to write"),
+            *(f"{name} · run 1" for name in ("verify", "record", "finish")),
         )
     ]
     document = json.loads(said.out)
@@ -345,4 +347,14 @@ def test_an_empty_consumer_is_refused(claimlib, stalled, words):
 def test_init_and_a_dry_run_show_what_they_do(claimlib, stalled, tmp_path):
     assert "claimlib: starting Spark" in claimlib("init", tmp_path / "new").err
     shown = claimlib("xautoclaim", stalled, *SWEEP, "--dry-run").err
-    assert "claimlib: decide · dry run" in shown
+    assert "claimlib: decide · dry run" in shown.splitlines()
+
+
+def test_verbose_a_run_says_how_many_entries_it_is_about(claimlib, stalled):
+    swept = claimlib("xautoclaim", stalled, *SWEEP, "--dry-run", "--verbose").err
+    assert "claimlib: decide · dry run · 4 pending entries" in swept.splitlines()
+    words = ("xclaim", stalled, "orders", "g\n", "c", "1-0", "3-0", "--min-idle", "1m", "--verbose")
+    claimed = claimlib(*words).err.splitlines()
+    assert "claimlib: decide · run 1 · 2 ids" in claimed
+    assert "claimlib: apply · run 1 · 1 row to write" in claimed
+    assert any(re.fullmatch(r"claimlib: finish · run 1 · took [0-9.]+ s", one) for one in claimed)

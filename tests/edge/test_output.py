@@ -18,7 +18,6 @@ from pyspark.sql import Row
 from claimlib import terminal
 from claimlib.cli.options import Output, View
 from claimlib.cli.output import show
-from claimlib.cli.progress import Log
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.check import Finding
 from claimlib.commands.describe import Description
@@ -33,7 +32,6 @@ from claimlib.plans.requests import GUARDS, REQUEST_COLUMNS
 from claimlib.plans.xpending import OVERVIEW
 from claimlib.report import bulk, describe, mirror, model, runs, store, sweep, xpending
 from claimlib.report.model import Report
-from claimlib.runs import Phase
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import PendingSummary
 from tests.edge.processes import run_claimlib
@@ -418,97 +416,6 @@ def test_what_a_report_leaves_out_of_its_table_can_be_chosen():
 def test_headings_say_by_themselves_what_they_count():
     for columns in (sweep.COLUMNS, bulk.COLUMNS, of_overview()[0].columns):
         assert not {"after", "deliveries", "10+"} & set(columns.values())
-
-
-# ------------------------------------------------------------------- progress
-
-
-class Ticking:
-    """Seconds, as they are set."""
-
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
-def test_a_log_has_a_line_per_phase_and_within_it_one_in_ten_seconds(capsys):
-    clock = Ticking()
-    log = Log(clock)
-    log.tell(Phase.READ, "1 row")
-    for second in range(1, 26):
-        clock.now = 1000 + second
-        log.tell(Phase.READ, f"{second} rows")
-    log.tell(Phase.DECIDE, "run 1")
-    log.tell(Phase.APPLY, "run 1")
-    log.tell(Phase.APPLY, "run 1, still")
-    assert capsys.readouterr().err.splitlines() == [
-        "claimlib: read · 1 row",
-        "claimlib: read · 10 rows",
-        "claimlib: read · 20 rows",
-        "claimlib: decide · run 1",
-        "claimlib: apply · run 1",
-    ]
-
-
-def test_a_log_names_each_run_that_is_recovered(capsys):
-    log = Log(Ticking())
-    for detail in ("", "run 1 (xautoclaim:a)", "run 2 (xack:b)"):
-        log.tell(Phase.RECOVER, detail)
-    assert capsys.readouterr().err.splitlines() == [
-        "claimlib: recover",
-        "claimlib: recover · run 1 (xautoclaim:a)",
-        "claimlib: recover · run 2 (xack:b)",
-    ]
-
-
-def test_quiet_shows_no_progress(capsys):
-    from claimlib.cli.progress import shown
-
-    with shown(lambda: "a session", quiet=True) as (start, progress):
-        assert start() == "a session"
-        progress(Phase.READ, "1 row")
-    assert capsys.readouterr() == ("", "")
-    with shown(lambda: "a session") as (start, progress):
-        assert capsys.readouterr().err == ""
-        start()
-        progress(Phase.READ, "1 row")
-    assert len(capsys.readouterr().err.splitlines()) == 3
-
-
-def test_quiet_still_says_errors(claimlib, tmp_path):
-    said = claimlib("runs", tmp_path / "absent", "--quiet", "--debug")
-    assert said.code == 4
-    assert "claimlib: error: " in said.err
-
-
-def test_quiet_reaches_the_progress_of_every_command(claimlib, monkeypatch):
-    told = []
-
-    def opened(_store, _settings, common):
-        told.append(common.quiet)
-        raise RequestError("seen")
-
-    monkeypatch.setattr("claimlib.cli.history.looked_at_store", opened)
-
-    given = ("--entries", "e", "--pending", "p")
-    commands = {
-        "bulk": [
-            ("xclaim", "s", "s", "g", "c", "1-0", "--min-idle", "1h"),
-            ("xack", "s", "s", "g", "1-0"),
-            ("retire", "s", "s", "g", "c", "--to", "d"),
-        ],
-        "sweep": [SWEEP, ("reset-cursor", "s", "nightly")],
-        "reading": [("xpending", "s"), ("describe", "s")],
-        "history": [("runs", "s"), ("abandon", "s", "7")],
-        "stores": [("check", "s"), ("import", "s", *given)],
-    }
-    for module, lines in commands.items():
-        monkeypatch.setattr(f"claimlib.cli.{module}.opened_store", opened)
-        for words in lines:
-            for quiet in (True, False):
-                assert claimlib(*words, *["--quiet"] * quiet).err == "claimlib: error: seen\n"
-                assert told.pop() is quiet
 
 
 # ------------------------------------------------------------------- shell completion
