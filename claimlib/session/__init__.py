@@ -129,14 +129,18 @@ def open_session(
 
 
 _PACKAGES = "spark.jars.packages"
+_DELTA_JAR = re.compile(r"delta-spark[^/,]*\.jar")
 
 
 def _with_delta(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
-    """The builder with settings, and with Delta's jar besides the packages that they name."""
+    """The builder with settings, and with Delta's jar besides the packages that they name, unless
+    it is among the jars that they name: then nobody need be asked for it."""
     try:
         from delta import configure_spark_with_delta_pip
     except ImportError as error:
         raise MissingExtraError.for_package("spark", "delta-spark") from error
+    if _DELTA_JAR.search(settings.get("spark.jars", "")):
+        return _configured(builder, settings)
     others = [one for one in settings.get(_PACKAGES, "").split(",") if one]
     extra = [one for one in others if not one.startswith("io.delta:delta-spark")]
     own = {key: value for key, value in settings.items() if key != _PACKAGES}

@@ -194,3 +194,10 @@ def test_packages_that_settings_name_come_besides_that_of_delta():
     packages = found["spark.jars.packages"].split(",")
     assert "org.apache.hadoop:hadoop-aws:3.5.0" in packages
     assert [one.rpartition(":")[2] for one in packages if "delta-spark" in one] == ["4.4.0"]
+
+
+def test_where_settings_name_the_jar_of_delta_no_package_is_asked_for():
+    wanted = {"spark.jars": "/jars/io.delta_delta-spark_4.2_2.13-4.4.0.jar,/jars/other.jar"}
+    assert session._with_delta(SparkSession.Builder(), wanted)._options == wanted
+    found = session._with_delta(SparkSession.Builder(), {"spark.jars": "/jars/other.jar"})._options
+    assert "delta-spark" in found["spark.jars.packages"]
