@@ -18,6 +18,7 @@ from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingE
 from claimlib.semantics.words import Stream
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
+from tests.cluster.jars import copy_jars
 from tests.delta.own_rows import append
 from tests.edge.processes import ROOT, run_claimlib_in_the_jvm_of, started_claimlib
 
@@ -136,9 +137,20 @@ def claimed_one(process):
     return total.split()[:6] == ["total", "1", "group", "1", "1", "1"]
 
 
-def test_ctrl_c_in_a_decision_ends_as_the_shell_expects_and_the_same_command_does_it(spark, stores):
+@pytest.fixture
+def without_maven(spark, tmp_path):
+    """Options of a JVM of its own that has Delta's jars from a folder; no package is asked for."""
+    jars, ivy = copy_jars(spark, tmp_path / "jars"), tmp_path / "ivy"
+    settings = (f"spark.jars={','.join(map(str, jars))}", f"spark.jars.ivy={ivy}")
+    yield [word for setting in settings for word in ("--spark-conf", setting)]
+    assert not ivy.exists()
+
+
+def test_ctrl_c_in_a_decision_ends_as_the_shell_expects_and_the_same_command_does_it(
+    spark, stores, without_maven
+):
     words = ("xautoclaim", stores / "interrupted", *SWEEP, "--run-id", "nightly")
-    code, rest = signalled(words, "decide", press_ctrl_c)
+    code, rest = signalled((*words, *without_maven), "decide", press_ctrl_c)
     assert code == 130, rest
     assert rest == (
         "claimlib: interrupted: run 1 was interrupted while its decision was being written: if"
