@@ -34,7 +34,7 @@ test-long: setup ## the tests marked long; their figures go into docs/figures.js
 	@$(USE) pytest -m long --durations=10
 	@$(USE) python -m tests.live.figures
 
-cluster-demo: setup ## a sweep on a standalone cluster of two workers, of which two are killed
+cluster-demo: setup ## a snapshot and a sweep on a standalone cluster, of whose workers two are killed
 	@$(USE) python -m tests.cluster.demo
 
 zip: setup ## dist/claimlib.zip: the package for the executors of a cluster (spark-submit --py-files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,6 +100,17 @@ def empty_store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     where = tmp_path_factory.mktemp("empty") / "store"
     Store.init(spark, str(where))
     return where
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the package."""
+    folder = tmp_path_factory.mktemp("dist")
+    root = Path(__file__).parents[1]
+    words = ("uv", "build", "--quiet", "--wheel", "--out-dir", str(folder), str(root))
+    subprocess.run(words, check=True)
+    (built,) = folder.glob("*.whl")
+    return built
 
 
 @pytest.fixture

@@ -11,10 +11,12 @@ import sysconfig
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 
 import pyspark
 
@@ -100,30 +102,39 @@ def bare_python(folder: Path) -> Path:
 
 
 def submit(
-    cluster: Cluster, package: Path | None, python: Path, job: str, *words: str
+    cluster: Cluster,
+    package: Path | None,
+    python: Path,
+    job: str,
+    *words: str,
+    conf: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.Popen[str]:
     """spark-submit of a job.  What it says can be read line by line, all from its stdout: that is
     where spark-submit passes on what Python writes to stderr."""
+    settings = {
+        "spark.executor.memory": "512m",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.pyspark.python": str(python),
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.driver.extraJavaOptions": _JAVA,
+        "spark.executor.extraJavaOptions": _JAVA,
+        # Code that is generated runs once here: to compile it takes longer.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        # What a killed worker had is asked for again at once, not three times after 5 s each.
+        "spark.shuffle.io.retryWait": "200ms",
+        **conf,
+    }
     options = [
         *("--master", cluster.url, "--properties-file", str(ROOT / "conf/spark-cluster.conf")),
-        *("--conf", "spark.executor.memory=512m", "--conf", "spark.driver.memory=1g"),
-        *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"),
-        *("--conf", "spark.sql.shuffle.partitions=4"),
-        *("--conf", "spark.databricks.delta.snapshotPartitions=1"),
-        *("--conf", f"spark.pyspark.python={python}"),
-        *("--conf", f"spark.pyspark.driver.python={sys.executable}"),
-        *("--driver-java-options", _JAVA, "--conf", f"spark.executor.extraJavaOptions={_JAVA}"),
-        # Code that is generated runs once here: to compile it takes longer.
-        *("--conf", "spark.sql.codegen.wholeStage=false"),
-        *("--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN"),
-        # What a killed worker had is asked for again at once, not three times after 5 s each.
-        *("--conf", "spark.shuffle.io.retryWait=200ms"),
+        *chain.from_iterable(("--conf", f"{key}={value}") for key, value in settings.items()),
     ]
     if package is not None:
         options += ["--py-files", str(package)]
-    else:
-        # Python workers that lack the package lack it at each attempt.
-        options += ["--conf", "spark.task.maxFailures=1"]
     return subprocess.Popen(
         [str(_SPARK_HOME / "bin/spark-submit"), *options, str(ROOT / "jobs" / job), *words],
         env=_environment(),
@@ -131,6 +142,32 @@ def submit(
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def killing_workers(process: subprocess.Popen[str], cluster: Cluster, *phases: str) -> str:
+    """What a submitted run says.  As each of the phases begins a worker is killed, and replaced;
+    Spark must have lost an executor before the phase was over."""
+    said, left = [], list(phases)
+    for line in process.stdout or ():
+        said.append(line)
+        if left and line.startswith(f"claimlib: {left[0]}"):
+            left.pop(0)
+            cluster.kill_worker()
+            cluster.add_worker()
+    text = "".join(said)
+    assert set(phases) <= _with_losses(said), text
+    return text
+
+
+def _with_losses(said: Iterable[str]) -> set[str]:
+    """The phases in which Spark has lost an executor."""
+    phase, found = "", set()
+    for line in said:
+        if line.startswith("claimlib: "):
+            phase = line.split()[1]
+        elif "Lost executor" in line:
+            found.add(phase)
+    return found
 
 
 def _daemon(folder: Path, name: str, kind: str, *words: str) -> subprocess.Popen[bytes]:

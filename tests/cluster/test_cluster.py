@@ -1,6 +1,7 @@
 """A sweep on a standalone cluster, whose executors have the package from --py-files alone."""
 
 import shutil
+from zipfile import ZipFile
 
 import pytest
 
@@ -9,9 +10,17 @@ from tests.bench.check import Result, differ
 from tests.bench.data import CONSUMER, MIN_IDLE_MS
 from tests.bench.result import History
 from tests.bench.store import make
-from tests.cluster.standalone import bare_python, package_zip, standalone, submit
+from tests.cluster.jars import copy_jars
+from tests.cluster.standalone import (
+    bare_python,
+    killing_workers,
+    package_zip,
+    standalone,
+    submit,
+)
 
-ROWS = 2000
+# More than `FEW_ROWS`: fewer would be applied by the driver alone.
+ROWS = 12_000
 SWEEP = ("--consumer", CONSUMER, "--min-idle", f"{MIN_IDLE_MS}ms", "--run-id", "r")
 
 
@@ -28,28 +37,30 @@ def cluster():
         yield one
 
 
-def killing_a_worker_at(process, cluster, *phases):
-    """What the process said; as each of the phases begins a worker is killed, and replaced."""
-    said, left = [], list(phases)
-    for line in process.stdout:
-        said.append(line)
-        if left and line.startswith(f"claimlib: {left[0]}"):
-            left.pop(0)
-            cluster.kill_worker()
-            cluster.add_worker()
-    return "".join(said)
+@pytest.fixture(scope="module")
+def renamed_wheel(wheel, tmp_path_factory):
+    """The wheel under a name with which Spark puts it on the path of the executors."""
+    return shutil.copy(wheel, tmp_path_factory.mktemp("renamed") / "claimlib.zip")
+
+
+def test_a_wheel_has_all_that_make_zip_packs(renamed_wheel, tmp_path):
+    with ZipFile(renamed_wheel) as wheel, ZipFile(package_zip(tmp_path / "claimlib.zip")) as made:
+        packed = {name: made.read(name) for name in made.namelist()}
+        assert {name: wheel.read(name) for name in packed} == packed
 
 
 def test_a_sweep_whose_workers_are_killed_decides_and_writes_what_the_formula_says(
-    spark, cluster, made, tmp_path
+    spark, cluster, made, renamed_wheel, tmp_path
 ):
-    where = shutil.copytree(made, tmp_path / "store")
-    package = package_zip(tmp_path / "claimlib.zip")
+    where, ivy = shutil.copytree(made, tmp_path / "store"), tmp_path / "ivy"
+    # As on a host without a way to Maven Central, which has a wheel and what `make jars` copies.
+    jars = ",".join(map(str, copy_jars(spark, tmp_path / "jars")))
+    conf = {"spark.jars": jars, "spark.jars.packages": "", "spark.jars.ivy": str(ivy)}
     words = ("xautoclaim.py", str(where), *SWEEP)
-    with submit(cluster, package, bare_python(tmp_path), *words) as process:
-        said = killing_a_worker_at(process, cluster, "decide", "apply")
+    with submit(cluster, renamed_wheel, bare_python(tmp_path), *words, conf=conf) as process:
+        said = killing_workers(process, cluster, "decide", "apply")
     assert process.returncode == 0, said
-    assert "claimlib: apply" in said
+    assert not ivy.exists()
     store = Store.open(spark, str(where))
     found = differ({"": Result(store, History(ROWS))})
     assert {table: n for table, n in found.items() if n} == {}
@@ -59,11 +70,22 @@ def test_executors_without_the_package_are_named_with_the_remedy_and_nothing_is_
     spark, cluster, made, tmp_path
 ):
     where = shutil.copytree(made, tmp_path / "store")
-    with submit(
-        cluster, None, bare_python(tmp_path), "xautoclaim.py", str(where), *SWEEP
-    ) as process:
+    # Python workers that lack the package lack it at each attempt.
+    once = {"spark.task.maxFailures": "1"}
+    words = ("xautoclaim.py", str(where), *SWEEP)
+    with submit(cluster, None, bare_python(tmp_path), *words, conf=once) as process:
         said, _ = process.communicate(timeout=600)
     assert process.returncode == 1, said
     (error,) = [line for line in said.splitlines() if line.startswith("claimlib: error: ")]
     assert "spark-submit --py-files claimlib.zip" in error
     assert Store.open(spark, str(where)).read("runs").isEmpty()
+
+
+def test_a_store_that_is_not_there_ends_spark_submit_with_the_code_of_the_command(
+    cluster, tmp_path
+):
+    words = ("xautoclaim.py", str(tmp_path / "absent"), *SWEEP)
+    with submit(cluster, None, bare_python(tmp_path), *words) as process:
+        said, _ = process.communicate(timeout=600)
+    assert process.returncode == 4, said
+    assert f"claimlib: error: no store at {tmp_path / 'absent'}" in said

@@ -5,23 +5,14 @@ import re
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from claimlib.testing.server import valkey_server
 from tests.edge.documents import text_of
+from tests.edge.processes import ROOT
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("dist")
-    run(ROOT, "uv", "build", "--wheel", "--out-dir", folder, ROOT)
-    (built,) = folder.glob("*.whl")
-    return built
 
 
 def run(folder, *words, **variables):
