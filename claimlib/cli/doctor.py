@@ -247,8 +247,8 @@ def _store(spark: SparkSession, where: str) -> str:
     found = list_runs(store, 1)
     if found.unfinished:
         raise StoreError(
-            f"{store.where}: {', '.join(found.unfinished)} is unfinished: its decision was written,"
-            " and the next run finishes it"
+            f"{store.where}: not finished: {', '.join(found.unfinished)}. What was decided was"
+            " written, and the next run finishes it"
         )
     declared = store.declared_source
     source = "no source declared" if declared is None else f"source {declared}"
