@@ -161,6 +161,9 @@ if is_ready; then
     exit 0
 fi
 
+[ ! -L "$venv" ] || fail \
+    "$venv is a link, and the environment behind it was made for another folder or another lock: remove" \
+    "the link, and run make again."
 find_python
 can_make_venv "$python" || install_venv_module
 find_java || install_java
