@@ -7,7 +7,7 @@ classic session and a remote one do not share a process.
 
 import re
 
-from tests.edge.processes import ROOT, run_claimlib, run_python
+from tests.edge.processes import run_claimlib, run_python
 
 _CLAIMS = "tests/spark/test_claims.py"
 _D = "tests/delta"
@@ -53,10 +53,11 @@ def test_a_sweep_a_page_claims_by_id_a_snapshot_a_race_and_a_kill_pass_over_conn
 
 
 def test_a_command_over_connect_says_only_what_it_does(tmp_path):
-    said = run_claimlib("init", tmp_path / "store", SPARK_REMOTE="local[2]")
+    there = ("env", "-C", tmp_path)
+    said = run_claimlib("init", "./store", before=there, SPARK_REMOTE="local[2]")
     assert said.returncode == 0, said.stderr
     lines = said.stderr.splitlines()
     assert lines[0] == "claimlib: starting Spark"
     assert all(line.startswith("claimlib: ") for line in lines), said.stderr
     assert (tmp_path / "store" / "pending" / "_delta_log").is_dir()
-    assert not (ROOT / "spark-warehouse").exists()
+    assert [one.name for one in tmp_path.iterdir()] == ["store"]  # Spark has left nothing
