@@ -36,6 +36,7 @@
     │   ├── CommitConflictError             another writer committed at the same time
     │   ├── RunKeyConflictError         2   the run's key was used for another request
     │   └── RunAbandonedError           2   the run with this key was given up
+    ├── SparkUnreachableError          75  the Spark Connect server did not answer: try again
     ├── WorkerError                     1   a Python worker of Spark could not do its part
     ├── VerificationError               1   the tables do not say what was decided
     ├── SourceError                     75  the server cannot be read
@@ -179,6 +180,12 @@ class DamagedTableError(StoreError):
 
 class UnsupportedTableError(StoreError):
     """A table uses what the installed Delta does not know."""
+
+
+class SparkUnreachableError(ClaimlibError):
+    """No Spark Connect server answers; trying again may help."""
+
+    exit_code = 75
 
 
 class WorkerError(ClaimlibError):

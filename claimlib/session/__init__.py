@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,9 +20,10 @@ from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from claimlib import terminal
-from claimlib.errors import ConfigError, MissingExtraError
+from claimlib.errors import ConfigError, MissingExtraError, SparkUnreachableError
 from claimlib.process import without_classes
 
 if TYPE_CHECKING:
@@ -93,6 +95,7 @@ def open_session(
     Raises:
         MissingExtraError: pyspark or delta-spark is not installed, or SPARK_REMOTE is set and what
             Spark Connect needs is not.
+        SparkUnreachableError: nobody answers at SPARK_REMOTE.
         ConfigError: there is no Java, or too old a one, or Spark does not start.
     """
     try:
@@ -104,7 +107,7 @@ def open_session(
         return running
     builder = SparkSession.builder.appName(app_name)
     if "SPARK_REMOTE" in os.environ:
-        _check_connect()
+        _check_connect(os.environ["SPARK_REMOTE"])
     starts_server = starts_connect_server()
     if is_provided() and not starts_server:
         return _with_own_python(_configured(builder, conf).getOrCreate())
@@ -164,17 +167,39 @@ def starts_connect_server() -> bool:
     return os.environ.get("SPARK_REMOTE", "").startswith("local")
 
 
-def _check_connect() -> None:
-    """Refuse to start where a package of the extra is missing: pyspark names them one by one.
+def _check_connect(remote: str) -> None:
+    """Refuse to start where a package of the extra is missing (pyspark names them one by one), or
+    where nobody listens: pyspark would try for ten minutes, and could not be stopped.
+
+    Args:
+        remote: `local[N]`, or `sc://HOST[:PORT]/…`.
 
     Raises:
-        MissingExtraError: one is.
+        MissingExtraError: a package is missing.
+        SparkUnreachableError: the server cannot be reached.
     """
     for name in ("grpc", "grpc_status", "google.rpc", "zstandard"):
         try:
             import_module(name)
         except ImportError as error:
             raise MissingExtraError.for_package("connect", name) from error
+    server = urlsplit(remote)
+    is_by_proxy = any(name.lower() in _PROXIES for name in os.environ)
+    if server.scheme != "sc" or server.hostname is None or is_by_proxy:
+        return
+    at = (server.hostname, server.port or _CONNECT_PORT)
+    try:
+        socket.create_connection(at, _CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise SparkUnreachableError(
+            f"no Spark Connect server answers at {at[0]}:{at[1]} ({error.strerror or error}):"
+            " check SPARK_REMOTE and that the server runs, or try again"
+        ) from error
+
+
+_CONNECT_PORT = 15002
+_CONNECT_TIMEOUT_S = 10
+_PROXIES = {"grpc_proxy", "https_proxy", "http_proxy"}  # gRPC connects to these instead
 
 
 def may_be_elsewhere(conf: Mapping[str, str]) -> bool:
@@ -273,6 +298,11 @@ def _why_not_started(said: str, error: Exception) -> str:
         return (
             f"the package {package} cannot be downloaded: check its name (spark.jars.packages) and"
             " the connection to Maven Central, or give Spark the jars that it needs (spark.jars)"
+        )
+    if "SparkConnectService" in f"{said}{error}" and "Failed to bind" in f"{said}{error}":
+        return (
+            f"port {_CONNECT_PORT} is in use on this machine, by another Connect server: wait until"
+            " it has ended, or use it (SPARK_REMOTE=sc://localhost)"
         )
     lines = [line.strip() for line in (*str(error).splitlines(), *said.splitlines())]
     named = (match[match.lastindex or 0] for line in lines if (match := _JVM_ERROR.match(line)))

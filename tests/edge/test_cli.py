@@ -6,6 +6,7 @@ import pytest
 import typer.main
 
 import claimlib
+from claimlib.testing.server import free_port
 from tests.edge.processes import ROOT, promptly, run_claimlib, run_python
 
 COMMANDS = (
@@ -176,6 +177,16 @@ def test_without_what_spark_connect_needs_the_error_names_its_extra(tmp_path):
     assert said.stderr.splitlines()[-1] == (
         "claimlib: error: grpc_status is not installed;"
         " install it with: pip install 'claimlib[connect]'"
+    )
+
+
+def test_a_connect_server_that_is_not_there_ends_with_75_at_once(tmp_path):
+    where = f"127.0.0.1:{free_port()}"
+    said = run_claimlib("init", tmp_path / "store", SPARK_REMOTE=f"sc://{where}/;user_id=me")
+    assert said.returncode == 75
+    assert said.stderr.splitlines()[-1] == (
+        f"claimlib: error: no Spark Connect server answers at {where} (Connection refused):"
+        " check SPARK_REMOTE and that the server runs, or try again"
     )
 
 

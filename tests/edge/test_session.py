@@ -131,6 +131,14 @@ NOT_STARTED = [
         f"{_CALL}org.apache.spark.SparkException: Could not parse Master URL: 'x'\n\tat y",
         "Could not parse Master URL: 'x'; check its settings",
     ),
+    (
+        "log\n",
+        (
+            f"{_CALL}java.net.BindException: Failed to bind to address /127.0.0.1:15002: Service"
+            " 'org.apache.spark.sql.connect.service.SparkConnectService' failed after 0 retries"
+        ),
+        "port 15002 is in use on this machine, by another Connect server: wait until it has ended",
+    ),
     ("first\nlast words.\n\n", _GATEWAY, "last words; check its settings"),
     ("", "", "RuntimeError; check its settings"),
 ]

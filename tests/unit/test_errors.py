@@ -48,6 +48,7 @@ CODES = {
     "CommitConflictError": 5,
     "RunKeyConflictError": 2,
     "RunAbandonedError": 2,
+    "SparkUnreachableError": 75,
     "WorkerError": 1,
     "VerificationError": 1,
     "SourceError": 75,
