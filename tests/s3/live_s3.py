@@ -281,7 +281,7 @@ def test_a_store_that_is_not_there_is_told_from_storage_that_fails(commands):
 def test_without_the_jar_of_the_file_system_the_error_says_how_to_give_it(commands):
     done = commands.run("check", STORE, without="spark.jars.packages")
     assert error_of(done) == (
-        "Spark lacks the jar for this storage (org.apache.hadoop.fs.s3a.S3AFileSystem): add its jar"
+        "Spark lacks the jar for this storage (S3AFileSystem): add its jar"
         " (--spark-conf spark.jars.packages=…), or give another location"
     )
     assert done.returncode == 4
