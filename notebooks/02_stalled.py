@@ -84,10 +84,10 @@ groups.select(
 # COMMAND ----------
 
 entries = idle_entries(now.read("pending"), now.read("groups"), None)
-pending = entries.where("idle_ms > 0").toPandas()
+pending = entries.toPandas()
 owner = (pending["stream"] + " / " + pending["consumer"].fillna("nobody")).rename("owner")
 names = owner.value_counts().index[:6]  # the largest; more colors say less
-minutes = pending["idle_ms"] / 60_000
+minutes = (pending["idle_ms"] / 60_000).clip(lower=1 / 60)  # what was just claimed is idle for nothing
 longest = max(60.0, minutes.max()) if len(minutes) else 60.0
 edges = np.logspace(-2, np.ceil(np.log10(longest)), 41)  # as wide as each other on that axis
 
@@ -99,7 +99,7 @@ for panel, name in zip(panels, names, strict=False):
     panel.set_ylabel(name, rotation=0, ha="right", va="center")
     panel.grid(axis="y", alpha=0.3)
     panel.set_axisbelow(True)
-ticks = {1 / 60: "1 s", 1 / 6: "10 s", 1: "1 min", 10: "10 min", 60: "1 h", 360: "6 h", 1440: "1 d"}
+ticks = {1 / 60: "≤ 1 s", 1 / 6: "10 s", 1: "1 min", 10: "10 min", 60: "1 h", 360: "6 h", 1440: "1 d"}
 panels[-1].set_xscale("log")
 panels[-1].set_xticks(list(ticks), list(ticks.values()))
 panels[-1].minorticks_off()
@@ -160,8 +160,8 @@ largest = peaks[peaks > 0].index[:6]
 figure = Figure(figsize=(9, 5.6), layout="constrained")
 above, below = figure.subplots(2, 1, sharex=True)
 for name in largest:
-    above.plot(times, lines["pending"][name], label=name, linewidth=1.8)
-    below.plot(times, lines["stalled"][name], linewidth=1.8)
+    above.plot(times, lines["pending"][name], label=name, linewidth=1.8, marker="o", markersize=3)
+    below.plot(times, lines["stalled"][name], linewidth=1.8, marker="o", markersize=3)
 above.set_ylabel("pending entries")
 below.set_ylabel(f"idle for {widgets['stalled']} or longer")
 below.set_xlabel("snapshot (UTC)")
@@ -178,8 +178,10 @@ show(figure, "02_over_time")
 # MAGIC %md
 # MAGIC ## What the sample shows
 # MAGIC
-# MAGIC - `erin` (`emails`) has a hill of her own, at three to four and a half hours, and a line that rises from
-# MAGIC   eight to nine o'clock and lies flat since: dead. Hand her entries over.
+# MAGIC (Where `store` is empty; a store of yours shows its own.)
+# MAGIC
+# MAGIC - `erin` (`emails`) has a hill of her own, at three to four and a half hours, and a line that rises
+# MAGIC   from eight to nine o'clock and lies flat since: dead. Hand her entries over.
 # MAGIC - `bob` (`orders`) looked like that from two to six o'clock, until `alice` was given his entries: her
 # MAGIC   line jumps as his falls. Nothing of his is pending now.
 # MAGIC - `alice`, `carol` and `dave` have hills left of the red line, and entries with up to fifteen
