@@ -147,11 +147,12 @@ def _server(url: str) -> Iterator[Check]:
     try:
         with open_source(url, password=password) as source:
             state, clock = source.server, _clock(source.call("TIME"))
-    except PermissionDeniedError as error:
-        yield Check("server", error.message, is_ok=False)
     except ClaimlibError as error:
         yield Check("server", error.message, is_ok=False)
-        return
+        if not isinstance(
+            error, PermissionDeniedError
+        ):  # else it answers, and tells what it denies
+            return
     else:
         yield Check("server", f"{source_label(url)}, {state.mode or 'one server'}, {state.role}")
         yield clock

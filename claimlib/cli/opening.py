@@ -17,12 +17,7 @@ from claimlib.cli.common import Common
 from claimlib.config.settings import Config
 from claimlib.errors import StorageError, StoreNotFoundError
 from claimlib.places import check_no_secret, check_place, check_storage, local_folder
-from claimlib.session import (
-    is_provided,
-    may_be_elsewhere,
-    starts_connect_server,
-    takes_paths_for_folders,
-)
+from claimlib.session import may_be_elsewhere, starts_jvm, takes_paths_for_folders
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -206,8 +201,7 @@ def session_of(settings: Config, *, debug: bool, java_options: str = "") -> Spar
 
     chosen = settings.spark.model_dump()
     has_settings = {"SPARK_HOME", "SPARK_CONF_DIR"} & set(os.environ)  # files with defaults
-    is_ours = starts_connect_server() or not is_provided()
-    if is_ours and not has_settings and _CATALOG not in chosen["conf"]:
+    if starts_jvm() and not has_settings and _CATALOG not in chosen["conf"]:
         # Spark makes this folder at once, by default in the working directory; where its catalog
         # is gone with the process, nobody keeps a table there.
         chosen["conf"] = {"spark.sql.warehouse.dir": tempfile.gettempdir()} | chosen["conf"]

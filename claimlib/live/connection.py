@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
 
 from claimlib.errors import MissingExtraError, RequestError, SourceUnreachableError
 from claimlib.live.address import Address, parse_address, read_password, source_label
@@ -163,20 +163,23 @@ class Source:
         return reply
 
 
-def open_source(
-    url: str,
-    *,
-    password: str | None = None,
-    username: str | None = None,
-    ca_file: Path | None = None,
-    connect_timeout_s: float = 5.0,
-    timeout_s: float = 30.0,
-    max_commands_per_second: float | None = DEFAULT_COMMANDS_PER_SECOND,
-) -> Source:
+class _ConnectOptions(TypedDict, total=False):
+    """What `connect` takes besides the URL; it says what each is, and its default."""
+
+    password: str | None
+    username: str | None
+    ca_file: Path | None
+    connect_timeout_s: float
+    timeout_s: float
+    max_commands_per_second: float | None
+
+
+def open_source(url: str, **options: Unpack[_ConnectOptions]) -> Source:
     """Connects, logs in, and asks the server what it is, so that what cannot work fails here.
 
     Args:
-        url: As `connect` takes it, and so are the others.
+        url: As `connect` takes it.
+        options: Those of `connect`.
 
     Raises:
         MissingExtraError: redis-py is not installed.
@@ -188,15 +191,7 @@ def open_source(
         PermissionDeniedError: The user may not even ask for the time, or may not ask by INFO what
             has to be known.
     """
-    source = connect(
-        url,
-        password=password,
-        username=username,
-        ca_file=ca_file,
-        connect_timeout_s=connect_timeout_s,
-        timeout_s=timeout_s,
-        max_commands_per_second=max_commands_per_second,
-    )
+    source = connect(url, **options)
     try:
         source.server = ask_server(source)
         if db := parse_address(url).db:

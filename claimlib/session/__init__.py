@@ -108,8 +108,7 @@ def open_session(
     builder = SparkSession.builder.appName(app_name)
     if "SPARK_REMOTE" in os.environ:
         _check_connect(os.environ["SPARK_REMOTE"])
-    starts_server = starts_connect_server()
-    if is_provided() and not starts_server:
+    if not starts_jvm():
         return _with_own_python(_configured(builder, conf).getOrCreate())
     check_java()
     own = {
@@ -119,7 +118,7 @@ def open_session(
     options = " ".join(one for one in (java_options, archive_options()) if one)
     if options:
         own["spark.driver.extraJavaOptions"] = options
-    if starts_server:  # its master is what SPARK_REMOTE says
+    if _starts_connect_server():  # its master is what SPARK_REMOTE says
         own["spark.connect.grpc.binding.address"] = "127.0.0.1"  # else anybody's machine can call
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else its workers run python3
     else:
@@ -161,7 +160,12 @@ def is_provided() -> bool:
     return any(name in os.environ for name in _PROVIDERS)
 
 
-def starts_connect_server() -> bool:
+def starts_jvm() -> bool:
+    """Whether `open_session` starts a JVM, where no session is active."""
+    return _starts_connect_server() or not is_provided()
+
+
+def _starts_connect_server() -> bool:
     """Whether pyspark starts a Connect server for this process, in a JVM of its own, which has no
     Delta by itself."""
     return os.environ.get("SPARK_REMOTE", "").startswith("local")
@@ -299,7 +303,7 @@ def _why_not_started(said: str, error: Exception) -> str:
             f"the package {package} cannot be downloaded: check its name (spark.jars.packages) and"
             " the connection to Maven Central, or give Spark the jars that it needs (spark.jars)"
         )
-    if "SparkConnectService" in f"{said}{error}" and "Failed to bind" in f"{said}{error}":
+    if _PORT_IN_USE.search(f"{said}{error}"):
         return (
             f"port {_CONNECT_PORT} is in use on this machine, by another Connect server: wait until"
             " it has ended, or use it (SPARK_REMOTE=sc://localhost)"
@@ -314,6 +318,7 @@ def _why_not_started(said: str, error: Exception) -> str:
     )
 
 
+_PORT_IN_USE = re.compile(r"Failed to bind .*SparkConnectService")
 _UNRESOLVED = re.compile(r"unresolved dependency: (\S+?): ")
 # How a JVM that ends at once, and Java's errors, say it.
 _JVM_ERROR = re.compile(

@@ -17,6 +17,7 @@ import pytest
 
 from claimlib.testing.server import valkey_server
 from tests.delta.reading import query
+from tests.edge.processes import QUICK_JAVA
 from tests.unit.test_words import read_by_redis_cli
 
 HERE = Path(__file__).parent
@@ -31,8 +32,6 @@ SUBMIT = (
     f" --conf spark.pyspark.python={BIN}/python"
 )
 HOUR_MS = 3_600_000
-# For JVMs with little work; with one compiler the room for compiled code is too small as it is.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 COMMANDS = ("init", "snapshot", "xautoclaim", "xpending")
 DONE_AT_ONCE = dict.fromkeys(COMMANDS, ("success", 1))
 

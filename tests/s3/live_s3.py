@@ -22,8 +22,6 @@ STORE = "s3a://bucket/store"
 KEY, SECRET = "anybody", "geheim77"
 HOUR_MS = 3_600_000
 ENDPOINT = "spark.hadoop.fs.s3a.endpoint"
-# For JVMs with little work; with one compiler the room for compiled code is too small as it is.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 # As the document bounds S3A's own retries.
 BOUNDS = {
     f"spark.hadoop.{name.strip('`')}": bounded
@@ -45,7 +43,6 @@ def _only_our_credentials():
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         patch.setenv("AWS_ACCESS_KEY_ID", KEY)
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        patch.setenv("JDK_JAVA_OPTIONS", QUICK_JAVA)
         yield
 
 
