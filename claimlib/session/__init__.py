@@ -180,6 +180,7 @@ def _check_connect(remote: str) -> None:
 
     Raises:
         MissingExtraError: a package is missing.
+        ConfigError: the port is none.
         SparkUnreachableError: the server cannot be reached.
     """
     for name in ("grpc", "grpc_status", "google.rpc", "zstandard"):
@@ -188,10 +189,18 @@ def _check_connect(remote: str) -> None:
         except ImportError as error:
             raise MissingExtraError.for_package("connect", name) from error
     server = urlsplit(remote)
+    try:
+        port = server.port or _CONNECT_PORT
+    except ValueError as error:
+        # Only the host: what follows may be a token.
+        raise ConfigError(
+            f"the port of SPARK_REMOTE is no number from 0 to 65535 (host {server.hostname}): set it"
+            " to sc://HOST:PORT"
+        ) from error
     is_by_proxy = any(name.lower() in _PROXIES for name in os.environ)
     if server.scheme != "sc" or server.hostname is None or is_by_proxy:
         return
-    at = (server.hostname, server.port or _CONNECT_PORT)
+    at = (server.hostname, port)
     try:
         socket.create_connection(at, _CONNECT_TIMEOUT_S).close()
     except OSError as error:

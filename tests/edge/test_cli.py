@@ -190,6 +190,15 @@ def test_a_connect_server_that_is_not_there_ends_with_75_at_once(tmp_path):
     )
 
 
+def test_a_port_of_spark_remote_that_is_none_is_refused_without_its_token(tmp_path):
+    said = run_claimlib("init", tmp_path / "store", SPARK_REMOTE="sc://h:1500x/;token=s3cret")
+    assert said.returncode == 2
+    assert said.stderr.splitlines()[-1].startswith(
+        "claimlib: error: the port of SPARK_REMOTE is no number from 0 to 65535 (host h)"
+    )
+    assert "s3cret" not in said.stderr
+
+
 def test_python_can_start_the_command_line_as_a_module():
     said = promptly(lambda: run_python("-m", "claimlib", "--version"))
     assert said.returncode == 0
