@@ -194,8 +194,8 @@ def _check_connect(remote: str) -> None:
     except ValueError as error:
         # Only the host: what follows may be a token.
         raise ConfigError(
-            f"the port of SPARK_REMOTE is no number from 0 to 65535 (host {server.hostname}): set it"
-            " to sc://HOST:PORT"
+            f"the port of SPARK_REMOTE is no number from 0 to 65535 (host {server.hostname}):"
+            " set it to sc://HOST:PORT"
         ) from error
     is_by_proxy = any(name.lower() in _PROXIES for name in os.environ)
     if server.scheme != "sc" or server.hostname is None or is_by_proxy:
