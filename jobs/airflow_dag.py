@@ -37,6 +37,7 @@ VARIABLES = {
     "store": "store",
     "redis_url": "redis://127.0.0.1:6379/0",
     "redis_conn_id": "",
+    "config": "",
     "policy": "",
     "consumer": "reclaimer",
     "min_idle": "15m",
@@ -77,7 +78,8 @@ def words_of(
             words = [store, "--fail-on-stalled", settings["alert_idle"], "--limit", "1"]
         case _:
             words = [store]
-    return [command, *words, "--output", "json"]
+    config = ["--config", settings["config"]] if settings["config"] else []
+    return [command, *words, *config, "--output", "json"]
 
 
 def _request(settings: Mapping[str, str]) -> list[str]:

@@ -241,6 +241,7 @@ def _workers(spark: SparkSession) -> str:
 
 
 def _store(spark: SparkSession, where: str) -> str:
+    from claimlib.commands.mirror import source_of
     from claimlib.commands.runs import list_runs
     from claimlib.store.tables import Store
 
@@ -251,7 +252,7 @@ def _store(spark: SparkSession, where: str) -> str:
             f"{store.where}: not finished: {', '.join(found.unfinished)}. What was decided was"
             " written, and the next run finishes it"
         )
-    declared = store.declared_source
-    source = "no source declared" if declared is None else f"source {declared}"
+    mirrored = source_of(store)
+    source = "no source so far" if mirrored is None else f"source {mirrored}"
     runs, buckets = number_of(found.total, "run"), number_of(store.buckets, "bucket")
     return f"{store.where}: {runs}, {buckets}, {source}"

@@ -33,6 +33,7 @@ def main() -> int:
         prog="python -m claimlib.session.class_archive", description=about
     ).parse_args()
     CLASS_ARCHIVE.unlink(missing_ok=True)
+    terminal.say("starting Spark, to keep the classes that it loads: one to three minutes")
     # Java writes it when it ends, so in a process of its own; its output ends when all of it has.
     done = subprocess.run(
         [sys.executable, "-c", "from claimlib.session.class_archive import use_spark; use_spark()"],
@@ -49,9 +50,13 @@ def main() -> int:
 
 def use_spark() -> None:
     """What most commands do at first, in a JVM that keeps the classes that it needs for it."""
-    # Not muted: else Java would hold none of this process' output, and nobody would wait for it.
-    spark = open_session(java_options=f"-XX:ArchiveClassesAtExit={CLASS_ARCHIVE}", muted=False)
     with tempfile.TemporaryDirectory() as folder:
+        # Not muted: else Java would hold none of this process' output, and nobody would wait.
+        spark = open_session(
+            java_options=f"-XX:ArchiveClassesAtExit={CLASS_ARCHIVE}",
+            conf={"spark.sql.warehouse.dir": str(Path(folder) / "warehouse")},
+            muted=False,
+        )
         table = str(Path(folder) / "table")
         spark.range(1).write.format("delta").save(table)
         spark.read.format("delta").load(table).groupBy("id").count().collect()
@@ -59,7 +64,7 @@ def use_spark() -> None:
             f"MERGE INTO delta.`{table}` t USING (SELECT 0L AS id) s ON t.id = s.id"
             " WHEN MATCHED THEN DELETE"
         ).collect()
-    spark.stop()
+        spark.stop()
 
 
 if __name__ == "__main__":

@@ -151,13 +151,14 @@ def test_all_settings_and_the_run_id_are_templates_with_defaults(dags):
     assert dags.VARIABLES["home"] == str(ROOT)
 
 
-@pytest.mark.parametrize("policy", ["", "conf/policy.toml"])
+@pytest.mark.parametrize(("policy", "config"), [("", ""), ("conf/policy.toml", "s3.toml")])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_has_the_options_that_it_is_given(
-    dags, settings, claimlib, monkeypatch, command, policy
+    dags, settings, claimlib, monkeypatch, command, policy, config
 ):
     monkeypatch.setenv("COLUMNS", "200")
-    words = dags.words_of(command, {**settings, "policy": policy}, "r", dry_run=True)
+    named = {**settings, "policy": policy, "config": config}
+    words = dags.words_of(command, named, "r", dry_run=True)
     shown = claimlib(command, "--help").out
     assert words[0] == command
     assert words[-2:] == ["--output", "json"]
@@ -165,6 +166,7 @@ def test_each_command_has_the_options_that_it_is_given(
     assert {word for word in words if word.startswith("--")} <= shown_options
     assert ("--run-id" in words) == (command in {"snapshot", "xautoclaim"})
     assert ("--dry-run" in words) == (command == "xautoclaim")
+    assert ("--config" in words) == (config in words) == bool(config)
     if command == "xautoclaim":
         assert ("--policy" in words, "--consumer" in words) == (bool(policy), not policy)
 

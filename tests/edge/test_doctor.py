@@ -22,10 +22,12 @@ from claimlib.cli.doctor import (
     _java,
     _package,
     _spark,
+    _store,
     _workers,
 )
 from claimlib.config.settings import load
 from claimlib.errors import ConfigError
+from claimlib.live.address import source_label
 from claimlib.testing.server import valkey_server
 from tests.edge.documents import text_of
 from tests.edge.processes import promptly, run_python, started_claimlib
@@ -51,16 +53,22 @@ def checks(said):
 def test_where_all_is_there_every_line_is_ok(claimlib, spark, store, server, monkeypatch):
     assert spark is not None
     monkeypatch.setenv("REDIS_PASSWORD", "PASSWORD")
-    said = claimlib("doctor", store.where, server.url.replace("//", "//reader@"))
+    url = server.url.replace("//", "//reader@")
+    assert claimlib("snapshot", url, store.where).code == 0
+    said = claimlib("doctor", store.where, url)
     found = checks(said)
     assert said.code == 0, said.out
     assert {state for lines in found.values() for state, _ in lines} == {"ok"}
     assert {"claimlib", "pyspark", "deltalake", "redis", "Java", "disk"} <= found.keys()
     assert {"server", "clock", "rights", "Spark", "Delta", "workers", "store"} <= found.keys()
     ((_, text),) = found["store"]
-    assert text == f"{store.where}: 0 runs, 8 buckets, no source declared"
+    assert text == f"{store.where}: 1 run, 8 buckets, source {source_label(server.url)}"
     ((_, text),) = found["rights"]
     assert set(text.removeprefix("granted: ").split()) == documented_rights()
+
+
+def test_a_store_that_mirrors_nothing_says_so(store):
+    assert _store(store.spark, store.where) == f"{store.where}: 0 runs, 8 buckets, no source so far"
 
 
 def documented_rights():

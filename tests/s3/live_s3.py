@@ -7,7 +7,6 @@ the jar of the file system.
 import json
 import os
 import time
-import tomllib
 from dataclasses import dataclass
 
 import pytest
@@ -69,15 +68,12 @@ class Commands:
     """Commands with the settings that the document names, word by word, but for the endpoint."""
 
     def __init__(self, folder, url):
-        files = {
-            example.text.split()[1]: example.text
-            for example in examples_of("docs/spark.md")
-            if example.language == "toml"
-        }
-        own = tomllib.loads(files["s3-own.toml"])["spark"]["conf"]
+        (file,) = (
+            example.text for example in examples_of("docs/spark.md") if example.language == "toml"
+        )
         self._folder = folder
-        self._lines = files["s3.toml"].splitlines(keepends=True)
-        self._conf = {**own, **BOUNDS, ENDPOINT: url}
+        self._lines = file.splitlines(keepends=True)
+        self._conf = {**BOUNDS, ENDPOINT: url}
 
     def run(self, *words, url=None, without=None, **variables):
         """`claimlib WORDS…`, with another endpoint, or without a line of the file."""
@@ -224,6 +220,11 @@ def test_a_third_time_nothing_is_done_again(story):
 def test_nothing_is_stalled_any_more_and_the_tables_are_sound(story):
     assert story.stalled["totals"]["stalled"] == 0
     assert story.check["findings"] == []
+
+
+def test_doctor_opens_the_store_with_the_same_file(story, commands):
+    del story
+    assert f"{STORE}: 2 runs, 8 buckets, source 127.0.0.1:" in commands.done("doctor", STORE)
 
 
 # ------------------------------------------------------------------- storage that fails
