@@ -79,7 +79,7 @@ lint: setup ## ruff (rules and format) and mypy
 	@$(USE) ruff format --check .
 	@$(USE) mypy
 
-lock: setup ## write requirements.lock anew from pyproject.toml (versions and hashes)
+lock: setup ## write requirements.lock from pyproject.toml (versions and hashes)
 	@$(USE) uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 \
 	    --all-extras --group dev --generate-hashes --no-header --no-emit-index-url \
 	    --output-file requirements.lock

@@ -82,9 +82,9 @@ _EMPTIED = (
 _SHARE = f"{_REMOVALS}::test_a_share_that_nothing_explains_is_judged_for_each_stream_and_for_all"
 _EXPLAINED = (
     f"{_REMOVALS}"
-    "::test_what_was_acknowledged_deleted_or_trimmed_is_explained_and_a_group_made_anew_is_not"
+    "::test_what_was_acknowledged_deleted_or_trimmed_is_explained_and_a_group_made_again_is_not"
 )
-_MADE_ANEW = f"{_REMOVALS}::test_a_stream_that_was_made_anew_with_larger_ids_explains_nothing"
+_MADE_AGAIN = f"{_REMOVALS}::test_a_stream_that_was_made_again_with_larger_ids_explains_nothing"
 _GIVEN_UP = "tests/delta/test_given_up.py"
 _TAKEN = (
     f"{_RACES}::test_what_another_writer_takes_between_decision_and_apply_is_lost_and_stays_away"
@@ -200,7 +200,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         (_EXPLAINED,),
     ),
     Mutation(
-        "a group that begins anew explains what is removed",
+        "a group that begins again explains what is removed",
         "claimlib/plans/differences.py",
         'F.coalesce(F.col("last") <= F.col("upto"), F.lit(False))',
         'F.col("upto").isNotNull()',
@@ -211,14 +211,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "claimlib/plans/differences.py",
         '(F.col("added") < F.col("added_before")) | has_all',
         "has_all",
-        (_MADE_ANEW,),
+        (_MADE_AGAIN,),
     ),
     Mutation(
         "a stream that lacks entries and deleted none explains what is gone",
         "claimlib/plans/differences.py",
         '(F.col("added") < F.col("added_before")) | has_all',
         'F.col("added") < F.col("added_before")',
-        (_MADE_ANEW,),
+        (_MADE_AGAIN,),
     ),
     Mutation(
         "an old server explains what is gone though it is another one",
@@ -301,7 +301,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             (
                 f"{_REMOVALS}"
-                "::test_an_entry_that_its_owner_wrote_anew_since_the_decision_stays_as_its_pending_row_does"
+                "::test_an_entry_that_its_owner_rewrote_since_the_decision_stays_as_its_pending_row_does"
             ),
         ),
     ),
@@ -855,11 +855,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_BROKEN}::test_the_comparison_fails_for_each_broken_rule_and_for_no_other_reason",),
     ),
     Mutation(
-        "buckets are written anew whatever others have changed in them",
+        "buckets are rewritten whatever others have changed in them",
         "claimlib/runs/claims.py",
         '(F.col("run_seq") < row.run_seq) & F.expr(_AS_FOUND.format(now="", found=""))',
         '(F.col("run_seq") < row.run_seq)',
-        (f"{_TAKEN}[written anew]",),
+        (f"{_TAKEN}[rewritten]",),
     ),
     Mutation(
         "an entry is in the stream where any is: a name is looked up inside EXISTS",
@@ -876,7 +876,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_KERNEL}::test_rows_of_a_group_without_a_request_raise",),
     ),
     Mutation(
-        "a small table is only written anew though the run that died had appended to it",
+        "a small table is only rewritten though the run that died had appended to it",
         "claimlib/runs/writes.py",
         "_rewritten(store, by_key)) and is_untouched:",
         "_rewritten(store, by_key)):",

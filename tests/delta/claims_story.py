@@ -69,7 +69,7 @@ DONE: Mapping[bytes, Sequence[ClaimRequest]] = {
 }
 PROVEN = (MIN_ID, StreamId(8, 0))
 
-# ---- what somebody else forestalls ----
+# ---- what somebody else does first ----
 
 LOST = b"lost"
 LOST_7_0 = b"lost, 7.0"
@@ -82,7 +82,7 @@ FORESTALLED = {
 }
 
 
-def forestall(store: Store) -> None:
+def interfere(store: Store) -> None:
     """What others do: they acknowledge 1-0 and 4-0, take 2-0, and get 7-0 delivered."""
     pending = store.identifier("pending")
     in_both = f"stream IN ('{LOST.decode()}', '{LOST_7_0.decode()}')"

@@ -114,7 +114,7 @@ class History:
         xclaim(self.store, [NamedClaim(name, b"g", claim)], now_ms=self.now_ms)
 
     def compacted(self) -> None:
-        """Files are written anew; no row changes."""
+        """Files are rewritten; no row changes."""
         for table in ("pending", "entries"):
             self.store.spark.sql(f"OPTIMIZE {self.store.identifier(table)}")
 

@@ -122,7 +122,7 @@ def test_an_append_without_rows_uses_up_its_token(store: Store) -> None:
 def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small_by_then(
     store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What is written anew behind an append of the same run would be skipped."""
+    """What is rewritten behind an append of the same run would be skipped."""
     monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 2)
     write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
     xautoclaim(store, SweepRequest(REQUEST))
@@ -189,7 +189,7 @@ def test_a_decision_whose_commit_landed_stands_whatever_the_storage_said_of_it(
     assert count(store.where, "journal", "kind = 'run'") == 1
 
 
-@pytest.mark.parametrize("many_rows", [0, claims._MANY_ROWS], ids=["written anew", "merged"])
+@pytest.mark.parametrize("many_rows", [0, claims._MANY_ROWS], ids=["rewritten", "merged"])
 def test_purges_that_others_took_are_lost_even_where_the_run_changed_no_row(
     store: Store, monkeypatch: pytest.MonkeyPatch, many_rows: int
 ) -> None:

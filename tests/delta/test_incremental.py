@@ -113,7 +113,7 @@ def played(history: History, hold: Callable[[int], None]) -> None:
 def test_after_any_history_it_decides_what_a_full_sweep_decides(
     history: Callable[[int], History], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is drawn anew: what happens follows from the seed."""
+    """Nothing is random: what happens follows from the seed."""
     one = history(SEED)
     played(one, partial(monkeypatch.setattr, "claimlib.commands.sweep_base.MOST_HELD"))
     assert one.done == ["deleted", "served", "sweep", "forced"]

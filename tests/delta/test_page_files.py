@@ -167,7 +167,7 @@ def test_a_page_opens_the_files_of_its_rows_and_its_end_is_sought_within_a_minut
     assert [row["claimed"] for row in reply.groups.collect()] == [case.claims]
     search, *others = opened(full_store.spark, "pending", before)
     assert search == case.files_of_search
-    # The claimed rows were written anew into one more file, and are read back from there.
+    # The claimed rows were rewritten into one more file, and are read back from there.
     assert max(others) <= case.files_of_page + 1, others
     assert max(opened(full_store.spark, "entries", before)) == case.files_of_page
 
@@ -191,6 +191,6 @@ def test_a_range_of_xpending_and_an_xclaim_open_the_files_of_their_ids(full_stor
     claim = NamedClaim(HOT.encode(), b"g", ClaimRequest(b"alice", 1000, ids))
     reply = xclaim(full_store, [claim])
     assert [row["status"] for row in reply.ids.collect()] == ["left", "claimed", "claimed"]
-    # The claimed rows were written anew into one more file, and are read back from there.
+    # The claimed rows were rewritten into one more file, and are read back from there.
     assert max(opened(full_store.spark, "pending", before)) <= 2
     assert max(opened(full_store.spark, "entries", before)) == 1

@@ -69,7 +69,7 @@ def test_a_store_in_a_catalog_s_schema_works_also_where_its_name_must_be_quoted(
     many_rows: int,
     operation: str,
 ) -> None:
-    """Also where buckets are written anew: a catalog's table stays what it is."""
+    """Also where buckets are rewritten: a catalog's table stays what it is."""
     monkeypatch.setattr(claims, "_MANY_ROWS", many_rows)
     spark.sql(f"CREATE SCHEMA spark_catalog.`{name}` LOCATION '{tmp_path}/fleet'")
     try:

@@ -87,11 +87,11 @@ def test_of_two_decisions_that_are_appended_at_the_same_time_one_wins_and_both_r
     assert count(store.where, "runs") == 2
 
 
-@pytest.fixture(params=["merged", "written anew"])
+@pytest.fixture(params=["merged", "rewritten"])
 def _applied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How a run changes `pending`: by a MERGE, as where little changes, or by writing the buckets
-    anew, as where much does."""
-    if request.param == "written anew":
+    """How a run changes `pending`: by a MERGE, as where little changes, or by rewriting the
+    buckets, as where much does."""
+    if request.param == "rewritten":
         monkeypatch.setattr(claims, "_MANY_ROWS", 0)
 
 
@@ -189,7 +189,7 @@ def each_writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 def replaced_slowly(monkeypatch: pytest.MonkeyPatch, waiting: Waiting, slow: str) -> list[str]:
-    """The tables that are written anew from now on, one per try; who writes `slow` waits."""
+    """The tables that are rewritten from now on, one per try; who writes `slow` waits."""
     tried: list[str] = []
     replace = Store.replace
 

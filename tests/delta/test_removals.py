@@ -119,7 +119,7 @@ def test_a_share_that_nothing_explains_is_judged_for_each_stream_and_for_all(sto
     assert owners(store) == {(b"b", 1): b"x", (b"c", 1): b"x"}
 
 
-def test_what_was_acknowledged_deleted_or_trimmed_is_explained_and_a_group_made_anew_is_not(
+def test_what_was_acknowledged_deleted_or_trimmed_is_explained_and_a_group_made_again_is_not(
     store: Store,
 ) -> None:
     full = dict.fromkeys(range(1, 9), b"x")
@@ -129,12 +129,12 @@ def test_what_was_acknowledged_deleted_or_trimmed_is_explained_and_a_group_made_
     assert (reply.counts["pending_removed"], reply.counts["entry_removed"]) == (8, 8)
     assert owners(store) == {(b"s", 9): b"x"}
     nothing = stream(b"s", {}, set(), NOW_MS + 2)
-    anew = [
+    again = [
         GroupDone(b"s", b"g", NOW_MS + 2, StreamId(8, 0), (), 0),
         StreamDone(b"s", 0, StreamId(99, 0), None, None, NOW_MS + 2, 1, 0, 0),
     ]
     with pytest.raises(GuardError, match="1 of 1 row of pending of stream s"):
-        snapshot(store, ALL, lambda _: source(anew))
+        snapshot(store, ALL, lambda _: source(again))
     snapshot(store, limited(0), lambda _: source(nothing))
     assert owners(store) == {}
 
@@ -150,16 +150,16 @@ NEW_IDS = {9: b"x"}
         pytest.param({*range(9, 21)}, 8, 12, id="nothing was deleted, and entries are missing"),
     ],
 )
-def test_a_stream_that_was_made_anew_with_larger_ids_explains_nothing(
+def test_a_stream_that_was_made_again_with_larger_ids_explains_nothing(
     store: Store, entries: set[int], added_before: int, added: int
 ) -> None:
     snapshot(store, ALL, lambda _: source(stream(b"s", FULL, set(FULL), NOW_MS, added_before)))
     before = contents(store)
-    anew = stream(b"s", NEW_IDS, entries, NOW_MS + 1, added)
+    again = stream(b"s", NEW_IDS, entries, NOW_MS + 1, added)
     with pytest.raises(GuardError, match=r"8 of 8 rows of pending of stream s.*recreated"):
-        snapshot(store, ALL, lambda _: source(anew))
+        snapshot(store, ALL, lambda _: source(again))
     assert contents(store) == before
-    snapshot(store, limited(1), lambda _: source(anew))
+    snapshot(store, limited(1), lambda _: source(again))
     assert owners(store) == {(b"s", 9): b"x"}
 
 
@@ -348,7 +348,7 @@ def test_an_import_that_is_recovered_leaves_alone_what_was_appended_and_changed_
     assert [row["id_ms"] for row in lost] == [2, 4]
 
 
-def test_an_entry_that_its_owner_wrote_anew_since_the_decision_stays_as_its_pending_row_does(
+def test_an_entry_that_its_owner_rewrote_since_the_decision_stays_as_its_pending_row_does(
     store: Store, tmp_path: Path
 ) -> None:
     import_tables(store, import_of(tmp_path / "1", 1, 2))

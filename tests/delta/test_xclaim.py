@@ -54,7 +54,7 @@ from tests.delta.claims_story import (
     claim,
     contents,
     everything,
-    forestall,
+    interfere,
     write,
 )
 from tests.delta.pels import NOW_MS
@@ -124,13 +124,13 @@ def run(spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPat
 
 
 def claimed_once(store: Store, batch: Batch, stop: Phase | None = None) -> BulkReply:
-    """The run, in which others forestall some of it; it may be stopped at a phase."""
+    """The run, in which others change some of it first; it may be stopped at a phase."""
 
     def told(phase: Phase, _detail: str) -> None:
         if phase is Phase.APPLY and not count(
             store.where, "pending", "consumer = 'eve' AND id_ms = 7"
         ):
-            forestall(store)
+            interfere(store)
         if phase is stop:
             raise HaltedError
 
@@ -288,7 +288,7 @@ def test_the_counts_say_what_was_decided_and_the_dry_run_said_the_same(run):
     assert without_zeros(run.said.counts) == {**expected, "lost": 5}
 
 
-def test_a_dry_run_writes_nothing_and_says_what_the_run_says_but_what_others_forestalled(run):
+def test_a_dry_run_writes_nothing_and_says_what_the_run_says_but_what_others_prevented(run):
     assert run.versions[1] == run.versions[0]
     assert run.shown.requests == run.said.requests
     shown = [row for row in run.shown.ids if row["stream"].encode() not in FORESTALLED]
@@ -335,7 +335,7 @@ def without_zeros(counts):
     return {name: number for name, number in counts.items() if number}
 
 
-# ---- what others forestall ----
+# ---- what others do first ----
 
 
 def test_what_others_changed_between_decision_and_change_is_lost_and_left_as_they_left_it(run):

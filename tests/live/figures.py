@@ -81,7 +81,7 @@ def with_figures(document: str, report: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    """Take over what was counted, and write the document's lines anew."""
+    """Take over what was counted, and write the document's lines again."""
     report = taken_over(json.loads(REPORT.read_text(encoding="utf-8")))
     REPORT.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     document = DOCUMENT.read_text(encoding="utf-8")

@@ -111,7 +111,7 @@ def _delivery(entry: _Entry, stream_id: bytes, times: Times) -> Iterator[Words]:
 
 @cache
 def _drawn(times: Times) -> tuple[st.SearchStrategy, ...]:
-    """Entries, consumers and steps.  Made once: what is made anew for each sequence takes longer
+    """Entries, consumers and steps.  Made once: what is made again for each sequence takes longer
     than the server does."""
     some = st.lists(_any_entry(times), max_size=16)
     fresh_row = one_of(*(_fresh_entries(length, times) for length in (10, 10, 11, 20, len(NEAR))))

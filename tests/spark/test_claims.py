@@ -51,7 +51,7 @@ LEAST = 20  # of each branch of the rule
 
 
 def test_all_claims_of_a_run_do_what_the_reference_does_one_after_the_other(spark):
-    """Nothing is drawn anew: by seed 1 the 400 streams, with two groups each, their entries and
+    """Nothing is random: by seed 1 the 400 streams, with two groups each, their entries and
     requests, are always the same."""
     batch = random_batch(STREAMS, seed=1)
     decision = decided_by(xclaim, store_of(spark, batch), table_of(spark, batch))
@@ -72,7 +72,7 @@ def batch() -> Batch:
 def test_order_of_rows_keys_that_stand_for_names_and_a_negative_min_idle_make_no_difference(
     spark, batch, monkeypatch
 ):
-    """Nothing is drawn anew: by seed 2 the 100 streams are always the same, and so is the order in
+    """Nothing is random: by seed 2 the 100 streams are always the same, and so is the order in
     which the rows are shuffled."""
     store, table = store_of(spark, batch), table_of(spark, batch)
     rows = decided_by(xclaim, store, table).rows.collect()
@@ -98,7 +98,7 @@ def without_words(rows):
 def test_acks_take_off_each_id_once_whoever_owns_it_and_whether_or_not_the_stream_has_it(
     spark, batch
 ):
-    """Nothing is drawn anew: by seed 2 the 100 streams, and the ids that are asked for in each, are
+    """Nothing is random: by seed 2 the 100 streams, and the ids that are asked for in each, are
     always the same."""
     decision = decided_by(xack, store_of(spark, batch), asked_acks(batch))
     assert_acked_as_the_reference(spark, batch, decision)

@@ -23,7 +23,7 @@ LEAST = 20  # of each branch of the rule
 
 
 def test_a_sweep_decides_about_hundreds_of_groups_as_the_reference_does(spark):
-    """Nothing is drawn anew: by seed 1 the 1,600 groups, with their entries, requests and instants,
+    """Nothing is random: by seed 1 the 1,600 groups, with their entries, requests and instants,
     are always the same."""
     reached = compared(spark, seed=1)
     print(*(f"{reached[name]:6} {name}" for name in BRANCHES), sep="\n")
@@ -32,7 +32,7 @@ def test_a_sweep_decides_about_hundreds_of_groups_as_the_reference_does(spark):
 
 @pytest.mark.long
 def test_so_it_does_about_thousands_of_groups_that_nobody_has_seen_before(spark, pytestconfig):
-    """All groups are drawn anew in each run, by ten seeds from a made-up one on, which is printed;
+    """All groups are drawn again in each run, by ten seeds from a made-up one on, which is printed;
     `--hypothesis-seed` gives it again."""
     first = new_seed(pytestconfig)
     for seed in range(first, first + 10):
@@ -49,7 +49,7 @@ def compared(spark, seed: int) -> Counter[str]:
 
 @pytest.mark.usefixtures("each_size")
 def test_with_names_for_keys_it_decides_the_same(spark, monkeypatch):
-    """Nothing is drawn anew: by seed 1 the 60 groups are always the same."""
+    """Nothing is random: by seed 1 the 60 groups are always the same."""
     monkeypatch.setattr(sweep_decision, "look", look_by_names)
     assert_swept_as_the_reference(spark, random_batch(60, seed=1))
 

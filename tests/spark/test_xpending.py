@@ -38,7 +38,7 @@ ASKED = [
 
 @pytest.fixture(scope="module")
 def batch() -> Batch:
-    """Nothing is drawn anew: by seed 1 the 40 groups are always the same."""
+    """Nothing is random: by seed 1 the 40 groups are always the same."""
     return random_batch(40, seed=1)
 
 
