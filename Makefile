@@ -70,9 +70,10 @@ test-s3: setup ## a store on an S3 API: init, snapshot, sweep, and storage that 
 test-connect: setup ## all tests on plans, tables and notebooks over Spark Connect
 	@$(USE) SPARK_REMOTE="local[2]" pytest -m "not long and not classic" tests/spark tests/delta tests/edge/test_notebooks.py
 
-bench: setup ## time a sweep: make bench ROWS=1000000 SHAPE=many (or claims; rivals or repeat, DATA=half)
+bench: setup ## time a sweep: make bench ROWS=1000000 SHAPE=many (docs/performance.md has the shapes)
 	@$(USE) python -m tests.bench --rows $(or $(ROWS),1000000) \
-	    --shape $(or $(SHAPE),many) --data $(or $(DATA),half)
+	    --shape $(or $(SHAPE),many) --data $(or $(DATA),half) --times $(or $(TIMES),3) \
+	    --driver-memory $(or $(MEMORY),4g) --max-result-size $(or $(RESULT),1g)
 
 lint: setup ## ruff (rules and format) and mypy
 	@$(USE) ruff check .

@@ -18,7 +18,7 @@ from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.runs import Progress
 from claimlib.session import open_session
 from claimlib.store.tables import Store
-from tests.bench import check, claims, data, event_log, fixed, repeat, rivals
+from tests.bench import check, claims, data, event_log, fixed, flat, load, repeat, rivals
 from tests.bench.check import Measured, Result
 from tests.bench.event_log import EventLog
 from tests.bench.result import History
@@ -34,11 +34,12 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=1_000_000, help="pending entries")
     parser.add_argument(
         "--shape",
-        choices=["many", "claims", "rivals", "repeat", "fixed"],
+        choices=["many", "claims", "rivals", "repeat", "fixed", "flat", "load"],
         default="many",
         help="many: a sweep of many groups, one of them large; claims: the same claims by XCLAIM;"
         " rivals: the sweep beside plain Spark SQL and DuckDB; repeat: a sweep after a sweep,"
-        " incremental beside full; fixed: each command on a small store, beside an append",
+        " incremental beside full; fixed: each command on a small store, beside an append; flat:"
+        " run after run on one store; load: an import and a snapshot beside plain Spark SQL",
     )
     parser.add_argument(
         "--data",
@@ -49,9 +50,12 @@ def main() -> int:
         " 20 entries for each that is pending",
     )
     parser.add_argument(
-        "--times", type=int, default=3, help="of rivals, repeat and fixed, after one to warm up"
+        "--times", type=int, default=3, help="of all but many and claims, after one to warm up"
     )
     parser.add_argument("--driver-memory", default="4g")
+    parser.add_argument(
+        "--max-result-size", default="1g", help="spark.driver.maxResultSize; 1g is Spark's default"
+    )
     parser.add_argument(
         "--flip",
         choices=check.CHECKED,
@@ -65,7 +69,9 @@ def main() -> int:
         events = Path(folder, "events")
         events.mkdir()
         spark = open_session(
-            driver_memory=asked.driver_memory, java_options=event_log.options(str(events))
+            driver_memory=asked.driver_memory,
+            java_options=event_log.options(str(events)),
+            conf={"spark.driver.maxResultSize": asked.max_result_size},
         )
         watch = Watch()
         shapes: dict[str, Callable[[SparkSession, str, int, Watch], Measured]] = {
@@ -73,7 +79,13 @@ def main() -> int:
             "claims": claims.run,
             **{
                 name: partial(one.run, data=asked.data, times=asked.times)
-                for name, one in (("rivals", rivals), ("repeat", repeat), ("fixed", fixed))
+                for name, one in {
+                    "rivals": rivals,
+                    "repeat": repeat,
+                    "fixed": fixed,
+                    "flat": flat,
+                    "load": load,
+                }.items()
             },
         }
         measured = shapes[asked.shape](spark, folder, asked.rows, watch)

@@ -9,7 +9,7 @@ from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.store.tables import Store
 from claimlib.testing.server import valkey_server
 from tests.bench import __main__ as bench
-from tests.bench import check, claims, data, repeat, rivals, server
+from tests.bench import check, claims, data, flat, load, repeat, rivals, server
 from tests.bench.check import CHECKED, Result
 from tests.bench.result import History
 from tests.bench.store import SWEEP, Watch, make, sweep
@@ -55,6 +55,25 @@ def test_xclaim_leaves_what_the_formulas_say_and_so_does_the_sweep_beside_it(spa
         for table in CHECKED:
             check.spoil(result.store, table)
     assert check.differ(results) == {of: int(of not in EMPTY) for of in OF_BOTH}
+
+
+@pytest.mark.long
+def test_an_import_leaves_what_plain_sql_does_and_a_snapshot_as_many_rows(spark, tmp_path):
+    measured = load.run(spark, str(tmp_path), 2000, Watch(), data="half", times=1)
+    assert measured.differ == {"pending": 0, "entries": 0}
+    assert measured.document["times the floor"].keys() == {"import", "snapshot"}
+    stores = {name: Store.open(spark, f"{tmp_path}/{name}") for name in ("import", "floor")}
+    check.spoil(stores["floor"], "pending")
+    assert load._differ(stores, "pending") == 1
+    mirror = Store.open(spark, f"{tmp_path}/snapshot")
+    assert [mirror.read(name).count() for name in ("pending", "entries")] == [2000, 2000]
+
+
+@pytest.mark.long
+def test_run_after_run_is_compared_from_its_beginning_to_its_end(spark, tmp_path):
+    measured = flat.run(spark, str(tmp_path), 2000, Watch(), data="half", times=2)
+    assert len(measured.document["seconds"]) == 4
+    assert Store.open(spark, f"{tmp_path}/store").read("runs").count() == flat._WARM_UP + 2
 
 
 @pytest.mark.long

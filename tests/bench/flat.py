@@ -1,0 +1,50 @@
+"""Run after run on one store: what has gathered in its journal and its versions must not make the
+next one slower."""
+
+from __future__ import annotations
+
+from functools import partial
+from statistics import median
+
+from pyspark.sql import SparkSession
+
+from claimlib.commands.xautoclaim import xautoclaim
+from claimlib.store.tables import Store
+from tests.bench.check import Measured
+from tests.bench.data import NOW_MS
+from tests.bench.store import SWEEP, UNIT, Watch, append_one_row, make, seconds_of
+
+_HOUR_MS = 3_600_000
+_WARM_UP = 10
+_COMPARED = 20
+
+
+def run(
+    spark: SparkSession, folder: str, rows: int, watch: Watch, *, data: str, times: int
+) -> Measured:
+    """The benchmark's document: medians of the first and of the last sweeps of `times` (and ten to
+    warm up), and of the appends of one row to a table of their own that came between them."""
+    del data
+    store = Store.init(spark, f"{folder}/store")
+    watch.time("make rows", partial(make, store, rows))
+    for number in range(_WARM_UP + times):
+        # An hour later all that the last one has claimed is due again.
+        at = NOW_MS + (number + 1) * _HOUR_MS
+        watch.time(f"sweep {number}", partial(xautoclaim, store, SWEEP, now_ms=at))
+        watch.time(f"{UNIT} {number}", partial(append_one_row, spark, f"{folder}/unit"))
+    seconds = seconds_of(watch)
+    counted = range(_WARM_UP, _WARM_UP + times)
+    first, last = counted[:_COMPARED], counted[-_COMPARED:]
+    document: dict[str, object] = {
+        "rows": rows,
+        "times": times,
+        "seconds": {
+            f"{which} {_COMPARED} of {name}": round(
+                median(seconds[f"{name} {number}"] for number in numbers), 2
+            )
+            for name in ("sweep", UNIT)
+            for which, numbers in (("first", first), ("last", last))
+        },
+        "peak_mib": watch.peak_mib,
+    }
+    return Measured(document, {}, {})
