@@ -18,7 +18,7 @@ from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.runs import Progress
 from claimlib.session import open_session
 from claimlib.store.tables import Store
-from tests.bench import check, claims, data, event_log, fixed, flat, load, repeat, rivals
+from tests.bench import check, claims, cold, data, event_log, fixed, flat, load, repeat, rivals
 from tests.bench.check import Measured, Result
 from tests.bench.event_log import EventLog
 from tests.bench.result import History
@@ -26,6 +26,15 @@ from tests.bench.store import PAGE, Span, Watch, make, seconds_of, sweep
 
 _PAGES = 2
 _SMALL = 2000
+# Each repeats what it compares.
+_COMPARED = {
+    "rivals": rivals,
+    "repeat": repeat,
+    "fixed": fixed,
+    "flat": flat,
+    "load": load,
+    "cold": cold,
+}
 
 
 def main() -> int:
@@ -34,12 +43,13 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=1_000_000, help="pending entries")
     parser.add_argument(
         "--shape",
-        choices=["many", "claims", "rivals", "repeat", "fixed", "flat", "load"],
+        choices=["many", "claims", *_COMPARED],
         default="many",
         help="many: a sweep of many groups, one of them large; claims: the same claims by XCLAIM;"
         " rivals: the sweep beside plain Spark SQL and DuckDB; repeat: a sweep after a sweep,"
         " incremental beside full; fixed: each command on a small store, beside an append; flat:"
-        " run after run on one store; load: an import and a snapshot beside plain Spark SQL",
+        " run after run on one store; load: an import and a snapshot beside plain Spark SQL;"
+        " cold: a sweep by spark-submit beside a job that does next to nothing",
     )
     parser.add_argument(
         "--data",
@@ -79,13 +89,7 @@ def main() -> int:
             "claims": claims.run,
             **{
                 name: partial(one.run, data=asked.data, times=asked.times)
-                for name, one in {
-                    "rivals": rivals,
-                    "repeat": repeat,
-                    "fixed": fixed,
-                    "flat": flat,
-                    "load": load,
-                }.items()
+                for name, one in _COMPARED.items()
             },
         }
         measured = shapes[asked.shape](spark, folder, asked.rows, watch)
