@@ -253,7 +253,7 @@ def test_what_somebody_writes_into_a_small_table_while_it_is_rewritten_is_kept(
         waiting.go_on()
         slow.result()
 
-    assert tried == ["pending", "consumers", "consumers"], "refused once"
+    assert tried.count("consumers") == 2, "refused once"
     rows = {row["consumer"]: row for row in store.read("consumers").collect()}
     assert sorted(rows) == ["alice", "carol", "dead", "zoe"]
     assert (rows["dead"]["seen_time_ms"], rows["carol"]["run_seq"]) == (7, 2)

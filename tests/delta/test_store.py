@@ -146,6 +146,6 @@ def test_no_local_relation_has_more_bytes_than_serverless_compute_takes(
     assert frame.toArrow().sort_by("id").to_pylist() == rows.to_pylist()
     assert max(sizes) <= 500
     assert len(sizes) > 5
-    assert local_frame(spark, rows.slice(0, 0)).toArrow().num_rows == 0
+    assert local_frame(spark, rows.slice(0, 0), frame.schema).toArrow().num_rows == 0
     monkeypatch.setattr("claimlib.store.tables.LOCAL_DATA_BYTES", 1)  # less than a row
     assert local_frame(spark, rows.slice(0, 3)).count() == 3
