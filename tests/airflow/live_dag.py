@@ -130,7 +130,12 @@ def test_what_is_worth_a_retry_is_retried_with_the_same_words_and_no_secret_in_t
     airflow, tmp_path
 ):
     ends = Ends(tmp_path, {"snapshot": [75, 5], "xautoclaim": [-9, 6], "xpending": [3]})
-    variables = {"store": "/a b/store", "redis_conn_id": "redis", "policy": "p.toml"}
+    variables = {
+        "store": "/a b/store",
+        "redis_conn_id": "redis",
+        "policy": "p.toml",
+        "config": "c d.toml",
+    }
     run = airflow.run("2026-02-01T00:00:00", command=ends.command, **variables)
     assert run.tasks == {
         "init": ("success", 1),
@@ -152,11 +157,12 @@ def test_what_is_worth_a_retry_is_retried_with_the_same_words_and_no_secret_in_t
     ]
     assert words[1] == words[2] == words[3]
     assert words[1][1:] == [
-        *("redis://127.0.0.1:6379/0", "/a b/store", "--run-id", run.run_id, "--output", "json")
+        *("redis://127.0.0.1:6379/0", "/a b/store", "--run-id", run.run_id),
+        *("--config", "c d.toml", "--output", "json"),
     ]
     assert words[4] == words[5]
     assert words[5][2:4] == ["--run-id", run.run_id]
-    assert words[5][-4:-2] == ["--policy", "p.toml"]
+    assert words[5][-6:-2] == ["--policy", "p.toml", "--config", "c d.toml"]
     assert {password for _, password in ends.calls()} == {"geheim77"}
     assert "geheim77" not in run.log
 
