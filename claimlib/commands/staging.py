@@ -18,6 +18,7 @@ from claimlib.commands.mirror import Landing
 from claimlib.live.batches import (
     Batch,
     EntryPage,
+    EntryRow,
     Fields,
     GroupDone,
     GroupGone,
@@ -36,7 +37,7 @@ from claimlib.semantics.names import spell
 from claimlib.store.tables import FEW_ROWS, Store, local_frame
 from claimlib.store.threads import concurrently
 
-# A commit per so many rows, or so many bytes as Arrow has them: what is held in memory at a time.
+# A commit per so many rows, or so many bytes of payload: what is held in memory at a time.
 MAX_ROWS = 200_000
 MAX_BYTES = 64 * 1024 * 1024
 
@@ -73,9 +74,9 @@ class PageWriter:
         self._counts: dict[str, int] = {}
         self._server = ServerIdentity()
         self._store = store
-        self._pending: list[pa.RecordBatch] = []
-        self._entries: list[pa.RecordBatch] = []
-        self._held_rows = self._held_bytes = 0
+        self._pending: list[tuple[object, ...]] = []
+        self._entries: list[tuple[object, ...]] = []
+        self._bytes = 0
         self._read = {"pending": 0, "entries": 0}
         self._groups: list[GroupDone] = []
         self._streams: list[StreamDone] = []
@@ -112,7 +113,7 @@ class PageWriter:
                 self._void(batch.stream)
             case SourceOpened() | SourceDone():
                 self._add_source(batch)
-        if self._held_rows >= MAX_ROWS or self._held_bytes >= MAX_BYTES:
+        if len(self._pending) + len(self._entries) >= MAX_ROWS or self._bytes >= MAX_BYTES:
             self.flush()
 
     def _add_source(self, batch: SourceOpened | SourceDone) -> None:
@@ -128,12 +129,11 @@ class PageWriter:
         """Land what is held in memory."""
         due: list[Callable[[], None]] = []
         if self._pending:
-            due.append(partial(self._append, "pel_snapshots", self._pending))
+            due.append(partial(self._append, "pel_snapshots", _PENDING, self._pending))
         if self._entries:
-            due.append(partial(self._append, "entry_landing", self._entries))
+            due.append(partial(self._append, "entry_landing", _ENTRIES, self._entries))
         concurrently(due)
-        self._pending, self._entries = [], []
-        self._held_rows = self._held_bytes = 0
+        self._pending, self._entries, self._bytes = [], [], 0
 
     def finish(self) -> Landing:
         """Write down the rest: all that was read, as a decision takes it."""
@@ -185,24 +185,36 @@ class PageWriter:
         ]
 
     def _add_pending(self, page: PendingPage) -> None:
-        if page.rows:
-            self._hold(self._pending, _pending_of(page))
-            self._read["pending"] += len(page.rows)
+        stream, group = _names(page.stream, page.group)
+        self._pending += [
+            (
+                *(
+                    stream,
+                    group,
+                    *_id(row.id),
+                    None if row.consumer is None else spell(row.consumer),
+                ),
+                *(row.delivery_time_ms, row.delivery_count, page.snapshot_ms),
+            )
+            for row in page.rows
+        ]
+        self._read["pending"] += len(page.rows)
 
     def _add_entries(self, page: EntryPage) -> None:
-        if page.rows:
-            self._hold(self._entries, _entries_of(page))
-            self._read["entries"] += len(page.rows)
+        stream = spell(page.stream)
+        self._entries += [(stream, *_id(row.id), row.fields) for row in page.rows]
+        self._bytes += sum(map(_size, page.rows))
+        self._read["entries"] += len(page.rows)
 
-    def _hold(self, pages: list[pa.RecordBatch], page: pa.RecordBatch) -> None:
-        pages.append(page)
-        self._held_rows += page.num_rows
-        self._held_bytes += page.nbytes
-
-    def _append(self, table: str, pages: Sequence[pa.RecordBatch]) -> None:
-        rows = pa.Table.from_batches(pages)
-        staged = local_frame(self._store.spark, rows).withColumn("landing", F.lit(self.uuid))
-        self._store.append(table, staged, are_few=rows.num_rows <= FEW_ROWS)
+    def _append(self, table: str, schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> None:
+        columns = zip(*rows, strict=True)
+        arrays = [
+            _fields_array(list(column)) if field.type == _FIELDS else pa.array(column, field.type)
+            for field, column in zip(schema, columns, strict=True)
+        ]
+        frame = local_frame(self._store.spark, pa.Table.from_arrays(arrays, schema=schema))
+        staged = frame.withColumn("landing", F.lit(self.uuid))
+        self._store.append(table, staged, are_few=len(rows) <= FEW_ROWS)
 
     def _void(self, stream: bytes, group: bytes | None = None) -> None:
         """A stream or group vanished while it was read: what was staged of it goes again."""
@@ -240,38 +252,11 @@ def _id(stream_id: StreamId | None) -> tuple[int | None, int | None]:
     return to_bigint(stream_id.ms), to_bigint(stream_id.seq)
 
 
-def _pending_of(page: PendingPage) -> pa.RecordBatch:
-    """The rows of a page, column by column, as a snapshot may have tens of millions of them."""
-    ids, owners, times_ms, counts = zip(*page.rows, strict=True)
-    spelled = {owner: None if owner is None else spell(owner) for owner in set(owners)}
-    columns = [
-        *_repeated(len(ids), *_names(page.stream, page.group)),
-        *_id_columns(ids),
-        pa.array([spelled[owner] for owner in owners], pa.string()),
-        pa.array(times_ms, pa.int64()),
-        pa.array(counts, pa.int64()),
-        *_repeated(len(ids), page.snapshot_ms),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_PENDING)
+def _size(row: EntryRow) -> int:
+    return sum(len(name) + len(value) for name, value in row.fields or ())
 
 
-def _entries_of(page: EntryPage) -> pa.RecordBatch:
-    ids, fields = zip(*page.rows, strict=True)
-    columns = [*_repeated(len(ids), spell(page.stream)), *_id_columns(ids), _fields_array(fields)]
-    return pa.RecordBatch.from_arrays(columns, schema=_ENTRIES)
-
-
-def _repeated(times: int, *values: str | int) -> list[pa.Array]:
-    return [pa.repeat(value, times) for value in values]
-
-
-def _id_columns(ids: Sequence[StreamId]) -> list[pa.Array]:
-    """The two halves, with their bits as `to_bigint` has them."""
-    halves = ([one.ms for one in ids], [one.seq for one in ids])
-    return [pa.array(half, pa.uint64()).view(pa.int64()) for half in halves]
-
-
-def _fields_array(column: Sequence[Fields | None]) -> pa.Array:
+def _fields_array(column: list[Fields | None]) -> pa.Array:
     """Payloads as one Arrow array; null where none was read."""
     offsets: list[int | None] = []
     pairs: list[tuple[bytes, bytes]] = []

@@ -60,7 +60,10 @@ def main() -> int:
         " 20 entries for each that is pending",
     )
     parser.add_argument(
-        "--times", type=int, default=3, help="of all but many and claims, after one to warm up"
+        "--times",
+        type=int,
+        default=3,
+        help="of all but many and claims, after one (of flat, ten) to warm up",
     )
     parser.add_argument("--driver-memory", default="4g")
     parser.add_argument(

@@ -36,6 +36,8 @@ def run(
         )
         watch.time(f"{_BARE} {number}", partial(_submit, *bare))
         watch.time(f"{_SWEEP} {number}", partial(_submit, *sweep))
+        if Store.open(spark, swept).read("journal").where("kind = 'claimed'").isEmpty():
+            raise AssertionError("the sweep has claimed nothing")
     medians = medians_of(watch, (_SWEEP, _BARE), times)
     ratio = round(medians[_SWEEP] / medians[_BARE], 2)
     return Measured({"rows": rows, "times": times, "seconds": medians, "ratio": ratio}, {})
@@ -43,13 +45,16 @@ def run(
 
 def _submit(*words: str | Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_"))}
-    subprocess.run(
+    done = subprocess.run(
         [
             *(Path(sys.executable).parent / "spark-submit", "--properties-file"),
             *(ROOT / "conf" / "spark-defaults.conf", "--conf"),
             *(f"spark.pyspark.python={sys.executable}", *words),
         ],
         env={**environment, "PYTHONPATH": str(ROOT)},
-        check=True,
+        check=False,
         capture_output=True,
+        text=True,
     )
+    if done.returncode:
+        raise AssertionError(f"spark-submit ended with {done.returncode}: {done.stderr[-2000:]}")

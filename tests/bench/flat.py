@@ -16,30 +16,39 @@ from tests.bench.store import SWEEP, UNIT, Watch, append_one_row, make, seconds_
 
 _HOUR_MS = 3_600_000
 _WARM_UP = 10
-_COMPARED = 20
+_MOST_COMPARED = 20
 
 
 def run(
     spark: SparkSession, folder: str, rows: int, watch: Watch, *, data: str, times: int
 ) -> Measured:
     """The benchmark's document: medians of the first and of the last sweeps of `times` (and ten to
-    warm up), and of the appends of one row to a table of their own that came between them."""
+    warm up), and of the appends of one row to a table of their own that came between them.
+
+    Raises:
+        ValueError: there are not two sweeps to be compared.
+    """
+    if times < 2:
+        raise ValueError(f"--times {times}: at least 2 sweeps can be compared")
     del data
     store = Store.init(spark, f"{folder}/store")
     watch.time("make rows", partial(make, store, rows))
     for number in range(_WARM_UP + times):
         # An hour later all that the last one has claimed is due again.
         at = NOW_MS + (number + 1) * _HOUR_MS
-        watch.time(f"sweep {number}", partial(xautoclaim, store, SWEEP, now_ms=at))
+        reply = watch.time(f"sweep {number}", partial(xautoclaim, store, SWEEP, now_ms=at))
+        if not reply.counts["claimed"]:
+            raise AssertionError(f"sweep {number} has claimed nothing")
         watch.time(f"{UNIT} {number}", partial(append_one_row, spark, f"{folder}/unit"))
     seconds = seconds_of(watch)
     counted = range(_WARM_UP, _WARM_UP + times)
-    first, last = counted[:_COMPARED], counted[-_COMPARED:]
+    compared = min(_MOST_COMPARED, times // 2)
+    first, last = counted[:compared], counted[-compared:]
     document: dict[str, object] = {
         "rows": rows,
         "times": times,
         "seconds": {
-            f"{which} {_COMPARED} of {name}": round(
+            f"{which} {compared} of {name}": round(
                 median(seconds[f"{name} {number}"] for number in numbers), 2
             )
             for name in ("sweep", UNIT)

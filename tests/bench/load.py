@@ -2,7 +2,7 @@
 and merges them, each into a new store.
 
 The snapshot's source is no server: its batches are made as they are read, which takes a time of its
-own (`batches`).
+own (`batches`, which the ratio leaves out).  They are as many rows, in 200 streams of one size.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ from claimlib.runs import Progress
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import StreamId
 from claimlib.store.tables import Store, arranged
-from tests.bench import data as rows_of
 from tests.bench.check import Measured, differing
-from tests.bench.data import GROUP, NOW_MS, SHAPES
+from tests.bench.data import GROUP, NOW_MS, pending
 from tests.bench.store import Watch, copied, medians_of, seconds_of
 
 _TABLES = ("pending", "entries")
@@ -50,15 +49,16 @@ def run(
 ) -> Measured:
     """The benchmark's document: medians of seconds, after one of each to warm up, and the ratios
     to the floor."""
+    del data
     empty = f"{folder}/empty"
     Store.init(spark, empty)
-    tables = watch.time("make rows", partial(_make, spark, folder, rows, data))
+    tables = watch.time("make rows", partial(_make, spark, folder, rows))
     stores: dict[str, Store] = {}
     for number in range(times + 1):
         for name in ("import", "floor", "snapshot"):
             stores[name] = copied(spark, empty, f"{folder}/{name}")
-        entries, pending, groups = (tables[name] for name in ("entries", "pending", "groups"))
-        request = ImportRequest(entries, pending, groups, entries_complete=True)
+        own = (tables["entries"], tables["pending"], tables["groups"])
+        request = ImportRequest(*own, entries_complete=True)
         watch.run(f"import {number}", partial(_imported, stores["import"], request))
         watch.time(f"floor {number}", partial(_floor, stores["floor"], tables, folder))
         watch.time(f"batches {number}", lambda: sum(1 for _ in _batches(rows)))
@@ -79,9 +79,9 @@ def run(
     return Measured(document, {}, {name: _differ(stores, name) for name in _TABLES})
 
 
-def _make(spark: SparkSession, folder: str, rows: int, shape: str) -> dict[str, str]:
+def _make(spark: SparkSession, folder: str, rows: int) -> dict[str, str]:
     """Somebody's own tables, in Delta; where they are."""
-    made = rows_of.pending(spark, rows, SHAPES[shape])
+    made = pending(spark, rows)
     fields = F.array(
         F.struct(F.lit(b"field").alias("name"), F.encode("stream", "UTF-8").alias("value"))
     ).alias("fields")
@@ -129,8 +129,10 @@ def _floor(store: Store, tables: dict[str, str], folder: str) -> None:
 
 
 def _batches(rows: int) -> Iterator[Batch]:
-    """`rows` pending entries in 200 streams, all of which are there."""
+    """So many pending entries (or some less, for 200 streams of one size), all of which are
+    there."""
     each = rows // _STREAMS
+    total = each * _STREAMS
     consumers = tuple(ConsumerRow(b"consumer-%d" % n, NOW_MS, None) for n in range(20))
     for number in range(_STREAMS):
         name = b"stream-%05d" % number
@@ -146,7 +148,7 @@ def _batches(rows: int) -> Iterator[Batch]:
         for page in pages:
             yield EntryPage(name, tuple(EntryRow(one, _FIELDS) for one in page))
         yield StreamDone(name, each, ids[-1], ids[0], ids[-1], NOW_MS, 1, each, each)
-    yield SourceDone(Counts(streams=_STREAMS, groups=_STREAMS, pending=rows, entries=rows))
+    yield SourceDone(Counts(streams=_STREAMS, groups=_STREAMS, pending=total, entries=total))
 
 
 def _differ(stores: dict[str, Store], table: str) -> int:

@@ -9,7 +9,7 @@ from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.store.tables import Store
 from claimlib.testing.server import valkey_server
 from tests.bench import __main__ as bench
-from tests.bench import check, claims, data, flat, load, repeat, rivals, server
+from tests.bench import check, claims, cold, data, flat, load, repeat, rivals, server
 from tests.bench.check import CHECKED, Result
 from tests.bench.result import History
 from tests.bench.store import SWEEP, Watch, make, sweep
@@ -70,9 +70,21 @@ def test_an_import_leaves_what_plain_sql_does_and_a_snapshot_as_many_rows(spark,
 
 
 @pytest.mark.long
+def test_a_job_by_spark_submit_is_compared_with_one_that_does_next_to_nothing(spark, tmp_path):
+    measured = cold.run(spark, str(tmp_path), 2000, Watch(), data="half", times=1)
+    assert measured.document["ratio"] > 1
+    written = spark.read.format("delta").load(f"{tmp_path}/written")
+    assert written.count() == 2
+
+
+@pytest.mark.long
 def test_run_after_run_is_compared_from_its_beginning_to_its_end(spark, tmp_path):
-    measured = flat.run(spark, str(tmp_path), 2000, Watch(), data="half", times=2)
-    assert len(measured.document["seconds"]) == 4
+    watch = Watch()
+    measured = flat.run(spark, str(tmp_path), 2000, watch, data="half", times=2)
+    seconds = measured.document["seconds"]
+    first, last = (watch.spans[f"sweep {n}"] for n in (flat._WARM_UP, flat._WARM_UP + 1))
+    assert seconds["first 1 of sweep"] == round((first[1] - first[0]) / 1000, 2)
+    assert seconds["last 1 of sweep"] == round((last[1] - last[0]) / 1000, 2)
     assert Store.open(spark, f"{tmp_path}/store").read("runs").count() == flat._WARM_UP + 2
 
 

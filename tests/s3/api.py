@@ -23,7 +23,7 @@ _SIGNED_FOR_IAM = {
 }
 _READS_ONLY = (
     '{"Version": "2012-10-17", "Statement":'
-    ' [{"Effect": "Allow", "Action": ["s3:Get*", "s3:List*"], "Resource": "*"}]}'
+    ' [{"Effect": "Allow", "Action": ["s3:ListBucket", "s3:GetObject"], "Resource": "*"}]}'
 )
 
 
