@@ -102,6 +102,9 @@ def _config_lines(
         lines.append(f"requirepass {_quoted(password)}")
     lines += [f"user {user}" for user in users]
     lines += [f"{directive} {value}" for directive, value in config.items()]
+    if config.get("cluster-enabled") == "yes" and "cluster-port" not in config:
+        # Else it is the first port plus 10,000, which may be more than there are.
+        lines.append(f"cluster-port {free_port()}")
     return lines
 
 

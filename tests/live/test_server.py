@@ -84,9 +84,7 @@ def test_a_user_without_info_reads_a_master_and_does_not_learn_which_it_is(clien
 @contextmanager
 def cluster_node(**config):
     """The one node of a cluster: it owns all slots, so that every command is answered."""
-    # Else its second port is the first plus 10,000, which may be more than there are.
-    clustered = {"cluster-enabled": "yes", "cluster-port": str(free_port())}
-    with valkey_server(config=clustered | config) as node, node.client() as client:
+    with valkey_server(config={"cluster-enabled": "yes"} | config) as node, node.client() as client:
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"))
         stream_with_group(client, n=3)
