@@ -253,7 +253,9 @@ def test_what_somebody_writes_into_a_small_table_while_it_is_rewritten_is_kept(
         waiting.go_on()
         slow.result()
 
-    assert tried.count("consumers") == 2, "refused once"
+    # Over Spark Connect no table is known to be small, and `pending` is merged.
+    before = ["pending"] if store.is_small("pending") else []
+    assert tried == [*before, "consumers", "consumers"], "refused once"
     rows = {row["consumer"]: row for row in store.read("consumers").collect()}
     assert sorted(rows) == ["alice", "carol", "dead", "zoe"]
     assert (rows["dead"]["seen_time_ms"], rows["carol"]["run_seq"]) == (7, 2)
