@@ -22,11 +22,19 @@ from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest, RemovalLimits
 from claimlib.store.tables import Store
 from tests.bench.check import Measured
-from tests.bench.data import CONSUMER, COUNT, GROUP, LARGEST, MIN_IDLE_MS, NOW_MS
-from tests.bench.store import PAGE, SWEEP, UNIT, Watch, append_one_row, make, medians_of
+from tests.bench.data import CONSUMER, COUNT, GROUP, LARGEST, MIN_IDLE_MS
+from tests.bench.store import (
+    PAGE,
+    SWEEP,
+    UNIT,
+    Watch,
+    append_one_row,
+    hours_later_ms,
+    make,
+    medians_of,
+)
 from tests.delta.snapshots import source, stream
 
-_HOUR_MS = 3_600_000
 _STREAMS = 20
 _SNAPSHOT = SnapshotRequest("server:6379/0", limits=RemovalLimits(max_removed_share=1))
 
@@ -45,11 +53,13 @@ def run(
         watch.time("make rows", partial(make, store, rows))
     ids = _ids(by_id, (times + 1) * COUNT)
     commands: dict[str, Callable[[int], object]] = {
-        "dry run": lambda n: xautoclaim(swept, SWEEP, now_ms=_at(n), dry_run=True),
-        "sweep": lambda n: xautoclaim(swept, SWEEP, now_ms=_at(n), run_id=f"{n}"),
-        "the same run id": lambda n: xautoclaim(swept, SWEEP, now_ms=_at(n), run_id=f"{n}"),
-        "page": lambda n: xautoclaim(paged, PAGE, now_ms=_at(n)),
-        "xclaim": lambda n: xclaim(by_id, [_claim(ids[:COUNT])], now_ms=_at(n)),
+        "dry run": lambda n: xautoclaim(swept, SWEEP, now_ms=hours_later_ms(n), dry_run=True),
+        "sweep": lambda n: xautoclaim(swept, SWEEP, now_ms=hours_later_ms(n), run_id=f"{n}"),
+        "the same run id": lambda n: xautoclaim(
+            swept, SWEEP, now_ms=hours_later_ms(n), run_id=f"{n}"
+        ),
+        "page": lambda n: xautoclaim(paged, PAGE, now_ms=hours_later_ms(n)),
+        "xclaim": lambda n: xclaim(by_id, [_claim(ids[:COUNT])], now_ms=hours_later_ms(n)),
         "xack": lambda n: xack(acked, [_ack(ids[n * COUNT :][:COUNT])]),
         "xpending": lambda _: overview(reading(swept)).collect(),
         "snapshot": lambda n: snapshot(mirror, _SNAPSHOT, lambda _: source(*_streams(rows, n))),
@@ -67,10 +77,6 @@ def run(
         "peak_mib": watch.peak_mib,
     }
     return Measured(document, {}, {})
-
-
-def _at(number: int) -> int:
-    return NOW_MS + (number + 1) * _HOUR_MS
 
 
 def _ids(store: Store, number: int) -> tuple[StreamId, ...]:
@@ -95,4 +101,4 @@ def _streams(rows: int, number: int) -> list[list[Batch]]:
     ids = set(range(number + 1, number + 1 + each))
     owners = dict.fromkeys(ids, b"bob")
     names = (b"stream-%05d" % one for one in range(_STREAMS))
-    return [stream(name, owners, ids, _at(number)) for name in names]
+    return [stream(name, owners, ids, hours_later_ms(number)) for name in names]

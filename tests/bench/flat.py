@@ -11,10 +11,8 @@ from pyspark.sql import SparkSession
 from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.store.tables import Store
 from tests.bench.check import Measured
-from tests.bench.data import NOW_MS
-from tests.bench.store import SWEEP, UNIT, Watch, append_one_row, make, seconds_of
+from tests.bench.store import SWEEP, UNIT, Watch, append_one_row, hours_later_ms, make, seconds_of
 
-_HOUR_MS = 3_600_000
 _WARM_UP = 10
 _MOST_COMPARED = 20
 
@@ -34,9 +32,8 @@ def run(
     store = Store.init(spark, f"{folder}/store")
     watch.time("make rows", partial(make, store, rows))
     for number in range(_WARM_UP + times):
-        # An hour later all that the last one has claimed is due again.
-        at = NOW_MS + (number + 1) * _HOUR_MS
-        reply = watch.time(f"sweep {number}", partial(xautoclaim, store, SWEEP, now_ms=at))
+        sweep = partial(xautoclaim, store, SWEEP, now_ms=hours_later_ms(number))
+        reply = watch.time(f"sweep {number}", sweep)
         if not reply.counts["claimed"]:
             raise AssertionError(f"sweep {number} has claimed nothing")
         watch.time(f"{UNIT} {number}", partial(append_one_row, spark, f"{folder}/unit"))

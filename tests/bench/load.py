@@ -35,7 +35,7 @@ from claimlib.semantics.ids import StreamId
 from claimlib.store.tables import Store, arranged
 from tests.bench.check import Measured, differing
 from tests.bench.data import GROUP, NOW_MS, pending
-from tests.bench.store import Watch, copied, medians_of, seconds_of
+from tests.bench.store import Watch, copied, medians_of, payload, seconds_of
 
 _TABLES = ("pending", "entries")
 _STREAMS = 200
@@ -82,9 +82,7 @@ def run(
 def _make(spark: SparkSession, folder: str, rows: int) -> dict[str, str]:
     """Somebody's own tables, in Delta; where they are."""
     made = pending(spark, rows)
-    fields = F.array(
-        F.struct(F.lit(b"field").alias("name"), F.encode("stream", "UTF-8").alias("value"))
-    ).alias("fields")
+    fields = payload().alias("fields")
     instant = F.lit(NOW_MS).alias("snapshot_ms")
     last = (F.max(name).alias(f"last_delivered_{half}") for half, name in _HALVES.items())
     frames = {

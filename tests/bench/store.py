@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.commands.reply import Reply
@@ -43,6 +43,7 @@ PAGE = SweepRequest(
     cursor=CURSOR,
     resume=True,
 )
+_HOUR_MS = 3_600_000
 UNIT = "append of one row"
 """The unit of fixed cost: `append_one_row`."""
 T = TypeVar("T")
@@ -122,10 +123,7 @@ def make(store: Store, rows: int, shape: Shape = HALF) -> None:
         F.explode(F.sequence(F.lit(0), F.lit(shape.entries_of - 1))).alias("id_seq"),
     )
     entries = entries.where("NOT (is_gone AND id_seq = 0)").drop("is_gone")
-    fields = F.array(
-        F.struct(F.lit(b"field").alias("name"), F.encode("stream", "UTF-8").alias("value"))
-    )
-    entries = entries.withColumns({"fields": fields, "run_seq": F.lit(0)})
+    entries = entries.withColumns({"fields": payload(), "run_seq": F.lit(0)})
     entries = entries.withColumn("bucket", bucket(store.buckets))
     store.append("entries", arranged(TABLES["entries"], entries))
     # As a snapshot proves it: from the first to the last pending id.
@@ -144,6 +142,18 @@ def make(store: Store, rows: int, shape: Shape = HALF) -> None:
         F.lit(0).alias("run_seq"),
     )
     store.append("groups", groups)
+
+
+def payload() -> Column:
+    """The fields of an entry: one, with the name of its stream."""
+    return F.array(
+        F.struct(F.lit(b"field").alias("name"), F.encode("stream", "UTF-8").alias("value"))
+    )
+
+
+def hours_later_ms(number: int) -> int:
+    """The instant of a run, by its number: what the run before it has claimed is due again."""
+    return NOW_MS + (number + 1) * _HOUR_MS
 
 
 def append_one_row(spark: SparkSession, where: str) -> None:
