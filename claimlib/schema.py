@@ -469,9 +469,16 @@ def conform(frame: DataFrame, table: Table) -> DataFrame:
 
 def completed(frame: DataFrame, table: Table, buckets: int) -> DataFrame:
     """`conform`, and the columns that Delta generates, as it generates them."""
-    generated = [
-        f"{one.generated_as.format(buckets=buckets)} AS {one.name}"
-        for one in table.columns
-        if one.generated_as is not None
-    ]
-    return conform(frame, table).selectExpr("*", *generated)
+    return generated(conform(frame, table), table, buckets)
+
+
+def generated(frame: DataFrame, table: Table, buckets: int) -> DataFrame:
+    """A frame that has the names, and the columns that Delta generates of them for a table."""
+    return frame.selectExpr(
+        "*",
+        *(
+            f"{one.generated_as.format(buckets=buckets)} AS {one.name}"
+            for one in table.columns
+            if one.generated_as is not None
+        ),
+    )

@@ -296,8 +296,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an entry is removed whatever payload it has by now",
         "claimlib/runs/mirror.py",
-        "AND (CASE WHEN t.fields IS NOT NULL THEN xxhash64(t.fields) END) <=> s.from_payload",
-        "",
+        'AND {_join_sql(TABLES["entries"].key, row.key_mode)} AND {_HAS_PAYLOAD}',
+        'AND {_join_sql(TABLES["entries"].key, row.key_mode)}',
         (
             (
                 f"{_REMOVALS}"

@@ -10,7 +10,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from claimlib.commands.bulk_reply import BulkReply
-from claimlib.commands.preconditions import few_held, names_of, near, retry_naming_duplicates
+from claimlib.commands.preconditions import (
+    few_held,
+    few_or_all,
+    names_of,
+    near,
+    retry_naming_duplicates,
+)
 from claimlib.plans import bulk
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import KeyMode, bucket
@@ -38,6 +44,23 @@ class BulkRequests:
     ids: DataFrame
     kinds: Mapping[Outcome, Kind]
     looks: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        store: Store,
+        checked: DataFrame,
+        requests: DataFrame,
+        kinds: Mapping[Outcome, Kind],
+        *,
+        looks: bool = True,
+    ) -> BulkRequests:
+        """The requests of a checked table: in the driver's memory where the table is, and so are
+        the ids where they are few.  A row of a table may name very many."""
+        if store.is_held(checked):
+            requests = store.held(requests)
+        ids = few_or_all(store, bulk.named_ids(requests))
+        return cls(requests, ids, kinds, looks=looks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from claimlib.commands.input_tables import place_of, read_input
 from claimlib.errors import IdError, InputError
+from claimlib.local_rows import frame_of
 from claimlib.plans.bulk import id_bits
 from claimlib.plans.keys import id_text, unsigned
 from claimlib.semantics.ids import StreamId, parse_id
@@ -41,7 +42,7 @@ def ids_from(spark: SparkSession, given: str) -> DataFrame:
         ids = list(map(str, _lines(path)))
         starts = range(0, max(1, len(ids)), _IDS_PER_REQUEST)
         rows = [(n, ids[at : at + _IDS_PER_REQUEST]) for n, at in enumerate(starts, start=1)]
-        return spark.createDataFrame(rows, _COLUMNS)
+        return frame_of(spark, rows, _COLUMNS)
     try:
         table = read_input(spark, place_of(given))
     except InputError as error:
@@ -83,7 +84,7 @@ def _of_table(table: DataFrame, name: str) -> DataFrame:
             table=name,
         )
     if not found["rows"]:
-        return table.sparkSession.createDataFrame([(1, [])], _COLUMNS)
+        return frame_of(table.sparkSession, [(1, [])], _COLUMNS)
     requests = -(-found["rows"] // _IDS_PER_REQUEST)
     chunk = F.pmod(F.xxhash64("id_ms", "id_seq"), F.lit(requests)) + 1
     order = F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import reduce
 
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
@@ -261,18 +262,22 @@ def _changes(
     if begun.store.is_held(rows) and begun.store.is_small(table.name):
         # It is used three times; of many rows a join that is done again is cheaper than the memory.
         compared = begun.store.held(compared)
-    by_key = begun.store.held(table.by_key(compared))
-    summed = ("new", table.changed, "removed", *table.counted)
-    (total,) = differences.totals(by_key, *summed).collect()
+    by_key, sums = begun.store.fetched(table.by_key(compared))
+
+    def total(name: str) -> int:
+        return pc.sum(sums[name]).as_py() or 0
+
+    after = (pc.struct_field(sums["after"], one) for one in differences.DIGEST)
+    changed, removed = total(table.changed), total("removed")
     return _Changes(
-        stored=total["stored"],
-        new=total["new"],
-        after=Digest(*total["after"]),
-        last_run_seq=total["last_run_seq"],
+        stored=total("stored"),
+        new=total("new"),
+        after=Digest(*(pc.sum(one).as_py() or 0 for one in after)),
+        last_run_seq=pc.max(sums["last_run_seq"]).as_py(),
         by_key=by_key,
-        removed=total["removed"],
-        claims=total.asDict().get("claims", 0),
-        rows=table.journal_rows(compared) if total[table.changed] or total["removed"] else None,
+        removed=removed,
+        claims=total("claims") if "claims" in sums.column_names else 0,
+        rows=table.journal_rows(compared) if changed or removed else None,
     )
 
 

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from claimlib.commands.preconditions import few_or_all
+from claimlib.local_rows import frame_of
 from claimlib.plans.keys import GROUP, IdBounds, bigint_intervals, bucket
 from claimlib.plans.pages import BINS, counted, ends
 from claimlib.semantics.ids import MAX_U64, from_bigint, to_bigint
@@ -144,7 +145,7 @@ def locate(store: Store, pending: DataFrame, targets: DataFrame) -> Pages | None
     bounds = _bounds(pages)
     near = known.where(bounds.condition())
     found = ends(near, _windows(pending, pages)).collect()
-    return Pages(store.spark.createDataFrame(found, _ENDS), bounds, near)
+    return Pages(frame_of(store.spark, found, _ENDS), bounds, near)
 
 
 def _settled(
@@ -170,7 +171,7 @@ def _counted(known: DataFrame, pages: Sequence[Page]) -> dict[tuple[str, str], R
 
 
 def _windows(pending: DataFrame, pages: Sequence[Page]) -> DataFrame:
-    return pending.sparkSession.createDataFrame([page.values() for page in pages], _WINDOW)
+    return frame_of(pending.sparkSession, [page.values() for page in pages], _WINDOW)
 
 
 def _next(page: Page, found: Row | None) -> tuple[Page, bool]:

@@ -6,13 +6,13 @@ In memory are the small things only: one row per stream, group and consumer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from claimlib.commands.mirror import Landing
 from claimlib.live.batches import (
@@ -34,7 +34,7 @@ from claimlib.runs.retry import retried
 from claimlib.schema import Kind, quote_text
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import spell
-from claimlib.store.tables import FEW_ROWS, Store, local_frame
+from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
 
 # A commit per so many rows, or so many bytes of payload: what is held in memory at a time.
@@ -44,6 +44,7 @@ MAX_BYTES = 64 * 1024 * 1024
 _FIELDS = pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())]))
 _PENDING = pa.schema(
     [
+        ("landing", pa.string()),
         ("stream", pa.string()),
         ("consumer_group", pa.string()),
         ("id_ms", pa.int64()),
@@ -56,6 +57,7 @@ _PENDING = pa.schema(
 )
 _ENTRIES = pa.schema(
     [
+        ("landing", pa.string()),
         ("stream", pa.string()),
         ("id_ms", pa.int64()),
         ("id_seq", pa.int64()),
@@ -74,8 +76,8 @@ class PageWriter:
         self._counts: dict[str, int] = {}
         self._server = ServerIdentity()
         self._store = store
-        self._pending: list[tuple[object, ...]] = []
-        self._entries: list[tuple[object, ...]] = []
+        self._pending = _Held(_PENDING)
+        self._entries = _Held(_ENTRIES)
         self._bytes = 0
         self._read = {"pending": 0, "entries": 0}
         self._groups: list[GroupDone] = []
@@ -113,7 +115,7 @@ class PageWriter:
                 self._void(batch.stream)
             case SourceOpened() | SourceDone():
                 self._add_source(batch)
-        if len(self._pending) + len(self._entries) >= MAX_ROWS or self._bytes >= MAX_BYTES:
+        if self._pending.rows + self._entries.rows >= MAX_ROWS or self._bytes >= MAX_BYTES:
             self.flush()
 
     def _add_source(self, batch: SourceOpened | SourceDone) -> None:
@@ -127,13 +129,13 @@ class PageWriter:
 
     def flush(self) -> None:
         """Land what is held in memory."""
-        due: list[Callable[[], None]] = []
-        if self._pending:
-            due.append(partial(self._append, "pel_snapshots", _PENDING, self._pending))
-        if self._entries:
-            due.append(partial(self._append, "entry_landing", _ENTRIES, self._entries))
-        concurrently(due)
-        self._pending, self._entries, self._bytes = [], [], 0
+        held = {"pel_snapshots": self._pending, "entry_landing": self._entries}
+        concurrently(
+            partial(self._store.append_arrow, table, rows.taken())
+            for table, rows in held.items()
+            if rows.rows
+        )
+        self._bytes = 0
 
     def finish(self) -> Landing:
         """Write down the rest: all that was read, as a decision takes it."""
@@ -186,35 +188,25 @@ class PageWriter:
 
     def _add_pending(self, page: PendingPage) -> None:
         stream, group = _names(page.stream, page.group)
-        self._pending += [
-            (
-                *(
-                    stream,
-                    group,
-                    *_id(row.id),
-                    None if row.consumer is None else spell(row.consumer),
-                ),
-                *(row.delivery_time_ms, row.delivery_count, page.snapshot_ms),
-            )
-            for row in page.rows
-        ]
+        consumers = [None if row.consumer is None else spell(row.consumer) for row in page.rows]
+        self._pending.add(
+            [row.id for row in page.rows],
+            {"landing": self.uuid, "stream": stream, "consumer_group": group},
+            consumer=consumers,
+            delivery_time_ms=[row.delivery_time_ms for row in page.rows],
+            delivery_count=[row.delivery_count for row in page.rows],
+            snapshot_ms=[page.snapshot_ms] * len(page.rows),
+        )
         self._read["pending"] += len(page.rows)
 
     def _add_entries(self, page: EntryPage) -> None:
-        stream = spell(page.stream)
-        self._entries += [(stream, *_id(row.id), row.fields) for row in page.rows]
+        self._entries.add(
+            [row.id for row in page.rows],
+            {"landing": self.uuid, "stream": spell(page.stream)},
+            fields=[row.fields for row in page.rows],
+        )
         self._bytes += sum(map(_size, page.rows))
         self._read["entries"] += len(page.rows)
-
-    def _append(self, table: str, schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> None:
-        columns = zip(*rows, strict=True)
-        arrays = [
-            _fields_array(list(column)) if field.type == _FIELDS else pa.array(column, field.type)
-            for field, column in zip(schema, columns, strict=True)
-        ]
-        frame = local_frame(self._store.spark, pa.Table.from_arrays(arrays, schema=schema))
-        staged = frame.withColumn("landing", F.lit(self.uuid))
-        self._store.append(table, staged, are_few=len(rows) <= FEW_ROWS)
 
     def _void(self, stream: bytes, group: bytes | None = None) -> None:
         """A stream or group vanished while it was read: what was staged of it goes again."""
@@ -231,6 +223,47 @@ class PageWriter:
     def _delete(self, table: str, condition: str) -> None:
         statement = f"DELETE FROM {{table}} WHERE {condition}"
         retried(lambda: self._store.execute(table, statement))
+
+
+class _Held:
+    """Rows of a table that are held in memory, column by column.
+
+    Attributes:
+        rows: how many they are.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._empty()
+
+    def _empty(self) -> None:
+        self.rows = 0
+        self._columns: dict[str, list[Any]] = {name: [] for name in self._schema.names}
+
+    def add(
+        self, ids: Sequence[StreamId], names: Mapping[str, str], **columns: Sequence[object]
+    ) -> None:
+        """Add rows that share their names."""
+        self.rows += len(ids)
+        self._columns["id_ms"].extend(one.ms for one in ids)
+        self._columns["id_seq"].extend(one.seq for one in ids)
+        for name, value in names.items():
+            self._columns[name].extend([value] * len(ids))
+        for name, values in columns.items():
+            self._columns[name].extend(values)
+
+    def taken(self) -> pa.Table:
+        """The rows, which are not held any more."""
+        columns = [_array(self._columns[one.name], one) for one in self._schema]
+        self._empty()
+        return pa.Table.from_arrays(columns, schema=self._schema)
+
+
+def _array(values: list[Any], column: pa.Field) -> pa.Array:
+    if column.name in {"id_ms", "id_seq"}:
+        # The halves of an id are unsigned, and BIGINTs of the same bits in a table.
+        return pa.array(values, pa.uint64()).view(pa.int64())
+    return _fields_array(values) if column.type == _FIELDS else pa.array(values, column.type)
 
 
 _LAST_DELIVERED = ("last_delivered_ms", "last_delivered_seq")

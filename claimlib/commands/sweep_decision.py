@@ -23,6 +23,7 @@ from claimlib.commands.reply import Reply
 from claimlib.commands.sweep_base import LookedAt
 from claimlib.commands.sweep_request import Policy, is_for_all, may_page, may_resume, scope
 from claimlib.errors import GlobError, RequestError
+from claimlib.local_rows import frame_of
 from claimlib.plans import guards, journal_rows, kernel, pages, requests, survey, sweep
 from claimlib.plans.keys import GROUP, KeyMode, bucket, group_key
 from claimlib.runs import Begun, Decision
@@ -273,7 +274,7 @@ def _patterns(judged: DataFrame) -> DataFrame:
     globs = judged.where(F.col("only_from").isNotNull()).groupBy("only_from")
     found = globs.agg(F.min(F.concat_ws("/", *GROUP)).alias("group")).collect()
     known = [(row["only_from"], _pattern(row["only_from"], row["group"])) for row in found]
-    return judged.sparkSession.createDataFrame(known, "only_from STRING, pattern STRING")
+    return frame_of(judged.sparkSession, known, "only_from STRING, pattern STRING")
 
 
 def _pattern(glob: str, group: str) -> str:

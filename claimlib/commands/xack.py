@@ -19,6 +19,7 @@ from claimlib.errors import (
     RequestError,
     SourceMismatchError,
 )
+from claimlib.local_rows import frame_of
 from claimlib.plans import bulk
 from claimlib.plans.bulk import ACK_COLUMNS, ACKS
 from claimlib.plans.keys import GROUP
@@ -69,15 +70,16 @@ def xack(
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
-    if not isinstance(requests, DataFrame):
-        requests = ack_table(store.spark, requests)
-    checked = ACKS.checked(requests)
+    if isinstance(requests, DataFrame):
+        checked = ACKS.checked(requests)
+    else:
+        checked = store.held(ACKS.checked(ack_table(store.spark, requests)))
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         _refuse_mirror(begun)
         groups = known(begun)
         acks = bulk.acks(checked, groups, None)
-        bulk_requests = BulkRequests(acks, bulk.named_ids(acks), bulk.ACK_KINDS, looks=False)
+        bulk_requests = BulkRequests.of(store, checked, acks, bulk.ACK_KINDS, looks=False)
         found = decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates)
         _refuse_refused(found)
         return found.decision()
@@ -98,7 +100,7 @@ def ack_table(spark: SparkSession, acks: Sequence[NamedAck]) -> DataFrame:
         (number, spell(one.stream), spell(one.group), list(map(str, one.ids)))
         for number, one in enumerate(acks, start=1)
     ]
-    return spark.createDataFrame(rows, ddl(ACK_COLUMNS))
+    return frame_of(spark, rows, ddl(ACK_COLUMNS))
 
 
 def _refuse_mirror(begun: Begun) -> None:

@@ -12,6 +12,7 @@ from claimlib.commands.bulk import BulkRequests, Call, answer, decide, known
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.preconditions import check_ms
 from claimlib.errors import RequestError
+from claimlib.local_rows import frame_of
 from claimlib.plans import bulk
 from claimlib.plans.bulk import CLAIM_COLUMNS, CLAIMS
 from claimlib.plans.request_table import ddl
@@ -66,14 +67,15 @@ def xclaim(
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
     check_ms(now_ms=now_ms)
-    if not isinstance(requests, DataFrame):
-        requests = claim_table(store.spark, requests)
-    checked = CLAIMS.checked(requests)
+    if isinstance(requests, DataFrame):
+        checked = CLAIMS.checked(requests)
+    else:
+        checked = store.held(CLAIMS.checked(claim_table(store.spark, requests)))
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         groups = known(begun)
         claims = bulk.claims(checked, groups, now_ms)
-        bulk_requests = BulkRequests(claims, bulk.named_ids(claims), bulk.KINDS)
+        bulk_requests = BulkRequests.of(store, checked, claims, bulk.KINDS)
         return decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates).decision()
 
     call = Call(run_id, now_ms, dry_run, progress)
@@ -97,7 +99,7 @@ def claim_table(spark: SparkSession, claims: Sequence[NamedClaim]) -> DataFrame:
         )
         for number, one in enumerate(claims, start=1)
     ]
-    return spark.createDataFrame(rows, ddl(CLAIM_COLUMNS))
+    return frame_of(spark, rows, ddl(CLAIM_COLUMNS))
 
 
 def _text(stream_id: StreamId | None) -> str | None:

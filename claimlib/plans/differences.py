@@ -39,7 +39,8 @@ from claimlib.semantics.names import literal_name, spell
 
 _ID = ("id_ms", "id_seq")
 _STATE = ("consumer", "delivery_time_ms", "delivery_count")
-_DIGEST = ("rows", "high", "low")
+DIGEST = ("rows", "high", "low")
+"""The fields of `digest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,14 +265,6 @@ def _stays() -> Column:
     return F.coalesce(F.col("difference") != "removed", F.lit(True))
 
 
-def totals(by_key: DataFrame, *differences: str) -> DataFrame:
-    """One row: the sums over all rows of `pending_by_group` or `entries_by_stream`."""
-    sums = (F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("stored", *differences))
-    parts = (F.coalesce(F.sum(f"after.{one}"), F.lit(0)).alias(one) for one in _DIGEST)
-    after = F.struct(*parts)
-    return by_key.agg(*sums, F.max("last_run_seq").alias("last_run_seq"), after.alias("after"))
-
-
 # ------------------------------------------------------------------- what nothing explains
 
 
@@ -359,7 +352,6 @@ class Comparison:
     Attributes:
         name: of the table.
         changed: the difference of a row that both have (`replaced`, or `filled`).
-        counted: what else `by_key` sums up.
         compared: from staged and stored rows to one row per difference.
         by_key: sums of what `compared` gives, one row per group or stream.
         journal_rows: of what `compared` gives, the rows that a run changes.
@@ -369,7 +361,6 @@ class Comparison:
 
     name: str
     changed: str
-    counted: tuple[str, ...]
     compared: Callable[[DataFrame, DataFrame, KeyMode], DataFrame]
     by_key: Callable[[DataFrame], DataFrame]
     journal_rows: Callable[[DataFrame], DataFrame]
@@ -379,7 +370,6 @@ class Comparison:
 PENDING = Comparison(
     "pending",
     "replaced",
-    ("claims",),
     compared_pending,
     pending_by_group,
     replaced_and_removed,
@@ -388,7 +378,6 @@ PENDING = Comparison(
 ENTRIES = Comparison(
     "entries",
     "filled",
-    (),
     compared_entries,
     entries_by_stream,
     filled_and_removed,

@@ -10,6 +10,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from claimlib.local_rows import frame_of
 from claimlib.plans.keys import GROUP, glob_matches
 from claimlib.plans.request_table import RequestTable, ddl, is_beyond, is_none_of
 from claimlib.semantics.model import COUNT_MAX, MAX_I64, Guards, IdleRule, Profile
@@ -124,7 +125,7 @@ def expand(groups: DataFrame, policy: Sequence[Rule]) -> DataFrame:
     names = [name for name in REQUEST_COLUMNS if name not in GROUP]
     columns = {"request": "INT"} | {name: REQUEST_COLUMNS[name] for name in names}
     rows = [(n, *(rule.values[name] for name in names)) for n, rule in enumerate(policy, start=1)]
-    rules = groups.sparkSession.createDataFrame(rows, ddl(columns))
+    rules = frame_of(groups.sparkSession, rows, ddl(columns))
     first = F.coalesce(*(F.when(rule.matches(), n) for n, rule in enumerate(policy, start=1)))
     matched = groups.select(*GROUP, first.alias("request"))
     return matched.join(rules, on="request", how="inner").select(*REQUEST_COLUMNS, "request")

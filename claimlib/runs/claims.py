@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
@@ -30,7 +31,7 @@ from claimlib.runs.journal import (
     RunRow,
 )
 from claimlib.runs.retry import retried
-from claimlib.runs.writes import append_new
+from claimlib.runs.writes import append_new, rewritten
 from claimlib.schema import TABLES, Kind
 from claimlib.store.local import Token
 from claimlib.store.tables import Store, arranged, in_buckets
@@ -61,17 +62,37 @@ class Outcome:
         return {"lost": self.number_lost, "gone": self.gone}
 
 
-def apply(store: Store, row: RunRow, decided: Decided) -> int | None:
-    """Change `pending` as the journal says: one append of what is forced, and one MERGE of rows
-    that are still as they were found, or the buckets rewritten.  How many rows a MERGE has
-    changed or deleted; null: it was none."""
-    if decided.of(Kind.FORCED):
-        forced = decided.rows(Kind.FORCED).select(*_KEY, *STATE, "bucket")
-        near, are_few = decided.pending.condition(), store.is_held(decided.journal)
-        append_new(store, "pending", forced, row, near=near, are_few=are_few)
-    if not decided.of(*TOUCHING):
-        return 0
-    return retried(lambda: _changed(store, row, decided))
+def apply(
+    store: Store,
+    row: RunRow,
+    decided: Decided,
+    new: DataFrame | None = None,
+    near: Column | None = None,
+) -> int | None:
+    """Change `pending` as the journal says: one append of what is new, and one MERGE of rows that
+    are still as they were found, or the buckets rewritten; of a small `pending` both by one commit.
+    How many rows a MERGE has changed or deleted; null: it was none.
+
+    Args:
+        new: rows that a source has, of which those are appended whose ids are not pending; null:
+            what is forced, if anything is.
+        near: where they lie, as literals.
+    """
+    if new is None and decided.of(Kind.FORCED):
+        new = decided.rows(Kind.FORCED).select(*_KEY, *STATE, "bucket")
+        near = decided.pending.condition()
+    has_changes = bool(decided.of(*TOUCHING))
+    if has_changes and (new is not None or row.staged is not None):
+
+        def at_once() -> bool:
+            return rewritten(store, "pending", row, new, lambda now: _after(now, row, decided))
+
+        if retried(at_once):
+            return None
+    if new is not None:
+        are_few, since_pin = store.is_held(new), row.staged is not None
+        append_new(store, "pending", new, row, near=near, since_pin=since_pin, are_few=are_few)
+    return retried(lambda: _changed(store, row, decided)) if has_changes else 0
 
 
 def _changed(store: Store, row: RunRow, decided: Decided) -> int | None:
@@ -99,8 +120,8 @@ def _by_names(row: RunRow) -> bool:
 def _is_rewritten(store: Store, row: RunRow, decided: Decided) -> bool:
     """Whether the buckets are rewritten: they are small, or much of them changes.
 
-    What is forced has used up the run's token on `pending`; a source is compared with a store that
-    may hold a key twice.  These are merged.
+    What is new has used up the run's token on `pending` by now, or a source would have; they are
+    merged.
     """
     changed = decided.of(*TOUCHING)
     if decided.of(Kind.FORCED) or row.staged is not None:
@@ -128,24 +149,36 @@ def _rewrite(store: Store, row: RunRow, decided: Decided) -> None:
     buckets = _buckets(decided)
     few = store.few_now("pending")
     pending, version = (store.read("pending"), None) if few is None else few
+    kept = _after(pending.where(in_buckets(buckets)), row, decided)
+    token = Token(APP_ID, row.run_seq)
+    rows = arranged(TABLES["pending"], kept, store.buckets) if few is None else kept
+    store.replace("pending", rows, buckets, token=token, note=row.note, after=version)
+
+
+def _after(pending: DataFrame, row: RunRow, decided: Decided) -> DataFrame:
+    """Rows of `pending` as they are once those are changed that are as they were found."""
     names = _KEY[:2] if _by_names(row) else ()
     key = ["stream_key", "group_key", "id_ms", "id_seq", *names]
     changes = decided.rows(*TOUCHING).select(
-        *key, *_FROM, "kind", *(F.col(name).alias(f"new_{name}") for name in STATE)
+        *(F.col(name).alias(f"changed_{name}") for name in key),
+        *(*_FROM, "kind"),
+        *(F.col(name).alias(f"new_{name}") for name in STATE),
     )
+    same = [F.col(name) == F.col(f"changed_{name}") for name in key]
+    as_found = (F.col("run_seq") < row.run_seq) & F.expr(_AS_FOUND.format(now="", found=""))
+    if row.staged is not None:
+        # A source is compared with a store that may hold a key twice, each time otherwise: then
+        # there are two journal rows of the key.
+        same.append(as_found)
     # By sort and merge: Spark takes millions of ids for a few megabytes, and would broadcast them.
-    both = pending.where(in_buckets(buckets)).join(changes.hint("merge"), on=key, how="left")
-    is_ours = (F.col("run_seq") < row.run_seq) & F.expr(_AS_FOUND.format(now="", found=""))
-    is_ours = F.coalesce(is_ours, F.lit(False))
+    both = pending.join(changes.hint("merge"), on=reduce(and_, same), how="left")
+    is_ours = F.coalesce(F.col("kind").isNotNull() & as_found, F.lit(False))
     is_updated = is_ours & F.col("kind").isin([str(kind) for kind in UPDATING])
     updated = {
         name: F.when(is_updated, F.col(f"new_{name}")).otherwise(F.col(name)) for name in STATE
     }
     updated["run_seq"] = F.when(is_updated, F.lit(row.run_seq)).otherwise(F.col("run_seq"))
-    kept = both.where(~is_ours | is_updated).withColumns(updated)
-    token = Token(APP_ID, row.run_seq)
-    rows = arranged(TABLES["pending"], kept) if few is None else kept
-    store.replace("pending", rows, buckets, token=token, note=row.note, after=version)
+    return both.where(~is_ours | is_updated).withColumns(updated).select(pending.columns)
 
 
 def _merge(store: Store, row: RunRow, decided: Decided) -> int:
@@ -334,6 +367,8 @@ def _deleted_by(store: Store, commit: Row, decided: Decided) -> int | None:
     """How many rows a commit of a run has deleted; null: nobody can tell any more."""
     if commit["operation"] == "MERGE":
         return int(commit["operationMetrics"]["numTargetRowsDeleted"])
+    if decided.of(Kind.FORCED):
+        return None  # the commit has added rows too
     version = commit["version"]
     found = [store.readable_at("pending", one) for one in (version - 1, version)]
     where = in_buckets(_buckets(decided))

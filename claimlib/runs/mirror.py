@@ -33,7 +33,13 @@ from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import claims
 from claimlib.runs.journal import Decided, RunRow, Staged
 from claimlib.runs.retry import retried
-from claimlib.runs.writes import append_new, append_once, same_key, upsert
+from claimlib.runs.writes import (
+    append_new,
+    append_once,
+    rewritten,
+    same_key,
+    upsert,
+)
 from claimlib.schema import FIELDS_TYPE, TABLES, Kind, quote_text
 from claimlib.store.local import Condition
 from claimlib.store.tables import Store
@@ -167,8 +173,16 @@ def _landings_done(store: Store, row: RunRow, landings: set[str]) -> set[str]:
 
 def _delete_landings(store: Store, table: str, uuids: Sequence[str]) -> None:
     landings = ", ".join(map(quote_text, uuids))
-    statement = f"DELETE FROM {{table}} WHERE landing IN ({landings})"
-    retried(lambda: store.execute(table, statement))
+    is_due = f"landing IN ({landings})"
+
+    def delete() -> None:
+        few = store.few_now(table)
+        if few is None:
+            store.execute(table, f"DELETE FROM {{table}} WHERE {is_due}")
+        else:
+            store.replace(table, few[0].where(f"NOT {is_due}"), after=few[1])
+
+    retried(delete)
 
 
 # ------------------------------------------------------------------- apply
@@ -186,44 +200,72 @@ def apply(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
 
 
 def _pending(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
-    if row.counts[NEW["pending"]]:
-        read = staged_pending(store, staged.uuid)
-        near = scope_of(row).lies_in(store.buckets)
-        are_few = store.is_held(read)
-        append_new(store, "pending", read, row, near=near, since_pin=True, are_few=are_few)
-    claims.apply(store, row, decided)
+    has_new = bool(row.counts[NEW["pending"]])
+    new = staged_pending(store, staged.uuid) if has_new else None
+    claims.apply(store, row, decided, new, near=scope_of(row).lies_in(store.buckets))
 
 
 def _entries(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
     """Entries of the streams that were read; a stored payload stays where only the id was read."""
     read = staged_entries(store, staged.uuid)
+    has_changes = bool(decided.of(Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED))
+
+    def at_once() -> bool:
+        return rewritten(
+            store, "entries", row, read, lambda now: _entries_after(now, row, read, decided)
+        )
+
+    if has_changes and retried(at_once):
+        return
     if row.counts[NEW["entries"]]:
         near = scope_of(row).lies_in(store.buckets)
         are_few = store.is_held(read)
         append_new(store, "entries", read, row, near=near, since_pin=True, are_few=are_few)
-    if not decided.of(Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED):
+    if not has_changes:
         return
-    key = TABLES["entries"].key
-    changed = decided.rows(Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED)
-    removed = changed.where(F.col("kind") == Kind.ENTRY_REMOVED)
-    filled = changed.where(F.col("kind") == Kind.ENTRY_FILLED)
-    rows = (
-        read.join(filled.select(*key, "from_payload"), on=list(key), how="inner")
-        .select("stream_key", *key, "from_payload", "fields", F.lit(False).alias("is_removed"))
-        .union(
-            removed.select(
-                *("stream_key", *key, "from_payload"), F.lit(None).cast(FIELDS_TYPE), F.lit(True)
-            )
-        )
-    )
     statement = f"""
         MERGE INTO {{table}} t USING {{rows}} s
         ON {decided.entries.sql("t.")} AND t.run_seq < {row.run_seq:d}
-          AND {_join_sql(key, row.key_mode)}
-          AND (CASE WHEN t.fields IS NOT NULL THEN xxhash64(t.fields) END) <=> s.from_payload
+          AND {_join_sql(TABLES["entries"].key, row.key_mode)} AND {_HAS_PAYLOAD}
         WHEN MATCHED AND s.is_removed THEN DELETE
         WHEN MATCHED THEN UPDATE SET fields = s.fields, run_seq = {row.run_seq:d}"""
+    rows = _changed_entries(read, decided)
     retried(lambda: store.execute("entries", statement, rows=rows))
+
+
+def _changed_entries(read: DataFrame, decided: Decided) -> DataFrame:
+    """One row per entry that is filled or removed, with the hash of the payload that was found."""
+    key = TABLES["entries"].key
+    removed = decided.rows(Kind.ENTRY_REMOVED)
+    filled = decided.rows(Kind.ENTRY_FILLED).select(*key, "from_payload")
+    found = read.join(filled, on=list(key), how="inner")
+    return found.select(
+        "stream_key", *key, "from_payload", "fields", F.lit(False).alias("is_removed")
+    ).union(
+        removed.select(
+            "stream_key", *key, "from_payload", F.lit(None).cast(FIELDS_TYPE), F.lit(True)
+        )
+    )
+
+
+# Whether an entry still has the payload that the decision found.
+_HAS_PAYLOAD = "(CASE WHEN t.fields IS NOT NULL THEN xxhash64(t.fields) END) <=> s.from_payload"
+
+
+def _entries_after(entries: DataFrame, row: RunRow, read: DataFrame, decided: Decided) -> DataFrame:
+    """Rows of `entries` as they are once those are changed that are as they were found."""
+    same = f"{same_key('entries')} AND t.run_seq < {row.run_seq:d} AND {_HAS_PAYLOAD}"
+    changed = _changed_entries(read, decided).alias("s")
+    both = entries.alias("t").join(changed, on=F.expr(same), how="left")
+    filled = {"fields": "s.fields", "run_seq": f"{row.run_seq:d}"}
+    return both.where("NOT coalesce(s.is_removed, false)").selectExpr(
+        *(
+            f"CASE WHEN s.is_removed IS NULL THEN t.{name} ELSE {filled[name]} END AS {name}"
+            if name in filled
+            else f"t.{name}"
+            for name in entries.columns
+        )
+    )
 
 
 def _join_sql(key: tuple[str, ...], mode: KeyMode) -> str:

@@ -7,7 +7,7 @@ runs alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
@@ -174,7 +174,6 @@ def append_new(
             Where that version cannot be read any more, such a row comes back.
         are_few: whether the rows are expected to be few.
     """
-    key = list(TABLES[table].key)
 
     def append() -> None:
         few = store.few_now(table) if are_few else None
@@ -187,13 +186,52 @@ def append_new(
         # appends the same rows meanwhile; what is made of rows in memory comes right after them.
         new = rows
         for known in there:
-            lies_near = known if near is None else known.where(near)
-            new = new.join(lies_near.select(*key), on=key, how="left_anti")
+            new = _not_there(known if near is None else known.where(near), table, new)
         if few is None:
-            new = arranged(TABLES[table], new)
+            new = arranged(TABLES[table], new, store.buckets)
         _append(store, table, new, row, are_few=few is not None, after=version)
 
     retried(append)
+
+
+def rewritten(
+    store: Store,
+    table: str,
+    row: RunRow,
+    new: DataFrame | None,
+    changed: Callable[[DataFrame], DataFrame],
+) -> bool:
+    """Write a table of few rows again, without a query that writes: new rows and changed ones by
+    one commit, under the run's token, right after the version that the run was decided from.
+
+    Whether that was done.  Where somebody has written since, rows are appended and merged: what is
+    there is to be looked at one by one then.
+
+    Args:
+        new: rows of which those are added whose key the table does not have; null: there are none.
+        changed: from the table's rows to what becomes of them.
+    """
+    few = store.few_now(table) if new is None or store.is_held(new) else None
+    if few is None or few[1] != row.pins.versions[table]:
+        return False
+    there, version = few
+    columns = [one.name for one in TABLES[table].written]
+    rows = changed(there).select(columns)
+    if new is not None:
+        rows = rows.union(_numbered(_not_there(there, table, new), row).select(columns))
+    token = Token(APP_ID, row.run_seq)
+    store.replace(table, rows, token=token, note=row.note, after=version)
+    return True
+
+
+def _not_there(there: DataFrame, table: str, rows: DataFrame) -> DataFrame:
+    """The rows whose key a table (or a part of it) does not have."""
+    key = list(TABLES[table].key)
+    return rows.join(there.select(*key), on=key, how="left_anti")
+
+
+def _numbered(rows: DataFrame, row: RunRow) -> DataFrame:
+    return rows.withColumn("run_seq", F.lit(row.run_seq))
 
 
 def _append(
@@ -205,6 +243,6 @@ def _append(
     are_few: bool,
     after: int | None = None,
 ) -> None:
-    numbered = rows.withColumn("run_seq", F.lit(row.run_seq))
     token = Token(APP_ID, row.run_seq)
+    numbered = _numbered(rows, row)
     store.append(table, numbered, token=token, note=row.note, are_few=are_few, after=after)

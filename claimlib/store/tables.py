@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
@@ -23,6 +24,7 @@ from claimlib.errors import (
     ConfigError,
     VersionExpiredError,
 )
+from claimlib.local_rows import arrow_table, local_frame
 from claimlib.places import (
     local_folder,
 )
@@ -48,10 +50,12 @@ from claimlib.store.threads import WRITES, concurrently
 # So many rows, or fewer, are worked on from the driver's memory: at a few hundred bytes a row that
 # is some megabytes.  Each query of a table has Delta look up its files, by two to four more.
 FEW_ROWS = 10_000
-# Databricks' serverless compute takes frames of so many bytes of local data: 128 MB.
-LOCAL_DATA_BYTES = 128_000_000
+# What the generated columns of a table are made of.
+_NAMES = ("stream", "consumer_group")
 # Later than any version of a table.
 _NO_VERSION = 2**62
+# See `arranged`.
+_PARTS_PER_BUCKET = 4
 # So many others may commit to a table while few rows are appended to it.
 _MOST_COMMITS = 20
 
@@ -413,9 +417,24 @@ class Store:
                 any other after that version.
         """
         how = Commit("append", token=token, note=note)
-        if (are_few or after is not None) and self._commit_few(table, rows, how, after):
+        complete = partial(self._complete, table, rows, after)
+        if (are_few or after is not None) and self._committed(table, complete, how, after):
             return
         self._write("append", table, rows, {}, token, note)
+
+    def append_arrow(self, table: str, rows: pa.Table) -> None:
+        """Append rows of this process in one commit, however many; where the store's folder is at
+        hand Spark does no more than hash each name once.
+
+        Args:
+            rows: the columns that a writer gives, with the types of the table.
+
+        Raises:
+            CommitConflictError: others committed again and again meanwhile.
+        """
+        complete = partial(self._generated, table, rows)
+        if not self._committed(table, complete, Commit("append"), None):
+            self._write("append", table, local_frame(self.spark, rows), {}, None, None)
 
     def replace(
         self,
@@ -423,8 +442,8 @@ class Store:
         rows: DataFrame,
         buckets: Sequence[int] | None = None,
         *,
-        token: Token,
-        note: str,
+        token: Token | None = None,
+        note: str | None = None,
         after: int | None = None,
     ) -> None:
         """Replace the rows of a table, or of some of its buckets, in one commit.
@@ -440,7 +459,8 @@ class Store:
             CommitConflictError: somebody has; or as `append`.
         """
         how = Commit("overwrite", buckets, token, note)
-        if after is not None and self._commit_few(table, rows, how, after):
+        complete = partial(self._complete, table, rows, after)
+        if after is not None and self._committed(table, complete, how, after):
             return
         options = {} if buckets is None else {"replaceWhere": in_buckets(buckets)}
         self._write("overwrite", table, rows, options, token, note)
@@ -461,9 +481,15 @@ class Store:
         has_own_columns = {*local.struct.names} == {one.name for one in TABLES[table].columns}
         return has_own_columns and local.is_writable()
 
-    def _commit_few(self, table: str, rows: DataFrame, how: Commit, after: int | None) -> bool:
+    def _committed(
+        self, table: str, complete: Callable[[], pa.Table | None], how: Commit, after: int | None
+    ) -> bool:
         """Commit rows without a query that writes: whether that was done, or had been before.  If
         it was not, Spark is to write them.
+
+        Args:
+            complete: the rows with all columns of the table; null: they cannot be had.
+            after: see `append`.
 
         Raises:
             CommitConflictError: see `append`.
@@ -481,7 +507,7 @@ class Store:
                 return True
             if after is not None and local.version != after:
                 break
-            found = self._complete(table, rows, after) if found is None else found
+            found = complete() if found is None else found
             if found is None:
                 return False
             with WRITES.alone(self.identifier(table)) as is_alone:
@@ -509,6 +535,23 @@ class Store:
             frame = frame.sortWithinPartitions(*map(F.expr, order))
         with errors_mapped(table):
             return (frame if limit is None else frame.limit(limit)).toArrow()
+
+    def _generated(self, table: str, rows: pa.Table) -> pa.Table:
+        """Rows with the columns that Delta generates, of which Spark makes one per name (or pair of
+        names)."""
+        names = [name for name in _NAMES if name in rows.column_names]
+        number = np.zeros(rows.num_rows, dtype=np.int64)
+        for name in names:
+            encoded = pc.dictionary_encode(rows[name].combine_chunks())
+            number = number * len(encoded.dictionary) + encoded.indices.to_numpy()
+        _, first, of_row = np.unique(number, return_index=True, return_inverse=True)
+        pairs = rows.select(names).take(first).append_column("n", pa.array(range(len(first))))
+        keyed = schema.generated(local_frame(self.spark, pairs), TABLES[table], self.buckets)
+        with errors_mapped(table):
+            found = keyed.toArrow().sort_by("n").take(of_row)
+        for name in found.column_names[len(names) + 1 :]:
+            rows = rows.append_column(name, found[name])
+        return rows.select([one.name for one in TABLES[table].columns])
 
     def _write(
         self,
@@ -597,28 +640,7 @@ class Store:
         """A small frame of Python values with columns of `table`."""
         wanted = TABLES[table].struct
         struct = type(wanted)([wanted[column] for column in columns])
-        schema_ = to_arrow_schema(struct)
-        by_column = zip(*values, strict=True) if values else ([] for _ in columns)
-        arrays = [
-            pa.array(map(_entries_of_map, column), field.type)
-            for field, column in zip(schema_, by_column, strict=True)
-        ]
-        return self._literal(pa.Table.from_arrays(arrays, schema=schema_), struct)
-
-
-def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None = None) -> DataFrame:
-    """Rows of this process as a frame, by as many local relations as it takes for each to have
-    `LOCAL_DATA_BYTES` at most (a single row may have more)."""
-    if rows.nbytes <= LOCAL_DATA_BYTES or rows.num_rows < 2:
-        return spark.createDataFrame(rows, struct)
-    half = rows.num_rows // 2
-    first, second = (local_frame(spark, part, struct) for part in (rows[:half], rows[half:]))
-    return first.unionAll(second)
-
-
-def _entries_of_map(value: object) -> object:
-    """A value as Arrow takes it."""
-    return list(value.items()) if isinstance(value, Mapping) else value
+        return self._literal(arrow_table(values, struct), struct)
 
 
 def in_buckets(buckets: Iterable[int]) -> str:
@@ -626,11 +648,15 @@ def in_buckets(buckets: Iterable[int]) -> str:
     return f"bucket IN ({', '.join(f'{bucket:d}' for bucket in buckets)})"
 
 
-def arranged(table: Table, rows: DataFrame) -> DataFrame:
+def arranged(table: Table, rows: DataFrame, buckets: int) -> DataFrame:
     """Rows as the files of a partitioned table should hold them: one bucket's together, sorted by
     the key, so that statistics can skip files.  Costs a shuffle; other tables are left as they are.
+
+    By more parts than there are buckets, so that few of them share one: a task that has two more
+    than another has to do kept a processor idle for 3.6 of 13.9 s.
     """
     if table.partitioned_by is None:
         return rows
     order = [F.col(table.partitioned_by), *map(F.expr, table.key_order())]
-    return rows.repartition(table.partitioned_by).sortWithinPartitions(order)
+    divided = rows.repartition(_PARTS_PER_BUCKET * buckets, table.partitioned_by)
+    return divided.sortWithinPartitions(order)

@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from claimlib.local_rows import frame_of
 from claimlib.plans.request_table import ddl
 from claimlib.plans.requests import REQUEST_COLUMNS, guard_values
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint, to_bigint
@@ -94,7 +95,7 @@ def request_table(
         )
         for (stream, group), request in requests.items()
     ]
-    return spark.createDataFrame(rows, ddl(REQUEST_COLUMNS))
+    return frame_of(spark, rows, ddl(REQUEST_COLUMNS))
 
 
 _COLUMNS = {

@@ -115,7 +115,9 @@ def _floor(store: Store, tables: dict[str, str], folder: str) -> None:
         rows = store.spark.read.format("delta").load(tables[name])
         rows.withColumn("run_seq", F.lit(1)).write.format("delta").save(landed)
         there = store.spark.read.format("delta").load(landed)
-        divided = arranged(TABLES[name], there.withColumn("bucket", bucket(store.buckets)))
+        divided = arranged(
+            TABLES[name], there.withColumn("bucket", bucket(store.buckets)), store.buckets
+        )
         columns = ", ".join(one.name for one in TABLES[name].written)
         same = " AND ".join(f"t.{one} = s.{one}" for one in TABLES[name].key)
         store.execute(

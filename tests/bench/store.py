@@ -117,7 +117,7 @@ def make(store: Store, rows: int, shape: Shape = HALF) -> None:
     pending = data.pending(store.spark, rows, shape)
     kept = pending.drop("is_gone", "is_due").withColumn("run_seq", F.lit(0))
     kept = kept.withColumn("bucket", bucket(store.buckets))
-    store.append("pending", arranged(TABLES["pending"], kept))
+    store.append("pending", arranged(TABLES["pending"], kept, store.buckets))
     entries = pending.select(
         *("stream", "id_ms", "is_gone"),
         F.explode(F.sequence(F.lit(0), F.lit(shape.entries_of - 1))).alias("id_seq"),
@@ -125,7 +125,7 @@ def make(store: Store, rows: int, shape: Shape = HALF) -> None:
     entries = entries.where("NOT (is_gone AND id_seq = 0)").drop("is_gone")
     entries = entries.withColumns({"fields": payload(), "run_seq": F.lit(0)})
     entries = entries.withColumn("bucket", bucket(store.buckets))
-    store.append("entries", arranged(TABLES["entries"], entries))
+    store.append("entries", arranged(TABLES["entries"], entries, store.buckets))
     # As a snapshot proves it: from the first to the last pending id.
     streams = pending.groupBy("stream").agg(
         (F.count("*") * shape.entries_of).alias("length"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.commands.snapshot import snapshot
@@ -231,14 +232,16 @@ LANDED = ("landing", "stream", "id_ms", "id_seq", "fields")
 def test_a_landing_that_somebody_writes_to_while_it_is_swept_is_left_for_the_next_run(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    execute = Store.execute
+    def conflicts(method: Callable[..., Any]) -> Callable[..., Any]:
+        def called(self: Store, table: str, *args: Any, **options: Any) -> Any:
+            if table == "entry_landing":
+                raise CommitConflictError("somebody else was first", table=table)
+            return method(self, table, *args, **options)
 
-    def conflicts(self: Store, table: str, statement: str, **frames: Any) -> Row:
-        if table == "entry_landing":
-            raise CommitConflictError("somebody else was first", table=table)
-        return execute(self, table, statement, **frames)
+        return called
 
-    monkeypatch.setattr(Store, "execute", conflicts)
+    for method in (Store.execute, Store.replace):
+        monkeypatch.setattr(Store, method.__name__, conflicts(method))
     monkeypatch.setattr(retry, "_FIRST_PAUSE_S", 0)
     one = stream(b"s", {1: b"a"}, {1}, NOW_MS)
     assert snapshot(store, ALL, lambda _: source(one)).counts["pending_written"] == 1

@@ -185,7 +185,7 @@ def each_writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Who writes small tables."""
     if request.param == "Spark":
         monkeypatch.setattr(Store, "few_now", lambda _store, _table: None)
-        monkeypatch.setattr(Store, "_commit_few", lambda *_: False)
+        monkeypatch.setattr(Store, "_committed", lambda *_: False)
 
 
 def replaced_slowly(monkeypatch: pytest.MonkeyPatch, waiting: Waiting, slow: str) -> list[str]:

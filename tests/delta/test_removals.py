@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession
 
@@ -509,13 +510,18 @@ def test_a_store_that_does_not_hold_what_was_decided_though_nobody_else_wrote_is
     large = 2**63  # negative in the tables
     first = stream(b"s", {large: b"x", 2: b"x"}, {large, 2}, NOW_MS)
     snapshot(store, ALL, lambda _: source(first))
-    execute = Store.execute
+    execute, replace = Store.execute, Store.replace
 
     def passed_over(self: Store, name: str, statement: str, **frames: object) -> Row:
         changed = name != table
         return execute(self, name, statement, **frames) if changed else Row(num_affected_rows=0)
 
+    def not_replaced(self: Store, name: str, *rows: object, **options: object) -> None:
+        if name != table:
+            replace(self, name, *rows, **options)
+
     monkeypatch.setattr(Store, "execute", passed_over)
+    monkeypatch.setattr(Store, "replace", not_replaced)
     fewer = stream(b"s", {2: b"x"}, {2}, NOW_MS + 1)
     with pytest.raises(VerificationError, match=says):
         snapshot(store, ALL, lambda _: source(fewer), run_id="cut")
@@ -527,12 +533,12 @@ def test_a_store_that_does_not_hold_what_was_decided_though_nobody_else_wrote_is
 def test_pages_that_were_not_all_written_down_decide_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = Store.append
+    written = Store.append_arrow
 
-    def one_row_less(self: Store, table: str, rows: object, **options: object) -> None:
-        written(self, table, rows.limit(1) if table == "pel_snapshots" else rows, **options)
+    def one_row_less(self: Store, table: str, rows: pa.Table) -> None:
+        written(self, table, rows.slice(0, 1) if table == "pel_snapshots" else rows)
 
-    monkeypatch.setattr(Store, "append", one_row_less)
+    monkeypatch.setattr(Store, "append_arrow", one_row_less)
     rows = stream(b"s", {1: b"x", 2: b"x"}, {1, 2}, NOW_MS)
     with pytest.raises(VerificationError, match="arrived in the staging tables"):
         snapshot(store, ALL, lambda _: source(rows))

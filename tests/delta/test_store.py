@@ -18,11 +18,12 @@ from claimlib.errors import (
     StoreIncompleteError,
     StoreNotFoundError,
 )
+from claimlib.local_rows import local_frame
 from claimlib.report.sweep import of_reply
 from claimlib.schema import TABLES
 from claimlib.store.location import Location
 from claimlib.store.opening import init_sql
-from claimlib.store.tables import Store, local_frame
+from claimlib.store.tables import Store
 from tests.delta.pels import REQUEST
 from tests.delta.reading import count
 
@@ -133,7 +134,7 @@ def test_no_local_relation_has_more_bytes_than_serverless_compute_takes(
 ) -> None:
     texts = ["x" * 20] * 90 + ["x" * 200] * 10  # the last ones weigh more
     rows = pa.table({"id": list(range(100)), "text": texts})
-    monkeypatch.setattr("claimlib.store.tables.LOCAL_DATA_BYTES", 500)
+    monkeypatch.setattr("claimlib.local_rows.LOCAL_DATA_BYTES", 500)
     sizes = []
     make = type(spark).createDataFrame
 
@@ -147,5 +148,5 @@ def test_no_local_relation_has_more_bytes_than_serverless_compute_takes(
     assert max(sizes) <= 500
     assert len(sizes) > 5
     assert local_frame(spark, rows.slice(0, 0), frame.schema).toArrow().num_rows == 0
-    monkeypatch.setattr("claimlib.store.tables.LOCAL_DATA_BYTES", 1)  # less than a row
+    monkeypatch.setattr("claimlib.local_rows.LOCAL_DATA_BYTES", 1)  # less than a row
     assert local_frame(spark, rows.slice(0, 3)).count() == 3

@@ -227,14 +227,10 @@ def test_the_walk_sees_what_serverless_compute_lacks(tmp_path):
 
 
 def test_rows_of_the_driver_become_frames_in_one_place_which_keeps_to_the_most_bytes():
-    """Others make frames of Python values: of requests, ids and pages, some megabytes at most."""
     found = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute) and node.attr == "createDataFrame"
     }
-    commands = {
-        f"commands/{name}.py" for name in ("id_lists", "paging", "sweep_decision", "xack", "xclaim")
-    }
-    assert found == {"store/tables.py", "plans/requests.py", "testing/tables.py", *commands}
+    assert found == {"local_rows.py"}

@@ -1,0 +1,50 @@
+"""Rows of this process as frames of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+# Databricks' serverless compute takes frames of so many bytes of local data: 128 MB.
+LOCAL_DATA_BYTES = 128_000_000
+
+
+def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None = None) -> DataFrame:
+    """An Arrow table as a frame, by as many local relations as it takes for each to have
+    `LOCAL_DATA_BYTES` at most (a single row may have more)."""
+    if rows.nbytes <= LOCAL_DATA_BYTES or rows.num_rows < 2:
+        return spark.createDataFrame(rows, struct)
+    half = rows.num_rows // 2
+    first, second = (local_frame(spark, part, struct) for part in (rows[:half], rows[half:]))
+    return first.unionAll(second)
+
+
+def frame_of(spark: SparkSession, values: Sequence[Sequence[object]], ddl: str) -> DataFrame:
+    """Python values as a frame with the columns of a DDL, in one partition.
+
+    A list that is handed to Spark as it is becomes an RDD: each use of it is a job of its own, and
+    each join with it a shuffle.
+    """
+    struct = cast("StructType", StructType.fromDDL(ddl))
+    return local_frame(spark, arrow_table(values, struct), struct).coalesce(1)
+
+
+def arrow_table(values: Sequence[Sequence[object]], struct: StructType) -> pa.Table:
+    """Python values as an Arrow table with the columns of a StructType."""
+    schema = to_arrow_schema(struct)
+    by_column = zip(*values, strict=True) if values else ([] for _ in schema)
+    arrays = [
+        pa.array(map(_entries_of_map, column), field.type)
+        for field, column in zip(schema, by_column, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _entries_of_map(value: object) -> object:
+    """A value as Arrow takes it."""
+    return list(value.items()) if isinstance(value, Mapping) else value
