@@ -65,6 +65,7 @@ _PROPERTY = "tests/spark/test_property.py"
 _BROKEN = "tests/spark/test_broken_kernel.py"
 _CLI_STORE = "tests/edge/test_cli_store.py"
 _CLAIMS = "tests/spark/test_claims.py"
+_STAYS = "test_what_others_change_while_a_snapshot_writes_a_small_table_again_stays_as_they_left_it"
 _RACES = "tests/delta/test_races.py"
 _KERNEL = "tests/unit/test_kernel.py"
 _INCREMENTAL = "tests/delta/test_incremental.py"
@@ -375,8 +376,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a group that somebody changed since the decision is removed",
-        "claimlib/runs/mirror.py",
-        "AND t.run_seq < {row.run_seq:d} AND {as_seen}",
+        "claimlib/runs/writes.py",
+        "AND t.run_seq < {row.run_seq:d} AND {self.as_seen}",
         "AND t.run_seq < {row.run_seq:d}",
         (_RECOVERED,),
     ),
@@ -393,6 +394,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         'ON {decided.pending.sql("t.")} AND t.run_seq < {row.run_seq:d}',
         'ON {decided.pending.sql("t.")}',
         (_CAME_AGAIN,),
+    ),
+    Mutation(
+        "what others removed comes back where a small table is written again",
+        "claimlib/runs/writes.py",
+        "if few is None or few[1] != row.pins.versions[table]:",
+        "if few is None:",
+        (f"{_LOCAL_COMMITS}::{_STAYS}",),
+    ),
+    Mutation(
+        "a small table that is written again has new rows twice",
+        "claimlib/runs/writes.py",
+        "rows = rows.union(_numbered(_not_there(there, table, new), row).select(columns))",
+        "rows = rows.union(_numbered(new, row).select(columns))",
+        (f"{_LOCAL_COMMITS}::test_a_snapshot_writes_each_small_table_by_one_commit",),
     ),
     Mutation(
         "what its owner removed since the decision comes back",

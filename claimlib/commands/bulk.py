@@ -47,20 +47,11 @@ class BulkRequests:
 
     @classmethod
     def of(
-        cls,
-        store: Store,
-        checked: DataFrame,
-        requests: DataFrame,
-        kinds: Mapping[Outcome, Kind],
-        *,
-        looks: bool = True,
+        cls, requests: DataFrame, kinds: Mapping[Outcome, Kind], *, store: Store, looks: bool = True
     ) -> BulkRequests:
-        """The requests of a checked table: in the driver's memory where the table is, and so are
-        the ids where they are few.  A row of a table may name very many."""
-        if store.is_held(checked):
-            requests = store.held(requests)
-        ids = few_or_all(store, bulk.named_ids(requests))
-        return cls(requests, ids, kinds, looks=looks)
+        """Requests and the ids that they name, which are in the driver's memory where they are few:
+        a row of a request table may name very many."""
+        return cls(requests, few_or_all(store, bulk.named_ids(requests)), kinds, looks=looks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,16 +70,16 @@ def xack(
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
-    if isinstance(requests, DataFrame):
-        checked = ACKS.checked(requests)
-    else:
-        checked = store.held(ACKS.checked(ack_table(store.spark, requests)))
+    is_table = isinstance(requests, DataFrame)
+    table = requests if isinstance(requests, DataFrame) else ack_table(store.spark, requests)
+    checked = ACKS.checked(table)
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         _refuse_mirror(begun)
         groups = known(begun)
         acks = bulk.acks(checked, groups, None)
-        bulk_requests = BulkRequests.of(store, checked, acks, bulk.ACK_KINDS, looks=False)
+        acks = acks if is_table else store.held(acks)
+        bulk_requests = BulkRequests.of(acks, bulk.ACK_KINDS, store=store, looks=False)
         found = decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates)
         _refuse_refused(found)
         return found.decision()

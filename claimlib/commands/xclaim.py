@@ -67,15 +67,15 @@ def xclaim(
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
     check_ms(now_ms=now_ms)
-    if isinstance(requests, DataFrame):
-        checked = CLAIMS.checked(requests)
-    else:
-        checked = store.held(CLAIMS.checked(claim_table(store.spark, requests)))
+    is_table = isinstance(requests, DataFrame)
+    table = requests if isinstance(requests, DataFrame) else claim_table(store.spark, requests)
+    checked = CLAIMS.checked(table)
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         groups = known(begun)
         claims = bulk.claims(checked, groups, now_ms)
-        bulk_requests = BulkRequests.of(store, checked, claims, bulk.KINDS)
+        claims = claims if is_table else store.held(claims)
+        bulk_requests = BulkRequests.of(claims, bulk.KINDS, store=store)
         return decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates).decision()
 
     call = Call(run_id, now_ms, dry_run, progress)

@@ -34,6 +34,7 @@ from claimlib.runs import claims
 from claimlib.runs.journal import Decided, RunRow, Staged
 from claimlib.runs.retry import retried
 from claimlib.runs.writes import (
+    Removed,
     append_new,
     append_once,
     rewritten,
@@ -284,25 +285,13 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
     )
     changes = {name: f"s.{name}" for name in columns}
     same = " AND ".join(f"t.{name} <=> s.{name}" for name in columns)
-    upsert(store, table, read, row, changes, differs=f"NOT ({same})")
+    removed = None
     if decided.of(REMOVED_KINDS[table]):
-        _remove_small(store, row, table, decided)
-
-
-def _remove_small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
-    """Remove rows that are as the decision saw them.
-
-    Each once: a table may hold a key twice, and a MERGE takes one row per key.
-    """
-    columns = SMALL_TABLES[table]
-    removed = decided.rows(REMOVED_KINDS[table])
-    rows = removed.select(*TABLES[table].key, *dict.fromkeys(columns.values())).distinct()
-    as_seen = " AND ".join(f"t.{name} <=> s.{said}" for name, said in columns.items())
-    statement = f"""
-        MERGE INTO {{table}} t USING {{rows}} s
-        ON {same_key(table)} AND t.run_seq < {row.run_seq:d} AND {as_seen}
-        WHEN MATCHED THEN DELETE"""
-    retried(lambda: store.execute(table, statement, rows=rows))
+        as_seen = " AND ".join(f"t.{name} <=> s.{said}" for name, said in columns.items())
+        seen = dict.fromkeys(columns.values())
+        rows = decided.rows(REMOVED_KINDS[table]).select(*TABLES[table].key, *seen)
+        removed = Removed(rows, as_seen)
+    upsert(store, table, read, row, changes, differs=f"NOT ({same})", removed=removed)
 
 
 def withdraw(store: Store, row: RunRow) -> None:

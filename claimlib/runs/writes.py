@@ -36,20 +36,36 @@ def upsert(
     changes: Mapping[str, str],
     *,
     differs: str = "true",
+    removed: Removed | None = None,
 ) -> None:
     """Bring rows into a small table with `run_seq`, by its key; what does not differ stays.
 
     The differences pass through the driver (one row per stream, group or consumer that changed), so
     that the table is read once, however often they are used.  A table of few rows is rewritten
-    by one commit then: by seven queries, where an append and a MERGE, which copies its file as
-    well, are thirteen.
+    by one commit: by one query where it is read and written without any, else by seven, where an
+    append and a MERGE, which copies its file as well, are thirteen.
 
     Args:
         rows: one per key; columns that they lack are null in a new row.
         changes: what the columns get of rows that are there (`t` the table, `s` the rows).
         differs: which of them change.
+        removed: what is removed besides; null: nothing is.
     """
     by_key = _ByKey(table, rows, row, changes, differs)
+
+    def written(there: DataFrame) -> DataFrame:
+        return by_key.written(there if removed is None else removed.left(there, table, row))
+
+    if retried(lambda: rewritten(store, table, row, None, written)):
+        return
+    _brought_in(store, by_key)
+    if removed is not None:
+        retried(lambda: removed.delete(store, table, row))
+
+
+def _brought_in(store: Store, by_key: _ByKey) -> None:
+    """`upsert` of a table that is not small, or to which others have written since the decision."""
+    table, row = by_key.table, by_key.row
     is_untouched = store.version(table) == row.pins.versions[table]
     there, had_few = _before(store, table, row, is_untouched=is_untouched)
     differences, found = store.fetched(_differences(there, by_key))
@@ -57,10 +73,39 @@ def upsert(
     if is_due and retried(lambda: _rewritten(store, by_key)) and is_untouched:
         return
     # Somebody may have begun this by an append, which has used up the token.
-    new = differences.where("NOT is_there").select(*rows.columns)
+    new = differences.where("NOT is_there").select(*by_key.rows.columns)
     append_once(store, table, new, row, are_few=store.is_small(table))
     if pc.any(found["is_there"]).as_py():
         retried(lambda: _merge(store, by_key, differences.where("is_there")))
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Rows to be removed from a small table by its key.
+
+    Attributes:
+        rows: the key, and what the decision saw; a key may stand there twice.
+        as_seen: whether a row is as the decision saw it (`t` the table, `s` the rows).
+    """
+
+    rows: DataFrame
+    as_seen: str
+
+    def _same(self, table: str, row: RunRow) -> str:
+        return f"{same_key(table)} AND t.run_seq < {row.run_seq:d} AND {self.as_seen}"
+
+    def left(self, there: DataFrame, table: str, row: RunRow) -> DataFrame:
+        """The table's rows without these."""
+        same = F.expr(self._same(table, row))
+        return there.alias("t").join(self.rows.alias("s"), on=same, how="left_anti")
+
+    def delete(self, store: Store, table: str, row: RunRow) -> None:
+        """Remove them by a MERGE, which takes one row per key."""
+        statement = (
+            f"MERGE INTO {{table}} t USING {{rows}} s ON {self._same(table, row)}"
+            " WHEN MATCHED THEN DELETE"
+        )
+        store.execute(table, statement, rows=self.rows.distinct())
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +128,23 @@ class _ByKey:
         same = F.expr(same_key(self.table))
         return self.rows.alias("s").join(there.alias("t"), on=same, how=how)
 
+    def written(self, there: DataFrame) -> DataFrame:
+        """The table's rows as they are to be: what is new, what is changed, and the rest."""
+        first, *_ = TABLES[self.table].key
+        is_new = f"t.{first} IS NULL"
+        is_changed = f"s.{first} IS NOT NULL AND {self.is_changed}"
+        run_seq = f"{self.row.run_seq:d}"
+        new = {**{name: f"s.{name}" for name in self.rows.columns}, "run_seq": run_seq}
+        changed = {**self.changes, "run_seq": run_seq}
+        return self.beside(there, "full").selectExpr(
+            *(
+                f"CASE WHEN {is_new} THEN {new.get(one.name, 'NULL')}"
+                f" WHEN {is_changed} THEN {changed.get(one.name, f't.{one.name}')}"
+                f" ELSE t.{one.name} END AS {one.name}"
+                for one in TABLES[self.table].written
+            )
+        )
+
 
 def _before(store: Store, table: str, row: RunRow, *, is_untouched: bool) -> tuple[DataFrame, bool]:
     """A table's rows, and whether it had few when the run was decided: so whoever does this again
@@ -104,23 +166,9 @@ def _rewritten(store: Store, by_key: _ByKey) -> bool:
     """
     if store.columns_of_others(by_key.table):
         return False
-    first, *_ = TABLES[by_key.table].key
-    is_new = f"t.{first} IS NULL"
-    is_changed = f"s.{first} IS NOT NULL AND {by_key.is_changed}"
-    run_seq = f"{by_key.row.run_seq:d}"
-    new = {**{name: f"s.{name}" for name in by_key.rows.columns}, "run_seq": run_seq}
-    changed = {**by_key.changes, "run_seq": run_seq}
     few = store.few_now(by_key.table)
     there, version = (store.read(by_key.table), None) if few is None else few
-    both = by_key.beside(there, "full")
-    written = both.selectExpr(
-        *(
-            f"CASE WHEN {is_new} THEN {new.get(one.name, 'NULL')}"
-            f" WHEN {is_changed} THEN {changed.get(one.name, f't.{one.name}')}"
-            f" ELSE t.{one.name} END AS {one.name}"
-            for one in TABLES[by_key.table].written
-        )
-    )
+    written = by_key.written(there)
     token = Token(APP_ID, by_key.row.run_seq)
     store.replace(by_key.table, written, token=token, note=by_key.row.note, after=version)
     return True

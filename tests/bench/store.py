@@ -44,6 +44,8 @@ PAGE = SweepRequest(
     resume=True,
 )
 _HOUR_MS = 3_600_000
+_END = "end"
+_BETWEEN_LOOKS_S = 1.0
 UNIT = "append of one row"
 """The unit of fixed cost: `append_one_row`."""
 T = TypeVar("T")
@@ -75,16 +77,22 @@ class Watch:
     def run(self, name: str, work: Callable[[Progress], T]) -> T:
         """The result of a run, which is handed what it tells its phases to."""
         entered: list[tuple[str, float]] = []
+        looked = 0.0
 
         def enter(phase: str, detail: str) -> None:
+            nonlocal looked
             del detail
-            entered.append((phase, time.monotonic()))
-            # Not only at the end: a worker that has had nothing to do for a minute is gone.
-            for process, mib in peak_mib().items():
-                self.peak_mib[process] = max(mib, self.peak_mib.get(process, 0))
+            now = time.monotonic()
+            entered.append((phase, now))
+            # Not only at the end: a worker that has had nothing to do for a minute is gone.  But
+            # not each time: a snapshot tells each page, and a look takes some milliseconds.
+            if now - looked > _BETWEEN_LOOKS_S or phase == _END:
+                looked = now
+                for process, mib in peak_mib().items():
+                    self.peak_mib[process] = max(mib, self.peak_mib.get(process, 0))
 
         result = self.time(name, lambda: work(enter))
-        enter("end", "")
+        enter(_END, "")
         seconds: defaultdict[str, float] = defaultdict(float)
         for (phase, since), (_, until) in pairwise(entered):
             seconds[phase] += until - since  # it is told again with each new detail

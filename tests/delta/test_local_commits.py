@@ -3,15 +3,20 @@ finds what Delta says."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
+from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import CommitConflictError
+from claimlib.live.batches import Batch
+from claimlib.runs import Phase
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import StreamId
 from claimlib.store import local as local_delta
@@ -21,6 +26,7 @@ from claimlib.store.threads import WRITES
 from claimlib.testing.tables import write_keyspace
 from tests.delta.own_rows import pending_row
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
+from tests.delta.snapshots import ANY, source, stream
 
 # Over Spark Connect a path may be on another machine: there Spark writes all.
 pytestmark = pytest.mark.classic
@@ -44,8 +50,8 @@ def rows(store: Store, *ids: int, stream: str = "s") -> DataFrame:
     return store.rows("pending", [tuple(one[name] for name in columns) for one in values], columns)
 
 
-def ids(store: Store) -> list[int]:
-    return sorted(row["id_ms"] for row in store.read("pending").collect())
+def ids(store: Store, table: str = "pending") -> list[int]:
+    return sorted(row["id_ms"] for row in store.read(table).collect())
 
 
 def newest(store: Store, table: str) -> LocalTable:
@@ -64,6 +70,87 @@ def test_spark_reads_what_was_appended_with_generated_columns_and_skips_files_by
     assert store.read("pending").where("id_ms = 3").count() == 0
     assert store.last_note("pending")[1] == "mine"
     assert store.history("pending", 1)[0]["userMetadata"] == "mine"
+
+
+LANDED = {
+    "landing": ["l"] * 5,
+    "stream": ["s", "t", "s", "s", "ü"],
+    "consumer_group": ["g", "s", "h", "g", "g"],
+    "id_ms": [1, 2, 3, -1, 5],
+    "id_seq": [0, 1, 0, 0, 0],
+    "consumer": ["a", None, "b", "a", "c"],
+    "delivery_time_ms": [10, 20, 30, 40, 50],
+    "delivery_count": [1, 2, 3, 4, 5],
+    "snapshot_ms": [7] * 5,
+}
+
+
+@pytest.mark.parametrize("writer", ["delta-rs", "Spark"])
+def test_rows_of_this_process_get_what_delta_generates_of_their_names_whoever_writes_them(
+    store: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, writer: str
+) -> None:
+    if writer == "Spark":
+        monkeypatch.setattr(Store, "_committed", lambda *_: False)
+    else:
+        request.getfixturevalue("spark_writes_nothing")
+    store.append_arrow("pel_snapshots", pa.table(LANDED))
+    found = store.read("pel_snapshots")
+    of_names = "stream_key = xxhash64(stream) AND group_key = xxhash64(stream, consumer_group)"
+    assert found.where(of_names).where("bucket = pmod(xxhash64(stream), 8)").count() == 5
+    rows = {tuple(row) for row in found.select(*LANDED).collect()}
+    assert rows == set(zip(*LANDED.values(), strict=True))
+
+
+def snapshot_of(*owners: tuple[int, bytes], at_ms: int) -> Iterator[Batch]:
+    pending = dict(owners)
+    return source(stream(b"s", pending, set(pending), at_ms))
+
+
+@pytest.mark.parametrize("moment", ["before", "meanwhile"])
+@pytest.mark.parametrize("table", ["pending", "entries"])
+def test_what_others_change_while_a_snapshot_writes_a_small_table_again_stays_as_they_left_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch, table: str, moment: str
+) -> None:
+    """Row 3 was to stay, and somebody removes it: it does not come back with the new row 4."""
+    snapshot(store, ANY, lambda _: snapshot_of((1, b"a"), (2, b"a"), (3, b"a"), at_ms=NOW_MS))
+    replace, tried = Store.replace, [""]
+
+    def others() -> None:
+        store.execute(table, "DELETE FROM {table} WHERE id_ms = 3")
+
+    def meanwhile(self: Store, name: str, *rows: DataFrame, **how: Any) -> None:
+        tried.append(name)
+        if moment == "meanwhile" and tried.count(table) == 1 and name == table:
+            others()
+        replace(self, name, *rows, **how)
+
+    def before(phase: Phase, _detail: str) -> None:
+        if (phase, moment) == (Phase.APPLY, "before"):
+            others()
+
+    monkeypatch.setattr(Store, "replace", meanwhile)
+    later = ((1, b"b"), (3, b"a"), (4, b"a"))
+    reply = snapshot(store, ANY, lambda _: snapshot_of(*later, at_ms=NOW_MS + 1), progress=before)
+
+    assert tried.count(table) == (1 if moment == "meanwhile" else 0)
+    assert reply.counts[f"{table}_missing"] == 1
+    assert ids(store, table) == [1, 4]
+    others_table = "entries" if table == "pending" else "pending"
+    assert ids(store, others_table) == [1, 3, 4]
+
+
+def test_a_snapshot_writes_each_small_table_by_one_commit(store: Store) -> None:
+    snapshot(store, ANY, lambda _: snapshot_of((1, b"a"), (2, b"a"), (3, b"a"), at_ms=NOW_MS))
+    before = {table: store.version(table) for table in ("pending", "entries")}
+    later = ((1, b"b"), (3, b"a"), (4, b"a"))
+    snapshot(store, ANY, lambda _: snapshot_of(*later, at_ms=NOW_MS + 1))
+    assert {table: store.version(table) - version for table, version in before.items()} == {
+        "pending": 1,
+        "entries": 1,
+    }
+    rows = store.read("pending").select("id_ms", "consumer", "run_seq").collect()
+    assert {tuple(row) for row in rows} == {(1, "b", 2), (3, "a", 1), (4, "a", 2)}
+    assert ids(store, "entries") == [1, 3, 4]
 
 
 @pytest.mark.usefixtures("spark_writes_nothing")
