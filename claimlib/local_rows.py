@@ -12,6 +12,8 @@ from pyspark.sql.types import StructType
 
 # Databricks' serverless compute takes frames of so many bytes of local data: 128 MB.
 LOCAL_DATA_BYTES = 128_000_000
+# What is made of so many bytes is done before it is divided.
+_FEW_BYTES = 1_000_000
 
 
 def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None = None) -> DataFrame:
@@ -25,13 +27,15 @@ def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None =
 
 
 def frame_of(spark: SparkSession, values: Sequence[Sequence[object]], ddl: str) -> DataFrame:
-    """Python values as a frame with the columns of a DDL, in one partition.
+    """Python values as a frame with the columns of a DDL; of few, in one partition.
 
     A list that is handed to Spark as it is becomes an RDD: each use of it is a job of its own, and
     each join with it a shuffle.
     """
     struct = cast("StructType", StructType.fromDDL(ddl))
-    return local_frame(spark, arrow_table(values, struct), struct).coalesce(1)
+    rows = arrow_table(values, struct)
+    frame = local_frame(spark, rows, struct)
+    return frame.coalesce(1) if rows.nbytes <= _FEW_BYTES else frame
 
 
 def arrow_table(values: Sequence[Sequence[object]], struct: StructType) -> pa.Table:

@@ -295,6 +295,33 @@ MUTATIONS: tuple[Mutation, ...] = (
         (_HELD_TWICE,),
     ),
     Mutation(
+        "a token that another driver has used stands for all that a run writes",
+        "claimlib/store/tables.py",
+        "            if after is not None and local.version != after:\n                break\n"
+        "            if how.token",
+        "            if how.token",
+        (
+            (
+                "tests/delta/test_xclaim.py"
+                "::test_where_another_driver_has_appended_the_forced_rows_the_claims_are_still_made"
+            ),
+        ),
+    ),
+    Mutation(
+        "of a key that a small store holds twice each row is taken for both",
+        "claimlib/runs/claims.py",
+        "        same.append(as_found)\n",
+        "        pass\n",
+        (_HELD_TWICE,),
+    ),
+    Mutation(
+        "of an entry that a small store holds twice each row is taken for both",
+        "claimlib/runs/mirror.py",
+        'AND t.run_seq < {row.run_seq:d} AND {_HAS_PAYLOAD}"\n    changed',
+        'AND t.run_seq < {row.run_seq:d}"\n    changed',
+        (_HELD_TWICE,),
+    ),
+    Mutation(
         "an entry is removed whatever payload it has by now",
         "claimlib/runs/mirror.py",
         'AND {_join_sql(TABLES["entries"].key, row.key_mode)} AND {_HAS_PAYLOAD}',

@@ -113,7 +113,7 @@ def guard_values(guards: Guards) -> dict[str, object]:
     parking, share = guards.parking_consumer, guards.max_deleted_share
     return {
         **asdict(guards),
-        "max_deleted_share": None if share is None else float(share),  # Spark takes no 0 for 0.0
+        "max_deleted_share": None if share is None else float(share),
         "parking_consumer": None if parking is None else spell(parking),
     }
 

@@ -78,19 +78,20 @@ def apply(
             what is forced, if anything is.
         near: where they lie, as literals.
     """
+    are_few = store.is_held(decided.journal if new is None else new)
     if new is None and decided.of(Kind.FORCED):
         new = decided.rows(Kind.FORCED).select(*_KEY, *STATE, "bucket")
         near = decided.pending.condition()
     has_changes = bool(decided.of(*TOUCHING))
-    if has_changes and (new is not None or row.staged is not None):
+    if has_changes and are_few and (new is not None or row.staged is not None):
 
         def at_once() -> bool:
-            return rewritten(store, "pending", row, new, lambda now: _after(now, row, decided))
+            return rewritten(store, "pending", row, lambda now: _after(now, row, decided), new)
 
         if retried(at_once):
             return None
     if new is not None:
-        are_few, since_pin = store.is_held(new), row.staged is not None
+        since_pin = row.staged is not None
         append_new(store, "pending", new, row, near=near, since_pin=since_pin, are_few=are_few)
     return retried(lambda: _changed(store, row, decided)) if has_changes else 0
 
@@ -120,8 +121,8 @@ def _by_names(row: RunRow) -> bool:
 def _is_rewritten(store: Store, row: RunRow, decided: Decided) -> bool:
     """Whether the buckets are rewritten: they are small, or much of them changes.
 
-    What is new has used up the run's token on `pending` by now, or a source would have; they are
-    merged.
+    Not where rows have been appended under the run's token: what bears it a second time is skipped.
+    Nor of a source's run, which may or may not have appended some.
     """
     changed = decided.of(*TOUCHING)
     if decided.of(Kind.FORCED) or row.staged is not None:

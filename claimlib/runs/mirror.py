@@ -212,11 +212,10 @@ def _entries(store: Store, row: RunRow, staged: Staged, decided: Decided) -> Non
     has_changes = bool(decided.of(Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED))
 
     def at_once() -> bool:
-        return rewritten(
-            store, "entries", row, read, lambda now: _entries_after(now, row, read, decided)
-        )
+        changed = partial(_entries_after, row=row, read=read, decided=decided)
+        return rewritten(store, "entries", row, changed, read)
 
-    if has_changes and retried(at_once):
+    if has_changes and store.is_held(read) and retried(at_once):
         return
     if row.counts[NEW["entries"]]:
         near = scope_of(row).lies_in(store.buckets)
@@ -253,7 +252,9 @@ def _changed_entries(read: DataFrame, decided: Decided) -> DataFrame:
 _HAS_PAYLOAD = "(CASE WHEN t.fields IS NOT NULL THEN xxhash64(t.fields) END) <=> s.from_payload"
 
 
-def _entries_after(entries: DataFrame, row: RunRow, read: DataFrame, decided: Decided) -> DataFrame:
+def _entries_after(
+    entries: DataFrame, *, row: RunRow, read: DataFrame, decided: Decided
+) -> DataFrame:
     """Rows of `entries` as they are once those are changed that are as they were found."""
     same = f"{same_key('entries')} AND t.run_seq < {row.run_seq:d} AND {_HAS_PAYLOAD}"
     changed = _changed_entries(read, decided).alias("s")

@@ -40,10 +40,10 @@ def upsert(
 ) -> None:
     """Bring rows into a small table with `run_seq`, by its key; what does not differ stays.
 
-    The differences pass through the driver (one row per stream, group or consumer that changed), so
-    that the table is read once, however often they are used.  A table of few rows is rewritten
-    by one commit: by one query where it is read and written without any, else by seven, where an
-    append and a MERGE, which copies its file as well, are thirteen.
+    A table of few rows is rewritten by one commit: by one query where it is read and written
+    without any, else by seven, where an append and a MERGE, which copies its file as well, are
+    thirteen.  Of a larger table the differences pass through the driver (one row per stream, group
+    or consumer that changed), so that it is read once, however often they are used.
 
     Args:
         rows: one per key; columns that they lack are null in a new row.
@@ -56,7 +56,7 @@ def upsert(
     def written(there: DataFrame) -> DataFrame:
         return by_key.written(there if removed is None else removed.left(there, table, row))
 
-    if retried(lambda: rewritten(store, table, row, None, written)):
+    if retried(lambda: rewritten(store, table, row, written)):
         return
     _brought_in(store, by_key)
     if removed is not None:
@@ -246,8 +246,8 @@ def rewritten(
     store: Store,
     table: str,
     row: RunRow,
-    new: DataFrame | None,
     changed: Callable[[DataFrame], DataFrame],
+    new: DataFrame | None = None,
 ) -> bool:
     """Write a table of few rows again, without a query that writes: new rows and changed ones by
     one commit, under the run's token, right after the version that the run was decided from.
@@ -256,10 +256,11 @@ def rewritten(
     there is to be looked at one by one then.
 
     Args:
-        new: rows of which those are added whose key the table does not have; null: there are none.
         changed: from the table's rows to what becomes of them.
+        new: few rows, of which those are added whose key the table does not have; null: there are
+            none.
     """
-    few = store.few_now(table) if new is None or store.is_held(new) else None
+    few = store.few_now(table)
     if few is None or few[1] != row.pins.versions[table]:
         return False
     there, version = few

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from claimlib.commands.snapshot import snapshot
+from claimlib.commands.snapshot import SnapshotReply, snapshot
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import CommitConflictError
@@ -151,6 +151,44 @@ def test_a_snapshot_writes_each_small_table_by_one_commit(store: Store) -> None:
     rows = store.read("pending").select("id_ms", "consumer", "run_seq").collect()
     assert {tuple(row) for row in rows} == {(1, "b", 2), (3, "a", 1), (4, "a", 2)}
     assert ids(store, "entries") == [1, 3, 4]
+
+
+@pytest.mark.parametrize("cut", ["pending", "entries", "consumers", Phase.VERIFY, Phase.FINISH])
+def test_a_snapshot_that_ends_between_its_commits_is_finished_by_the_next_run(
+    store: Store, monkeypatch: pytest.MonkeyPatch, cut: str
+) -> None:
+    snapshot(store, ANY, lambda _: snapshot_of((1, b"a"), (2, b"z"), (3, b"a"), at_ms=NOW_MS))
+    replace = Store.replace
+
+    def cut_off(self: Store, name: str, *rows: DataFrame, **how: Any) -> None:
+        if name == cut:
+            raise InterruptedError
+        replace(self, name, *rows, **how)
+
+    def enter(phase: Phase, _detail: str) -> None:
+        if phase == cut:
+            raise InterruptedError
+
+    def later() -> SnapshotReply:
+        owners = ((1, b"b"), (3, b"a"), (4, b"a"))
+        rows = snapshot_of(*owners, at_ms=NOW_MS + 1)
+        return snapshot(store, ANY, lambda _: rows, run_id="cut", progress=enter)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "replace", cut_off)
+        with pytest.raises(InterruptedError):
+            later()
+    cut = ""
+    reply = later()
+
+    names = ("pending_replaced", "pending_removed", "pending_new", "entry_removed", "lost")
+    assert [reply.counts.get(name, 0) for name in names] == [1, 1, 1, 1, 0]
+    rows = store.read("pending").select("id_ms", "consumer", "run_seq").collect()
+    assert sorted(map(tuple, rows)) == [(1, "b", 2), (3, "a", 1), (4, "a", 2)]
+    assert ids(store, "entries") == [1, 3, 4]
+    found = store.read("consumers").select("consumer", "run_seq").collect()
+    assert sorted(map(tuple, found)) == [("a", 1), ("b", 2)]
+    assert store.read("entry_landing").count() == 0
 
 
 @pytest.mark.usefixtures("spark_writes_nothing")

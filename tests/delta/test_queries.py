@@ -36,6 +36,8 @@ MOST: dict[str, tuple[int, int, Callable[[Store], object]]] = {
     "a sweep": (8, 70, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, run_id="x")),
     "the same again": (0, 9, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, run_id="x")),
     "a page": (16, 123, lambda store: xautoclaim(store, PAGE, now_ms=2 * LATER_MS)),
+    # Requests that are named are held, which is two more, and the query that decides has half as
+    # many jobs.
     "an XCLAIM": (
         13,
         76,
@@ -43,8 +45,6 @@ MOST: dict[str, tuple[int, int, Callable[[Store], object]]] = {
             store, [NamedClaim(b"s", b"g", ClaimRequest(b"dave", 0, IDS))], now_ms=3 * LATER_MS
         ),
     ),
-    # Requests that are named are held, which is two more, and the query that decides has half as
-    # many jobs.
     "an XACK": (15, 63, lambda store: xack(store, [NamedAck(b"s", b"g", IDS)])),
 }
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
 from claimlib.commands.imports import import_tables
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.schema import TABLES
@@ -82,6 +84,7 @@ def test_a_page_is_not_looked_for_between_two_ranges_of_one_stream(store: Store)
     assert read_groups(store) == before
 
 
+@pytest.mark.usefixtures("each_size")
 def test_an_import_over_a_key_that_the_store_holds_twice_each_time_otherwise_comes_to_its_end(
     store: Store, tmp_path: Path
 ) -> None:
@@ -106,6 +109,7 @@ def test_an_import_over_a_key_that_the_store_holds_twice_each_time_otherwise_com
     assert ids == [{"id_ms": 2}] * 3
 
 
+@pytest.mark.usefixtures("each_size")
 def test_an_import_over_repeated_rows_comes_to_its_end(store: Store, tmp_path: Path) -> None:
     kept, gone = (PendingEntry(StreamId(n, 0), b"bob", 5, 1) for n in (1, 2))
     group = Group(MIN_ID, (kept, gone), (Consumer(b"bob", 5, None),))

@@ -480,6 +480,44 @@ def test_a_driver_that_is_late_brings_back_nothing_that_was_acknowledged_since(r
         assert (one["consumer_group"], one["id_ms"], one["id_seq"]) not in [r[:3] for r in rows]
 
 
+@pytest.mark.classic
+def test_forced_rows_and_claims_of_a_small_store_come_by_one_commit(store):
+    write_keyspace(store, {b"s": SOUND}, NOW_MS)
+    before = store.version("pending")
+    reply = xclaim(store, [NamedClaim(b"s", b"g", claim(ONE, GONE, SEVEN, EIGHT, force=True))])
+    assert store.version("pending") == before + 1
+    assert [reply.counts[name] for name in ("claimed", "deleted", "forced", "lost")] == [1, 1, 2, 0]
+    assert count(store.where, "pending", "run_seq = 1") == 3
+
+
+@pytest.mark.classic
+def test_where_another_driver_has_appended_the_forced_rows_the_claims_are_still_made(
+    store, monkeypatch
+):
+    """Both go on with one run; the other is stopped before its MERGE.  Its append bears the run's
+    token, which does not say that all is done."""
+    write_keyspace(store, {b"s": SOUND}, NOW_MS)
+    asked = [NamedClaim(b"s", b"g", claim(ONE, GONE, SEVEN, EIGHT, force=True))]
+    replace, others = Store.replace, ["another driver"]
+
+    def meanwhile(self: Store, table: str, *rows: Any, **how: Any) -> None:
+        if table == "pending" and others:
+            others.clear()
+            with monkeypatch.context() as patch:
+                appends_and_merges(patch)
+                patch.setattr(Store, "execute", cut_off)
+                with pytest.raises(HaltedError):
+                    xclaim(store, asked, run_id="both")
+        replace(self, table, *rows, **how)
+
+    monkeypatch.setattr(Store, "replace", meanwhile)
+    reply = xclaim(store, asked, run_id="both")
+    assert not others
+    assert [reply.counts[name] for name in ("claimed", "deleted", "forced", "lost")] == [1, 1, 2, 0]
+    assert count(store.where, "pending", "run_seq = 1") == 3
+    assert count(store.where, "pending", "id_ms = 4") == 0
+
+
 def test_what_others_take_between_the_forced_rows_and_the_claims_is_lost_and_the_run_ends(
     store, monkeypatch
 ):
