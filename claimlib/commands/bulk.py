@@ -47,10 +47,21 @@ class BulkRequests:
 
     @classmethod
     def of(
-        cls, requests: DataFrame, kinds: Mapping[Outcome, Kind], *, store: Store, looks: bool = True
+        cls,
+        store: Store,
+        requests: DataFrame,
+        kinds: Mapping[Outcome, Kind],
+        *,
+        are_named: bool,
+        looks: bool = True,
     ) -> BulkRequests:
-        """Requests and the ids that they name, which are in the driver's memory where they are few:
-        a row of a request table may name very many."""
+        """Requests and the ids that they name, in the driver's memory where they are few.
+
+        Args:
+            are_named: whether the caller has named the requests, so that they are in memory anyway;
+                each row of a table may name very many ids.
+        """
+        requests = store.held(requests) if are_named else requests
         return cls(requests, few_or_all(store, bulk.named_ids(requests)), kinds, looks=looks)
 
 

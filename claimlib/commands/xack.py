@@ -70,7 +70,6 @@ def xack(
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
-    is_table = isinstance(requests, DataFrame)
     table = requests if isinstance(requests, DataFrame) else ack_table(store.spark, requests)
     checked = ACKS.checked(table)
 
@@ -78,8 +77,9 @@ def xack(
         _refuse_mirror(begun)
         groups = known(begun)
         acks = bulk.acks(checked, groups, None)
-        acks = acks if is_table else store.held(acks)
-        bulk_requests = BulkRequests.of(acks, bulk.ACK_KINDS, store=store, looks=False)
+        bulk_requests = BulkRequests.of(
+            store, acks, bulk.ACK_KINDS, are_named=table is not requests, looks=False
+        )
         found = decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates)
         _refuse_refused(found)
         return found.decision()

@@ -67,15 +67,13 @@ def xclaim(
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
     check_ms(now_ms=now_ms)
-    is_table = isinstance(requests, DataFrame)
     table = requests if isinstance(requests, DataFrame) else claim_table(store.spark, requests)
     checked = CLAIMS.checked(table)
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         groups = known(begun)
         claims = bulk.claims(checked, groups, now_ms)
-        claims = claims if is_table else store.held(claims)
-        bulk_requests = BulkRequests.of(claims, bulk.KINDS, store=store)
+        bulk_requests = BulkRequests.of(store, claims, bulk.KINDS, are_named=table is not requests)
         return decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates).decision()
 
     call = Call(run_id, now_ms, dry_run, progress)

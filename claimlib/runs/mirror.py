@@ -209,17 +209,17 @@ def _pending(store: Store, row: RunRow, staged: Staged, decided: Decided) -> Non
 def _entries(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
     """Entries of the streams that were read; a stored payload stays where only the id was read."""
     read = staged_entries(store, staged.uuid)
+    are_few = store.is_held(read)
     has_changes = bool(decided.of(Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED))
 
     def at_once() -> bool:
         changed = partial(_entries_after, row=row, read=read, decided=decided)
         return rewritten(store, "entries", row, changed, read)
 
-    if has_changes and store.is_held(read) and retried(at_once):
+    if has_changes and are_few and retried(at_once):
         return
     if row.counts[NEW["entries"]]:
         near = scope_of(row).lies_in(store.buckets)
-        are_few = store.is_held(read)
         append_new(store, "entries", read, row, near=near, since_pin=True, are_few=are_few)
     if not has_changes:
         return

@@ -50,8 +50,6 @@ from claimlib.store.threads import WRITES, concurrently
 # So many rows, or fewer, are worked on from the driver's memory: at a few hundred bytes a row that
 # is some megabytes.  Each query of a table has Delta look up its files, by two to four more.
 FEW_ROWS = 10_000
-# What the generated columns of a table are made of.
-_NAMES = ("stream", "consumer_group")
 # Later than any version of a table.
 _NO_VERSION = 2**62
 # See `arranged`.
@@ -541,7 +539,7 @@ class Store:
     def _generated(self, table: str, rows: pa.Table) -> pa.Table:
         """Rows with the columns that Delta generates, of which Spark makes one per name (or pair of
         names)."""
-        names = [name for name in _NAMES if name in rows.column_names]
+        names = [name for name in TABLES["groups"].key if name in rows.column_names]
         number = np.zeros(rows.num_rows, dtype=np.int64)
         for name in names:
             encoded = pc.dictionary_encode(rows[name].combine_chunks())
