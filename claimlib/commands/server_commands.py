@@ -19,7 +19,7 @@ from pyspark.sql.window import Window
 
 from claimlib.commands.xautoclaim import COMMAND
 from claimlib.errors import RequestError
-from claimlib.plans.keys import GROUP, id_text, unsigned
+from claimlib.plans.keys import GROUP, id_text, in_id_order, unsigned
 from claimlib.runs import Finished
 from claimlib.runs.journal import rows_of
 from claimlib.schema import Kind
@@ -71,7 +71,7 @@ def _batches(store: Store, finished: Finished) -> DataFrame:
     lost = rows_of(store, finished.run_seq, Kind.LOST).select(*GROUP, "id_ms", "id_seq")
     done = entries.join(lost, on=[*GROUP, "id_ms", "id_seq"], how="left_anti")
     same = (*GROUP, "kind", "consumer", "justid")
-    by_id = Window.partitionBy(*same).orderBy(unsigned("id_ms"), unsigned("id_seq"))
+    by_id = Window.partitionBy(*same).orderBy(*in_id_order())
     number = F.floor((F.row_number().over(by_id) - 1) / _IDS_PER_COMMAND)
     parts = (unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
     id_ = F.struct(*parts, id_text().alias("text"))

@@ -25,7 +25,7 @@ from claimlib.commands.sweep_request import Policy, is_for_all, may_page, may_re
 from claimlib.errors import GlobError, RequestError
 from claimlib.local_rows import frame_of
 from claimlib.plans import guards, journal_rows, kernel, pages, requests, survey, sweep
-from claimlib.plans.keys import GROUP, KeyMode, bucket, group_key
+from claimlib.plans.keys import GROUP, GROUP_KEY, KeyMode, bucket
 from claimlib.runs import Begun, Decision
 from claimlib.semantics.names import glob_pattern
 from claimlib.terminal import number_of
@@ -245,7 +245,7 @@ def _no_match(begun: Begun, request: Policy) -> RequestError:
 
 def _fetched(begun: Begun, judged: DataFrame, mode: KeyMode) -> tuple[DataFrame, pa.Table]:
     """`Store.fetched` of `survey.judged`, with the groups' keys and buckets."""
-    keys = {"group_key": group_key(mode), "bucket": bucket(begun.store.buckets)}
+    keys = {"group_key": F.expr(GROUP_KEY[mode]), "bucket": bucket(begun.store.buckets)}
     return begun.store.fetched(judged.withColumns(keys))
 
 

@@ -9,7 +9,6 @@ over its requests (`kernel.fold_range`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain
 from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, Window
@@ -20,17 +19,18 @@ from claimlib.plans import kernel
 from claimlib.plans.column_readers import Shape, reader
 from claimlib.plans.journal_rows import found_name
 from claimlib.plans.keys import (
+    CONSUMER_KEY,
     GROUP,
+    GROUP_KEY,
+    STREAM_KEY,
     KeyMode,
-    consumer_key,
-    group_key,
-    stream_key,
+    in_id_order,
     unsigned,
     with_keys,
 )
 from claimlib.plans.request_table import RequestTable, is_beyond, is_none_of
-from claimlib.plans.requests import PROVEN_RANGE, for_rules, is_no_spelling, sees_every_caller
-from claimlib.plans.survey import ahead, is_invalid, is_proven, refusal, unknown_group
+from claimlib.plans.requests import CALLER_IS_SEEN, FOR_RULES, PROVEN_RANGE, is_no_spelling
+from claimlib.plans.survey import IS_INVALID, IS_PROVEN, refusal, refusal_by_name
 from claimlib.plans.sweep import with_presence
 from claimlib.schema import Kind
 from claimlib.semantics.model import MAX_I64, IdleRule, Outcome, Profile
@@ -154,48 +154,45 @@ def acks(checked: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
 
 
 def _for_kernel(requests: DataFrame) -> DataFrame:
-    last = id_bits(F.col("last_id"))
-    return requests.select(
+    return requests.withColumn("last", id_bits(F.col("last_id"))).selectExpr(
         *("request_number", *GROUP, "consumer", "justid", "profile", "ids"),
-        *(last["ms"].alias("last_ms"), last["seq"].alias("last_seq")),
+        *("last.ms AS last_ms", "last.seq AS last_seq"),
         *("request", "in_groups", "repeated_in", "ahead_in", *PROVEN_RANGE, "now_ms"),
-        F.greatest("min_idle_ms", F.lit(0)).alias("min_idle_ms"),
-        *for_rules(),
-        "force",
-        F.coalesce("retrycount", F.lit(-1)).cast("BIGINT").alias("retrycount"),
-        _new_delivery_time_ms().alias("new_delivery_time_ms"),
+        "greatest(min_idle_ms, 0L) AS min_idle_ms",
+        *FOR_RULES,
+        *("force", "coalesce(retrycount, -1L) AS retrycount"),
+        f"{_NEW_DELIVERY_TIME_MS} AS new_delivery_time_ms",
     )
 
 
 def _of_groups(checked: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
     said = [name for name in checked.columns if name not in {"request", *GROUP, "ids"}]
-    number = F.size("ids").alias("ids")
-    instant = F.col("snapshot_ms") if now_ms is None else F.lit(now_ms)
+    values = ", ".join(("size(ids) AS ids", *said))
+    instant = "snapshot_ms" if now_ms is None else f"{now_ms:d}L"
     return (
         checked.withColumnRenamed("request", "request_number")
-        .withColumn("request", F.to_json(F.struct(number, *said)))
+        .withColumn("request", F.expr(f"to_json(struct({values}))"))
         .join(F.broadcast(known), on=list(GROUP), how="left")
-        .withColumn("now_ms", instant.cast("BIGINT"))
+        .withColumn("now_ms", F.expr(f"CAST({instant} AS BIGINT)"))
     )
 
 
-def _new_delivery_time_ms() -> Column:
-    """What IDLE or TIME says; now, where that is before 1970 or to come."""
-    now_ms = F.col("now_ms")
-    # The difference leaves 64 bits from a negative IDLE, and then it lies in the future; or at an
-    # instant before 1970, whose group is refused.
-    dated_back = F.try_subtract(now_ms, F.col("idle_ms"))
-    wanted = F.when(F.col("idle_ms") >= 0, dated_back).otherwise(F.col("time_ms"))
-    return F.when(wanted.between(0, now_ms), wanted).otherwise(now_ms)
+# What IDLE or TIME says; now, where that is before 1970 or to come.  The difference leaves 64 bits
+# from a negative IDLE, and then it lies in the future; or at an instant before 1970, whose group is
+# refused.
+_DATED_BACK = "CASE WHEN idle_ms >= 0 THEN try_subtract(now_ms, idle_ms) ELSE time_ms END"
+_NEW_DELIVERY_TIME_MS = (
+    f"CASE WHEN {_DATED_BACK} BETWEEN 0 AND now_ms THEN {_DATED_BACK} ELSE now_ms END"
+)
 
 
 def named_ids(requests: DataFrame) -> DataFrame:
     """One row per id that a request names, and one without id (null) for a request that names none:
     the request's columns, `position` (from 0), id_ms and id_seq."""
     kept = [name for name in requests.columns if name != "ids"]
-    one = requests.select(*kept, F.posexplode_outer("ids").alias("position", "id"))
-    bits = id_bits(F.col("id"))
-    return one.select(*kept, "position", bits["ms"].alias("id_ms"), bits["seq"].alias("id_seq"))
+    one = requests.selectExpr(*kept, "posexplode_outer(ids) AS (position, id)")
+    read = one.withColumn("id", id_bits(F.col("id")))
+    return read.selectExpr(*kept, "position", "id.ms AS id_ms", "id.seq AS id_seq")
 
 
 def handed_over(
@@ -213,13 +210,11 @@ def handed_over(
     The n-th is counted in one task.
     """
     ids = with_presence(owned.select("stream_key", *_ID), entries)
-    by_id = Window.partitionBy("present").orderBy(unsigned("id_ms"), unsigned("id_seq"))
+    by_id = Window.partitionBy("present").orderBy(*in_id_order())
     n = F.row_number().over(by_id) - 1
     recipient = F.when(F.col("present"), n % recipients).otherwise(0)
     given = ids.withColumn("request_number", (recipient + 1).cast("BIGINT"))
-    of_recipient = Window.partitionBy("request_number").orderBy(
-        F.desc("present"), unsigned("id_ms"), unsigned("id_seq")
-    )
+    of_recipient = Window.partitionBy("request_number").orderBy(F.desc("present"), *in_id_order())
     numbered = given.select(
         *_ID,
         "request_number",
@@ -231,17 +226,21 @@ def handed_over(
 # ------------------------------------------------------------------- groups
 
 
+_IS_OUTSIDE = f"id_ms IS NOT NULL AND NOT {IS_PROVEN}"
+
+
 def groups(ids: DataFrame) -> DataFrame:
     """One row per (stream, consumer_group) that is asked about: now_ms, what `known_groups` says
     of it, `number_of_ids` (that are named), `outside` (those outside the proven range), `low_ms`
     and `high_ms` (the smallest and the largest BIGINT in id_ms; null: no id).  One shuffle, of
     partial sums."""
+    known = ("now_ms", "in_groups", "repeated_in", "ahead_in")
     return ids.groupBy(*GROUP).agg(
-        *(F.max(name).alias(name) for name in ("now_ms", "in_groups", "repeated_in", "ahead_in")),
-        F.count("id_ms").alias("number_of_ids"),
-        F.count_if(F.col("id_ms").isNotNull() & ~is_proven()).alias("outside"),
-        F.min("id_ms").alias("low_ms"),
-        F.max("id_ms").alias("high_ms"),
+        *(F.expr(f"max({name}) AS {name}") for name in known),
+        F.expr("count(id_ms) AS number_of_ids"),
+        F.expr(f"count_if({_IS_OUTSIDE}) AS outside"),
+        F.expr("min(id_ms) AS low_ms"),
+        F.expr("max(id_ms) AS high_ms"),
     )
 
 
@@ -256,7 +255,7 @@ def judged(
     found = groups.join(_unusable(ids, pending, run_seq), on=list(GROUP), how="left")
     if any_outside:
         key = [*GROUP, *_ID]
-        outside = ids.where(F.col("id_ms").isNotNull() & ~is_proven())
+        outside = ids.where(_IS_OUTSIDE)
         is_pending = outside.join(pending.select(*key), on=key, how="left_semi")
         needed = outside.where("force").select(*key).union(is_pending.select(*key)).distinct()
         found = found.join(_number(needed, "unproven"), on=list(GROUP), how="left")
@@ -269,21 +268,20 @@ def judged(
 def judged_by_name(
     groups: DataFrame, ids: DataFrame, pending: DataFrame, run_seq: int
 ) -> DataFrame:
-    """`judged` for those who need neither an instant nor a proof, nor sound times and counts: what
-    they remove is named."""
+    """`judged` for those who name what they remove (`survey.refusal_by_name`)."""
     found = groups.join(_unusable(ids, pending, run_seq), on=list(GROUP), how="left")
-    return found.withColumn("reason", unknown_group().when(F.col("ahead") > 0, ahead()))
+    return found.withColumn("reason", refusal_by_name())
 
 
 def _unusable(ids: DataFrame, pending: DataFrame, run_seq: int) -> DataFrame:
     """One row per group of which a pending row that is requested cannot be used: how many rows are
     `invalid`, and `ahead` (see `survey.by_owner`)."""
     key = [*GROUP, *_ID]
-    is_ahead = F.col("run_seq") >= run_seq
-    rows = pending.where(is_invalid() | is_ahead)
+    is_ahead = f"run_seq >= {run_seq:d}"
+    rows = pending.where(f"{IS_INVALID} OR {is_ahead}")
     named = rows.join(ids.select(*key), on=key, how="left_semi")
     return named.groupBy(*GROUP).agg(
-        F.count_if(is_invalid()).alias("invalid"), F.count_if(is_ahead).alias("ahead")
+        F.expr(f"count_if({IS_INVALID}) AS invalid"), F.expr(f"count_if({is_ahead}) AS ahead")
     )
 
 
@@ -310,38 +308,35 @@ def found(
             not.
     """
     request = ("request_number", "position", *_ID, "now_ms", "min_idle_ms", "equal_counts")
-    wanted = ids.where(F.col("id_ms").isNotNull()).select(
-        *request,
-        *("force", "raise_by", "retrycount", "new_delivery_time_ms"),
-        group_key(mode).alias("group_key"),
-        stream_key(mode).alias("stream_key"),
+    wanted = ids.where("id_ms IS NOT NULL").selectExpr(
+        *(*request, "force", "raise_by", "retrycount", "new_delivery_time_ms"),
+        f"{GROUP_KEY[mode]} AS group_key",
+        f"{STREAM_KEY[mode]} AS stream_key",
     )
-    state = with_keys(pending, mode).select(
-        *kernel.KEY,
-        consumer_key(mode).alias("consumer_key"),
-        F.col("consumer").isNotNull().alias("is_owned"),
-        F.lit(True).alias("is_pending"),
+    state = with_keys(pending, mode).selectExpr(
+        *(*kernel.KEY, f"{CONSUMER_KEY[mode]} AS consumer_key"),
+        *("consumer IS NOT NULL AS is_owned", "true AS is_pending"),
         *("delivery_time_ms", "delivery_count"),
     )
-    nobody = F.lit(0).cast("BIGINT") if mode is KeyMode.HASHES else F.lit("")
+    nobody = "0L" if mode is KeyMode.HASHES else "''"
     rows = (
         # By sort and merge, whatever Spark thinks of the size of pending, as in `with_presence`.
         wanted.join(state.hint("merge"), on=[*kernel.KEY], how="left")
         .fillna(False, ["is_owned", "is_pending"])
         .fillna(0, ["delivery_time_ms", "delivery_count"])
-        .withColumn("consumer_key", F.coalesce("consumer_key", nobody))
+        .withColumn("consumer_key", F.expr(f"coalesce(consumer_key, {nobody})"))
     )
     if entries is None:
         rows = rows.withColumn("present", F.lit(False))
     else:
         rows = with_presence(rows, with_keys(entries, mode))
-    return rows.select(*kernel.ASKED_INPUT)
+    return rows.selectExpr(*kernel.ASKED_INPUT)
 
 
 def pending_of(ids: DataFrame, pending: DataFrame, mode: KeyMode) -> DataFrame:
     """The rows of pending that are requested, by `kernel.KEY`: as often as pending holds them."""
-    named = ids.where(F.col("id_ms").isNotNull())
-    wanted = named.select(group_key(mode).alias("group_key"), *_ID)
+    named = ids.where("id_ms IS NOT NULL")
+    wanted = named.selectExpr(f"{GROUP_KEY[mode]} AS group_key", *_ID)
     key = list(kernel.KEY)
     return with_keys(pending, mode).select(*key).join(wanted, on=key, how="left_semi")
 
@@ -349,8 +344,8 @@ def pending_of(ids: DataFrame, pending: DataFrame, mode: KeyMode) -> DataFrame:
 def decisions(found_rows: DataFrame, mode: KeyMode) -> DataFrame:
     """One row per row, with `kernel.ASKED_OUTPUT`.  One shuffle, into ranges of ids."""
     ranges = found_rows.repartition(*kernel.KEY)
-    ids = (unsigned("id_ms"), unsigned("id_seq"))
-    ordered = ranges.sortWithinPartitions("group_key", *ids, "request_number", "position")
+    order = ("group_key", *in_id_order(), "request_number", "position")
+    ordered = ranges.sortWithinPartitions(*order)
     type_ = "BIGINT" if mode is KeyMode.HASHES else "STRING"
     return ordered.mapInPandas(kernel.fold_range, _SCHEMA.format(key=type_))
 
@@ -392,49 +387,47 @@ def entry_rows(
         accepted: the requests of the groups that are not refused.
         owners: `keys.owners_of_keys` or `keys.owners_by_name`.
     """
-    requests = accepted.select(
-        *("request_number", group_key(mode).alias("group_key"), *GROUP),
-        *(F.col("consumer").alias("by"), "justid", "now_ms", "profile"),
+    requests = accepted.selectExpr(
+        *("request_number", f"{GROUP_KEY[mode]} AS group_key", *GROUP),
+        *("consumer AS caller", "justid", "now_ms", "profile"),
     )
-    got = F.col("outcome").isin([int(one) for one in _GOT])
-    of_outcome = ((int(outcome), str(kind)) for outcome, kind in kinds.items())
-    kind = F.create_map(*map(F.lit, chain.from_iterable(of_outcome)))
-    was_pending = F.col("is_pending")
-    from_name = found_name("from_consumer", "from_consumer_key", F.col("found") | ~was_pending)
+    got = f"outcome IN ({', '.join(f'{one:d}' for one in _GOT)})"
+    from_consumer = found_name("from_consumer", "from_consumer_key", "found")
+    of_outcome = " ".join(f"WHEN {outcome:d} THEN '{kind}'" for outcome, kind in kinds.items())
     return (
         # By both: should the table give other rows the second time, no request of another group is
         # taken for this one.
         decided.join(requests, on=["request_number", "group_key"], how="left")
         .join(owners, on="from_consumer_key", how="left")
-        .withColumn("found", F.coalesce("found", F.lit(False)))
-        .select(
-            kind[F.col("outcome").cast("INT")].alias("kind"),
-            found_name("stream", "request_number", F.col("stream").isNotNull()),
+        .selectExpr(
+            f"CASE outcome {of_outcome} END AS kind",
+            f"{found_name('stream', 'request_number', 'stream IS NOT NULL')} AS stream",
             *("consumer_group", *_ID, "request_number", "position"),
-            F.when(was_pending, from_name).alias("from_consumer"),
-            F.when(was_pending, F.col("from_delivery_time_ms")).alias("from_delivery_time_ms"),
-            F.when(was_pending, F.col("from_delivery_count")).alias("from_delivery_count"),
-            F.when(got, F.col("by")).alias("consumer"),
-            F.when(got, F.col("delivery_time_ms")).alias("delivery_time_ms"),
-            F.when(got, F.col("delivery_count")).alias("delivery_count"),
-            F.when(got, F.col("justid")).alias("justid"),
-            F.col("now_ms").alias("at_ms"),
-            F.when(got, F.col("now_ms")).alias("seen_time_ms"),
-            F.when(got & sees_every_caller(), F.col("now_ms")).alias("active_time_ms"),
+            f"CASE WHEN is_pending THEN {from_consumer} END AS from_consumer",
+            *(
+                f"CASE WHEN is_pending THEN {name} END AS {name}"
+                for name in ("from_delivery_time_ms", "from_delivery_count")
+            ),
+            f"CASE WHEN {got} THEN caller END AS consumer",
+            *(
+                f"CASE WHEN {got} THEN {name} END AS {name}"
+                for name in ("delivery_time_ms", "delivery_count", "justid")
+            ),
+            "now_ms AS at_ms",
+            f"CASE WHEN {got} THEN now_ms END AS seen_time_ms",
+            f"CASE WHEN {got} AND {CALLER_IS_SEEN} THEN now_ms END AS active_time_ms",
         )
     )
 
 
 def request_rows(requests: DataFrame, judged: DataFrame) -> DataFrame:
     """The journal's `requested` and `refused` rows: one per request."""
-    reasons = judged.select(*GROUP, "reason", F.lit(True).alias("is_judged"))
-    kind = F.when(F.col("reason").isNull(), str(Kind.REQUESTED)).otherwise(str(Kind.REFUSED))
+    reasons = judged.selectExpr(*GROUP, "reason", "true AS is_judged")
     both = requests.join(F.broadcast(reasons), on=list(GROUP), how="left")
-    return both.select(
-        kind.alias("kind"),
-        found_name("stream", "request_number", F.col("is_judged").isNotNull()),
-        *("request_number", "consumer_group", "consumer", "request", "reason"),
-        F.col("now_ms").alias("at_ms"),
+    return both.selectExpr(
+        f"CASE WHEN reason IS NULL THEN '{Kind.REQUESTED}' ELSE '{Kind.REFUSED}' END AS kind",
+        f"{found_name('stream', 'request_number', 'is_judged IS NOT NULL')} AS stream",
+        *("request_number", "consumer_group", "consumer", "request", "reason", "now_ms AS at_ms"),
     )
 
 
@@ -442,11 +435,10 @@ def consumer_rows(accepted: DataFrame) -> DataFrame:
     """The journal's `consumer` rows: each caller, seen at the group's instant, also where it names
     no id.  Profile redis-7.0 knows a consumer only once it got an entry."""
     return (
-        accepted.where(sees_every_caller())
-        .select(
-            F.lit(str(Kind.CONSUMER)).alias("kind"),
-            *(*GROUP, "consumer", F.col("now_ms").alias("at_ms")),
-            F.col("now_ms").alias("seen_time_ms"),
+        accepted.where(CALLER_IS_SEEN)
+        .selectExpr(
+            f"'{Kind.CONSUMER}' AS kind",
+            *(*GROUP, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),
         )
         .distinct()
     )
@@ -455,12 +447,12 @@ def consumer_rows(accepted: DataFrame) -> DataFrame:
 def last_id_rows(accepted: DataFrame) -> DataFrame:
     """The journal's `lastid` rows: one per group that is given one, the largest."""
     largest = F.max(F.struct(unsigned("last_ms").alias("ms"), unsigned("last_seq").alias("seq")))
-    given = accepted.where(F.col("last_ms").isNotNull())
+    given = accepted.where("last_ms IS NOT NULL")
     return (
         given.groupBy(*GROUP)
         .agg(largest.alias("id"), F.max("now_ms").alias("at_ms"))
         .select(
-            F.lit(str(Kind.LASTID)).alias("kind"),
+            F.expr(f"'{Kind.LASTID}' AS kind"),
             *(*GROUP, "at_ms"),
             unsigned(F.col("id")["ms"]).alias("last_delivered_ms"),
             unsigned(F.col("id")["seq"]).alias("last_delivered_seq"),

@@ -15,7 +15,14 @@ from pyspark.sql import functions as F
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import GROUP, key_json, repeated_keys
 from claimlib.plans.requests import PROVEN_RANGE, known_groups
-from claimlib.plans.survey import AHEAD, NO_PROOF, NO_SNAPSHOT_TIME, UNKNOWN_GROUP, is_proven
+from claimlib.plans.survey import (
+    AHEAD,
+    IS_INVALID,
+    IS_PROVEN,
+    NO_PROOF,
+    NO_SNAPSHOT_TIME,
+    UNKNOWN_GROUP,
+)
 
 TABLES_READ = ("streams", "entries", "groups", "pending", "consumers", "cursors")
 # Of repeated entries and consumers nothing is refused: what counts is whether an id is there, and
@@ -107,7 +114,7 @@ def _foreign(table: str, rows: DataFrame, run_seq: int) -> DataFrame:
 
 def _of_pending(pending: DataFrame, known: DataFrame, consumers: DataFrame) -> DataFrame:
     """Sums by owner, then by group, then of all: one shuffle each, the later ones small."""
-    invalid = (F.col("delivery_time_ms") < 0) | (F.col("delivery_count") < 0)
+    invalid = F.expr(IS_INVALID)
     later = F.col("delivery_time_ms") > F.col("snapshot_ms")
     by_owner = (
         pending.join(known, on=list(GROUP), how="left")
@@ -115,7 +122,7 @@ def _of_pending(pending: DataFrame, known: DataFrame, consumers: DataFrame) -> D
         .agg(
             *_first_of("invalid", invalid, key_json("pending")),
             *_first_of("later", later, key_json("pending")),
-            F.count_if(~is_proven()).alias("unproven"),
+            F.expr(f"count_if(NOT {IS_PROVEN}) AS unproven"),
             F.max(F.col("in_groups").isNull()).alias("is_unknown"),
         )
     )

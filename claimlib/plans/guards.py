@@ -12,7 +12,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.plans.keys import GROUP, KeyMode, bytes_sql, consumer_key, group_key
+from claimlib.plans.keys import CONSUMER_KEY, GROUP, GROUP_KEY, KeyMode, bytes_sql
 from claimlib.plans.requests import GUARDS
 from claimlib.semantics import rules
 
@@ -54,8 +54,8 @@ def owners(
         .join(known, on=[*GROUP, "consumer"], how="left")
     )
     return found.select(
-        group_key(mode).alias("group_key"),
-        consumer_key(mode).alias("consumer_key"),
+        F.expr(f"{GROUP_KEY[mode]} AS group_key"),
+        F.expr(f"{CONSUMER_KEY[mode]} AS consumer_key"),
         (_is_spared_by_name() | _is_spared_as_active()).alias("is_spared"),
         F.coalesce(F.col("consumer") == F.col("parking_consumer"), F.lit(False)).alias(
             "is_parking"
@@ -86,7 +86,7 @@ def weighed(judged: DataFrame, examined: DataFrame, pending: DataFrame, mode: Ke
         examined: the accepted groups' candidates, see `sweep.candidates`.
         pending: all of pending: the share of a page, too, is that of the group's whole PEL.
     """
-    of_group = judged.withColumn("group_key", group_key(mode))
+    of_group = judged.withColumn("group_key", F.expr(GROUP_KEY[mode]))
     guarded = of_group.where(any_guard() & F.col("reason").isNull())
     return (
         of_group.join(_sums(examined, guarded), on="group_key", how="left")

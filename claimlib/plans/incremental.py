@@ -87,13 +87,12 @@ def deleted_or_changed(feed: DataFrame) -> DataFrame:
 def with_less_proof(then: DataFrame, now: DataFrame) -> DataFrame:
     """The names of the streams (rows of `streams`) whose proven range does not hold any more all of
     what it held then.  Where it held nothing, nothing was pending, or it was refused."""
-    before = then.select("stream", *(F.col(name).alias(f"then_{name}") for name in PROVEN_RANGE))
+    before = then.selectExpr("stream", *(f"{name} AS then_{name}" for name in PROVEN_RANGE))
     from_ms, from_seq, to_ms, to_seq = PROVEN_RANGE
-    begins = id_at_most(from_ms, from_seq, *(F.col(f"then_{one}") for one in (from_ms, from_seq)))
-    ends = id_at_least(to_ms, to_seq, *(F.col(f"then_{one}") for one in (to_ms, to_seq)))
-    holds = F.coalesce(begins & ends, F.lit(False))
-    had_proof = before.where(F.col(f"then_{from_ms}").isNotNull())
-    return had_proof.join(now, on="stream", how="left").where(~holds).select("stream").distinct()
+    begins = id_at_most(from_ms, from_seq, f"then_{from_ms}", f"then_{from_seq}")
+    ends = id_at_least(to_ms, to_seq, f"then_{to_ms}", f"then_{to_seq}")
+    both = before.where(f"then_{from_ms} IS NOT NULL").join(now, on="stream", how="left")
+    return both.where(f"NOT coalesce({begins} AND {ends}, false)").select("stream").distinct()
 
 
 def unlike(groups: DataFrame, others: DataFrame) -> DataFrame:

@@ -20,6 +20,7 @@ from pyspark.sql import types as T
 from claimlib.errors import ConfigError
 from claimlib.plans.column_readers import UNUSABLE, WANTED, Shape, reader, spelled
 from claimlib.plans.keys import GROUP, id_at_most, key_json
+from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.schema import FIELDS_TYPE, TABLES
 
 
@@ -232,13 +233,12 @@ def _row_fault(table: str) -> Column:
     """What is wrong with a row whose parts are sound, as (column, text)."""
     if table != "streams":
         return F.lit(None).cast(_FOUND)
-    low, high = F.col("complete_from_ms"), F.col("complete_to_ms")
-    in_order = id_at_most("complete_from_ms", "complete_from_seq", high, F.col("complete_to_seq"))
+    low, high = PROVEN_RANGE[:2], PROVEN_RANGE[2:]
     said = "complete_from, complete_to"
     return F.when(
-        low.isNull() != high.isNull(),
+        F.expr(f"({low[0]} IS NULL) != ({high[0]} IS NULL)"),
         _found(said, "is only one end of a range: give both, or neither"),
-    ).when(~in_order, _found(said, "is a range that ends before it begins"))
+    ).when(~F.expr(id_at_most(*low, *high)), _found(said, "is a range that ends before it begins"))
 
 
 _FOUND = "STRUCT<column: STRING, text: STRING>"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.plans.keys import GROUP, KeyMode, group_key
-from claimlib.plans.requests import REQUEST_COLUMNS, sees_every_caller
+from claimlib.plans.keys import GROUP, GROUP_KEY, KeyMode
+from claimlib.plans.requests import CALLER_IS_SEEN, REQUEST_COLUMNS
 from claimlib.schema import Kind
 from claimlib.semantics.model import Outcome
 
@@ -22,54 +22,48 @@ def decision_rows(
     The joins must find every key; one that finds none raises, for a row without its name would be
     lost work.  `owners` is `keys.owners_of_keys` or `keys.owners_by_name`.
     """
-    groups = accepted.select(
-        group_key(mode).alias("group_key"),
-        *(*GROUP, F.col("consumer").alias("by"), "parking_consumer", "justid", "now_ms", "profile"),
+    groups = accepted.selectExpr(
+        f"{GROUP_KEY[mode]} AS group_key",
+        *(*GROUP, "consumer AS caller", "parking_consumer", "justid", "now_ms", "profile"),
     )
-    parked = F.col("outcome") == int(Outcome.PARKED)
-    claimed = parked | (F.col("outcome") == int(Outcome.CLAIMED))
-    new_owner = F.when(parked, F.col("parking_consumer")).otherwise(F.col("by"))
+    parked = f"outcome = {Outcome.PARKED:d}"
+    claimed = f"outcome IN ({Outcome.PARKED:d}, {Outcome.CLAIMED:d})"
     return (
         decided.join(groups, on="group_key", how="left")
         .join(owners, on="from_consumer_key", how="left")
-        .select(
-            F.when(claimed, str(Kind.CLAIMED)).otherwise(str(Kind.DELETED)).alias("kind"),
-            found_name("stream", "group_key", F.col("stream").isNotNull()),
-            "consumer_group",
-            "id_ms",
-            "id_seq",
-            found_name("from_consumer", "from_consumer_key", F.col("found")),
-            "from_delivery_time_ms",
-            "from_delivery_count",
-            F.when(claimed, new_owner).alias("consumer"),
-            F.when(claimed, F.col("now_ms")).alias("delivery_time_ms"),
-            F.when(claimed, F.col("delivery_count")).alias("delivery_count"),
-            F.when(claimed, F.col("justid") | parked).alias("justid"),
-            F.col("now_ms").alias("at_ms"),
-            F.when(claimed, F.col("now_ms")).alias("seen_time_ms"),
-            F.when(claimed & sees_every_caller(), F.col("now_ms")).alias("active_time_ms"),
+        .selectExpr(
+            f"CASE WHEN {claimed} THEN '{Kind.CLAIMED}' ELSE '{Kind.DELETED}' END AS kind",
+            f"{found_name('stream', 'group_key', 'stream IS NOT NULL')} AS stream",
+            *("consumer_group", "id_ms", "id_seq"),
+            f"{found_name('from_consumer', 'from_consumer_key', 'found')} AS from_consumer",
+            *("from_delivery_time_ms", "from_delivery_count"),
+            f"CASE WHEN {parked} THEN parking_consumer WHEN {claimed} THEN caller END AS consumer",
+            f"CASE WHEN {claimed} THEN now_ms END AS delivery_time_ms",
+            f"CASE WHEN {claimed} THEN delivery_count END AS delivery_count",
+            f"CASE WHEN {claimed} THEN justid OR {parked} END AS justid",
+            "now_ms AS at_ms",
+            f"CASE WHEN {claimed} THEN now_ms END AS seen_time_ms",
+            f"CASE WHEN {claimed} AND {CALLER_IS_SEEN} THEN now_ms END AS active_time_ms",
         )
     )
 
 
-def found_name(name: str, key: str, is_found: Column) -> Column:
-    """Column `name`, or an error where the join by `key` found nothing."""
-    missing = F.raise_error(F.concat(F.lit(f"claimlib: no name for {key} "), F.col(key)))
-    return F.when(is_found, F.col(name)).otherwise(missing.cast("STRING")).alias(name)
+def found_name(name: str, key: str, is_found: str) -> str:
+    """As SQL: column `name`, or an error where the join by `key` found nothing."""
+    missing = f"CAST(raise_error(concat('claimlib: no name for {key} ', {key})) AS STRING)"
+    return f"CASE WHEN {is_found} THEN {name} ELSE {missing} END"
 
 
 def group_rows(groups: DataFrame) -> DataFrame:
     """The journal's `swept` and `refused` rows: one per judged group, with what the survey saw."""
-    kind = F.when(F.col("reason").isNull(), str(Kind.SWEPT)).otherwise(str(Kind.REFUSED))
-    request = F.to_json(F.struct(*(name for name in REQUEST_COLUMNS if name not in GROUP)))
-    is_sweep = F.col("count").isNull()
+    request = ", ".join(name for name in REQUEST_COLUMNS if name not in GROUP)
     # Null: a group that only `pending` knows.
-    is_full = ~F.coalesce("has_base", F.lit(False))
-    return groups.select(
-        kind.alias("kind"),
-        *(*GROUP, "consumer", request.alias("request"), F.col("now_ms").alias("at_ms")),
-        F.when(is_sweep, F.col("at_boundary")).alias("at_boundary"),
-        *(F.when(is_sweep & is_full, F.col(name)).alias(name) for name in OF_WHOLE_PELS),
+    is_full_sweep = "count IS NULL AND NOT coalesce(has_base, false)"
+    return groups.selectExpr(
+        f"CASE WHEN reason IS NULL THEN '{Kind.SWEPT}' ELSE '{Kind.REFUSED}' END AS kind",
+        *(*GROUP, "consumer", f"to_json(struct({request})) AS request", "now_ms AS at_ms"),
+        "CASE WHEN count IS NULL THEN at_boundary END AS at_boundary",
+        *(f"CASE WHEN {is_full_sweep} THEN {name} END AS {name}" for name in OF_WHOLE_PELS),
         *("spared", "parked", "reason"),
     )
 
@@ -86,17 +80,14 @@ def cursor_rows(accepted: DataFrame, next_ids: DataFrame | None, mode: KeyMode) 
     """
     placed = accepted.where("count IS NOT NULL OR cursor IS NOT NULL")
     if next_ids is None:
-        end = F.lit(0).cast("BIGINT")
-        placed = placed.withColumns({"next_ms": end, "next_seq": end})
+        placed = placed.selectExpr("*", "0L AS next_ms", "0L AS next_seq")
     else:
-        keyed = placed.withColumn("group_key", group_key(mode))
+        keyed = placed.withColumn("group_key", F.expr(GROUP_KEY[mode]))
         placed = keyed.join(next_ids, on="group_key", how="left")
         placed = placed.fillna(0, ["next_ms", "next_seq"])
-    return placed.select(
-        F.lit(str(Kind.CURSOR)).alias("kind"),
-        *GROUP,
-        F.col("cursor").alias("cursor_name"),
-        *("next_ms", "next_seq", F.col("now_ms").alias("at_ms")),
+    return placed.selectExpr(
+        f"'{Kind.CURSOR}' AS kind",
+        *(*GROUP, "cursor AS cursor_name", "next_ms", "next_seq", "now_ms AS at_ms"),
     )
 
 
@@ -105,12 +96,9 @@ def consumer_rows(accepted: DataFrame) -> DataFrame:
 
     Profile redis-7.0 knows a consumer only once it got an entry: there its `claimed` rows say so.
     """
-    return accepted.where(sees_every_caller()).select(
-        F.lit(str(Kind.CONSUMER)).alias("kind"),
-        *GROUP,
-        "consumer",
-        F.col("now_ms").alias("at_ms"),
-        F.col("now_ms").alias("seen_time_ms"),
+    return accepted.where(CALLER_IS_SEEN).selectExpr(
+        f"'{Kind.CONSUMER}' AS kind",
+        *(*GROUP, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),
     )
 
 

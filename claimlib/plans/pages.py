@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from claimlib.plans.keys import GROUP, id_at_least, unsigned
+from claimlib.plans.keys import GROUP, id_at_least, in_id_order, unsigned
 from claimlib.semantics.model import SCAN_BUDGET_FACTOR
 
 BINS = 64
@@ -111,10 +111,10 @@ def _within(pending: DataFrame, windows: DataFrame) -> DataFrame:
     return (
         pending.select(*GROUP, "id_ms", "id_seq")
         .join(F.broadcast(windows), on=list(GROUP), how="inner")
-        .where(id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq")))
+        .where(id_at_least("id_ms", "id_seq", "start_ms", "start_seq"))
         .where(unsigned("id_ms") <= unsigned("last_ms"))
     )
 
 
 def _in_order(*group: str) -> WindowSpec:
-    return Window.partitionBy(*group).orderBy(unsigned("id_ms"), unsigned("id_seq"))
+    return Window.partitionBy(*group).orderBy(*in_id_order())

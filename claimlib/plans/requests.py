@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import reduce
 from operator import or_
@@ -128,7 +128,7 @@ def expand(groups: DataFrame, policy: Sequence[Rule]) -> DataFrame:
     rules = frame_of(groups.sparkSession, rows, ddl(columns))
     first = F.coalesce(*(F.when(rule.matches(), n) for n, rule in enumerate(policy, start=1)))
     matched = groups.select(*GROUP, first.alias("request"))
-    return matched.join(rules, on="request", how="inner").select(*REQUEST_COLUMNS, "request")
+    return matched.join(rules, on="request", how="inner").selectExpr(*REQUEST_COLUMNS, "request")
 
 
 def matched_by(policy: Sequence[Rule]) -> Column:
@@ -145,36 +145,38 @@ def known_groups(groups: DataFrame, streams: DataFrame, run_seq: int) -> DataFra
     Of a repeated row any is taken: its group is refused.
     """
     by_stream = streams.groupBy("stream").agg(
-        *(F.min(name).alias(name) for name in PROVEN_RANGE), *_unsound("streams", run_seq)
+        *_any_of(*PROVEN_RANGE), *_unsound("streams", run_seq)
     )
-    by_group = groups.groupBy(*GROUP).agg(
-        F.min("snapshot_ms").alias("snapshot_ms"), *_unsound("groups", run_seq)
-    )
+    by_group = groups.groupBy(*GROUP).agg(*_any_of("snapshot_ms"), *_unsound("groups", run_seq))
     both = by_group.join(by_stream, on="stream", how="left")
-    return both.select(
+    return both.selectExpr(
         *(*GROUP, "snapshot_ms", *PROVEN_RANGE),
         *(_named(what, "groups", "streams") for what in _UNSOUND),
-        F.lit(True).alias("in_groups"),
+        "true AS in_groups",
     )
 
 
 _UNSOUND = ("repeated_in", "ahead_in")
 
 
+def _any_of(*names: str) -> tuple[Column, ...]:
+    return tuple(F.expr(f"min({name}) AS {name}") for name in names)
+
+
 def _unsound(table: str, run_seq: int) -> tuple[Column, ...]:
     """The name of the table where it holds the key of a group of rows twice, or a row of a later
     run; else null."""
-    conditions = (F.count("*") > 1, F.max("run_seq") >= run_seq)
+    conditions = ("count(*) > 1", f"max(run_seq) >= {run_seq:d}")
     return tuple(
-        F.when(condition, table).alias(f"{table}_{what}")
+        F.expr(f"CASE WHEN {condition} THEN '{table}' END AS {table}_{what}")
         for condition, what in zip(conditions, _UNSOUND, strict=True)
     )
 
 
-def _named(what: str, *tables: str) -> Column:
-    """The names of tables, comma separated; null: there is none."""
-    names = F.concat_ws(", ", *(f"{table}_{what}" for table in tables))
-    return F.nullif(names, F.lit("")).alias(what)
+def _named(what: str, *tables: str) -> str:
+    """As SQL: the names of tables, comma separated; null: there is none."""
+    names = ", ".join(f"{table}_{what}" for table in tables)
+    return f"nullif(concat_ws(', ', {names}), '') AS {what}"
 
 
 def started(requests: DataFrame, cursors: DataFrame, run_seq: int) -> DataFrame:
@@ -182,17 +184,16 @@ def started(requests: DataFrame, cursors: DataFrame, run_seq: int) -> DataFrame:
     stands (0-0 starts over), else the beginning; and `cursors_repeated_in` and `cursors_ahead_in`,
     as in `known_groups`, of stored cursors that are used."""
     key = ("name", *GROUP)
-    nexts = (F.min(name).alias(name) for name in ("next_ms", "next_seq"))
+    nexts = _any_of("next_ms", "next_seq")
     by_key = cursors.groupBy(*key).agg(*nexts, *_unsound("cursors", run_seq))
     stored = by_key.withColumnRenamed("name", "cursor")
-    own = F.col("start_ms").isNotNull()
+    has_start = "start_ms IS NOT NULL"
+    starts = {
+        half: f"CASE WHEN {has_start} THEN start_{half} ELSE coalesce(next_{half}, 0) END"
+        for half in ("ms", "seq")
+    }
     return requests.join(stored, on=["cursor", *GROUP], how="left").withColumns(
-        {
-            "start_ms": F.when(own, F.col("start_ms")).otherwise(F.coalesce("next_ms", F.lit(0))),
-            "start_seq": F.when(own, F.col("start_seq")).otherwise(
-                F.coalesce("next_seq", F.lit(0))
-            ),
-        }
+        {f"start_{half}": F.expr(start) for half, start in starts.items()}
     )
 
 
@@ -203,42 +204,42 @@ def standing(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataF
     rules need of the request (`equal_counts`, `raise_by`, `park_above`), what `known_groups` says
     of the group (`in_groups` null: it is not known), and whether its cursor can be used
     (`repeated_in`, `ahead_in`).  A negative min_idle_ms is 0, as on the server."""
-    instant = F.col("snapshot_ms") if now_ms is None else F.lit(now_ms)
+    instant = "snapshot_ms" if now_ms is None else f"{now_ms:d}L"
     has_cursors = "cursors_ahead_in" in requests.columns
     of_known = known.withColumnsRenamed({what: f"known_{what}" for what in _UNSOUND})
     tables = ("known", "cursors") if has_cursors else ("known",)
-    return (
-        requests.join(of_known, on=list(GROUP), how="full")
-        .select(
-            *REQUEST_COLUMNS,
-            instant.cast("BIGINT").alias("now_ms"),
-            *for_rules(),
-            F.coalesce(F.col("max_deliveries") - 1, F.lit(NEVER_PARKED)).alias("park_above"),
-            *PROVEN_RANGE,
-            *(_named(what, *tables) for what in _UNSOUND),
-            "in_groups",
-        )
-        .withColumn("min_idle_ms", F.greatest("min_idle_ms", F.lit(0)))
+    return requests.join(of_known, on=list(GROUP), how="full").selectExpr(
+        *(name for name in REQUEST_COLUMNS if name != "min_idle_ms"),
+        "greatest(min_idle_ms, 0L) AS min_idle_ms",
+        f"CAST({instant} AS BIGINT) AS now_ms",
+        *FOR_RULES,
+        f"coalesce(max_deliveries - 1, {NEVER_PARKED}L) AS park_above",
+        *PROVEN_RANGE,
+        *(_named(what, *tables) for what in _UNSOUND),
+        "in_groups",
     )
 
 
-def for_rules() -> tuple[Column, Column]:
-    """What the rules need of a request: `equal_counts`, of its idle rule, and `raise_by`, how much
-    a claim adds to the delivery count."""
-    equal_rules = [str(rule) for rule, equal_counts in EQUAL_COUNTS.items() if equal_counts]
-    raise_by = F.when(F.col("justid"), 0).otherwise(1).cast("BIGINT")
-    return F.col("idle_rule").isin(equal_rules).alias("equal_counts"), raise_by.alias("raise_by")
+def _is_one_of(name: str, values: Iterable[str]) -> str:
+    return f"{name} IN ({', '.join(map(repr, map(str, values)))})"
 
 
-def sees_every_caller() -> Column:
-    """`rules.SEES_EVERY_CALLER` of a request's `profile`."""
-    return F.col("profile").isin([str(one) for one, sees in SEES_EVERY_CALLER.items() if sees])
+_EQUAL_RULES = (rule for rule, equal_counts in EQUAL_COUNTS.items() if equal_counts)
+FOR_RULES = (
+    f"{_is_one_of('idle_rule', _EQUAL_RULES)} AS equal_counts",
+    "CASE WHEN justid THEN 0L ELSE 1L END AS raise_by",
+)
+"""What the rules need of a request, as SQL: `equal_counts`, of its idle rule, and `raise_by`, how
+much a claim adds to the delivery count."""
+
+CALLER_IS_SEEN = _is_one_of("profile", (one for one, sees in SEES_EVERY_CALLER.items() if sees))
+"""`rules.SEES_EVERY_CALLER` of a request's `profile`, as SQL."""
 
 
 def ended(targets: DataFrame, ends: DataFrame | None) -> DataFrame:
     """`standing` with `page_end_ms` and `page_end_seq`: the last of a page's rows; null: a sweep,
     or a page up to the end."""
     if ends is None:
-        none = F.lit(None).cast("BIGINT")
-        return targets.withColumns({"page_end_ms": none, "page_end_seq": none})
+        none = (f"CAST(NULL AS BIGINT) AS {name}" for name in ("page_end_ms", "page_end_seq"))
+        return targets.selectExpr("*", *none)
     return targets.join(ends, on=list(GROUP), how="left")

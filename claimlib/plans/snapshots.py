@@ -101,8 +101,8 @@ def claims(pel: DataFrame, read: DataFrame, min_idles_ms: Sequence[int]) -> Data
         .groupBy("min_idle_ms", *ENTRY)
         .agg(F.min_by(F.struct("consumer", "at_ms", "idle_ms"), "at_ms").alias("first"))
     )
-    was_delivered = id_at_most(
-        "id_ms", "id_seq", F.col("next_last_delivered_ms"), F.col("next_last_delivered_seq")
+    was_delivered = F.expr(
+        id_at_most("id_ms", "id_seq", "next_last_delivered_ms", "next_last_delivered_seq")
     )
     outcome = (
         F.when(~F.col("last_consumer").eqNullSafe(F.col("from_consumer")), "taken_over")

@@ -11,14 +11,15 @@ from pyspark.sql import functions as F
 
 from claimlib.plans.keys import (
     GROUP,
+    GROUP_KEY,
     KeyMode,
-    group_key,
     id_at_least,
     id_at_most,
     unsigned,
     unsigned_text,
 )
 from claimlib.plans.requests import PROVEN_RANGE
+from claimlib.schema import quote_text
 from claimlib.semantics import rules
 
 
@@ -35,26 +36,27 @@ def by_owner(pending: DataFrame, targets: DataFrame, run_seq: int) -> DataFrame:
     Args:
         targets: `requests.standing`.
     """
-    request = targets.where(F.col("consumer").isNotNull()).select(*GROUP, *_SURVEYED)
+    request = targets.where("consumer IS NOT NULL").selectExpr(*GROUP, *_SURVEYED)
     # By the names themselves: whether hashes are exact is not known yet.
     rows = pending.join(F.broadcast(request), on=list(GROUP), how="left")
-    examined = within_page(id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq")))
-    rows = rows.where(F.col("count").isNull() | examined)
+    rows = rows.where(f"count IS NULL OR {IS_EXAMINED}")
     # Only between times that are none could the difference leave 64 bits.
-    invalid = is_invalid()
-    comparable = examined & ~invalid & (F.col("now_ms") >= 0)
+    comparable = F.expr(f"{IS_EXAMINED} AND NOT {IS_INVALID} AND now_ms >= 0")
     boundary = rules.at_boundary(F.col("now_ms"), F.col("delivery_time_ms"), F.col("min_idle_ms"))
+    of_rows = {
+        "pending_before": "count(*)",
+        "invalid": f"count_if({IS_INVALID})",
+        "ahead": f"count_if(run_seq >= {run_seq:d})",
+        "unproven": f"count_if({IS_EXAMINED} AND NOT {IS_PROVEN})",
+        "delivered_later": "count_if(delivery_time_ms > now_ms)",
+        "oldest_delivery_time_ms": "min(delivery_time_ms)",
+        "highest_delivery_count": "max(delivery_count)",
+        "low_ms": "min(id_ms)",
+        "high_ms": "max(id_ms)",
+    }
     return rows.groupBy(*GROUP, "consumer").agg(
-        F.count("*").alias("pending_before"),
-        F.count_if(invalid).alias("invalid"),
-        F.count_if(F.col("run_seq") >= run_seq).alias("ahead"),
-        F.count_if(examined & ~is_proven()).alias("unproven"),
+        *(F.expr(f"{sql} AS {name}") for name, sql in of_rows.items()),
         F.count_if(F.when(comparable, boundary)).alias("at_boundary"),
-        F.count_if(F.col("delivery_time_ms") > F.col("now_ms")).alias("delivered_later"),
-        F.min("delivery_time_ms").alias("oldest_delivery_time_ms"),
-        F.max("delivery_count").alias("highest_delivery_count"),
-        F.min("id_ms").alias("low_ms"),
-        F.max("id_ms").alias("high_ms"),
     )
 
 
@@ -64,9 +66,9 @@ _COUNTS = ("pending_before", "invalid", "ahead", "unproven", "at_boundary", "del
 def totals() -> list[Column]:
     """What adds the rows of `by_owner` up, by group."""
     return [
-        *(F.sum(name).alias(name) for name in _COUNTS),
-        *(F.min(name).alias(name) for name in ("oldest_delivery_time_ms", "low_ms")),
-        *(F.max(name).alias(name) for name in ("highest_delivery_count", "high_ms")),
+        *(F.expr(f"sum({name}) AS {name}") for name in _COUNTS),
+        *(F.expr(f"min({name}) AS {name}") for name in ("oldest_delivery_time_ms", "low_ms")),
+        *(F.expr(f"max({name}) AS {name}") for name in ("highest_delivery_count", "high_ms")),
     ]
 
 
@@ -85,24 +87,23 @@ TWICE = "duplicate key"
 AHEAD = "a run_seq that no run of this store has had (copied from another store?)"
 
 
-def is_proven() -> Column:
-    """Whether a pending id lies in its stream's proven range; without a range none does."""
-    in_range = id_at_least(
-        "id_ms", "id_seq", F.col("complete_from_ms"), F.col("complete_from_seq")
-    ) & id_at_most("id_ms", "id_seq", F.col("complete_to_ms"), F.col("complete_to_seq"))
-    return F.coalesce(in_range, F.lit(False))
+_AT_LEAST_FROM = id_at_least("id_ms", "id_seq", "complete_from_ms", "complete_from_seq")
+_AT_MOST_TO = id_at_most("id_ms", "id_seq", "complete_to_ms", "complete_to_seq")
+IS_PROVEN = f"coalesce({_AT_LEAST_FROM} AND {_AT_MOST_TO}, false)"
+"""Whether a pending id lies in its stream's proven range; without a range none does."""
 
+_FROM_START = id_at_least("id_ms", "id_seq", "start_ms", "start_seq")
+_UP_TO_END = id_at_most("id_ms", "id_seq", "page_end_ms", "page_end_seq")
+IS_EXAMINED = f"({_FROM_START} AND (page_end_ms IS NULL OR {_UP_TO_END}))"
+"""Whether a pending row is at the request's start or behind it, and of a page one of its rows."""
+
+IS_INVALID = "(delivery_time_ms < 0 OR delivery_count < 0)"
+"""Whether a pending row has a time or a count that none can be."""
 
 _SURVEYED = (
     *("start_ms", "start_seq", "page_end_ms", "page_end_seq", "count", "now_ms", "min_idle_ms"),
     *PROVEN_RANGE,
 )
-
-
-def within_page(from_start: Column) -> Column:
-    """Whether a row that is (or is not) behind the start is one of the page's rows, too."""
-    up_to_end = id_at_most("id_ms", "id_seq", F.col("page_end_ms"), F.col("page_end_seq"))
-    return from_start & (F.col("page_end_ms").isNull() | up_to_end)
 
 
 def judged(targets: DataFrame, sums: DataFrame, unrequested: Column) -> DataFrame:
@@ -116,67 +117,60 @@ def judged(targets: DataFrame, sums: DataFrame, unrequested: Column) -> DataFram
             table groups known it?
     """
     everything = targets.join(sums, on=list(GROUP), how="full").fillna(0, list(_COUNTS))
-    is_requested = F.col("consumer").isNotNull() | (F.col("in_groups").isNull() & unrequested)
+    is_requested = F.expr("consumer IS NOT NULL") | (F.expr("in_groups IS NULL") & unrequested)
     return everything.where(is_requested).withColumn("reason", refusal())
-
-
-def is_invalid() -> Column:
-    """Whether a pending row has a time or a count that none can be."""
-    return (F.col("delivery_time_ms") < 0) | (F.col("delivery_count") < 0)
 
 
 _REPAIR = "claimlib check prints the statement that repairs it"
 
 
-def ahead() -> Column:
-    """Why a group with pending rows of another store's runs is refused."""
-    return F.concat(F.lit(f"rows of pending with {AHEAD}: "), "ahead", F.lit(f"; {_REPAIR}"))
+def _said(text: str, *values: str) -> str:
+    """A text as SQL, in which `%s` stands for the values."""
+    return f"format_string({', '.join((quote_text(text), *values))})"
 
 
-def unknown_group() -> Column:
-    """Why a group that nobody knows is refused, as the server says it (`words.no_group`); null
-    where it is known."""
-    stream, group = (F.translate(name, "\r\n", "  ") for name in GROUP)
-    said = ("NOGROUP No such key '", stream, "' or consumer group '", group, f"'{NOT_IN_GROUPS}")
-    words = (F.lit(part) if isinstance(part, str) else part for part in said)
-    return F.when(F.col("in_groups").isNull(), F.concat(*words))
+_BREAKS = quote_text("\r\n")
+_UNKNOWN = (
+    "in_groups IS NULL",
+    # As the server says it (`words.no_group`).
+    _said(
+        f"NOGROUP No such key '%s' or consumer group '%s'{NOT_IN_GROUPS}",
+        *(f"translate({name}, {_BREAKS}, '  ')" for name in GROUP),
+    ),
+)
+_AHEAD = ("ahead > 0", _said(f"rows of pending with {AHEAD}: %s; {_REPAIR}", "ahead"))
+_UNUSABLE = (
+    (
+        "repeated_in IS NOT NULL",
+        _said(f"{TWICE} in %s: delete all rows of the key but one", "repeated_in"),
+    ),
+    ("ahead_in IS NOT NULL", _said(f"%s has a row with {AHEAD}; {_REPAIR}", "ahead_in")),
+    _AHEAD,
+    ("now_ms IS NULL OR now_ms < 0", quote_text(NO_SNAPSHOT_TIME)),
+    (
+        "invalid > 0",
+        _said("rows of pending with a negative delivery_time_ms or delivery_count: %s", "invalid"),
+    ),
+    (
+        "unproven > 0",
+        _said(f"no proof of absence: {NO_PROOF}: %s. {NO_PROOF_REMEDY}", "unproven"),
+    ),
+)
 
 
 def refusal() -> Column:
     """Why a group is refused, most basic reason first; null where it is not."""
-    return (
-        unknown_group()
-        .when(
-            F.col("repeated_in").isNotNull(),
-            F.concat(
-                F.lit(f"{TWICE} in "), "repeated_in", F.lit(": delete all rows of the key but one")
-            ),
-        )
-        .when(
-            F.col("ahead_in").isNotNull(),
-            F.concat("ahead_in", F.lit(f" has a row with {AHEAD}; {_REPAIR}")),
-        )
-        .when(F.col("ahead") > 0, ahead())
-        .when(
-            F.col("now_ms").isNull() | (F.col("now_ms") < 0),
-            F.lit(NO_SNAPSHOT_TIME),
-        )
-        .when(
-            F.col("invalid") > 0,
-            F.concat(
-                F.lit("rows of pending with a negative delivery_time_ms or delivery_count: "),
-                F.col("invalid"),
-            ),
-        )
-        .when(
-            F.col("unproven") > 0,
-            F.concat(
-                F.lit(f"no proof of absence: {NO_PROOF}: "),
-                F.col("unproven"),
-                F.lit(f". {NO_PROOF_REMEDY}"),
-            ),
-        )
-    )
+    return _first_reason(_UNKNOWN, *_UNUSABLE)
+
+
+def refusal_by_name() -> Column:
+    """The same for those who need neither an instant nor a proof, nor sound times and counts."""
+    return _first_reason(_UNKNOWN, _AHEAD)
+
+
+def _first_reason(*reasons: tuple[str, str]) -> Column:
+    cases = " ".join(f"WHEN {condition} THEN {said}" for condition, said in reasons)
+    return F.expr(f"CASE {cases} END")
 
 
 def without_duplicates(judged: DataFrame, touched: DataFrame, mode: KeyMode) -> DataFrame:
@@ -196,7 +190,7 @@ def without_duplicates(judged: DataFrame, touched: DataFrame, mode: KeyMode) -> 
     )
     twice = copies.where("copies > 1").groupBy("group_key").agg(text.alias("found"))
     return (
-        judged.withColumn("group_key", group_key(mode))
+        judged.withColumn("group_key", F.expr(GROUP_KEY[mode]))
         .join(twice, on="group_key", how="left")
         .withColumn("reason", F.coalesce("reason", "found"))
         .drop("group_key", "found")

@@ -10,15 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.plans import kernel
-from claimlib.plans.keys import (
-    KeyMode,
-    consumer_key,
-    group_key,
-    id_at_least,
-    unsigned,
-    with_keys,
-)
-from claimlib.plans.survey import within_page
+from claimlib.plans.keys import CONSUMER_KEY, GROUP_KEY, KeyMode, in_id_order, with_keys
+from claimlib.plans.survey import IS_EXAMINED
 from claimlib.semantics import rules
 
 _KERNEL_SCHEMA = (
@@ -51,48 +44,46 @@ def candidates(
         owners: `guards.owners`; null where no request has guards.
     """
     known = ["is_known_present"] if "is_known_present" in pending.columns else []
-    request = accepted.select(
-        group_key(mode).alias("group_key"),
+    request = accepted.selectExpr(
+        f"{GROUP_KEY[mode]} AS group_key",
         *("start_ms", "start_seq", "page_end_ms", "page_end_seq", "count", "now_ms"),
         *(name for name in kernel.REQUEST if name not in {"now_ms", "raise_by"}),
     )
-    from_start = id_at_least("id_ms", "id_seq", F.col("start_ms"), F.col("start_seq"))
     rows = (
         with_keys(pending, mode)
-        .select(
-            *("stream_key", "group_key", "id_ms", "id_seq", "delivery_time_ms", "delivery_count"),
-            consumer_key(mode).alias("consumer_key"),
-            *known,
-        )
+        .selectExpr(*_ENTRY, f"{CONSUMER_KEY[mode]} AS consumer_key", *known)
         .join(F.broadcast(request), on="group_key", how="inner")
-        .where(within_page(from_start))
+        .where(IS_EXAMINED)
     )
-    told = _with_owners(rows, owners).select(
-        *("stream_key", "group_key", "id_ms", "id_seq", "delivery_time_ms", "delivery_count"),
-        *("consumer_key", "is_spared", "is_parking", "count", *known),
-        _idle_enough().alias("is_idle_enough"),
-        _exhausted().alias("is_exhausted"),
-        rules.is_claimable(
-            _idle_enough(), F.col("is_spared"), F.col("is_parking"), _exhausted()
-        ).alias("is_claimable"),
+    told = _with_owners(rows, owners).select("*", *_told())
+    narrow = told.selectExpr(
+        *(*_ENTRY, "consumer_key", "is_spared", "is_parking", "count", *known),
+        *("is_idle_enough", "is_exhausted", "is_claimable"),
     )
-    present = with_presence(told, with_keys(entries, mode))
+    present = with_presence(narrow, with_keys(entries, mode))
     for name in known:
-        present = present.withColumn("present", F.col(name) | F.col("present")).drop(name)
+        present = present.withColumn("present", F.expr(f"{name} OR present")).drop(name)
     hit: Column = rules.is_touched(F.col("present"), F.col("is_claimable"))
     return present.withColumns({"is_hit": hit, "is_examined": F.lit(True)})
 
 
-def _idle_enough() -> Column:
-    found: Column = rules.is_idle_enough(
-        F.col("now_ms"), F.col("delivery_time_ms"), F.col("min_idle_ms"), F.col("equal_counts")
+_ENTRY = ("stream_key", "group_key", "id_ms", "id_seq", "delivery_time_ms", "delivery_count")
+
+
+def _told() -> tuple[Column, Column, Column]:
+    """What the request says of an entry, whether the stream has it or not."""
+    named = partial(map, F.col)
+    idle_enough: Column = rules.is_idle_enough(
+        *named(("now_ms", "delivery_time_ms", "min_idle_ms", "equal_counts"))
     )
-    return found
-
-
-def _exhausted() -> Column:
-    found: Column = rules.is_exhausted(F.col("delivery_count"), F.col("park_above"))
-    return found
+    exhausted: Column = rules.is_exhausted(*named(("delivery_count", "park_above")))
+    spared, parking = named(("is_spared", "is_parking"))
+    claimable: Column = rules.is_claimable(idle_enough, spared, parking, exhausted)
+    return (
+        idle_enough.alias("is_idle_enough"),
+        exhausted.alias("is_exhausted"),
+        claimable.alias("is_claimable"),
+    )
 
 
 def _with_owners(rows: DataFrame, owners: DataFrame | None) -> DataFrame:
@@ -105,7 +96,7 @@ def _with_owners(rows: DataFrame, owners: DataFrame | None) -> DataFrame:
 def touched(candidates: DataFrame) -> DataFrame:
     """One row per pending row that is claimed or deleted, with `kernel.INPUT`.  What the rule
     leaves alone need not travel to Python."""
-    return candidates.where("is_hit AND is_examined").select(*kernel.INPUT)
+    return candidates.where("is_hit AND is_examined").selectExpr(*kernel.INPUT)
 
 
 def decisions(touched_rows: DataFrame, requests: pd.DataFrame, mode: KeyMode) -> DataFrame:
@@ -115,7 +106,7 @@ def decisions(touched_rows: DataFrame, requests: pd.DataFrame, mode: KeyMode) ->
     Args:
         requests: those of the accepted groups, as `kernel.decide_range` takes them.
     """
-    ordered = touched_rows.sortWithinPartitions("group_key", unsigned("id_ms"), unsigned("id_seq"))
+    ordered = touched_rows.sortWithinPartitions("group_key", *in_id_order())
     type_ = "BIGINT" if mode is KeyMode.HASHES else "STRING"
     schema = _KERNEL_SCHEMA.format(key=f"group_key {type_}", consumer=f"from_consumer_key {type_}")
     return ordered.mapInPandas(partial(kernel.decide_range, requests=requests), schema)
@@ -134,7 +125,7 @@ def with_presence(rows: DataFrame, entries: DataFrame) -> DataFrame:
     deterministic, which a partition's number is to Spark.
     """
     key = ("stream_key", "id_ms", "id_seq")
-    ids = entries.select(*(F.col(name).alias(f"entry_{name}") for name in key))
+    ids = entries.selectExpr(*(f"{name} AS entry_{name}" for name in key))
     # By the alias: a bare name would be found in `entries`, where it is hidden, before the rows.
     same = (F.col(f"entry_{name}") == F.col(f"row.{name}").outer() for name in key)
     found = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.plans.keys import GROUP, id_at_least, id_at_most, unsigned
+from claimlib.plans.keys import GROUP, id_at_least, id_at_most, in_id_order, unsigned
 from claimlib.semantics.ids import to_bigint
 from claimlib.semantics.model import PendingRange
 from claimlib.semantics.names import spell
@@ -42,7 +42,7 @@ def in_range(entries: DataFrame, query: PendingRange) -> DataFrame:
     # Not `greatest`, which passes over a null: an unknown idle time is not 0.
     floored = F.when(F.col("idle_ms") < 0, 0).otherwise(F.col("idle_ms"))
     found = matching(entries, query).withColumn("idle_ms", floored)
-    ordered = found.orderBy(unsigned("id_ms"), unsigned("id_seq"))
+    ordered = found.orderBy(*in_id_order())
     return ordered.limit(min(max(query.count, 0), _INT_MAX))
 
 
@@ -50,7 +50,8 @@ def matching(entries: DataFrame, query: PendingRange) -> DataFrame:
     """What of `idle_entries` of one group the range form of XPENDING is about: in no order, and
     however many are asked for."""
     start, end = (
-        (F.lit(to_bigint(one.ms)), F.lit(to_bigint(one.seq))) for one in (query.start, query.end)
+        [f"({to_bigint(half):d}L)" for half in (one.ms, one.seq)]
+        for one in (query.start, query.end)
     )
     found = entries.where(id_at_least("id_ms", "id_seq", *start))
     found = found.where(id_at_most("id_ms", "id_seq", *end))

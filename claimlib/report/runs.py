@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import DataFrame, Row
 
 from claimlib.commands.runs import RunList
-from claimlib.plans.keys import GROUP, unsigned
+from claimlib.plans.keys import GROUP, in_id_order
 from claimlib.report.headings import headings
 from claimlib.report.model import Cell, Report
 from claimlib.report.text import counted, duration, instant, not_shown, plain_row, visible
@@ -23,7 +23,7 @@ _ENTRY_COLUMNS = headings(
 def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Report:
     """The claimed, deleted or lost entries of one run, by stream, group and id."""
     total = rows.count()
-    order = (*GROUP, unsigned("id_ms"), unsigned("id_seq"))
+    order = (*GROUP, *in_id_order())
     shown = rows.orderBy(*order).limit(limit).collect()
     records = [plain_row(row.asDict()) for row in shown]
     has_owner = "consumer" in rows.columns

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from claimlib.commands.sweep_decision import decide
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.plans.keys import KeyMode, group_key, shared_keys, stream_key
+from claimlib.plans.keys import GROUP_KEY, STREAM_KEY, KeyMode, shared_keys
 from claimlib.plans.survey import NO_PROOF, NO_PROOF_REMEDY, NO_SNAPSHOT_TIME
 from claimlib.runs import begin_reading
 from claimlib.semantics import scan
@@ -167,8 +167,8 @@ def test_a_key_that_two_names_share_is_found_and_no_other(spark):
     frame = spark.createDataFrame([(name, "g") for name in names], "stream STRING, name STRING")
     named = frame.withColumn("consumer_group", F.col("name"))
     hashes = KeyMode.HASHES
-    keyed = named.select(F.lit("stream"), stream_key(hashes), "stream").union(
-        named.select(F.lit("group"), group_key(hashes), group_key(KeyMode.NAMES))
+    keyed = named.selectExpr("'stream'", STREAM_KEY[hashes], "stream").union(
+        named.selectExpr("'group'", GROUP_KEY[hashes], GROUP_KEY[KeyMode.NAMES])
     )
     other = keyed.limit(1).select(F.lit("elsewhere"), *keyed.columns[1:2], F.lit("another"))
 

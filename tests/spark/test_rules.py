@@ -81,9 +81,9 @@ def test_ids_are_compared_as_pairs_of_unsigned_numbers(spark):
     columns = "ms BIGINT, seq BIGINT"
     ids = spark.createDataFrame([tuple(map(to_bigint, pair)) for pair in PAIRS], columns)
     bounds = ids.toDF("bound_ms", "bound_seq")
-    bound = (F.col("bound_ms"), F.col("bound_seq"))
+    bound = ("bound_ms", "bound_seq")
 
-    found = ids.crossJoin(bounds).select(
+    found = ids.crossJoin(bounds).selectExpr(
         "*", id_at_least("ms", "seq", *bound), id_at_most("ms", "seq", *bound)
     )
 
