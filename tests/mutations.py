@@ -490,15 +490,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "pending rows of another store are judged",
         "claimlib/plans/survey.py",
-        'F.count_if(F.col("run_seq") >= run_seq).alias("ahead")',
-        'F.lit(0).alias("ahead")',
+        'f"count_if(run_seq >= {run_seq:d})"',
+        '"count_if(false)"',
         (_FOREIGN,),
     ),
     Mutation(
         "groups, streams and cursors of another store are used",
         "claimlib/plans/requests.py",
-        'F.max("run_seq") >= run_seq)',
-        "F.lit(False))",
+        'f"max(run_seq) >= {run_seq:d}")',
+        '"false")',
         (_FOREIGN,),
     ),
     Mutation(
@@ -518,8 +518,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a repeated row of streams, groups or cursors is taken",
         "claimlib/plans/requests.py",
-        '(F.count("*") > 1, ',
-        "(F.lit(False), ",
+        '("count(*) > 1", ',
+        '("false", ',
         (_REPEATED,),
     ),
     # --- places, old commits, run ids, readers
@@ -976,8 +976,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a base stands for a stream whose proof of absence has shrunk",
         "claimlib/plans/incremental.py",
-        "    holds = F.coalesce(begins & ends, F.lit(False))\n",
-        "    holds = F.lit(True)\n",
+        'f"NOT coalesce({begins} AND {ends}, false)"',
+        '"false"',
         (f"{_INCREMENTAL}::{_SHRUNK}",),
     ),
     Mutation(

@@ -110,42 +110,46 @@ def decide(
 ) -> Decided:
     """All journal rows of the requests, at pinned versions.  One row per requested group passes
     through the driver."""
-    held = begun.store.held
-    by_group = bulk.groups(bulk_requests.ids).withColumn("bucket", bucket(begun.store.buckets))
-    groups, fetched = begun.store.fetched(by_group)
-    begun.tell_size(number_of(pc.sum(fetched["number_of_ids"]).as_py() or 0, "id"))
-    lie_near = near(fetched)
-    pending, entries = (
-        rows if begun.store.is_held(rows) else rows.where(lie_near)
-        for rows in map(begun.read, ("pending", "entries"))
-    )
-    if not bulk_requests.looks:
-        entries = entries.limit(0)
-    pending, entries = few_held(begun.store, pending, entries)
-    names = names_of(begun.store, pending, known, entries)
-    mode = names.mode
-    if bulk_requests.looks:
-        any_outside = pc.any(pc.greater(fetched["outside"], 0)).as_py() or False
-        judged = bulk.judged(
-            groups, bulk_requests.ids, pending, begun.run_seq, any_outside=any_outside
+    are_few = begun.store.is_held(bulk_requests.ids)
+    with begun.interpreted(are_few=are_few):
+        held = begun.store.held
+        by_group = bulk.groups(bulk_requests.ids).withColumn("bucket", bucket(begun.store.buckets))
+        groups, fetched = begun.store.fetched(by_group)
+        begun.tell_size(number_of(pc.sum(fetched["number_of_ids"]).as_py() or 0, "id"))
+        lie_near = near(fetched)
+        pending, entries = (
+            rows if begun.store.is_held(rows) else rows.where(lie_near)
+            for rows in map(begun.read, ("pending", "entries"))
         )
-    else:
-        judged = bulk.judged_by_name(groups, bulk_requests.ids, pending, begun.run_seq)
-    if refuse_duplicates:
-        judged = without_duplicates(judged, bulk.pending_of(bulk_requests.ids, pending, mode), mode)
-    judged = held(judged)
-    accepted = bulk.of_accepted(bulk_requests.requests, judged)
-    ids = bulk.of_accepted(bulk_requests.ids, judged)
-    found = bulk.found(ids, pending, entries if bulk_requests.looks else None, mode)
-    parts = [
-        bulk.entry_rows(
-            bulk.decisions(found, mode), accepted, names.owners, bulk_requests.kinds, mode
-        ),
-        bulk.request_rows(bulk_requests.requests, judged),
-    ]
-    if bulk_requests.looks:
-        parts += [bulk.consumer_rows(accepted), bulk.last_id_rows(accepted)]
-    return Decided(judged, union_rows(parts), mode, are_few=begun.store.is_held(pending))
+        if not bulk_requests.looks:
+            entries = entries.limit(0)
+        pending, entries = few_held(begun.store, pending, entries)
+        names = names_of(begun.store, pending, known, entries)
+        mode = names.mode
+        if bulk_requests.looks:
+            any_outside = pc.any(pc.greater(fetched["outside"], 0)).as_py() or False
+            judged = bulk.judged(
+                groups, bulk_requests.ids, pending, begun.run_seq, any_outside=any_outside
+            )
+        else:
+            judged = bulk.judged_by_name(groups, bulk_requests.ids, pending, begun.run_seq)
+        if refuse_duplicates:
+            judged = without_duplicates(
+                judged, bulk.pending_of(bulk_requests.ids, pending, mode), mode
+            )
+        judged = held(judged)
+        accepted = bulk.of_accepted(bulk_requests.requests, judged)
+        ids = bulk.of_accepted(bulk_requests.ids, judged)
+        found = bulk.found(ids, pending, entries if bulk_requests.looks else None, mode)
+        parts = [
+            bulk.entry_rows(
+                bulk.decisions(found, mode), accepted, names.owners, bulk_requests.kinds, mode
+            ),
+            bulk.request_rows(bulk_requests.requests, judged),
+        ]
+        if bulk_requests.looks:
+            parts += [bulk.consumer_rows(accepted), bulk.last_id_rows(accepted)]
+        return Decided(judged, union_rows(parts), mode, are_few=begun.store.is_held(pending))
 
 
 def answer(

@@ -14,7 +14,7 @@ from claimlib.commands.sweep_decision import decide
 from claimlib.commands.sweep_request import Policy, SweepRequest, as_json, checked
 from claimlib.plans import requests
 from claimlib.plans.keys import GROUP
-from claimlib.runs import Finished, Progress, begin_dry_run, run
+from claimlib.runs import Begun, Decision, Finished, Progress, begin_dry_run, run
 from claimlib.store.tables import Store
 
 __all__ = ["COMMAND", "SweepRequest", "explain", "xautoclaim"]
@@ -66,9 +66,18 @@ def xautoclaim(
     """
     check_ms(now_ms=now_ms)
     policy = checked(request)
-    decided = partial(
-        decide, request=policy, now_ms=now_ms, incremental=incremental, allow_none=allow_none
-    )
+
+    def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
+        with begun.interpreted():
+            return decide(
+                begun,
+                policy,
+                now_ms,
+                refuse_duplicates=refuse_duplicates,
+                incremental=incremental,
+                allow_none=allow_none,
+            )
+
     if dry_run:
         begun = begin_dry_run(store, progress)
 

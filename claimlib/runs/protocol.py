@@ -13,6 +13,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
@@ -50,6 +51,7 @@ from claimlib.runs.rollforward import (
     wall_ms,
 )
 from claimlib.semantics.model import parse_run_id
+from claimlib.store.interpreted import interpreted
 from claimlib.store.local import Token
 from claimlib.store.tables import Pins, Store
 
@@ -80,6 +82,13 @@ class Begun:
     def read(self, table: str) -> DataFrame:
         """A table at its pinned version."""
         return self.store.read_at(table, self.pins.versions[table])
+
+    def interpreted(self, *, are_few: bool = True) -> AbstractContextManager[None]:
+        """Until the block ends, queries are not compiled, if they are about few rows and the tables
+        that grow are small."""
+        tables = ("pending", "entries", "groups")
+        is_small = are_few and all(map(self.store.is_small, tables))
+        return interpreted(self.store.spark) if is_small else nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +176,12 @@ def run(
             lost_to = f"a writer of {error.table}"
             continue
         row = replace(_run_row(begun, key, text, now_ms, decision), began_ms=began_ms)
-        decided = _commit(store, row, decision)
-        if decided.row.attempt == row.attempt:
-            finished = carry_out(store, decided, clock)
-            _check_not_abandoned(finished)
-            return finished
+        with begun.interpreted(are_few=decision.are_few):
+            decided = _commit(store, row, decision)
+            if decided.row.attempt == row.attempt:
+                finished = carry_out(store, decided, clock)
+                _check_not_abandoned(finished)
+                return finished
         if find_finished_seq(store, decided.row.run_seq) is None:
             carry_out(store, decided, Clock(tell))
             recovered.add(decided.row.run_seq)

@@ -1,0 +1,94 @@
+"""Queries of small tables are interpreted, those of large ones compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.errors import RequestError
+from claimlib.store.interpreted import SETTINGS, interpreted
+from claimlib.store.tables import Store
+from claimlib.testing.tables import write_keyspace
+from tests.delta.pels import NOW_MS, REQUEST, keyspace
+
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+
+
+def settings(spark: SparkSession) -> dict[str, str]:
+    return {name: str(spark.conf.get(name)) for name in SETTINGS}
+
+
+@pytest.fixture
+def compiling(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session, which compiles its queries as people's sessions do."""
+    before = settings(spark)
+    for name, value in COMPILED.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+@pytest.mark.parametrize(("few_rows", "expected"), [(10_000, SETTINGS), (0, COMPILED)])
+def test_a_run_on_small_tables_interprets_its_queries_and_one_on_large_ones_compiles_them(
+    compiling: SparkSession,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    few_rows: int,
+    expected: dict[str, str],
+) -> None:
+    """The decision, the rows that are committed, and the counts of a dry run."""
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", few_rows)
+    seen: list[dict[str, str]] = []
+    to_arrow = type(store.read("pending")).toArrow
+
+    def watched(frame: DataFrame) -> object:
+        seen.append(settings(compiling))
+        return to_arrow(frame)
+
+    monkeypatch.setattr(type(store.read("pending")), "toArrow", watched)
+    xautoclaim(store, SweepRequest(REQUEST), dry_run=True)
+    reply = xautoclaim(store, SweepRequest(REQUEST))
+    assert reply.counts["claimed"] > 0
+    assert len(seen) > 4
+    assert all(one == expected for one in seen)
+    assert settings(compiling) == COMPILED
+
+
+def test_the_settings_are_as_they_were_after_a_run_that_is_refused(
+    compiling: SparkSession, store: Store
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    with pytest.raises(RequestError, match="no consumer group"):
+        xautoclaim(store, SweepRequest(REQUEST, stream_glob="nothing"), allow_none=False)
+    assert settings(compiling) == COMPILED
+
+
+def test_where_a_session_does_not_let_them_be_set_queries_are_compiled(
+    compiling: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AnalysisException("[CANNOT_MODIFY_CONFIG]")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(compiling.conf), "set", refuse)
+        with interpreted(compiling):
+            assert settings(compiling) == COMPILED
+    assert settings(compiling) == COMPILED
+
+
+def test_of_blocks_that_overlap_the_last_one_to_end_gives_the_settings_back(
+    compiling: SparkSession,
+) -> None:
+    first, second = interpreted(compiling), interpreted(compiling)
+    with first:
+        second.__enter__()
+        assert settings(compiling) == SETTINGS
+    assert settings(compiling) == SETTINGS
+    second.__exit__(None, None, None)
+    assert settings(compiling) == COMPILED
