@@ -149,7 +149,8 @@ def decide(
         ]
         if bulk_requests.looks:
             parts += [bulk.consumer_rows(accepted), bulk.last_id_rows(accepted)]
-        return Decided(judged, union_rows(parts), mode, are_few=begun.store.is_held(pending))
+        are_few = are_few and begun.store.is_held(pending)
+        return Decided(judged, union_rows(parts), mode, are_few=are_few)
 
 
 def answer(

@@ -68,7 +68,8 @@ def xautoclaim(
     policy = checked(request)
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
-        with begun.interpreted():
+        # What the caller's own table is made of may be large.
+        with begun.interpreted(are_few=not isinstance(policy, DataFrame)):
             return decide(
                 begun,
                 policy,

@@ -224,7 +224,7 @@ def _is_one_of(name: str, values: Iterable[str]) -> str:
     return f"{name} IN ({', '.join(map(repr, map(str, values)))})"
 
 
-_EQUAL_RULES = (rule for rule, equal_counts in EQUAL_COUNTS.items() if equal_counts)
+_EQUAL_RULES = tuple(rule for rule, equal_counts in EQUAL_COUNTS.items() if equal_counts)
 FOR_RULES = (
     f"{_is_one_of('idle_rule', _EQUAL_RULES)} AS equal_counts",
     "CASE WHEN justid THEN 0L ELSE 1L END AS raise_by",

@@ -53,7 +53,7 @@ from claimlib.runs.rollforward import (
 from claimlib.semantics.model import parse_run_id
 from claimlib.store.interpreted import interpreted
 from claimlib.store.local import Token
-from claimlib.store.tables import Pins, Store
+from claimlib.store.tables import FEW_ROWS, Pins, Store
 
 MAX_LOSSES = 5
 DRY_RUN = "dry run"
@@ -85,8 +85,8 @@ class Begun:
 
     def interpreted(self, *, are_few: bool = True) -> AbstractContextManager[None]:
         """Until the block ends, queries are not compiled, if they are about few rows and the tables
-        that grow are small."""
-        tables = ("pending", "entries", "groups")
+        that decisions are made of are small."""
+        tables = ("pending", "entries", "groups", "consumers")
         is_small = are_few and all(map(self.store.is_small, tables))
         return interpreted(self.store.spark) if is_small else nullcontext()
 
@@ -176,7 +176,7 @@ def run(
             lost_to = f"a writer of {error.table}"
             continue
         row = replace(_run_row(begun, key, text, now_ms, decision), began_ms=began_ms)
-        with begun.interpreted(are_few=decision.are_few):
+        with begun.interpreted(are_few=decision.are_few and _has_few_staged(decision)):
             decided = _commit(store, row, decision)
             if decided.row.attempt == row.attempt:
                 finished = carry_out(store, decided, clock)
@@ -347,6 +347,12 @@ def _commit(store: Store, row: RunRow, decision: Decision) -> Decided:
         if not committed or not (conflict or committed[0].attempt == row.attempt):
             raise
     return decided_by(store, row.run_seq)
+
+
+def _has_few_staged(decision: Decision) -> bool:
+    """Not where a small store is about to become a large one."""
+    staged = decision.staged
+    return staged is None or max(staged.pending.rows, staged.entries.rows) <= FEW_ROWS
 
 
 def _silent(phase: Phase, detail: str) -> None:

@@ -8,7 +8,7 @@ a page and off a sweep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
 from weakref import WeakKeyDictionary
@@ -23,7 +23,7 @@ SETTINGS = {
 
 
 class _Sessions:
-    """In how many blocks each session is, and what its settings were before the first."""
+    """In how many blocks each session is, and which settings are to be given back."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -33,27 +33,29 @@ class _Sessions:
     def enter(self, spark: SparkSession) -> None:
         with self._lock:
             blocks = self._blocks.get(spark, 0)
-            if blocks == 0:
-                self._before[spark] = _set(spark, SETTINGS)
             self._blocks[spark] = blocks + 1
+            if blocks == 0:
+                self._before[spark] = {}
+                _interpret(spark, self._before[spark])
 
     def leave(self, spark: SparkSession) -> None:
         with self._lock:
             self._blocks[spark] -= 1
             if self._blocks[spark] == 0:
-                _set(spark, self._before.pop(spark))
+                for name, value in self._before.pop(spark).items():
+                    with suppress(Exception):  # a session that has ended has no settings
+                        spark.conf.set(name, value)
 
 
-def _set(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, str]:
-    """What the settings were before; without those that the session does not let be set, as those
-    of serverless compute: there queries are compiled."""
-    before = {}
-    for name, value in settings.items():
-        with suppress(PySparkException):
+def _interpret(spark: SparkSession, before: dict[str, str]) -> None:
+    """Have a session interpret; `before` gets what it had set otherwise.  Where it does not let
+    this be set, as serverless compute does not, queries are compiled."""
+    with suppress(PySparkException):
+        for name, value in SETTINGS.items():
             was = str(spark.conf.get(name))
-            spark.conf.set(name, value)
-            before[name] = was
-    return before
+            if was != value:
+                before[name] = was
+                spark.conf.set(name, value)
 
 
 _SESSIONS = _Sessions()
@@ -64,8 +66,8 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
     """Until the block ends, the session's queries are interpreted; then its settings are as they
     were.  Blocks of several threads may overlap: what else the session does meanwhile gives the
     same, and is slower where it has many rows."""
-    _SESSIONS.enter(spark)
     try:
+        _SESSIONS.enter(spark)
         yield
     finally:
         _SESSIONS.leave(spark)

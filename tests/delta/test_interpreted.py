@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import RequestError
 from claimlib.store.interpreted import SETTINGS, interpreted
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
+from tests.delta.snapshots import ALL, source, stream
 
 COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
@@ -58,6 +61,28 @@ def test_a_run_on_small_tables_interprets_its_queries_and_one_on_large_ones_comp
     assert len(seen) > 4
     assert all(one == expected for one in seen)
     assert settings(compiling) == COMPILED
+
+
+def test_a_small_store_that_becomes_a_large_one_is_written_by_compiled_queries(
+    compiling: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first snapshot: what was staged is counted, not what the store has."""
+    seen: list[dict[str, str]] = []
+    append = Store.append
+
+    def watched(self: Store, *args: Any, **options: Any) -> None:
+        seen.append(settings(compiling))
+        append(self, *args, **options)
+
+    monkeypatch.setattr(Store, "append", watched)
+    for at_ms, most, expected in ((NOW_MS, 1, COMPILED), (NOW_MS + 1, 2, SETTINGS)):
+        monkeypatch.setattr("claimlib.runs.protocol.FEW_ROWS", most)
+        read = stream(b"s", {1: b"x", 2: b"x"}, {1, 2}, at_ms)
+        snapshot(store, ALL, lambda _, read=read: source(read))
+        assert seen
+        assert all(one == expected for one in seen)
+        seen.clear()
+        assert settings(compiling) == COMPILED
 
 
 def test_the_settings_are_as_they_were_after_a_run_that_is_refused(
