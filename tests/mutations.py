@@ -68,6 +68,8 @@ _CLAIMS = "tests/spark/test_claims.py"
 _STAYS = "test_what_others_change_while_a_snapshot_writes_a_small_table_again_stays_as_they_left_it"
 _RACES = "tests/delta/test_races.py"
 _KERNEL = "tests/unit/test_kernel.py"
+_INTERPRETED = "tests/delta/test_interpreted.py"
+_BECOMES_LARGE = "test_a_small_store_that_becomes_a_large_one_is_written_by_compiled_queries"
 _INCREMENTAL = "tests/delta/test_incremental.py"
 _APPENDED = "test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small_by_then"
 _SHRUNK = "test_a_group_whose_proof_of_absence_has_shrunk_is_refused_as_a_full_sweep_does"
@@ -972,6 +974,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    if foreign:\n",
         "    if foreign and not commits:\n",
         (f"{_INCREMENTAL}::test_where_there_is_no_base_all_is_looked_at_and_it_says_why",),
+    ),
+    Mutation(
+        "millions of staged rows are brought into an empty store by interpreted queries",
+        "claimlib/runs/protocol.py",
+        "are_few=decision.are_few and _has_few_staged(decision)",
+        "are_few=decision.are_few",
+        (f"{_INTERPRETED}::{_BECOMES_LARGE}",),
+    ),
+    Mutation(
+        "a session interprets its queries for good once a run has",
+        "claimlib/store/interpreted.py",
+        "                for name, value in self._before.pop(spark).items():\n",
+        "                for name, value in {}.items():\n",
+        (_INTERPRETED,),
     ),
     Mutation(
         "a base stands for a stream whose proof of absence has shrunk",
