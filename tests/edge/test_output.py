@@ -251,7 +251,7 @@ def _no_spark(monkeypatch):
     functions.col.return_value.__gt__ = mock.MagicMock()
     for module in (bulk, describe, sweep, xpending):
         monkeypatch.setattr(module, "F", functions)
-    monkeypatch.setattr(runs, "unsigned", str)
+    monkeypatch.setattr(runs, "in_id_order", tuple)
     monkeypatch.setattr(sweep, "_worst_first", lambda groups: groups)
 
 
