@@ -70,6 +70,7 @@ _RACES = "tests/delta/test_races.py"
 _KERNEL = "tests/unit/test_kernel.py"
 _INTERPRETED = "tests/delta/test_interpreted.py"
 _BECOMES_LARGE = "test_a_small_store_that_becomes_a_large_one_is_written_by_compiled_queries"
+_GIVEN_BACK = "test_the_settings_are_as_they_were_after_a_run_that_is_refused"
 _INCREMENTAL = "tests/delta/test_incremental.py"
 _APPENDED = "test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small_by_then"
 _SHRUNK = "test_a_group_whose_proof_of_absence_has_shrunk_is_refused_as_a_full_sweep_does"
@@ -987,7 +988,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "claimlib/store/interpreted.py",
         "                for name, value in self._before.pop(spark).items():\n",
         "                for name, value in {}.items():\n",
-        (_INTERPRETED,),
+        (f"{_INTERPRETED}::{_GIVEN_BACK}",),
     ),
     Mutation(
         "a base stands for a stream whose proof of absence has shrunk",
