@@ -2,8 +2,8 @@
 
 Spark writes Java code for each query and compiles it.  The numbers that a run brings, its own and
 its instant, stand in that code, so that each run compiles again: a sweep of 2,000 rows 18 classes,
-a page 24, a snapshot 38.  To interpret the expressions for so few rows instead took a quarter off
-a page and off a sweep.
+a page 24, a snapshot 38.  Interpreted, in turns with compiled in one process, a sweep took 1.50 s
+instead of 1.90, a dry run 0.95 instead of 1.16, a page 2.05 instead of 2.19.
 """
 
 from __future__ import annotations
