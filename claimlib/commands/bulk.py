@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.preconditions import (
+    Names,
     few_held,
     few_or_all,
     names_of,
@@ -112,45 +113,77 @@ def decide(
     through the driver."""
     are_few = begun.store.is_held(bulk_requests.ids)
     with begun.interpreted(are_few=are_few):
-        held = begun.store.held
-        by_group = bulk.groups(bulk_requests.ids).withColumn("bucket", bucket(begun.store.buckets))
-        groups, fetched = begun.store.fetched(by_group)
-        begun.tell_size(number_of(pc.sum(fetched["number_of_ids"]).as_py() or 0, "id"))
-        lie_near = near(fetched)
-        pending, entries = (
-            rows if begun.store.is_held(rows) else rows.where(lie_near)
-            for rows in map(begun.read, ("pending", "entries"))
-        )
-        if not bulk_requests.looks:
-            entries = entries.limit(0)
-        pending, entries = few_held(begun.store, pending, entries)
-        names = names_of(begun.store, pending, known, entries)
-        mode = names.mode
-        if bulk_requests.looks:
-            any_outside = pc.any(pc.greater(fetched["outside"], 0)).as_py() or False
-            judged = bulk.judged(
-                groups, bulk_requests.ids, pending, begun.run_seq, any_outside=any_outside
-            )
-        else:
-            judged = bulk.judged_by_name(groups, bulk_requests.ids, pending, begun.run_seq)
-        if refuse_duplicates:
-            judged = without_duplicates(
-                judged, bulk.pending_of(bulk_requests.ids, pending, mode), mode
-            )
-        judged = held(judged)
-        accepted = bulk.of_accepted(bulk_requests.requests, judged)
-        ids = bulk.of_accepted(bulk_requests.ids, judged)
-        found = bulk.found(ids, pending, entries if bulk_requests.looks else None, mode)
-        parts = [
-            bulk.entry_rows(
-                bulk.decisions(found, mode), accepted, names.owners, bulk_requests.kinds, mode
-            ),
-            bulk.request_rows(bulk_requests.requests, judged),
-        ]
-        if bulk_requests.looks:
-            parts += [bulk.consumer_rows(accepted), bulk.last_id_rows(accepted)]
-        are_few = are_few and begun.store.is_held(pending)
-        return Decided(judged, union_rows(parts), mode, are_few=are_few)
+        looked_at = _look(begun, bulk_requests, known)
+        judged = _judge(begun, bulk_requests, looked_at, refuse_duplicates=refuse_duplicates)
+    pending, entries, names = looked_at.pending, looked_at.entries, looked_at.names
+    accepted = bulk.of_accepted(bulk_requests.requests, judged)
+    ids = bulk.of_accepted(bulk_requests.ids, judged)
+    found = bulk.found(ids, pending, entries if bulk_requests.looks else None, names.mode)
+    parts = [
+        bulk.entry_rows(
+            bulk.decisions(found, names.mode),
+            accepted,
+            names.owners,
+            bulk_requests.kinds,
+            names.mode,
+        ),
+        bulk.request_rows(bulk_requests.requests, judged),
+    ]
+    if bulk_requests.looks:
+        parts += [bulk.consumer_rows(accepted), bulk.last_id_rows(accepted)]
+    are_few = are_few and begun.store.is_held(pending)
+    return Decided(judged, union_rows(parts), names.mode, are_few=are_few)
+
+
+@dataclass(frozen=True, slots=True)
+class _LookedAt:
+    """What the ids are looked for in.
+
+    Attributes:
+        groups: `bulk.groups`, with the groups' buckets; in the driver's memory.
+        any_outside: whether an id lies outside the proven range of its stream.
+        pending, entries: the rows that lie where the ids do.
+    """
+
+    groups: DataFrame
+    any_outside: bool
+    pending: DataFrame
+    entries: DataFrame
+    names: Names
+
+
+def _look(begun: Begun, bulk_requests: BulkRequests, known: DataFrame) -> _LookedAt:
+    """The first step: which rows the requests reach, and how names travel."""
+    by_group = bulk.groups(bulk_requests.ids).withColumn("bucket", bucket(begun.store.buckets))
+    groups, fetched = begun.store.fetched(by_group)
+    begun.tell_size(number_of(pc.sum(fetched["number_of_ids"]).as_py() or 0, "id"))
+    lie_near = near(fetched)
+    pending, entries = (
+        rows if begun.store.is_held(rows) else rows.where(lie_near)
+        for rows in map(begun.read, ("pending", "entries"))
+    )
+    if not bulk_requests.looks:
+        entries = entries.limit(0)
+    pending, entries = few_held(begun.store, pending, entries)
+    names = names_of(begun.store, pending, known, entries)
+    any_outside = pc.any(pc.greater(fetched["outside"], 0)).as_py() or False
+    return _LookedAt(groups, any_outside, pending, entries, names)
+
+
+def _judge(
+    begun: Begun, bulk_requests: BulkRequests, looked_at: _LookedAt, *, refuse_duplicates: bool
+) -> DataFrame:
+    """The second step: which groups are refused; in the driver's memory."""
+    about = (looked_at.groups, bulk_requests.ids, looked_at.pending, begun.run_seq)
+    if bulk_requests.looks:
+        judged = bulk.judged(*about, any_outside=looked_at.any_outside)
+    else:
+        judged = bulk.judged_by_name(*about)
+    if refuse_duplicates:
+        mode = looked_at.names.mode
+        named = bulk.pending_of(bulk_requests.ids, looked_at.pending, mode)
+        judged = without_duplicates(judged, named, mode)
+    return begun.store.held(judged)
 
 
 def answer(

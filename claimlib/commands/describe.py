@@ -12,6 +12,7 @@ from claimlib.commands.xpending import Reading
 from claimlib.plans import xpending as plan
 from claimlib.plans.differences import Scope
 from claimlib.plans.keys import GROUP, id_text
+from claimlib.plans.requests import instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def describe(at: Reading, scope: Scope, *, now_ms: int | None = None) -> Descrip
     groups, pending, consumers, cursors = (
         at.read_in(scope, table) for table in ("groups", "pending", "consumers", "cursors")
     )
-    instants = groups.select(*GROUP, plan.instant(now_ms).alias("now_ms")).dropDuplicates([*GROUP])
+    instants = groups.selectExpr(*GROUP, f"{instant(now_ms)} AS now_ms").dropDuplicates([*GROUP])
     entries = plan.idle_entries(pending, groups, now_ms)
     owners = plan.owners(entries, 0).where(F.col("consumer").isNotNull())
     owned = owners.select(

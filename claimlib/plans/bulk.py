@@ -24,12 +24,19 @@ from claimlib.plans.keys import (
     GROUP_KEY,
     STREAM_KEY,
     KeyMode,
+    each,
     in_id_order,
     unsigned,
     with_keys,
 )
 from claimlib.plans.request_table import RequestTable, is_beyond, is_none_of
-from claimlib.plans.requests import CALLER_IS_SEEN, FOR_RULES, PROVEN_RANGE, is_no_spelling
+from claimlib.plans.requests import (
+    CALLER_IS_SEEN,
+    FOR_RULES,
+    PROVEN_RANGE,
+    instant,
+    is_no_spelling,
+)
 from claimlib.plans.survey import IS_INVALID, IS_PROVEN, refusal, refusal_by_name
 from claimlib.plans.sweep import with_presence
 from claimlib.schema import Kind
@@ -168,12 +175,11 @@ def _for_kernel(requests: DataFrame) -> DataFrame:
 def _of_groups(checked: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
     said = [name for name in checked.columns if name not in {"request", *GROUP, "ids"}]
     values = ", ".join(("size(ids) AS ids", *said))
-    instant = "snapshot_ms" if now_ms is None else f"{now_ms:d}L"
     return (
         checked.withColumnRenamed("request", "request_number")
         .withColumn("request", F.expr(f"to_json(struct({values}))"))
         .join(F.broadcast(known), on=list(GROUP), how="left")
-        .withColumn("now_ms", F.expr(f"CAST({instant} AS BIGINT)"))
+        .withColumn("now_ms", F.expr(instant(now_ms)))
     )
 
 
@@ -234,9 +240,8 @@ def groups(ids: DataFrame) -> DataFrame:
     of it, `number_of_ids` (that are named), `outside` (those outside the proven range), `low_ms`
     and `high_ms` (the smallest and the largest BIGINT in id_ms; null: no id).  One shuffle, of
     partial sums."""
-    known = ("now_ms", "in_groups", "repeated_in", "ahead_in")
     return ids.groupBy(*GROUP).agg(
-        *(F.expr(f"max({name}) AS {name}") for name in known),
+        *each("max", "now_ms", "in_groups", "repeated_in", "ahead_in"),
         F.expr("count(id_ms) AS number_of_ids"),
         F.expr(f"count_if({_IS_OUTSIDE}) AS outside"),
         F.expr("min(id_ms) AS low_ms"),

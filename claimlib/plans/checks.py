@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.plans.journal_rows import union_rows
-from claimlib.plans.keys import GROUP, key_json, repeated_keys
+from claimlib.plans.keys import GROUP, each, key_json, repeated_keys
 from claimlib.plans.requests import PROVEN_RANGE, known_groups
 from claimlib.plans.survey import (
     AHEAD,
@@ -187,8 +187,7 @@ def _first_of(name: str, condition: Column, key: Column) -> list[Column]:
 
 def _sums(*names: str) -> list[Column]:
     """The same of rows that are `_first_of` already."""
-    counts = [F.sum(name).alias(name) for name in names]
-    return [*counts, *(F.min(f"{name}_example").alias(f"{name}_example") for name in names)]
+    return [*each("sum", *names), *each("min", *(f"{name}_example" for name in names))]
 
 
 def _listed(sums: DataFrame, faults: Mapping[_Fault, str]) -> DataFrame:

@@ -88,22 +88,25 @@ def repeated_keys(tables: Mapping[str, DataFrame]) -> DataFrame:
     return reduce(DataFrame.union, parts).where("keys > 0")
 
 
+def each(aggregate: str, *names: str) -> list[Column]:
+    """An aggregate, as `min`, of each of some columns, under the column's own name."""
+    return [F.expr(f"{aggregate}({name}) AS {name}") for name in names]
+
+
 def id_at_least(ms: str, seq: str, low_ms: str, low_seq: str) -> str:
     """A SQL condition: whether the id in (ms, seq) is not smaller than that in (low_ms, low_seq);
     each of them is a column, or a BIGINT as SQL."""
-    return _is_beyond(ms, seq, ">", low_ms, low_seq)
+    return _compared(ms, seq, ">", low_ms, low_seq)
 
 
 def id_at_most(ms: str, seq: str, high_ms: str, high_seq: str) -> str:
     """The same: whether it is not larger than the id in (high_ms, high_seq)."""
-    return _is_beyond(ms, seq, "<", high_ms, high_seq)
+    return _compared(ms, seq, "<", high_ms, high_seq)
 
 
-def _is_beyond(ms: str, seq: str, is_beyond: str, end_ms: str, end_seq: str) -> str:
-    beyond, up_to = (
-        f"{_unsigned_sql(half)} {operator} {_unsigned_sql(end)}"
-        for half, operator, end in ((ms, is_beyond, end_ms), (seq, f"{is_beyond}=", end_seq))
-    )
+def _compared(ms: str, seq: str, operator: str, end_ms: str, end_seq: str) -> str:
+    beyond = f"{_unsigned_sql(ms)} {operator} {_unsigned_sql(end_ms)}"
+    up_to = f"{_unsigned_sql(seq)} {operator}= {_unsigned_sql(end_seq)}"
     return f"({beyond} OR {ms} = {end_ms} AND {up_to})"
 
 
@@ -232,9 +235,8 @@ def named_keys(
     keyed = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
     by_name = keyed.groupBy("of", "key", "name", *group_of)
     distinct = by_name.agg(*totals) if totals else keyed.distinct()
-    of_group = [F.expr(f"min({name}) AS {name}") for name in group_of]
     wanted = "of IN ('consumer', 'group')" if totals else "of = 'consumer'"
-    return _ends(distinct, *of_group, *totals).where(f"{wanted} OR {IS_SHARED}")
+    return _ends(distinct, *each("min", *group_of), *totals).where(f"{wanted} OR {IS_SHARED}")
 
 
 def keyed_names(groups: DataFrame, streams: DataFrame) -> DataFrame:

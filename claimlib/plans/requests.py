@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.local_rows import frame_of
-from claimlib.plans.keys import GROUP, glob_matches
+from claimlib.plans.keys import GROUP, each, glob_matches
 from claimlib.plans.request_table import RequestTable, ddl, is_beyond, is_none_of
 from claimlib.semantics.model import COUNT_MAX, MAX_I64, Guards, IdleRule, Profile
 from claimlib.semantics.names import SPELLING, spell
@@ -145,9 +145,9 @@ def known_groups(groups: DataFrame, streams: DataFrame, run_seq: int) -> DataFra
     Of a repeated row any is taken: its group is refused.
     """
     by_stream = streams.groupBy("stream").agg(
-        *_any_of(*PROVEN_RANGE), *_unsound("streams", run_seq)
+        *each("min", *PROVEN_RANGE), *_unsound("streams", run_seq)
     )
-    by_group = groups.groupBy(*GROUP).agg(*_any_of("snapshot_ms"), *_unsound("groups", run_seq))
+    by_group = groups.groupBy(*GROUP).agg(*each("min", "snapshot_ms"), *_unsound("groups", run_seq))
     both = by_group.join(by_stream, on="stream", how="left")
     return both.selectExpr(
         *(*GROUP, "snapshot_ms", *PROVEN_RANGE),
@@ -157,10 +157,6 @@ def known_groups(groups: DataFrame, streams: DataFrame, run_seq: int) -> DataFra
 
 
 _UNSOUND = ("repeated_in", "ahead_in")
-
-
-def _any_of(*names: str) -> tuple[Column, ...]:
-    return tuple(F.expr(f"min({name}) AS {name}") for name in names)
 
 
 def _unsound(table: str, run_seq: int) -> tuple[Column, ...]:
@@ -184,7 +180,7 @@ def started(requests: DataFrame, cursors: DataFrame, run_seq: int) -> DataFrame:
     stands (0-0 starts over), else the beginning; and `cursors_repeated_in` and `cursors_ahead_in`,
     as in `known_groups`, of stored cursors that are used."""
     key = ("name", *GROUP)
-    nexts = _any_of("next_ms", "next_seq")
+    nexts = each("min", "next_ms", "next_seq")
     by_key = cursors.groupBy(*key).agg(*nexts, *_unsound("cursors", run_seq))
     stored = by_key.withColumnRenamed("name", "cursor")
     has_start = "start_ms IS NOT NULL"
@@ -197,6 +193,11 @@ def started(requests: DataFrame, cursors: DataFrame, run_seq: int) -> DataFrame:
     )
 
 
+def instant(now_ms: int | None) -> str:
+    """As SQL: the instant of a row of groups: the one for all, or (null) that of its snapshot."""
+    return "snapshot_ms" if now_ms is None else f"{now_ms:d}L"
+
+
 def standing(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
     """One row per (stream, consumer_group) that is known or requested: the request (its columns are
     null, `consumer` for one, where there is none), the instant at which the group is judged
@@ -204,14 +205,13 @@ def standing(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataF
     rules need of the request (`equal_counts`, `raise_by`, `park_above`), what `known_groups` says
     of the group (`in_groups` null: it is not known), and whether its cursor can be used
     (`repeated_in`, `ahead_in`).  A negative min_idle_ms is 0, as on the server."""
-    instant = "snapshot_ms" if now_ms is None else f"{now_ms:d}L"
     has_cursors = "cursors_ahead_in" in requests.columns
     of_known = known.withColumnsRenamed({what: f"known_{what}" for what in _UNSOUND})
     tables = ("known", "cursors") if has_cursors else ("known",)
     return requests.join(of_known, on=list(GROUP), how="full").selectExpr(
         *(name for name in REQUEST_COLUMNS if name != "min_idle_ms"),
         "greatest(min_idle_ms, 0L) AS min_idle_ms",
-        f"CAST({instant} AS BIGINT) AS now_ms",
+        f"{instant(now_ms)} AS now_ms",
         *FOR_RULES,
         f"coalesce(max_deliveries - 1, {NEVER_PARKED}L) AS park_above",
         *PROVEN_RANGE,

@@ -13,6 +13,7 @@ from claimlib.plans.keys import (
     GROUP,
     GROUP_KEY,
     KeyMode,
+    each,
     id_at_least,
     id_at_most,
     unsigned,
@@ -66,9 +67,9 @@ _COUNTS = ("pending_before", "invalid", "ahead", "unproven", "at_boundary", "del
 def totals() -> list[Column]:
     """What adds the rows of `by_owner` up, by group."""
     return [
-        *(F.expr(f"sum({name}) AS {name}") for name in _COUNTS),
-        *(F.expr(f"min({name}) AS {name}") for name in ("oldest_delivery_time_ms", "low_ms")),
-        *(F.expr(f"max({name}) AS {name}") for name in ("highest_delivery_count", "high_ms")),
+        *each("sum", *_COUNTS),
+        *each("min", "oldest_delivery_time_ms", "low_ms"),
+        *each("max", "highest_delivery_count", "high_ms"),
     ]
 
 

@@ -72,13 +72,13 @@ _ENTRY = ("stream_key", "group_key", "id_ms", "id_seq", "delivery_time_ms", "del
 
 def _told() -> tuple[Column, Column, Column]:
     """What the request says of an entry, whether the stream has it or not."""
-    named = partial(map, F.col)
     idle_enough: Column = rules.is_idle_enough(
-        *named(("now_ms", "delivery_time_ms", "min_idle_ms", "equal_counts"))
+        F.col("now_ms"), F.col("delivery_time_ms"), F.col("min_idle_ms"), F.col("equal_counts")
     )
-    exhausted: Column = rules.is_exhausted(*named(("delivery_count", "park_above")))
-    spared, parking = named(("is_spared", "is_parking"))
-    claimable: Column = rules.is_claimable(idle_enough, spared, parking, exhausted)
+    exhausted: Column = rules.is_exhausted(F.col("delivery_count"), F.col("park_above"))
+    claimable: Column = rules.is_claimable(
+        idle_enough, F.col("is_spared"), F.col("is_parking"), exhausted
+    )
     return (
         idle_enough.alias("is_idle_enough"),
         exhausted.alias("is_exhausted"),

@@ -9,7 +9,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.plans.keys import GROUP, id_at_least, id_at_most, in_id_order, unsigned
+from claimlib.plans.keys import GROUP, each, id_at_least, id_at_most, in_id_order, unsigned
+from claimlib.plans.requests import instant
 from claimlib.semantics.ids import to_bigint
 from claimlib.semantics.model import PendingRange
 from claimlib.semantics.names import spell
@@ -24,16 +25,11 @@ def idle_entries(pending: DataFrame, groups: DataFrame, now_ms: int | None) -> D
     """One row per pending entry: stream, consumer_group, id_ms, id_seq, consumer, delivery_count,
     idle_ms (at `now_ms`, else at the group's snapshot instant; null: it has none; negative: it was
     delivered later) and that instant, `now_ms`."""
-    known = groups.select(*GROUP, instant(now_ms).alias("now_ms"))
+    known = groups.selectExpr(*GROUP, f"{instant(now_ms)} AS now_ms")
     return pending.join(F.broadcast(known), on=list(GROUP), how="left").select(
         *(*GROUP, "id_ms", "id_seq", "consumer", "delivery_count", "now_ms"),
         F.try_subtract("now_ms", "delivery_time_ms").alias("idle_ms"),
     )
-
-
-def instant(now_ms: int | None) -> Column:
-    """The instant of a row of groups: the one for all, or (null) that of its snapshot."""
-    return F.col("snapshot_ms") if now_ms is None else F.lit(now_ms).cast("BIGINT")
 
 
 def in_range(entries: DataFrame, query: PendingRange) -> DataFrame:
@@ -119,15 +115,15 @@ def overview(
         by_owner.join(known, on=[*GROUP, "consumer"], how="left")
         .groupBy(*GROUP)
         .agg(
-            *(F.sum(name).alias(name) for name in ("pending", *_SUMS)),
-            *(F.max(name).alias(name) for name in ("oldest_idle_ms", "highest_delivery_count")),
+            *each("sum", "pending", *_SUMS),
+            *each("max", "oldest_idle_ms", "highest_delivery_count"),
             F.count_if(is_owner).alias("owners"),
             F.sum((is_owner & is_idle_owner).cast("BIGINT")).alias("idle_owners"),
             F.count_if(is_owner & F.col("last_ms").isNull()).alias("unknown_owners"),
         )
     )
-    listed = groups.select(
-        *GROUP, "snapshot_ms", instant(now_ms).alias("now_ms"), F.lit(True).alias("is_known")
+    listed = groups.selectExpr(
+        *GROUP, "snapshot_ms", f"{instant(now_ms)} AS now_ms", "true AS is_known"
     ).dropDuplicates(list(GROUP))
     return (
         listed.join(by_group, on=list(GROUP), how="full")

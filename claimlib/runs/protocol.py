@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -66,7 +67,7 @@ def _unheard(size: str) -> None:
     del size
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Begun:
     """What a decide function may build on: the run's number and the pinned versions.
 
@@ -83,12 +84,15 @@ class Begun:
         """A table at its pinned version."""
         return self.store.read_at(table, self.pins.versions[table])
 
-    def interpreted(self, *, are_few: bool = True) -> AbstractContextManager[None]:
+    def interpreted(self, *, are_few: bool) -> AbstractContextManager[None]:
         """Until the block ends, queries are not compiled, if they are about few rows and the tables
-        that decisions are made of are small."""
-        tables = ("pending", "entries", "groups", "consumers")
-        is_small = are_few and all(map(self.store.is_small, tables))
+        that decisions are made of were small when that was first asked."""
+        is_small = are_few and self._has_small_tables
         return interpreted(self.store.spark) if is_small else nullcontext()
+
+    @cached_property
+    def _has_small_tables(self) -> bool:
+        return all(map(self.store.is_small, ("pending", "entries", "groups", "consumers")))
 
 
 @dataclass(frozen=True, slots=True)
