@@ -619,8 +619,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "what a run got in between is pinned half applied",
         "claimlib/runs/protocol.py",
-        "if after == before:",
-        "if pins:",
+        "if _said_at(store) == before:",
+        "if before:",
         (f"{_READERS}::test_an_overview_that_a_run_got_in_between_is_pinned_again",),
     ),
     Mutation(

@@ -144,6 +144,7 @@ def describe(
     or for --now. Changes nothing.
     """
     from claimlib.cli.output import show
+    from claimlib.commands.describe import TABLES
     from claimlib.commands.describe import describe as run_describe
     from claimlib.commands.xpending import reading
     from claimlib.plans.differences import Scope
@@ -152,7 +153,7 @@ def describe(
     view = common.view()
     scope, (now_ms, at_ms) = Scope(stream, group), _instants(now)
     with opened_store(store, common.settings(), common) as (opened, _):
-        at = reading(opened, tables=("pending", "groups", "consumers", "cursors"))
+        at = reading(opened, tables=TABLES)
         found = run_describe(at, scope, now_ms=now_ms)
         if found.consumers.isEmpty() and at.read_in(scope, "groups").isEmpty():
             _refuse_unless_everything(at, scope)

@@ -14,6 +14,9 @@ from claimlib.plans.differences import Scope
 from claimlib.plans.keys import GROUP, id_text
 from claimlib.plans.requests import instant
 
+TABLES = ("pending", "groups", "consumers", "cursors")
+"""What a description is made of."""
+
 
 @dataclass(frozen=True, slots=True)
 class Description:
@@ -37,13 +40,16 @@ def describe(at: Reading, scope: Scope, *, now_ms: int | None = None) -> Descrip
     """The consumers and the cursors of the groups that two globs match.
 
     Args:
-        at: needs the tables pending, groups, consumers and cursors, see `xpending.reading`.
+        at: needs `TABLES`, see `xpending.reading`.
         now_ms: the instant for all groups; null: each group's snapshot instant.
     """
     check_ms(now_ms=now_ms)
-    groups, pending, consumers, cursors = (
-        at.read_in(scope, table) for table in ("groups", "pending", "consumers", "cursors")
-    )
+    with at.interpreted(TABLES):
+        return _described(at, scope, now_ms)
+
+
+def _described(at: Reading, scope: Scope, now_ms: int | None) -> Description:
+    pending, groups, consumers, cursors = (at.read_in(scope, table) for table in TABLES)
     instants = groups.selectExpr(*GROUP, f"{instant(now_ms)} AS now_ms").dropDuplicates([*GROUP])
     entries = plan.idle_entries(pending, groups, now_ms)
     owners = plan.owners(entries, 0).where(F.col("consumer").isNotNull())

@@ -21,7 +21,8 @@ from claimlib.semantics.ids import MAX_U64, from_bigint, to_bigint
 from claimlib.semantics.model import SCAN_BUDGET_FACTOR
 from claimlib.store.tables import Store
 
-# A window's width at first (a minute, for ids that a clock made), how much wider the next one is,
+# A window's width at first (a minute, for ids that a clock made), by what factor it grows at least
+# (a wide one by as much as it has grown so far, so that few steps lead from 0 to a clock's ids),
 # and how many times a page's rows a window may hold in the end.
 _FIRST_MS = 60_000
 _WIDER = 64
@@ -153,16 +154,32 @@ def _settled(
 ) -> tuple[list[Page], DataFrame]:
     """The pages, with windows that hold their rows (or all that there are) and few others; and the
     rows of the windows that were looked at last, with all of these in them."""
-    done: list[Page] = []
-    unsettled = list(pages)
-    while True:
-        known = few_or_all(store, pending.where(_bounds([*done, *unsettled]).condition()))
-        found = _counted(known, unsettled)
-        steps = [_next(page, found.get((page.stream, page.consumer_group))) for page in unsettled]
-        done += [page for page, is_settled in steps if is_settled]
-        unsettled = [page for page, is_settled in steps if not is_settled]
-        if not unsettled:
-            return done, known
+    done, unsettled, known = _looked_at(store, pending, [], pages)
+    if _reach_ms(unsettled) > _reach_ms(pages):
+        # One look more, before windows are widened step by step: are all the rows there few?
+        everything = [replace(page, last_ms=MAX_U64) for page in pages]
+        rows = few_or_all(store, pending.where(_bounds(everything).condition()))
+        if store.is_held(rows):
+            return everything, rows
+    while unsettled:
+        done, unsettled, known = _looked_at(store, pending, done, unsettled)
+    return done, known
+
+
+def _reach_ms(pages: Sequence[Page]) -> int:
+    return max((page.last_ms for page in pages), default=0)
+
+
+def _looked_at(
+    store: Store, pending: DataFrame, done: Sequence[Page], unsettled: Sequence[Page]
+) -> tuple[list[Page], list[Page], DataFrame]:
+    """One look at the windows of pages: those that are settled then, the others with the windows
+    to look at next, and the rows of all of these windows as they were."""
+    known = few_or_all(store, pending.where(_bounds([*done, *unsettled]).condition()))
+    found = _counted(known, unsettled)
+    steps = [_next(page, found.get((page.stream, page.consumer_group))) for page in unsettled]
+    settled = [page for page, is_settled in steps if is_settled]
+    return [*done, *settled], [page for page, is_settled in steps if not is_settled], known
 
 
 def _counted(known: DataFrame, pages: Sequence[Page]) -> dict[tuple[str, str], Row]:
@@ -179,7 +196,8 @@ def _next(page: Page, found: Row | None) -> tuple[Page, bool]:
     if found is None or found["bin"] is None:
         if page.last_ms == MAX_U64:
             return page, True
-        return page.widened((page.last_ms - page.base_ms) * _WIDER), False
+        width_ms = page.last_ms - page.base_ms
+        return page.widened(width_ms * max(_WIDER, width_ms // _FIRST_MS)), False
     first_ms, last_ms = page.bin_ends(found["bin"])
     is_settled = found["up_to_bin"] <= page.page_rows * _SURPLUS or first_ms >= last_ms
     low_ms = from_bigint(found["low_ms"])

@@ -18,7 +18,14 @@ from pyspark.sql import functions as F
 
 from claimlib.commands import sweep_base
 from claimlib.commands.paging import Pages, locate
-from claimlib.commands.preconditions import Names, few_held, look, near, nothing_matches
+from claimlib.commands.preconditions import (
+    Names,
+    few_held,
+    ids_of,
+    look,
+    near,
+    nothing_matches,
+)
 from claimlib.commands.reply import Reply
 from claimlib.commands.sweep_base import LookedAt
 from claimlib.commands.sweep_request import Policy, is_for_all, may_page, may_resume, scope
@@ -129,7 +136,10 @@ def rows_reached(
     if requested.pages is not None and not requested.has_sweeps:
         all_pending = requested.pages.pending
         entries = entries.where(requested.pages.bounds.condition())
-    pending, entries = few_held(begun.store, all_pending, entries)
+    if requested.has_sweeps and begun.store.is_large("pending"):  # no query need ask
+        pending, entries = all_pending, ids_of(entries)
+    else:
+        pending, entries = few_held(begun.store, all_pending, entries)
     if incremental and not begun.store.is_held(pending) and requested.pages is None:
         return sweep_base.since_base(begun, pending, entries, requested.targets, scope(request))
     return sweep_base.everything(pending, entries, requested.targets)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 
@@ -25,6 +26,7 @@ from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.semantics.model import PendingRange, PendingSummary
 from claimlib.semantics.names import spell, unspell
 from claimlib.semantics.words import no_group
+from claimlib.store.interpreted import interpreted
 from claimlib.store.tables import Store
 from claimlib.times import parse_instant_ms
 
@@ -36,14 +38,22 @@ _TIME = re.compile(r"[0-9]{4}-")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A store at the versions of one moment."""
+    """A store at the versions of one moment; each table is looked at once."""
 
     store: Store
     versions: dict[str, int]
+    _frames: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
     def read(self, table: str) -> DataFrame:
         """A table at that moment."""
-        return self.store.read_at(table, self.versions[table])
+        if table not in self._frames:
+            self._frames[table] = self.store.read_at(table, self.versions[table])
+        return self._frames[table]
+
+    def interpreted(self, tables: Collection[str]) -> AbstractContextManager[None]:
+        """Until the block ends, queries are not compiled, if these tables have few rows."""
+        are_few = all(self.store.is_held(self.read(table)) for table in tables)
+        return interpreted(self.store.spark) if are_few else nullcontext()
 
     def read_in(self, scope: Scope, table: str) -> DataFrame:
         """The rows of a table with groups that belong to the groups of a scope."""
@@ -106,13 +116,12 @@ def overview(
         now_ms: the instant for all groups; null: each group's snapshot instant.
     """
     check_ms(stalled_ms=stalled_ms, now_ms=now_ms)
-    groups, pending, consumers = (
-        at.read_in(scope, table) for table in ("groups", "pending", "consumers")
-    )
-    entries = plan.idle_entries(pending, groups, now_ms)
-    by_owner = plan.owners(entries, stalled_ms)
-    found = plan.overview(by_owner, groups, consumers, stalled_ms, now_ms)
-    return at.store.held(found)
+    with at.interpreted(_TABLES):
+        pending, groups, consumers = (at.read_in(scope, table) for table in _TABLES)
+        entries = plan.idle_entries(pending, groups, now_ms)
+        by_owner = plan.owners(entries, stalled_ms)
+        found = plan.overview(by_owner, groups, consumers, stalled_ms, now_ms)
+        return at.store.held(found)
 
 
 def summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:

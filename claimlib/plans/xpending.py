@@ -6,7 +6,7 @@ the summary of a group, and the overview of all groups.  They read only.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.plans.keys import GROUP, each, id_at_least, id_at_most, in_id_order, unsigned
@@ -79,13 +79,13 @@ def owners(entries: DataFrame, stalled_ms: int) -> DataFrame:
     Without the ids of `shares`: a struct among the sums would have Spark sort all entries.
     """
     return entries.groupBy(*GROUP, "consumer").agg(
-        F.count("*").alias("pending"),
-        F.max("idle_ms").alias("oldest_idle_ms"),
-        F.max("delivery_count").alias("highest_delivery_count"),
-        F.max("now_ms").alias("now_ms"),
-        F.sum((F.col("idle_ms") >= stalled_ms).cast("BIGINT")).alias("stalled"),
-        F.count_if(F.col("delivery_count") >= OFTEN).alias("delivered_5_plus"),
-        F.count_if(F.col("delivery_count") >= VERY_OFTEN).alias("delivered_10_plus"),
+        F.expr("count(*) AS pending"),
+        F.expr("max(idle_ms) AS oldest_idle_ms"),
+        F.expr("max(delivery_count) AS highest_delivery_count"),
+        F.expr("max(now_ms) AS now_ms"),
+        F.expr(f"sum(CAST(idle_ms >= {stalled_ms:d} AS BIGINT)) AS stalled"),
+        F.expr(f"count_if(delivery_count >= {OFTEN:d}) AS delivered_5_plus"),
+        F.expr(f"count_if(delivery_count >= {VERY_OFTEN:d}) AS delivered_10_plus"),
     )
 
 
@@ -107,30 +107,26 @@ def overview(
     Args:
         by_owner: `owners`.
     """
-    last_ms = F.coalesce("active_time_ms", "seen_time_ms")
-    known = consumers.groupBy(*GROUP, "consumer").agg(F.max(last_ms).alias("last_ms"))
-    is_owner = F.col("consumer").isNotNull()
-    is_idle_owner = F.try_subtract("now_ms", "last_ms") >= stalled_ms
+    last_ms = F.expr("max(coalesce(active_time_ms, seen_time_ms)) AS last_ms")
+    known = consumers.groupBy(*GROUP, "consumer").agg(last_ms)
+    is_owner = "consumer IS NOT NULL"
+    is_idle_owner = f"{is_owner} AND try_subtract(now_ms, last_ms) >= {stalled_ms:d}"
     by_group = (
         by_owner.join(known, on=[*GROUP, "consumer"], how="left")
         .groupBy(*GROUP)
         .agg(
             *each("sum", "pending", *_SUMS),
             *each("max", "oldest_idle_ms", "highest_delivery_count"),
-            F.count_if(is_owner).alias("owners"),
-            F.sum((is_owner & is_idle_owner).cast("BIGINT")).alias("idle_owners"),
-            F.count_if(is_owner & F.col("last_ms").isNull()).alias("unknown_owners"),
+            F.expr(f"count_if({is_owner}) AS owners"),
+            F.expr(f"sum(CAST({is_idle_owner} AS BIGINT)) AS idle_owners"),
+            F.expr(f"count_if({is_owner} AND last_ms IS NULL) AS unknown_owners"),
         )
     )
     listed = groups.selectExpr(
         *GROUP, "snapshot_ms", f"{instant(now_ms)} AS now_ms", "true AS is_known"
     ).dropDuplicates(list(GROUP))
-    return (
-        listed.join(by_group, on=list(GROUP), how="full")
-        .fillna(False, ["is_known"])
-        .fillna(0, ["pending", "delivered_5_plus", "delivered_10_plus", "owners", "unknown_owners"])
-        .withColumns({name: _zero_of_none(name) for name in ("stalled", "idle_owners")})
-        .select(*GROUP, *OVERVIEW)
+    return listed.join(by_group, on=list(GROUP), how="full").selectExpr(
+        *GROUP, *(_OF_NOTHING.get(name, name) for name in OVERVIEW)
     )
 
 
@@ -140,8 +136,15 @@ OVERVIEW = (
     "highest_delivery_count",
     *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
 )
-
-
-def _zero_of_none(name: str) -> Column:
-    """Where nothing is pending the sum is 0; else null says that it is not known."""
-    return F.when(F.col("pending") == 0, F.lit(0).cast("BIGINT")).otherwise(F.col(name))
+# Where nothing is pending a sum is 0; else null says of these two that they are not known.
+_OF_NOTHING = {
+    "is_known": "coalesce(is_known, false) AS is_known",
+    **{
+        name: f"coalesce({name}, 0) AS {name}"
+        for name in ("pending", "delivered_5_plus", "delivered_10_plus", "owners", "unknown_owners")
+    },
+    **{
+        name: f"CASE WHEN coalesce(pending, 0) = 0 THEN 0L ELSE {name} END AS {name}"
+        for name in ("stalled", "idle_owners")
+    },
+}

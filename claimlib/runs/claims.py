@@ -21,7 +21,6 @@ from pyspark.sql import functions as F
 from claimlib.errors import VerificationError, VersionExpiredError
 from claimlib.plans.keys import GROUP, KeyMode, id_text
 from claimlib.runs.journal import (
-    APP_ID,
     DELETING,
     LOST_APP_ID,
     NOTE,
@@ -31,7 +30,7 @@ from claimlib.runs.journal import (
     RunRow,
 )
 from claimlib.runs.retry import retried
-from claimlib.runs.writes import append_new, rewritten
+from claimlib.runs.writes import append_new, replace_once, rewritten, to_rewrite
 from claimlib.schema import TABLES, Kind
 from claimlib.store.local import Token
 from claimlib.store.tables import Store, arranged, in_buckets
@@ -148,12 +147,10 @@ def _rewrite(store: Store, row: RunRow, decided: Decided) -> None:
     who changes these buckets in between has the commit refused.
     """
     buckets = _buckets(decided)
-    few = store.few_now("pending")
-    pending, version = (store.read("pending"), None) if few is None else few
+    pending, version = to_rewrite(store, "pending")
     kept = _after(pending.where(in_buckets(buckets)), row, decided)
-    token = Token(APP_ID, row.run_seq)
-    rows = arranged(TABLES["pending"], kept, store.buckets) if few is None else kept
-    store.replace("pending", rows, buckets, token=token, note=row.note, after=version)
+    rows = arranged(TABLES["pending"], kept, store.buckets) if version is None else kept
+    replace_once(store, "pending", rows, row, after=version, buckets=buckets)
 
 
 def _after(pending: DataFrame, row: RunRow, decided: Decided) -> DataFrame:

@@ -7,7 +7,7 @@ runs alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
@@ -166,12 +166,30 @@ def _rewritten(store: Store, by_key: _ByKey) -> bool:
     """
     if store.columns_of_others(by_key.table):
         return False
-    few = store.few_now(by_key.table)
-    there, version = (store.read(by_key.table), None) if few is None else few
-    written = by_key.written(there)
-    token = Token(APP_ID, by_key.row.run_seq)
-    store.replace(by_key.table, written, token=token, note=by_key.row.note, after=version)
+    there, version = to_rewrite(store, by_key.table)
+    replace_once(store, by_key.table, by_key.written(there), by_key.row, after=version)
     return True
+
+
+def to_rewrite(store: Store, table: str) -> tuple[DataFrame, int | None]:
+    """The rows of a table that is written again: few of them as they are now, with the version
+    that this is; else as they are when Delta writes (null)."""
+    return store.few_now(table) or (store.read(table), None)
+
+
+def replace_once(
+    store: Store,
+    table: str,
+    rows: DataFrame,
+    row: RunRow,
+    *,
+    after: int | None,
+    buckets: Sequence[int] | None = None,
+) -> None:
+    """Write a table, or some of its buckets, again under the run's token: a repeat is skipped.
+    `after` is the version of `to_rewrite`."""
+    token = Token(APP_ID, row.run_seq)
+    store.replace(table, rows, buckets, token=token, note=row.note, after=after)
 
 
 def _merge(store: Store, by_key: _ByKey, others: DataFrame) -> None:
@@ -224,8 +242,7 @@ def append_new(
     """
 
     def append() -> None:
-        few = store.few_now(table) if are_few else None
-        now, version = (store.read(table), None) if few is None else few
+        now, version = to_rewrite(store, table) if are_few else (store.read(table), None)
         there = [now]
         if since_pin and store.version(table) != row.pins.versions[table]:
             pinned = store.readable_at(table, row.pins.versions[table])
@@ -235,9 +252,9 @@ def append_new(
         new = rows
         for known in there:
             new = _not_there(known if near is None else known.where(near), table, new)
-        if few is None:
+        if version is None:
             new = arranged(TABLES[table], new, store.buckets)
-        _append(store, table, new, row, are_few=few is not None, after=version)
+        _append(store, table, new, row, are_few=version is not None, after=version)
 
     retried(append)
 
@@ -268,8 +285,7 @@ def rewritten(
     rows = changed(there).select(columns)
     if new is not None:
         rows = rows.union(_numbered(_not_there(there, table, new), row).select(columns))
-    token = Token(APP_ID, row.run_seq)
-    store.replace(table, rows, token=token, note=row.note, after=version)
+    replace_once(store, table, rows, row, after=version)
     return True
 
 

@@ -294,8 +294,10 @@ class Store:
 
     def find_few(self, table: str, *conditions: Condition) -> tuple[DataFrame, pa.Table] | None:
         """`few` of the rows of a table as it is now that meet all conditions."""
-        held = self._held(self._local(table), *conditions)
-        return held or self.few(self._where(table, *conditions))
+        local = self._local(table)
+        if local is not None:
+            return self._held(local, *conditions)
+        return self.few(self._where(table, *conditions))
 
     def now(self, table: str, *conditions: Condition) -> DataFrame:
         """The rows of a table that meet all conditions: few of them as they are now, from the
@@ -343,6 +345,11 @@ class Store:
         """Whether a table is known, without a query, to have few rows now."""
         local = self._local(table)
         return local is not None and local.is_small(FEW_ROWS)
+
+    def is_large(self, table: str) -> bool:
+        """Whether a table is known, without a query, to have more than few rows now."""
+        local = self._local(table)
+        return local is not None and not local.is_small(FEW_ROWS)
 
     def last_note(self, table: str) -> tuple[int, str | None]:
         """The newest version of a table, and the user metadata of its commit."""

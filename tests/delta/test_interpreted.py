@@ -9,8 +9,10 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from claimlib.commands.describe import TABLES, describe
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.commands.xpending import EVERYTHING, overview, reading
 from claimlib.errors import RequestError
 from claimlib.store.interpreted import SETTINGS, interpreted
 from claimlib.store.tables import Store
@@ -44,7 +46,8 @@ def test_a_run_on_small_tables_interprets_its_queries_and_one_on_large_ones_comp
     few_rows: int,
     expected: dict[str, str],
 ) -> None:
-    """The decision, the rows that are committed, and the counts of a dry run."""
+    """The decision, the rows that are committed, the counts of a dry run, and what is shown of
+    the store then."""
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", few_rows)
     seen: list[dict[str, str]] = []
@@ -59,6 +62,10 @@ def test_a_run_on_small_tables_interprets_its_queries_and_one_on_large_ones_comp
     reply = xautoclaim(store, SweepRequest(REQUEST))
     assert reply.counts["claimed"] > 0
     assert len(seen) > 4
+    of_runs = len(seen)
+    overview(reading(store))
+    describe(reading(store, tables=TABLES), EVERYTHING)
+    assert len(seen) == of_runs + 3
     assert all(one == expected for one in seen)
     assert settings(compiling) == COMPILED
 

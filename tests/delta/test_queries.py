@@ -32,10 +32,10 @@ LATER_MS = NOW_MS + 10**6
 # By command, in this order, on a store that was swept before: where small tables are read without a
 # query, and where Spark reads all.  Fewer are better; who needs more says why here.
 MOST: dict[str, tuple[int, int, Callable[[Store], object]]] = {
-    "a dry run": (6, 35, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, dry_run=True)),
+    "a dry run": (6, 34, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, dry_run=True)),
     "a sweep": (8, 70, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, run_id="x")),
     "the same again": (0, 9, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, run_id="x")),
-    "a page": (16, 123, lambda store: xautoclaim(store, PAGE, now_ms=2 * LATER_MS)),
+    "a page": (16, 93, lambda store: xautoclaim(store, PAGE, now_ms=2 * LATER_MS)),
     # Requests that are named are held, which is two more, and the query that decides has half as
     # many jobs.
     "an XCLAIM": (

@@ -43,11 +43,33 @@ def test_spark_submit_gets_the_settings_of_our_own_session():
     conf = _conf_settings()
     others = {
         "spark.master",
+        "spark.driver.extraJavaOptions",
         "spark.driver.memory",
         "spark.jars.packages",
         "spark.sql.shuffle.partitions",
     }
+    assert conf["spark.driver.extraJavaOptions"] == session.COLLECTOR
     assert {k: v for k, v in conf.items() if k not in others} == session.LOCAL_SETTINGS
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "is_chosen"),
+    [
+        ([], {}, False),
+        (["-Xmn1g -Dname=UseG1GC", ""], {}, False),
+        (["", "-Xmn1g -XX:+UseSerialGC"], {}, True),
+        ([], {"JAVA_TOOL_OPTIONS": "-Xms1g -XX:+UseG1GC"}, True),
+        ([], {"SPARK_CONF_DIR": "/settings"}, True),
+    ],
+)
+def test_a_second_garbage_collector_with_which_java_would_not_start_is_not_chosen(
+    monkeypatch, options, environment, is_chosen
+):
+    for name in (*session._JAVA_OPTIONS, *session._SPARKS_OWN):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert session._has_collector(*options) is is_chosen
 
 
 def test_spark_submit_gets_the_jar_of_the_installed_delta(spark):
