@@ -144,7 +144,7 @@ def locate(store: Store, pending: DataFrame, targets: DataFrame) -> Pages | None
     else:
         pages, known = _settled(store, pending, requested)
     bounds = _bounds(pages)
-    near = known.where(bounds.condition())
+    near = few_or_all(store, known.where(bounds.condition()))
     found = ends(near, _windows(pending, pages)).collect()
     return Pages(frame_of(store.spark, found, _ENDS), bounds, near)
 
