@@ -619,7 +619,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "what a run got in between is pinned half applied",
         "claimlib/runs/protocol.py",
-        "if _said_at(store) == before:",
+        "if after == before:",
         "if before:",
         (f"{_READERS}::test_an_overview_that_a_run_got_in_between_is_pinned_again",),
     ),

@@ -121,7 +121,7 @@ class Pages:
         ends: one row per page that has all its rows, with stream, consumer_group, `page_end_ms` and
             `page_end_seq`, the last of them; in the driver's memory.
         bounds: where all of them lie, and few others.
-        pending: the rows there; in the driver's memory where they are few.
+        pending: the rows there, and maybe more; in the driver's memory where they are few.
     """
 
     ends: DataFrame
@@ -143,19 +143,21 @@ def locate(store: Store, pending: DataFrame, targets: DataFrame) -> Pages | None
         pages, known = [replace(page, last_ms=MAX_U64) for page in requested], pending
     else:
         pages, known = _settled(store, pending, requested)
-    bounds = _bounds(pages)
-    near = few_or_all(store, known.where(bounds.condition()))
+    near = few_or_all(store, known.where(_bounds(pages).condition()))
     found = ends(near, _windows(pending, pages)).collect()
-    return Pages(frame_of(store.spark, found, _ENDS), bounds, near)
+    ends_ms = {(row[GROUP[0]], row[GROUP[1]]): from_bigint(row["page_end_ms"]) for row in found}
+    cut = [replace(page, last_ms=ends_ms.get(_group(page), page.last_ms)) for page in pages]
+    return Pages(frame_of(store.spark, found, _ENDS), _bounds(cut), near)
 
 
 def _settled(
     store: Store, pending: DataFrame, pages: Sequence[Page]
 ) -> tuple[list[Page], DataFrame]:
-    """The pages, with windows that hold their rows (or all that there are) and few others; and the
-    rows of the windows that were looked at last, with all of these in them."""
+    """The pages, with windows that hold their rows (or all that there are), and few others or few
+    in all; and the rows of the windows that were looked at last, with all of these in them."""
     done, unsettled, known = _looked_at(store, pending, [], pages)
-    if _reach_ms(unsettled) > _reach_ms(pages):
+    reached_ms = {_group(page): page.last_ms for page in pages}
+    if any(page.last_ms > reached_ms[_group(page)] for page in unsettled):
         # One look more, before windows are widened step by step: are all the rows there few?
         everything = [replace(page, last_ms=MAX_U64) for page in pages]
         rows = few_or_all(store, pending.where(_bounds(everything).condition()))
@@ -166,8 +168,8 @@ def _settled(
     return done, known
 
 
-def _reach_ms(pages: Sequence[Page]) -> int:
-    return max((page.last_ms for page in pages), default=0)
+def _group(page: Page) -> tuple[str, str]:
+    return page.stream, page.consumer_group
 
 
 def _looked_at(
@@ -177,7 +179,7 @@ def _looked_at(
     to look at next, and the rows of all of these windows as they were."""
     known = few_or_all(store, pending.where(_bounds([*done, *unsettled]).condition()))
     found = _counted(known, unsettled)
-    steps = [_next(page, found.get((page.stream, page.consumer_group))) for page in unsettled]
+    steps = [_next(page, found.get(_group(page))) for page in unsettled]
     settled = [page for page, is_settled in steps if is_settled]
     return [*done, *settled], [page for page, is_settled in steps if not is_settled], known
 

@@ -136,7 +136,7 @@ def rows_reached(
     if requested.pages is not None and not requested.has_sweeps:
         all_pending = requested.pages.pending
         entries = entries.where(requested.pages.bounds.condition())
-    if requested.has_sweeps and begun.store.is_large("pending"):  # no query need ask
+    if requested.has_sweeps and begun.store.is_large("pending"):  # so its log says, without a query
         pending, entries = all_pending, ids_of(entries)
     else:
         pending, entries = few_held(begun.store, all_pending, entries)

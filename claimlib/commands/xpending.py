@@ -38,11 +38,13 @@ _TIME = re.compile(r"[0-9]{4}-")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A store at the versions of one moment; each table is looked at once."""
+    """A store at the versions of one moment."""
 
     store: Store
     versions: dict[str, int]
-    _frames: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    _frames: dict[str, DataFrame] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def read(self, table: str) -> DataFrame:
         """A table at that moment."""

@@ -136,7 +136,8 @@ OVERVIEW = (
     "highest_delivery_count",
     *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
 )
-# Where nothing is pending a sum is 0; else null says of these two that they are not known.
+# Where nothing is pending a number is 0; else null says of `stalled` and `idle_owners` that they
+# are not known.
 _OF_NOTHING = {
     "is_known": "coalesce(is_known, false) AS is_known",
     **{

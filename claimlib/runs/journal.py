@@ -177,7 +177,8 @@ class Decided:
 
     Attributes:
         row: the decision's `run` row.
-        journal: one row per journal row of the run; of a small run in the driver's memory.
+        journal: one row per journal row of the run; of a small run, as a rule, in the driver's
+            memory.
         counts: how many rows are of each kind.
         pending, entries: where the ids lie of the rows of these tables that the run changes.
     """

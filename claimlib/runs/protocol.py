@@ -222,26 +222,29 @@ def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
     then.
 
     Who looks for unfinished runs and pins afterwards may pin what a run that was decided in between
-    has half applied; so the two tables that say it must not have changed by then.
+    has half applied; so the tables `runs` and `journal` must not have changed by then.
 
     Raises:
         LostRaceError: runs were decided meanwhile, again and again.
     """
+    before = _said_at(store)
     for _ in range(MAX_LOSSES):
-        before = _said_at(store)
         last, unfinished = _decided(store)
         pins = store.pin(tables)
-        if _said_at(store) == before:
+        after = _said_at(store)
+        if after == before:
             return Begun(store, last + 1, pins), unfinished
+        before = after
     raise LostRaceError(
-        f"new runs keep starting on {store.where}, so its tables cannot be read in a consistent"
+        f"{store.where} is written to again and again, so its tables cannot be read in a consistent"
         " state: try again",
         where=store.where,
     )
 
 
 def _said_at(store: Store) -> list[int]:
-    """The versions of the tables that `_decided` reads: they cost less than reading them again."""
+    """The versions of the tables that `_decided` reads: as a rule they cost less than reading them
+    again."""
     return [store.version(table) for table in ("runs", "journal")]
 
 

@@ -172,8 +172,8 @@ def _rewritten(store: Store, by_key: _ByKey) -> bool:
 
 
 def to_rewrite(store: Store, table: str) -> tuple[DataFrame, int | None]:
-    """The rows of a table that is written again: few of them as they are now, with the version
-    that this is; else as they are when Delta writes (null)."""
+    """The rows of a table that is written again, and their version: few rows as they are now; else
+    as they are when Delta writes, with null for the version."""
     return store.few_now(table) or (store.read(table), None)
 
 

@@ -279,13 +279,23 @@ class LocalTable:
     def is_small(self, most: int) -> bool:
         """Whether there are so few rows, by what the log says of the files (of which deletion
         vectors hide some rows)."""
+        stated = self._stated()
+        return stated is not None and stated[0] <= most and stated[1] <= _MOST_BYTES
+
+    def is_large(self, most: int) -> bool:
+        """Whether there are more rows, by what the log says of the files."""
+        stated = self._stated()
+        return stated is not None and stated[0] > most
+
+    def _stated(self) -> tuple[int, int] | None:
+        """The rows and the bytes of all files; null: the log does not say."""
         files = _or_none(lambda: pa.table(self._table.get_add_actions()))
         if files is None or "num_records" not in files.column_names:
-            return False
+            return None
         number, size = files["num_records"], files["size_bytes"]
         if number.null_count:
-            return False
-        return (pc.sum(number).as_py() or 0) <= most and (pc.sum(size).as_py() or 0) <= _MOST_BYTES
+            return None
+        return pc.sum(number).as_py() or 0, pc.sum(size).as_py() or 0
 
 
 @dataclass(frozen=True, slots=True)

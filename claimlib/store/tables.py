@@ -293,7 +293,8 @@ class Store:
         return found
 
     def find_few(self, table: str, *conditions: Condition) -> tuple[DataFrame, pa.Table] | None:
-        """`few` of the rows of a table as it is now that meet all conditions."""
+        """The rows of a table as it is now that meet all conditions, as `fetched` gives them; null:
+        they are not few, or delta-rs, which reads the table, cannot read them."""
         local = self._local(table)
         if local is not None:
             return self._held(local, *conditions)
@@ -347,9 +348,10 @@ class Store:
         return local is not None and local.is_small(FEW_ROWS)
 
     def is_large(self, table: str) -> bool:
-        """Whether a table is known, without a query, to have more than few rows now."""
+        """Whether a table is known, without a query, to have many rows now (some of which deletion
+        vectors may hide)."""
         local = self._local(table)
-        return local is not None and not local.is_small(FEW_ROWS)
+        return local is not None and local.is_large(FEW_ROWS)
 
     def last_note(self, table: str) -> tuple[int, str | None]:
         """The newest version of a table, and the user metadata of its commit."""

@@ -43,33 +43,37 @@ def test_spark_submit_gets_the_settings_of_our_own_session():
     conf = _conf_settings()
     others = {
         "spark.master",
-        "spark.driver.extraJavaOptions",
         "spark.driver.memory",
         "spark.jars.packages",
         "spark.sql.shuffle.partitions",
     }
-    assert conf["spark.driver.extraJavaOptions"] == session.COLLECTOR
     assert {k: v for k, v in conf.items() if k not in others} == session.LOCAL_SETTINGS
 
 
+_PARALLEL, _G1, _SERIAL = (f"-XX:+Use{name}GC" for name in ("Parallel", "G1", "Serial"))
+
+
 @pytest.mark.parametrize(
-    ("options", "environment", "is_chosen"),
+    ("options", "conf", "environment", "expected"),
     [
-        ([], {}, False),
-        (["-Xmn1g -Dname=UseG1GC", ""], {}, False),
-        (["", "-Xmn1g -XX:+UseSerialGC"], {}, True),
-        ([], {"JAVA_TOOL_OPTIONS": "-Xms1g -XX:+UseG1GC"}, True),
-        ([], {"SPARK_CONF_DIR": "/settings"}, True),
+        ("", {}, {}, _PARALLEL),
+        ("-Xmn1g -Dname=UseG1GC", {}, {}, f"{_PARALLEL} -Xmn1g -Dname=UseG1GC"),
+        (f"-Xmn1g {_SERIAL}", {}, {}, f"-Xmn1g {_SERIAL}"),
+        (f"{_SERIAL} -Xmn1g", {}, {"JAVA_TOOL_OPTIONS": f"-Xms1g {_G1}"}, "-Xmn1g"),
+        ("", {}, {"SPARK_SUBMIT_OPTS": _G1}, ""),
+        ("-Xmn1g", {}, {"SPARK_CONF_DIR": "/settings"}, "-Xmn1g"),
+        ("-Xmn1g", {"spark.driver.defaultJavaOptions": _G1}, {}, "-Xmn1g"),
+        ("", {"spark.sql.shuffle.partitions": 8}, {}, _PARALLEL),
     ],
 )
-def test_a_second_garbage_collector_with_which_java_would_not_start_is_not_chosen(
-    monkeypatch, options, environment, is_chosen
+def test_java_is_given_one_garbage_collector_for_with_two_it_does_not_start(
+    monkeypatch, options, conf, environment, expected
 ):
     for name in (*session._JAVA_OPTIONS, *session._SPARKS_OWN):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert session._has_collector(*options) is is_chosen
+    assert session._with_collector(options, conf) == expected
 
 
 def test_spark_submit_gets_the_jar_of_the_installed_delta(spark):

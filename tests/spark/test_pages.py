@@ -80,6 +80,12 @@ def stream(pel: Pel) -> Stream:
     return Stream({}, {b"g": Group(MAX_ID, pending, ())})
 
 
+TARGETS = (
+    "stream STRING, consumer_group STRING, start_ms BIGINT, start_seq BIGINT, count BIGINT,"
+    " complete_from_ms BIGINT, complete_to_ms BIGINT"
+)
+
+
 @dataclass(frozen=True)
 class Found:
     """Of each page the last id_ms of its window, and the last of its rows (none: too few)."""
@@ -108,8 +114,7 @@ def _found(spark: SparkSession) -> Found:
             )
             for name, pel in PELS.items()
         ],
-        "stream STRING, consumer_group STRING, start_ms BIGINT, start_seq BIGINT, count BIGINT,"
-        " complete_from_ms BIGINT, complete_to_ms BIGINT",
+        TARGETS,
     )
     rows = targets.select("*", bucket(store.buckets)).collect()
     pages, _ = paging._settled(store, pending, [paging.Page.of(row) for row in rows])
@@ -150,9 +155,33 @@ def test_a_page_far_behind_its_start_takes_few_questions(spark, monkeypatch):
 
 
 def test_where_few_rows_lie_behind_the_start_all_of_them_are_the_window(spark, monkeypatch):
-    """The first window is empty, so one question more is asked, and no other."""
+    """The first window is empty, so there is one look more, and no other."""
+    looks = []
+    look = paging.few_or_all
+    monkeypatch.setattr(paging, "few_or_all", lambda *args: looks.append(args) or look(*args))
     settled, questions = settled_by_questions(spark, monkeypatch)
-    assert (settled.last_ms, questions) == (MAX_U64, 1)
+    assert (settled.last_ms, questions, len(looks)) == (MAX_U64, 1, 2)
+
+
+@pytest.mark.parametrize("few_rows", [0, stores.FEW_ROWS], ids=["read again", "held"])
+def test_pages_one_of_which_is_found_at_once_are_found_whichever_way_the_other_is(
+    spark, monkeypatch, few_rows
+):
+    """One of the two pages is near the end of its stream, which is all that its first window has;
+    the other lies far behind its start."""
+    monkeypatch.setattr(stores, "FEW_ROWS", few_rows)
+    store = LiteralStore(spark)
+    store.buckets = 1
+    near, far = (Pel(ids(range(at, at + 3000)), MIN_ID, 10) for at in (1, NOW_MS))
+    write_keyspace(store, {b"near": stream(near), b"far": stream(far)}, NOW_MS)
+    of_pages = [("near", "g", 2901, 0, 10, 1, 3000), ("far", "g", 0, 0, 10, 1, NOW_MS + 2999)]
+    targets = spark.createDataFrame(
+        of_pages,
+        TARGETS,
+    )
+    located = paging.locate(store, store.read_at("pending", 0).where("id_ms > 0"), targets)
+    assert located is not None
+    assert {tuple(row) for row in located.ends.collect()} == {("far", "g", NOW_MS + 100, 0)}
 
 
 def settled_by_questions(spark, monkeypatch):
@@ -168,6 +197,21 @@ def settled_by_questions(spark, monkeypatch):
     pending = store.read_at("pending", 0).withColumn("bucket", F.lit(0))
     (settled,), _ = paging._settled(store, pending, [page])
     return settled, len(questions)
+
+
+def test_what_is_read_of_entries_ends_with_the_page(spark):
+    store = LiteralStore(spark)
+    store.buckets = 1
+    pel = Pel(ids(range(NOW_MS, NOW_MS + 3000)), MIN_ID, 10)
+    write_keyspace(store, {b"s": stream(pel)}, NOW_MS)
+    targets = spark.createDataFrame(
+        [("s", "g", 0, 0, 10, None, None)],
+        TARGETS,
+    )
+    for pending in (store.read_at("pending", 0), store.read_at("pending", 0).where("id_ms > 0")):
+        located = paging.locate(store, pending, targets)
+        assert located is not None
+        assert located.bounds.by_bucket == ((0, 0, NOW_MS + 100),)
 
 
 def one_page(spark, group, proven):
