@@ -252,10 +252,12 @@ _MOVES_PATHS = re.compile(
 
 
 def _with_collector(java_options: str, conf: Mapping[str, str]) -> str:
-    """Options with one garbage collector at most, for Java does not start with two: what the
-    environment says comes before `java_options`, and that before `COLLECTOR`."""
-    if any(_CHOOSES.search(os.environ.get(name, "")) for name in _JAVA_OPTIONS):
-        return _CHOOSES.sub("", java_options).strip()
+    """Options with which Java does not get two garbage collectors, for then it does not start: what
+    the environment says comes before `java_options`, and that before `COLLECTOR`."""
+    by_environment = " ".join(os.environ.get(name, "") for name in _JAVA_OPTIONS)
+    chosen = _CHOOSES.findall(by_environment)
+    if chosen:
+        return _CHOOSES.sub(lambda one: one[0] if one[0] in chosen else "", java_options).strip()
     by_conf = str(conf.get("spark.driver.defaultJavaOptions", ""))
     if _has_files() or any(map(_CHOOSES.search, (java_options, by_conf))):
         return java_options

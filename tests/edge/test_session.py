@@ -60,6 +60,7 @@ _PARALLEL, _G1, _SERIAL = (f"-XX:+Use{name}GC" for name in ("Parallel", "G1", "S
         ("-Xmn1g -Dname=UseG1GC", {}, {}, f"{_PARALLEL} -Xmn1g -Dname=UseG1GC"),
         (f"-Xmn1g {_SERIAL}", {}, {}, f"-Xmn1g {_SERIAL}"),
         (f"{_SERIAL} -Xmn1g", {}, {"JAVA_TOOL_OPTIONS": f"-Xms1g {_G1}"}, "-Xmn1g"),
+        (f"-Xmn1g {_SERIAL}", {}, {"JDK_JAVA_OPTIONS": _SERIAL}, f"-Xmn1g {_SERIAL}"),
         ("", {}, {"SPARK_SUBMIT_OPTS": _G1}, ""),
         ("-Xmn1g", {}, {"SPARK_CONF_DIR": "/settings"}, "-Xmn1g"),
         ("-Xmn1g", {"spark.driver.defaultJavaOptions": _G1}, {}, "-Xmn1g"),
