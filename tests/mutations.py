@@ -69,6 +69,7 @@ _STAYS = "test_what_others_change_while_a_snapshot_writes_a_small_table_again_st
 _RACES = "tests/delta/test_races.py"
 _KERNEL = "tests/unit/test_kernel.py"
 _INTERPRETED = "tests/delta/test_interpreted.py"
+_ONE_COLLECTOR = "test_java_is_given_one_garbage_collector_for_with_two_it_does_not_start"
 _BECOMES_LARGE = "test_a_small_store_that_becomes_a_large_one_is_written_by_compiled_queries"
 _GIVEN_BACK = "test_the_settings_are_as_they_were_after_a_run_that_is_refused"
 _INCREMENTAL = "tests/delta/test_incremental.py"
@@ -989,6 +990,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "                for name, value in self._before.pop(spark).items():\n",
         "                for name, value in {}.items():\n",
         (f"{_INTERPRETED}::{_GIVEN_BACK}",),
+    ),
+    Mutation(
+        "a page among few rows reads the entries of all later ids",
+        "claimlib/commands/paging.py",
+        "_bounds(cut), near)",
+        "_bounds(pages), near)",
+        ("tests/spark/test_pages.py::test_what_is_read_of_entries_ends_with_the_page",),
+    ),
+    Mutation(
+        "Java is given a collector besides the one that the environment names",
+        "claimlib/session/__init__.py",
+        'lambda one: one[0] if one[0] in chosen else ""',
+        "lambda one: one[0]",
+        (f"tests/edge/test_session.py::{_ONE_COLLECTOR}",),
     ),
     Mutation(
         "a base stands for a stream whose proof of absence has shrunk",
