@@ -6,7 +6,7 @@ by literals, so that a page of a large group costs what the page costs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -81,6 +81,10 @@ class Page:
             last_ms = MAX_U64
         return replace(self, last_ms=last_ms)
 
+    def unbounded(self) -> Page:
+        """A window of all ids."""
+        return replace(self, last_ms=MAX_U64)
+
     @property
     def far_ms(self) -> int:
         """Up to where the bins reach; what lies behind is in one more."""
@@ -140,14 +144,19 @@ def locate(store: Store, pending: DataFrame, targets: DataFrame) -> Pages | None
         return None
     requested = [Page.of(row) for row in rows]
     if store.is_held(pending):  # all of it is in memory: no window saves reading a file
-        pages, known = [replace(page, last_ms=MAX_U64) for page in requested], pending
+        pages, known = [page.unbounded() for page in requested], pending
     else:
         pages, known = _settled(store, pending, requested)
     near = few_or_all(store, known.where(_bounds(pages).condition()))
     found = ends(near, _windows(pending, pages)).collect()
-    ends_ms = {(row[GROUP[0]], row[GROUP[1]]): from_bigint(row["page_end_ms"]) for row in found}
-    cut = [replace(page, last_ms=ends_ms.get(_group(page), page.last_ms)) for page in pages]
+    by_group = _by_group(found)
+    cut = [_cut(page, by_group.get(_group(page))) for page in pages]
     return Pages(frame_of(store.spark, found, _ENDS), _bounds(cut), near)
+
+
+def _cut(page: Page, end: Row | None) -> Page:
+    """The page with a window that ends with its rows, if it has all of them."""
+    return page if end is None else replace(page, last_ms=from_bigint(end["page_end_ms"]))
 
 
 def _settled(
@@ -159,7 +168,7 @@ def _settled(
     reached_ms = {_group(page): page.last_ms for page in pages}
     if any(page.last_ms > reached_ms[_group(page)] for page in unsettled):
         # One look more, before windows are widened step by step: are all the rows there few?
-        everything = [replace(page, last_ms=MAX_U64) for page in pages]
+        everything = [page.unbounded() for page in pages]
         rows = few_or_all(store, pending.where(_bounds(everything).condition()))
         if store.is_held(rows):
             return everything, rows
@@ -170,6 +179,10 @@ def _settled(
 
 def _group(page: Page) -> tuple[str, str]:
     return page.stream, page.consumer_group
+
+
+def _by_group(rows: Iterable[Row]) -> dict[tuple[str, str], Row]:
+    return {(row[GROUP[0]], row[GROUP[1]]): row for row in rows}
 
 
 def _looked_at(
@@ -185,8 +198,8 @@ def _looked_at(
 
 
 def _counted(known: DataFrame, pages: Sequence[Page]) -> dict[tuple[str, str], Row]:
-    rows = counted(known.where(_bounds(pages).condition()), _windows(known, pages)).collect()
-    return {(row[GROUP[0]], row[GROUP[1]]): row for row in rows}
+    rows = counted(known.where(_bounds(pages).condition()), _windows(known, pages))
+    return _by_group(rows.collect())
 
 
 def _windows(pending: DataFrame, pages: Sequence[Page]) -> DataFrame:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
@@ -55,7 +55,7 @@ class Reading:
     def interpreted(self, tables: Collection[str]) -> AbstractContextManager[None]:
         """Until the block ends, queries are not compiled, if these tables have few rows."""
         are_few = all(self.store.is_held(self.read(table)) for table in tables)
-        return interpreted(self.store.spark) if are_few else nullcontext()
+        return interpreted(self.store.spark, are_few=are_few)
 
     def read_in(self, scope: Scope, table: str) -> DataFrame:
         """The rows of a table with groups that belong to the groups of a scope."""

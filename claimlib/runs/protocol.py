@@ -13,7 +13,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -88,7 +88,7 @@ class Begun:
         """Until the block ends, queries are not compiled, if they are about few rows and the tables
         that decisions are made of were small when that was first asked."""
         is_small = are_few and self._has_small_tables
-        return interpreted(self.store.spark) if is_small else nullcontext()
+        return interpreted(self.store.spark, are_few=is_small)
 
     @cached_property
     def _has_small_tables(self) -> bool:

@@ -62,10 +62,17 @@ _SESSIONS = _Sessions()
 
 
 @contextmanager
-def interpreted(spark: SparkSession) -> Iterator[None]:
+def interpreted(spark: SparkSession, *, are_few: bool = True) -> Iterator[None]:
     """Until the block ends, the session's queries are interpreted; then its settings are as they
     were.  Blocks of several threads may overlap: what else the session does meanwhile gives the
-    same, and is slower where it has many rows."""
+    same, and is slower where it has many rows.
+
+    Args:
+        are_few: whether the queries are about few rows; else they are compiled, as ever.
+    """
+    if not are_few:
+        yield
+        return
     try:
         _SESSIONS.enter(spark)
         yield

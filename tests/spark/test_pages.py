@@ -175,10 +175,7 @@ def test_pages_one_of_which_is_found_at_once_are_found_whichever_way_the_other_i
     near, far = (Pel(ids(range(at, at + 3000)), MIN_ID, 10) for at in (1, NOW_MS))
     write_keyspace(store, {b"near": stream(near), b"far": stream(far)}, NOW_MS)
     of_pages = [("near", "g", 2901, 0, 10, 1, 3000), ("far", "g", 0, 0, 10, 1, NOW_MS + 2999)]
-    targets = spark.createDataFrame(
-        of_pages,
-        TARGETS,
-    )
+    targets = spark.createDataFrame(of_pages, TARGETS)
     located = paging.locate(store, store.read_at("pending", 0).where("id_ms > 0"), targets)
     assert located is not None
     assert {tuple(row) for row in located.ends.collect()} == {("far", "g", NOW_MS + 100, 0)}
@@ -204,10 +201,7 @@ def test_what_is_read_of_entries_ends_with_the_page(spark):
     store.buckets = 1
     pel = Pel(ids(range(NOW_MS, NOW_MS + 3000)), MIN_ID, 10)
     write_keyspace(store, {b"s": stream(pel)}, NOW_MS)
-    targets = spark.createDataFrame(
-        [("s", "g", 0, 0, 10, None, None)],
-        TARGETS,
-    )
+    targets = spark.createDataFrame([("s", "g", 0, 0, 10, None, None)], TARGETS)
     for pending in (store.read_at("pending", 0), store.read_at("pending", 0).where("id_ms > 0")):
         located = paging.locate(store, pending, targets)
         assert located is not None
