@@ -26,7 +26,7 @@ from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.semantics.model import PendingRange, PendingSummary
 from claimlib.semantics.names import spell, unspell
 from claimlib.semantics.words import no_group
-from claimlib.store.interpreted import interpreted
+from claimlib.store.interpreted import MOST_ROWS, interpreted
 from claimlib.store.tables import Store
 from claimlib.times import parse_instant_ms
 
@@ -54,7 +54,9 @@ class Reading:
 
     def interpreted(self, tables: Collection[str]) -> AbstractContextManager[None]:
         """Until the block ends, queries are not compiled, if these tables have few rows."""
-        are_few = all(self.store.is_held(self.read(table)) for table in tables)
+        frames = [self.read(table) for table in tables]
+        are_held = all(map(self.store.is_held, frames))  # then `few` is no query
+        are_few = are_held and all(self.store.few(rows, MOST_ROWS) for rows in frames)
         return interpreted(self.store.spark, are_few=are_few)
 
     def read_in(self, scope: Scope, table: str) -> DataFrame:

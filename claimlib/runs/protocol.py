@@ -52,9 +52,9 @@ from claimlib.runs.rollforward import (
     wall_ms,
 )
 from claimlib.semantics.model import parse_run_id
-from claimlib.store.interpreted import interpreted
+from claimlib.store.interpreted import MOST_ROWS, interpreted
 from claimlib.store.local import Token
-from claimlib.store.tables import FEW_ROWS, Pins, Store
+from claimlib.store.tables import Pins, Store
 
 MAX_LOSSES = 5
 DRY_RUN = "dry run"
@@ -92,7 +92,8 @@ class Begun:
 
     @cached_property
     def _has_small_tables(self) -> bool:
-        return all(map(self.store.is_small, ("pending", "entries", "groups", "consumers")))
+        tables = ("pending", "entries", "groups", "consumers")
+        return all(self.store.is_small(table, MOST_ROWS) for table in tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +363,7 @@ def _commit(store: Store, row: RunRow, decision: Decision) -> Decided:
 def _has_few_staged(decision: Decision) -> bool:
     """Not where a small store is about to become a large one."""
     staged = decision.staged
-    return staged is None or max(staged.pending.rows, staged.entries.rows) <= FEW_ROWS
+    return staged is None or max(staged.pending.rows, staged.entries.rows) <= MOST_ROWS
 
 
 def _silent(phase: Phase, detail: str) -> None:

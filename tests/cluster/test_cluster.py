@@ -20,7 +20,7 @@ from tests.cluster.standalone import (
 )
 
 # More than `FEW_ROWS`: fewer would be applied by the driver alone.
-ROWS = 12_000
+ROWS = 60_000
 SWEEP = ("--consumer", CONSUMER, "--min-idle", f"{MIN_IDLE_MS}ms", "--run-id", "r")
 
 

@@ -38,18 +38,25 @@ def compiling(spark: SparkSession) -> Iterator[SparkSession]:
         spark.conf.set(name, value)
 
 
-@pytest.mark.parametrize(("few_rows", "expected"), [(10_000, SETTINGS), (0, COMPILED)])
+@pytest.mark.parametrize(
+    ("few_rows", "most_rows", "expected"),
+    [(10_000, 10_000, SETTINGS), (0, 10_000, COMPILED), (10_000, 1, COMPILED)],
+    ids=["small", "read by Spark", "in memory, but not small"],
+)
 def test_a_run_on_small_tables_interprets_its_queries_and_one_on_large_ones_compiles_them(
     compiling: SparkSession,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
     few_rows: int,
+    most_rows: int,
     expected: dict[str, str],
 ) -> None:
     """The decision, the rows that are committed, the counts of a dry run, and what is shown of
     the store then."""
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", few_rows)
+    monkeypatch.setattr("claimlib.runs.protocol.MOST_ROWS", most_rows)
+    monkeypatch.setattr("claimlib.commands.xpending.MOST_ROWS", most_rows)
     seen: list[dict[str, str]] = []
     to_arrow = type(store.read("pending")).toArrow
 
@@ -83,7 +90,7 @@ def test_a_small_store_that_becomes_a_large_one_is_written_by_compiled_queries(
 
     monkeypatch.setattr(Store, "append", watched)
     for at_ms, most, expected in ((NOW_MS, 1, COMPILED), (NOW_MS + 1, 2, SETTINGS)):
-        monkeypatch.setattr("claimlib.runs.protocol.FEW_ROWS", most)
+        monkeypatch.setattr("claimlib.runs.protocol.MOST_ROWS", most)
         read = stream(b"s", {1: b"x", 2: b"x"}, {1, 2}, at_ms)
         snapshot(store, ALL, lambda _, read=read: source(read))
         assert seen

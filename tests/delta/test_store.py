@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import shutil
 from pathlib import Path
 
@@ -150,3 +152,38 @@ def test_no_local_relation_has_more_bytes_than_serverless_compute_takes(
     assert local_frame(spark, rows.slice(0, 0), frame.schema).toArrow().num_rows == 0
     monkeypatch.setattr("claimlib.local_rows.LOCAL_DATA_BYTES", 1)  # less than a row
     assert local_frame(spark, rows.slice(0, 3)).count() == 3
+
+
+@pytest.mark.parametrize("number", [499, 500, 501, 20_000, 20_001])
+def test_many_rows_of_this_process_are_the_same_rows_and_few_for_the_optimizer(
+    spark: SparkSession, number: int
+) -> None:
+    """Each of its rules walks over all rows of a local relation."""
+    ids = range(number)
+    rows = pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "text": [None if one % 3 == 0 else f"text {one}" for one in ids],
+            "fields": pa.array(
+                [None if one % 5 == 0 else [{"name": b"\xff", "value": None}] for one in ids],
+                pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())])),
+            ),
+            "counts": pa.array(
+                [None if one % 7 == 0 else [("lost", one)] for one in ids],
+                pa.map_(pa.string(), pa.int64()),
+            ),
+        }
+    )
+    frame = local_frame(spark, rows)
+    found = frame.toArrow().sort_by("id")
+    assert found.to_pylist() == rows.to_pylist()
+    assert frame.columns == rows.column_names
+    assert local_frame(spark, rows, frame.schema).schema == frame.schema
+    assert ("inline" in explained(frame)) == (number >= 500)
+
+
+def explained(frame: DataFrame) -> str:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        frame.explain(extended=True)
+    return text.getvalue()
