@@ -69,6 +69,8 @@ _STAYS = "test_what_others_change_while_a_snapshot_writes_a_small_table_again_st
 _RACES = "tests/delta/test_races.py"
 _KERNEL = "tests/unit/test_kernel.py"
 _INTERPRETED = "tests/delta/test_interpreted.py"
+_COMPILED = "test_a_run_on_small_tables_interprets_its_queries_and_one_on_large_ones_compiles_them"
+_MANY_ROWS = "test_many_rows_of_this_process_are_the_same_rows_and_few_for_the_optimizer"
 _ONE_COLLECTOR = "test_java_is_given_one_garbage_collector_for_with_two_it_does_not_start"
 _BECOMES_LARGE = "test_a_small_store_that_becomes_a_large_one_is_written_by_compiled_queries"
 _GIVEN_BACK = "test_the_settings_are_as_they_were_after_a_run_that_is_refused"
@@ -990,6 +992,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "                for name, value in self._before.pop(spark).items():\n",
         "                for name, value in {}.items():\n",
         (f"{_INTERPRETED}::{_GIVEN_BACK}",),
+    ),
+    Mutation(
+        "queries of tables that are at hand, but not small, are interpreted",
+        "claimlib/runs/protocol.py",
+        "self.store.is_small(table, MOST_ROWS)",
+        "self.store.is_small(table)",
+        (f"{_INTERPRETED}::{_COMPILED}",),
+    ),
+    Mutation(
+        "of many rows of the driver those after the last full list are lost",
+        "claimlib/local_rows.py",
+        "*range(0, rows.num_rows, _ROWS_PER_LIST), rows.num_rows]",
+        "*range(0, rows.num_rows + 1, _ROWS_PER_LIST)]",
+        (f"tests/delta/test_store.py::{_MANY_ROWS}",),
+    ),
+    Mutation(
+        "Spark is sent as many rows as delta-rs may hold",
+        "claimlib/store/tables.py",
+        "min(FEW_ROWS, _FEW_OF_SPARK) if most is None",
+        "FEW_ROWS if most is None",
+        ("tests/delta/test_store.py::test_of_what_spark_reads_fewer_rows_are_held",),
     ),
     Mutation(
         "a page among few rows reads the entries of all later ids",

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.preconditions import (
+    ENTRY_IDS,
     Names,
     few_held,
     few_or_all,
@@ -160,7 +161,7 @@ def _look(begun: Begun, bulk_requests: BulkRequests, known: DataFrame) -> _Looke
     lie_near = near(fetched)
     pending, entries = (
         rows if begun.store.is_held(rows) else rows.where(lie_near)
-        for rows in map(begun.read, ("pending", "entries"))
+        for rows in (begun.read("pending"), begun.read("entries", ENTRY_IDS))
     )
     if not bulk_requests.looks:
         entries = entries.limit(0)

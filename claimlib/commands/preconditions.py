@@ -127,19 +127,13 @@ def few_or_all(store: Store, rows: DataFrame, most: int | None = None) -> DataFr
     return rows if few is None else few[0]
 
 
-def ids_of(entries: DataFrame) -> DataFrame:
-    """Entries without payloads."""
-    return entries.select("stream", "stream_key", "bucket", "id_ms", "id_seq")
+ENTRY_IDS = ("stream", "stream_key", "bucket", "id_ms", "id_seq")
+"""What decisions are made of in `entries`: no payloads."""
 
 
-def few_held(store: Store, pending: DataFrame, entries: DataFrame) -> list[DataFrame]:
-    """`few_or_all` of the parts of `pending` and of `entries` (without payloads) that a decision is
-    made of."""
-    ids = ids_of(entries)
-    # Held once is enough: what is read of them comes from memory.
-    parts = [pending] if store.is_held(entries) else [pending, ids]
-    held = concurrently(partial(few_or_all, store, rows) for rows in parts)
-    return held if len(parts) > 1 else [*held, ids]
+def few_held(store: Store, *parts: DataFrame) -> list[DataFrame]:
+    """`few_or_all` of the parts of `pending` and of `entries` that a decision is made of."""
+    return concurrently(partial(few_or_all, store, rows) for rows in parts)
 
 
 _COMPARED = 10_000

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from claimlib.commands.bulk import BulkRequests, Call, Decided, answer, decide, known
 from claimlib.commands.bulk_reply import BulkReply
-from claimlib.commands.preconditions import check_ms, few_or_all, groups_like
+from claimlib.commands.preconditions import ENTRY_IDS, check_ms, few_or_all, groups_like
 from claimlib.commands.xclaim import NamedClaim, claim_table
 from claimlib.errors import InputError, RequestError
 from claimlib.plans import bulk
@@ -133,7 +133,7 @@ def _owned(begun: Begun, retirement: Retirement) -> tuple[DataFrame, DataFrame]:
     stream, group = spell(retirement.stream), spell(retirement.group)
     near = is_stream(stream, begun.store.buckets)
     owned = is_group(stream, group) & (F.col("consumer") == spell(retirement.consumer))
-    return begun.read("pending").where(near & owned), begun.read("entries").where(near)
+    return begun.read("pending").where(near & owned), begun.read("entries", ENTRY_IDS).where(near)
 
 
 def _retired_row(store: Store, retirement: Retirement) -> DataFrame:

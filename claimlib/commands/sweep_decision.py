@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 from claimlib.commands import sweep_base
 from claimlib.commands.paging import Pages, locate
 from claimlib.commands.preconditions import (
+    ENTRY_IDS,
     Names,
     few_held,
-    ids_of,
     look,
     near,
     nothing_matches,
@@ -132,12 +132,12 @@ def rows_reached(
 ) -> LookedAt:
     """The second step: the rows of `pending` and `entries` that the requests reach; of few rows
     from the driver's memory, and of an incremental sweep what its base does not prove."""
-    all_pending, entries = begun.read("pending"), begun.read("entries")
+    all_pending, entries = begun.read("pending"), begun.read("entries", ENTRY_IDS)
     if requested.pages is not None and not requested.has_sweeps:
         all_pending = requested.pages.pending
         entries = entries.where(requested.pages.bounds.condition())
     if requested.has_sweeps and begun.store.is_large("pending"):  # so its log says, without a query
-        pending, entries = all_pending, ids_of(entries)
+        pending = all_pending
     else:
         pending, entries = few_held(begun.store, all_pending, entries)
     if incremental and not begun.store.is_held(pending) and requested.pages is None:

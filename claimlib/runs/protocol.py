@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -80,9 +80,9 @@ class Begun:
     pins: Pins
     tell_size: Callable[[str], None] = _unheard
 
-    def read(self, table: str) -> DataFrame:
-        """A table at its pinned version."""
-        return self.store.read_at(table, self.pins.versions[table])
+    def read(self, table: str, columns: Sequence[str] | None = None) -> DataFrame:
+        """A table, or some of its columns, at its pinned version."""
+        return self.store.read_at(table, self.pins.versions[table], columns)
 
     def interpreted(self, *, are_few: bool) -> AbstractContextManager[None]:
         """Until the block ends, queries are not compiled, if they are about few rows and the tables

@@ -98,19 +98,32 @@ class LocalTable:
         commits = _or_none(lambda: self._table.history(1))
         return dict(commits[0]) if commits else None
 
-    def rows(self, most: int, *conditions: Condition) -> pa.Table | None:
+    def struct_of(self, columns: Sequence[str] | None) -> StructType:
+        """The columns of these names; null: all of them."""
+        return self.struct if columns is None else StructType([self.struct[one] for one in columns])
+
+    def rows(
+        self, most: int, *conditions: Condition, columns: Sequence[str] | None = None
+    ) -> pa.Table | None:
         """The rows that meet all conditions; null: there may be more than `most`, or they are in
-        files that are too large, or cannot be read; or the table has a column of a type that no
-        table of a store has, of which it is not known that all readers give it alike."""
-        if any(one.dataType.simpleString() not in TYPES for one in self.struct.fields):
+        files that are too large, or cannot be read; or one of their columns has a type that no
+        table of a store has, of which it is not known that all readers give it alike.
+
+        Args:
+            columns: what is read of each row; null: all columns.
+        """
+        struct = self.struct_of(columns)
+        if any(one.dataType.simpleString() not in TYPES for one in struct.fields):
             return None
         # Of a table with payloads a few rows may be large.
-        is_for_all = not conditions or any(map(_is_nested, self.struct.fields))
-        if is_for_all and not self.is_small(most):
+        has_payloads = any(map(_is_nested, struct.fields))
+        fits = self.is_small if columns is None or has_payloads else self.has_few_rows
+        if (has_payloads or not conditions) and not fits(most):
             return None
+        names = "*" if columns is None else ", ".join(f'"{one}"' for one in columns)
         where = " AND ".join(one.sql() for one in conditions) or "true"
-        found = _or_none(lambda: self._queried(f"SELECT * FROM t WHERE {where}", most))
-        return None if found is None else _or_none(lambda: _as_spark_has_it(found, self.struct))
+        found = _or_none(lambda: self._queried(f"SELECT {names} FROM t WHERE {where}", most))
+        return None if found is None else _or_none(lambda: _as_spark_has_it(found, struct))
 
     def highest(self, column: str) -> list[int] | None:
         """The highest number in a column; empty: the table has no rows; null: it cannot be read.
@@ -281,6 +294,11 @@ class LocalTable:
         vectors hide some rows)."""
         stated = self._stated()
         return stated is not None and stated[0] <= most and stated[1] <= _MOST_BYTES
+
+    def has_few_rows(self, most: int) -> bool:
+        """`is_small`, however large the rows are."""
+        stated = self._stated()
+        return stated is not None and stated[0] <= most
 
     def is_large(self, most: int) -> bool:
         """Whether there are more rows, by what the log says of the files."""

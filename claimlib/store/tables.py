@@ -214,19 +214,22 @@ class Store:
         """The table as it is when the frame is run."""
         return self.spark.table(self.identifier(table))
 
-    def read_at(self, table: str, version: int) -> DataFrame:
-        """The table at one of its versions; the newest one of few rows from the driver's memory.
+    def read_at(self, table: str, version: int, columns: Sequence[str] | None = None) -> DataFrame:
+        """The table, or some of its columns, at one of its versions; the newest one of few rows
+        from the driver's memory.
 
         Raises:
             VersionExpiredError: it is not the newest one, and is not kept any more.
         """
         local = self._local(table)
-        held = self._held(local) if local is not None and local.version == version else None
+        is_newest = local is not None and local.version == version
+        held = self._held(local, columns=columns) if is_newest else None
         if held is not None:
             return held[0]
+        names = "*" if columns is None else ", ".join(columns)
         try:
             return self.spark.sql(
-                f"SELECT * FROM {self.identifier(table)} VERSION AS OF {version:d}"
+                f"SELECT {names} FROM {self.identifier(table)} VERSION AS OF {version:d}"
             )
         except PySparkException as error:
             if not says_expired(error):
@@ -312,12 +315,15 @@ class Store:
         return self._where(table, *conditions) if held is None else held[0]
 
     def _held(
-        self, local: LocalTable | None, *conditions: Condition
+        self,
+        local: LocalTable | None,
+        *conditions: Condition,
+        columns: Sequence[str] | None = None,
     ) -> tuple[DataFrame, pa.Table] | None:
-        rows = None if local is None else local.rows(FEW_ROWS, *conditions)
+        rows = None if local is None else local.rows(FEW_ROWS, *conditions, columns=columns)
         if local is None or rows is None:
             return None
-        return self._literal(rows, local.struct), rows
+        return self._literal(rows, local.struct_of(columns)), rows
 
     def highest(self, table: str, column: str) -> int | None:
         """The highest number in a column of a table as it is now; null: it has no rows."""

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
+from claimlib.commands.preconditions import ENTRY_IDS
 from claimlib.commands.runs import find_run
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.schema import TABLE_ID_PROPERTY, TABLES
@@ -158,6 +159,26 @@ def test_a_table_of_many_rows_or_bytes_is_left_to_spark(
     monkeypatch.setattr(local_delta, "_MOST_BYTES", 100)
     assert not store.is_small("pending")
     assert not store.is_held(store.read_at("pending", version))
+
+
+def test_of_entries_with_large_payloads_the_ids_are_read_all_the_same(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    store.execute("entries", "DELETE FROM {table} WHERE id_ms = 1")
+    monkeypatch.setattr(local_delta, "_MOST_BYTES", 100)
+    version = store.version("entries")
+    assert not store.is_held(store.read_at("entries", version))
+    ids = store.read_at("entries", version, ENTRY_IDS)
+    assert store.is_held(ids)
+    by_spark = store.read("entries").select(*ENTRY_IDS)
+    assert ids.schema == by_spark.schema
+    assert sorted(ids.collect()) == sorted(by_spark.collect())
+    assert ids.count() > 0
+    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", ids.count() - 1)
+    many = store.read_at("entries", version, ENTRY_IDS)
+    assert not store.is_held(many)
+    assert sorted(many.collect()) == sorted(ids.collect())
 
 
 def test_a_table_of_many_files_is_left_to_spark(

@@ -182,6 +182,12 @@ def test_many_rows_of_this_process_are_the_same_rows_and_few_for_the_optimizer(
     assert ("inline" in explained(frame)) == (number >= 500)
 
 
+def test_of_what_spark_reads_fewer_rows_are_held(store: Store) -> None:
+    """Spark has to be sent them again with each plan that is made of them."""
+    assert store.few(store.spark.range(10_001)) is None
+    assert store.few(store.spark.range(10_000)) is not None
+
+
 def explained(frame: DataFrame) -> str:
     text = io.StringIO()
     with contextlib.redirect_stdout(text):

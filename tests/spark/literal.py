@@ -50,8 +50,8 @@ class LiteralStore(Store):
         frame = schema.completed(rows, TABLES[table], self.buckets)
         self._tables[table] = self.held(frame)
 
-    def read_at(self, table: str, version: int) -> DataFrame:
-        del version
+    def read_at(self, table: str, version: int, columns: object = None) -> DataFrame:
+        del version, columns
         return self._tables[table]
 
 
