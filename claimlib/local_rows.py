@@ -15,7 +15,7 @@ LOCAL_DATA_BYTES = 128_000_000
 # What is made of so many bytes is done before it is divided.
 _FEW_BYTES = 1_000_000
 # See `_relation`.  What is made of fewer rows alone, Spark computes as it plans, without a job.
-_MANY_ROWS, _ROWS_PER_LIST = 500, 10_000
+_MANY_ROWS, _ROWS_PER_LIST, _LISTS_BYTES = 500, 10_000, 48 * 2**20
 
 
 def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None = None) -> DataFrame:
@@ -31,8 +31,11 @@ def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None =
 def _relation(spark: SparkSession, rows: pa.Table, struct: StructType | None) -> DataFrame:
     """One local relation.  Many rows come as a few lists of rows, which Spark unfolds as it runs:
     each rule of its optimizer walks over all rows of a local relation.  Of 200,000 groups that took
-    5 of the 27 s of a sweep, of 9,000 pending entries 0.4 of the 1.6 s of a dry run."""
-    if rows.num_rows < _MANY_ROWS:
+    5 of the 27 s of a sweep, of 9,000 pending entries 0.4 of the 1.6 s of a dry run.
+
+    Spark takes such lists for a few kilobytes, and so may broadcast them: only so many bytes come
+    like that, of which it would not make a local relation itself if they were more."""
+    if rows.num_rows < _MANY_ROWS or rows.nbytes > _LISTS_BYTES:
         return spark.createDataFrame(rows, struct)
     known = struct or from_arrow_schema(rows.schema)
     columns = [column.combine_chunks() for column in rows.columns]

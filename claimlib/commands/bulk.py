@@ -13,6 +13,7 @@ from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.preconditions import (
     ENTRY_IDS,
     Names,
+    are_decided_by_few,
     few_held,
     few_or_all,
     names_of,
@@ -132,7 +133,7 @@ def decide(
     ]
     if bulk_requests.looks:
         parts += [bulk.consumer_rows(accepted), bulk.last_id_rows(accepted)]
-    are_few = are_few and begun.store.is_held(pending)
+    are_few = are_few and are_decided_by_few(begun.store, pending, entries)
     return Decided(judged, union_rows(parts), names.mode, are_few=are_few)
 
 

@@ -139,15 +139,16 @@ def locate(store: Store, pending: DataFrame, targets: DataFrame) -> Pages | None
     Args:
         targets: `requests.targets`.
     """
-    rows = targets.where(F.col("count").isNotNull()).select("*", bucket(store.buckets)).collect()
-    if not rows:
+    paged = targets.where(F.col("count").isNotNull()).select("*", bucket(store.buckets))
+    requested = [Page.of(row) for row in paged.collect()]
+    if not requested:
         return None
-    requested = [Page.of(row) for row in rows]
     if store.is_held(pending):  # all of it is in memory: no window saves reading a file
         pages, known = [page.unbounded() for page in requested], pending
     else:
         pages, known = _settled(store, pending, requested)
-    near = few_or_all(store, known.where(_bounds(pages).condition()))
+    rows = known.where(_bounds(pages).condition())
+    near = store.held(rows) if store.is_held(known) else few_or_all(store, rows)
     found = ends(near, _windows(pending, pages)).collect()
     by_group = _by_group(found)
     cut = [_cut(page, by_group.get(_group(page))) for page in pages]

@@ -136,6 +136,15 @@ def few_held(store: Store, *parts: DataFrame) -> list[DataFrame]:
     return concurrently(partial(few_or_all, store, rows) for rows in parts)
 
 
+def are_decided_by_few(store: Store, pending: DataFrame, entries: DataFrame) -> bool:
+    """Whether what is decided of these parts of the tables is few rows, made of few: a decision
+    that one task makes must not have millions of entries to look through, but where a page or so of
+    `pending` is looked for in them."""
+    if not store.is_held(pending):
+        return False
+    return store.is_held(entries) or store.few(pending) is not None  # of held rows no query
+
+
 _COMPARED = 10_000
 _SHOWN = 6
 

@@ -21,6 +21,7 @@ from claimlib.commands.paging import Pages, locate
 from claimlib.commands.preconditions import (
     ENTRY_IDS,
     Names,
+    are_decided_by_few,
     few_held,
     look,
     near,
@@ -70,7 +71,7 @@ def decide(
     counts = {**_counts(judged.fetched), **reached.counts}
     if requested.without_request:
         counts["without_request"] = requested.without_request
-    are_few = begun.store.is_held(reached.pending)
+    are_few = are_decided_by_few(begun.store, reached.pending, reached.entries)
     return Decision(rows_of(judged), judged.mode, are_few, counts=counts, remark=reached.remark)
 
 

@@ -26,6 +26,8 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 # Payloads may be large where rows are few: what is held in memory is at most so many bytes of
 # (compressed) files.
 _MOST_BYTES = 8 * 2**20
+# Payloads that are alike take up little of a file.
+_MOST_UNPACKED_BYTES = 64 * 2**20
 # delta-rs lists all files of a table when it opens it: 100,000 of them in 1.2 s.
 _MOST_FILES = 10_000
 T = TypeVar("T")
@@ -152,16 +154,16 @@ class LocalTable:
         return rows.to_pylist(maps_as_pydicts="strict"), numbers.num_rows
 
     def _queried(self, statement: str, most: int | None) -> pa.Table | None:
-        """The rows of a query; null: they are more than `most`.  A LIMIT is not used: it might be
-        applied before deletion vectors are."""
+        """The rows of a query; null: they are more than `most`, or too large.  A LIMIT is not used:
+        it might be applied before deletion vectors are."""
         from deltalake import QueryBuilder
 
         result = QueryBuilder().register("t", self._table).execute(statement)
         reader = pa.RecordBatchReader.from_stream(result)
-        batches, number = [], 0
+        batches, number, size = [], 0, 0
         for batch in reader:
-            number += batch.num_rows
-            if most is not None and number > most:
+            number, size = number + batch.num_rows, size + batch.nbytes
+            if most is not None and (number > most or size > _MOST_UNPACKED_BYTES):
                 return None
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema)

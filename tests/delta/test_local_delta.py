@@ -159,6 +159,9 @@ def test_a_table_of_many_rows_or_bytes_is_left_to_spark(
     monkeypatch.setattr(local_delta, "_MOST_BYTES", 100)
     assert not store.is_small("pending")
     assert not store.is_held(store.read_at("pending", version))
+    monkeypatch.undo()
+    monkeypatch.setattr(local_delta, "_MOST_UNPACKED_BYTES", 100)
+    assert not store.is_held(store.read_at("pending", version))
 
 
 def test_of_entries_with_large_payloads_the_ids_are_read_all_the_same(

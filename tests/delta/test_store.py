@@ -156,7 +156,7 @@ def test_no_local_relation_has_more_bytes_than_serverless_compute_takes(
 
 @pytest.mark.parametrize("number", [499, 500, 501, 20_000, 20_001])
 def test_many_rows_of_this_process_are_the_same_rows_and_few_for_the_optimizer(
-    spark: SparkSession, number: int
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """Each of its rules walks over all rows of a local relation."""
     ids = range(number)
@@ -180,6 +180,10 @@ def test_many_rows_of_this_process_are_the_same_rows_and_few_for_the_optimizer(
     assert frame.columns == rows.column_names
     assert local_frame(spark, rows, frame.schema).schema == frame.schema
     assert ("inline" in explained(frame)) == (number >= 500)
+    monkeypatch.setattr("claimlib.local_rows.LOCAL_DATA_BYTES", rows.nbytes // 3)
+    assert local_frame(spark, rows).toArrow().sort_by("id").to_pylist() == rows.to_pylist()
+    monkeypatch.setattr("claimlib.local_rows._LISTS_BYTES", 1_000)
+    assert "inline" not in explained(local_frame(spark, rows))
 
 
 def test_of_what_spark_reads_fewer_rows_are_held(store: Store) -> None:

@@ -50,9 +50,10 @@ class LiteralStore(Store):
         frame = schema.completed(rows, TABLES[table], self.buckets)
         self._tables[table] = self.held(frame)
 
-    def read_at(self, table: str, version: int, columns: object = None) -> DataFrame:
-        del version, columns
-        return self._tables[table]
+    def read_at(self, table: str, version: int, columns: Sequence[str] | None = None) -> DataFrame:
+        del version
+        rows = self._tables[table]
+        return rows if columns is None else self.held(rows.select(*columns))
 
 
 def by_names(store: Store, pending: DataFrame, *_: DataFrame) -> preconditions.Names:
