@@ -24,7 +24,9 @@ def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None =
     if rows.nbytes <= LOCAL_DATA_BYTES or rows.num_rows < 2:
         return _relation(spark, rows, struct)
     half = rows.num_rows // 2
-    first, second = (local_frame(spark, part, struct) for part in (rows[:half], rows[half:]))
+    # Copied: of a part that is a mere view, pyarrow cannot cast maps and lists with nulls.
+    parts = (rows.take(range(half)), rows.take(range(half, rows.num_rows)))
+    first, second = (local_frame(spark, part, struct) for part in parts)
     return first.unionAll(second)
 
 

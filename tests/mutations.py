@@ -539,8 +539,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a version that is not the newest is read as if it were",
         "claimlib/store/tables.py",
-        "if local is not None and local.version == version else None",
-        "if local is not None else None",
+        "is_newest = local is not None and local.version == version",
+        "is_newest = local is not None",
         (f"{_LOCAL_DELTA}::test_only_the_newest_version_is_read_so",),
     ),
     Mutation(
