@@ -25,7 +25,8 @@ def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None =
         return _relation(spark, rows, struct)
     half = rows.num_rows // 2
     # Copied: of a part that is a mere view, pyarrow cannot cast maps and lists with nulls.
-    parts = (rows.take(range(half)), rows.take(range(half, rows.num_rows)))
+    ends = (range(half), range(half, rows.num_rows))
+    parts = (rows.take(pa.array(one)) for one in ends)
     first, second = (local_frame(spark, part, struct) for part in parts)
     return first.unionAll(second)
 
