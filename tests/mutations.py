@@ -1010,7 +1010,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "Spark is sent as many rows as delta-rs may hold",
         "claimlib/store/tables.py",
-        "min(FEW_ROWS, _FEW_OF_SPARK) if most is None",
+        "min(FEW_ROWS, FEW_OF_SPARK) if most is None",
         "FEW_ROWS if most is None",
         ("tests/delta/test_store.py::test_of_what_spark_reads_fewer_rows_are_held",),
     ),

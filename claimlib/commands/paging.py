@@ -148,6 +148,7 @@ def locate(store: Store, pending: DataFrame, targets: DataFrame) -> Pages | None
     else:
         pages, known = _settled(store, pending, requested)
     rows = known.where(_bounds(pages).condition())
+    # A part of what is in memory already may be as large as that.
     near = store.held(rows) if store.is_held(known) else few_or_all(store, rows)
     found = ends(near, _windows(pending, pages)).collect()
     by_group = _by_group(found)

@@ -25,7 +25,7 @@ from claimlib.plans.keys import (
     owners_of_keys,
 )
 from claimlib.semantics.model import MAX_I64
-from claimlib.store.tables import Store
+from claimlib.store.tables import FEW_OF_SPARK, Store
 from claimlib.store.threads import concurrently
 from claimlib.terminal import one_line
 
@@ -140,9 +140,7 @@ def are_decided_by_few(store: Store, pending: DataFrame, entries: DataFrame) -> 
     """Whether what is decided of these parts of the tables is few rows, made of few: a decision
     that one task makes must not have millions of entries to look through, but where a page or so of
     `pending` is looked for in them."""
-    if not store.is_held(pending):
-        return False
-    return store.is_held(entries) or store.few(pending) is not None  # of held rows no query
+    return store.is_held(pending, None if store.is_held(entries) else FEW_OF_SPARK)
 
 
 _COMPARED = 10_000

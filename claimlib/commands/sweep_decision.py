@@ -133,14 +133,13 @@ def rows_reached(
 ) -> LookedAt:
     """The second step: the rows of `pending` and `entries` that the requests reach; of few rows
     from the driver's memory, and of an incremental sweep what its base does not prove."""
-    all_pending, entries = begun.read("pending"), begun.read("entries", ENTRY_IDS)
+    pending, entries = begun.read("pending"), begun.read("entries", ENTRY_IDS)
     if requested.pages is not None and not requested.has_sweeps:
-        all_pending = requested.pages.pending
+        pending = requested.pages.pending
         entries = entries.where(requested.pages.bounds.condition())
-    if requested.has_sweeps and begun.store.is_large("pending"):  # so its log says, without a query
-        pending = all_pending
-    else:
-        pending, entries = few_held(begun.store, all_pending, entries)
+    # Of a sweep the table's log says, without a query, whether all of it are many.
+    if not (requested.has_sweeps and begun.store.is_large("pending")):
+        pending, entries = few_held(begun.store, pending, entries)
     if incremental and not begun.store.is_held(pending) and requested.pages is None:
         return sweep_base.since_base(begun, pending, entries, requested.targets, scope(request))
     return sweep_base.everything(pending, entries, requested.targets)

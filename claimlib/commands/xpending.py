@@ -54,9 +54,7 @@ class Reading:
 
     def interpreted(self, tables: Collection[str]) -> AbstractContextManager[None]:
         """Until the block ends, queries are not compiled, if these tables have few rows."""
-        frames = [self.read(table) for table in tables]
-        are_held = all(map(self.store.is_held, frames))  # then `few` is no query
-        are_few = are_held and all(self.store.few(rows, MOST_ROWS) for rows in frames)
+        are_few = all(self.store.is_held(self.read(table), MOST_ROWS) for table in tables)
         return interpreted(self.store.spark, are_few=are_few)
 
     def read_in(self, scope: Scope, table: str) -> DataFrame:

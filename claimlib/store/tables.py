@@ -53,7 +53,7 @@ from claimlib.store.threads import WRITES, concurrently
 FEW_ROWS = 50_000
 # So many where Spark has to read them, and be sent them: of 30,000 rows a page took 7.7 s from
 # memory, not 6.5 s, and over Spark Connect 6.8 s, not 5.4 s.
-_FEW_OF_SPARK = 10_000
+FEW_OF_SPARK = 10_000
 # Later than any version of a table.
 _NO_VERSION = 2**62
 # See `arranged`.
@@ -634,7 +634,7 @@ class Store:
     def few(self, frame: DataFrame, most: int | None = None) -> tuple[DataFrame, pa.Table] | None:
         """`fetched`, of a frame of so many rows (by default as many as Spark is to be sent) or
         fewer; null: it has more."""
-        limit = min(FEW_ROWS, _FEW_OF_SPARK) if most is None else most
+        limit = min(FEW_ROWS, FEW_OF_SPARK) if most is None else most
         known = self._literals.get(frame)
         if known is not None:
             return (frame, known) if known.num_rows <= limit else None
@@ -650,10 +650,11 @@ class Store:
         self._literals[frame] = rows
         return frame
 
-    def is_held(self, frame: DataFrame) -> bool:
+    def is_held(self, frame: DataFrame, most: int | None = None) -> bool:
         """Whether a frame is few rows from the driver's memory, as `read_at`, `now`, `held` and
-        others give it."""
-        return frame in self._literals
+        others give it; and no more than so many."""
+        known = self._literals.get(frame)
+        return known is not None and (most is None or known.num_rows <= most)
 
     def rows(
         self, table: str, values: Sequence[tuple[object, ...]], columns: Sequence[str]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import shutil
 from pathlib import Path
 
@@ -156,9 +154,18 @@ def test_no_local_relation_has_more_bytes_than_serverless_compute_takes(
 
 @pytest.mark.parametrize("number", [499, 500, 501, 20_000, 20_001])
 def test_many_rows_of_this_process_are_the_same_rows_and_few_for_the_optimizer(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, number: int
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: int,
 ) -> None:
     """Each of its rules walks over all rows of a local relation."""
+
+    def explained(frame: DataFrame) -> str:
+        capsys.readouterr()
+        frame.explain(extended=True)
+        return capsys.readouterr().out
+
     ids = range(number)
     rows = pa.table(
         {
@@ -190,10 +197,3 @@ def test_of_what_spark_reads_fewer_rows_are_held(store: Store) -> None:
     """Spark has to be sent them again with each plan that is made of them."""
     assert store.few(store.spark.range(10_001)) is None
     assert store.few(store.spark.range(10_000)) is not None
-
-
-def explained(frame: DataFrame) -> str:
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text):
-        frame.explain(extended=True)
-    return text.getvalue()
