@@ -6,7 +6,7 @@ Nothing is drawn: each PEL is written down.  Pages of random groups are among th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
@@ -95,10 +95,10 @@ class Found:
 
 
 @pytest.fixture(scope="module", params=[0, stores.FEW_ROWS], ids=["read again", "held"])
-def found(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[Found]:
-    with pytest.MonkeyPatch.context() as patch:
+def found(spark: SparkSession, request: pytest.FixtureRequest) -> Found:
+    with pytest.MonkeyPatch.context() as patch:  # for the search alone, not for other tests
         patch.setattr(stores, "FEW_ROWS", request.param)
-        yield _found(spark)
+        return _found(spark)
 
 
 def _found(spark: SparkSession) -> Found:
