@@ -95,25 +95,30 @@ def since_base(
     except NoBaseError as reason:
         return everything(pending, entries, targets, f"full sweep: {reason}")
     has_base = base.groups.withColumn("has_base", F.lit(True))
+    reached = few_or_all(begun.store, incremental.to_look_at(pending, base.since), MOST_HELD)
     return LookedAt(
-        pending=few_or_all(begun.store, incremental.to_look_at(pending, base.since), MOST_HELD),
-        entries=_unknown(begun.store, pending, entries, base.since),
+        pending=reached,
+        entries=_looked_for(begun.store, reached, entries),
         targets=targets.join(has_base, on=list(GROUP), how="left").fillna(False, ["has_base"]),
         counts={"base_run": base.since.base_seq},
         remark=f"incremental sweep, based on run {base.since.base_seq}",
     )
 
 
-def _unknown(store: Store, pending: DataFrame, entries: DataFrame, since: Since) -> DataFrame:
-    """The part of `entries` in which an incremental sweep must look for what it does not know."""
-    new = pending.where(since.is_new())
-    ids, rows = store.fetched(new.select(*ENTRY).distinct().limit(MOST_CHANGED + 1))
-    if rows.num_rows <= MOST_CHANGED:
-        unknown = ids if since.changed is None else ids.union(since.changed)
-        return few_or_all(store, incremental.with_ids_of(entries, unknown), MOST_HELD)
-    if since.changed is not None:
-        return entries
-    return entries.where(where_ids_lie(new))
+def _looked_for(store: Store, pending: DataFrame, entries: DataFrame) -> DataFrame:
+    """The part of `entries` in which an incremental sweep must look for what it does not know; of
+    rows that are in memory no other query finds out which these are.
+
+    Args:
+        pending: `incremental.to_look_at`.
+    """
+    unknown = pending.where("NOT is_known_present")
+    ids, rows = store.fetched(unknown.select(*ENTRY).distinct().limit(MOST_CHANGED + 1))
+    if rows.num_rows > MOST_CHANGED:
+        return entries.where(where_ids_lie(unknown))
+    if rows.num_rows == 0:
+        return store.held(entries.limit(0))
+    return few_or_all(store, incremental.with_ids_of(entries, ids), MOST_HELD)
 
 
 def whole_scope(request: str) -> Scope | None:
