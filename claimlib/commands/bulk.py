@@ -14,6 +14,7 @@ from claimlib.commands.preconditions import (
     ENTRY_IDS,
     Names,
     are_decided_by_few,
+    are_few,
     few_held,
     few_or_all,
     names_of,
@@ -113,17 +114,19 @@ def decide(
 ) -> Decided:
     """All journal rows of the requests, at pinned versions.  One row per requested group passes
     through the driver."""
-    are_few = begun.store.is_held(bulk_requests.ids)
-    with begun.interpreted(are_few=are_few):
+    are_few_ids = begun.store.is_held(bulk_requests.ids)
+    with begun.interpreted(are_few=are_few_ids):
         looked_at = _look(begun, bulk_requests, known)
         judged = _judge(begun, bulk_requests, looked_at, refuse_duplicates=refuse_duplicates)
     pending, entries, names = looked_at.pending, looked_at.entries, looked_at.names
     accepted = bulk.of_accepted(bulk_requests.requests, judged)
     ids = bulk.of_accepted(bulk_requests.ids, judged)
-    found = bulk.found(ids, pending, entries if bulk_requests.looks else None, names.mode)
+    in_one_task = are_few(begun.store, bulk_requests.ids, pending, entries)
+    looked_in = entries if bulk_requests.looks else None
+    found = bulk.found(ids, pending, looked_in, names.mode, in_one_task=in_one_task)
     parts = [
         bulk.entry_rows(
-            bulk.decisions(found, names.mode),
+            bulk.decisions(found, names.mode, in_one_task=in_one_task),
             accepted,
             names.owners,
             bulk_requests.kinds,
@@ -133,8 +136,8 @@ def decide(
     ]
     if bulk_requests.looks:
         parts += [bulk.consumer_rows(accepted), bulk.last_id_rows(accepted)]
-    are_few = are_few and are_decided_by_few(begun.store, pending, entries)
-    return Decided(judged, union_rows(parts), names.mode, are_few=are_few)
+    by_few = are_few_ids and are_decided_by_few(begun.store, pending, entries)
+    return Decided(judged, union_rows(parts), names.mode, are_few=by_few)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from claimlib.plans.keys import (
     owners_of_keys,
 )
 from claimlib.semantics.model import MAX_I64
-from claimlib.store.tables import FEW_OF_SPARK, Store
+from claimlib.store.tables import FEW_OF_SPARK, FEW_ROWS, Store
 from claimlib.store.threads import concurrently
 from claimlib.terminal import one_line
 
@@ -136,11 +136,17 @@ def few_held(store: Store, *parts: DataFrame) -> list[DataFrame]:
     return concurrently(partial(few_or_all, store, rows) for rows in parts)
 
 
+def are_few(store: Store, *parts: DataFrame) -> bool:
+    """Whether parts of the tables are so few rows of the driver's memory that one task may look at
+    all of them."""
+    return all(store.is_held(rows, FEW_ROWS) for rows in parts)
+
+
 def are_decided_by_few(store: Store, pending: DataFrame, entries: DataFrame) -> bool:
     """Whether what is decided of these parts of the tables is few rows, made of few: a decision
     that one task makes must not have millions of entries to look through, but where a page or so of
-    `pending` is looked for in them."""
-    return store.is_held(pending, None if store.is_held(entries) else FEW_OF_SPARK)
+    `pending` is looked for in them; nor be made of many rows, to be made again by Spark."""
+    return store.is_held(pending, FEW_ROWS if store.is_held(entries) else FEW_OF_SPARK)
 
 
 _COMPARED = 10_000

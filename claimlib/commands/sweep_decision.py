@@ -22,6 +22,7 @@ from claimlib.commands.preconditions import (
     ENTRY_IDS,
     Names,
     are_decided_by_few,
+    are_few,
     few_held,
     look,
     near,
@@ -71,8 +72,8 @@ def decide(
     counts = {**_counts(judged.fetched), **reached.counts}
     if requested.without_request:
         counts["without_request"] = requested.without_request
-    are_few = are_decided_by_few(begun.store, reached.pending, reached.entries)
-    return Decision(rows_of(judged), judged.mode, are_few, counts=counts, remark=reached.remark)
+    by_few = are_decided_by_few(begun.store, reached.pending, reached.entries)
+    return Decision(rows_of(judged), judged.mode, by_few, counts=counts, remark=reached.remark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,7 @@ class Judged:
         groups: `survey.judged`, with the groups' keys and buckets.
         fetched: the same rows in the driver's memory.
         pending, entries: the rows that lie where the groups' entries do.
+        in_one_task: whether both are few.
         patterns: one row per glob of a guard; null: no request has guards.
     """
 
@@ -162,6 +164,7 @@ class Judged:
     fetched: pa.Table
     pending: DataFrame
     entries: DataFrame
+    in_one_task: bool
     pages: Pages | None
     has_sweeps: bool
     patterns: DataFrame | None = field(default=None)
@@ -187,7 +190,10 @@ class Judged:
         if self.patterns is not None:
             consumers = self.begun.read("consumers")
             owners = guards.owners(self.pending, consumers, self.accepted, self.patterns, self.mode)
-        found = sweep.candidates(self.pending, self.entries, self.accepted, owners, self.mode)
+        found = sweep.candidates(
+            *(self.pending, self.entries, self.accepted, owners, self.mode),
+            in_one_task=self.in_one_task,
+        )
         return found if self.pages is None else pages.examined(found, has_sweeps=self.has_sweeps)
 
 
@@ -208,6 +214,7 @@ def judge(begun: Begun, requested: Requested, reached: LookedAt) -> Judged:
         fetched=fetched,
         pending=reached.pending.where(where),
         entries=reached.entries.where(where),
+        in_one_task=are_few(begun.store, reached.pending, reached.entries),
         pages=requested.pages,
         has_sweeps=requested.has_sweeps,
         patterns=_patterns(groups) if has_guards else None,

@@ -24,6 +24,7 @@ from claimlib.plans.keys import (
     GROUP_KEY,
     STREAM_KEY,
     KeyMode,
+    divided,
     each,
     in_id_order,
     unsigned,
@@ -215,7 +216,7 @@ def handed_over(
 
     The n-th is counted in one task.
     """
-    ids = with_presence(owned.select("stream_key", *_ID), entries)
+    ids = with_presence(owned.select("stream_key", *_ID), entries, in_one_task=False)
     by_id = Window.partitionBy("present").orderBy(*in_id_order())
     n = F.row_number().over(by_id) - 1
     recipient = F.when(F.col("present"), n % recipients).otherwise(0)
@@ -304,13 +305,19 @@ def of_accepted(rows: DataFrame, judged: DataFrame) -> DataFrame:
 
 
 def found(
-    ids: DataFrame, pending: DataFrame, entries: DataFrame | None, mode: KeyMode
+    ids: DataFrame,
+    pending: DataFrame,
+    entries: DataFrame | None,
+    mode: KeyMode,
+    *,
+    in_one_task: bool,
 ) -> DataFrame:
     """One row per id that a request names, with `kernel.ASKED_INPUT`.
 
     Args:
         entries: null: nobody asks whether the streams still have the ids; to the kernel they do
             not.
+        in_one_task: see `with_presence`.
     """
     request = ("request_number", "position", *_ID, "now_ms", "min_idle_ms", "equal_counts")
     wanted = ids.where("id_ms IS NOT NULL").selectExpr(
@@ -334,7 +341,7 @@ def found(
     if entries is None:
         rows = rows.withColumn("present", F.lit(False))
     else:
-        rows = with_presence(rows, with_keys(entries, mode))
+        rows = with_presence(rows, with_keys(entries, mode), in_one_task=in_one_task)
     return rows.selectExpr(*kernel.ASKED_INPUT)
 
 
@@ -346,9 +353,9 @@ def pending_of(ids: DataFrame, pending: DataFrame, mode: KeyMode) -> DataFrame:
     return with_keys(pending, mode).select(*key).join(wanted, on=key, how="left_semi")
 
 
-def decisions(found_rows: DataFrame, mode: KeyMode) -> DataFrame:
-    """One row per row, with `kernel.ASKED_OUTPUT`.  One shuffle, into ranges of ids."""
-    ranges = found_rows.repartition(*kernel.KEY)
+def decisions(found_rows: DataFrame, mode: KeyMode, *, in_one_task: bool) -> DataFrame:
+    """One row per row, with `kernel.ASKED_OUTPUT`.  One shuffle at most, into ranges of ids."""
+    ranges = divided(found_rows, *kernel.KEY, in_one_task=in_one_task)
     order = ("group_key", *in_id_order(), "request_number", "position")
     ordered = ranges.sortWithinPartitions(*order)
     type_ = "BIGINT" if mode is KeyMode.HASHES else "STRING"

@@ -156,6 +156,11 @@ def with_keys(table: DataFrame, mode: KeyMode) -> DataFrame:
     return keyed.withColumn("group_key", F.expr(GROUP_KEY[mode]))
 
 
+def divided(rows: DataFrame, *key: str, in_one_task: bool) -> DataFrame:
+    """Rows of one key in one partition; of few rows, all in one, for which nothing is shuffled."""
+    return rows.coalesce(1) if in_one_task else rows.repartition(*key)
+
+
 def bucket_of(stream: str, buckets: int) -> Column:
     """The bucket of one stream, by its spelled name."""
     return F.expr(BUCKET_SQL.format(buckets=buckets).replace("stream", quote_text(stream)))

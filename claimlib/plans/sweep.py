@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.plans import kernel
-from claimlib.plans.keys import CONSUMER_KEY, GROUP_KEY, KeyMode, in_id_order, with_keys
+from claimlib.plans.keys import CONSUMER_KEY, GROUP_KEY, KeyMode, divided, in_id_order, with_keys
 from claimlib.plans.survey import IS_EXAMINED
 from claimlib.semantics import rules
 
@@ -26,6 +26,8 @@ def candidates(
     accepted: DataFrame,
     owners: DataFrame | None,
     mode: KeyMode,
+    *,
+    in_one_task: bool,
 ) -> DataFrame:
     """One row per pending row that the request of its group may get to: from its start on, and of a
     page what lies in the page's window.
@@ -42,6 +44,7 @@ def candidates(
             at `entries`; without it all rows are looked for there.
         accepted: `survey.judged` without the refused groups.
         owners: `guards.owners`; null where no request has guards.
+        in_one_task: see `with_presence`.
     """
     known = ["is_known_present"] if "is_known_present" in pending.columns else []
     request = accepted.selectExpr(
@@ -60,7 +63,7 @@ def candidates(
         *(*_ENTRY, "consumer_key", "is_spared", "is_parking", "count", *known),
         *("is_idle_enough", "is_exhausted", "is_claimable"),
     )
-    present = with_presence(narrow, with_keys(entries, mode))
+    present = with_presence(narrow, with_keys(entries, mode), in_one_task=in_one_task)
     for name in known:
         present = present.withColumn("present", F.expr(f"{name} OR present")).drop(name)
     hit: Column = rules.is_touched(F.col("present"), F.col("is_claimable"))
@@ -112,7 +115,7 @@ def decisions(touched_rows: DataFrame, requests: pd.DataFrame, mode: KeyMode) ->
     return ordered.mapInPandas(partial(kernel.decide_range, requests=requests), schema)
 
 
-def with_presence(rows: DataFrame, entries: DataFrame) -> DataFrame:
+def with_presence(rows: DataFrame, entries: DataFrame, *, in_one_task: bool) -> DataFrame:
     """`rows` with `present`: whether `entries` has the id.  Repeated entries change nothing.
 
     By sort and merge: files of ids compress so well that Spark takes millions of them for a few
@@ -123,13 +126,17 @@ def with_presence(rows: DataFrame, entries: DataFrame) -> DataFrame:
     is made once for each place in the plan at which EXISTS stands, and a filter of `present` would
     take a copy of it down with it, as filters do.  No filter goes below an expression that is not
     deterministic, which a partition's number is to Spark.
+
+    Args:
+        in_one_task: whether rows and entries are few, so that one task may look at all of them.
     """
     key = ("stream_key", "id_ms", "id_seq")
     ids = entries.selectExpr(*(f"{name} AS entry_{name}" for name in key))
+    ids = ids.coalesce(1) if in_one_task else ids
     # By the alias: a bare name would be found in `entries`, where it is hidden, before the rows.
     same = (F.col(f"entry_{name}") == F.col(f"row.{name}").outer() for name in key)
     found = (
-        rows.repartition(*key)
+        divided(rows, *key, in_one_task=in_one_task)
         .alias("row")
         .select(
             *rows.columns,
