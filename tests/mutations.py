@@ -553,6 +553,49 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        "a table that was looked at is thought to be the newest for good",
+        "claimlib/store/local.py",
+        'if (log / f"{version + 1:020d}.json").exists():',
+        "if False:",
+        (f"{_LOCAL_DELTA}::test_who_has_looked_at_a_table_sees_each_commit_of_others_at_once",),
+    ),
+    Mutation(
+        "a table that was made again is taken for the one before by its version alone",
+        "claimlib/store/local.py",
+        "return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns",
+        "return (state.st_dev,)",
+        (
+            f"{_LOCAL_DELTA}::test_a_table_that_was_made_again_is_not_taken_for_the_one_that_was_looked_at",
+        ),
+    ),
+    Mutation(
+        "a table is opened again each time it is looked at",
+        "claimlib/store/local.py",
+        "self._known[table] = found, mark",
+        "pass",
+        (
+            f"{_LOCAL_DELTA}::test_a_table_is_opened_and_its_rows_are_read_again_only_after_a_commit",
+        ),
+    ),
+    Mutation(
+        "rows that meet some condition are taken for those that meet another",
+        "claimlib/store/tables.py",
+        "read = (conditions, None if columns is None else tuple(columns))",
+        "read = ((), None if columns is None else tuple(columns))",
+        (
+            f"{_LOCAL_DELTA}::test_a_table_is_opened_and_its_rows_are_read_again_only_after_a_commit",
+        ),
+    ),
+    Mutation(
+        "a commit is made after a version that is not the newest any more",
+        "claimlib/store/local.py",
+        "if own is None or (own.version, own.properties) != (self.version, self.properties):",
+        "if own is None:",
+        (
+            f"{_LOCAL_COMMITS}::test_a_commit_comes_right_after_its_version_or_leaves_nothing_behind",
+        ),
+    ),
+    Mutation(
         "a run that others came before is thought to have lost nothing",
         "claimlib/runs/claims.py",
         'return version == row.pins.versions["pending"] + 1 and note == row.note',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -102,6 +103,63 @@ def test_only_the_newest_version_is_read_so(store: Store) -> None:
     assert newest.where("consumer = 'alice'").count() == CLAIMED
 
 
+def pending_ids(store: Store) -> list[int]:
+    return sorted(row["id_ms"] for row in store.now("pending").select("id_ms").collect())
+
+
+def test_a_table_is_opened_and_its_rows_are_read_again_only_after_a_commit(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    opened: list[Path] = []
+    open_anew = local_delta.newest
+    monkeypatch.setattr(
+        local_delta, "newest", lambda folder: opened.append(folder) or open_anew(folder)
+    )
+    first = store.now("pending")
+    assert store.now("pending") is first
+    assert store.now("pending", Condition("id_ms", 3, True)) is not first
+    assert [folder.name for folder in opened] == ["pending"]
+    append(store, "pending", pending_row("t", id_ms=77))
+    assert store.now("pending").count() == first.count() + 1
+    assert [folder.name for folder in opened] == ["pending", "pending"]
+
+
+@pytest.mark.parametrize("writer", ["delta-rs", "Spark", "another store"])
+def test_who_has_looked_at_a_table_sees_each_commit_of_others_at_once(
+    store: Store, writer: str
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    before = store.version("pending"), pending_ids(store)
+    if writer == "delta-rs":
+        DeltaTable(Path(store.where, "pending")).delete("id_ms = 3")
+    elif writer == "Spark":
+        store.execute("pending", "DELETE FROM {table} WHERE id_ms = 3")
+    else:
+        other = Store.open(store.spark, store.where)
+        other.replace("pending", other.now("pending").where("id_ms <> 3"), after=before[0])
+    assert store.version("pending") == before[0] + 1
+    assert pending_ids(store) == [one for one in before[1] if one != 3]
+
+
+def test_a_table_that_was_made_again_is_not_taken_for_the_one_that_was_looked_at(
+    store: Store, tmp_path: Path
+) -> None:
+    """It has as many versions, the same properties, and other rows."""
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    folder, aside = Path(store.where, "pending"), tmp_path / "aside"
+    shutil.copytree(folder, aside)
+    append(store, "pending", pending_row("s", id_ms=77))
+    version = store.version("pending")
+    assert 77 in pending_ids(store)
+    shutil.rmtree(folder)
+    shutil.move(aside, folder)
+    append(Store.open(store.spark, store.where), "pending", pending_row("s", id_ms=78))
+    assert store.version("pending") == version
+    assert 78 in pending_ids(store)
+    assert 77 not in pending_ids(store)
+
+
 def test_rows_that_a_deletion_vector_hides_are_not_read(store: Store) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     store.execute("entries", "DELETE FROM {table} WHERE id_ms IN (1, 2)")
@@ -179,8 +237,9 @@ def test_of_entries_with_large_payloads_the_ids_are_read_all_the_same(
     assert sorted(ids.collect()) == sorted(by_spark.collect())
     assert ids.count() > 0
     monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", ids.count() - 1)
-    many = store.read_at("entries", version, ENTRY_IDS)
-    assert not store.is_held(many)
+    again = Store.open(store.spark, store.where)
+    many = again.read_at("entries", version, ENTRY_IDS)
+    assert not again.is_held(many)
     assert sorted(many.collect()) == sorted(ids.collect())
 
 
@@ -193,9 +252,10 @@ def test_a_table_of_many_files_is_left_to_spark(
         append(store, "pending", pending_row("s", id_ms), are_few=False)
     assert store.is_small("pending")
     monkeypatch.setattr(local_delta, "_MOST_FILES", 1)
-    assert not store.is_small("pending")
-    assert store.version("pending") == 5
-    assert store.now("pending").count() == 4
+    again = Store.open(store.spark, store.where)
+    assert not again.is_small("pending")
+    assert again.version("pending") == 5
+    assert again.now("pending").count() == 4
 
 
 def test_the_types_that_are_read_so_are_those_of_a_store(module_store: Store) -> None:
