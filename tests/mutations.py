@@ -589,8 +589,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a commit is made after a version that is not the newest any more",
         "claimlib/store/local.py",
-        "if own is None or (own.version, own.properties) != (self.version, self.properties):",
-        "if own is None:",
+        "return table if found == (self.version, self.properties) else None",
+        "return table",
         (
             f"{_LOCAL_COMMITS}::test_a_commit_comes_right_after_its_version_or_leaves_nothing_behind",
         ),

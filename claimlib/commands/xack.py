@@ -71,15 +71,17 @@ def xack(
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
     table = requests if isinstance(requests, DataFrame) else ack_table(store.spark, requests)
+    are_named = table is not requests
     checked = ACKS.checked(table)
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         _refuse_mirror(begun)
-        groups = known(begun)
-        acks = bulk.acks(checked, groups, None)
-        bulk_requests = BulkRequests.of(
-            store, acks, bulk.ACK_KINDS, are_named=table is not requests, looks=False
-        )
+        with begun.interpreted(are_few=are_named):
+            groups = known(begun)
+            acks = bulk.acks(checked, groups, None)
+            bulk_requests = BulkRequests.of(
+                store, acks, bulk.ACK_KINDS, are_named=are_named, looks=False
+            )
         found = decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates)
         _refuse_refused(found)
         return found.decision()

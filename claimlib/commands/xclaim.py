@@ -68,12 +68,14 @@ def xclaim(
     """
     check_ms(now_ms=now_ms)
     table = requests if isinstance(requests, DataFrame) else claim_table(store.spark, requests)
+    are_named = table is not requests
     checked = CLAIMS.checked(table)
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
-        groups = known(begun)
-        claims = bulk.claims(checked, groups, now_ms)
-        bulk_requests = BulkRequests.of(store, claims, bulk.KINDS, are_named=table is not requests)
+        with begun.interpreted(are_few=are_named):
+            groups = known(begun)
+            claims = bulk.claims(checked, groups, now_ms)
+            bulk_requests = BulkRequests.of(store, claims, bulk.KINDS, are_named=are_named)
         return decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates).decision()
 
     call = Call(run_id, now_ms, dry_run, progress)

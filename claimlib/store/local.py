@@ -191,13 +191,12 @@ class LocalTable:
         """
         from deltalake.exceptions import CommitFailedError
 
-        # Opened anew: others may be reading by this one, and a commit makes it the version after.
-        own = _opened(self._folder)
-        if own is None or (own.version, own.properties) != (self.version, self.properties):
+        table = self._opened_anew()
+        if table is None:
             return False
-        files = list(own._written_files(rows))
+        files = list(self._written_files(rows))
         try:
-            own._commit_files(files, how)
+            self._commit_files(table, files, how)
         except CommitFailedError:
             newest = _opened(self._folder)
             if newest is None or newest.version == self.version:
@@ -209,12 +208,21 @@ class LocalTable:
             return False
         return True
 
+    def _opened_anew(self) -> Any | None:
+        """This version for one commit, which makes it the version after: others may be reading by
+        what this object has.  Null: it is not the newest any more."""
+        from deltalake import DeltaTable
+
+        table = DeltaTable(self._folder.as_uri())
+        found = table.version(), dict(table.metadata().configuration)
+        return table if found == (self.version, self.properties) else None
+
     def has_any(self, files: Sequence[_File]) -> bool:
         """Whether one of these files is a part of this version."""
         paths = pa.table(self._table.get_add_actions())["path"].to_pylist()
         return any(file.path in paths for file in files)
 
-    def _commit_files(self, files: Sequence[_File], how: Commit) -> None:
+    def _commit_files(self, table: Any, files: Sequence[_File], how: Commit) -> None:
         from deltalake.transaction import (
             AddAction,
             CommitProperties,
@@ -234,10 +242,10 @@ class LocalTable:
             if partition is not None and how.partitions is not None
             else None
         )
-        self._table.create_write_transaction(
+        table.create_write_transaction(
             added,
             how.mode,
-            self._table.schema(),
+            table.schema(),
             [] if partition is None else [partition],
             filters,
             commit_properties=CommitProperties(
