@@ -106,8 +106,8 @@ def since_base(
 
 
 def _looked_for(store: Store, pending: DataFrame, entries: DataFrame) -> DataFrame:
-    """The part of `entries` in which an incremental sweep must look for what it does not know; of
-    rows that are in memory no other query finds out which these are.
+    """The part of `entries` in which an incremental sweep must look for what it does not know.  If
+    the rows are in memory, this takes no further scan of `pending`.
 
     Args:
         pending: `incremental.to_look_at`.

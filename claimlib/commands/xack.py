@@ -27,6 +27,7 @@ from claimlib.plans.request_table import ddl
 from claimlib.runs import Begun, Decision, Progress
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.names import spell
+from claimlib.store.interpreted import MOST_ROWS
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
 
@@ -72,11 +73,12 @@ def xack(
     """
     table = requests if isinstance(requests, DataFrame) else ack_table(store.spark, requests)
     are_named = table is not requests
+    are_few = not isinstance(requests, DataFrame) and len(requests) <= MOST_ROWS
     checked = ACKS.checked(table)
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         _refuse_mirror(begun)
-        with begun.interpreted(are_few=are_named):
+        with begun.interpreted(are_few=are_few):
             groups = known(begun)
             acks = bulk.acks(checked, groups, None)
             bulk_requests = BulkRequests.of(

@@ -20,6 +20,7 @@ from claimlib.runs import Begun, Decision, Progress
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest
 from claimlib.semantics.names import spell
+from claimlib.store.interpreted import MOST_ROWS
 from claimlib.store.tables import Store
 
 COMMAND = "xclaim"
@@ -69,10 +70,11 @@ def xclaim(
     check_ms(now_ms=now_ms)
     table = requests if isinstance(requests, DataFrame) else claim_table(store.spark, requests)
     are_named = table is not requests
+    are_few = not isinstance(requests, DataFrame) and len(requests) <= MOST_ROWS
     checked = CLAIMS.checked(table)
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
-        with begun.interpreted(are_few=are_named):
+        with begun.interpreted(are_few=are_few):
             groups = known(begun)
             claims = bulk.claims(checked, groups, now_ms)
             bulk_requests = BulkRequests.of(store, claims, bulk.KINDS, are_named=are_named)

@@ -157,7 +157,8 @@ def with_keys(table: DataFrame, mode: KeyMode) -> DataFrame:
 
 
 def divided(rows: DataFrame, *key: str, in_one_task: bool) -> DataFrame:
-    """Rows of one key in one partition; of few rows, all in one, for which nothing is shuffled."""
+    """The rows, so divided that those of one key are in one partition; few rows all are in one, for
+    which nothing is shuffled."""
     return rows.coalesce(1) if in_one_task else rows.repartition(*key)
 
 

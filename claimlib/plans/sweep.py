@@ -36,8 +36,8 @@ def candidates(
     `rules`), `is_hit` (is it claimed or deleted, if the request gets to it?) and `is_examined`
     (does it? of pages, only `pages.examined` knows).  Rows of one key are in one partition.
 
-    One shuffle of pending, the liveness join's; what the rules need of the request is used up
-    before it, so that rows are narrow.
+    One shuffle of pending at most, the liveness join's; what the rules need of the request is used
+    up before it, so that rows are narrow.
 
     Args:
         pending: with `is_known_present` (see `incremental.to_look_at`), which stands in for a look

@@ -10,6 +10,7 @@ it or says what is wrong.
 from __future__ import annotations
 
 import json
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -191,12 +192,9 @@ class LocalTable:
         """
         from deltalake.exceptions import CommitFailedError
 
-        table = self._opened_anew()
-        if table is None:
-            return False
         files = list(self._written_files(rows))
         try:
-            self._commit_files(table, files, how)
+            self._commit_files(files, how)
         except CommitFailedError:
             newest = _opened(self._folder)
             if newest is None or newest.version == self.version:
@@ -208,21 +206,12 @@ class LocalTable:
             return False
         return True
 
-    def _opened_anew(self) -> Any | None:
-        """This version for one commit, which makes it the version after: others may be reading by
-        what this object has.  Null: it is not the newest any more."""
-        from deltalake import DeltaTable
-
-        table = DeltaTable(self._folder.as_uri())
-        found = table.version(), dict(table.metadata().configuration)
-        return table if found == (self.version, self.properties) else None
-
     def has_any(self, files: Sequence[_File]) -> bool:
         """Whether one of these files is a part of this version."""
         paths = pa.table(self._table.get_add_actions())["path"].to_pylist()
         return any(file.path in paths for file in files)
 
-    def _commit_files(self, table: Any, files: Sequence[_File], how: Commit) -> None:
+    def _commit_files(self, files: Sequence[_File], how: Commit) -> None:
         from deltalake.transaction import (
             AddAction,
             CommitProperties,
@@ -242,10 +231,10 @@ class LocalTable:
             if partition is not None and how.partitions is not None
             else None
         )
-        table.create_write_transaction(
+        self._table.create_write_transaction(
             added,
             how.mode,
-            table.schema(),
+            self._table.schema(),
             [] if partition is None else [partition],
             filters,
             commit_properties=CommitProperties(
@@ -365,7 +354,7 @@ class NewestVersions:
     """`newest` of the tables of a store: each is opened again only where somebody has committed to
     it, or made it again, since.  To open one takes 6 ms, and a run looks at some forty times.
 
-    Several threads may read by what is given.
+    Several threads may read by what is given; to commit by it leaves it as it is.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -378,35 +367,46 @@ class NewestVersions:
         known = self._known.get(table)
         if known is not None and known[1] == _mark(log, known[0].version):
             return known[0]
-        before = _changed_at(log)
+        before = _state(log)
         found = newest(self._folder / table)
         mark = None if found is None else _mark(log, found.version)
-        # Else it may be another table's commit that was looked at.
-        if found is not None and mark is not None and before == _changed_at(log):
+        # Where the table was made again meanwhile, the commit that the mark is of is not the one
+        # that was read.
+        if found is not None and mark is not None and before == _state(log):
             self._known[table] = found, mark
         return found
+
+    def forget(self, table: str) -> None:
+        """Open a table again the next time, whatever its log looks like."""
+        self._known.pop(table, None)
 
 
 def _mark(log: Path, version: int) -> _Mark | None:
     """What tells a commit from that of a table that was made again; null: it is not the newest, or
-    is not kept."""
-    if (log / f"{version + 1:020d}.json").exists():
-        return None
+    is not kept.
+
+    The log is listed, for on a network file system the name of a commit that was not there a moment
+    ago may be answered from a cache; and a later commit may be gone while an earlier one is kept.
+    """
     try:
-        return _state(log / f"{version:020d}.json")
+        with os.scandir(log) as files:
+            numbers = [file.name[:_DIGITS] for file in files if file.name[:_DIGITS].isdigit()]
     except OSError:
         return None
+    number = f"{version:0{_DIGITS}d}"
+    return _state(log / f"{number}.json") if max(numbers, default="") == number else None
 
 
-def _changed_at(log: Path) -> _Mark | None:
+# A file of the log begins with the number of its version, in so many digits.
+_DIGITS = 20
+
+
+def _state(path: Path) -> _Mark | None:
+    """What changes when a file, or what a folder lists, changes; null: it cannot be looked at."""
     try:
-        return _state(log)
+        state = path.stat()
     except OSError:
         return None
-
-
-def _state(path: Path) -> _Mark:
-    state = path.stat()
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 

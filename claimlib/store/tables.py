@@ -54,7 +54,8 @@ FEW_ROWS = 50_000
 # So many where Spark has to read them, and be sent them: of 30,000 rows a page took 7.7 s from
 # memory, not 6.5 s, and over Spark Connect 6.8 s, not 5.4 s.
 FEW_OF_SPARK = 10_000
-# A part of a table that is kept in memory has so many bytes at most.
+# What is read of a table is kept for the next time if it has so many bytes at most: a store has
+# eleven tables, and a process may have many stores.
 _KEPT_BYTES = 4 * 2**20
 _Read = tuple[tuple[Condition, ...], tuple[str, ...] | None]
 # Later than any version of a table.
@@ -549,9 +550,17 @@ class Store:
             with WRITES.alone(self.identifier(table)) as is_alone:
                 if not is_alone and after is None:
                     return False
-                if is_alone and local.commit(found, how):
+                if is_alone and self._commits(table, local, found, how):
                     return True
         raise conflict(table)
+
+    def _commits(self, table: str, local: LocalTable, rows: pa.Table, how: Commit) -> bool:
+        """`LocalTable.commit`; where somebody else came first, the table is opened again."""
+        if local.commit(rows, how):
+            return True
+        if self._newest is not None:
+            self._newest.forget(table)
+        return False
 
     def _complete(self, table: str, rows: DataFrame, after: int | None) -> pa.Table | None:
         """Rows with all columns of a table, in the order of its key; null: they are not few after

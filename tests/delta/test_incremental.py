@@ -163,6 +163,24 @@ def test_a_group_that_is_new_since_is_looked_at_whole(store: Store) -> None:
 _GROUP = {"last_delivered_ms": 5, "last_delivered_seq": 0, "snapshot_ms": 5, "run_seq": 0}
 
 
+def test_so_is_one_of_which_very_much_is_pending(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of so many entries it is not told apart which are looked for, but where they lie."""
+    others = ({**pending_row("a", id_ms), "consumer_group": "other"} for id_ms in (12, 18, 19))
+    append(store, "pending", *others)
+    store.execute("entries", "DELETE FROM {table} WHERE stream = 'a' AND id_ms = 19")
+    assert xautoclaim(store, SWEEP, now_ms=61_012).counts["refused"] == 1
+    append(store, "groups", {**_GROUP, "stream": "a", "consumer_group": "other"})
+    monkeypatch.setattr("claimlib.commands.sweep_base.MOST_CHANGED", 2)
+    decided = decision(store)
+    assert decided.counts["base_run"] == 3
+    rows = rows_of(decided)
+    assert said(rows) == said(rows_of(decision(store, full=True)))
+    of_group = [row for row in rows if row["consumer_group"] == "other"]
+    assert (ids(of_group, "claimed"), ids(of_group, "deleted")) == ([12, 18], [19])
+
+
 def test_a_group_whose_proof_of_absence_has_shrunk_is_refused_as_a_full_sweep_does(
     store: Store,
 ) -> None:

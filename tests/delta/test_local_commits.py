@@ -192,33 +192,18 @@ def test_a_snapshot_that_ends_between_its_commits_is_finished_by_the_next_run(
 
 
 @pytest.mark.usefixtures("spark_writes_nothing")
-@pytest.mark.parametrize("others_commit", ["before", "while the files are written"])
-def test_a_commit_comes_right_after_its_version_or_leaves_nothing_behind(
-    store: Store, monkeypatch: pytest.MonkeyPatch, others_commit: str
-) -> None:
+def test_a_commit_comes_right_after_its_version_or_leaves_nothing_behind(store: Store) -> None:
     before, after = newest(store, "groups"), newest(store, "groups")
     names = {"stream": ["s"], "consumer_group": ["g"], "last_delivered_ms": [1]}
     one = pa.table({**names, "last_delivered_seq": [0], "snapshot_ms": [5], "run_seq": [0]})
-    files: set[Path] = set()
-
-    def commit_of_others() -> None:
-        assert before.commit(one, Commit("append"))
-        files.update(Path(store.where, "groups").glob("*.parquet"))
-
-    if others_commit == "before":
-        commit_of_others()
-    else:
-        write = LocalTable._written_files
-
-        def written(table: LocalTable, rows: pa.Table) -> list[Any]:
-            monkeypatch.undo()
-            commit_of_others()
-            return list(write(table, rows))
-
-        monkeypatch.setattr(LocalTable, "_written_files", written)
+    assert before.commit(one, Commit("append"))
+    files = set(Path(store.where, "groups").glob("*.parquet"))
     assert not after.commit(one, Commit("append"))
     assert set(Path(store.where, "groups").glob("*.parquet")) == files
     assert store.read("groups").count() == 1
+    earlier = before.rows(10)
+    assert earlier is not None, "who reads the version before a commit still can"
+    assert earlier.num_rows == 0
 
 
 def test_a_token_lets_one_append_through_whoever_writes_first(store: Store) -> None:

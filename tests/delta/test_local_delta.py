@@ -147,8 +147,8 @@ def test_a_table_that_was_made_again_is_not_taken_for_the_one_that_was_looked_at
 ) -> None:
     """It has as many versions, the same properties, and other rows."""
     write_keyspace(store, keyspace(b"s"), NOW_MS)
-    folder, aside = Path(store.where, "pending"), tmp_path / "aside"
-    shutil.copytree(folder, aside)
+    folder = Path(store.where, "pending")
+    aside = shutil.copytree(folder, tmp_path / "aside")
     append(store, "pending", pending_row("s", id_ms=77))
     version = store.version("pending")
     assert 77 in pending_ids(store)
@@ -156,6 +156,32 @@ def test_a_table_that_was_made_again_is_not_taken_for_the_one_that_was_looked_at
     shutil.move(aside, folder)
     append(Store.open(store.spark, store.where), "pending", pending_row("s", id_ms=78))
     assert store.version("pending") == version
+    assert 78 in pending_ids(store)
+    assert 77 not in pending_ids(store)
+
+
+def test_a_table_that_is_made_again_while_it_is_opened_is_opened_once_more(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    other = shutil.copytree(store.where, tmp_path / "other")
+    append(store, "pending", pending_row("s", id_ms=77))
+    rows = (pending_row("s", id_ms) for id_ms in (78, 79))
+    append(Store.open(store.spark, str(other)), "pending", *rows)
+    number = len(pending_ids(store))
+    store = Store.open(store.spark, store.where)
+    open_anew = local_delta.newest
+
+    def opened(folder: Path) -> local_delta.LocalTable | None:
+        found = open_anew(folder)
+        monkeypatch.undo()
+        shutil.rmtree(folder)
+        shutil.move(Path(other, "pending"), folder)
+        return found
+
+    monkeypatch.setattr(local_delta, "newest", opened)
+    assert store.is_small("pending", number)
+    assert not store.is_small("pending", number)
     assert 78 in pending_ids(store)
     assert 77 not in pending_ids(store)
 

@@ -103,6 +103,18 @@ def retired(
     return Retired(before, contents(where), seen, shown, left, again, idle, busy, unlisted)
 
 
+def test_what_is_too_much_for_the_driver_is_handed_over_as_well(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(store)
+    leaving = Retirement(b"s", b"g", LEAVES, RECIPIENTS)
+    held = retire(store, leaving, dry_run=True)
+    monkeypatch.setattr("claimlib.store.tables.FEW_OF_SPARK", 2)
+    shown = retire(store, leaving, dry_run=True)
+    assert (shown.counts["claimed"], shown.counts["deleted"]) == (5, 2)
+    assert shown.counts == held.counts
+
+
 def write(store: Store) -> None:
     instants = dict.fromkeys(STREAMS, NOW_MS) | {b"no instant": None}
     proven = dict.fromkeys(STREAMS, (MIN_ID, MAX_ID)) | {b"unproven": (MIN_ID, StreamId(6, 0))}

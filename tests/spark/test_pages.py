@@ -7,7 +7,7 @@ Nothing is drawn: each PEL is written down.  Pages of random groups are among th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from pyspark.errors import PySparkException
@@ -227,6 +227,19 @@ def test_what_lies_behind_the_page_neither_refuses_the_group_nor_is_counted(spar
     assert rows["swept"]["at_boundary"] is None
     found = {name: number for name, number in decision.counts.items() if number}
     assert found == {"delivered_later": 11}
+
+
+@pytest.mark.parametrize("count", [None, 1])
+@pytest.mark.classic  # over Spark Connect the plan is of the server's own making
+def test_few_rows_are_decided_without_dividing_them(spark, capsys, count):
+    group = Group(MAX_ID, (PendingEntry(StreamId(1, 0), b"d", NOW_MS - 9, 1),), ())
+    store, request = one_page(spark, group, (MIN_ID, MAX_ID))
+    request = replace(request, autoclaim=replace(request.autoclaim, count=count))
+    begun = Begun(store, 1, Pins(dict.fromkeys(TABLES, 0), {}))
+    decide(begun, [request], None, refuse_duplicates=False).rows.explain()
+    plan = capsys.readouterr().out
+    assert "MapInPandas" in plan
+    assert "hashpartitioning" not in plan
 
 
 def test_two_rows_of_one_id_at_the_pages_cut_both_reach_the_kernel(spark):
