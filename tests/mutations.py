@@ -578,6 +578,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        "as many parts of a table are kept as are looked at",
+        "claimlib/store/tables.py",
+        " and len(known[1]) < _KEPT_PARTS",
+        "",
+        (f"{_LOCAL_DELTA}::test_neither_many_parts_of_a_table_are_kept_in_memory_nor_large_ones",),
+    ),
+    Mutation(
         "a table is opened again each time it is looked at",
         "claimlib/store/local.py",
         "self._known[table] = found, mark",

@@ -54,9 +54,9 @@ FEW_ROWS = 50_000
 # So many where Spark has to read them, and be sent them: of 30,000 rows a page took 7.7 s from
 # memory, not 6.5 s, and over Spark Connect 6.8 s, not 5.4 s.
 FEW_OF_SPARK = 10_000
-# What is read of a table is kept for the next time if it has so many bytes at most: a store has
-# eleven tables, and a process may have many stores.
-_KEPT_BYTES = 4 * 2**20
+# What is read of a table is kept for the next time if it has so many bytes at most, and so many
+# parts at most: a store has eleven tables, and a process may have many stores, or show many runs.
+_KEPT_BYTES, _KEPT_PARTS = 4 * 2**20, 8
 _Read = tuple[tuple[Condition, ...], tuple[str, ...] | None]
 # Later than any version of a table.
 _NO_VERSION = 2**62
@@ -341,7 +341,7 @@ class Store:
         if rows is None:
             return None
         held = self._literal(rows, local.struct_of(columns)), rows
-        if rows.nbytes <= _KEPT_BYTES:
+        if rows.nbytes <= _KEPT_BYTES and len(known[1]) < _KEPT_PARTS:
             known[1][read] = held
         return held
 

@@ -125,6 +125,18 @@ def test_a_table_is_opened_and_its_rows_are_read_again_only_after_a_commit(
     assert [folder.name for folder in opened] == ["pending", "pending"]
 
 
+def test_neither_many_parts_of_a_table_are_kept_in_memory_nor_large_ones(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    above = [Condition("id_ms", one, True) for one in range(20)]
+    shown = [[store.now("pending", one) for one in above] for _ in range(2)]
+    assert sum(first is second for first, second in zip(*shown, strict=True)) == 8
+    monkeypatch.setattr("claimlib.store.tables._KEPT_BYTES", 1)
+    again = Store.open(store.spark, store.where)
+    assert again.now("pending") is not again.now("pending")
+
+
 @pytest.mark.parametrize("writer", ["delta-rs", "Spark", "another store"])
 def test_who_has_looked_at_a_table_sees_each_commit_of_others_at_once(
     store: Store, writer: str
