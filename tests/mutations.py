@@ -603,6 +603,36 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        "few rows are divided",
+        "claimlib/plans/keys.py",
+        "return rows.coalesce(1) if in_one_task else rows.repartition(*key)",
+        "return rows.repartition(*key)",
+        ("tests/spark/test_pages.py::test_few_rows_are_decided_without_dividing_them",),
+    ),
+    Mutation(
+        "of entries among very many new ones nothing is looked for",
+        "claimlib/commands/sweep_base.py",
+        "return entries.where(where_ids_lie(unknown))",
+        "return entries.limit(0)",
+        (f"{_INCREMENTAL}::test_so_is_one_of_which_very_much_is_pending",),
+    ),
+    Mutation(
+        "a run that others came before is thought to have lost nothing",
+        "claimlib/runs/claims.py",
+        'return version == row.pins.versions["pending"] + 1 and note == row.note',
+        "return note == row.note",
+        (
+            f"{_RACES}::test_what_somebody_changes_while_buckets_are_rewritten_is_kept_and_lost_to_the_run",
+        ),
+    ),
+    Mutation(
+        "a commit on another table of the same version proves that nothing was lost",
+        "claimlib/runs/claims.py",
+        'if store.table_ids["pending"] != row.pins.table_ids["pending"]:',
+        "if False:",
+        (f"{_AGAIN}::test_a_commit_on_another_table_does_not_prove_that_nothing_was_lost",),
+    ),
+    Mutation(
         "a path is read though delta-rs takes it for another",
         "claimlib/store/opening.py",
         ' or is_remote() or "%" in location.where',
