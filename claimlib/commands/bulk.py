@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,6 +29,7 @@ from claimlib.plans.survey import without_duplicates
 from claimlib.runs import Begun, Decision, Finished, Progress, begin_dry_run, run
 from claimlib.schema import Kind
 from claimlib.semantics.model import Outcome
+from claimlib.store.interpreted import MOST_ROWS
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
 
@@ -101,6 +102,11 @@ class Decided:
 
 
 _KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.LEFT, Kind.NOT_PENDING, Kind.REQUESTED, Kind.REFUSED)
+
+
+def are_few_named(requests: Sequence[object] | DataFrame) -> bool:
+    """Whether the caller has named the requests, and few of them; a table may have any number."""
+    return not isinstance(requests, DataFrame) and len(requests) <= MOST_ROWS
 
 
 def known(begun: Begun) -> DataFrame:

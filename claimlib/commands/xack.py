@@ -9,7 +9,15 @@ from functools import partial
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from claimlib.commands.bulk import BulkRequests, Call, Decided, answer, decide, known
+from claimlib.commands.bulk import (
+    BulkRequests,
+    Call,
+    Decided,
+    answer,
+    are_few_named,
+    decide,
+    known,
+)
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.mirror import server_of
 from claimlib.errors import (
@@ -27,7 +35,6 @@ from claimlib.plans.request_table import ddl
 from claimlib.runs import Begun, Decision, Progress
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.names import spell
-from claimlib.store.interpreted import MOST_ROWS
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
 
@@ -73,12 +80,11 @@ def xack(
     """
     table = requests if isinstance(requests, DataFrame) else ack_table(store.spark, requests)
     are_named = table is not requests
-    are_few = not isinstance(requests, DataFrame) and len(requests) <= MOST_ROWS
     checked = ACKS.checked(table)
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         _refuse_mirror(begun)
-        with begun.interpreted(are_few=are_few):
+        with begun.interpreted(are_few=are_few_named(requests)):
             groups = known(begun)
             acks = bulk.acks(checked, groups, None)
             bulk_requests = BulkRequests.of(

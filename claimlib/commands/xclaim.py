@@ -8,7 +8,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from claimlib.commands.bulk import BulkRequests, Call, answer, decide, known
+from claimlib.commands.bulk import BulkRequests, Call, answer, are_few_named, decide, known
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.preconditions import check_ms
 from claimlib.errors import RequestError
@@ -20,7 +20,6 @@ from claimlib.runs import Begun, Decision, Progress
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest
 from claimlib.semantics.names import spell
-from claimlib.store.interpreted import MOST_ROWS
 from claimlib.store.tables import Store
 
 COMMAND = "xclaim"
@@ -70,11 +69,10 @@ def xclaim(
     check_ms(now_ms=now_ms)
     table = requests if isinstance(requests, DataFrame) else claim_table(store.spark, requests)
     are_named = table is not requests
-    are_few = not isinstance(requests, DataFrame) and len(requests) <= MOST_ROWS
     checked = CLAIMS.checked(table)
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
-        with begun.interpreted(are_few=are_few):
+        with begun.interpreted(are_few=are_few_named(requests)):
             groups = known(begun)
             claims = bulk.claims(checked, groups, now_ms)
             bulk_requests = BulkRequests.of(store, claims, bulk.KINDS, are_named=are_named)

@@ -96,7 +96,6 @@ class Store:
             importlib.import_module("delta.connect")
         self._start = start
         self.location = location
-        self._folder = folder
         self._newest = None if folder is None else NewestVersions(folder)
         self._frames: dict[str, tuple[LocalTable, dict[_Read, tuple[DataFrame, pa.Table]]]] = {}
         self._literals: WeakKeyDictionary[DataFrame, pa.Table] = WeakKeyDictionary()

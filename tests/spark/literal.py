@@ -39,7 +39,7 @@ class LiteralStore(Store):
     def __init__(self, spark: SparkSession) -> None:  # no details: there are no files
         self.spark = spark
         self.buckets = schema.DEFAULT_BUCKETS
-        self._folder = self._newest = None
+        self._newest = None
         self._literals = WeakKeyDictionary()
         self._tables = {
             name: spark.createDataFrame([], table.struct) for name, table in TABLES.items()
