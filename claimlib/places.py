@@ -52,13 +52,20 @@ def local_folder(where: str) -> Path | None:
 
 def check_place(place: str, what: str) -> None:
     """Refuse a place without a text, as of a variable of a script that is not set, or a catalog
-    without a schema.
+    without a schema, or a name that Spark cannot be told.
 
     Raises:
-        RequestError: nothing stands there, or only `catalog.`.
+        RequestError: nothing stands there, or only `catalog.`, or it is not UTF-8.
     """
     if not place.strip():
         raise RequestError(f"{what} is empty: give a folder, a URL, or catalog.schema")
+    try:
+        place.encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            f"{what} is {place!a}, which is not valid UTF-8, so that Spark cannot open it:"
+            " rename the folder"
+        ) from error
     if _HALF_A_NAMESPACE.fullmatch(place):
         raise RequestError(
             f"{what} is {place}, which has no schema: give catalog.schema; a folder of this name is"

@@ -118,3 +118,9 @@ def test_the_address_of_a_server_is_no_place_for_tables_and_is_not_repeated(sche
 )
 def test_all_else_may_be_storage(place):
     check_storage(place, "STORE")
+
+
+def test_a_place_that_is_not_utf_8_is_refused_and_shown_in_ascii() -> None:
+    with pytest.raises(RequestError, match=r"^STORE is 'st.udcffore', which is not valid UTF-8"):
+        check_place("st\udcffore", "STORE")
+    check_place("störe", "STORE")
