@@ -102,7 +102,10 @@ WITHOUT_A_JVM = {
         ("runs", "{at}/a\nb"), 4, "no store at {at}/a b: ", "create it with: claimlib init"
     ),
     "a name of bytes that are no text": Fault(
-        ("runs", "{at}/a\udcff"), 4, r"no store at {at}/a\udcff: ", "create it with: claimlib init"
+        ("runs", "{at}/a\udcff"),
+        2,
+        r"STORE is '{at}/a\udcff', which is not valid UTF-8, so that Spark cannot open it: ",
+        "rename the folder",
     ),
     "a web server": Fault(
         ("runs", "https://host/x"), 2, "STORE begins with https://", "give a folder, a URL of"
