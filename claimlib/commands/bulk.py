@@ -15,7 +15,7 @@ from claimlib.commands.preconditions import (
     Names,
     are_decided_by_few,
     are_few,
-    few_held,
+    few_near,
     few_or_all,
     names_of,
     near,
@@ -86,19 +86,20 @@ class Decided:
 
     Attributes:
         judged: one row per group, with `reason` (null: accepted); in the driver's memory.
-        rows, key_mode, are_few: see `Decision`.
+        rows, key_mode, are_few, made_of: see `Decision`.
     """
 
     judged: DataFrame
     rows: DataFrame
     key_mode: KeyMode
     are_few: bool
+    made_of: tuple[DataFrame, ...]
 
     def decision(self, *others: DataFrame) -> Decision:
         """The decision of a run, with further journal rows; what no row counts is 0."""
         rows = union_rows([self.rows, *others])
         counts = dict.fromkeys(map(str, _KINDS), 0)
-        return Decision(rows, self.key_mode, self.are_few, counts=counts)
+        return Decision(rows, self.key_mode, self.are_few, self.made_of, counts=counts)
 
 
 _KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.LEFT, Kind.NOT_PENDING, Kind.REQUESTED, Kind.REFUSED)
@@ -123,8 +124,9 @@ def decide(
     are_few_ids = begun.store.is_held(bulk_requests.ids)
     with begun.interpreted(are_few=are_few_ids):
         looked_at = _look(begun, bulk_requests, known)
-        judged = _judge(begun, bulk_requests, looked_at, refuse_duplicates=refuse_duplicates)
     pending, entries, names = looked_at.pending, looked_at.entries, looked_at.names
+    with begun.interpreted(pending, entries, are_few=are_few_ids):
+        judged = _judge(begun, bulk_requests, looked_at, refuse_duplicates=refuse_duplicates)
     accepted = bulk.of_accepted(bulk_requests.requests, judged)
     ids = bulk.of_accepted(bulk_requests.ids, judged)
     in_one_task = are_few(begun.store, bulk_requests.ids, pending, entries)
@@ -143,7 +145,7 @@ def decide(
     if bulk_requests.looks:
         parts += [bulk.consumer_rows(accepted), bulk.last_id_rows(accepted)]
     by_few = are_few_ids and are_decided_by_few(begun.store, pending, entries)
-    return Decided(judged, union_rows(parts), names.mode, are_few=by_few)
+    return Decided(judged, union_rows(parts), names.mode, by_few, (pending, entries))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +170,13 @@ def _look(begun: Begun, bulk_requests: BulkRequests, known: DataFrame) -> _Looke
     by_group = bulk.groups(bulk_requests.ids).withColumn("bucket", bucket(begun.store.buckets))
     groups, fetched = begun.store.fetched(by_group)
     begun.tell_size(number_of(pc.sum(fetched["number_of_ids"]).as_py() or 0, "id"))
-    lie_near = near(fetched)
-    pending, entries = (
-        rows if begun.store.is_held(rows) else rows.where(lie_near)
-        for rows in (begun.read("pending"), begun.read("entries", ENTRY_IDS))
-    )
+    pending, entries = begun.read("pending"), begun.read("entries", ENTRY_IDS)
     if not bulk_requests.looks:
         entries = entries.limit(0)
-    pending, entries = few_held(begun.store, pending, entries)
-    names = names_of(begun.store, pending, known, entries)
+    pending, entries = few_near(begun.store, near(fetched), pending, entries)
+    are_few_ids = begun.store.is_held(bulk_requests.ids)
+    with begun.interpreted(pending, entries, are_few=are_few_ids):
+        names = names_of(begun.store, pending, known, entries)
     any_outside = pc.any(pc.greater(fetched["outside"], 0)).as_py() or False
     return _LookedAt(groups, any_outside, pending, entries, names)
 

@@ -13,7 +13,6 @@ from itertools import chain
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from claimlib.commands.preconditions import few_or_all
 from claimlib.local_rows import frame_of
 from claimlib.plans.keys import GROUP, IdBounds, bigint_intervals, bucket
 from claimlib.plans.pages import BINS, counted, ends
@@ -147,9 +146,10 @@ def locate(store: Store, pending: DataFrame, targets: DataFrame) -> Pages | None
         pages, known = [page.unbounded() for page in requested], pending
     else:
         pages, known = _settled(store, pending, requested)
-    rows = known.where(_bounds(pages).condition())
+    bounds = _bounds(pages)
     # A part of what is in memory already may be as large as that.
-    near = store.held(rows) if store.is_held(known) else few_or_all(store, rows)
+    is_held = store.is_held(known)
+    near = store.held(known.where(bounds.sql())) if is_held else store.few_where(pending, bounds)
     found = ends(near, _windows(pending, pages)).collect()
     by_group = _by_group(found)
     cut = [_cut(page, by_group.get(_group(page))) for page in pages]
@@ -171,7 +171,7 @@ def _settled(
     if any(page.last_ms > reached_ms[_group(page)] for page in unsettled):
         # One look more, before windows are widened step by step: are all the rows there few?
         everything = [page.unbounded() for page in pages]
-        rows = few_or_all(store, pending.where(_bounds(everything).condition()))
+        rows = store.few_where(pending, _bounds(everything))
         if store.is_held(rows):
             return everything, rows
     while unsettled:
@@ -192,7 +192,7 @@ def _looked_at(
 ) -> tuple[list[Page], list[Page], DataFrame]:
     """One look at the windows of pages: those that are settled then, the others with the windows
     to look at next, and the rows of all of these windows as they were."""
-    known = few_or_all(store, pending.where(_bounds([*done, *unsettled]).condition()))
+    known = store.few_where(pending, _bounds([*done, *unsettled]))
     found = _counted(known, unsettled)
     steps = [_next(page, found.get(_group(page))) for page in unsettled]
     settled = [page for page, is_settled in steps if is_settled]
@@ -200,7 +200,7 @@ def _looked_at(
 
 
 def _counted(known: DataFrame, pages: Sequence[Page]) -> dict[tuple[str, str], Row]:
-    rows = counted(known.where(_bounds(pages).condition()), _windows(known, pages))
+    rows = counted(known.where(_bounds(pages).sql()), _windows(known, pages))
     return _by_group(rows.collect())
 
 

@@ -58,8 +58,11 @@ class Names:
 def names_of(store: Store, pending: DataFrame, known: DataFrame, entries: DataFrame) -> Names:
     """Hashes, unless two names of the store share one.  One row per consumer's name passes through
     the driver."""
-    owners = pending.select(*GROUP, "consumer").distinct()
-    return _names(store.held(named_keys(owners, known, entries)), pending)
+    groups = pending.select(*GROUP).distinct()
+    named = named_keys(
+        groups, pending, known, entries, in_one_task=are_few(store, pending, entries)
+    )
+    return _names(store.held(named), pending)
 
 
 def _names(named: DataFrame, pending: DataFrame) -> Names:
@@ -82,25 +85,29 @@ class Look:
 
 
 def look(
-    store: Store, pending: DataFrame, owners: DataFrame, known: DataFrame, entries: DataFrame
+    store: Store, pending: DataFrame, groups: DataFrame, known: DataFrame, entries: DataFrame
 ) -> Look:
     """How names travel, and what is pending in each group: one query.  One row per group and one
     per consumer's name pass through the driver.
 
+    The owners' names are a scan of their own, of one column: where most entries are their owner's
+    only one in its group, sums by owner are hardly fewer rows than `pending` has.
+
     Args:
-        owners: `survey.by_owner` of `pending`.
+        groups: `survey.by_group` of `pending`.
     """
-    found = store.held(named_keys(owners, known, entries, survey.totals()))
+    few = are_few(store, pending, entries)
+    named = named_keys(groups, pending, known, entries, survey.totals(), in_one_task=few)
+    found = store.held(named)
     names = _names(found, pending)
     if names.mode is KeyMode.NAMES:
-        return Look(names, store.held(owners.groupBy(*GROUP).agg(*survey.totals())))
+        return Look(names, store.held(groups))
     has_entries = "of = 'group' AND pending_before IS NOT NULL"
     return Look(names, found.where(has_entries).drop("of", "key", "one", "other"))
 
 
-def near(groups: pa.Table) -> Column:
-    """Where the groups' entries lie, as literals: other files of pending and entries need not be
-    read.
+def near(groups: pa.Table) -> IdBounds:
+    """Where the groups' entries lie: other files of pending and entries need not be read.
 
     Args:
         groups: one row per group: its `bucket`, and `low_ms` and `high_ms`, the smallest and the
@@ -109,11 +116,11 @@ def near(groups: pa.Table) -> Column:
     ids = groups.filter(pc.field("low_ms").is_valid())
     ends = ids.group_by("bucket").aggregate([("low_ms", "min"), ("high_ms", "max")])
     columns = (ends[name].to_pylist() for name in ("bucket", "low_ms_min", "high_ms_max"))
-    return IdBounds(tuple(sorted(zip(*columns, strict=True)))).condition()
+    return IdBounds(tuple(sorted(zip(*columns, strict=True))))
 
 
 def where_ids_lie(rows: DataFrame) -> Column:
-    """`near`, of rows of a table that has buckets.  One query."""
+    """`near` as a condition, of rows of a table that has buckets.  One query."""
     ids = (F.min("id_ms").alias("low"), F.max("id_ms").alias("high"))
     found = rows.groupBy("bucket").agg(*ids).collect()
     return IdBounds(tuple(sorted(map(tuple, found)))).condition()
@@ -134,6 +141,11 @@ ENTRY_IDS = ("stream", "stream_key", "bucket", "id_ms", "id_seq")
 def few_held(store: Store, *parts: DataFrame) -> list[DataFrame]:
     """`few_or_all` of the parts of `pending` and of `entries` that a decision is made of."""
     return concurrently(partial(few_or_all, store, rows) for rows in parts)
+
+
+def few_near(store: Store, bounds: IdBounds, *parts: DataFrame) -> list[DataFrame]:
+    """`Store.few_where` of several tables."""
+    return concurrently(partial(store.few_where, rows, bounds) for rows in parts)
 
 
 def are_few(store: Store, *parts: DataFrame) -> bool:

@@ -66,7 +66,10 @@ class RunReply:
         Raises:
             DuplicateRowsError: `pending` has two rows of one entry that the run would change.
         """
-        with errors_mapped("pending"), begun.interpreted(are_few=decision.are_few):
+        with (
+            errors_mapped("pending"),
+            begun.interpreted(*decision.made_of, are_few=decision.are_few),
+        ):
             rows, counted = _counted(begun.store, decision)
         return cls(
             run_id=None,

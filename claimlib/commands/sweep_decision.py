@@ -61,19 +61,23 @@ def decide(
     """
     requested = requested_of(begun, request, now_ms)
     reached = rows_reached(begun, request, requested, incremental=incremental)
-    judged = judge(begun, requested, reached)
+    made_of = reached.pending, reached.entries
+    with begun.interpreted(*made_of, are_few=True):
+        judged = judge(begun, requested, reached)
     looked_at = pc.sum(judged.fetched["pending_before"]).as_py() or 0
     begun.tell_size(number_of(looked_at, "pending entry", "pending entries"))
     if not (allow_none or judged.fetched.num_rows or is_for_all(request)):
         raise _no_match(begun, request)
-    if refuse_duplicates:
-        judged = without_duplicates(judged)
-    judged = weighed(judged)
+    with begun.interpreted(*made_of, are_few=True):
+        if refuse_duplicates:
+            judged = without_duplicates(judged)
+        judged = weighed(judged)
     counts = {**_counts(judged.fetched), **reached.counts}
     if requested.without_request:
         counts["without_request"] = requested.without_request
-    by_few = are_decided_by_few(begun.store, reached.pending, reached.entries)
-    return Decision(rows_of(judged), judged.mode, by_few, counts=counts, remark=reached.remark)
+    by_few = are_decided_by_few(begun.store, *made_of)
+    rows = rows_of(judged)
+    return Decision(rows, judged.mode, by_few, made_of, counts=counts, remark=reached.remark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +141,9 @@ def rows_reached(
     pending, entries = begun.read("pending"), begun.read("entries", ENTRY_IDS)
     if requested.pages is not None and not requested.has_sweeps:
         pending = requested.pages.pending
-        entries = entries.where(requested.pages.bounds.condition())
+        entries = begun.store.few_where(entries, requested.pages.bounds)
     # Of a sweep the table's log says, without a query, whether all of it are many.
-    if not (requested.has_sweeps and begun.store.is_large("pending")):
+    elif not begun.store.is_large("pending"):
         pending, entries = few_held(begun.store, pending, entries)
     if incremental and not begun.store.is_held(pending) and requested.pages is None:
         return sweep_base.since_base(begun, pending, entries, requested.targets, scope(request))
@@ -200,13 +204,13 @@ class Judged:
 def judge(begun: Begun, requested: Requested, reached: LookedAt) -> Judged:
     """The third step: one look at all rows says which groups are refused, how names travel, and
     where the entries lie."""
-    owners = survey.by_owner(reached.pending, reached.targets, begun.run_seq)
+    surveyed = survey.by_group(reached.pending, reached.targets, begun.run_seq)
     known = reached.targets.where(F.col("in_groups").isNotNull())
-    seen = look(begun.store, reached.pending, owners, known, reached.entries)
+    seen = look(begun.store, reached.pending, surveyed, known, reached.entries)
     found = survey.judged(reached.targets, seen.sums, requested.unrequested)
     groups, fetched = _fetched(begun, found, seen.names.mode)
     has_guards = any(fetched[name].null_count < fetched.num_rows for name in requests.GUARDS)
-    where = near(fetched)
+    where = near(fetched).condition()
     return Judged(
         begun=begun,
         names=seen.names,

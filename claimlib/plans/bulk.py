@@ -281,7 +281,7 @@ def judged_by_name(
 
 def _unusable(ids: DataFrame, pending: DataFrame, run_seq: int) -> DataFrame:
     """One row per group of which a pending row that is requested cannot be used: how many rows are
-    `invalid`, and `ahead` (see `survey.by_owner`)."""
+    `invalid`, and `ahead` (see `survey.by_group`)."""
     key = [*GROUP, *_ID]
     is_ahead = f"run_seq >= {run_seq:d}"
     rows = pending.where(f"{IS_INVALID} OR {is_ahead}")

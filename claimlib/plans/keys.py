@@ -210,7 +210,13 @@ IS_SHARED = "one != other"
 
 
 def named_keys(
-    owners: DataFrame, known: DataFrame, entries: DataFrame, totals: Sequence[Column] = ()
+    groups: DataFrame,
+    consumers: DataFrame,
+    known: DataFrame,
+    entries: DataFrame,
+    totals: Sequence[Column] = (),
+    *,
+    in_one_task: bool,
 ) -> DataFrame:
     """One row per 64-bit key of a consumer, and one per key that two names of the store share, as
     `shared_keys` states it; where there are none of the latter, hashes are exact.
@@ -219,26 +225,30 @@ def named_keys(
     pass over the names of entries.
 
     Args:
-        owners: one row per owner of pending entries: stream, consumer_group, consumer, and what the
-            totals add up.
+        groups: one row per group with pending entries: stream, consumer_group, and what the totals
+            add up.
+        consumers: the owners of pending entries, by name; what owns none of them does no harm.
         totals: aggregates by group, of numbers, each of which adds up under its own name what it
             has added up of parts: then there is a row per key of a group, too, with the group's
             names and with them.
+        in_one_task: whether all of them are few.
 
-    Names are made distinct first: Spark can do that by hashes, while it sorts the rows for the
-    least of several texts, three rows per owner of each group.
+    Rows are divided by key once, for what follows.  Names are made distinct first: Spark can do
+    that by hashes, while it sorts the rows for the least of several texts.
     """
-    added_up = [name for name in owners.columns if name != "consumer"] if totals else []
-    of_owners = owners.selectExpr(*added_up, _each_of(_OF_STREAM, _OF_GROUP, _OF_CONSUMER))
+    added_up = groups.columns if totals else []
+    of_groups = groups.selectExpr(*added_up, _each_of(_OF_STREAM, _OF_GROUP))
     group_of = [name for name in GROUP if name in added_up]
-    rest = [name for name in of_owners.columns if name not in group_of]
+    rest = [name for name in of_groups.columns if name not in group_of]
     parts = [
-        of_owners.selectExpr(
+        of_groups.selectExpr(
             *(f"CASE WHEN of = 'group' THEN {name} END AS {name}" for name in group_of), *rest
         ),
+        consumers.select("consumer").distinct().selectExpr(_each_of(_OF_CONSUMER)),
         keyed_names(known, entries.select("stream").distinct()),
     ]
-    keyed = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
+    everything = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
+    keyed = divided(everything, "of", "key", in_one_task=in_one_task)
     by_name = keyed.groupBy("of", "key", "name", *group_of)
     distinct = by_name.agg(*totals) if totals else keyed.distinct()
     wanted = "of IN ('consumer', 'group')" if totals else "of = 'consumer'"

@@ -24,9 +24,9 @@ from claimlib.schema import quote_text
 from claimlib.semantics import rules
 
 
-def by_owner(pending: DataFrame, targets: DataFrame, run_seq: int) -> DataFrame:
-    """The survey, by owner: one row per (stream, consumer_group, consumer) that has entries.  Of a
-    group that gets a page only, the page's rows are looked at (`page_end_ms`).
+def by_group(pending: DataFrame, targets: DataFrame, run_seq: int) -> DataFrame:
+    """The survey: one row per (stream, consumer_group) that has entries.  Of a group that gets a
+    page only, the page's rows are looked at (`page_end_ms`).
 
     Columns: `pending_before` (rows), `invalid` (rows whose time or count is negative), `ahead`
     (rows with a run_seq of `run_seq` or more), `unproven` (examined rows outside the proven range),
@@ -55,7 +55,7 @@ def by_owner(pending: DataFrame, targets: DataFrame, run_seq: int) -> DataFrame:
         "low_ms": "min(id_ms)",
         "high_ms": "max(id_ms)",
     }
-    return rows.groupBy(*GROUP, "consumer").agg(
+    return rows.groupBy(*GROUP).agg(
         *(F.expr(f"{sql} AS {name}") for name, sql in of_rows.items()),
         F.count_if(F.when(comparable, boundary)).alias("at_boundary"),
     )
@@ -65,7 +65,7 @@ _COUNTS = ("pending_before", "invalid", "ahead", "unproven", "at_boundary", "del
 
 
 def totals() -> list[Column]:
-    """What adds the rows of `by_owner` up, by group."""
+    """What adds rows of `by_group` up, by group."""
     return [
         *each("sum", *_COUNTS),
         *each("min", "oldest_delivery_time_ms", "low_ms"),

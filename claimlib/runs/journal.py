@@ -19,6 +19,7 @@ from claimlib.plans.keys import IdBounds, KeyMode
 from claimlib.schema import Kind
 from claimlib.store.local import Condition
 from claimlib.store.tables import Pins, Store
+from claimlib.store.threads import concurrently
 
 # One transaction id for every kind of run on a store: that is what serializes them.
 APP_ID = "claimlib"
@@ -231,9 +232,11 @@ def decided_by(store: Store, run_seq: int) -> Decided:
         decisions = found.filter(pc.field("kind") == str(Kind.RUN)).to_pylist()
         return _decided(_only(decisions, run_seq), held, _counted_in_memory(found))
     journal = _of_run(store, run_seq)
-    own = _only(rows_of(store, run_seq, Kind.RUN).collect(), run_seq)
     ids = (F.min("id_ms").alias("low"), F.max("id_ms").alias("high"))
-    counted = journal.groupBy("kind", "bucket").agg(F.count("*").alias("n"), *ids).collect()
+    counts = journal.groupBy("kind", "bucket").agg(F.count("*").alias("n"), *ids)
+    queries = (rows_of(store, run_seq, Kind.RUN), counts)
+    decisions, counted = concurrently(query.collect for query in queries)
+    own = _only(decisions, run_seq)
     return _decided(own, journal, [row.asDict() for row in counted])
 
 

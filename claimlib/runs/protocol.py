@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -84,16 +84,28 @@ class Begun:
         """A table, or some of its columns, at its pinned version."""
         return self.store.read_at(table, self.pins.versions[table], columns)
 
-    def interpreted(self, *, are_few: bool) -> AbstractContextManager[None]:
+    def interpreted(self, *parts: DataFrame, are_few: bool) -> AbstractContextManager[None]:
         """Until the block ends, queries are not compiled, if they are about few rows and the tables
-        that decisions are made of were small when that was first asked."""
-        is_small = are_few and self._has_small_tables
+        that decisions are made of were small when that was first asked.
+
+        Args:
+            parts: of `pending` and `entries` what the queries look at, if they look at no more:
+                then these have to be few rows in the driver's memory, however large the tables are.
+        """
+        is_small = are_few and (self._are_held(parts) if parts else self._has_small_tables)
         return interpreted(self.store.spark, are_few=is_small)
+
+    def _are_held(self, parts: Iterable[DataFrame]) -> bool:
+        return self._has_few_groups and all(self.store.is_held(one, MOST_ROWS) for one in parts)
+
+    @cached_property
+    def _has_few_groups(self) -> bool:
+        return all(self.store.is_small(table, MOST_ROWS) for table in ("groups", "consumers"))
 
     @cached_property
     def _has_small_tables(self) -> bool:
-        tables = ("pending", "entries", "groups", "consumers")
-        return all(self.store.is_small(table, MOST_ROWS) for table in tables)
+        tables = ("pending", "entries")
+        return self._has_few_groups and all(self.store.is_small(one, MOST_ROWS) for one in tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +116,8 @@ class Decision:
         rows: any columns of the journal; those missing are null.
         key_mode: whether the 64-bit keys are exact for the names concerned.
         are_few: whether the rows are expected to be few.
+        made_of: the parts of `pending` and `entries` that they are made of, see
+            `Begun.interpreted`.
         staged: what was staged for this decision; null: nothing.
         source: what was read, and the store mirrors; null: nothing.
         server: which server process that was; null ids: none, or not known.
@@ -114,6 +128,7 @@ class Decision:
     rows: DataFrame
     key_mode: KeyMode = KeyMode.HASHES
     are_few: bool = False
+    made_of: tuple[DataFrame, ...] = ()
     staged: Staged | None = None
     source: str | None = None
     server: ServerIdentity = field(default_factory=ServerIdentity)
@@ -181,12 +196,14 @@ def run(
             lost_to = f"a writer of {error.table}"
             continue
         row = replace(_run_row(begun, key, text, now_ms, decision), began_ms=began_ms)
-        with begun.interpreted(are_few=decision.are_few and _has_few_staged(decision)):
+        are_few = decision.are_few and _has_few_staged(decision)
+        with begun.interpreted(*decision.made_of, are_few=are_few):
             decided = _commit(store, row, decision)
-            if decided.row.attempt == row.attempt:
+        if decided.row.attempt == row.attempt:
+            with begun.interpreted(are_few=are_few):
                 finished = carry_out(store, decided, clock)
-                _check_not_abandoned(finished)
-                return finished
+            _check_not_abandoned(finished)
+            return finished
         if find_finished_seq(store, decided.row.run_seq) is None:
             carry_out(store, decided, Clock(tell))
             recovered.add(decided.row.run_seq)

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,6 +53,13 @@ class Condition:
             text = self.value.replace("'", "''")
             return f"\"{self.column}\" = '{text}'"
         return f'"{self.column}" {">" if self.is_above else "="} {self.value:d}'
+
+
+class Bounds(Protocol):
+    """Where rows lie: a condition that Spark and delta-rs read alike, and skip files by."""
+
+    def sql(self) -> str:
+        """The condition as SQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,7 @@ class LocalTable:
         return self.struct if columns is None else StructType([self.struct[one] for one in columns])
 
     def rows(
-        self, most: int, *conditions: Condition, columns: Sequence[str] | None = None
+        self, most: int, *conditions: Condition | Bounds, columns: Sequence[str] | None = None
     ) -> pa.Table | None:
         """The rows that meet all conditions; null: there may be more than `most`, or they are in
         files that are too large, or cannot be read; or one of their columns has a type that no

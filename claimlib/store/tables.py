@@ -30,7 +30,7 @@ from claimlib.places import (
 )
 from claimlib.schema import TABLES, Table
 from claimlib.store.delta_errors import conflict, errors_mapped, latest_version, says_expired
-from claimlib.store.local import Commit, Condition, LocalTable, NewestVersions, Token
+from claimlib.store.local import Bounds, Commit, Condition, LocalTable, NewestVersions, Token
 from claimlib.store.location import Location
 from claimlib.store.opening import (
     OTHER_PATH,
@@ -57,7 +57,9 @@ FEW_OF_SPARK = 10_000
 # What is read of a table is kept for the next time if it has so many bytes at most, and so many
 # parts at most: a store has eleven tables, and a process may have many stores, or show many runs.
 _KEPT_BYTES, _KEPT_PARTS = 4 * 2**20, 8
-_Read = tuple[tuple[Condition, ...], tuple[str, ...] | None]
+_Read = tuple[tuple[Condition | Bounds, ...], tuple[str, ...] | None]
+# A frame of a local table, or of some of its columns, that has more rows than are held.
+_OfLocal = tuple[str, LocalTable, Sequence[str] | None]
 # Later than any version of a table.
 _NO_VERSION = 2**62
 # See `arranged`.
@@ -99,6 +101,7 @@ class Store:
         self._newest = None if folder is None else NewestVersions(folder)
         self._frames: dict[str, tuple[LocalTable, dict[_Read, tuple[DataFrame, pa.Table]]]] = {}
         self._literals: WeakKeyDictionary[DataFrame, pa.Table] = WeakKeyDictionary()
+        self._of_local: WeakKeyDictionary[DataFrame, _OfLocal] = WeakKeyDictionary()
         self.table_ids = {
             name: found[schema.TABLE_ID_PROPERTY] for name, found in properties.items()
         }
@@ -227,13 +230,13 @@ class Store:
             VersionExpiredError: it is not the newest one, and is not kept any more.
         """
         local = self._local(table)
-        is_newest = local is not None and local.version == version
-        held = self._held(table, local, columns=columns) if is_newest else None
-        if held is not None:
-            return held[0]
+        if local is not None and local.version == version:
+            held = self._held(table, local, columns=columns)
+            if held is not None:
+                return held[0]
         names = "*" if columns is None else ", ".join(columns)
         try:
-            return self.spark.sql(
+            rows = self.spark.sql(
                 f"SELECT {names} FROM {self.identifier(table)} VERSION AS OF {version:d}"
             )
         except PySparkException as error:
@@ -246,6 +249,26 @@ class Store:
                 table=table,
                 version=version,
             ) from error
+        if local is not None and local.version == version:
+            self._of_local[rows] = table, local, columns
+        return rows
+
+    def few_where(self, rows: DataFrame, bounds: Bounds) -> DataFrame:
+        """A part of a table (or of some of its columns) that has all rows within bounds: few of
+        them from the driver's memory.
+
+        Of a large table in a local folder delta-rs reads them, in some 0.1 s; a query takes Spark
+        and Delta some 0.5 s.
+        """
+        if self.is_held(rows):
+            return rows
+        within = rows.where(bounds.sql())
+        if rows in self._of_local:
+            table, local, columns = self._of_local[rows]
+            held = self._held(table, local, bounds, columns=columns)
+            return within if held is None else held[0]
+        few = self.few(within)
+        return within if few is None else few[0]
 
     def readable_at(self, table: str, version: int) -> DataFrame | None:
         """`read_at`, where that version can still be read; null: it is not kept any more."""
@@ -323,7 +346,7 @@ class Store:
         self,
         table: str,
         local: LocalTable | None,
-        *conditions: Condition,
+        *conditions: Condition | Bounds,
         columns: Sequence[str] | None = None,
     ) -> tuple[DataFrame, pa.Table] | None:
         """Few rows of a table, in the driver's memory.  They stay there while nobody writes to the

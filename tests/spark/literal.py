@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from claimlib import schema
 from claimlib.commands import preconditions, sweep_decision
-from claimlib.plans.keys import GROUP, KeyMode, owners_by_name
-from claimlib.plans.survey import totals
+from claimlib.plans.keys import KeyMode, owners_by_name
 from claimlib.runs import Begun
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import END_OF_SCAN, StreamId, from_bigint
@@ -40,7 +39,7 @@ class LiteralStore(Store):
         self.spark = spark
         self.buckets = schema.DEFAULT_BUCKETS
         self._newest = None
-        self._literals = WeakKeyDictionary()
+        self._literals, self._of_local = WeakKeyDictionary(), WeakKeyDictionary()
         self._tables = {
             name: spark.createDataFrame([], table.struct) for name, table in TABLES.items()
         }
@@ -63,11 +62,10 @@ def by_names(store: Store, pending: DataFrame, *_: DataFrame) -> preconditions.N
 
 
 def look_by_names(
-    store: Store, pending: DataFrame, owners: DataFrame, *_: DataFrame
+    store: Store, pending: DataFrame, groups: DataFrame, *_: DataFrame
 ) -> preconditions.Look:
     """`deciding.look`, likewise."""
-    sums = owners.groupBy(*GROUP).agg(*totals())
-    return preconditions.Look(by_names(store, pending), sums)
+    return preconditions.Look(by_names(store, pending), groups)
 
 
 def literal_store(spark: SparkSession, batch: Batch) -> LiteralStore:

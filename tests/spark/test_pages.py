@@ -157,8 +157,8 @@ def test_a_page_far_behind_its_start_takes_few_questions(spark, monkeypatch):
 def test_where_few_rows_lie_behind_the_start_all_of_them_are_the_window(spark, monkeypatch):
     """The first window is empty, so there is one look more, and no other."""
     looks = []
-    look = paging.few_or_all
-    monkeypatch.setattr(paging, "few_or_all", lambda *args: looks.append(args) or look(*args))
+    look = stores.Store.few_where
+    monkeypatch.setattr(stores.Store, "few_where", lambda *args: looks.append(args) or look(*args))
     settled, questions = settled_by_questions(spark, monkeypatch)
     assert (settled.last_ms, questions, len(looks)) == (MAX_U64, 1, 2)
 
