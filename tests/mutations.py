@@ -75,6 +75,11 @@ _ONE_COLLECTOR = "test_java_is_given_one_garbage_collector_for_with_two_it_does_
 _BECOMES_LARGE = "test_a_small_store_that_becomes_a_large_one_is_written_by_compiled_queries"
 _GIVEN_BACK = "test_the_settings_are_as_they_were_after_a_run_that_is_refused"
 _INCREMENTAL = "tests/delta/test_incremental.py"
+_NAMED_KEYS = "tests/spark/test_named_keys.py"
+_WITHIN_BOUNDS = "test_of_a_large_table_the_rows_within_bounds_are_those_that_spark_reads"
+_PAGE_OF_LARGE = (
+    "test_a_page_of_a_large_store_is_decided_by_interpreted_queries_and_merged_by_a_compiled_one"
+)
 _APPENDED = "test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small_by_then"
 _SHRUNK = "test_a_group_whose_proof_of_absence_has_shrunk_is_refused_as_a_full_sweep_does"
 _KNOWN = (
@@ -539,8 +544,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a version that is not the newest is read as if it were",
         "claimlib/store/tables.py",
-        "is_newest = local is not None and local.version == version",
-        "is_newest = local is not None",
+        "newest = local if local is not None and local.version == version else None",
+        "newest = local",
         (f"{_LOCAL_DELTA}::test_only_the_newest_version_is_read_so",),
     ),
     Mutation(
@@ -1046,8 +1051,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "millions of staged rows are brought into an empty store by interpreted queries",
         "claimlib/runs/protocol.py",
-        "are_few=decision.are_few and _has_few_staged(decision)",
-        "are_few=decision.are_few",
+        "are_few = decision.are_few and _has_few_staged(decision)",
+        "are_few = decision.are_few",
         (f"{_INTERPRETED}::{_BECOMES_LARGE}",),
     ),
     Mutation(
@@ -1105,6 +1110,34 @@ MUTATIONS: tuple[Mutation, ...] = (
         "its is not None and (scope is None or its == scope or EVERYTHING in its)",
         "its is not None",
         (f"{_INCREMENTAL}::test_a_sweep_of_other_groups_is_no_base_and_one_of_all_is",),
+    ),
+    Mutation(
+        "delta-rs reads a part of a large table from wherever its rows lie",
+        "claimlib/store/tables.py",
+        "self._held(table, local, bounds, columns=columns)",
+        "self._held(table, local, Condition('run_seq', 0), columns=columns)",
+        (f"{_LOCAL_DELTA}::{_WITHIN_BOUNDS}",),
+    ),
+    Mutation(
+        "what few rows of a large store are decided from does not count as few",
+        "claimlib/runs/protocol.py",
+        "self._are_held(parts) if parts else self._has_small_tables",
+        "self._has_small_tables",
+        (f"tests/delta/test_interpreted.py::{_PAGE_OF_LARGE}",),
+    ),
+    Mutation(
+        "owners of pending entries are not looked at for names that share a hash",
+        "claimlib/plans/keys.py",
+        'consumers.select("consumer").distinct()',
+        'consumers.select("consumer").distinct().limit(1)',
+        (f"{_NAMED_KEYS}::test_names_that_share_a_hash_are_found_wherever_they_stand",),
+    ),
+    Mutation(
+        "streams that exist only in entries are not looked at for names that share a hash",
+        "claimlib/plans/keys.py",
+        'keyed_names(known, entries.select("stream").distinct()),',
+        'keyed_names(known, entries.select("stream").limit(0)),',
+        (f"{_NAMED_KEYS}::test_names_that_share_a_hash_are_found_wherever_they_stand",),
     ),
 )
 

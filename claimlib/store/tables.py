@@ -230,10 +230,10 @@ class Store:
             VersionExpiredError: it is not the newest one, and is not kept any more.
         """
         local = self._local(table)
-        if local is not None and local.version == version:
-            held = self._held(table, local, columns=columns)
-            if held is not None:
-                return held[0]
+        newest = local if local is not None and local.version == version else None
+        held = self._held(table, newest, columns=columns)
+        if held is not None:
+            return held[0]
         names = "*" if columns is None else ", ".join(columns)
         try:
             rows = self.spark.sql(
@@ -249,8 +249,8 @@ class Store:
                 table=table,
                 version=version,
             ) from error
-        if local is not None and local.version == version:
-            self._of_local[rows] = table, local, columns
+        if newest is not None:
+            self._of_local[rows] = table, newest, columns
         return rows
 
     def few_where(self, rows: DataFrame, bounds: Bounds) -> DataFrame:

@@ -9,11 +9,15 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from claimlib.commands import sweep_decision
 from claimlib.commands.describe import TABLES, describe
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import EVERYTHING, overview, reading
 from claimlib.errors import RequestError
+from claimlib.runs import protocol
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.interpreted import SETTINGS, interpreted
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
@@ -75,6 +79,39 @@ def test_a_run_on_small_tables_interprets_its_queries_and_one_on_large_ones_comp
     assert len(seen) == of_runs + 3
     assert all(one == expected for one in seen)
     assert settings(compiling) == COMPILED
+
+
+def test_a_page_of_a_large_store_is_decided_by_interpreted_queries_and_merged_by_a_compiled_one(
+    compiling: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where delta-rs has read the few rows near the page, it does not matter how many others there
+    are; the MERGE scans whole files."""
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 5)
+    assert store.is_large("pending")
+    seen: dict[str, dict[str, str]] = {}
+
+    def watch(owner: object, name: str) -> None:
+        call = getattr(owner, name)
+
+        def watched(*args: Any, **options: Any) -> Any:
+            seen[name] = settings(compiling)
+            return call(*args, **options)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    for owner, name in (
+        (sweep_decision, "judge"),
+        (sweep_decision, "weighed"),
+        (protocol, "decided_by"),
+        (Store, "execute"),
+    ):
+        watch(owner, name)
+    page = AutoclaimRequest(b"alice", 1000, StreamId(8, 0), count=1)
+    reply = xautoclaim(store, SweepRequest(page))
+    assert reply.counts["claimed"] + reply.counts["deleted"] > 0
+    interpreted_ones = ("judge", "weighed", "decided_by")
+    assert seen == {**dict.fromkeys(interpreted_ones, SETTINGS), "execute": COMPILED}
 
 
 def test_a_small_store_that_becomes_a_large_one_is_written_by_compiled_queries(

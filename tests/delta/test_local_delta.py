@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from chispa import assert_df_equality
 from deltalake import DeltaTable
@@ -15,6 +16,7 @@ from pyspark.sql.types import DataType
 from claimlib.commands.preconditions import ENTRY_IDS
 from claimlib.commands.runs import find_run
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.plans.keys import IdBounds
 from claimlib.schema import TABLE_ID_PROPERTY, TABLES
 from claimlib.store import local as local_delta
 from claimlib.store.local import Condition
@@ -222,6 +224,44 @@ def test_a_limit_of_rows_counts_those_that_no_deletion_vector_hides(
         assert held.count() == left == len(store.find("pending", of_nobody))
     store.execute("pending", "DELETE FROM {table} WHERE id_ms = 10")
     assert store.highest("pending", "id_ms") == 9
+
+
+def test_of_a_large_table_the_rows_within_bounds_are_those_that_spark_reads(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of many row groups, of which some are skipped, and rows that deletion vectors hide,
+    which know a row by its place in the file."""
+    hadoop, size = store.spark._jsc.hadoopConfiguration(), "parquet.block.size"
+    hadoop.setInt(size, 20_000)
+    numbers = store.spark.range(0, 60_000, 1, 1)
+    state = {"delivery_time_ms": NOW_MS, "delivery_count": 1, "id_seq": 0, "run_seq": 0}
+    rows = numbers.selectExpr(
+        *("'s' AS stream", "'g' AS consumer_group", "id AS id_ms", "concat('c', id) AS consumer"),
+        *(f"{value}L AS {name}" for name, value in state.items()),
+    )
+    store.append("pending", rows.sortWithinPartitions("id_ms"))
+    hadoop.unset(size)
+    hidden = "id_ms % 7 = 0 OR id_ms BETWEEN 30000 AND 31000"
+    store.execute("pending", f"DELETE FROM {{table}} WHERE {hidden}")
+    assert [*Path(store.where, "pending").rglob("deletion_vector*.bin")]
+    (file,) = Path(store.where, "pending").rglob("*.parquet")
+    assert pq.ParquetFile(file).num_row_groups > 10
+    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 20_000)
+    pending = store.read_at("pending", store.version("pending"))
+    assert not store.is_held(pending)
+    at = {row["bucket"] for row in pending.select("bucket").distinct().collect()}
+    (number,) = at
+    before = last_query(store.spark)
+    few = {
+        (low, high): store.few_where(pending, IdBounds(((number, low, high),)))
+        for low, high in [(0, 9), (5, 4_000), (29_990, 31_010), (41_000, 59_999), (60_000, 70_000)]
+    }
+    assert last_query(store.spark) == before
+    for (low, high), found in few.items():
+        assert store.is_held(found)
+        within = pending.where(f"id_ms BETWEEN {low} AND {high}")
+        assert_df_equality(found, within, ignore_row_order=True)
+    assert not store.is_held(store.few_where(pending, IdBounds(((number, 0, 50_000),))))
 
 
 @pytest.mark.parametrize("panic", ["PanicException", "KeyboardInterrupt"])

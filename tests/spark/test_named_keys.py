@@ -1,0 +1,78 @@
+"""Whether two names share a hash is found wherever they stand, and what is added up stays whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import product
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from claimlib.plans.keys import IS_SHARED, named_keys, owners_of_keys
+from tests.delta.test_keys import COLLIDING
+
+ONE, OTHER = (name.decode() for name in COLLIDING)
+GROUPS = "stream STRING, consumer_group STRING, pending_before BIGINT"
+
+
+@dataclass(frozen=True)
+class Named:
+    """Which names a store has: of groups with pending entries, of owners, of known groups, and of
+    streams with entries."""
+
+    groups: list[tuple[str, str]] = field(default_factory=lambda: [("s", "g")])
+    consumers: list[str | None] = field(default_factory=lambda: ["c", None])
+    known: list[tuple[str, str]] = field(default_factory=lambda: [("s", "g")])
+    streams: list[str] = field(default_factory=lambda: ["s", "s"])
+
+    def keys(self, spark: SparkSession, *, in_one_task: bool, totals: bool) -> DataFrame:
+        groups = spark.createDataFrame([(*one, 2) for one in self.groups], GROUPS)
+        owners = spark.createDataFrame([(one,) for one in self.consumers], "consumer STRING")
+        known = spark.createDataFrame(self.known, "stream STRING, consumer_group STRING")
+        entries = spark.createDataFrame([(one,) for one in self.streams], "stream STRING")
+        added = [F.sum("pending_before").alias("pending_before")] if totals else []
+        about = (groups, owners, known, entries, added)
+        return named_keys(*about, in_one_task=in_one_task)
+
+
+SHARED = {
+    "two owners": Named(consumers=[ONE, OTHER, "c"]),
+    "two streams, one of which has entries alone": Named(
+        groups=[(ONE, "g")], known=[(ONE, "g")], streams=[OTHER]
+    ),
+    "two streams, one of which no group is known of": Named(
+        groups=[(ONE, "g"), (OTHER, "g")], known=[(ONE, "g")], streams=[ONE]
+    ),
+    "two known streams, of which nothing is pending": Named(known=[(ONE, "g"), (OTHER, "h")]),
+}
+APART = {
+    "others": Named(),
+    "an owner and a stream": Named(consumers=[ONE], streams=["s", OTHER]),
+    "nothing": Named([], [], [], []),
+}
+
+
+@pytest.mark.parametrize("name", [*SHARED, *APART])
+def test_names_that_share_a_hash_are_found_wherever_they_stand(spark, name):
+    named = {**SHARED, **APART}[name]
+    for totals, in_one_task in product((True, False), repeat=2):
+        keys = named.keys(spark, in_one_task=in_one_task, totals=totals)
+        assert keys.where(IS_SHARED).isEmpty() == (name in APART), (totals, in_one_task)
+
+
+@pytest.mark.parametrize("in_one_task", [True, False], ids=["in one task", "divided"])
+def test_each_owner_has_its_name_and_each_group_with_entries_its_sums(spark, in_one_task):
+    named = Named(
+        groups=[("s", "g"), ("s", "h"), ("unknown", "g")],
+        consumers=["c", None, "c", ""],
+        known=[("s", "g"), ("s", "h"), ("idle", "g")],
+    )
+    keys = named.keys(spark, in_one_task=in_one_task, totals=True)
+    owners = [row["from_consumer"] for row in owners_of_keys(keys).collect()]
+    assert sorted(owners, key=repr) == ["", "c", None]
+    groups = keys.where("of = 'group'").select("stream", "consumer_group", "pending_before")
+    assert sorted(map(tuple, groups.collect()), key=repr) == [
+        *(("s", "g", 2), ("s", "h", 2), ("unknown", "g", 2)),
+        (None, None, None),  # the group of which nothing is pending
+    ]
