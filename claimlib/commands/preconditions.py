@@ -144,8 +144,13 @@ def few_held(store: Store, *parts: DataFrame) -> list[DataFrame]:
 
 
 def few_near(store: Store, bounds: IdBounds, *parts: DataFrame) -> list[DataFrame]:
-    """`Store.few_where` of several tables."""
-    return concurrently(partial(store.few_where, rows, bounds) for rows in parts)
+    """The parts of tables within bounds, few rows of them from the driver's memory; what is there
+    already stays as it is."""
+
+    def within(rows: DataFrame) -> DataFrame:
+        return rows if store.is_held(rows) else store.few_where(rows, bounds)
+
+    return concurrently(partial(within, rows) for rows in parts)
 
 
 def are_few(store: Store, *parts: DataFrame) -> bool:

@@ -24,6 +24,7 @@ from claimlib.commands.preconditions import (
     are_decided_by_few,
     are_few,
     few_held,
+    few_near,
     look,
     near,
     nothing_matches,
@@ -141,7 +142,7 @@ def rows_reached(
     pending, entries = begun.read("pending"), begun.read("entries", ENTRY_IDS)
     if requested.pages is not None and not requested.has_sweeps:
         pending = requested.pages.pending
-        entries = begun.store.few_where(entries, requested.pages.bounds)
+        (entries,) = few_near(begun.store, requested.pages.bounds, entries)
     # Of a sweep the table's log says, without a query, whether all of it are many.
     elif not begun.store.is_large("pending"):
         pending, entries = few_held(begun.store, pending, entries)
