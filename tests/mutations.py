@@ -75,6 +75,7 @@ _ONE_COLLECTOR = "test_java_is_given_one_garbage_collector_for_with_two_it_does_
 _BECOMES_LARGE = "test_a_small_store_that_becomes_a_large_one_is_written_by_compiled_queries"
 _GIVEN_BACK = "test_the_settings_are_as_they_were_after_a_run_that_is_refused"
 _INCREMENTAL = "tests/delta/test_incremental.py"
+_KEPT_APART = "test_a_group_whose_page_has_no_rows_is_kept_apart_from_one_whose_hash_it_shares"
 _NAMED_KEYS = "tests/spark/test_named_keys.py"
 _WITHIN_BOUNDS = "test_of_a_large_table_the_rows_within_bounds_are_those_that_spark_reads"
 _PAGE_OF_LARGE = (
@@ -1138,6 +1139,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         'keyed_names(known, entries.select("stream").distinct()),',
         'keyed_names(known, entries.select("stream").limit(0)),',
         (f"{_NAMED_KEYS}::test_names_that_share_a_hash_are_found_wherever_they_stand",),
+    ),
+    Mutation(
+        "a requested group that is not known is not looked at for a hash that it shares",
+        "claimlib/commands/sweep_decision.py",
+        "surveyed, reached.targets, reached.entries)",
+        'surveyed, reached.targets.where("in_groups"), reached.entries)',
+        (f"tests/spark/test_pages.py::{_KEPT_APART}",),
     ),
 )
 

@@ -123,7 +123,7 @@ def decide(
     through the driver."""
     are_few_ids = begun.store.is_held(bulk_requests.ids)
     with begun.interpreted(are_few=are_few_ids):
-        looked_at = _look(begun, bulk_requests, known)
+        looked_at = _look(begun, bulk_requests, known, are_few_ids=are_few_ids)
     pending, entries, names = looked_at.pending, looked_at.entries, looked_at.names
     with begun.interpreted(pending, entries, are_few=are_few_ids):
         judged = _judge(begun, bulk_requests, looked_at, refuse_duplicates=refuse_duplicates)
@@ -165,7 +165,9 @@ class _LookedAt:
     names: Names
 
 
-def _look(begun: Begun, bulk_requests: BulkRequests, known: DataFrame) -> _LookedAt:
+def _look(
+    begun: Begun, bulk_requests: BulkRequests, known: DataFrame, *, are_few_ids: bool
+) -> _LookedAt:
     """The first step: which rows the requests reach, and how names travel."""
     by_group = bulk.groups(bulk_requests.ids).withColumn("bucket", bucket(begun.store.buckets))
     groups, fetched = begun.store.fetched(by_group)
@@ -174,7 +176,6 @@ def _look(begun: Begun, bulk_requests: BulkRequests, known: DataFrame) -> _Looke
     if not bulk_requests.looks:
         entries = entries.limit(0)
     pending, entries = few_near(begun.store, near(fetched), pending, entries)
-    are_few_ids = begun.store.is_held(bulk_requests.ids)
     with begun.interpreted(pending, entries, are_few=are_few_ids):
         names = names_of(begun.store, pending, known, entries)
     any_outside = pc.any(pc.greater(fetched["outside"], 0)).as_py() or False

@@ -1,7 +1,7 @@
 """Where each page's rows end: windows of ids that are widened and narrowed until they hold them.
 
-One question to Spark per step, about all groups that are not settled yet; what it reads is bounded
-by literals, so that a page of a large group costs what the page costs.
+One question per step, about all groups that are not settled yet; what it reads is bounded by
+literals, so that a page of a large group costs what the page costs.
 """
 
 from __future__ import annotations

@@ -63,16 +63,16 @@ def decide(
     requested = requested_of(begun, request, now_ms)
     reached = rows_reached(begun, request, requested, incremental=incremental)
     made_of = reached.pending, reached.entries
-    with begun.interpreted(*made_of, are_few=True):
+    # What the caller's own table requests may be many groups.
+    with begun.interpreted(*made_of, are_few=not isinstance(request, DataFrame)):
         judged = judge(begun, requested, reached)
     looked_at = pc.sum(judged.fetched["pending_before"]).as_py() or 0
     begun.tell_size(number_of(looked_at, "pending entry", "pending entries"))
     if not (allow_none or judged.fetched.num_rows or is_for_all(request)):
         raise _no_match(begun, request)
-    with begun.interpreted(*made_of, are_few=True):
-        if refuse_duplicates:
-            judged = without_duplicates(judged)
-        judged = weighed(judged)
+    if refuse_duplicates:
+        judged = without_duplicates(judged)
+    judged = weighed(judged)
     counts = {**_counts(judged.fetched), **reached.counts}
     if requested.without_request:
         counts["without_request"] = requested.without_request
@@ -143,7 +143,7 @@ def rows_reached(
     if requested.pages is not None and not requested.has_sweeps:
         pending = requested.pages.pending
         (entries,) = few_near(begun.store, requested.pages.bounds, entries)
-    # Of a sweep the table's log says, without a query, whether all of it are many.
+    # A sweep needs all of `pending`: its log says, without a query, whether that is many rows.
     elif not begun.store.is_large("pending"):
         pending, entries = few_held(begun.store, pending, entries)
     if incremental and not begun.store.is_held(pending) and requested.pages is None:
@@ -206,8 +206,8 @@ def judge(begun: Begun, requested: Requested, reached: LookedAt) -> Judged:
     """The third step: one look at all rows says which groups are refused, how names travel, and
     where the entries lie."""
     surveyed = survey.by_group(reached.pending, reached.targets, begun.run_seq)
-    known = reached.targets.where(F.col("in_groups").isNotNull())
-    seen = look(begun.store, reached.pending, surveyed, known, reached.entries)
+    # Also the names of groups that `groups` lacks: of a page, the survey may have seen no row.
+    seen = look(begun.store, reached.pending, surveyed, reached.targets, reached.entries)
     found = survey.judged(reached.targets, seen.sums, requested.unrequested)
     groups, fetched = _fetched(begun, found, seen.names.mode)
     has_guards = any(fetched[name].null_count < fetched.num_rows for name in requests.GUARDS)

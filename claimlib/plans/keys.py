@@ -227,14 +227,14 @@ def named_keys(
     Args:
         groups: one row per group with pending entries: stream, consumer_group, and what the totals
             add up.
-        consumers: the owners of pending entries, by name; what owns none of them does no harm.
+        consumers: rows whose `consumer` is the owner of a pending entry; further names do no harm.
         totals: aggregates by group, of numbers, each of which adds up under its own name what it
             has added up of parts: then there is a row per key of a group, too, with the group's
             names and with them.
-        in_one_task: whether all of them are few.
+        in_one_task: whether groups, consumers and entries are few.
 
-    Rows are divided by key once, for what follows.  Names are made distinct first: Spark can do
-    that by hashes, while it sorts the rows for the least of several texts.
+    Rows are divided by key once, for both aggregations.  Names are made distinct first: Spark can
+    do that by hashes, while it sorts the rows for the least of several texts.
     """
     added_up = groups.columns if totals else []
     of_groups = groups.selectExpr(*added_up, _each_of(_OF_STREAM, _OF_GROUP))

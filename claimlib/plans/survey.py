@@ -65,7 +65,7 @@ _COUNTS = ("pending_before", "invalid", "ahead", "unproven", "at_boundary", "del
 
 
 def totals() -> list[Column]:
-    """What adds rows of `by_group` up, by group."""
+    """What merges a row of `by_group` with others of the same group, which have nulls there."""
     return [
         *each("sum", *_COUNTS),
         *each("min", "oldest_delivery_time_ms", "low_ms"),

@@ -85,12 +85,13 @@ class Begun:
         return self.store.read_at(table, self.pins.versions[table], columns)
 
     def interpreted(self, *parts: DataFrame, are_few: bool) -> AbstractContextManager[None]:
-        """Until the block ends, queries are not compiled, if they are about few rows and the tables
-        that decisions are made of were small when that was first asked.
+        """Until the block ends, queries are not compiled, if they are about few rows.
 
         Args:
-            parts: of `pending` and `entries` what the queries look at, if they look at no more:
-                then these have to be few rows in the driver's memory, however large the tables are.
+            parts: all that the queries read of `pending` and `entries`, which must be few rows in
+                the driver's memory; the tables may be large.  Without it both tables must have been
+                small when that was first asked.
+            are_few: whether everything else that they are about is few rows.
         """
         is_small = are_few and (self._are_held(parts) if parts else self._has_small_tables)
         return interpreted(self.store.spark, are_few=is_small)

@@ -14,7 +14,7 @@ from claimlib.runs.journal import Decided, RunRow
 from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_once, upsert
 from claimlib.schema import TABLES, Kind
-from claimlib.store.tables import FEW_ROWS, Store
+from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
 
 _ENTRY = [*GROUP, "id_ms", "id_seq"]
@@ -71,7 +71,7 @@ def _tombstones(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -
         F.col("at_ms").alias("purged_at_ms"),
         "run_seq",
     )
-    append_once(store, "tombstones", purges, row, are_few=decided.of(Kind.DELETED) <= FEW_ROWS)
+    append_once(store, "tombstones", purges, row, are_few=store.is_held(decided.journal))
 
 
 def _consumers(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> None:

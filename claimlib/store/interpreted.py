@@ -1,4 +1,4 @@
-"""Queries of small tables: interpreted, not compiled.
+"""Queries of few rows: interpreted, not compiled.
 
 Spark writes Java code for each query and compiles it.  The numbers that a run brings, its own and
 its instant, stand in that code, so that each run compiles again: a sweep of 2,000 rows 18 classes,
@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 MOST_ROWS = 10_000
-"""Of tables with more rows, queries are compiled: of 40,000 rows a sweep took 2.0 s, interpreted
+"""Of more rows, queries are compiled: of 40,000 rows a sweep took 2.0 s, interpreted
 2.9 s."""
 SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",

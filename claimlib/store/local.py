@@ -1,10 +1,11 @@
-"""Small Delta tables in a folder of this machine, read and written by delta-rs: no Spark query.
+"""Small Delta tables in a folder of this machine, read and written by delta-rs: no Spark query;
+and of large ones the few rows that are near.
 
 Spark and Delta take some 300 ms to read a table, and as long to append to it, however few rows
 there are; delta-rs takes 10 ms.  It works on the newest version of a table only, and commits right
-after that version or not at all.  Whatever it cannot do (it is not installed, the table is large,
-or has a feature that it does not know, or a log that cannot be read) is left to Spark, which does
-it or says what is wrong.
+after that version or not at all.  Whatever it cannot do (it is not installed, there are many rows,
+or the table has a feature that it does not know, or a log that cannot be read) is left to Spark,
+which does it or says what is wrong.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ FEW_OF_SPARK = 10_000
 # parts at most: a store has eleven tables, and a process may have many stores, or show many runs.
 _KEPT_BYTES, _KEPT_PARTS = 4 * 2**20, 8
 _Read = tuple[tuple[Condition | Bounds, ...], tuple[str, ...] | None]
-# A frame of a local table, or of some of its columns, that has more rows than are held.
+# What a frame was read from that has more rows than are held: table, version, and columns.
 _OfLocal = tuple[str, LocalTable, Sequence[str] | None]
 # Later than any version of a table.
 _NO_VERSION = 2**62
@@ -361,7 +361,10 @@ class Store:
         if rows is None:
             return None
         held = self._literal(rows, local.struct_of(columns)), rows
-        if rows.nbytes <= _KEPT_BYTES and len(known[1]) < _KEPT_PARTS:
+        # A part that lies within bounds is about one page, and hardly read again.
+        is_wanted_again = all(isinstance(one, Condition) for one in conditions)
+        is_kept = rows.nbytes <= _KEPT_BYTES and len(known[1]) < _KEPT_PARTS
+        if is_wanted_again and is_kept:
             known[1][read] = held
         return held
 

@@ -1,7 +1,8 @@
 """A page, a range of XPENDING and an XCLAIM open the files that overlap them: told by the scans'
 own metrics, and by a store that has lost all its other files.
 
-What decides is read by Spark, or of a large table in a local folder by delta-rs."""
+The rows that a decision is made of are read by Spark or, of a large table in a local folder, by
+delta-rs."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.commands.xpending import pending_range, reading
+from claimlib.plans.keys import IdBounds
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, PendingRange
 from claimlib.store.tables import Store
@@ -71,6 +73,15 @@ def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
         request.getfixturevalue("large_tables")
     else:
         monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 200)
+        few_where = Store.few_where
+
+        def watched(store: Store, rows: DataFrame, bounds: IdBounds) -> DataFrame:
+            before = last_query(store.spark)
+            found = few_where(store, rows, bounds)
+            assert (store.is_held(found), last_query(store.spark)) == (True, before)
+            return found
+
+        monkeypatch.setattr(Store, "few_where", watched)
     return str(request.param)
 
 

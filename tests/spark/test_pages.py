@@ -26,7 +26,8 @@ from claimlib.semantics.model import AutoclaimRequest, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.store import tables as stores
 from claimlib.store.tables import Pins
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.tables import request_table, write_keyspace
+from tests.delta.test_keys import COLLIDING
 from tests.spark.literal import LiteralStore
 
 NOW_MS = 1_750_000_000_000
@@ -240,6 +241,34 @@ def test_few_rows_are_decided_without_dividing_them(spark, capsys, count):
     plan = capsys.readouterr().out
     assert "MapInPandas" in plan
     assert "hashpartitioning" not in plan
+
+
+def test_a_group_whose_page_has_no_rows_is_kept_apart_from_one_whose_hash_it_shares(spark):
+    """Only `pending` knows the group; what it holds lies before the page, between the other's."""
+    one, other = COLLIDING
+    pels = {
+        name: Group(MAX_ID, tuple(PendingEntry(at, b"d", NOW_MS - 9, 1) for at in ids(numbers)), ())
+        for name, numbers in ((one, (1, 5)), (other, (2,)))
+    }
+    store = LiteralStore(spark)
+    keyspace = {
+        name: Stream({entry.id: (b"f", b"v") for entry in pel.pending}, {b"g": pel})
+        for name, pel in pels.items()
+    }
+    write_keyspace(store, keyspace, NOW_MS)
+    for table in ("groups", "streams", "entries"):
+        is_known = F.col("stream") == one.decode()
+        store._tables[table] = store.held(store._tables[table].where(is_known))
+    requests = {
+        (one, b"g"): AutoclaimRequest(b"c", 0),
+        (other, b"g"): AutoclaimRequest(b"c", 0, StreamId(100, 0), count=1),
+    }
+    begun = Begun(store, 1, Pins(dict.fromkeys(TABLES, 0), {}))
+    table = request_table(spark, requests)
+    rows = decide(begun, table, NOW_MS, refuse_duplicates=False).rows.collect()
+    found = {(row["kind"], row["stream"].encode(), row["id_ms"]) for row in rows}
+    of_groups = {("swept", one, None), ("consumer", one, None), ("refused", other, None)}
+    assert found == {("claimed", one, 1), ("claimed", one, 5), *of_groups}
 
 
 def test_two_rows_of_one_id_at_the_pages_cut_both_reach_the_kernel(spark):
