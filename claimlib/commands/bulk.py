@@ -16,7 +16,6 @@ from claimlib.commands.preconditions import (
     are_decided_by_few,
     are_few,
     few_near,
-    few_or_all,
     names_of,
     near,
     retry_naming_duplicates,
@@ -67,7 +66,7 @@ class BulkRequests:
                 each row of a table may name very many ids.
         """
         requests = store.held(requests) if are_named else requests
-        return cls(requests, few_or_all(store, bulk.named_ids(requests)), kinds, looks=looks)
+        return cls(requests, store.few_or_all(bulk.named_ids(requests)), kinds, looks=looks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,21 +126,13 @@ def where_ids_lie(rows: DataFrame) -> Column:
     return IdBounds(tuple(sorted(map(tuple, found)))).condition()
 
 
-def few_or_all(store: Store, rows: DataFrame, most: int | None = None) -> DataFrame:
-    """A part of a table, in the driver's memory where it has few rows (`Store.few`)."""
-    if store.is_held(rows):
-        return rows
-    few = store.few(rows, most)
-    return rows if few is None else few[0]
-
-
 ENTRY_IDS = ("stream", "stream_key", "bucket", "id_ms", "id_seq")
 """What decisions are made of in `entries`: no payloads."""
 
 
 def few_held(store: Store, *parts: DataFrame) -> list[DataFrame]:
-    """`few_or_all` of the parts of `pending` and of `entries` that a decision is made of."""
-    return concurrently(partial(few_or_all, store, rows) for rows in parts)
+    """`Store.few_or_all` of the parts of `pending` and of `entries` that a decision is made of."""
+    return concurrently(partial(store.few_or_all, rows) for rows in parts)
 
 
 def few_near(store: Store, bounds: IdBounds, *parts: DataFrame) -> list[DataFrame]:

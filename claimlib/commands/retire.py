@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from claimlib.commands.bulk import BulkRequests, Call, Decided, answer, decide, known
 from claimlib.commands.bulk_reply import BulkReply
-from claimlib.commands.preconditions import ENTRY_IDS, check_ms, few_or_all, groups_like
+from claimlib.commands.preconditions import ENTRY_IDS, check_ms, groups_like
 from claimlib.commands.xclaim import NamedClaim, claim_table
 from claimlib.errors import InputError, RequestError
 from claimlib.plans import bulk
@@ -114,7 +114,7 @@ def retire(
         ]
         claims = store.held(bulk.claims(claim_table(store.spark, wanted), groups, now_ms))
         ids = bulk.handed_over(*_owned(begun, retirement), claims, len(wanted))
-        ids = few_or_all(store, ids)
+        ids = store.few_or_all(ids)
         found = decide(
             begun,
             BulkRequests(claims, ids, bulk.KINDS),

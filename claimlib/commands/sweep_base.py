@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.commands.preconditions import few_or_all, where_ids_lie
+from claimlib.commands.preconditions import where_ids_lie
 from claimlib.plans import incremental
 from claimlib.plans.incremental import ENTRY, Since
 from claimlib.plans.keys import GROUP
@@ -95,7 +95,7 @@ def since_base(
     except NoBaseError as reason:
         return everything(pending, entries, targets, f"full sweep: {reason}")
     has_base = base.groups.withColumn("has_base", F.lit(True))
-    reached = few_or_all(begun.store, incremental.to_look_at(pending, base.since), MOST_HELD)
+    reached = begun.store.few_or_all(incremental.to_look_at(pending, base.since), MOST_HELD)
     return LookedAt(
         pending=reached,
         entries=_looked_for(begun.store, reached, entries),
@@ -118,7 +118,7 @@ def _looked_for(store: Store, pending: DataFrame, entries: DataFrame) -> DataFra
         return entries.where(where_ids_lie(unknown))
     if rows.num_rows == 0:
         return store.held(entries.limit(0))
-    return few_or_all(store, incremental.with_ids_of(entries, ids), MOST_HELD)
+    return store.few_or_all(incremental.with_ids_of(entries, ids), MOST_HELD)
 
 
 def whole_scope(request: str) -> Scope | None:

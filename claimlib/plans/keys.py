@@ -228,6 +228,7 @@ def named_keys(
         groups: one row per group with pending entries: stream, consumer_group, and what the totals
             add up.
         consumers: rows whose `consumer` is the owner of a pending entry; further names do no harm.
+        known: further groups, by name: known or requested, whatever is pending in them.
         totals: aggregates by group, of numbers, each of which adds up under its own name what it
             has added up of parts: then there is a row per key of a group, too, with the group's
             names and with them.

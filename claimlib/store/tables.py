@@ -265,8 +265,7 @@ class Store:
             table, local, columns = self._of_local[rows]
             held = self._held(table, local, bounds, columns=columns)
             return within if held is None else held[0]
-        few = self.few(within)
-        return within if few is None else few[0]
+        return self.few_or_all(within)
 
     def readable_at(self, table: str, version: int) -> DataFrame | None:
         """`read_at`, where that version can still be read; null: it is not kept any more."""
@@ -691,6 +690,13 @@ class Store:
         if found.num_rows > limit:
             return None
         return self._literal(found, frame.schema), found
+
+    def few_or_all(self, rows: DataFrame, most: int | None = None) -> DataFrame:
+        """A part of a table, in the driver's memory where it has few rows (`few`)."""
+        if self.is_held(rows):
+            return rows
+        few = self.few(rows, most)
+        return rows if few is None else few[0]
 
     def _literal(self, rows: pa.Table, struct: StructType) -> DataFrame:
         """Rows in memory as a frame, in one partition: what is made of such frames alone needs no

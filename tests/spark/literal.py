@@ -56,7 +56,7 @@ class LiteralStore(Store):
 
 
 def by_names(store: Store, pending: DataFrame, *_: DataFrame) -> preconditions.Names:
-    """`deciding.names_of` as if two names of the store shared a hash."""
+    """`preconditions.names_of` as if two names of the store shared a hash."""
     del store
     return preconditions.Names(KeyMode.NAMES, owners_by_name(pending))
 
@@ -64,7 +64,7 @@ def by_names(store: Store, pending: DataFrame, *_: DataFrame) -> preconditions.N
 def look_by_names(
     store: Store, pending: DataFrame, groups: DataFrame, *_: DataFrame
 ) -> preconditions.Look:
-    """`deciding.look`, likewise."""
+    """`preconditions.look`, likewise."""
     return preconditions.Look(by_names(store, pending), groups)
 
 
