@@ -20,7 +20,11 @@ _MANY_ROWS, _ROWS_PER_LIST, _LISTS_BYTES = 500, 10_000, 48 * 2**20
 
 def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None = None) -> DataFrame:
     """An Arrow table as a frame, by as many local relations as it takes for each to have
-    `LOCAL_DATA_BYTES` at most (a single row may have more)."""
+    `LOCAL_DATA_BYTES` at most (a single row may have more).
+
+    Its batches become one: `createDataFrame` takes no row that is behind a batch without rows, as a
+    filter leaves them, and delta-rs where a deletion vector hides thousands of rows in a row."""
+    rows = rows.combine_chunks()
     if rows.nbytes <= LOCAL_DATA_BYTES or rows.num_rows < 2:
         return _relation(spark, rows, struct)
     half = rows.num_rows // 2
@@ -41,7 +45,7 @@ def _relation(spark: SparkSession, rows: pa.Table, struct: StructType | None) ->
     if rows.num_rows < _MANY_ROWS or rows.nbytes > _LISTS_BYTES:
         return spark.createDataFrame(rows, struct)
     known = struct or from_arrow_schema(rows.schema)
-    columns = [column.combine_chunks() for column in rows.columns]
+    columns = [column.combine_chunks() for column in rows.columns]  # one array each
     ends = pa.array([*range(0, rows.num_rows, _ROWS_PER_LIST), rows.num_rows], pa.int32())
     all_rows = pa.StructArray.from_arrays(columns, fields=list(rows.schema))
     lists = pa.table({"rows": pa.ListArray.from_arrays(ends, all_rows)})

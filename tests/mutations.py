@@ -1078,6 +1078,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"tests/delta/test_store.py::{_MANY_ROWS}",),
     ),
     Mutation(
+        "of rows of the driver those behind an empty batch are lost",
+        "claimlib/local_rows.py",
+        "rows = rows.combine_chunks()",
+        "rows = rows",
+        (
+            "tests/delta/test_store.py::test_rows_behind_a_batch_without_rows_are_not_lost",
+            "tests/delta/test_local_delta.py::test_rows_behind_a_long_stretch_that_a_deletion_vector"
+            "_hides_are_read_and_kept",
+        ),
+    ),
+    Mutation(
         "Spark is sent as many rows as delta-rs may hold",
         "claimlib/store/tables.py",
         "min(FEW_ROWS, FEW_OF_SPARK) if most is None",

@@ -11,13 +11,16 @@ import pytest
 from chispa import assert_df_equality
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from claimlib.commands.preconditions import ENTRY_IDS
 from claimlib.commands.runs import find_run
+from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.plans.keys import IdBounds
 from claimlib.schema import TABLE_ID_PROPERTY, TABLES
+from claimlib.semantics.ids import StreamId
 from claimlib.store import local as local_delta
 from claimlib.store.local import Condition
 from claimlib.store.tables import Store
@@ -208,6 +211,29 @@ def test_rows_that_a_deletion_vector_hides_are_not_read(store: Store) -> None:
     held = store.read_at("entries", store.version("entries"))
     assert store.is_held(held)
     assert sorted(row["id_ms"] for row in held.collect()) == [3, 5, 6, 7, 8, 9, 10]
+
+
+def test_rows_behind_a_long_stretch_that_a_deletion_vector_hides_are_read_and_kept(
+    store: Store,
+) -> None:
+    """Of the stretch delta-rs gives batches without rows, and Spark's `createDataFrame` takes no
+    row of an Arrow table that is behind an empty batch."""
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    (row,) = store.read("pending").where("id_ms = 1").collect()
+    state = {name: value for name, value in row.asDict().items() if name != "id_ms"}
+    store.execute("pending", "DELETE FROM {table}")
+    numbers = store.spark.range(1, 30_001, 1, 1).withColumnRenamed("id", "id_ms")
+    same = {name: F.lit(state[name]) for name in state if not name.endswith("_key")}
+    store.append("pending", numbers.withColumns(same).drop("bucket"))
+    store.execute("pending", "DELETE FROM {table} WHERE id_ms BETWEEN 51 AND 29950")
+    few = store.read_at("pending", store.version("pending"))
+    assert store.is_held(few)
+    left = {*range(1, 51), *range(29_951, 30_001)}
+    assert {row["id_ms"] for row in few.collect()} == left
+    acked = xack(store, [NamedAck(b"s", b"g", (StreamId(1, 0), StreamId(30_000, 0)))])
+    assert acked.counts["acked"] == 2
+    kept = {row["id_ms"] for row in store.read("pending").select("id_ms").collect()}
+    assert kept == left - {1, 30_000}
 
 
 def test_a_limit_of_rows_counts_those_that_no_deletion_vector_hides(

@@ -152,6 +152,21 @@ def test_no_local_relation_has_more_bytes_than_serverless_compute_takes(
     assert local_frame(spark, rows.slice(0, 3)).count() == 3
 
 
+@pytest.mark.parametrize("way", ["rows", "lists", "its own way"])
+def test_rows_behind_a_batch_without_rows_are_not_lost(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """As a filter leaves one, and delta-rs where a deletion vector hides it."""
+    monkeypatch.setattr("claimlib.local_rows._MANY_ROWS", 10 if way == "rows" else 1)
+    if way == "its own way":
+        monkeypatch.setattr("claimlib.local_rows._LISTS_BYTES", 0)
+    parts = [[], [1, 2], [], [], [3], [4], []]
+    batches = [pa.record_batch([pa.array(ids, pa.int64())], ["id"]) for ids in parts]
+    frame = local_frame(spark, pa.Table.from_batches(batches))
+    assert sorted(row["id"] for row in frame.collect()) == [1, 2, 3, 4]
+    assert frame.count() == 4
+
+
 @pytest.mark.parametrize("number", [499, 500, 501, 20_000, 20_001])
 def test_many_rows_of_this_process_are_the_same_rows_and_few_for_the_optimizer(
     spark: SparkSession,
