@@ -1084,8 +1084,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "rows = rows",
         (
             "tests/delta/test_store.py::test_rows_behind_a_batch_without_rows_are_not_lost",
-            "tests/delta/test_local_delta.py::test_rows_behind_a_long_stretch_that_a_deletion_vector"
-            "_hides_are_read_and_kept",
+            f"{_LOCAL_DELTA}::test_rows_behind_a_stretch_that_a_deletion_vector_hides_are_read_and_kept",
         ),
     ),
     Mutation(

@@ -213,7 +213,7 @@ def test_rows_that_a_deletion_vector_hides_are_not_read(store: Store) -> None:
     assert sorted(row["id_ms"] for row in held.collect()) == [3, 5, 6, 7, 8, 9, 10]
 
 
-def test_rows_behind_a_long_stretch_that_a_deletion_vector_hides_are_read_and_kept(
+def test_rows_behind_a_stretch_that_a_deletion_vector_hides_are_read_and_kept(
     store: Store,
 ) -> None:
     """Of the stretch delta-rs gives batches without rows, and Spark's `createDataFrame` takes no
