@@ -37,6 +37,8 @@
     │   ├── RunKeyConflictError         2   the run's key was used for another request
     │   └── RunAbandonedError           2   the run with this key was given up
     ├── SparkUnreachableError          75  the Spark Connect server did not answer: try again
+    ├── SparkEndedError                75  Spark has ended: try again
+    ├── SparkMemoryError                2  Spark's memory, or a limit of it, was too little
     ├── WorkerError                     1   a Python worker of Spark could not do its part
     ├── VerificationError               1   the tables do not say what was decided
     ├── SourceError                     75  the server cannot be read
@@ -186,6 +188,19 @@ class SparkUnreachableError(ClaimlibError):
     """No Spark Connect server answers; trying again may help."""
 
     exit_code = 75
+
+
+class SparkEndedError(ClaimlibError):
+    """The JVM that this process started has ended: something killed it, or the machine ran out of
+    memory.  Trying again may help."""
+
+    exit_code = 75
+
+
+class SparkMemoryError(ClaimlibError):
+    """What the JVM may use of memory, or what may pass through it, was too little."""
+
+    exit_code = 2
 
 
 class WorkerError(ClaimlibError):

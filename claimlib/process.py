@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from threading import current_thread, main_thread
+from traceback import walk_tb
 from types import FrameType
 from urllib.parse import unquote
 
@@ -16,6 +19,8 @@ from claimlib.errors import (
     DamagedTableError,
     InputError,
     MissingExtraError,
+    SparkEndedError,
+    SparkMemoryError,
     StorageError,
     StoreUnreachableError,
     UnsupportedTableError,
@@ -166,7 +171,7 @@ def translated(error: Exception) -> Exception:
         return MissingExtraError.for_package(_EXTRAS[package], package)
     if isinstance(error, ClaimlibError):
         return error
-    known = _known(str(error), _KNOWN_CAUSES)
+    known = _spark_ended(error) or _known(str(error), _KNOWN_CAUSES)
     if known is not None:
         return known
     by_java = any(name in str(error) for name in _NETWORK_ERRORS)
@@ -177,6 +182,43 @@ def translated(error: Exception) -> Exception:
     return _known(unquote(str(error)), _UNREADABLE) or _known(str(error), _DAMAGES) or error
 
 
+def _spark_ended(error: Exception) -> ClaimlibError | None:
+    """What is wrong if the JVM that this process has started, if any, is no longer there."""
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    jvm = getattr(getattr(context, "_gateway", None), "proc", None)
+    try:
+        code = None if jvm is None else jvm.wait(_JVM_ENDS_S if _is_of_py4j(error) else 0)
+    except subprocess.TimeoutExpired:
+        return None
+    if code is None:
+        return None
+    if code == _JVM_OUT_OF_MEMORY:
+        return SparkMemoryError(_MORE_MEMORY)
+    cause = f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}"
+    return SparkEndedError(
+        f"Spark's Java process {cause}: try again. If it was the machine that had no memory left,"
+        " give Spark less (--spark-conf spark.driver.memory=…)"
+    )
+
+
+def _is_of_py4j(error: Exception) -> bool:
+    """Whether the connection to the JVM may be what is lost, and not one to storage."""
+    modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
+    by_py4j = any(name.startswith("py4j.") for name in modules)
+    name = type(error).__name__
+    return by_py4j and (isinstance(error, ConnectionError) or name in _LOST_BY_PY4J)
+
+
+# `Py4JJavaError` is what Java itself raised.
+_LOST_BY_PY4J = ("Py4JError", "Py4JNetworkError")
+# A connection is lost some time before the process is gone.
+_JVM_ENDS_S = 10
+# `SparkExitCode.OOM`.
+_JVM_OUT_OF_MEMORY = 52
+_MORE_MEMORY = (
+    "Spark ran out of memory: give it more, for example --spark-conf spark.driver.memory=8g (a"
+    " cluster's executors: spark.executor.memory), or have fewer groups at once (--stream, --group)"
+)
 _Cause = tuple[str, type[ClaimlibError], str]
 
 
@@ -208,6 +250,20 @@ _KNOWN_CAUSES: tuple[_Cause, ...] = (
             "Spark's Python workers cannot import {0}: install it for the Python that they run"
             " (spark.pyspark.python)"
         ),
+    ),
+    (
+        r"of \d+ tasks? \((.+?)\) is bigger than spark\.driver\.maxResultSize \((.+?)\)",
+        SparkMemoryError,
+        (
+            "what passes through Spark's driver has {0}, which is more than"
+            " spark.driver.maxResultSize allows ({1}): allow more (--spark-conf"
+            " spark.driver.maxResultSize=4g), or have fewer groups at once (--stream, --group)"
+        ),
+    ),
+    (
+        r"OutOfMemoryError|Not enough memory to build and broadcast|\[UNABLE_TO_ACQUIRE_MEMORY\]",
+        SparkMemoryError,
+        _MORE_MEMORY,
     ),
     (
         r'No FileSystem for scheme "?([\w+.-]+)',

@@ -1078,6 +1078,24 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"tests/delta/test_store.py::{_MANY_ROWS}",),
     ),
     Mutation(
+        "settings are arguments of Java's process",
+        "claimlib/session/__init__.py",
+        "settings_in_file(in_file):",
+        "settings_in_file({}):",
+        (
+            f"{_SESSION}::test_a_secret_is_no_argument_and_a_jvm_without_memory_ends_with_what_to_do",
+        ),
+    ),
+    Mutation(
+        "a JVM whose threads lack memory goes on without them",
+        "claimlib/session/__init__.py",
+        "jvm.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)",
+        "del handler",
+        (
+            f"{_SESSION}::test_a_secret_is_no_argument_and_a_jvm_without_memory_ends_with_what_to_do",
+        ),
+    ),
+    Mutation(
         "of rows of the driver those behind an empty batch are lost",
         "claimlib/local_rows.py",
         "rows = rows.combine_chunks()",

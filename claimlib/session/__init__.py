@@ -19,12 +19,13 @@ from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from claimlib import terminal
 from claimlib.errors import ConfigError, MissingExtraError, SparkUnreachableError
 from claimlib.process import without_classes
+from claimlib.session.settings_file import settings_in_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,10 +129,13 @@ def open_session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else its workers run python3
     else:
         own["spark.master"] = master
-    builder = _with_delta(builder, {**LOCAL_SETTINGS, **own, **conf})
+    builder = _with_delta(builder, {**LOCAL_SETTINGS, **own}, conf)
+    in_file = {key: value for key, value in conf.items() if key != _PACKAGES}
     # What a Connect server was started with cannot be set once more for the session.
-    with _jvm_muted(muted=muted), terminal.unwarned("Failed to set "):
+    unwarned = terminal.unwarned("Failed to set ")
+    with _jvm_muted(muted=muted), unwarned, settings_in_file(in_file):
         spark = builder.getOrCreate()
+    _end_without_memory()
     return _with_own_python(spark)
 
 
@@ -139,25 +143,42 @@ _PACKAGES = "spark.jars.packages"
 _DELTA_JAR = re.compile(r"delta-spark[^/,]*\.jar")
 
 
-def _with_delta(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
-    """The builder with settings, and with Delta's jar besides the packages that they name, unless
-    it is among the jars that they name: then nobody need be asked for it."""
+def _with_delta(
+    builder: SparkSession.Builder, settings: Mapping[str, str], conf: Mapping[str, str]
+) -> SparkSession.Builder:
+    """The builder with those settings that `conf` does not replace, and with Delta's jar besides
+    the packages that `conf` names, unless it is among the jars that this names: then nobody need be
+    asked for it."""
     try:
         from delta import configure_spark_with_delta_pip
     except ImportError as error:
         raise MissingExtraError.for_package("spark", "delta-spark") from error
-    if _DELTA_JAR.search(settings.get("spark.jars", "")):
-        return _configured(builder, settings)
-    others = [one for one in settings.get(_PACKAGES, "").split(",") if one]
+    builder = _configured(builder, {key: settings[key] for key in settings.keys() - conf.keys()})
+    packages = conf.get(_PACKAGES, "")
+    if _DELTA_JAR.search(conf.get("spark.jars", "")):
+        return _configured(builder, {_PACKAGES: packages} if packages else {})
+    others = [one for one in packages.split(",") if one]
     extra = [one for one in others if not one.startswith("io.delta:delta-spark")]
-    own = {key: value for key, value in settings.items() if key != _PACKAGES}
-    return configure_spark_with_delta_pip(_configured(builder, own), extra_packages=extra)
+    return configure_spark_with_delta_pip(builder, extra_packages=extra)
 
 
 def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder
+
+
+def _end_without_memory() -> None:
+    """A JVM of our own ends where one of its threads lacks memory.
+
+    Java by itself ends that thread only.  Where it was one of Spark's scheduler, the command waited
+    for ever: seen with a million groups and 4 GiB.
+    """
+    from pyspark import SparkContext
+
+    jvm: Any = SparkContext._jvm  # noqa: SLF001 - also that of a Connect server
+    handler = jvm.org.apache.spark.util.SparkUncaughtExceptionHandler(False)
+    jvm.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
 
 
 def is_provided() -> bool:

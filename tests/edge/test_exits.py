@@ -1,9 +1,12 @@
 import logging
 import re
 import signal
+import subprocess
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
+from pyspark import SparkContext
 
 from claimlib import process
 from claimlib.errors import (
@@ -58,6 +61,74 @@ def test_storage_that_does_not_answer_can_be_tried_again(capsys):
     assert process.ending(_raising(FileNotFoundError("no"))) == 1
     said = capsys.readouterr().err.splitlines()
     assert ["storage did not answer, try again: " in line for line in said] == [True, True, False]
+
+
+class Ended:
+    """A JVM that this process has started, as pyspark keeps it."""
+
+    def __init__(self, code):
+        self.code = code
+        self.waited_s = []
+
+    def wait(self, timeout):
+        self.waited_s.append(timeout)
+        if self.code is None:
+            raise subprocess.TimeoutExpired("java", timeout)
+        return self.code
+
+
+def _lost_by_py4j(error):
+    """Raises it where py4j does."""
+    place = {"__name__": "py4j.java_gateway", "error": error}
+    exec("def work():\n    raise error", place)
+    return place["work"]
+
+
+class Py4JNetworkError(Exception):
+    """Named as py4j's."""
+
+
+@pytest.mark.parametrize("error", [Py4JNetworkError("no"), ConnectionRefusedError("no")])
+@pytest.mark.parametrize(
+    ("code", "exit_code", "said"),
+    [
+        (52, 2, "Spark ran out of memory: give it more, for example --spark-conf spark.driver."),
+        (-9, 75, "Spark's Java process was killed by signal 9: try again."),
+        (1, 75, "Spark's Java process has ended with code 1: try again."),
+    ],
+)
+def test_a_jvm_that_has_ended_is_said_to_have_with_what_to_do(
+    capsys, monkeypatch, error, code, exit_code, said
+):
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=Ended(code)))
+    assert process.ending(_lost_by_py4j(error)) == exit_code
+    assert capsys.readouterr().err.startswith(f"claimlib: error: {said}")
+
+
+def test_a_connection_to_storage_that_is_lost_does_not_wait_for_the_jvm(capsys, monkeypatch):
+    running = Ended(None)
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=running))
+    assert process.ending(_raising(ConnectionRefusedError("no"))) == 75
+    assert running.waited_s == [0]
+    assert process.ending(_lost_by_py4j(Py4JNetworkError("no"))) == 1
+    assert running.waited_s[1] > 0
+    assert "storage did not answer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "results of 2 tasks (7 MiB) is bigger than spark.driver.maxResultSize (6 MiB)",
+            r"has 7 MiB, which is more than spark\.driver\.maxResultSize allows \(6 MiB\): ",
+        ),
+        ("java.lang.OutOfMemoryError: Java heap space", "Spark ran out of memory: give it more"),
+        ("Not enough memory to build and broadcast the table", "Spark ran out of memory: give it"),
+    ],
+)
+def test_too_little_memory_is_said_with_the_setting_that_gives_more(capsys, text, said):
+    assert process.ending(_raising(RuntimeError(text))) == 2
+    assert re.search(said, capsys.readouterr().err)
 
 
 def test_debug_shows_the_traceback_too(capsys):

@@ -1,5 +1,6 @@
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -14,8 +15,9 @@ from pyspark.sql import SparkSession
 from claimlib import session
 from claimlib.errors import ConfigError
 from claimlib.session import class_archive
+from claimlib.session.settings_file import settings_in_file
 from tests.edge.documents import text_of
-from tests.edge.processes import ROOT
+from tests.edge.processes import ROOT, run_python
 
 _CONF = ROOT / "conf" / "spark-defaults.conf"
 
@@ -96,6 +98,34 @@ def test_a_session_that_is_there_is_taken_also_where_delta_spark_is_not_installe
 ):
     monkeypatch.setitem(sys.modules, "delta", None)
     assert session.open_session(master="local[7]") is spark
+
+
+def test_settings_go_to_java_in_a_file_for_this_user_alone_and_arrive_as_they_are(
+    spark, monkeypatch
+):
+    conf = {"spark.a": "a \\b=c:d#!é", "spark.b c": " x", "spark.n": 7, "spark.e": ""}
+    for before in (None, "--name 'a b' pyspark-shell"):
+        monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+        if before is not None:
+            monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", before)
+        with settings_in_file(conf):
+            option, path, *others = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
+            assert option == "--properties-file"
+            assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
+            found = spark._jvm.org.apache.spark.util.Utils.getPropertiesFromFile(path)
+            read = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(found)
+            assert dict(read) == {k: str(v).strip() for k, v in conf.items()}
+        assert others == ["--load-spark-defaults", *shlex.split(before or "pyspark-shell")]
+        assert os.environ.get("PYSPARK_SUBMIT_ARGS") == before
+        assert not Path(path).exists()
+
+
+def test_a_secret_is_no_argument_and_a_jvm_without_memory_ends_with_what_to_do():
+    """Java ends the one thread that lacks memory, and then the others wait for it."""
+    given = run_python(ROOT / "tests" / "edge" / "without_memory.py", timeout=120)
+    assert given.returncode == 2, given.stderr
+    assert given.stdout == "no argument has it; it has arrived\n"
+    assert "Spark ran out of memory: give it more" in given.stderr
 
 
 def test_workers_run_this_python(spark):
@@ -224,8 +254,10 @@ def test_packages_that_settings_name_come_besides_that_of_delta():
         "spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0,io.delta:delta-spark_2.13:1.0",
         "spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:1",
     }
-    found = session._with_delta(SparkSession.Builder(), wanted)._options
-    assert found["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:1"
+    ours = {"spark.a": "ours", "spark.hadoop.fs.s3a.endpoint": "ours"}
+    found = session._with_delta(SparkSession.Builder(), ours, wanted)._options
+    assert found["spark.a"] == "ours"
+    assert "spark.hadoop.fs.s3a.endpoint" not in found, "it would come before that of the file"
     packages = found["spark.jars.packages"].split(",")
     assert "org.apache.hadoop:hadoop-aws:3.5.0" in packages
     assert [one.rpartition(":")[2] for one in packages if "delta-spark" in one] == ["4.4.0"]
@@ -233,6 +265,7 @@ def test_packages_that_settings_name_come_besides_that_of_delta():
 
 def test_where_settings_name_the_jar_of_delta_no_package_is_asked_for():
     wanted = {"spark.jars": "/jars/io.delta_delta-spark_4.2_2.13-4.4.0.jar,/jars/other.jar"}
-    assert session._with_delta(SparkSession.Builder(), wanted)._options == wanted
-    found = session._with_delta(SparkSession.Builder(), {"spark.jars": "/jars/other.jar"})._options
+    assert session._with_delta(SparkSession.Builder(), {}, wanted)._options == {}
+    others = {"spark.jars": "/jars/other.jar"}
+    found = session._with_delta(SparkSession.Builder(), {}, others)._options
     assert "delta-spark" in found["spark.jars.packages"]
