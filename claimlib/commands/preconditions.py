@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from claimlib.errors import DuplicateRowsError, RequestError
 from claimlib.plans import survey
 from claimlib.plans.keys import (
     GROUP,
-    IS_SHARED,
     IdBounds,
     KeyMode,
     named_keys,
@@ -62,14 +62,15 @@ def names_of(store: Store, pending: DataFrame, known: DataFrame, entries: DataFr
     named = named_keys(
         groups, pending, known, entries, in_one_task=are_few(store, pending, entries)
     )
-    return _names(store.held(named), pending)
+    return _names(store, named.toArrow(), named.schema, pending)
 
 
-def _names(named: DataFrame, pending: DataFrame) -> Names:
-    """`named`: `named_keys`."""
-    if named.where(IS_SHARED).isEmpty():
-        return Names(KeyMode.HASHES, owners_of_keys(named))
-    return Names(KeyMode.NAMES, owners_by_name(pending))
+def _names(store: Store, named: pa.Table, struct: StructType, pending: DataFrame) -> Names:
+    """`named`: the rows of `named_keys`, and their types."""
+    if pc.any(pc.not_equal(named["one"], named["other"])).as_py():
+        return Names(KeyMode.NAMES, owners_by_name(pending))
+    owners = named.filter(pc.field("of") == "consumer")
+    return Names(KeyMode.HASHES, owners_of_keys(store.in_memory(owners, struct)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +99,15 @@ def look(
     """
     few = are_few(store, pending, entries)
     named = named_keys(groups, pending, known, entries, survey.totals(), in_one_task=few)
-    found = store.held(named)
-    names = _names(found, pending)
+    found, struct = named.toArrow(), named.schema
+    names = _names(store, found, struct, pending)
     if names.mode is KeyMode.NAMES:
         return Look(names, store.held(groups))
-    has_entries = "of = 'group' AND pending_before IS NOT NULL"
-    return Look(names, found.where(has_entries).drop("of", "key", "one", "other"))
+    of_groups = found.filter(pc.field("of") == "group").filter(
+        pc.field("pending_before").is_valid()
+    )
+    sums = store.in_memory(of_groups, struct).drop("of", "key", "one", "other")
+    return Look(names, sums)
 
 
 def near(groups: pa.Table) -> IdBounds:

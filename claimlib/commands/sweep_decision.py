@@ -66,6 +66,11 @@ def decide(
     # What the caller's own table requests may be many groups.
     with begun.interpreted(*made_of, are_few=not isinstance(request, DataFrame)):
         judged = judge(begun, requested, reached)
+    counts, remark = {**reached.counts}, reached.remark
+    if requested.without_request:
+        counts["without_request"] = requested.without_request
+    # One row per group, which need not stay in memory while the entries are decided.
+    del requested, reached
     looked_at = pc.sum(judged.fetched["pending_before"]).as_py() or 0
     begun.tell_size(number_of(looked_at, "pending entry", "pending entries"))
     if not (allow_none or judged.fetched.num_rows or is_for_all(request)):
@@ -73,12 +78,10 @@ def decide(
     if refuse_duplicates:
         judged = without_duplicates(judged)
     judged = weighed(judged)
-    counts = {**_counts(judged.fetched), **reached.counts}
-    if requested.without_request:
-        counts["without_request"] = requested.without_request
+    counts = {**_counts(judged.fetched), **counts}
     by_few = are_decided_by_few(begun.store, *made_of)
     rows = rows_of(judged)
-    return Decision(rows, judged.mode, by_few, made_of, counts=counts, remark=reached.remark)
+    return Decision(rows, judged.mode, by_few, made_of, counts=counts, remark=remark)
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,6 +200,7 @@ def run(
         are_few = decision.are_few and _has_few_staged(decision)
         with begun.interpreted(*decision.made_of, are_few=are_few):
             decided = _commit(store, row, decision)
+        del decision  # what it is made of need not stay in memory
         if decided.row.attempt == row.attempt:
             with begun.interpreted(are_few=are_few):
                 finished = carry_out(store, decided, clock)

@@ -60,6 +60,9 @@ _KEPT_BYTES, _KEPT_PARTS = 4 * 2**20, 8
 _Read = tuple[tuple[Condition | Bounds, ...], tuple[str, ...] | None]
 # What a frame was read from that has more rows than are held: table, version, and columns.
 _OfLocal = tuple[str, LocalTable, Sequence[str] | None]
+# A task is sent the rows of its partition.  Those of a million groups in one task took a driver of
+# 4 GiB more memory than it had.
+_TASK_BYTES = 16 * 2**20
 # Later than any version of a table.
 _NO_VERSION = 2**62
 # See `arranged`.
@@ -359,7 +362,7 @@ class Store:
         rows = local.rows(FEW_ROWS, *conditions, columns=columns)
         if rows is None:
             return None
-        held = self._literal(rows, local.struct_of(columns)), rows
+        held = self.in_memory(rows, local.struct_of(columns)), rows
         # A part that lies within bounds is about one page, and hardly read again.
         is_wanted_again = all(isinstance(one, Condition) for one in conditions)
         is_kept = rows.nbytes <= _KEPT_BYTES and len(known[1]) < _KEPT_PARTS
@@ -677,7 +680,7 @@ class Store:
         if known is not None:
             return frame, known
         rows = frame.toArrow()
-        return self._literal(rows, frame.schema), rows
+        return self.in_memory(rows, frame.schema), rows
 
     def few(self, frame: DataFrame, most: int | None = None) -> tuple[DataFrame, pa.Table] | None:
         """`fetched`, of a frame of so many rows (by default as many as Spark is to be sent) or
@@ -689,7 +692,7 @@ class Store:
         found = frame.limit(limit + 1).toArrow()
         if found.num_rows > limit:
             return None
-        return self._literal(found, frame.schema), found
+        return self.in_memory(found, frame.schema), found
 
     def few_or_all(self, rows: DataFrame, most: int | None = None) -> DataFrame:
         """A part of a table, in the driver's memory where it has few rows (`few`)."""
@@ -698,10 +701,12 @@ class Store:
         few = self.few(rows, most)
         return rows if few is None else few[0]
 
-    def _literal(self, rows: pa.Table, struct: StructType) -> DataFrame:
-        """Rows in memory as a frame, in one partition: what is made of such frames alone needs no
-        shuffle."""
-        frame = local_frame(self.spark, rows, struct).coalesce(1)
+    def in_memory(self, rows: pa.Table, struct: StructType) -> DataFrame:
+        """Rows in memory as a frame; few of them in one partition: what is made of such frames
+        alone needs no shuffle."""
+        frame = local_frame(self.spark, rows, struct)
+        if rows.num_rows <= FEW_ROWS and rows.nbytes <= _TASK_BYTES:
+            frame = frame.coalesce(1)
         self._literals[frame] = rows
         return frame
 
@@ -717,7 +722,7 @@ class Store:
         """A small frame of Python values with columns of `table`."""
         wanted = TABLES[table].struct
         struct = type(wanted)([wanted[column] for column in columns])
-        return self._literal(arrow_table(values, struct), struct)
+        return self.in_memory(arrow_table(values, struct), struct)
 
 
 def in_buckets(buckets: Iterable[int]) -> str:

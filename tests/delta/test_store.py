@@ -208,6 +208,22 @@ def test_many_rows_of_this_process_are_the_same_rows_and_few_for_the_optimizer(
     assert "inline" not in explained(local_frame(spark, rows))
 
 
+@pytest.mark.classic
+@pytest.mark.parametrize(("name", "most"), [("FEW_ROWS", 24_999), ("_TASK_BYTES", 1_000)])
+def test_one_task_is_sent_the_rows_of_the_driver_only_where_they_are_few(
+    store: Store, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+) -> None:
+    """Those of a million groups in one task took more memory than 4 GiB, and the command hung."""
+    rows = pa.table({"id": list(range(25_000))})
+    struct = store.spark.range(0).schema
+    assert store.in_memory(rows, struct).rdd.getNumPartitions() == 1
+    monkeypatch.setattr(f"claimlib.store.tables.{name}", most)
+    frame = store.in_memory(rows, struct)
+    assert frame.rdd.getNumPartitions() > 1
+    assert frame.count() == 25_000
+    assert store.is_held(frame)
+
+
 def test_of_what_spark_reads_fewer_rows_are_held(store: Store) -> None:
     """Spark has to be sent them again with each plan that is made of them."""
     assert store.few(store.spark.range(10_001)) is None
