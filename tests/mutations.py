@@ -1078,6 +1078,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"tests/delta/test_store.py::{_MANY_ROWS}",),
     ),
     Mutation(
+        "a session that passes over missing files may run",
+        "claimlib/runs/protocol.py",
+        """    store.check_reads_all()
+    tell = progress""",
+        "    tell = progress",
+        (
+            "tests/delta/test_refused.py::test_a_session_that_may_read_less_than_there_is_is_refused",
+        ),
+    ),
+    Mutation(
         "settings are arguments of Java's process",
         "claimlib/session/__init__.py",
         "settings_in_file(in_file):",

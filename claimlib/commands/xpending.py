@@ -79,19 +79,14 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = _T
     """
     if as_of is None:
         return Reading(store, dict(begin_reading(store, tables).pins.versions))
+    store.check_reads_all()
     run = _last_run(store, as_of) if _TIME.match(as_of) else as_of
     return Reading(store, dict(find_run(store, run).output_versions))
 
 
 def _last_run(store: Store, instant: str) -> str:
-    until_ms = parse_instant_ms(instant)
-    commits = [
-        commit["version"]
-        for commit in store.history("runs")
-        if commit["timestamp"].timestamp() * 1000 <= until_ms
-    ]
-    runs = store.read_at("runs", max(commits)) if commits else store.read("runs").limit(0)
-    last = runs.agg(F.max("run_seq").alias("run_seq")).first()
+    ended = store.now("runs").where(f"ended_ms <= {parse_instant_ms(instant):d}L")
+    last = ended.agg(F.max("run_seq").alias("run_seq")).first()
     if last is None or last["run_seq"] is None:
         raise RequestError(
             f"no run of {store.where} had finished by {instant}: claimlib runs {store.where} lists"

@@ -168,7 +168,9 @@ def run(
         RunKeyConflictError: the key was used before, for another request.
         RunAbandonedError: the run with this key was given up.
         LostRaceError: other runs got in between again and again.
+        ConfigError: Spark may read less than there is.
     """
+    store.check_reads_all()
     tell = progress or _silent
     key = (command, uuid.uuid4().hex if run_id is None else parse_run_id(run_id))
     text = _request_text({**request, "now_ms": now_ms})
@@ -246,7 +248,10 @@ def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
 
     Raises:
         LostRaceError: runs were decided meanwhile, again and again.
+        ConfigError: Spark may read less than there is.
     """
+    if tables:
+        store.check_reads_all()
     before = _said_at(store)
     for _ in range(MAX_LOSSES):
         last, unfinished = _decided(store)

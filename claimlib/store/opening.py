@@ -16,6 +16,7 @@ from pyspark.sql.utils import is_remote
 
 from claimlib import schema
 from claimlib.errors import (
+    ConfigError,
     RequestError,
     SchemaError,
     SchemaVersionError,
@@ -96,6 +97,37 @@ def check_catalog_lasts(spark: SparkSession, where: str) -> None:
             " metastore, by spark.sql.catalogImplementation=hive)",
             where=where,
         )
+
+
+# With what else than this rows are missing without a word.
+_READS_ALL = {
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.databricks.delta.stalenessLimit": "0",
+}
+_NO_TIME = re.compile(r"\s*0*(?:\.0*)?\s*[a-z]*\s*", re.IGNORECASE)
+
+
+def check_reads_all(spark: SparkSession) -> None:
+    """Refuse a session in which Spark reads less of a table than there is: what it does not see of
+    `entries` would be taken for deleted.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    for name, sound in _READS_ALL.items():
+        try:
+            value = str(spark.conf.get(name, sound))
+        except PySparkException:  # serverless compute lets nobody look at it, nor set it
+            continue
+        if value.lower() != sound and not (sound == "0" and _NO_TIME.fullmatch(value)):
+            raise ConfigError(
+                f"{name} is {value} in this Spark session, so that rows may be missing from what it"
+                " reads, and their entries would be taken for deleted. Nothing was done. Set it to"
+                f" {sound} (--spark-conf {name}={sound}, or spark.conf.set in a notebook), and try"
+                " again",
+                option=name,
+            )
 
 
 def create_namespace(spark: SparkSession, where: str) -> None:

@@ -39,6 +39,7 @@ from claimlib.store.opening import (
     check_columns,
     check_log_store,
     check_properties,
+    check_reads_all,
     check_same,
     create_namespace,
     init_sql,
@@ -216,6 +217,14 @@ class Store:
         return cls(start, location, present, folder)
 
     # ------------------------------------------------------------ reading
+
+    def check_reads_all(self) -> None:
+        """`opening.check_reads_all`, of the store's session.
+
+        Raises:
+            ConfigError: Spark may read less than there is.
+        """
+        check_reads_all(self.spark)
 
     def identifier(self, table: str) -> str:
         """The table's quoted name in SQL."""

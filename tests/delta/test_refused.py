@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from claimlib.commands.check import check
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.commands.xpending import overview, reading
 from claimlib.errors import (
+    ConfigError,
     RequestError,
     SchemaError,
     SchemaVersionError,
@@ -193,3 +197,38 @@ def test_two_request_tables_that_say_the_same_number_in_different_columns_are_no
     columns = ("count", "max_claims", "only_consumers_idle_ms")
     tables = [SWEEPS.checked(request_row.withColumn(name, F.lit(5))) for name in columns]
     assert len({SWEEPS.fingerprint(table)["hash"] for table in tables}) == len(columns)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sound"),
+    [
+        ("spark.sql.files.ignoreMissingFiles", "true", "false"),
+        ("spark.sql.files.ignoreCorruptFiles", "TRUE", "false"),
+        ("spark.databricks.delta.stalenessLimit", "1h", "0ms"),
+    ],
+)
+def test_a_session_that_may_read_less_than_there_is_is_refused(
+    store: Store, name: str, value: str, sound: str
+) -> None:
+    """What it does not see of `entries` would be taken for deleted."""
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    xautoclaim(store, SweepRequest(REQUEST), now_ms=0, run_id="first")
+    commands: dict[str, Callable[[], object]] = {
+        "sweep": lambda: xautoclaim(store, SweepRequest(REQUEST)),
+        "dry run": lambda: xautoclaim(store, SweepRequest(REQUEST), dry_run=True),
+        "overview": lambda: overview(reading(store)),
+        "earlier state": lambda: overview(reading(store, "1")),
+        "check": lambda: check(store),
+    }
+    version = store.version("journal")
+    store.spark.conf.set(name, value)
+    try:
+        for command in commands.values():
+            with pytest.raises(ConfigError, match=f"{name} is {value}.*{name}=") as raised:
+                command()
+            assert raised.value.option == name
+        assert store.version("journal") == version
+        store.spark.conf.set(name, sound)
+        assert xautoclaim(store, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
+    finally:
+        store.spark.conf.unset(name)

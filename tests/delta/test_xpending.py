@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from claimlib.commands.runs import find_run
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import overview, pending_range, reading, stalled, summary
 from claimlib.errors import ReplyError, RequestError
@@ -41,6 +42,11 @@ def test_what_is_pending_now_and_as_each_run_left_it(store: Store) -> None:
         rows = pending_range(reading(store, run), b"s", b"g", ALL).collect()
         assert len(rows) == CLAIMED + LEFT, run
     assert store.history("runs", 1)[0]["version"] == 2, "nothing was written"
+    for number in (1, 2):  # of the very time at which `runs` says that it ended
+        ended_ms = find_run(store, str(number)).ended_ms
+        assert ended_ms is not None
+        ended = datetime.fromtimestamp(ended_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        assert reading(store, ended).versions == reading(store, str(number)).versions
 
     text = as_text(of_overview("here", overview(now), 900_000, 50))
     assert "owners idle 15m+" in text

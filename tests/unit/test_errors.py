@@ -49,6 +49,8 @@ CODES = {
     "RunKeyConflictError": 2,
     "RunAbandonedError": 2,
     "SparkUnreachableError": 75,
+    "SparkEndedError": 75,
+    "SparkMemoryError": 2,
     "WorkerError": 1,
     "VerificationError": 1,
     "SourceError": 75,
