@@ -128,9 +128,6 @@ def _ending(work: Callable[[], int], debug: Callable[[], bool] | None) -> int:
         return work()
     except KeyboardInterrupt:
         return _interrupted()
-    except BrokenPipeError:  # who read our output has seen enough
-        terminal.stop_printing()
-        return DONE
     except Exception as raised:  # noqa: BLE001 - this is where a process ends
         if _signals.received is not None or _comes_of_an_interrupt(raised):
             return _interrupted()

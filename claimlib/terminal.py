@@ -8,6 +8,7 @@ escapes for them, is harmless only on a terminal itself.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -84,8 +85,8 @@ def out_exact(text: str) -> None:
     if is_terminal():
         out(text)
         return
-    unguarded = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
-    print(text, file=unguarded)
+    write = getattr(sys.stdout, "write_exact", sys.stdout.write)
+    write(f"{text}\n")
 
 
 def err(text: str) -> None:
@@ -139,13 +140,17 @@ def error_console() -> Iterator[Console | None]:
 @contextmanager
 def guarded() -> Iterator[None]:
     """Until the block ends, what others print (argparse, click, warnings, loggers) is harmless,
-    too."""
-    with (
-        _py4j_logs_nothing(),
-        redirect_stdout(_Guarded.of(sys.stdout)),
-        redirect_stderr(_Guarded.of(sys.stderr)),
-    ):
-        yield
+    too, and a reader that has closed its end of a pipe ends nothing: the block goes on."""
+    # A process may be started without a stream; it has null in its place.
+    streams = [_Guarded(one or io.StringIO()) for one in (sys.stdout, sys.stderr)]
+    stdout, stderr = (cast("IO[str]", one) for one in streams)
+    with _py4j_logs_nothing(), redirect_stdout(stdout), redirect_stderr(stderr):
+        try:
+            yield
+        finally:
+            # Here it can still be seen that nobody reads: Python itself flushes too late for that.
+            for stream in streams:
+                stream.flush()
 
 
 @contextmanager
@@ -185,13 +190,8 @@ def unwarned(beginning: str) -> Iterator[None]:
         yield
 
 
-def stop_printing() -> None:
-    """Nobody reads stdout any more; Python would complain once more when it flushes."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 class _Guarded:
-    """A stream; what is written to it is harmless.
+    """A stream; what is written to it is harmless, and goes nowhere once its reader is gone.
 
     Attributes:
         rich_proxied_file: where a console writes instead (rich asks for it by this name): its own
@@ -201,18 +201,35 @@ class _Guarded:
     def __init__(self, stream: IO[str]) -> None:
         self.rich_proxied_file = stream
 
-    @classmethod
-    def of(cls, stream: IO[str]) -> IO[str]:
-        """The guarded stream, which has all that the stream has."""
-        return cast("IO[str]", cls(stream))
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self.rich_proxied_file, name)
 
     def write(self, text: str) -> int:
         """Write, and say how much of `text` was taken: all."""
-        self.rich_proxied_file.write(harmless(text))
+        self.write_exact(harmless(text))
         return len(text)
+
+    def write_exact(self, text: str) -> None:
+        """Write a text as it is."""
+        with self._for_its_reader():
+            self.rich_proxied_file.write(text)
+
+    def flush(self) -> None:
+        """Hand on what was written."""
+        with self._for_its_reader():
+            self.rich_proxied_file.flush()
+
+    @contextmanager
+    def _for_its_reader(self) -> Iterator[None]:
+        """Who reads a result through a pipe may have seen enough; what the command has yet to do
+        and to say does not depend on that."""
+        try:
+            yield
+        except BrokenPipeError:
+            # Else what is left in the buffer would be tried, and complained about, once more.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.rich_proxied_file.fileno())
+            os.close(nowhere)
 
     def writelines(self, lines: list[str]) -> None:
         """Write one after the other."""

@@ -858,8 +858,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "what others print passes as it is",
         "claimlib/terminal.py",
-        "self.rich_proxied_file.write(harmless(text))",
-        "self.rich_proxied_file.write(text)",
+        "self.write_exact(harmless(text))",
+        "self.write_exact(text)",
         (f"{_TERMINAL}::test_what_others_print_while_a_process_works_is_harmless_too",),
     ),
     Mutation(

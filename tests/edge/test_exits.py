@@ -1,14 +1,17 @@
 import logging
+import os
 import re
 import signal
 import subprocess
-from contextlib import suppress
+import sys
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
 import pytest
 from pyspark import SparkContext
 
-from claimlib import process
+from claimlib import process, terminal
+from claimlib.cli.doctor import Check
 from claimlib.errors import (
     ClaimlibError,
     LostRaceError,
@@ -40,6 +43,53 @@ def _raising(error):
 def test_an_error_of_ours_is_one_line_on_stderr_and_its_exit_code(capsys, error, code):
     assert process.ending(_raising(error)) == code
     assert capsys.readouterr() == ("", "claimlib: error: no\n")
+
+
+@contextmanager
+def unread(monkeypatch, *names):
+    """These streams are a pipe whose reader has gone.  No fixture: between it and the test pytest
+    sets the streams anew."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", encoding="utf-8") as stream, monkeypatch.context() as patched:
+        for name in names:
+            patched.setattr(sys, name, stream)
+        yield stream
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_command_whose_results_nobody_reads_says_its_refusals_and_ends_as_ever(
+    claimlib, monkeypatch, at_once
+):
+    out = terminal.out
+    monkeypatch.setattr(terminal, "out", lambda text, **_: out(text, at_once=at_once))
+    failing = [Check("Java", "is missing", is_ok=False), Check("Spark", "4")]
+    monkeypatch.setattr("claimlib.cli.doctor._checks", lambda *_, **__: failing)
+    with unread(monkeypatch, "stdout") as stream:
+        said = claimlib("doctor")
+        stream.write("what is written later goes nowhere")
+    assert said.code == process.INPUT_REFUSED
+    assert said.err == "claimlib: 1 check needs attention: see the lines marked TO DO\n"
+
+
+def test_rows_that_nobody_reads_end_no_command(claimlib, monkeypatch):
+    with unread(monkeypatch, "stdout"):
+        assert claimlib("init", "store", "--print-sql").code == process.DONE
+    with unread(monkeypatch, "stdout"):
+        many = "row\n" * 10_000  # more than a buffer holds
+        assert process.ending(lambda: terminal.out_exact(many) or process.STALLED) == 3
+
+
+def test_remarks_that_nobody_reads_end_no_command_either(monkeypatch):
+    with unread(monkeypatch, "stdout", "stderr"):
+        code = process.ending(lambda: terminal.say("a", "b") or process.STALLED)
+    assert code == process.STALLED
+
+
+def test_a_process_that_has_no_streams_works_as_ever(monkeypatch):
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert process.ending(lambda: terminal.out("a") or terminal.say("b") or process.DONE) == 0
 
 
 def test_an_unexpected_error_is_our_fault_and_says_how_to_see_more(capsys):
