@@ -4,10 +4,13 @@ Names, errors and settings come from servers, tables and users: a key may hold b
 terminal's title, clear it, or turn the direction of a line.  Such characters are written out, on
 stdout and stderr, in tables, errors, logs and JSON; nothing else is changed.  CSV, which has no
 escapes for them, is harmless only on a terminal itself.
+
+What a stream's encoding lacks is written out, too, everywhere: a name must not end a run.
 """
 
 from __future__ import annotations
 
+import codecs
 import io
 import logging
 import os
@@ -71,6 +74,18 @@ def _escaped_in_json(character: str) -> str:
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
+def _encoded_as_escapes(error: UnicodeError) -> tuple[str, int]:
+    r"""What stands for characters that an encoding lacks.  As in JSON, so that JSON stays valid;
+    not Python's own `\xe9`, by which the tables' names spell a byte."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(map(_escaped_in_json, lacking)), error.end
+
+
+_ESCAPES = "claimlib.escapes"
+codecs.register_error(_ESCAPES, _encoded_as_escapes)
+
 # ------------------------------------------------------------------- where it goes
 
 
@@ -133,7 +148,8 @@ def error_console() -> Iterator[Console | None]:
     if not console(sys.stderr).is_terminal:
         yield None
         return
-    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
+    number, encoding = os.dup(sys.stderr.fileno()), sys.stderr.encoding
+    with os.fdopen(number, "w", encoding=encoding, errors=_ESCAPES) as terminal:
         yield console(terminal)
 
 
@@ -142,15 +158,36 @@ def guarded() -> Iterator[None]:
     """Until the block ends, what others print (argparse, click, warnings, loggers) is harmless,
     too, and a reader that has closed its end of a pipe ends nothing: the block goes on."""
     # A process may be started without a stream; it has null in its place.
-    streams = [_Guarded(one or io.StringIO()) for one in (sys.stdout, sys.stderr)]
+    unguarded = [one or io.StringIO() for one in (sys.stdout, sys.stderr)]
+    streams = [_Guarded(one) for one in unguarded]
     stdout, stderr = (cast("IO[str]", one) for one in streams)
-    with _py4j_logs_nothing(), redirect_stdout(stdout), redirect_stderr(stderr):
+    with (
+        _py4j_logs_nothing(),
+        _escaping(unguarded[0]),
+        _escaping(unguarded[1]),
+        redirect_stdout(stdout),
+        redirect_stderr(stderr),
+    ):
         try:
             yield
         finally:
             # Here it can still be seen that nobody reads: Python itself flushes too late for that.
             for stream in streams:
                 stream.flush()
+
+
+@contextmanager
+def _escaping(stream: IO[str]) -> Iterator[None]:
+    """Until the block ends, characters that the stream's encoding lacks are escapes, not errors."""
+    if not isinstance(stream, io.TextIOWrapper):  # a notebook's encodes nothing
+        yield
+        return
+    errors = stream.errors
+    stream.reconfigure(errors=_ESCAPES)
+    try:
+        yield
+    finally:
+        stream.reconfigure(errors=errors)
 
 
 @contextmanager

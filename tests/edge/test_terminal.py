@@ -7,6 +7,7 @@ import logging
 import re
 import sys
 import unicodedata
+from functools import partial
 
 import pytest
 import typer
@@ -16,6 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from claimlib import process, terminal
+from claimlib.cli.options import Output, View
+from claimlib.cli.output import show
+from claimlib.report.model import Report
 from tests.edge.processes import ROOT
 
 EVERY_CHARACTER = "".join(map(chr, range(sys.maxunicode + 1)))
@@ -105,6 +109,38 @@ def test_what_others_print_while_a_process_works_is_harmless_too(capsys):
     assert said.err.count(r"\udc9b") == 2
     assert not any(map(is_dangerous, said.err))
     assert "rich_proxied_file" not in vars(sys.stdout)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_name_that_the_encoding_of_the_output_lacks_is_an_escape_and_json_stays_json(
+    encoding, monkeypatch
+):
+    name = "café заказы 🚚"
+    report = Report(
+        name, {"stream": "stream"}, ((name,),), (), {"stream": name}, [{"stream": name}]
+    )
+
+    def work(output):
+        show(report, View(output, None, quiet=False))
+        terminal.say(name)
+        return process.STALLED
+
+    said = {}
+    for output in Output:
+        written = [io.BytesIO(), io.BytesIO()]
+        with monkeypatch.context() as patched:
+            streams = [io.TextIOWrapper(one, encoding=encoding) for one in written]
+            patched.setattr(sys, "stdout", streams[0])
+            patched.setattr(sys, "stderr", streams[1])
+            code = process.ending(partial(work, output))
+        assert code == process.STALLED
+        assert [one.errors for one in streams] == ["strict", "strict"]
+        out, err = (one.getvalue().decode(encoding) for one in written)
+        assert json.loads(f'"{err.removeprefix("claimlib: ").rstrip()}"') == name
+        said[output] = out
+    assert json.loads(said[Output.JSON]) == json.loads(said[Output.JSONL]) == {"stream": name}
+    assert json.loads(f'"{said[Output.CSV].splitlines()[1]}"') == name
+    assert json.loads(f'"{said[Output.TABLE].splitlines()[0]}"') == name
 
 
 def test_what_is_said_to_people_is_one_line_for_each_text(capsys):
