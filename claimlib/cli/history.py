@@ -14,10 +14,10 @@ from claimlib.cli.options import (
     ClaimedOption,
     DeletedOption,
     IdsOption,
-    LimitOption,
     LostOption,
     RefusedOption,
     RunArgument,
+    RunsLimitOption,
     StoreArgument,
 )
 from claimlib.errors import RequestError
@@ -41,7 +41,7 @@ def runs(
     refused: RefusedOption = False,
     ids: IdsOption = False,
     as_commands: AsCommandsOption = False,
-    limit: LimitOption = DEFAULT_LIMIT,
+    limit: RunsLimitOption = None,
     *,
     common: Common,
 ) -> None:
@@ -54,6 +54,7 @@ def runs(
     from claimlib.report.runs import of_run, of_runs
 
     view = common.view()
+    rows = DEFAULT_LIMIT if limit is None else limit
     chosen = {
         "claimed": claimed,
         "deleted": deleted,
@@ -68,16 +69,18 @@ def runs(
             "--claimed, --deleted, --lost, --refused, --ids and --as-commands need a RUN, and"
             " only one of them can be given"
         )
+    if as_commands:
+        view.check_lines("--as-commands")
     with looked_at_store(store, common.settings(), common) as opened:
         if run is None:
-            result = of_runs(opened.where, history.list_runs(opened, limit))
+            result = of_runs(opened.where, history.list_runs(opened, rows))
         else:
             finished = history.find_run(opened, run)
             if as_commands:
                 _print_commands(opened, finished, limit, quiet=common.quiet)
                 return
             if kinds:
-                result = _part(opened, finished, kinds[0], limit)
+                result = _part(opened, finished, kinds[0], rows)
             else:
                 result = of_run(finished, history.remark_on(opened, finished))
     show(result, view)
@@ -101,18 +104,18 @@ def _part(opened: Store, finished: Finished, kind: str, limit: int) -> Report:
     return of_bulk(finished.command, BulkReply.of_finished(opened, finished), limit)
 
 
-def _print_commands(opened: Store, finished: Finished, limit: int, *, quiet: bool) -> None:
-    """Lines for redis-cli, and nothing else, on stdout."""
+def _print_commands(opened: Store, finished: Finished, limit: int | None, *, quiet: bool) -> None:
+    """Lines for redis-cli, and nothing else, on stdout.  They go into a file that is run as a
+    whole, so nothing is cut off by itself, and never in silence."""
     from claimlib.commands.server_commands import server_commands
 
     found = server_commands(opened, finished, limit)
+    has_lines = False
     for line in found.lines:
         terminal.out(line)
-    if quiet:
-        return
-    for note in not_shown(found.hidden, "command"):
-        terminal.say(note)
-    if not found.lines:
+        has_lines = True
+    terminal.say(*not_shown(found.hidden, "command"))
+    if not (has_lines or quiet):
         terminal.say("the run changed no entry, so there is no command")
 
 

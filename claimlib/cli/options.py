@@ -35,7 +35,7 @@ class View:
 
     Attributes:
         columns: names or headings, comma separated; null: all.
-        quiet: whether remarks for people are left out.
+        quiet: whether remarks for people are left out, but for what a limit cut off.
 
     Raises:
         RequestError: the columns of JSON cannot be chosen.
@@ -59,6 +59,18 @@ class View:
         if self.columns is None:
             return None
         return tuple(one.strip() for one in self.columns.split(","))
+
+    def check_lines(self, option: str) -> None:
+        """Refuse what would be passed over in silence where an option prints lines, no report.
+
+        Raises:
+            RequestError: another output than the default is asked for, or columns are.
+        """
+        if self.output is not Output.TABLE or self.columns is not None:
+            raise RequestError(
+                f"{option} prints lines for another program: leave out --output and --columns",
+                option="columns" if self.output is Output.TABLE else "output",
+            )
 
     def check(self, columns: Mapping[str, str], names: Iterable[str] = ()) -> None:
         """Refuse columns that the result will not have: before anything is written, where it is
@@ -138,7 +150,8 @@ QuietOption = Annotated[
     bool,
     typer.Option(
         "--quiet",
-        help="Do not print progress and notes on stderr; errors and refusals are still printed.",
+        help="Do not print progress and notes on stderr; errors, refusals and what a limit cut off"
+        " are still printed.",
     ),
 ]
 VerboseOption = Annotated[
@@ -194,6 +207,18 @@ LimitOption = Annotated[
     int,
     typer.Option(
         "--limit", metavar="ROWS", min=1, max=MOST_ROWS, help="Show at most this number of rows."
+    ),
+]
+RunsLimitOption = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="ROWS",
+        min=1,
+        max=MOST_ROWS,
+        help="Show at most this number of rows, or of commands."
+        f" [default: {DEFAULT_LIMIT}; of commands all]",
+        show_default=False,
     ),
 ]
 GroupsLimitOption = Annotated[

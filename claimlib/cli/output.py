@@ -40,13 +40,13 @@ def show(report: Report, view: View) -> None:
 
 
 def _show_records(report: Report, view: View) -> None:
-    """Rows alone are on stdout, so that a program need not tell anything else from them."""
+    """Rows alone are on stdout, so that a program need not tell anything else from them.  Unlike
+    the JSON document they cannot say that there are more, so stderr does, quiet or not."""
     if view.output is Output.CSV:
         terminal.out_exact(as_csv(report))
     elif report.records:
         terminal.out(as_json_lines(report))
-    if not view.quiet:
-        terminal.say(*report.notes)
+    terminal.say(*(report.cut_off if view.quiet else report.below))
 
 
 def _show_table(report: Report, has_all: bool) -> None:
@@ -65,7 +65,7 @@ def _show_table(report: Report, has_all: bool) -> None:
         console.print()
     else:
         console.print(_table(shown))
-    for note in (*report.notes, *_left_out(shown)):
+    for note in (*report.below, *_left_out(shown)):
         console.print(_lines(one_line(note), width), soft_wrap=True)
 
 

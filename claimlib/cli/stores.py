@@ -60,6 +60,7 @@ def init(
     view = common.view(COLUMNS)
     settings = common.settings()
     if print_sql:
+        view.check_lines("--print-sql")
         for statement in init_sql(store, buckets=buckets, source=source):
             terminal.out(f"{statement};\n")
         return

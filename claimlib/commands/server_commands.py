@@ -10,7 +10,7 @@ Source: Redis' command documents of XCLAIM and XACK, version 7.2; redis-cli's qu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, Row
@@ -35,16 +35,16 @@ class ServerCommands:
     """The commands of a run, by stream and group.
 
     Attributes:
-        lines: as redis-cli reads them.
+        lines: as redis-cli reads them, once; they need not have room in memory.
         hidden: how many more commands there are.
     """
 
-    lines: tuple[str, ...]
+    lines: Iterator[str]
     hidden: int
 
 
-def server_commands(store: Store, finished: Finished, most: int) -> ServerCommands:
-    """The first `most` commands that do on the server what a sweep did in the store.
+def server_commands(store: Store, finished: Finished, most: int | None) -> ServerCommands:
+    """The first `most` commands (null: all) that do on the server what a sweep did in the store.
 
     Raises:
         RequestError: the run is not a sweep or a page.
@@ -56,10 +56,12 @@ def server_commands(store: Store, finished: Finished, most: int) -> ServerComman
             run=finished.key,
         )
     commands = _batches(store, finished)
-    order = (*GROUP, "kind", "consumer", "justid", "number")
-    shown = commands.orderBy(*order).limit(most + 1).collect()
+    ordered = commands.orderBy(*GROUP, "kind", "consumer", "justid", "number")
+    if most is None:
+        return ServerCommands(_lines(ordered.toLocalIterator()), hidden=0)
+    shown = ordered.limit(most + 1).collect()
     hidden = commands.count() - most if len(shown) > most else 0
-    return ServerCommands(tuple(_lines(shown[:most])), hidden)
+    return ServerCommands(_lines(shown[:most]), hidden)
 
 
 def _batches(store: Store, finished: Finished) -> DataFrame:
@@ -83,7 +85,7 @@ def _batches(store: Store, finished: Finished) -> DataFrame:
     return batches.join(requests, on=list(GROUP), how="left")
 
 
-def _lines(rows: list[Row]) -> Iterator[str]:
+def _lines(rows: Iterable[Row]) -> Iterator[str]:
     for row in rows:
         names = [redis_cli_word(unspell(row[name])) for name in GROUP]
         if row["kind"] == Kind.DELETED:

@@ -36,9 +36,9 @@ def of_bulk(command: str, reply: BulkReply, limit: int = DEFAULT_LIMIT) -> Repor
         title=_title(command, reply) + (_of(shown[0]) if is_one else ""),
         columns=dict(list(COLUMNS.items())[3 if is_one else 0 :]),
         rows=tuple(_cells(row)[3 if is_one else 0 :] for row in shown),
+        cut_off=tuple(not_shown(total - len(shown), "id")),
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
-            *not_shown(total - len(shown), "id"),
             *_notes(command, reply.counts),
             *_of_retired(reply.counts),
         ),

@@ -27,10 +27,8 @@ def of_reset(finished: Finished, cursors: DataFrame, limit: int = DEFAULT_LIMIT)
         title=f"reset-cursor, run {finished.run_seq} ({finished.key}): where the next page begins",
         columns=COLUMNS,
         rows=tuple(tuple(visible(row[name]) for name in COLUMNS) for row in shown),
-        notes=(
-            *repeated(finished.run_seq, is_repeat=finished.is_repeat),
-            *not_shown(hidden, "cursor"),
-        ),
+        cut_off=tuple(not_shown(hidden, "cursor")),
+        notes=tuple(repeated(finished.run_seq, is_repeat=finished.is_repeat)),
         document={
             **run_document(finished),
             "is_repeat": finished.is_repeat,

@@ -37,8 +37,8 @@ def of_description(
             *("active_time_ms", "seen_time_ms"),
         ),
         rows=tuple(_cells(row, at_ms) for row in shown),
+        cut_off=tuple(not_shown(total - len(shown), "consumer")),
         notes=(
-            *not_shown(total - len(shown), "consumer"),
             *counted(
                 unknown,
                 "consumer owns entries but is missing from the table consumers",

@@ -30,10 +30,11 @@ class Report:
         columns: the table's: by the name that programs know a column by, its heading.
         rows: for people: durations and instants as text, numbers as numbers, null where there is
             nothing to say.  Those of the records come first, totals behind them.
-        notes: what belongs below the table.
+        notes: what else belongs below the table.
         document: the same for programs: milliseconds and numbers as they are.
         records: the rows of the document, by name; totals are none of them.
         names: what a record has, in order; empty: the names of `columns`.
+        cut_off: what a limit has cut off, which is said whoever reads the rows.
     """
 
     title: str
@@ -43,6 +44,12 @@ class Report:
     document: Mapping[str, object]
     records: Sequence[Mapping[str, object]]
     names: tuple[str, ...] = ()
+    cut_off: tuple[str, ...] = ()
+
+    @property
+    def below(self) -> tuple[str, ...]:
+        """The lines below the table."""
+        return (*self.cut_off, *self.notes)
 
     @property
     def headings(self) -> tuple[str, ...]:
@@ -111,7 +118,7 @@ def as_text(report: Report) -> str:
     right = [is_numeric(report, at) for at in range(len(report.columns))]
     lines = [_line(row, widths, right) for row in (report.headings, *cells)]
     rule = "  ".join("-" * width for width in widths)
-    around = [one_line(text) for text in (report.title, *report.notes)]
+    around = [one_line(text) for text in (report.title, *report.below)]
     return "\n".join([around[0], lines[0], rule, *lines[1:], *around[1:]])
 
 

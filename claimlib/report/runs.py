@@ -31,9 +31,9 @@ def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Re
         title=f"{kind} by run {finished.run_seq} ({finished.key})",
         columns=_ENTRY_COLUMNS | (headings("consumer") if has_owner else {}),
         rows=tuple(_entry_cells(row, has_owner=has_owner) for row in shown),
+        cut_off=tuple(not_shown(total - len(shown), "entry", "entries")),
         notes=(
             *([] if total else [f"no entry was {kind} by this run"]),
-            *not_shown(total - len(shown), "entry", "entries"),
             *counted(
                 _gone_payloads(shown),
                 "of these has no payload, because its stream entry no longer exists",
@@ -84,10 +84,8 @@ def of_refused(finished: Finished, rows: DataFrame, limit: int) -> Report:
             )
             for row in shown
         ),
-        notes=(
-            *([] if total else ["nothing was refused by this run"]),
-            *not_shown(total - len(shown), "refusal"),
-        ),
+        cut_off=tuple(not_shown(total - len(shown), "refusal")),
+        notes=() if total else ("nothing was refused by this run",),
         document={
             "run_seq": finished.run_seq,
             "run_id": finished.run_id,
@@ -111,8 +109,8 @@ def of_runs(where: str, found: RunList) -> Report:
             *("run_seq", "key", "began_ms", "took_ms", *_RUN_COUNTS, "base_run", "now_ms")
         ),
         rows=tuple(_run_cells(run) for run in found.runs),
+        cut_off=tuple(not_shown(hidden, "run")),
         notes=(
-            *not_shown(hidden, "run"),
             *(() if found.runs else ("no run yet",)),
             *(
                 f"{key} is unfinished: its decision was written, and the next run on this store"

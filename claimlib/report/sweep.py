@@ -48,10 +48,10 @@ def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
         title=_title(reply),
         columns=COLUMNS,
         rows=(*rows, total),
+        cut_off=tuple(not_shown(count - len(shown), "group")),
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *([] if count else [_NO_GROUP]),
-            *not_shown(count - len(shown), "group"),
             *_unlike(reply.counts),
             *_further(reply),
         ),
@@ -203,9 +203,9 @@ def of_policy(explained: DataFrame, limit: int = DEFAULT_LIMIT) -> Report:
         title="Which request each group gets (the first in the file whose globs match)",
         columns=headings(*GROUP, "request", "consumer", "min_idle_ms", *_OF_POLICY, "guards"),
         rows=tuple(_policy_cells(row) for row in shown),
-        notes=(
-            *not_shown(total - len(shown), "group"),
-            *counted(total - matched, "group matches no request", "groups match no request"),
+        cut_off=tuple(not_shown(total - len(shown), "group")),
+        notes=tuple(
+            counted(total - matched, "group matches no request", "groups match no request")
         ),
         document={"groups": shown, "groups_not_shown": total - len(shown)},
         records=shown,

@@ -85,8 +85,8 @@ def of_overview(
             ),
             total,
         ),
+        cut_off=tuple(not_shown(totals["groups"] - len(shown), "group")),
         notes=(
-            *not_shown(totals["groups"] - len(shown), "group"),
             *counted(
                 totals["groups_without_instant"],
                 f"group {_NO_TIME[0]}",
@@ -182,10 +182,8 @@ def of_range(stream: bytes, group: bytes, found: ShownRange) -> Report:
             )
             for row in shown
         ),
-        notes=(
-            *([] if found.total else ["no entry matches"]),
-            *([f"{len(shown):,} of {entries_text(found.total)} shown{how}"] if hidden else []),
-        ),
+        cut_off=(f"{len(shown):,} of {entries_text(found.total)} shown{how}",) if hidden else (),
+        notes=() if found.total else ("no entry matches",),
         document={
             "command": "xpending",
             "stream": spell(stream),

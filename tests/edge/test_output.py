@@ -48,7 +48,8 @@ SMALL = Report(
     title="Of two",
     columns={"stream": "stream", "consumer_group": "group", "idle_ms": "oldest idle"},
     rows=(("s,1", 'g"', "1m1s"), ("two\\u000alines", None, "-"), ("total", "2 groups", "1m1s")),
-    notes=("1 more group not shown; use --limit to show more", "12 lost"),
+    cut_off=("1 more group not shown; use --limit to show more",),
+    notes=("12 lost",),
     document={"groups": []},
     records=[
         {"stream": "s,1", "consumer_group": 'g"', "idle_ms": 61_001, "ok": True, "at": ["é", 1]},
@@ -136,11 +137,26 @@ def test_csv_is_exact_in_a_file_or_a_pipe_and_harmless_on_a_terminal(capsys, mon
         assert capsys.readouterr().out == f'stream\n"{terminal.harmless(name)}"\n'
 
 
-def test_quiet_leaves_the_remarks_out(capsys):
+def test_quiet_leaves_the_remarks_out_but_says_what_was_cut_off(capsys):
     for output in (Output.CSV, Output.JSONL):
         said = printed(capsys, SMALL, output, quiet=True)
         assert said.out
-        assert said.err == ""
+        assert said.err == "claimlib: 1 more group not shown; use --limit to show more\n"
+        assert printed(capsys, replace(SMALL, cut_off=()), output, quiet=True).err == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("runs", "absent", "xautoclaim:r", "--as-commands"),
+        ("init", "absent", "--print-sql"),
+    ],
+)
+def test_what_prints_lines_refuses_other_outputs_and_columns(claimlib, words):
+    for more in (("--output", "json"), ("--output", "csv"), ("--columns", "what")):
+        said = claimlib(*words, *more)
+        assert (said.code, said.out) == (2, "")
+        assert f"{words[-1]} prints lines for another program: leave out" in said.err
 
 
 # ------------------------------------------------------------------- columns

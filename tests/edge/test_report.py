@@ -43,9 +43,9 @@ def test_what_would_move_a_terminals_cursor_is_written_out():
 
 def test_runs_that_are_not_shown_are_counted():
     some = runs.of_runs("store", RunList((RUN,), 1001, ()))
-    assert some.notes == ("1,000 more runs not shown; use --limit to show more",)
+    assert some.cut_off == ("1,000 more runs not shown; use --limit to show more",)
     one = runs.of_runs("store", RunList((RUN,), 2, ()))
-    assert one.notes == ("1 more run not shown; use --limit to show more",)
+    assert one.cut_off == ("1 more run not shown; use --limit to show more",)
     assert some.document["runs_not_shown"] == 1000
     assert runs.of_runs("store", RunList((), 0, ())).notes == ("no run yet",)
 

@@ -82,7 +82,7 @@ def test_a_snapshot_says_how_many_claims_of_the_store_it_takes_back(
 
 
 def test_what_the_limit_cuts_off_is_counted_and_other_runs_are_refused(
-    claimlib, client, server, store_path
+    claimlib, client, server, store_path, monkeypatch
 ):
     stall(client, b"orders", b"workers", 250)
     assert claimlib("snapshot", server.url, store_path, "--run-id", "s").code == 0
@@ -93,6 +93,14 @@ def test_what_the_limit_cuts_off_is_counted_and_other_runs_are_refused(
     assert line.startswith("XCLAIM orders workers c 3600000 1-0 2-0 ")
     assert line.endswith(" 100-0 JUSTID")
     assert "2 more commands not shown" in shown.err
+    quiet = claimlib("runs", store_path, "xautoclaim:r", "--as-commands", "--limit", "1", "--quiet")
+    assert quiet.out == shown.out
+    assert quiet.err == "claimlib: 2 more commands not shown; use --limit to show more\n"
+    # However many there are, all are printed where no limit is given.
+    monkeypatch.setattr("claimlib.commands.server_commands._IDS_PER_COMMAND", 4)
+    all_of_them = claimlib("runs", store_path, "xautoclaim:r", "--as-commands", "--quiet")
+    assert [len(line.split()) for line in all_of_them.out.splitlines()] == [*[10] * 62, 8]
+    assert all_of_them.err == ""
     refused = claimlib("runs", store_path, "snapshot:s", "--as-commands")
     assert (refused.code, refused.out) == (2, "")
     assert "is not an xautoclaim" in refused.err
