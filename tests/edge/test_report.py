@@ -1,6 +1,9 @@
 import json
+import re
 from dataclasses import replace
 
+from claimlib.commands.imports import ImportReply
+from claimlib.commands.mirror import CLAIMS_REPLACED
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
 from claimlib.report import mirror, model, runs
@@ -72,6 +75,19 @@ def test_a_snapshot_shows_what_was_read_first_and_other_counts_only_if_not_0():
         ("pending entries written (new or changed)", 0),
         ("rows removed, by this run or by another writer", 2),
     )
+
+
+def test_the_advice_about_overwritten_claims_fits_each_command_that_claims():
+    counts = {CLAIMS_REPLACED: 1}
+    for report in (
+        mirror.of_snapshot(SnapshotReply("r", 1, False, "h:1/0", counts)),
+        mirror.of_import(ImportReply("r", 1, False, "given", counts)),
+    ):
+        (note,) = report.notes
+        _, sweeps, by_id = re.split(r": for an |; for an ", note)
+        # `--as-commands` is refused for other runs, `--ids` for those that name none.
+        assert sweeps == "xautoclaim, claimlib runs STORE RUN --as-commands prints the commands"
+        assert by_id.startswith("xclaim or a retire, claimlib runs STORE RUN --ids shows ")
 
 
 def test_a_run_that_is_decided_and_not_finished_is_named():
