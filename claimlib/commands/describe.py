@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -20,7 +21,7 @@ TABLES = ("pending", "groups", "consumers", "cursors")
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Both frames are in the driver's memory.
+    """What the tables hold; both frames are in the driver's memory.
 
     Attributes:
         consumers: one row per (stream, consumer_group, consumer) that the table consumers has, or
@@ -30,10 +31,12 @@ class Description:
             times; null: none), `is_known` (is it in consumers?).
         cursors: one row per (name, stream, consumer_group): next_id, where the next page begins
             (`0-0`: at the first entry).
+        without_owner: how many pending entries no consumer owns.
     """
 
     consumers: DataFrame
     cursors: DataFrame
+    without_owner: int = 0
 
 
 def describe(at: Reading, scope: Scope, *, now_ms: int | None = None) -> Description:
@@ -52,8 +55,7 @@ def _described(at: Reading, scope: Scope, now_ms: int | None) -> Description:
     pending, groups, consumers, cursors = (at.read_in(scope, table) for table in TABLES)
     instants = groups.selectExpr(*GROUP, f"{instant(now_ms)} AS now_ms").dropDuplicates([*GROUP])
     entries = plan.idle_entries(pending, groups, now_ms)
-    owners = plan.owners(entries, 0).where(F.col("consumer").isNotNull())
-    owned = owners.select(
+    owned = plan.owners(entries, 0).select(
         *(*GROUP, "consumer", "pending", "oldest_idle_ms", "highest_delivery_count")
     )
     known = consumers.groupBy(*GROUP, "consumer").agg(
@@ -68,4 +70,11 @@ def _described(at: Reading, scope: Scope, now_ms: int | None) -> Description:
         .fillna(0, ["pending"])
     )
     places = cursors.select("name", *GROUP, id_text("next_ms", "next_seq").alias("next_id"))
-    return Description(at.store.held(found), at.store.held(places))
+    held, rows = at.store.fetched(found)
+    # No consumer is called null: such a row is of a group's entries without an owner.
+    unowned = rows.filter(pc.is_null(rows["consumer"]))
+    return Description(
+        held.where("consumer IS NOT NULL"),
+        at.store.held(places),
+        without_owner=pc.sum(unowned["pending"]).as_py() or 0,
+    )

@@ -11,7 +11,7 @@ from claimlib.commands.describe import Description
 from claimlib.plans.keys import GROUP
 from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
-from claimlib.report.text import counted, duration, idle, not_shown, visible
+from claimlib.report.text import counted, duration, idle, not_shown, unowned, visible
 
 
 def of_description(
@@ -44,6 +44,7 @@ def of_description(
                 "consumer owns entries but is missing from the table consumers",
                 "consumers own entries but are missing from the table consumers",
             ),
+            *unowned(found.without_owner),
             *([] if total else ["no consumer matches"]),
             *map(_cursor, cursors),
             *not_shown(more_cursors, "cursor"),
@@ -53,6 +54,7 @@ def of_description(
             "at_ms": at_ms,
             "consumers": shown,
             "consumers_not_shown": total - len(shown),
+            "pending_without_owner": found.without_owner,
             "cursors": cursors,
             "cursors_not_shown": more_cursors,
         },

@@ -57,6 +57,11 @@ def counted(count: int, one: str, many: str) -> Iterable[str]:
         yield number_of(count, one, many)
 
 
+def unowned(count: int) -> Iterable[str]:
+    """A note, if entries have no owner: no row of a consumer counts them."""
+    yield from counted(count, "entry has no owner", "entries have no owner")
+
+
 def repeated(run_seq: int | None, *, is_repeat: bool) -> Iterable[str]:
     """A note, where an earlier call with the same run id had done the run."""
     if is_repeat:

@@ -21,6 +21,7 @@ from claimlib.report.text import (
     groups_text,
     idle,
     not_shown,
+    unowned,
     visible,
 )
 from claimlib.semantics.ids import StreamId, from_bigint
@@ -136,12 +137,13 @@ def of_summary(stream: bytes, group: bytes, found: PendingSummary) -> Report:
     """What XPENDING says of one group."""
     ids = [None if one is None else str(one) for one in (found.smallest, found.largest)]
     owners = [(spell(name), number) for name, number in found.consumers]
+    without_owner = found.number - sum(number for _, number in owners)
     return Report(
         title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}: {found.number:,}"
         + (f", from {ids[0]} to {ids[1]}" if found.number else ""),
         columns=headings("consumer", "pending"),
         rows=tuple((visible(name), number) for name, number in owners),
-        notes=(),
+        notes=tuple(unowned(without_owner)),
         document={
             "command": "xpending",
             "stream": spell(stream),
@@ -150,6 +152,7 @@ def of_summary(stream: bytes, group: bytes, found: PendingSummary) -> Report:
             "smallest_id": ids[0],
             "largest_id": ids[1],
             "consumers": dict(owners),
+            "pending_without_owner": without_owner,
         },
         records=[{"consumer": name, "pending": number} for name, number in owners],
     )

@@ -14,8 +14,9 @@ NOW_MS = 1_750_000_000_000
 
 @pytest.fixture
 def where(store):
-    """Group `g` of `orders`: bob owns two entries, alice none, and zoe, whom nobody knows, one."""
-    owned = [(b"bob", 90_000), (b"bob", 70_000), (b"zoe", 5)]
+    """Group `g` of `orders`: bob owns two entries, alice none, zoe, whom nobody knows, one; and
+    nobody owns one."""
+    owned = [(b"bob", 90_000), (b"bob", 70_000), (b"zoe", 5), (None, 5)]
     pending = tuple(
         PendingEntry(StreamId(n, 0), name, NOW_MS - ms, n) for n, (name, ms) in enumerate(owned, 1)
     )
@@ -39,9 +40,11 @@ def test_consumers_are_listed_with_what_they_own_and_when_they_were_active(claim
         "alice": (0, None, None, True),
     }
     assert next(iter(consumers)) == "bob"
+    assert json.loads(said.out)["pending_without_owner"] == 1
     shown = claimlib("describe", where, "--now", str(NOW_MS)).out
     assert "1 consumer owns entries but is missing from the table consumers" in shown
     assert "1m30s" in shown
+    assert "\n1 entry has no owner\n" in shown
 
 
 def test_globs_choose_the_groups(claimlib, where):

@@ -322,11 +322,15 @@ def of_overview():
     return xpending.of_overview("s", groups, 900_000, 10), "groups"
 
 
+TIMES = ("oldest_idle_ms", "highest_delivery_count", "active_time_ms", "seen_time_ms")
+DESCRIPTION = Description(
+    Frame([row_of((*GROUP, "consumer", *TIMES, "is_known", "now_ms"), **GROUP_ROW, pending=3)]),
+    Frame([], ["name", *GROUP, "next_id"]),
+)
+
+
 def of_description():
-    times = ("oldest_idle_ms", "highest_delivery_count", "active_time_ms", "seen_time_ms")
-    row = row_of((*GROUP, "consumer", *times, "is_known", "now_ms"), **GROUP_ROW, pending=3)
-    cursors = Frame([], ["name", *GROUP, "next_id"])
-    return describe.of_description("s", Description(Frame([row]), cursors), 1), "consumers"
+    return describe.of_description("s", DESCRIPTION, 1), "consumers"
 
 
 def of_policy():
@@ -421,6 +425,25 @@ def test_a_run_is_shown_to_programs_in_milliseconds():
         61_003,
     )
     assert listed["counts"] == asdict(RUN)["counts"]
+
+
+@pytest.mark.parametrize(
+    ("number", "notes"),
+    [(2, ()), (3, ("1 entry has no owner",)), (1002, ("1,000 entries have no owner",))],
+)
+def test_entries_without_an_owner_are_counted_beside_the_consumers(number, notes):
+    ids = (StreamId(1, 0), StreamId(2, 0))
+    found = PendingSummary(number, *ids, ((b"a", 1), (b"b", 1)))
+    report = xpending.of_summary(b"s", b"g", found)
+    assert report.notes == notes
+    document = report.document
+    assert document["pending"] - sum(document["consumers"].values()) == number - 2
+    assert document["pending_without_owner"] == number - 2
+    described = replace(DESCRIPTION, without_owner=number - 2)
+    report = describe.of_description("s", described, 1)
+    assert report.document["pending_without_owner"] == number - 2
+    assert set(notes) <= set(report.notes)
+    assert sum("no owner" in note for note in report.notes) == len(notes)
 
 
 def test_what_a_report_leaves_out_of_its_table_can_be_chosen():
