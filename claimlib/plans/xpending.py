@@ -110,7 +110,8 @@ def overview(
     last_ms = F.expr("max(coalesce(active_time_ms, seen_time_ms)) AS last_ms")
     known = consumers.groupBy(*GROUP, "consumer").agg(last_ms)
     is_owner = "consumer IS NOT NULL"
-    is_idle_owner = f"{is_owner} AND try_subtract(now_ms, last_ms) >= {stalled_ms:d}"
+    # The row of entries without an owner says nothing: `false AND null` would be a known false.
+    is_idle = f"CASE WHEN {is_owner} THEN try_subtract(now_ms, last_ms) >= {stalled_ms:d} END"
     by_group = (
         by_owner.join(known, on=[*GROUP, "consumer"], how="left")
         .groupBy(*GROUP)
@@ -118,7 +119,7 @@ def overview(
             *each("sum", "pending", *_SUMS),
             *each("max", "oldest_idle_ms", "highest_delivery_count"),
             F.expr(f"count_if({is_owner}) AS owners"),
-            F.expr(f"sum(CAST({is_idle_owner} AS BIGINT)) AS idle_owners"),
+            F.expr(f"sum(CAST({is_idle} AS BIGINT)) AS idle_owners"),
             F.expr(f"count_if({is_owner} AND last_ms IS NULL) AS unknown_owners"),
         )
     )
@@ -136,8 +137,8 @@ OVERVIEW = (
     "highest_delivery_count",
     *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
 )
-# Where nothing is pending a number is 0; else null says of `stalled` and `idle_owners` that they
-# are not known.
+# Where there is nothing to count a number is 0; else null says of `stalled` and `idle_owners` that
+# they are not known.
 _OF_NOTHING = {
     "is_known": "coalesce(is_known, false) AS is_known",
     **{
@@ -145,7 +146,7 @@ _OF_NOTHING = {
         for name in ("pending", "delivered_5_plus", "delivered_10_plus", "owners", "unknown_owners")
     },
     **{
-        name: f"CASE WHEN coalesce(pending, 0) = 0 THEN 0L ELSE {name} END AS {name}"
-        for name in ("stalled", "idle_owners")
+        name: f"CASE WHEN coalesce({counted}, 0) = 0 THEN 0L ELSE {name} END AS {name}"
+        for name, counted in (("stalled", "pending"), ("idle_owners", "owners"))
     },
 }
