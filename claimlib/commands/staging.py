@@ -124,7 +124,9 @@ class PageWriter:
             return
         counts = asdict(batch.counts)
         self._counts = {
-            name: counts[name] for name in ("streams", "groups", "commands", "vanished")
+            # The reader also counts those without a group that was asked for.
+            "streams": len(self._streams),
+            **{name: counts[name] for name in ("groups", "commands", "vanished")},
         }
 
     def flush(self) -> None:

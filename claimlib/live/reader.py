@@ -107,7 +107,7 @@ def read_source(
 
     Nothing is read ahead: a batch is what the server held when it was asked for (of pages of
     entries that came in one reply, the first).  A stream without a matching group is reported too
-    (`StreamDone` with nothing pending).
+    (`StreamDone` with nothing pending); one that was named and is not there is not.
 
     Args:
         source: Where to read; its pace is its own.
@@ -249,12 +249,14 @@ class _Reading:
                 return
 
     def _stream(self, stream: bytes) -> Iterator[Batch]:
-        # A key found by SCAN was a stream; if it is none any more, the stream is gone.
+        # A key found by SCAN was a stream; if it is none any more, the stream is gone.  What was
+        # only named may never have been there.
         gone = VanishedError if self._is_name else (VanishedError, WrongTypeError)
         try:
             last_delivered_ids = self._last_delivered_ids(stream)
         except gone:
-            yield StreamGone(stream)
+            if not self._is_name:
+                yield StreamGone(stream)
             return
         try:
             yield from self._groups_then_entries(stream, last_delivered_ids)

@@ -75,7 +75,8 @@ def test_a_snapshot_of_some_groups_leaves_the_others_as_they_are(store: Store) -
     with pytest.raises(EmptySourceError, match=r"matches \* / nobody"):
         snapshot(store, other_group, lambda _: source([empty]))
     allowed = replace(other_group, limits=RemovalLimits(allow_empty=True))
-    snapshot(store, allowed, lambda _: source([empty]))
+    reply = snapshot(store, allowed, lambda _: source([empty]))
+    assert reply.counts["streams"] == 0, "it has none of the groups that were asked for"
     assert owners(store) == {(b"a", 2): b"y", (b"b", 1): b"x"}
     assert count(store.where, "streams", "complete_from_ms IS NOT NULL") == 2
 
