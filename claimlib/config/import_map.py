@@ -4,8 +4,8 @@
     stream = "stream_name"     # our key = the given table's column
     id = ["ms", "seq"]         # an id is one text column, or two number columns
 
-A column that has our name needs no entry.  A section or key that is not known is refused with its
-line.
+A column that has our name, or the key's, needs no entry.  A section or key that is not known is
+refused with its line.
 """
 
 from __future__ import annotations

@@ -174,13 +174,15 @@ def rows_of_unknown_groups(table: str, rows: DataFrame, groups: DataFrame) -> Da
 def _located(table: str, key: str, given: DataFrame, table_map: TableMap) -> tuple[int, ...] | None:
     """The numbers of the columns of a part; null: the table may lack it, and does."""
     part = PARTS[table][key]
-    wanted = table_map.columns.get(key, part.columns)
+    wanted = table_map.columns.get(key) or _by_name(key, part, given)
     missing = [name for name in wanted if name not in given.columns]
     if not missing:
         return tuple(given.columns.index(name) for name in wanted)
     if part.optional and key not in table_map.columns and len(missing) == len(wanted):
         return None
     hint = "" if key in table_map.columns else f", and the map assigns no column to {key}"
+    if key not in (*wanted, *table_map.columns) and len(missing) == len(wanted):
+        hint = f" and none named {key}{hint}"
     raise ConfigError(
         f"{table_map.where(table, key)}: the table for {table} has no column {', '.join(missing)}"
         f"{hint}; the table's columns are {', '.join(given.columns)}",
@@ -188,6 +190,13 @@ def _located(table: str, key: str, given: DataFrame, table_map: TableMap) -> tup
         key=key,
         columns=missing,
     )
+
+
+def _by_name(key: str, part: Part, given: DataFrame) -> tuple[str, ...]:
+    """The columns of a part that no map names: ours, or one that is called as the map would, as an
+    id that is one text."""
+    has_ours = any(name in given.columns for name in part.columns)
+    return (key,) if key in given.columns and not has_ours else part.columns
 
 
 def _values(

@@ -79,6 +79,26 @@ def test_every_form_of_a_row_is_the_same_row_whatever_the_session_s_zone(
     ]
 
 
+def test_an_id_that_is_one_text_of_the_map_s_name_needs_no_entry(spark: SparkSession) -> None:
+    given = spark.sql("SELECT 's' AS stream, 'g' AS consumer_group, '5-1' AS last_delivered")
+    groups = conformed("groups", given, TableMap())
+    halves = ("last_delivered_ms", "last_delivered_seq")
+    assert [tuple(row[one] for one in (*halves, "fault")) for row in groups.collect()] == [
+        (5, 1, None)
+    ]
+    # Ours come first; and a number is no text, whatever its name.
+    both = given.selectExpr("*", "6L AS last_delivered_ms", "2L AS last_delivered_seq")
+    assert [
+        row["last_delivered_ms"] for row in conformed("groups", both, TableMap()).collect()
+    ] == [6]
+    number = given.withColumn("last_delivered", F.lit(5))
+    with pytest.raises(ConfigError, match="last_delivered int, but must be one STRING"):
+        conformed("groups", number, TableMap())
+    half = both.drop("last_delivered_ms")
+    with pytest.raises(ConfigError, match="no column last_delivered_ms, and the map assigns"):
+        conformed("groups", half, TableMap())
+
+
 def test_fields_are_the_same_pairs_in_every_form(spark: SparkSession) -> None:
     pairs = [("a", "é"), ("a", "\\"), ("", "")]
     written = [("'a'", "'é'"), ("'a'", r"r'\'"), ("''", "''")]
@@ -251,6 +271,8 @@ def test_a_column_that_is_not_there_is_named_with_the_map_s_line_and_those_that_
         conformed("pending", sound, mapped)
     with pytest.raises(ConfigError, match="no column consumer, and the map assigns"):
         conformed("pending", sound.drop("consumer"), TableMap())
+    with pytest.raises(ConfigError, match="no column id_ms, id_seq and none named id, and the map"):
+        conformed("pending", sound.drop("id_ms", "id_seq"), TableMap())
     decimals = sound.withColumn("id_ms", F.col("id_ms").cast("DECIMAL(20,0)"))
     with pytest.raises(ConfigError, match=r"which are BIGINT if id_bits is true"):
         conformed("pending", decimals, TableMap(id_bits=True))
