@@ -80,6 +80,10 @@ def read_input(spark: SparkSession, place: str) -> DataFrame:
 
 
 _REASONS = {
+    "PARQUET_TYPE_ILLEGAL": (
+        "a column has a type that Spark does not read. If these are timestamps in nanoseconds, as"
+        " pandas writes them, write them in microseconds: to_parquet(..., coerce_timestamps='us')"
+    ),
     "PATH_NOT_FOUND": "nothing exists at this location",
     "TABLE_OR_VIEW_NOT_FOUND": "the catalog has no such table",
     "REQUIRES_SINGLE_PART_NAMESPACE": "Spark has no such catalog",

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -309,6 +310,20 @@ def test_a_delta_table_whose_log_cannot_be_read_is_not_taken_for_its_files(
     (tmp_path / "pending" / "_delta_log" / "00000000000000000000.json").unlink()
     with pytest.raises(Exception, match="DELTA_TRUNCATED_TRANSACTION_LOG"):
         read_input(spark, where)
+
+
+def test_timestamps_as_pandas_writes_them_are_refused_with_what_to_do(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = pd.DataFrame({"at": pd.to_datetime([1], unit="ms").astype("datetime64[ns]")})
+    frame.to_parquet(tmp_path / "ns.parquet")
+    with pytest.raises(InputError, match=r"in microseconds: to_parquet\(\.\.\., (.+)\)$") as raised:
+        read_input(spark, f"{tmp_path}/ns.parquet")
+    advice = raised.value.message.partition("to_parquet(..., ")[2].removesuffix(")")
+    name, _, value = advice.partition("=")
+    frame.to_parquet(tmp_path / "us.parquet", **{name: value.strip("'")})
+    (row,) = read_input(spark, f"{tmp_path}/us.parquet").collect()
+    assert row["at"].microsecond == 1000
 
 
 @pytest.mark.parametrize("name", ["e{a,b}", "e[ab]", "e?", "e*", "{ea}", "e\\a", "e,a", "e%61"])
