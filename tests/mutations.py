@@ -56,6 +56,8 @@ _TERMINAL = "tests/edge/test_terminal.py"
 _SESSION = "tests/edge/test_session.py"
 _NO_SPARK = "tests/edge/test_runs_without_spark.py"
 _CLI_RUN_ID = "tests/edge/test_run_id.py"
+_CLI = "tests/edge/test_cli.py"
+_UNUSABLE = f"{_CLI}::test_a_request_that_cannot_be_used_ends_with_2_and_names_what_is_wrong"
 _SECRETS = "tests/edge/test_secrets.py"
 _LOCAL_COMMITS = "tests/delta/test_local_commits.py"
 _MODEL = "tests/unit/test_model.py"
@@ -898,6 +900,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             f"{_NO_SPARK}::test_settings_that_could_give_spark_another_file_system_are_left_to_spark",
         ),
+    ),
+    Mutation(
+        "an empty glob is every name",
+        "claimlib/cli/options.py",
+        'if given is None:\n        return "*"',
+        'if not given:\n        return "*"',
+        (_UNUSABLE,),
     ),
     Mutation(
         "a command prints by itself",

@@ -120,8 +120,8 @@ def claim_of(named: Named, options: ClaimOptions) -> NamedClaim | None:
         force=options.force,
         justid=options.justid,
         last_id=None if options.lastid is None else parse_id(options.lastid),
-        idle_rule=_one_of(IdleRule, options.idle_rule or IdleRule.DOCUMENTED),
-        profile=_one_of(Profile, options.profile or Profile.REDIS_7_2),
+        idle_rule=_one_of(IdleRule, options.idle_rule, IdleRule.DOCUMENTED),
+        profile=_one_of(Profile, options.profile, Profile.REDIS_7_2),
     )
     return NamedClaim(named.bytes_of(0), named.bytes_of(1), claim)
 
@@ -166,7 +166,9 @@ def _refuse_options(options: ClaimOptions) -> None:
         )
 
 
-def _one_of(choices: type[Choice], text: str) -> Choice:
+def _one_of(choices: type[Choice], text: str | None, default: Choice) -> Choice:
+    if text is None:
+        return default
     try:
         return choices(text)
     except ValueError as error:

@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
-from claimlib.errors import RequestError
+from claimlib.errors import GlobError, RequestError
 from claimlib.report.model import DEFAULT_LIMIT, MOST_ROWS, choosable, resolved
 from claimlib.semantics.model import parse_run_id
+from claimlib.semantics.names import glob_pattern
 
 _GLOB = r"a Redis glob: *, ?, [a-c]; \ escapes the next character"
 _SPELLED = (
@@ -818,3 +819,23 @@ StreamOfGroupArgument = Annotated[
 GroupOfConsumerArgument = Annotated[
     str, typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False)
 ]
+
+
+def glob_of(given: str | None, what: str) -> str:
+    """The glob of an option, or of an argument; not given, it matches every name.
+
+    Args:
+        given: null: not given.  An empty text is given: that of a script's variable that is not
+            set must not be taken for everything.
+        what: the option's or the argument's name.
+
+    Raises:
+        GlobError: it cannot be matched; said before Spark starts.
+    """
+    if given is None:
+        return "*"
+    try:
+        glob_pattern(given)
+    except GlobError as error:
+        raise GlobError(f"{what}: {error.message}", glob=given) from error
+    return given

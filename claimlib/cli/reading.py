@@ -31,6 +31,7 @@ from claimlib.cli.options import (
     StreamArgument,
     StreamGlobArgument,
     StreamOption,
+    glob_of,
 )
 from claimlib.errors import ReplyError, RequestError
 from claimlib.report.model import DEFAULT_LIMIT, MOST_ROWS
@@ -80,8 +81,10 @@ def xpending(
 
     view, code = common.view(), process.DONE
     settings, now_ms, at_ms = common.settings(), *_instants(now)
+    scope = Scope(glob_of(streams, "--stream"), glob_of(groups, "--group"))
     key = _group_key(stream, group, given=[count, start, end, idle, consumer])
-    if key is not None and any((streams, groups, fail_on_stalled, fail_on_stale, limit)):
+    of_all = (streams, groups, fail_on_stalled, fail_on_stale, limit)
+    if key is not None and any(one is not None for one in of_all):
         raise RequestError(
             "--stream, --group, --fail-on-stalled, --fail-on-stale and --limit are for the overview"
             " of all groups: leave out STREAM and GROUP (--count says how many entries of one group"
@@ -95,7 +98,6 @@ def xpending(
     with opened_store(store, settings, common) as (opened, _):
         at = command.reading(opened, as_of)
         if key is None:
-            scope = Scope(streams or "*", groups or "*")
             found = command.overview(at, scope=scope, stalled_ms=stalled_ms, now_ms=now_ms)
             if found.isEmpty():
                 _refuse_unless_everything(at, scope)
@@ -151,7 +153,8 @@ def describe(
     from claimlib.report.describe import of_description
 
     view = common.view()
-    scope, (now_ms, at_ms) = Scope(stream, group), _instants(now)
+    scope = Scope(glob_of(stream, "STREAM_GLOB"), glob_of(group, "GROUP_GLOB"))
+    now_ms, at_ms = _instants(now)
     with opened_store(store, common.settings(), common) as (opened, _):
         at = reading(opened, tables=TABLES)
         found = run_describe(at, scope, now_ms=now_ms)
@@ -225,8 +228,8 @@ def _range_of(
             )
         return None
     return PendingRange(
-        start=parse_range_start(start or "-"),
-        end=parse_range_end(end or "+"),
+        start=parse_range_start("-" if start is None else start),
+        end=parse_range_end("+" if end is None else end),
         count=count,
         min_idle_ms=None if idle is None else parse_duration_ms(idle),
         consumer=None if consumer is None else unspell_shown(consumer),

@@ -36,6 +36,7 @@ from claimlib.cli.options import (
     StartOption,
     StoreArgument,
     StreamOption,
+    glob_of,
 )
 from claimlib.config.settings import requests_of
 from claimlib.report.model import DEFAULT_LIMIT
@@ -161,7 +162,8 @@ def reset_cursor(
     from claimlib.report.cursors import COLUMNS, of_reset
 
     view = common.view(COLUMNS)
-    scope, first = Scope(stream or "*", group or "*"), parse_id(to)
+    scope = Scope(glob_of(stream, "--stream"), glob_of(group, "--group"))
+    first = parse_id(to)
     with opened_store(store, common.settings(), common) as (opened, progress):
         finished = run_reset(opened, cursor, scope, to=first, run_id=run_id, progress=progress)
         result = of_reset(finished, Reply.of_finished(opened, finished).cursors, limit)
