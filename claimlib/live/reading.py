@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from claimlib.errors import ClaimlibError
@@ -12,6 +12,20 @@ from claimlib.live.batches import Batch
 from claimlib.live.connection import Source, open_source, read_password, source_label
 from claimlib.live.reader import read_source
 from claimlib.semantics.ids import StreamId
+
+
+class _Password:
+    """The password, which nothing shows.  It is read once: a pipe, as of `<(pass show redis)`, is
+    empty when it is opened again."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._read: tuple[str | None] | None = None
+
+    def __call__(self) -> str | None:
+        if self._read is None:
+            self._read = (read_password(self._file, os.environ),)
+        return self._read[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +37,8 @@ class ServerReading:
         stream_glob, group_glob: which streams and groups are read.
         fields: whether the payload of pending entries is read too.
         max_commands_per_second: how fast; see `live.pacer`.
-        password_file: null: the environment variable REDIS_PASSWORD, if it is set.
+        password_file: null: the environment variable REDIS_PASSWORD, if it is set.  Read once,
+            by the first connection.
         ca_file: certificates to trust for TLS besides the system's; null: none.
     """
 
@@ -34,6 +49,11 @@ class ServerReading:
     max_commands_per_second: float = 500
     password_file: Path | None = None
     ca_file: Path | None = None
+    _password: _Password = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """All connections have one password."""
+        object.__setattr__(self, "_password", _Password(self.password_file))
 
     @property
     def label(self) -> str:
@@ -65,7 +85,7 @@ class ServerReading:
         try:
             return open_source(
                 self.url,
-                password=read_password(self.password_file, os.environ),
+                password=self._password(),
                 ca_file=self.ca_file,
                 max_commands_per_second=self.max_commands_per_second,
             )

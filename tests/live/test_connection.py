@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
+import os
 import socket
 import ssl
 import sys
 import traceback
+from pathlib import Path
 
 import pytest
 import redis
@@ -24,6 +27,7 @@ from claimlib.live.address import Address, parse_address
 from claimlib.live.connection import Source, open_source, read_password, source_label
 from claimlib.live.faults import reply_fault
 from claimlib.live.pacer import Pacer
+from claimlib.live.reading import ServerReading
 from claimlib.testing.server import valkey_server
 
 SECRET = "open sesame\\ \"ü'"
@@ -153,6 +157,17 @@ def test_a_password_file_that_cannot_be_used_is_named_without_its_content(tmp_pa
 
 
 # --- login and rights
+
+
+def test_a_password_that_comes_through_a_pipe_opens_every_connection_and_is_never_shown():
+    there, here = os.pipe()
+    os.write(here, f"{SECRET}\n".encode())
+    os.close(here)
+    with valkey_server(password=SECRET) as server, os.fdopen(there):
+        reading = ServerReading(server.url, password_file=Path(f"/dev/fd/{there}"))
+        reading.check()
+        assert [type(one).__name__ for one in reading()] == ["SourceOpened", "SourceDone"]
+    assert SECRET not in repr(reading) + repr(dataclasses.asdict(reading))
 
 
 def test_a_password_of_any_characters_opens_the_server_and_is_never_shown():
