@@ -26,14 +26,22 @@ from claimlib.cli.app import app
 from claimlib.cli.common import settings_of
 from claimlib.cli.opening import session_of
 from claimlib.cli.options import (
+    CaFileOption,
     ConfigOption,
     DebugOption,
     OptionalStoreArgument,
     OptionalUrlArgument,
+    PasswordFileOption,
     SparkConfOption,
 )
 from claimlib.config.settings import Config
-from claimlib.errors import ClaimlibError, ConfigError, PermissionDeniedError, StoreError
+from claimlib.errors import (
+    ClaimlibError,
+    ConfigError,
+    PermissionDeniedError,
+    RequestError,
+    StoreError,
+)
 from claimlib.live.address import is_server_url, source_label
 from claimlib.places import local_folder
 from claimlib.session import SHORT_LIVED, check_java
@@ -65,10 +73,21 @@ class Check:
     is_ok: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """A server that is to be checked, and what a snapshot takes besides its URL."""
+
+    url: str
+    password_file: Path | None = None
+    ca_file: Path | None = None
+
+
 @app.command(epilog="Example: claimlib doctor ./store redis://localhost:6379/0")
 def doctor(
     store: OptionalStoreArgument = None,
     url: OptionalUrlArgument = None,
+    password_file: PasswordFileOption = None,
+    ca_file: CaFileOption = None,
     config: ConfigOption = None,
     spark_conf: SparkConfOption = None,
     debug: DebugOption = False,
@@ -81,8 +100,11 @@ def doctor(
     """
     if store is not None and url is None and is_server_url(store):
         store, url = None, store
+    if url is None and (password_file is not None or ca_file is not None):
+        raise RequestError("--password-file and --ca-file are for a server: give its URL too")
+    server = None if url is None else _Server(url, password_file, ca_file)
     failed = 0
-    for check in _checks(settings_of(config, spark_conf), store, url, debug=debug):
+    for check in _checks(settings_of(config, spark_conf), store, server, debug=debug):
         failed += not check.is_ok
         state = "ok" if check.is_ok else "TO DO"
         terminal.out(f"{state:<6} {check.name:<16} {check.found}", at_once=True)
@@ -93,7 +115,7 @@ def doctor(
 
 
 def _checks(
-    settings: Config, store: str | None, url: str | None, *, debug: bool
+    settings: Config, store: str | None, server: _Server | None, *, debug: bool
 ) -> Iterator[Check]:
     yield Check("claimlib", f"{__version__}, Python {platform.python_version()}")
     for extra, names in _PACKAGES.items():
@@ -103,8 +125,8 @@ def _checks(
     if store is not None and (folder := local_folder(store)) is not None:
         folders[next(one for one in (folder, *folder.parents) if one.exists())] = "store"
     yield from (_disk(folder, what) for folder, what in folders.items())
-    if url is not None:
-        yield from _server(url)
+    if server is not None:
+        yield from _server(server)
     yield from _spark(settings, store, debug=debug)
 
 
@@ -140,12 +162,13 @@ def _disk(folder: Path, what: str) -> Check:
     return Check("disk", f"{free / 2**30:.0f} GiB free for {what} in {folder}")
 
 
-def _server(url: str) -> Iterator[Check]:
+def _server(server: _Server) -> Iterator[Check]:
     from claimlib.live.connection import open_source, read_password
 
-    password = read_password(None, os.environ)
+    password = None
     try:
-        with open_source(url, password=password) as source:
+        password = read_password(server.password_file, os.environ)
+        with open_source(server.url, password=password, ca_file=server.ca_file) as source:
             state, clock = source.server, _clock(source.call("TIME"))
     except ClaimlibError as error:
         yield Check("server", error.message, is_ok=False)
@@ -154,23 +177,24 @@ def _server(url: str) -> Iterator[Check]:
         ):  # else it answers, and tells what it denies
             return
     else:
-        yield Check("server", f"{source_label(url)}, {state.mode or 'one server'}, {state.role}")
+        label = source_label(server.url)
+        yield Check("server", f"{label}, {state.mode or 'one server'}, {state.role}")
         yield clock
     try:
-        yield from _rights(url, password)
+        yield from _rights(server, password)
     except ClaimlibError as error:
         yield Check("rights", error.message, is_ok=False)
 
 
-def _rights(url: str, password: str | None) -> Iterator[Check]:
+def _rights(server: _Server, password: str | None) -> Iterator[Check]:
     """A line for each right that a snapshot needs and the user lacks, and one for the others."""
     from claimlib.live.address import parse_address
     from claimlib.live.connection import connect
     from claimlib.live.rights import tried_rights
 
     granted = []
-    with connect(url, password=password) as source:
-        for right, denied in tried_rights(source, parse_address(url).db):
+    with connect(server.url, password=password, ca_file=server.ca_file) as source:
+        for right, denied in tried_rights(source, parse_address(server.url).db):
             if denied is None:
                 granted.append(right.rule)
                 continue

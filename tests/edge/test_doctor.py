@@ -214,6 +214,46 @@ def test_spark_is_started_with_the_settings_of_the_options(claimlib, monkeypatch
     assert claimlib("doctor", "--spark-conf", "spark.b").code == 2
 
 
+def without_spark(monkeypatch):
+    def fails(_settings, **_options):
+        raise ConfigError("not looked at here")
+
+    monkeypatch.setattr("claimlib.cli.doctor.session_of", fails)
+
+
+def test_the_server_is_asked_with_the_password_of_the_file(claimlib, monkeypatch, tmp_path):
+    without_spark(monkeypatch)
+    monkeypatch.delenv("REDIS_PASSWORD", raising=False)
+    file = tmp_path / "password"
+    file.write_text("s3cret\n", encoding="utf-8")
+    with valkey_server(password="s3cret") as server:
+        found = checks(claimlib("doctor", server.url, "--password-file", file))
+        without = checks(claimlib("doctor", server.url))
+    assert (found["server"][0][0], found["rights"][0][0]) == ("ok", "ok")
+    assert without["server"][0][0] == "TO DO"
+
+
+def test_a_password_file_or_certificates_that_cannot_be_used_are_named_in_the_servers_line(
+    claimlib, monkeypatch, tmp_path
+):
+    without_spark(monkeypatch)
+    absent = tmp_path / "absent"
+    for option, what in (("--password-file", "password"), ("--ca-file", "certificate")):
+        said = claimlib("doctor", "rediss://127.0.0.1:1", option, absent)
+        ((state, text),) = checks(said)["server"]
+        assert (said.code, state) == (4, "TO DO")
+        assert text.startswith(f"the {what} file {absent} ")
+
+
+@pytest.mark.parametrize("option", ["--password-file", "--ca-file"])
+def test_what_is_for_a_server_is_refused_without_one(claimlib, option):
+    said = claimlib("doctor", "store", option, "some")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == (
+        "claimlib: error: --password-file and --ca-file are for a server: give its URL too\n"
+    )
+
+
 def raising(error):
     def sql(_statement):
         raise error
