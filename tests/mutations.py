@@ -111,6 +111,10 @@ _HELD_TWICE = (
     "tests/delta/test_repeated_rows.py"
     "::test_an_import_over_a_key_that_the_store_holds_twice_each_time_otherwise_comes_to_its_end"
 )
+_NO_SETTING = (
+    "tests/edge/test_config.py"
+    "::test_a_variable_that_names_no_key_is_refused_by_the_name_that_it_should_have"
+)
 _PIPED = (
     "tests/live/test_connection.py"
     "::test_a_password_that_comes_through_a_pipe_opens_every_connection_and_is_never_shown"
@@ -911,6 +915,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             f"{_NO_SPARK}::test_settings_that_could_give_spark_another_file_system_are_left_to_spark",
         ),
+    ),
+    Mutation(
+        "a variable of one underscore is no section's, and passed over",
+        "claimlib/config/settings.py",
+        "if is_ours and section not in Config.model_fields:",
+        "if is_ours and _DELIMITER in words and section not in Config.model_fields:",
+        (_NO_SETTING,),
     ),
     Mutation(
         "an empty glob is every name",

@@ -4,7 +4,8 @@ An option goes before an environment variable, that before the file, that before
 
     --min-idle 1h  >  CLAIMLIB_XAUTOCLAIM__MIN_IDLE=1h  >  [xautoclaim] min_idle = "1h"
 
-A key that is not known is refused, wherever it stands.  Nothing below the edge reads any of this.
+A key that is not known is refused, wherever it stands, and so is a variable CLAIMLIB_… that names
+none.  Nothing below the edge reads any of this.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -444,16 +446,39 @@ def _reading(tables: dict[str, Any]) -> type[Config]:
     return _Config
 
 
+# Kubernetes tells each pod where the services of its namespace are: of one that is called
+# `claimlib-redis` by CLAIMLIB_REDIS_SERVICE_HOST, CLAIMLIB_REDIS_PORT_6379_TCP_ADDR and so on.
+_SERVICE_LINK = re.compile(r"_(SERVICE_HOST|(SERVICE_)?PORT(_\w+)?)$")
+
+
 def _check_variables() -> None:
-    """A misspelt section in a variable's name would be passed over in silence."""
+    """A misspelt name of a variable would be passed over in silence, and so a guard not be set."""
     for name in sorted(os.environ):
-        section, is_nested, _ = name.removeprefix(_PREFIX).partition(_DELIMITER)
-        if name.startswith(_PREFIX) and is_nested and section.lower() not in Config.model_fields:
+        words = name.upper()  # upper and lower case are one, as for who reads them
+        section = words.removeprefix(_PREFIX).partition(_DELIMITER)[0].lower()
+        is_ours = words.startswith(_PREFIX) and not _SERVICE_LINK.search(words)
+        if is_ours and section not in Config.model_fields:
             raise ConfigError(
-                f"environment variable {name}: unknown section {section.lower()}; the sections"
-                f" are {', '.join(Config.model_fields)}",
-                key=section.lower(),
+                f"environment variable {name} is no setting: {_meant(words)}", key=section
             )
+
+
+def _meant(words: str) -> str:
+    """What a variable should be called: by its key alone, or by both without regard to `_`."""
+    forms: dict[str, list[str]] = {}
+    for section in Config.model_fields:
+        for key in _known_keys([section, ""]):
+            for form in (section + key, key):
+                variable = f"{_PREFIX}{section}{_DELIMITER}{key}".upper()
+                forms.setdefault(form.replace("_", "").upper(), []).append(variable)
+    given = words.removeprefix(_PREFIX).replace("_", "")
+    for like in get_close_matches(given, forms, n=1, cutoff=0.8):
+        return f"did you mean {' or '.join(forms[like])}?"
+    sections = ", ".join(Config.model_fields)
+    return (
+        f"names that begin with {_PREFIX} must be {_PREFIX}<SECTION>{_DELIMITER}<KEY>, with a"
+        f" section out of {sections}; unset it, or give it another name"
+    )
 
 
 def explained(detail: ErrorDetails, known_keys: Iterable[str]) -> str:

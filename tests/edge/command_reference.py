@@ -40,7 +40,7 @@ The text below is that of `claimlib COMMAND --help`. Each command is also a scri
 An option wins over the environment variable `CLAIMLIB_<SECTION>__<KEY>`
 (`CLAIMLIB_XAUTOCLAIM__MIN_IDLE=1h`), the variable over the file that `--config` names, and the file
 over the default. `conf/local.toml` shows every key of such a file. A key that does not exist is
-refused.
+refused, and so is a variable `CLAIMLIB_…` that names no key, in upper or lower case.
 
 Results go to stdout, progress and errors to stderr. The
 [exit codes](../README.md#exit-codes) are in the README.

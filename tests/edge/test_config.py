@@ -100,6 +100,34 @@ def test_a_fault_in_the_environment_names_the_variable(monkeypatch, variable, va
         load()
 
 
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("CLAIMLIB_XAUTOCLAIM_MAX_CLAIMS", "CLAIMLIB_XAUTOCLAIM__MAX_CLAIMS?"),
+        ("CLAIMLIB_MAX_CLAIMS", "CLAIMLIB_XAUTOCLAIM__MAX_CLAIMS?"),
+        ("claimlib_max_clams", "CLAIMLIB_XAUTOCLAIM__MAX_CLAIMS?"),
+        ("Claimlib_Xautoclam__Max_Claims", "CLAIMLIB_XAUTOCLAIM__MAX_CLAIMS?"),
+        ("CLAIMLIB_STREAM", "CLAIMLIB_SNAPSHOT__STREAM or CLAIMLIB_XAUTOCLAIM__STREAM?"),
+        ("CLAIMLIB_STORE", "must be CLAIMLIB_<SECTION>__<KEY>, with a section out of spark, "),
+    ],
+)
+def test_a_variable_that_names_no_key_is_refused_by_the_name_that_it_should_have(
+    monkeypatch, variable, meant
+):
+    monkeypatch.setenv(variable, "10")
+    with pytest.raises(ConfigError) as raised:
+        load()
+    assert raised.value.message.startswith(f"environment variable {variable} is no setting: ")
+    assert meant in raised.value.message
+
+
+def test_what_kubernetes_says_of_a_service_is_no_setting_and_is_left_alone(monkeypatch):
+    before = load().model_dump()
+    for said in ("SERVICE_HOST", "SERVICE_PORT_HTTP", "PORT", "PORT_6379_TCP_ADDR"):
+        monkeypatch.setenv(f"CLAIMLIB_REDIS_{said}", "10")
+    assert load().model_dump() == before
+
+
 def test_a_fault_in_an_option_names_the_option():
     with pytest.raises(ConfigError, match=r"^option --min-idle: '15' has no unit"):
         load(xautoclaim={"min_idle": "15"})
