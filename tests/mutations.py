@@ -56,6 +56,7 @@ _TERMINAL = "tests/edge/test_terminal.py"
 _SESSION = "tests/edge/test_session.py"
 _NO_SPARK = "tests/edge/test_runs_without_spark.py"
 _CLI_RUN_ID = "tests/edge/test_run_id.py"
+_POLICY = "tests/edge/test_policy.py"
 _CLI = "tests/edge/test_cli.py"
 _UNUSABLE = f"{_CLI}::test_a_request_that_cannot_be_used_ends_with_2_and_names_what_is_wrong"
 _SECRETS = "tests/edge/test_secrets.py"
@@ -922,6 +923,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if is_ours and section not in Config.model_fields:",
         "if is_ours and _DELIMITER in words and section not in Config.model_fields:",
         (_NO_SETTING,),
+    ),
+    Mutation(
+        "a guard of the environment is left out where there is a policy",
+        "claimlib/config/settings.py",
+        "    _refuse_guards_beside_a_policy(settings.xautoclaim)\n",
+        "",
+        (f"{_POLICY}::test_a_guard_of_the_environment_is_never_left_out_by_a_policy",),
     ),
     Mutation(
         "an empty glob is every name",

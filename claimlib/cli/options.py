@@ -446,7 +446,8 @@ PolicyOption = Annotated[
         "--policy",
         metavar="FILE",
         help="TOML file with one [[request]] per kind of group; each group gets the first one that"
-        " matches. Replaces the options of a single request.",
+        " matches. Replaces the options of a single request, and [xautoclaim] of the configuration"
+        " (guards there are refused).",
         show_default=False,
     ),
 ]

@@ -324,7 +324,8 @@ def requests_of(
 
     Raises:
         ConfigError: see `load_policy`.
-        RequestError: the request is not complete, or there are options beside the policy.
+        RequestError: the request is not complete, or there are options beside the policy, or the
+            environment or the file has guards, which a policy does not take from there.
     """
     if policy is None:
         return [settings.xautoclaim.request()]
@@ -334,7 +335,22 @@ def requests_of(
             f"--policy replaces the options of a single request: remove {', '.join(given)}",
             options=given,
         )
+    _refuse_guards_beside_a_policy(settings.xautoclaim)
     return load_policy(policy)
+
+
+def _refuse_guards_beside_a_policy(section: XautoclaimSection) -> None:
+    """Who has set a guard counts on it; a policy replaces the whole section."""
+    fields_of = type(section).model_fields
+    for name in (one.name for one in fields(Guards)):
+        key = fields_of[name].alias or name
+        if getattr(section, name) is not None:
+            where = _origin(["xautoclaim", key], {}) or f"xautoclaim.{key} in the configuration"
+            raise RequestError(
+                f"{where}: --policy would leave this guard out: put {key} into the [[request]]"
+                " tables of the policy, and remove it here",
+                key=key,
+            )
 
 
 def load_policy(file: Path) -> list[SweepRequest]:

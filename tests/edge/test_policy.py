@@ -1,9 +1,11 @@
 """Policy files: which request is whose, and what is wrong where."""
 
+from dataclasses import fields
+
 import pytest
 
-from claimlib.config.settings import load, load_policy
-from claimlib.errors import ConfigError
+from claimlib.config.settings import load, load_policy, requests_of
+from claimlib.errors import ConfigError, RequestError
 from claimlib.semantics.ids import MAX_ID
 from claimlib.semantics.model import Guards
 from tests.edge.processes import ROOT
@@ -79,3 +81,43 @@ def test_a_policy_and_the_options_of_one_request_exclude_each_other(claimlib, co
     said = claimlib("xautoclaim", "s", "--policy", config_file(GOOD), "--min-idle", "1m")
     assert (said.code, said.out) == (2, "")
     assert "remove --min-idle" in said.err
+
+
+GUARDS = {
+    "max_claims": "10",
+    "max_deleted_share": "0.5",
+    "only_from": "dead*",
+    "only_consumers_idle": "10m",
+    "max_deliveries": "5",
+    "parking_consumer": "dead-letters",
+}
+
+
+def test_these_are_all_guards():
+    settings = load(xautoclaim=GUARDS).xautoclaim
+    assert None not in [getattr(settings, one.name) for one in fields(Guards)]
+
+
+@pytest.mark.parametrize("key", GUARDS)
+def test_a_guard_of_the_environment_is_never_left_out_by_a_policy(
+    claimlib, config_file, monkeypatch, key
+):
+    variable = f"CLAIMLIB_XAUTOCLAIM__{key.upper()}"
+    monkeypatch.setenv(variable, GUARDS[key])
+    said = claimlib("xautoclaim", "s", "--policy", config_file(GOOD))
+    assert (said.code, said.out) == (2, "")
+    assert f"environment variable {variable}: --policy would leave this guard out" in said.err
+    assert f"put {key} into the [[request]] tables of the policy" in said.err
+
+
+def test_a_guard_of_the_configuration_file_is_never_left_out_by_a_policy(config_file, tmp_path):
+    policy = tmp_path / "policy.toml"
+    policy.write_text(GOOD, encoding="utf-8")
+    settings = load(config_file("[xautoclaim]\nmax_claims = 0\n"))
+    with pytest.raises(RequestError, match=r"^xautoclaim\.max_claims in the configuration: "):
+        requests_of(settings, policy, {})
+
+
+def test_a_policy_goes_with_a_configuration_that_has_the_defaults_of_one_request(config_file):
+    settings = load(ROOT / "conf" / "local.toml", xautoclaim={"consumer": "other"})
+    assert requests_of(settings, config_file(GOOD), {}) == load_policy(config_file(GOOD))
