@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from stat import S_ISDIR
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,6 +22,7 @@ _IDS_PER_REQUEST = 100_000
 _COLUMNS = "request BIGINT, ids ARRAY<STRING>"
 # The lines of a file pass through the driver.
 _MOST_LINES = 2_000_000
+_LONGEST_SHOWN = 100
 
 
 def ids_from(spark: SparkSession, given: str) -> DataFrame:
@@ -28,18 +30,17 @@ def ids_from(spark: SparkSession, given: str) -> DataFrame:
     and `ids`, some 100,000 of them each.
 
     Args:
-        given: a text file on this machine, an id (`ms-seq`, or `ms`) per line, two million at most,
-            in the order in which they are requested; or a table (see `place_of`) with a text
-            column `id`, or with id_ms and id_seq as the store's own tables hold them, in the order
-            of ids.
+        given: a text file or a pipe of this machine, an id (`ms-seq`, or `ms`) per line, two
+            million at most, in the order in which they are requested; or a table (see `place_of`)
+            with a text column `id`, or with id_ms and id_seq as the store's own tables hold them,
+            in the order of ids.
 
     Raises:
-        InputError: there is no such file or table, it has no such column, a line or row of it is no
-            id, or the file is too long.
+        InputError: there is no such file or table, it cannot be read, it has no such column, a line
+            or row of it is no id, or the file is too long.
     """
-    path = Path(given)
-    if path.is_file() and path.suffix != ".parquet":
-        ids = list(map(str, _lines(path)))
+    ids = _ids_of_file(given)
+    if ids is not None:
         starts = range(0, max(1, len(ids)), _IDS_PER_REQUEST)
         rows = [(n, ids[at : at + _IDS_PER_REQUEST]) for n, at in enumerate(starts, start=1)]
         return frame_of(spark, rows, _COLUMNS)
@@ -50,6 +51,23 @@ def ids_from(spark: SparkSession, given: str) -> DataFrame:
             f"{given} is neither a text file nor a table that can be read", table=given
         ) from error
     return _of_table(table, given)
+
+
+def _ids_of_file(given: str) -> list[str] | None:
+    """The ids of a text file, or of a pipe; null: there is none of that name, or it is a table."""
+    path = Path(given)
+    try:
+        is_text = not S_ISDIR(path.stat().st_mode) and path.suffix != ".parquet"
+        return list(map(str, _lines(path))) if is_text else None
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # that: a null character in a name
+        return None
+    except OSError as error:
+        name = given if len(given) <= _LONGEST_SHOWN else f"{given[:_LONGEST_SHOWN]}…"
+        raise InputError(
+            f"the file of ids {name} cannot be read ({error.strerror}): give the name of a file"
+            " that this user may read, and not what is in it",
+            file=given,
+        ) from error
 
 
 def _lines(path: Path) -> Iterator[StreamId]:

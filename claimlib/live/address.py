@@ -26,6 +26,7 @@ _URL = re.compile(
     re.IGNORECASE,
 )
 _UNUSABLE = re.compile("[\\s\\0-\\x1f\\x7f\\ud800-\\udfff]")
+_SURROGATE = re.compile("[\\ud800-\\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +94,16 @@ def read_password(password_file: Path | None, environ: Mapping[str, str]) -> str
     One line break at the file's end is not part of the password.
 
     Raises:
-        RequestError: The file cannot be read, or is empty.
+        RequestError: The file cannot be read, or is empty, or REDIS_PASSWORD is not UTF-8.
     """
     if password_file is None:
-        return environ.get(PASSWORD_VARIABLE) or None
+        given = environ.get(PASSWORD_VARIABLE) or None
+        if given is not None and _SURROGATE.search(given):  # bytes that could not be decoded
+            raise RequestError(
+                f"the environment variable {PASSWORD_VARIABLE} is not UTF-8 text: set it again "
+                "with the password in UTF-8"
+            )
+        return given
     try:
         text = password_file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -70,13 +70,18 @@ def parse_run_id(text: str) -> str:
 
     Raises:
         RequestError: it is empty, or white space only, as of a variable that is not set: a made-up
-            one in its place would let a retry do everything again.
+            one in its place would let a retry do everything again.  Or it is not UTF-8, which no
+            table can hold.
     """
     if not text.strip():
         raise RequestError(
             "the run id is empty (in a script: is its variable set?): give a name, so that a retry"
             " changes nothing, or leave --run-id out",
             option="run_id",
+        )
+    if any("\ud800" <= one <= "\udfff" for one in text):
+        raise RequestError(
+            f"the run id {text!a} is not valid UTF-8: give a name in UTF-8", option="run_id"
         )
     return text
 

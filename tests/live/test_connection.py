@@ -137,6 +137,12 @@ def test_the_password_comes_from_the_file_else_from_the_environment_else_from_no
     assert read_password(None, {}) is None
 
 
+def test_a_password_of_the_environment_that_is_not_utf8_is_refused_without_it():
+    with pytest.raises(RequestError, match="REDIS_PASSWORD is not UTF-8 text") as refused:
+        read_password(None, {"REDIS_PASSWORD": "p\udce4ss"})
+    assert "p\udce4" not in str(refused.value)
+
+
 def test_only_one_line_break_is_taken_off_the_password_file(tmp_path):
     file = tmp_path / "password"
     file.write_bytes(b" a\n\r\n")

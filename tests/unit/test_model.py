@@ -192,3 +192,9 @@ def test_a_run_id_says_something(text):
     assert parse_run_id("nightly 1:a") == "nightly 1:a"
     with pytest.raises(RequestError, match="the run id is empty"):
         parse_run_id(text)
+
+
+@pytest.mark.parametrize("text", ["x\udcff", "\ud800"])
+def test_a_run_id_is_one_that_a_table_can_hold(text):
+    with pytest.raises(RequestError, match=r"the run id '.*\\ud.*' is not valid UTF-8"):
+        parse_run_id(text)
