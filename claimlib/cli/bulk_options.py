@@ -36,7 +36,8 @@ class Named:
         requests: a table of requests instead of all.
 
     Raises:
-        RequestError: none of these is complete, or more than one is given.
+        RequestError: none of these is complete, or more than one is given; or the name of a file or
+            table is empty.
     """
 
     names: tuple[str | None, ...]
@@ -47,8 +48,10 @@ class Named:
     def __post_init__(self) -> None:
         """Refuse what says nothing, or two things at once."""
         given = [name for name in self.names if name is not None]
+        _refuse_empty("requests", self.requests, "give a table")
+        _refuse_empty("ids_from", self.ids_from, "give a file or a table")
         if self.requests is not None:
-            if given or self.ids or self.ids_from:
+            if given or self.ids or self.ids_from is not None:
                 raise RequestError(
                     "--requests cannot be combined with STREAM, GROUP, ids or --ids-from",
                     option="requests",
@@ -59,11 +62,11 @@ class Named:
                 f"missing {'argument' if len(missing) == 1 else 'arguments'} {' '.join(missing)};"
                 " a table of requests is given by --requests TABLE"
             )
-        elif self.ids and self.ids_from:
+        elif self.ids and self.ids_from is not None:
             raise RequestError(
                 "ids and --ids-from cannot be combined: give one of them", option="ids_from"
             )
-        elif not self.ids and not self.ids_from:
+        elif not self.ids and self.ids_from is None:
             raise RequestError(
                 "no ids: give them as arguments, or a file or table by --ids-from",
                 option="ids_from",
@@ -76,6 +79,15 @@ class Named:
     def bytes_of(self, number: int) -> bytes:
         """One of the names."""
         return unspell_shown(self.names[number] or "")
+
+
+def _refuse_empty(option: str, place: str | None, remedy: str) -> None:
+    """A text that is empty would be taken for the working directory."""
+    if place is not None and not place.strip():
+        raise RequestError(
+            f"--{option.replace('_', '-')} is empty (in a script: is its variable set?): {remedy}",
+            option=option,
+        )
 
 
 @dataclass(frozen=True, slots=True)

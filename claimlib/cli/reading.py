@@ -227,6 +227,12 @@ def _range_of(
                 option="count",
             )
         return None
+    if consumer is not None and not consumer:
+        raise RequestError(
+            "--consumer is empty (in a script: is its variable set?): name whose entries to show,"
+            " or leave it out",
+            option="consumer",
+        )
     return PendingRange(
         start=parse_range_start("-" if start is None else start),
         end=parse_range_end("+" if end is None else end),

@@ -87,9 +87,17 @@ class ImportRequest:
                 )
 
     def places(self) -> dict[str, str]:
-        """Where the given tables are, by table."""
+        """Where the given tables are, by table.
+
+        Raises:
+            RequestError: see `place_of`.
+        """
         places = {name: getattr(self, name) for name in input_tables.PARTS}
-        return {name: place_of(place) for name, place in places.items() if place is not None}
+        return {
+            name: place_of(place, f"--{name}")
+            for name, place in places.items()
+            if place is not None
+        }
 
     def as_json(self, source: str) -> dict[str, object]:
         """What is kept with the run."""

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from claimlib.errors import DuplicateRowsError, InputError
+from claimlib.errors import DuplicateRowsError, InputError, RequestError
 from claimlib.places import check_no_secret, check_storage
 from claimlib.plans import input_tables
 from claimlib.plans.input_tables import TableMap
@@ -34,15 +34,20 @@ _NAME = re.compile(r"[\w-]+(\.[\w-]+){0,2}")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
 
 
-def place_of(text: str) -> str:
+def place_of(text: str, what: str = "a table's location") -> str:
     """An input table as it is kept with a run: a name as it is, a relative path made absolute.
 
     `catalog.schema.table` (or less of it) is a name, anything else a path: a folder of this very
     place is written `./name`.
 
+    Args:
+        what: whose place it is, for messages.
+
     Raises:
-        RequestError: a secret stands in it.
+        RequestError: it is empty, which would be the working directory; or a secret stands in it.
     """
+    if not text.strip():
+        raise RequestError(f"{what} is empty (in a script: is its variable set?): give a table")
     check_no_secret(text, "a table's location")
     check_storage(text, "a table's location")
     if _NAME.fullmatch(text) or _URL.match(text):

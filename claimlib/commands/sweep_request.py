@@ -12,7 +12,7 @@ from claimlib.plans import requests
 from claimlib.plans.requests import Rule, guard_values
 from claimlib.semantics.ids import to_bigint
 from claimlib.semantics.model import AutoclaimRequest
-from claimlib.semantics.names import glob_pattern, spell
+from claimlib.semantics.names import glob_pattern, is_utf8, spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,13 @@ class SweepRequest:
     resume: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a glob before anything is read."""
+        """Refuse a glob, or a cursor's name, before anything is read."""
         glob_pattern(self.stream_glob)
         glob_pattern(self.group_glob)
         if self.resume and self.cursor is None:
             raise RequestError("resume needs the name of a cursor", option="cursor")
+        if self.cursor is not None:
+            _check_cursor(self.cursor)
 
     def as_json(self) -> dict[str, object]:
         """What is kept with the run."""
@@ -72,6 +74,19 @@ class SweepRequest:
             "idle_rule": str(self.autoclaim.idle_rule),
             "profile": str(self.autoclaim.profile),
         }
+
+
+def _check_cursor(name: str) -> None:
+    if not name.strip():
+        raise RequestError(
+            "the cursor's name is empty (in a script: is its variable set?): name it, or leave"
+            " --cursor out",
+            option="cursor",
+        )
+    if not is_utf8(name):
+        raise RequestError(
+            f"the cursor's name {name!a} is not valid UTF-8: give a name in UTF-8", option="cursor"
+        )
 
 
 Policy = Sequence[SweepRequest] | DataFrame

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from claimlib.errors import RequestError
+from claimlib.semantics.names import is_utf8
 
 DEFAULT_PORT = 6379
 PASSWORD_VARIABLE = "REDIS_PASSWORD"  # noqa: S105  # the variable's name, not a password
@@ -26,7 +27,6 @@ _URL = re.compile(
     re.IGNORECASE,
 )
 _UNUSABLE = re.compile("[\\s\\0-\\x1f\\x7f\\ud800-\\udfff]")
-_SURROGATE = re.compile("[\\ud800-\\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def read_password(password_file: Path | None, environ: Mapping[str, str]) -> str
     """
     if password_file is None:
         given = environ.get(PASSWORD_VARIABLE) or None
-        if given is not None and _SURROGATE.search(given):  # bytes that could not be decoded
+        if given is not None and not is_utf8(given):
             raise RequestError(
                 f"the environment variable {PASSWORD_VARIABLE} is not UTF-8 text: set it again "
                 "with the password in UTF-8"

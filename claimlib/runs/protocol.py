@@ -52,6 +52,7 @@ from claimlib.runs.rollforward import (
     wall_ms,
 )
 from claimlib.semantics.model import parse_run_id
+from claimlib.semantics.names import is_utf8
 from claimlib.store.interpreted import MOST_ROWS, interpreted
 from claimlib.store.local import Token
 from claimlib.store.tables import Pins, Store
@@ -313,8 +314,7 @@ def _last_finished(store: Store) -> int:
 def _request_text(request: Mapping[str, object]) -> str:
     """The request in JSON; a glob of bytes that are not UTF-8 is written in ASCII throughout."""
     text = json.dumps(request, sort_keys=True, ensure_ascii=False)
-    has_surrogates = any("\ud800" <= one <= "\udfff" for one in text)
-    return json.dumps(request, sort_keys=True) if has_surrogates else text
+    return text if is_utf8(text) else json.dumps(request, sort_keys=True)
 
 
 def _check_same_request(finished: Finished, request: str) -> None:

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from claimlib.errors import RequestError, StateError
 from claimlib.semantics.ids import MAX_U64, MIN_ID, StreamId
-from claimlib.semantics.names import glob_pattern
+from claimlib.semantics.names import glob_pattern, is_utf8
 
 MAX_I64 = 2**63 - 1
 COUNT_MAX = 576460752303423487
@@ -79,7 +79,7 @@ def parse_run_id(text: str) -> str:
             " changes nothing, or leave --run-id out",
             option="run_id",
         )
-    if any("\ud800" <= one <= "\udfff" for one in text):
+    if not is_utf8(text):
         raise RequestError(
             f"the run id {text!a} is not valid UTF-8: give a name in UTF-8", option="run_id"
         )

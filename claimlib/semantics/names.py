@@ -77,6 +77,12 @@ def _quoted(text: str) -> str:
 _SHOWN = re.compile(r"\\\\|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
 
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written down: bytes of a command line that are not UTF-8 stand in it as
+    surrogates, which no table holds and no JVM takes."""
+    return not any("\ud800" <= one <= "\udfff" for one in text)
+
+
 def unspell_shown(text: str) -> bytes:
     r"""The name that a person means who copies it from a table: as `unspell`, and characters that
     cannot be printed may be written as they are shown, `\u000a` or `\U000e0041`.
