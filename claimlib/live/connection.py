@@ -25,6 +25,7 @@ have would be taken for deleted.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -235,10 +236,8 @@ def connect(
     address = parse_address(url)
     if username is not None and address.username not in (None, username):
         raise RequestError("the URL names one user and the option another: give one of them")
-    if ca_file is not None and not ca_file.is_file():
-        raise RequestError(
-            f"the certificate file {ca_file} is not there: give a PEM file", ca_file=str(ca_file)
-        )
+    if ca_file is not None:
+        _check_certificates(ca_file)
     pacer = Pacer(max_commands_per_second)
     options = {
         "username": username or address.username,
@@ -249,6 +248,20 @@ def connect(
     wire = _wire(_redis(), address, ca_file, options)
     _connect(address, wire)
     return Source(address.label, wire, pacer)
+
+
+def _check_certificates(file: Path) -> None:
+    """What redis-py says of a file that has none is that the server cannot be reached."""
+    try:
+        why = None if file.is_file() else "is not there, or is no file that can be read twice"
+        if why is None:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+    except ssl.SSLError:  # an OSError too
+        why = "has no certificate that can be read"
+    except OSError as error:
+        why = f"cannot be read ({error.strerror})"
+    if why is not None:
+        raise RequestError(f"the certificate file {file} {why}: give a PEM file", ca_file=str(file))
 
 
 def _redis() -> ModuleType:

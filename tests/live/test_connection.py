@@ -340,6 +340,24 @@ def test_a_certificate_file_that_is_not_there_is_refused(tmp_path):
         open_source("rediss://h", ca_file=tmp_path / "ca.pem")
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"junk", "has no certificate that can be read"),
+        (b"", "has no certificate that can be read"),
+        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "has no certificate"),
+        (None, "is not there, or is no file"),  # a folder
+    ],
+)
+def test_a_certificate_file_without_certificates_is_named_and_not_the_server(
+    server, tmp_path, content, why
+):
+    file = tmp_path / "ca.pem"
+    file.mkdir() if content is None else file.write_bytes(content)
+    with pytest.raises(RequestError, match=rf"certificate file {file} {why}.*: give a PEM file"):
+        open_source(server.url.replace("redis:", "rediss:"), ca_file=file, timeout_s=0.05)
+
+
 def test_a_broken_connection_is_never_made_again_in_silence(client, source):
     connection_id = source.call("CLIENT", "ID")
     client.execute_command("CLIENT", "KILL", "ID", connection_id)
