@@ -941,8 +941,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a command prints by itself",
         "claimlib/cli/reading.py",
-        'terminal.say(\n                    f"stalled: ',
-        'print(\n                    f"stalled: ',
+        "terminal.say(*alarms)",
+        "print(*alarms)",
         (f"{_TERMINAL}::test_no_other_module_and_no_job_prints",),
     ),
     Mutation(

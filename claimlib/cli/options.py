@@ -546,8 +546,9 @@ FailOnStalledOption = Annotated[
     typer.Option(
         "--fail-on-stalled",
         metavar="DURATION",
-        help="Exit with code 3 if an entry has been idle for DURATION or longer. DURATION is also"
-        " the limit for the columns that count idle entries and consumers (otherwise 15m).",
+        help="Exit with code 3 if an entry has been idle for DURATION or longer, or if this is not"
+        " known of a group. DURATION is also the limit for the columns that count idle entries and"
+        " consumers (otherwise 15m).",
         show_default=False,
     ),
 ]

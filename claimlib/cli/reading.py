@@ -41,6 +41,8 @@ from claimlib.semantics.names import unspell_shown
 from claimlib.times import parse_duration_ms, parse_instant_ms
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from claimlib.commands.xpending import Reading
     from claimlib.plans.differences import Scope
 
@@ -76,7 +78,6 @@ def xpending(
     from claimlib.cli.output import show
     from claimlib.commands import xpending as command
     from claimlib.plans.differences import Scope
-    from claimlib.report.text import entries_text, groups_text
     from claimlib.report.xpending import of_overview, of_range, of_summary
 
     view, code = common.view(), process.DONE
@@ -93,7 +94,8 @@ def xpending(
     stalled_ms = command.DEFAULT_STALLED_MS
     if fail_on_stalled is not None:
         stalled_ms = parse_duration_ms(fail_on_stalled)
-    most_ms = None if fail_on_stale is None else parse_duration_ms(fail_on_stale)
+    if fail_on_stale is not None:
+        parse_duration_ms(fail_on_stale)  # what cannot be used is refused before Spark starts
     query = _range_of(count, start, end, idle, consumer)
     with opened_store(store, settings, common) as (opened, _):
         at = command.reading(opened, as_of)
@@ -102,20 +104,13 @@ def xpending(
             if found.isEmpty():
                 _refuse_unless_everything(at, scope)
             result = of_overview(opened.where, found, stalled_ms, limit or DEFAULT_LIMIT, at_ms)
-            stalled, of_groups = command.stalled(found) if fail_on_stalled is not None else (0, 0)
-            if stalled:
+            alarms = [
+                *(_stalled(found, fail_on_stalled) if fail_on_stalled is not None else ()),
+                *(_stale(found, at_ms, fail_on_stale) if fail_on_stale is not None else ()),
+            ]
+            terminal.say(*alarms)
+            if alarms:
                 code = process.STALLED
-                have = "has" if stalled == 1 else "have"
-                terminal.say(
-                    f"stalled: {entries_text(stalled)} in {groups_text(of_groups)} {have} been idle"
-                    f" for {fail_on_stalled} or longer"
-                )
-            if most_ms is not None and (number := command.stale(found, at_ms, most_ms).count()):
-                code = process.STALLED
-                terminal.say(
-                    f"stale: for {groups_text(number)}, the last snapshot is older than"
-                    f" {fail_on_stale}, or its time is unknown"
-                )
         else:
             with _named_if_unknown(at, stream, group):
                 if query is None:
@@ -162,6 +157,38 @@ def describe(
             _refuse_unless_everything(at, scope)
         result = of_description(opened.where, found, at_ms, limit)
     show(result, view)
+
+
+def _stalled(groups: DataFrame, duration: str) -> Iterator[str]:
+    """What `--fail-on-stalled` says: an alarm is not silent about what it cannot know."""
+    from claimlib.commands.xpending import stalled, without_idle_times
+    from claimlib.report.text import entries_text, groups_text
+
+    number, of_groups = stalled(groups)
+    if number:
+        have = "has" if number == 1 else "have"
+        yield (
+            f"stalled: {entries_text(number)} in {groups_text(of_groups)} {have} been idle for"
+            f" {duration} or longer"
+        )
+    if unknown := without_idle_times(groups):
+        yield (
+            f"unknown: for {groups_text(unknown)}, it is not known how long pending entries have"
+            " been idle, for there is no snapshot time: set the time with --now, or import groups"
+            " with their snapshot times"
+        )
+
+
+def _stale(groups: DataFrame, at_ms: int, duration: str) -> Iterator[str]:
+    """What `--fail-on-stale` says."""
+    from claimlib.commands.xpending import stale
+    from claimlib.report.text import groups_text
+
+    if number := stale(groups, at_ms, parse_duration_ms(duration)).count():
+        yield (
+            f"stale: for {groups_text(number)}, the last snapshot is older than {duration}, or its"
+            " time is unknown"
+        )
 
 
 def _instants(now: str | None) -> tuple[int | None, int]:

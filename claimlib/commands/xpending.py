@@ -201,6 +201,12 @@ def stalled(groups: DataFrame) -> tuple[int, int]:
     return (found[0] or 0, found[1]) if found is not None else (0, 0)
 
 
+def without_idle_times(groups: DataFrame) -> int:
+    """How many groups of an overview have pending entries of which it is not known how long they
+    have been idle."""
+    return groups.where("pending > 0 AND stalled IS NULL").count()
+
+
 _ALL = PendingRange(MIN_ID, MAX_ID, 0)
 
 

@@ -11,6 +11,7 @@ from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.testing.tables import write_keyspace
+from tests.delta.own_rows import append, pending_row
 
 NOW_MS = 1_750_000_000_000
 SWEEP = ("--consumer", "c", "--min-idle", "1m")
@@ -273,6 +274,24 @@ def test_totals_over_sweeps_and_pages_add_up_or_are_null(claimlib, stalled, tmp_
     totals = json.loads(claimlib(*words, "--output", "json").out)["totals"]
     assert (totals["pending_before"], totals["pending_after"]) == (None, None)
     assert (totals["claimed"], totals["deleted"], totals["lost"]) == (1, 0, 0)
+
+
+def test_an_alarm_is_not_silent_where_idle_times_are_unknown(claimlib, store):
+    write_keyspace(store, {b"s": Stream({}, {b"g": _group()})}, NOW_MS)
+    append(store, "pending", pending_row("s", 1), pending_row("imported", 1))
+    last = {"last_delivered_ms": 9, "last_delivered_seq": 0, "run_seq": 0}
+    append(store, "groups", {"stream": "imported", "consumer_group": "g", **last})
+    words = ("xpending", store.where, "--fail-on-stalled", "52000w")
+    said = claimlib(*words)
+    assert said.code == 3
+    assert said.err.splitlines()[-1].startswith(
+        "claimlib: unknown: for 1 group, it is not known how long pending entries have been idle"
+    )
+    assert "set the time with --now" in said.err
+    for known in (("--now", str(NOW_MS)), ("--stream", "s")):
+        assert claimlib(*words, *known).code == 0
+    both = claimlib("xpending", store.where, "--fail-on-stalled", "1ms")
+    assert [line.split(":")[1] for line in both.err.splitlines()[-2:]] == [" stalled", " unknown"]
 
 
 def test_a_snapshot_that_no_longer_comes_is_an_alarm(claimlib, stalled):
