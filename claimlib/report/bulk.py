@@ -29,6 +29,7 @@ def of_bulk(command: str, reply: BulkReply, limit: int = DEFAULT_LIMIT) -> Repor
     """One row per id, in the order of the requests; counts are of all."""
     shown = [row.asDict() for row in reply.ids.limit(limit).collect()]
     records = [plain_row(row) for row in shown]
+    refused = _refused(reply, limit)
     names = [name for name in _COUNTS if name not in {"lost", "gone"}]
     total = sum(reply.counts.get(name, 0) for name in names)
     is_one = len({row["request"] for row in shown}) == 1 and total == len(shown)
@@ -51,7 +52,8 @@ def of_bulk(command: str, reply: BulkReply, limit: int = DEFAULT_LIMIT) -> Repor
             "counts": dict(reply.counts),
             "ids": records,
             "ids_not_shown": total - len(shown),
-            "refused": _refused(reply, limit),
+            "refused": refused,
+            "refused_not_shown": reply.counts.get("refused", 0) - len(refused),
         },
         records=records,
         names=NAMES,

@@ -303,6 +303,16 @@ def of_bulk_of_several():
     return bulk.of_bulk("xclaim", bulk_reply([ID, ID | {"request": 2}])), "ids"
 
 
+def test_refused_requests_beyond_the_limit_are_counted():
+    reply = bulk_reply([ID])
+    reply.counts["refused"] = 3
+    reply.requests = Frame([ID | {"request": n} for n in (1, 2, 3)])
+    for limit, left_out in ((2, 1), (3, 0), (50, 0)):
+        document = bulk.of_bulk("xack", reply, limit).document
+        assert len(document["refused"]) + left_out == 3
+        assert document["refused_not_shown"] == left_out
+
+
 def of_entries():
     found = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
     row = row_of((*found, "consumer"), **GROUP_ROW, id="1-0", id_ms=1, id_seq=0)
