@@ -66,6 +66,16 @@ _FAULTS = (
         "or disabled there",
     ),
     _Fault(
+        (),
+        (
+            *("syntax error", "wrong number of arguments", "Invalid stream ID"),
+            *("unknown subcommand", "Unknown subcommand"),
+        ),
+        RequestError,
+        "{source} does not understand {command} as it is sent ({text}): it is older than Redis "
+        "7.0, or is no Redis or Valkey; give another server's address",
+    ),
+    _Fault(
         (AskError, ClusterCrossSlotError),  # AskError: MOVED too
         ("MOVED", "ASK", "CROSSSLOT"),
         RequestError,

@@ -50,7 +50,14 @@ from claimlib.live.batches import (
 from claimlib.live.connection import Source
 from claimlib.live.entries import EntryWalk
 from claimlib.live.pending_ids import PackedIds, Span, Wanted
-from claimlib.live.replies import attributes, consumer_rows, pending_rows, stream_id, time_ms
+from claimlib.live.replies import (
+    attributes,
+    consumer_rows,
+    pending_rows,
+    stream_id,
+    time_ms,
+    understood,
+)
 from claimlib.live.scripts import Scripts
 from claimlib.live.server import check_unchanged
 from claimlib.live.vanished import VanishedError
@@ -315,8 +322,10 @@ class _Reading:
 
     def _last_delivered_ids(self, stream: bytes) -> dict[bytes, StreamId]:
         """The groups of the stream, each with its last delivered id."""
-        states = map(attributes, self.source.call("XINFO", "GROUPS", stream))
-        return {state[b"name"]: stream_id(state[b"last-delivered-id"]) for state in states}
+        reply = self.source.call("XINFO", "GROUPS", stream)
+        with understood(self.source.label, "XINFO GROUPS"):
+            states = list(map(attributes, reply))
+            return {state[b"name"]: stream_id(state[b"last-delivered-id"]) for state in states}
 
     def _state(self, stream: bytes) -> _StreamState:
         time = ("TIME",)
@@ -324,13 +333,14 @@ class _Reading:
             lambda: self.source.transaction(("EVAL_RO", _STATE_OF_STREAM, 1, stream), time),
             lambda: self.source.transaction(("XINFO", "STREAM", stream), time),
         )
-        state = attributes(reply)
-        return _StreamState(
-            time_ms(now),
-            state[b"length"],
-            stream_id(state[b"last-generated-id"]),
-            state.get(b"entries-added"),
-        )
+        with understood(self.source.label, "XINFO STREAM"):
+            state = attributes(reply)
+            return _StreamState(
+                time_ms(now),
+                state[b"length"],
+                stream_id(state[b"last-generated-id"]),
+                state.get(b"entries-added"),
+            )
 
     def _first_page(self, stream: bytes, group: bytes) -> _FirstPage:
         summary, page, consumers, time = self.source.transaction(
@@ -340,13 +350,12 @@ class _Reading:
             ("TIME",),
         )
         now_ms = time_ms(time)
-        _, _, last_id, _ = summary
-        return _FirstPage(
-            now_ms,
-            pending_rows(page, now_ms),
-            stream_id(last_id) if last_id is not None else MIN_ID,
-            consumer_rows(consumers, now_ms),
-        )
+        with understood(self.source.label, "XPENDING"):
+            _, _, last_id, *_ = summary
+            end = stream_id(last_id) if last_id is not None else MIN_ID
+            rows = pending_rows(page, now_ms)
+        with understood(self.source.label, "XINFO CONSUMERS"):
+            return _FirstPage(now_ms, rows, end, consumer_rows(consumers, now_ms))
 
     def _next_page(
         self, stream: bytes, group: bytes, after: StreamId, end: StreamId
@@ -354,4 +363,5 @@ class _Reading:
         page, time = self.source.transaction(
             ("XPENDING", stream, group, f"({after}", str(end), self.pending_page), ("TIME",)
         )
-        return pending_rows(page, time_ms(time))
+        with understood(self.source.label, "XPENDING"):
+            return pending_rows(page, time_ms(time))

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from claimlib.errors import RequestError
 from claimlib.live.batches import ConsumerRow, Fields, PendingRow
 from claimlib.semantics.ids import StreamId
 
 _NEVER_ACTIVE = -1
+
+
+@contextmanager
+def understood(label: str, command: str) -> Iterator[None]:
+    """Around what takes a reply apart: one of another form would look like a fault of ours.
+
+    Raises:
+        RequestError: the reply does not have the form that it has on every server known.
+    """
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        lacks = isinstance(error, KeyError) and isinstance(error.args[0], bytes)
+        raise RequestError(
+            f"the reply of {label} to {command} cannot be understood"
+            f" ({f'it has no {error.args[0].decode()}' if lacks else error}): claimlib knows the"
+            " replies of Redis 7 and of Valkey; check whether a proxy or another server answers"
+            " there",
+            source=label,
+            command=command,
+        ) from error
 
 
 def stream_id(raw: bytes) -> StreamId:
@@ -37,7 +60,7 @@ def pending_rows(reply: Sequence[Sequence[Any]], now_ms: int) -> tuple[PendingRo
     """A page of XPENDING read at `now_ms` of the server's clock."""
     return tuple(
         PendingRow(stream_id(raw), consumer, now_ms - idle_ms, delivery_count)
-        for raw, consumer, idle_ms, delivery_count in reply
+        for raw, consumer, idle_ms, delivery_count, *_ in reply  # a later server may say more
     )
 
 

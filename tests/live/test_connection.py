@@ -257,8 +257,26 @@ def test_an_unknown_command_says_that_the_server_is_too_old_or_does_not_allow_it
 
 
 def test_any_other_error_of_the_server_is_told_word_for_word(source):
-    with pytest.raises(SourceError, match="refused xrange: wrong number of arguments"):
-        source.call("XRANGE", b"s")
+    with pytest.raises(SourceError, match="refused xrange: value is not an integer") as refused:
+        source.call("XRANGE", b"s", "-", "+", "COUNT", "x")
+    assert refused.value.exit_code == 75
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("XRANGE", b"s"),
+        ("XINFO", "NONSENSE", b"s"),
+        ("SCAN", 0, "KIND", "stream"),  # as Redis 5 says of TYPE
+        ("XRANGE", b"s", "-", ")1"),  # as Redis 6.0 says of an exclusive range
+    ],
+)
+def test_a_server_that_does_not_understand_a_command_is_too_old_and_not_worth_another_try(
+    source, words
+):
+    with pytest.raises(RequestError, match=r"does not understand .* older than Redis 7\.0") as old:
+        source.call(*words)
+    assert old.value.exit_code == 2
 
 
 def test_a_key_whose_slot_nobody_serves_is_worth_another_try():

@@ -459,6 +459,54 @@ def test_a_span_that_ends_before_it_begins_is_refused_before_anything_is_sent(so
     assert source.commands_sent == sent
 
 
+# --- replies of another form
+
+
+def changed_replies(source, monkeypatch, command, change):
+    """Replies to one command become what `change` makes of them."""
+    transaction = source.transaction
+
+    def changed(*commands):
+        replies = transaction(*commands)
+        return [
+            change(reply) if words[: len(command)] == command else reply
+            for words, reply in zip(commands, replies, strict=True)
+        ]
+
+    monkeypatch.setattr(source, "transaction", changed)
+
+
+def rows_of(change):
+    """Changes each row of a reply; the summary of XPENDING is no rows."""
+    return lambda reply: [change(row) for row in reply] if isinstance(reply[0], list) else reply
+
+
+def test_what_a_later_server_may_add_to_a_pending_row_is_passed_over(client, source, monkeypatch):
+    stream_with_group(client, n=5)
+    changed_replies(source, monkeypatch, ("XPENDING",), rows_of(lambda row: [*row, b"more"]))
+    assert len(read(source).pending[b"s", b"g"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("command", "change", "why"),
+    [
+        (("XPENDING",), rows_of(lambda row: row[:3]), "not enough values"),
+        (("XINFO", "CONSUMERS"), rows_of(lambda row: row[:2]), "it has no idle"),
+        (("XINFO", "CONSUMERS"), rows_of(lambda row: row[:3]), "zip"),
+        (("XINFO", "CONSUMERS"), lambda _reply: None, "NoneType"),
+        (("EVAL_RO",), lambda reply: reply[:2], "it has no last-generated-id"),
+    ],
+)
+def test_a_reply_of_another_form_is_named_with_its_command(
+    client, source, monkeypatch, command, change, why
+):
+    stream_with_group(client, n=5)
+    changed_replies(source, monkeypatch, command, change)
+    named = "XINFO STREAM" if command == ("EVAL_RO",) else " ".join(command)
+    with pytest.raises(RequestError, match=rf"the reply of .* to {named} .* \(.*{why}.*\)"):
+        read(source)
+
+
 def test_a_server_reading_hands_on_the_spans_that_others_need(client, server):
     stream_with_group(client, n=9, delivered=2)
     reading = ServerReading(server.url, group_glob="g")
