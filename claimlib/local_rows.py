@@ -20,11 +20,7 @@ _MANY_ROWS, _ROWS_PER_LIST, _LISTS_BYTES = 500, 10_000, 48 * 2**20
 
 def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None = None) -> DataFrame:
     """An Arrow table as a frame, by as many local relations as it takes for each to have
-    `LOCAL_DATA_BYTES` at most (a single row may have more).
-
-    Its batches become one: `createDataFrame` takes no row that is behind a batch without rows, as a
-    filter leaves them, and delta-rs where a deletion vector hides thousands of rows in a row."""
-    rows = rows.combine_chunks()
+    `LOCAL_DATA_BYTES` at most (a single row may have more)."""
     if rows.nbytes <= LOCAL_DATA_BYTES or rows.num_rows < 2:
         return _relation(spark, rows, struct)
     half = rows.num_rows // 2
@@ -41,7 +37,11 @@ def _relation(spark: SparkSession, rows: pa.Table, struct: StructType | None) ->
     5 of the 27 s of a sweep, of 9,000 pending entries 0.4 of the 1.6 s of a dry run.
 
     Spark takes such lists for a few kilobytes, and so may broadcast them: only so many bytes come
-    like that, of which it would not make a local relation itself if they were more."""
+    like that, of which it would not make a local relation itself if they were more.
+
+    Batches become one: `createDataFrame` takes no row that is behind a batch without rows, as a
+    filter leaves them, and delta-rs where a deletion vector hides thousands of rows in a row."""
+    rows = rows.combine_chunks()
     if rows.num_rows < _MANY_ROWS or rows.nbytes > _LISTS_BYTES:
         return spark.createDataFrame(rows, struct)
     known = struct or from_arrow_schema(rows.schema)

@@ -213,8 +213,9 @@ _JVM_ENDS_S = 10
 # `SparkExitCode.OOM`.
 _JVM_OUT_OF_MEMORY = 52
 _MORE_MEMORY = (
-    "Spark ran out of memory: give it more, for example --spark-conf spark.driver.memory=8g (a"
-    " cluster's executors: spark.executor.memory), or have fewer groups at once (--stream, --group)"
+    "Spark ran out of memory: give it more, for example --spark-conf spark.driver.memory=8g"
+    " (spark-submit: --driver-memory 8g; a cluster's executors: spark.executor.memory), or have"
+    " fewer groups at once (--stream, --group)"
 )
 _Cause = tuple[str, type[ClaimlibError], str]
 
@@ -253,12 +254,13 @@ _KNOWN_CAUSES: tuple[_Cause, ...] = (
         SparkMemoryError,
         (
             "what passes through Spark's driver has {0}, which is more than"
-            " spark.driver.maxResultSize allows ({1}): allow more (--spark-conf"
-            " spark.driver.maxResultSize=4g), or have fewer groups at once (--stream, --group)"
+            " spark.driver.maxResultSize allows ({1}): allow more (--spark-conf, or --conf of"
+            " spark-submit: spark.driver.maxResultSize=4g), or have fewer groups at once (--stream,"
+            " --group)"
         ),
     ),
     (
-        r"OutOfMemoryError|Not enough memory to build and broadcast|\[UNABLE_TO_ACQUIRE_MEMORY\]",
+        r"OutOfMemoryError: (?:Java h|GC )|Not enough memory to build and|\[UNABLE_TO_ACQUIRE_MEM",
         SparkMemoryError,
         _MORE_MEMORY,
     ),

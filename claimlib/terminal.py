@@ -157,8 +157,7 @@ def error_console() -> Iterator[Console | None]:
 def guarded() -> Iterator[None]:
     """Until the block ends, what others print (argparse, click, warnings, loggers) is harmless,
     too, and a reader that has closed its end of a pipe ends nothing: the block goes on."""
-    # A process may be started without a stream; it has null in its place.
-    unguarded = [one or io.StringIO() for one in (sys.stdout, sys.stderr)]
+    unguarded = [_open_stream(one) for one in (sys.stdout, sys.stderr)]
     streams = [_Guarded(one) for one in unguarded]
     stdout, stderr = (cast("IO[str]", one) for one in streams)
     with (
@@ -173,7 +172,14 @@ def guarded() -> Iterator[None]:
         finally:
             # Here it can still be seen that nobody reads: Python itself flushes too late for that.
             for stream in streams:
-                stream.flush()
+                if not getattr(stream, "closed", False):
+                    stream.flush()
+
+
+def _open_stream(stream: IO[str] | None) -> IO[str]:
+    """The stream, or one that nobody reads: a process may be started without one, which is null
+    then, and somebody may have closed it."""
+    return io.StringIO() if stream is None or getattr(stream, "closed", False) else stream
 
 
 @contextmanager
@@ -187,7 +193,8 @@ def _escaping(stream: IO[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        stream.reconfigure(errors=errors)
+        if not stream.closed:
+            stream.reconfigure(errors=errors)
 
 
 @contextmanager

@@ -897,8 +897,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "what a JVM prints stands among results",
         "claimlib/session/__init__.py",
-        "kept = {number: os.dup(number) for number in (1, 2)}",
-        "kept = {number: os.dup(number) for number in (2,)}",
+        "kept = {number: _copied(number) for number in (1, 2)}",
+        "kept = {number: _copied(number) for number in (2,)}",
         (f"{_SESSION}::test_what_a_jvm_says_is_not_shown_and_never_among_results",),
     ),
     Mutation(

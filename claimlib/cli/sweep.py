@@ -41,6 +41,7 @@ from claimlib.cli.options import (
 from claimlib.config.settings import requests_of
 from claimlib.report.model import DEFAULT_LIMIT
 from claimlib.semantics.ids import parse_id
+from claimlib.semantics.model import parse_cursor
 from claimlib.times import parse_instant_ms
 
 
@@ -163,7 +164,7 @@ def reset_cursor(
 
     view = common.view(COLUMNS)
     scope = Scope(glob_of(stream, "--stream"), glob_of(group, "--group"))
-    first = parse_id(to)
+    cursor, first = parse_cursor(cursor), parse_id(to)
     with opened_store(store, common.settings(), common) as (opened, progress):
         finished = run_reset(opened, cursor, scope, to=first, run_id=run_id, progress=progress)
         result = of_reset(finished, Reply.of_finished(opened, finished).cursors, limit)

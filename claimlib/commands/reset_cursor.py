@@ -15,6 +15,7 @@ from claimlib.plans.keys import GROUP
 from claimlib.runs import Begun, Decision, Finished, Progress, run
 from claimlib.schema import Kind
 from claimlib.semantics.ids import MIN_ID, StreamId, to_bigint
+from claimlib.semantics.model import parse_cursor
 from claimlib.store.tables import Store
 from claimlib.terminal import one_line
 
@@ -38,11 +39,12 @@ def reset_cursor(
         to: the first id that the next page looks at; 0-0: the first entry.
 
     Raises:
-        RequestError: no group that the globs match has this cursor; nothing is written.
+        RequestError: the name cannot be one, or no group that the globs match has this cursor;
+            nothing is written.
         RunKeyConflictError, LostRaceError: see `runs.run`.
     """
     request = {
-        "cursor": name,
+        "cursor": parse_cursor(name),
         "stream_glob": scope.stream_glob,
         "group_glob": scope.group_glob,
         "to": str(to),

@@ -55,6 +55,7 @@ def server_commands(store: Store, finished: Finished, most: int | None) -> Serve
             " as commands",
             run=finished.key,
         )
+    store.check_reads_all()
     commands = _batches(store, finished)
     ordered = commands.orderBy(*GROUP, "kind", "consumer", "justid", "number")
     if most is None:

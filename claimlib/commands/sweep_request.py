@@ -11,8 +11,8 @@ from claimlib.errors import RequestError
 from claimlib.plans import requests
 from claimlib.plans.requests import Rule, guard_values
 from claimlib.semantics.ids import to_bigint
-from claimlib.semantics.model import AutoclaimRequest
-from claimlib.semantics.names import glob_pattern, is_utf8, spell
+from claimlib.semantics.model import AutoclaimRequest, parse_cursor
+from claimlib.semantics.names import glob_pattern, spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class SweepRequest:
         if self.resume and self.cursor is None:
             raise RequestError("resume needs the name of a cursor", option="cursor")
         if self.cursor is not None:
-            _check_cursor(self.cursor)
+            parse_cursor(self.cursor)
 
     def as_json(self) -> dict[str, object]:
         """What is kept with the run."""
@@ -74,19 +74,6 @@ class SweepRequest:
             "idle_rule": str(self.autoclaim.idle_rule),
             "profile": str(self.autoclaim.profile),
         }
-
-
-def _check_cursor(name: str) -> None:
-    if not name.strip():
-        raise RequestError(
-            "the cursor's name is empty (in a script: is its variable set?): name it, or leave"
-            " --cursor out",
-            option="cursor",
-        )
-    if not is_utf8(name):
-        raise RequestError(
-            f"the cursor's name {name!a} is not valid UTF-8: give a name in UTF-8", option="cursor"
-        )
 
 
 Policy = Sequence[SweepRequest] | DataFrame

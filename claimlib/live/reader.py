@@ -333,10 +333,11 @@ class _Reading:
             lambda: self.source.transaction(("EVAL_RO", _STATE_OF_STREAM, 1, stream), time),
             lambda: self.source.transaction(("XINFO", "STREAM", stream), time),
         )
+        now_ms = time_ms(now)
         with understood(self.source.label, "XINFO STREAM"):
             state = attributes(reply)
             return _StreamState(
-                time_ms(now),
+                now_ms,
                 state[b"length"],
                 stream_id(state[b"last-generated-id"]),
                 state.get(b"entries-added"),

@@ -73,15 +73,29 @@ def parse_run_id(text: str) -> str:
             one in its place would let a retry do everything again.  Or it is not UTF-8, which no
             table can hold.
     """
+    return _name_of("the run id", text, "give a name, so that a retry changes nothing", "run_id")
+
+
+def parse_cursor(text: str) -> str:
+    """The caller's name for a cursor.
+
+    Raises:
+        RequestError: it is empty, or white space only, as of a variable that is not set, or it is
+            not UTF-8, which no table can hold.
+    """
+    return _name_of("the cursor's name", text, "name it", "cursor")
+
+
+def _name_of(what: str, text: str, remedy: str, option: str) -> str:
     if not text.strip():
         raise RequestError(
-            "the run id is empty (in a script: is its variable set?): give a name, so that a retry"
-            " changes nothing, or leave --run-id out",
-            option="run_id",
+            f"{what} is empty (in a script: is its variable set?): {remedy}, or leave"
+            f" --{option.replace('_', '-')} out",
+            option=option,
         )
     if not is_utf8(text):
         raise RequestError(
-            f"the run id {text!a} is not valid UTF-8: give a name in UTF-8", option="run_id"
+            f"{what} {text!a} is not valid UTF-8: give a name in UTF-8", option=option
         )
     return text
 
@@ -231,7 +245,7 @@ class Guards:
         _check_share(self.max_deleted_share, "max_deleted_share")
         if self.only_from is not None:
             glob_pattern(self.only_from)
-            if any("\ud800" <= one <= "\udfff" for one in self.only_from):
+            if not is_utf8(self.only_from):
                 raise RequestError(
                     "only_from must be UTF-8; use ? to match other bytes", field="only_from"
                 )

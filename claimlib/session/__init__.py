@@ -110,13 +110,14 @@ def open_session(
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    builder = SparkSession.builder.appName(app_name)
+    builder = SparkSession.builder
     if "SPARK_REMOTE" in os.environ:
         _check_connect(os.environ["SPARK_REMOTE"])
     if not starts_jvm():
-        return _with_own_python(_configured(builder, conf).getOrCreate())
+        return _with_own_python(_configured(builder.appName(app_name), conf).getOrCreate())
     check_java()
     own = {
+        "spark.app.name": app_name,
         "spark.driver.memory": driver_memory,
         "spark.sql.shuffle.partitions": str(shuffle_partitions),
     }
@@ -130,7 +131,9 @@ def open_session(
     else:
         own["spark.master"] = master
     builder = _with_delta(builder, {**LOCAL_SETTINGS, **own}, conf)
-    in_file = {key: value for key, value in conf.items() if key != _PACKAGES}
+    in_file = {} if _has_jvm() else {key: conf[key] for key in conf if _is_for_file(key)}
+    others = {key: conf[key] for key in conf if key not in in_file and key != _PACKAGES}
+    builder = _configured(builder, others)
     # What a Connect server was started with cannot be set once more for the session.
     unwarned = terminal.unwarned("Failed to set ")
     with _jvm_muted(muted=muted), unwarned, settings_in_file(in_file):
@@ -166,6 +169,19 @@ def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> S
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder
+
+
+def _has_jvm() -> bool:
+    """Whether this process has a JVM already, of a session that was stopped, or of somebody else:
+    settings are told to it, and are no arguments of anything."""
+    from pyspark import SparkContext
+
+    return getattr(SparkContext, "_gateway", None) is not None
+
+
+def _is_for_file(key: str) -> bool:
+    """Whether spark-submit takes a setting from a file, and `_with_delta` does not see to it."""
+    return key.startswith("spark.") and key != _PACKAGES
 
 
 def _end_without_memory() -> None:
@@ -340,15 +356,26 @@ def _jvm_muted(*, muted: bool) -> Iterator[None]:
 def _output_turned_to(target: int) -> Iterator[None]:
     """Until the block ends, this process and those that it starts write both standard output and
     standard error there."""
-    kept = {number: os.dup(number) for number in (1, 2)}
+    kept = {number: _copied(number) for number in (1, 2)}
     try:
         for number in kept:
             os.dup2(target, number)
         yield
     finally:
         for number, before in kept.items():
-            os.dup2(before, number)
-            os.close(before)
+            if before is None:
+                os.close(number)
+            else:
+                os.dup2(before, number)
+                os.close(before)
+
+
+def _copied(number: int) -> int | None:
+    """A copy of a file descriptor; null: the process was started without it."""
+    try:
+        return os.dup(number)
+    except OSError:
+        return None
 
 
 def _why_not_started(said: str, error: Exception) -> str:

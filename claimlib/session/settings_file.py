@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 # As pyspark has it, where nobody says otherwise.
@@ -24,21 +26,58 @@ _ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | 
 def settings_in_file(conf: Mapping[str, str]) -> Iterator[None]:
     """Until the block ends, a JVM that this process starts reads these settings from a file.
 
-    Settings that a session is built with come before them.  Files of Spark's own are read as
-    without it.
+    They come after those of the user's own PYSPARK_SUBMIT_ARGS and of Spark's files, and before
+    those that a session is built with.
     """
     before = os.environ.get(_ARGUMENTS)
+    theirs = _Arguments.of(shlex.split(_SHELL if before is None else before), conf)
     with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="utf-8") as file:  # mode 0600
+        file.writelines(f"{line}\n" for line in theirs.lines)
         file.writelines(f"{escaped(key)} {escaped(str(value))}\n" for key, value in conf.items())
         file.flush()
-        ours = f"--properties-file {shlex.quote(file.name)} --load-spark-defaults"
-        os.environ[_ARGUMENTS] = f"{ours} {_SHELL if before is None else before}"
+        ours = ("--properties-file", file.name, *theirs.defaults)
+        os.environ[_ARGUMENTS] = shlex.join((*ours, *theirs.words))
         try:
             yield
         finally:
             del os.environ[_ARGUMENTS]
             if before is not None:
                 os.environ[_ARGUMENTS] = before
+
+
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """What the user has spark-submit told, without what a file of ours replaces.
+
+    Attributes:
+        words: the arguments, without a file of settings and settings that ours replace.
+        lines: those of the file; of two, spark-submit reads the last.
+        defaults: the option to read Spark's own file as well, which it does where it is given none.
+    """
+
+    words: tuple[str, ...]
+    lines: tuple[str, ...] = ()
+    defaults: tuple[str, ...] = ("--load-spark-defaults",)
+
+    @classmethod
+    def of(cls, words: Sequence[str], conf: Mapping[str, str]) -> _Arguments:
+        """The arguments beside these settings."""
+        kept: list[str] = []
+        file, rest = None, iter(words)
+        for word in rest:
+            option, _, value = word.partition("=")
+            if option not in {"--properties-file", "--conf", "-c"}:
+                kept.append(word)
+                continue
+            value = value or next(rest, "")
+            if option == "--properties-file":
+                file = value
+            elif value.partition("=")[0] not in conf:
+                kept += [option, value]
+        if file is None:
+            return cls(tuple(kept))
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+        return cls(tuple(kept), tuple(lines), ())
 
 
 def escaped(text: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 @pytest.fixture(autouse=True)
 def _nothing_of_ours_is_exported(monkeypatch):
     for name in list(os.environ):
-        if name.startswith("CLAIMLIB_"):
+        if name.upper().startswith("CLAIMLIB_"):
             monkeypatch.delenv(name)
 
 

@@ -68,6 +68,8 @@ def test_the_version_is_that_of_the_package(claimlib):
         ((*SWEEP, "--now", "2026-01-01T00:00:00"), "no time zone"),
         ((*SWEEP, "--stream", "[a"), "'[a'"),
         ((*SWEEP, "--group", ""), "glob"),
+        (("reset-cursor", "store", ""), "the cursor's name is empty"),
+        (("reset-cursor", "store", "x\udcff"), "is not valid UTF-8"),
         (("reset-cursor", "store", "a", "--stream", ""), "--stream: the glob is empty"),
         (("reset-cursor", "store", "a", "--group", ""), "--group: the glob is empty"),
         (("xpending", "store", "--stream", ""), "--stream: the glob is empty"),

@@ -120,11 +120,27 @@ def test_settings_go_to_java_in_a_file_for_this_user_alone_and_arrive_as_they_ar
         assert not Path(path).exists()
 
 
+def test_what_the_user_tells_spark_submit_stays_but_for_what_settings_replace(
+    spark, monkeypatch, tmp_path
+):
+    theirs = tmp_path / "theirs.conf"
+    theirs.write_text("spark.a theirs\nspark.b theirs", encoding="utf-8")
+    options = "--conf spark.c=theirs --conf=spark.d=theirs --driver-memory 1g pyspark-shell"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--properties-file {theirs} {options}")
+    with settings_in_file({"spark.b": "ours", "spark.c": "ours"}):
+        option, path, *others = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
+        found = spark._jvm.org.apache.spark.util.Utils.getPropertiesFromFile(path)
+        read = dict(spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(found))
+    assert option == "--properties-file"
+    assert read == {"spark.a": "theirs", "spark.b": "ours", "spark.c": "ours"}
+    assert others == ["--conf", "spark.d=theirs", "--driver-memory", "1g", "pyspark-shell"]
+
+
 def test_a_secret_is_no_argument_and_a_jvm_without_memory_ends_with_what_to_do():
     """Java ends the one thread that lacks memory, and then the others wait for it."""
     given = run_python(ROOT / "tests" / "edge" / "without_memory.py", timeout=120)
     assert given.returncode == 2, given.stderr
-    assert given.stdout == "no argument has it; it has arrived\n"
+    assert given.stdout == "the settings are there\n"
     assert "Spark ran out of memory: give it more" in given.stderr
 
 

@@ -251,3 +251,17 @@ def test_the_walk_sees_other_ways_to_print(line):
 def test_the_walk_sees_the_one_place():
     tree = ast.parse((ROOT / "claimlib" / "terminal.py").read_text(encoding="utf-8"))
     assert {"print", "sys.stdout", "sys.stderr"} <= set(other_ways_to_print(tree))
+
+
+def test_a_stream_that_is_closed_before_or_meanwhile_ends_nothing(monkeypatch):
+    closed, open_ = io.StringIO(), io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    closed.close()
+    monkeypatch.setattr(sys, "stdout", closed)
+    monkeypatch.setattr(sys, "stderr", open_)
+
+    def work():
+        print("nobody reads it")
+        open_.close()
+        return 3
+
+    assert process.ending(work) == 3

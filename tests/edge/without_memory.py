@@ -1,9 +1,11 @@
-"""A session that has a secret among its settings, and then too little memory."""
+"""A session that has a secret among its settings; another one, which has too little memory."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+
+from pyspark import SparkContext
 
 from claimlib import process
 from claimlib.session import open_session
@@ -13,26 +15,24 @@ _VALUE = "a b=#secret"
 
 
 def main() -> int:
-    """Says what it has seen of the secret; then a job that needs more memory than there is."""
-    spark = open_session(conf={_SECRET: _VALUE, "spark.driver.memory": "600m"})
-    places = Path("/proc").glob("[0-9]*/cmdline")
-    shown = any(b"secret.key" in _read(one) or b"#secret" in _read(one) for one in places)
+    """Says what it has seen of its settings; then a job that needs more memory than there is."""
+    first = {_SECRET: _VALUE, "spark.driver.memory": "600m", "spark.app.name": "mine", "a.b": "c"}
+    spark = open_session(conf=first)
+    java = Path("/proc", str(SparkContext._gateway.proc.pid), "cmdline").read_bytes()
+    assert b"SparkSubmit" in java
+    assert b"#secret" not in java
+    context = spark.sparkContext
+    assert context._jsc.hadoopConfiguration().get("fs.s3a.secret.key") == _VALUE
+    assert (context.appName, context.getConf().get("a.b")) == ("mine", "c")
+    spark.stop()
+    # A JVM that runs already reads no file any more.
+    spark = open_session(conf={_SECRET: "another", "spark.sql.shuffle.partitions": "9"})
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    arrived = hadoop.get(_SECRET.removeprefix("spark.hadoop.")) == _VALUE
-    print(
-        "an argument has it" if shown else "no argument has it;",
-        "it has arrived" if arrived else "it has not arrived",
-        flush=True,
-    )
+    assert hadoop.get("fs.s3a.secret.key") == "another"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "9"
+    print("the settings are there", flush=True)
     spark.range(1).selectExpr("sequence(1, 200000000) AS numbers").toArrow()
     return process.DONE
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:  # it has ended
-        return b""
 
 
 if __name__ == "__main__":
