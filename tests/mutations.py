@@ -85,6 +85,7 @@ _PAGE_OF_LARGE = (
     "test_a_page_of_a_large_store_is_decided_by_interpreted_queries_and_merged_by_a_compiled_one"
 )
 _APPENDED = "test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small_by_then"
+_BETWEEN_LOOKS = "test_who_commits_between_two_looks_at_a_history_does_not_hide"
 _SHRUNK = "test_a_group_whose_proof_of_absence_has_shrunk_is_refused_as_a_full_sweep_does"
 _KNOWN = (
     "tests/unit/test_known_present.py"
@@ -1038,6 +1039,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         "_rewritten(store, by_key)) and is_untouched:",
         "_rewritten(store, by_key)):",
         (f"{_AGAIN}::{_APPENDED}",),
+    ),
+    Mutation(
+        "a history is read twice only, whoever commits between the two looks",
+        "claimlib/runs/claims.py",
+        "        limit = _newer(commits, pinned) + _RECENT\n"
+        "        commits = store.history(table, limit=limit)\n",
+        "        limit = _newer(commits, pinned)\n"
+        "        commits = store.history(table, limit=limit)\n"
+        "        break\n",
+        (f"{_AGAIN}::{_BETWEEN_LOOKS}_what_a_run_has_deleted",),
     ),
     Mutation(
         "a MERGE is taken for complete whatever it says",

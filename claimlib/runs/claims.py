@@ -378,12 +378,20 @@ def commits_since(store: Store, row: RunRow, table: str) -> tuple[list[Row], boo
     """The commits on a table since the run pinned it, newest first, and whether the history still
     has all of them."""
     pinned = row.pins.versions[table]
-    commits = store.history(table, limit=_RECENT)
-    since = commits[0]["version"] - pinned
-    if since > _RECENT:
-        commits = store.history(table, limit=since)
-    newer = [commit for commit in commits if commit["version"] > pinned]
-    return newer, 0 <= since <= len(newer)
+    limit = _RECENT
+    commits = store.history(table, limit=limit)
+    # Who commits between two looks pushes the oldest commit out of a list of a given length: it is
+    # the list itself that tells how many there are.
+    while _newer(commits, pinned) > limit == len(commits):
+        limit = _newer(commits, pinned) + _RECENT
+        commits = store.history(table, limit=limit)
+    since = [commit for commit in commits if commit["version"] > pinned]
+    return since, _newer(commits, pinned) == len(since)
+
+
+def _newer(commits: list[Row], pinned: int) -> int:
+    """How many versions a table has had since one was pinned; negative: it was made again."""
+    return int(commits[0]["version"]) - pinned
 
 
 # As a rule there are fewer commits than that since a run was decided: one question tells them all.

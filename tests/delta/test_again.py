@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.commands.snapshot import snapshot
@@ -23,7 +23,8 @@ from claimlib.runs.writes import append_new
 from claimlib.store.local import Token
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
-from tests.delta.pels import DELETED, NOW_MS, REQUEST, keyspace
+from tests.delta.own_rows import append, pending_row
+from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count, query
 from tests.delta.snapshots import ALL, owners, source, stream
 from tests.delta.waiting import Waiting
@@ -205,6 +206,43 @@ def test_purges_that_others_took_are_lost_even_where_the_run_changed_no_row(
 
     assert (reply.counts["gone"], count(store.where, "tombstones")) == (0, 0)
     assert reply.counts["lost"] == reply.counts["claimed"] + reply.counts["deleted"] > DELETED
+
+
+def halted(phase: Phase) -> Callable[[Phase, str], None]:
+    """A process that ends as its run enters a phase."""
+
+    def halt(entered: Phase, _detail: str) -> None:
+        if entered is phase:
+            raise HaltedError
+
+    return halt
+
+
+def test_who_commits_between_two_looks_at_a_history_does_not_hide_what_a_run_has_deleted(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's own commit is the oldest since its decision, and later ones are more than the first
+    look lists."""
+    monkeypatch.setattr(claims, "_RECENT", 1)
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    with pytest.raises(HaltedError):
+        xautoclaim(store, SweepRequest(REQUEST), run_id="r", progress=halted(Phase.VERIFY))
+    append(store, "pending", pending_row("s", 100))
+    history, others = Store.history, [101]
+
+    def look(self: Store, table: str, limit: int | None = None) -> list[Row]:
+        found = history(self, table, limit)
+        if table == "pending" and others:
+            append(store, "pending", pending_row("s", others.pop()))
+        return found
+
+    monkeypatch.setattr(Store, "history", look)
+    again = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
+
+    assert others == []
+    assert (again.counts["lost"], again.counts["gone"]) == (0, 0)
+    assert (again.claimed.count(), again.deleted.count()) == (CLAIMED, DELETED)
+    assert count(store.where, "tombstones") == DELETED
 
 
 def test_a_store_knows_its_source_when_no_stream_is_left(store: Store) -> None:

@@ -260,6 +260,35 @@ def test_where_the_feed_cannot_be_read_for_whatever_reason_all_is_looked_at(
     assert 19 in ids(rows_of(decided), "deleted")
 
 
+def test_who_commits_between_two_looks_at_a_history_does_not_hide_another_writer(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That writer's commit is the oldest since the base, which changed no row, and neither did
+    those behind it."""
+    base = xautoclaim(store, SWEEP, now_ms=61_010)
+    assert (base.counts.get("claimed"), base.counts.get("deleted")) == (0, 0)
+    assert base_of(store) == base.run_seq
+    _by_hand(store)
+    _set_property(store, "1")
+    monkeypatch.setattr("claimlib.runs.claims._RECENT", 1)
+    history, others = Store.history, ["2"]
+
+    def look(self: Store, table: str, limit: int | None = None) -> list[Row]:
+        found = history(self, table, limit)
+        if table == "pending" and others:
+            _set_property(store, others.pop())
+        return found
+
+    monkeypatch.setattr(Store, "history", look)
+    assert base_of(store) is None
+    assert others == []
+
+
+def _set_property(store: Store, value: str) -> None:
+    name = store.identifier("pending")
+    store.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('a' = '{value}')")
+
+
 def test_a_run_keeps_how_it_was_decided(store: Store) -> None:
     xautoclaim(store, AT_ONCE, now_ms=61_011, incremental=True)
     found = find_run(store, "3")
