@@ -86,6 +86,9 @@ _PAGE_OF_LARGE = (
 )
 _APPENDED = "test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small_by_then"
 _BETWEEN_LOOKS = "test_who_commits_between_two_looks_at_a_history_does_not_hide"
+_NO_NUMBERS = (
+    "test_a_run_whose_commit_has_no_numbers_is_finished_by_what_the_table_held_before_and_after"
+)
 _SHRUNK = "test_a_group_whose_proof_of_absence_has_shrunk_is_refused_as_a_full_sweep_does"
 _KNOWN = (
     "tests/unit/test_known_present.py"
@@ -1049,6 +1052,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        commits = store.history(table, limit=limit)\n"
         "        break\n",
         (f"{_AGAIN}::{_BETWEEN_LOOKS}_what_a_run_has_deleted",),
+    ),
+    Mutation(
+        "a MERGE that does not say how many rows it has deleted wedges the store",
+        "claimlib/runs/claims.py",
+        "        if deleted is not None:\n            return int(deleted)\n",
+        "        return int(deleted)\n",
+        (f"{_AGAIN}::{_NO_NUMBERS}",),
     ),
     Mutation(
         "a MERGE is taken for complete whatever it says",

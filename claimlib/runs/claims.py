@@ -364,8 +364,11 @@ def _verify_purges(
 def _deleted_by(store: Store, commit: Row, decided: Decided) -> int | None:
     """How many rows a commit of a run has deleted; null: nobody can tell any more."""
     if commit["operation"] == "MERGE":
-        return int(commit["operationMetrics"]["numTargetRowsDeleted"])
-    if decided.of(Kind.FORCED):
+        # Where `spark.databricks.delta.history.metricsEnabled` is off, a commit has no numbers.
+        deleted = (commit["operationMetrics"] or {}).get("numTargetRowsDeleted")
+        if deleted is not None:
+            return int(deleted)
+    elif decided.of(Kind.FORCED):
         return None  # the commit has added rows too
     version = commit["version"]
     found = [store.readable_at("pending", one) for one in (version - 1, version)]

@@ -245,6 +245,26 @@ def test_who_commits_between_two_looks_at_a_history_does_not_hide_what_a_run_has
     assert count(store.where, "tombstones") == DELETED
 
 
+@pytest.mark.classic
+def test_a_run_whose_commit_has_no_numbers_is_finished_by_what_the_table_held_before_and_after(
+    store: Store, large_tables: None
+) -> None:
+    del large_tables
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    setting = "spark.databricks.delta.history.metricsEnabled"
+    store.spark.conf.set(setting, "false")
+    try:
+        with pytest.raises(HaltedError):
+            xautoclaim(store, SweepRequest(REQUEST), run_id="r", progress=halted(Phase.VERIFY))
+    finally:
+        store.spark.conf.unset(setting)
+    (commit, *_) = store.history("pending", 1)
+    assert (commit["operation"], commit["operationMetrics"]) == ("MERGE", None)
+    again = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
+    assert (again.counts["lost"], again.counts["gone"]) == (0, 0)
+    assert count(store.where, "tombstones") == DELETED
+
+
 def test_a_store_knows_its_source_when_no_stream_is_left(store: Store) -> None:
     snapshot(store, ALL, lambda _: source())
     other = type(ALL)("other:6379/0")
