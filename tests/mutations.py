@@ -89,6 +89,9 @@ _BETWEEN_LOOKS = "test_who_commits_between_two_looks_at_a_history_does_not_hide"
 _NO_NUMBERS = (
     "test_a_run_whose_commit_has_no_numbers_is_finished_by_what_the_table_held_before_and_after"
 )
+_SAYS_NOTHING = (
+    "test_a_run_whose_commit_does_not_say_who_made_it_is_not_said_to_have_lost_what_it_deleted"
+)
 _SHRUNK = "test_a_group_whose_proof_of_absence_has_shrunk_is_refused_as_a_full_sweep_does"
 _KNOWN = (
     "tests/unit/test_known_present.py"
@@ -1059,6 +1062,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        if deleted is not None:\n            return int(deleted)\n",
         "        return int(deleted)\n",
         (f"{_AGAIN}::{_NO_NUMBERS}",),
+    ),
+    Mutation(
+        "a commit that does not say what it is ends an incremental sweep",
+        "claimlib/runs/claims.py",
+        'return (commit["operation"] or "").startswith(_HOUSEKEEPING)',
+        'return bool(commit["operation"].startswith(_HOUSEKEEPING))',
+        (f"{_INCREMENTAL}::test_where_there_is_no_base_all_is_looked_at_and_it_says_why",),
+    ),
+    Mutation(
+        "a commit that does not say how it was made ends a run",
+        "claimlib/runs/claims.py",
+        'return (commit["operationParameters"] or {}).get(name) or ""',
+        'return str(commit["operationParameters"].get(name, ""))',
+        (f"{_AGAIN}::test_a_snapshot_behind_a_commit_that_says_nothing_comes_to_its_end",),
+    ),
+    Mutation(
+        "a commit that does not say who made it is taken for another writer's",
+        "claimlib/runs/claims.py",
+        '    all_known = all_known and all(commit["operation"] for commit in since)\n',
+        "",
+        (f"{_AGAIN}::{_SAYS_NOTHING}",),
     ),
     Mutation(
         "a MERGE is taken for complete whatever it says",

@@ -227,9 +227,9 @@ def _check_writers(begun: Begun, base: RunRow) -> None:
     foreign = [one for one in commits if not is_housekeeping(one) and run_of(one) not in runs]
     if foreign:
         first = foreign[-1]
+        operation = first["operation"] or "which does not say what was done"
         raise NoBaseError(
-            f"version {first['version']} of pending ({first['operation']}) was not written by a"
-            " claimlib run"
+            f"version {first['version']} of pending ({operation}) was not written by a claimlib run"
         )
 
 

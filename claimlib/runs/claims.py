@@ -229,6 +229,8 @@ def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None =
     if row.staged is None and _is_complete(store, row, decided, changed):
         return Outcome()
     since, all_known = commits_since(store, row, "pending")
+    # A commit that does not say what it is may be the run's own.
+    all_known = all_known and all(commit["operation"] for commit in since)
     commits = [commit for commit in since if is_own(commit, row)]
     appends = [commit for commit in commits if _is_append(commit)]
     changes = [commit for commit in commits if not _is_append(commit)]
@@ -407,10 +409,9 @@ def is_own(commit: Row, row: RunRow) -> bool:
 
 
 def run_of(commit: Row) -> int | None:
-    """The run_seq of the run that made a commit; null: no run has.  A MERGE bears it as a literal,
-    what is appended or rewritten bears the run's note."""
-    predicate = commit["operationParameters"].get("predicate", "")
-    of_merge = re.search(r"run_seq#?\d*L? < (\d+)\b", predicate)
+    """The run_seq of the run that made a commit; null: no run has, or the commit does not say who
+    has.  A MERGE bears it as a literal, what is appended or rewritten bears the run's note."""
+    of_merge = re.search(r"run_seq#?\d*L? < (\d+)\b", _parameter(commit, "predicate"))
     if commit["operation"] == "MERGE" and of_merge is not None:
         return int(of_merge[1])
     of_note = re.match(rf"{NOTE} (\d+) ", commit["userMetadata"] or "")
@@ -418,15 +419,21 @@ def run_of(commit: Row) -> int | None:
 
 
 def is_housekeeping(commit: Row) -> bool:
-    """Whether a commit leaves every row as it was."""
-    return bool(commit["operation"].startswith(_HOUSEKEEPING))
+    """Whether a commit leaves every row as it was, and says so."""
+    return (commit["operation"] or "").startswith(_HOUSEKEEPING)
 
 
 _HOUSEKEEPING = ("OPTIMIZE", "VACUUM", "SET TBLPROPERTIES", "UPGRADE PROTOCOL", "ADD COLUMNS")
 
 
 def _is_append(commit: Row) -> bool:
-    return bool(commit["operationParameters"].get("mode") == "Append")
+    return _parameter(commit, "mode") == "Append"
+
+
+def _parameter(commit: Row, name: str) -> str:
+    """What a commit says of how it was made; empty: it does not say it, as one that a writer made
+    without `commitInfo`, all of which is optional in Delta."""
+    return (commit["operationParameters"] or {}).get(name) or ""
 
 
 def _touched_part(rows: DataFrame, decided: Decided) -> DataFrame:

@@ -23,7 +23,7 @@ from claimlib.runs.writes import append_new
 from claimlib.store.local import Token
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
-from tests.delta.own_rows import append, pending_row
+from tests.delta.own_rows import append, pending_row, say_nothing_of_the_newest_commit
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count, query
 from tests.delta.snapshots import ALL, owners, source, stream
@@ -263,6 +263,34 @@ def test_a_run_whose_commit_has_no_numbers_is_finished_by_what_the_table_held_be
     again = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
     assert (again.counts["lost"], again.counts["gone"]) == (0, 0)
     assert count(store.where, "tombstones") == DELETED
+
+
+def test_a_run_whose_commit_does_not_say_who_made_it_is_not_said_to_have_lost_what_it_deleted(
+    store: Store, large_tables: None
+) -> None:
+    del large_tables
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    with pytest.raises(HaltedError):
+        xautoclaim(store, SweepRequest(REQUEST), run_id="r", progress=halted(Phase.VERIFY))
+    say_nothing_of_the_newest_commit(store, "pending")
+    again = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
+    assert (again.counts["lost"], again.counts["gone"]) == (0, DELETED), "nobody can tell"
+    assert count(store.where, "tombstones") == DELETED
+
+
+def test_a_snapshot_behind_a_commit_that_says_nothing_comes_to_its_end(store: Store) -> None:
+    first = stream(b"s", {1: b"a", 2: b"a"}, {1, 2}, NOW_MS)
+    snapshot(store, ALL, lambda _: source(first))
+
+    def others(phase: Phase, _detail: str) -> None:
+        if phase is Phase.APPLY:
+            append(store, "pending", pending_row("s", 3))
+            say_nothing_of_the_newest_commit(store, "pending")
+
+    second = stream(b"s", {1: b"b", 2: b"a"}, {1, 2}, NOW_MS + 10)
+    reply = snapshot(store, ALL, lambda _: source(second), progress=others)
+    assert reply.counts["pending_extra"] == 1
+    assert owners(store) == {(b"s", 1): b"b", (b"s", 2): b"a", (b"s", 3): b"own"}
 
 
 def test_a_store_knows_its_source_when_no_stream_is_left(store: Store) -> None:

@@ -18,7 +18,7 @@ from claimlib.runs import Decision, begin_reading
 from claimlib.semantics.model import AutoclaimRequest, Guards
 from claimlib.store.tables import Store
 from tests.delta.histories import MINUTE_MS, SWEEP, History, Server
-from tests.delta.own_rows import append, pending_row
+from tests.delta.own_rows import append, pending_row, say_nothing_of_the_newest_commit
 
 # Both of its checks find a base.
 SEED = 2
@@ -199,6 +199,11 @@ def _by_hand(store: Store) -> None:
     append(store, "pending", pending_row("a", 30))
 
 
+def _by_nobody(store: Store) -> None:
+    append(store, "pending", pending_row("a", 30))
+    say_nothing_of_the_newest_commit(store, "pending")
+
+
 def _no_feed(store: Store) -> None:
     name = store.identifier("entries")
     for value in ("false", "true"):
@@ -223,6 +228,11 @@ AT_ONCE = SweepRequest(AutoclaimRequest(b"reclaimer", 0))
     ("happens", "request_", "reason"),
     [
         (_by_hand, SWEEP, "version 3 of pending (WRITE) was not written by a claimlib run"),
+        (
+            _by_nobody,
+            SWEEP,
+            "version 3 of pending (which does not say what was done) was not written by a claim",
+        ),
         (_no_feed, SWEEP, "the change data feed of entries since run 2 cannot be read"),
         (_much_deleted, SWEEP, "more than 5 entries were deleted or changed since run 2"),
         (_nothing, AT_ONCE, "a request has no minimum idle time, so every entry may be due"),
