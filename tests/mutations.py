@@ -92,6 +92,11 @@ _NO_NUMBERS = (
 _SAYS_NOTHING = (
     "test_a_run_whose_commit_does_not_say_who_made_it_is_not_said_to_have_lost_what_it_deleted"
 )
+_RESTORED = "tests/delta/test_restored.py"
+_MUST = "runs_go_on_and_change_what_they_must"
+_LARGER_STEPS = (
+    "test_where_a_history_does_not_tell_the_used_numbers_they_are_passed_over_in_larger_steps"
+)
 _SHRUNK = "test_a_group_whose_proof_of_absence_has_shrunk_is_refused_as_a_full_sweep_does"
 _KNOWN = (
     "tests/unit/test_known_present.py"
@@ -1083,6 +1088,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         '    all_known = all_known and all(commit["operation"] for commit in since)\n',
         "",
         (f"{_AGAIN}::{_SAYS_NOTHING}",),
+    ),
+    Mutation(
+        "a run whose number was used by one that is undone wedges the store",
+        "claimlib/runs/protocol.py",
+        "    return find_decided(store, row.run_seq)\n",
+        "    from claimlib.runs.journal import decided_by\n\n"
+        "    return decided_by(store, row.run_seq)\n",
+        (f"{_RESTORED}::test_after_a_restore_of_all_tables_{_MUST}",),
+    ),
+    Mutation(
+        "the numbers of runs that were undone are tried one by one",
+        "claimlib/runs/protocol.py",
+        "return highest + 1 if highest >= run_seq else run_seq + 1000**attempt",
+        "return run_seq + 1",
+        (f"{_RESTORED}::{_LARGER_STEPS}",),
     ),
     Mutation(
         "a MERGE is taken for complete whatever it says",

@@ -23,11 +23,11 @@ from claimlib.plans.keys import GROUP, KeyMode, id_text
 from claimlib.runs.journal import (
     DELETING,
     LOST_APP_ID,
-    NOTE,
     TOUCHING,
     UPDATING,
     Decided,
     RunRow,
+    noted_seq,
 )
 from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_new, replace_once, rewritten, to_rewrite
@@ -414,8 +414,7 @@ def run_of(commit: Row) -> int | None:
     of_merge = re.search(r"run_seq#?\d*L? < (\d+)\b", _parameter(commit, "predicate"))
     if commit["operation"] == "MERGE" and of_merge is not None:
         return int(of_merge[1])
-    of_note = re.match(rf"{NOTE} (\d+) ", commit["userMetadata"] or "")
-    return None if of_note is None else int(of_note[1])
+    return noted_seq(commit)
 
 
 def is_housekeeping(commit: Row) -> bool:

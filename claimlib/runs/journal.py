@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -199,6 +200,12 @@ class Decided:
         return _of_kinds(self.journal, kinds)
 
 
+def noted_seq(commit: Row) -> int | None:
+    """The run_seq of the run whose note a commit bears; null: it bears none."""
+    note = re.match(rf"{NOTE} (\d+) ", commit["userMetadata"] or "")
+    return None if note is None else int(note[1])
+
+
 def run_rows(store: Store, after_seq: int) -> list[RunRow]:
     """The decisions later than `after_seq`, in order."""
     later = Condition("run_seq", after_seq, is_above=True)
@@ -220,11 +227,23 @@ def _of_kinds(journal: DataFrame, kinds: Collection[Kind]) -> DataFrame:
 
 
 def decided_by(store: Store, run_seq: int) -> Decided:
-    """What was decided under a number.  All rows of a small run come to the driver, by one query;
-    of a large one at most one per kind and bucket.
+    """`find_decided` of a run that was decided.
 
     Raises:
         VerificationError: nothing was, or two decisions stand there.
+    """
+    decided = find_decided(store, run_seq)
+    if decided is None:
+        raise _not_one(0, run_seq)
+    return decided
+
+
+def find_decided(store: Store, run_seq: int) -> Decided | None:
+    """What was decided under a number; null: nothing was.  All rows of a small run come to the
+    driver, by one query; of a large one at most one per kind and bucket.
+
+    Raises:
+        VerificationError: two decisions stand there.
     """
     fetched = store.find_few("journal", Condition("run_seq", run_seq))
     if fetched is not None:
@@ -240,11 +259,15 @@ def decided_by(store: Store, run_seq: int) -> Decided:
     return _decided(own, journal, [row.asDict() for row in counted])
 
 
-def _only(decisions: Sequence[Row | Mapping[str, Any]], run_seq: int) -> RunRow:
-    if len(decisions) == 1:
-        return RunRow.of(decisions[0])
-    raise VerificationError(
-        f"the table journal has {len(decisions)} rows of kind run for run {run_seq}, but a run"
+def _only(decisions: Sequence[Row | Mapping[str, Any]], run_seq: int) -> RunRow | None:
+    if len(decisions) > 1:
+        raise _not_one(len(decisions), run_seq)
+    return RunRow.of(decisions[0]) if decisions else None
+
+
+def _not_one(number: int, run_seq: int) -> VerificationError:
+    return VerificationError(
+        f"the table journal has {number} rows of kind run for run {run_seq}, but a run"
         " writes exactly one: was the table copied from another store, or were rows deleted?"
         " Correct the table, and start the run again",
         table="journal",
@@ -260,8 +283,12 @@ def _counted_in_memory(journal: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-def _decided(row: RunRow, journal: DataFrame, counted: Sequence[Mapping[str, Any]]) -> Decided:
+def _decided(
+    row: RunRow | None, journal: DataFrame, counted: Sequence[Mapping[str, Any]]
+) -> Decided | None:
     """`counted`: by kind and bucket the number of rows, and the smallest and the largest id_ms."""
+    if row is None:
+        return None
     counts: Counter[str] = Counter()
     for one in counted:
         counts[one["kind"]] += one["n"]

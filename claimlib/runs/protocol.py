@@ -37,7 +37,8 @@ from claimlib.runs.journal import (
     RunRow,
     ServerIdentity,
     Staged,
-    decided_by,
+    find_decided,
+    noted_seq,
     run_rows,
 )
 from claimlib.runs.rollforward import (
@@ -175,8 +176,8 @@ def run(
     tell = progress or _silent
     key = (command, uuid.uuid4().hex if run_id is None else parse_run_id(run_id))
     text = _request_text({**request, "now_ms": now_ms})
-    lost_to, recovered = "", set[int]()
-    for _ in range(MAX_LOSSES):
+    lost_to, recovered, least = "", set[int](), 0
+    for attempt in range(MAX_LOSSES):
         last, finished_now = _recover(store, tell)
         recovered |= finished_now
         # Nobody else can have used a key that was made up.
@@ -190,8 +191,9 @@ def run(
             return replace(finished, is_repeat=True)
         clock, began_ms = Clock(tell), wall_ms()
         clock.enter(Phase.BEGIN, "")
-        name = f"run {last + 1}"
-        begun = Begun(store, last + 1, store.pin(INPUTS), _size_told(tell, name))
+        run_seq = max(last + 1, least)
+        name = f"run {run_seq}"
+        begun = Begun(store, run_seq, store.pin(INPUTS), _size_told(tell, name))
         clock.enter(Phase.DECIDE, name)
         try:
             decision = decide(begun)
@@ -204,6 +206,11 @@ def run(
         with begun.interpreted(*decision.made_of, are_few=are_few):
             decided = _commit(store, row, decision)
         del decision  # what it is made of need not stay in memory
+        if decided is None:
+            # The journal was restored to an earlier state, or its rows were deleted.
+            lost_to = f"{name}, which the journal does not show any more"
+            least = _beyond_used(store, run_seq, attempt)
+            continue
         if decided.row.attempt == row.attempt:
             with begun.interpreted(are_few=are_few):
                 finished = carry_out(store, decided, clock)
@@ -360,9 +367,22 @@ def _run_row(
     )
 
 
-def _commit(store: Store, row: RunRow, decision: Decision) -> Decided:
+def _beyond_used(store: Store, run_seq: int, attempt: int) -> int:
+    """A number that no run has had, where one was had by a run whose decision is gone.
+
+    Delta keeps the tokens of commits that were undone: each table skips what comes under a number
+    that it has seen.  The journal has seen all of them, and its history names them.  Where that
+    does not reach back so far, the numbers are passed over in ever larger steps.
+    """
+    noted = [noted_seq(commit) or 0 for commit in store.history("journal")]
+    highest: int = max(noted)
+    return highest + 1 if highest >= run_seq else run_seq + 1000**attempt
+
+
+def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
     """The decision: one append.  Whether it was let through, only reading back tells: the result is
-    what stands in the journal under this run_seq, ours or that of the run that won."""
+    what stands in the journal under this run_seq, ours or that of the run that won; null: nothing
+    does, though the number was used."""
     values = row.values()
     own = store.rows("journal", [tuple(values.values())], list(values))
     numbered = decision.rows.withColumn("run_seq", F.lit(row.run_seq))
@@ -381,7 +401,7 @@ def _commit(store: Store, row: RunRow, decision: Decision) -> Decided:
         committed = run_rows(store, row.run_seq - 1)
         if not committed or not (conflict or committed[0].attempt == row.attempt):
             raise
-    return decided_by(store, row.run_seq)
+    return find_decided(store, row.run_seq)
 
 
 def _has_few_staged(decision: Decision) -> bool:

@@ -102,14 +102,14 @@ def test_a_page_of_a_large_store_is_decided_by_interpreted_queries_and_merged_by
 
     for owner, name in (
         (sweep_decision, "judge"),
-        (protocol, "decided_by"),
+        (protocol, "find_decided"),
         (Store, "execute"),
     ):
         watch(owner, name)
     page = AutoclaimRequest(b"alice", 1000, StreamId(8, 0), count=1)
     reply = xautoclaim(store, SweepRequest(page))
     assert reply.counts["claimed"] + reply.counts["deleted"] > 0
-    interpreted_ones = ("judge", "decided_by")
+    interpreted_ones = ("judge", "find_decided")
     assert seen == {**dict.fromkeys(interpreted_ones, SETTINGS), "execute": COMPILED}
 
 
