@@ -97,6 +97,9 @@ _MUST = "runs_go_on_and_change_what_they_must"
 _LARGER_STEPS = (
     "test_where_a_history_does_not_tell_the_used_numbers_they_are_passed_over_in_larger_steps"
 )
+_WRITTEN_AGAIN = (
+    "test_a_run_whose_row_of_runs_is_gone_is_written_there_again_and_changes_nothing_else"
+)
 _SHRUNK = "test_a_group_whose_proof_of_absence_has_shrunk_is_refused_as_a_full_sweep_does"
 _KNOWN = (
     "tests/unit/test_known_present.py"
@@ -1103,6 +1106,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "return highest + 1 if highest >= run_seq else run_seq + 1000**attempt",
         "return run_seq + 1",
         (f"{_RESTORED}::{_LARGER_STEPS}",),
+    ),
+    Mutation(
+        "a row of runs that is gone does not come again",
+        "claimlib/runs/rollforward.py",
+        "        token = Token(app_id, row.run_seq)\n",
+        "        token = Token(APP_ID, row.run_seq)\n",
+        (f"{_RESTORED}::{_WRITTEN_AGAIN}",),
     ),
     Mutation(
         "a MERGE is taken for complete whatever it says",

@@ -28,6 +28,9 @@ APP_ID = "claimlib"
 NOTE = "claimlib run"
 # What a run found lost follows its decision under an id of its own: Delta would skip it else.
 LOST_APP_ID = "claimlib-lost"
+# A row of `runs` that was appended, and that somebody has deleted since, comes again under such an
+# id and a number.
+AGAIN_APP_ID = "claimlib-again"
 
 
 # Rows of `pending` that get a new state, and rows that go, each only while it is as the decision

@@ -1,21 +1,25 @@
-"""A store whose tables somebody has given an earlier state: it goes on.
+"""A store whose tables somebody has given an earlier state, or has deleted rows of: it goes on.
 
 Delta keeps the tokens of commits that were undone, so what comes under one of them is skipped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import Row, SparkSession
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.errors import VerificationError
+from claimlib.runs import rollforward
 from claimlib.schema import TABLES
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
-from tests.delta.pels import NOW_MS, REQUEST, keyspace
+from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
+from tests.delta.reading import count
 
 
 @pytest.fixture(params=["delta-rs", "Spark"])
@@ -91,3 +95,45 @@ def test_where_a_history_does_not_tell_the_used_numbers_they_are_passed_over_in_
     monkeypatch.setattr(Store, "history", silent)
     assert claim_all(store, b"e", "e") == 3 + 1000
     assert owners(store) == {b"e"}
+
+
+def _deleted(store: Store) -> None:
+    store.execute("runs", "DELETE FROM {table} WHERE run_seq = 2")
+
+
+def _restored(store: Store) -> None:
+    store.execute("runs", f"{RESTORED}1")
+
+
+@pytest.mark.parametrize("vanish", [_deleted, _restored])
+def test_a_run_whose_row_of_runs_is_gone_is_written_there_again_and_changes_nothing_else(
+    swept: Store, vanish: Callable[[Store], None]
+) -> None:
+    assert claim_all(swept, b"b", "b") == 2
+    others = [table for table in TABLES if table != "runs"]
+    versions = swept.pin(others).versions
+    for _ in range(2):
+        vanish(swept)
+        assert count(swept.where, "runs", "run_seq = 2") == 0
+        assert claim_all(swept, b"b", "b") == 2
+        assert count(swept.where, "runs", "run_seq = 2") == 1
+        assert swept.pin(others).versions == versions
+    assert claim_all(swept, b"c", "c") == 3
+
+
+def test_a_row_of_runs_that_is_deleted_again_and_again_is_an_error_that_names_the_remedy(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    find = rollforward.find_finished_seq
+
+    def find_none(store: Store, run_seq: int) -> rollforward.Finished | None:
+        store.execute("runs", "DELETE FROM {table}")
+        return find(store, run_seq)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rollforward, "find_finished_seq", find_none)
+        with pytest.raises(VerificationError, match=r"deleted from the table runs.*RESTORE"):
+            xautoclaim(store, SweepRequest(REQUEST), run_id="first")
+    assert (count(store.where, "tombstones"), count(store.where, "runs")) == (DELETED, 0)
+    assert count(store.where, "pending", "consumer = 'alice'") == CLAIMED
