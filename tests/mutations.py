@@ -100,6 +100,12 @@ _LARGER_STEPS = (
 _WRITTEN_AGAIN = (
     "test_a_run_whose_row_of_runs_is_gone_is_written_there_again_and_changes_nothing_else"
 )
+_COPIED = "test_a_copy_of_a_row_does_not_make_up_for_one_that_another_writer_took"
+_COPY_OF_DELETED = (
+    "test_where_a_run_is_finished_later_a_copy_of_what_it_deleted_makes_up_for_nothing_either"
+)
+_COPY_OF_CLAIMED = "test_a_copy_of_a_row_does_not_make_up_for_one_either_where_nothing_is_deleted"
+_COPY_OF_LOST = "test_an_entry_of_which_there_are_two_rows_is_lost_once"
 _SHRUNK = "test_a_group_whose_proof_of_absence_has_shrunk_is_refused_as_a_full_sweep_does"
 _KNOWN = (
     "tests/unit/test_known_present.py"
@@ -667,8 +673,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a commit on another table of the same version proves that nothing was lost",
         "claimlib/runs/claims.py",
-        'if store.table_ids["pending"] != row.pins.table_ids["pending"]:',
-        "if False:",
+        'return store.table_ids["pending"] == row.pins.table_ids["pending"]',
+        "return True",
         (f"{_AGAIN}::test_a_commit_on_another_table_does_not_prove_that_nothing_was_lost",),
     ),
     Mutation(
@@ -1117,9 +1123,37 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a MERGE is taken for complete whatever it says",
         "claimlib/runs/claims.py",
-        "    if changed == decided.of(*TOUCHING):\n",
+        "    if changed == decided.of(*TOUCHING) and _is_alone(store, row, decided):\n",
         "    if changed is not None:\n",
         (f"{_TAKEN}",),
+    ),
+    Mutation(
+        "a copy that a MERGE has changed makes up for a row that it has not",
+        "claimlib/runs/claims.py",
+        "    if changed == decided.of(*TOUCHING) and _is_alone(store, row, decided):\n",
+        "    if changed == decided.of(*TOUCHING):\n",
+        (f"{_RACES}::{_COPIED}",),
+    ),
+    Mutation(
+        "a copy that a recovered run has deleted makes up for a row that it has not",
+        "claimlib/runs/claims.py",
+        "    if row.staged is None and is_alone:\n",
+        "    if row.staged is None:\n",
+        (f"{_RACES}::{_COPY_OF_DELETED}",),
+    ),
+    Mutation(
+        "rows that bear a run's number are counted, not entries",
+        "claimlib/runs/claims.py",
+        '    standing = decided.rows(*_OWNED).join(owned, on=list(_KEY), how="left_semi")\n',
+        "    standing = owned\n",
+        (f"{_RACES}::{_COPY_OF_CLAIMED}",),
+    ),
+    Mutation(
+        "an entry of which there are two rows is lost twice",
+        "claimlib/runs/claims.py",
+        "    return found.dropDuplicates([*_KEY, *_FROM])\n",
+        "    return found\n",
+        (f"{_RACES}::{_COPY_OF_LOST}",),
     ),
     Mutation(
         "a table of more than few rows is cut to them",

@@ -213,8 +213,9 @@ _AS_FOUND_SQL = _AS_FOUND.format(now="t.", found="s.")
 def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None = None) -> Outcome:
     """What of the decision stands in `pending`, and what was lost to others.
 
-    As a rule the run's own MERGE has just changed each row that it was to change, and says so, or
-    the buckets were rewritten right after the version that the run was decided from.
+    As a rule nobody else has written meanwhile, and the run's own MERGE has just changed each row
+    that it was to change, and says so, or the buckets were rewritten right after the version that
+    the run was decided from.
     Else what is read is `pending` right after the run's own commit (and, for purges, right before
     it), so what others do later is not taken for a loss, whenever the run is verified.
 
@@ -241,7 +242,11 @@ def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None =
     if pending is None:
         pending = _now(store, decided)
     claims, claims_gone = _verify_claims(store, row, decided, pending, appends)
-    purges, purges_gone = _verify_purges(store, row, decided, pending, changes, all_known=all_known)
+    purges, purges_gone = _verify_purges(
+        *(store, row, decided, pending, changes),
+        all_known=all_known,
+        is_alone=all_known and _came_first(since, commits, row),
+    )
     lost = [rows for rows in (claims, purges) if rows is not None]
     outcome = Outcome(
         number_lost=sum(rows.count() for rows in lost),
@@ -255,10 +260,14 @@ def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None =
 
 def _is_complete(store: Store, row: RunRow, decided: Decided, changed: int | None) -> bool:
     """Whether this run took every row that it was to take, and what it forced bears its number
-    now: then nothing is lost, whatever else has happened."""
-    if changed == decided.of(*TOUCHING):
-        return not decided.of(Kind.FORCED) or _all_stand(row, decided, _now(store, decided))
+    now: then nothing is lost, whatever else has happened.
+
+    What a MERGE counts is trusted only where nobody else has written: where somebody has added a
+    copy of one row and has taken another, the number is right all the same.
+    """
     if changed is None and _came_next(store, row):
+        return True
+    if changed == decided.of(*TOUCHING) and _is_alone(store, row, decided):
         return True
     # Where there is nothing to delete, the number that rows bear says it all.
     return not decided.of(*DELETING) and _all_stand(row, decided, _now(store, decided))
@@ -267,11 +276,25 @@ def _is_complete(store: Store, row: RunRow, decided: Decided, changed: int | Non
 def _came_next(store: Store, row: RunRow) -> bool:
     """Whether the run's commit is the very next one after the version of `pending` that it was
     decided from, and the newest: then every row was as the decision had found it, and is now as it
-    says.  A table that was dropped and made again has other versions of the same numbers."""
-    if store.table_ids["pending"] != row.pins.table_ids["pending"]:
+    says."""
+    if not _is_same_table(store, row):
         return False
     version, note = store.last_note("pending")
     return version == row.pins.versions["pending"] + 1 and note == row.note
+
+
+def _is_alone(store: Store, row: RunRow, decided: Decided) -> bool:
+    """Whether `pending` has no later version than the run, which has just changed it by an append
+    of what is forced and a MERGE of the rest, can have made."""
+    own = bool(decided.of(Kind.FORCED)) + bool(decided.of(*TOUCHING))
+    is_same = _is_same_table(store, row)
+    return is_same and store.version("pending") == row.pins.versions["pending"] + own
+
+
+def _is_same_table(store: Store, row: RunRow) -> bool:
+    """Whether `pending` is the table that the run was decided from: one that was dropped and made
+    again has other versions of the same numbers."""
+    return store.table_ids["pending"] == row.pins.table_ids["pending"]
 
 
 def _now(store: Store, decided: Decided) -> DataFrame:
@@ -280,9 +303,15 @@ def _now(store: Store, decided: Decided) -> DataFrame:
 
 
 def _all_stand(row: RunRow, decided: Decided, pending: DataFrame) -> bool:
-    """Whether so many rows bear the number of a run that claims as it was to get."""
+    """Whether each entry that a run was to claim, or to force, bears its number.  It is entries
+    that are counted: of one there may be two rows."""
     wanted = decided.of(*_OWNED)
-    return wanted == 0 or pending.where(F.col("run_seq") == row.run_seq).count() == wanted
+    if wanted == 0:
+        return True
+    # By sort and merge, as in `_after`.
+    owned = pending.where(F.col("run_seq") == row.run_seq).select(*_KEY).hint("merge")
+    standing = decided.rows(*_OWNED).join(owned, on=list(_KEY), how="left_semi")
+    return standing.count() == wanted
 
 
 def _journal_lost(store: Store, row: RunRow, lost: DataFrame) -> None:
@@ -323,7 +352,23 @@ def _verify_claims(
 def _missed(row: RunRow, claims: DataFrame, pending: DataFrame) -> DataFrame:
     """The journal rows that `pending` does not show as this run's, beside what it shows."""
     found = _beside(claims, pending)
-    return found.where(F.col("now_run_seq").isNull() | (F.col("now_run_seq") != row.run_seq))
+    missed = found.where(F.col("now_run_seq").isNull() | (F.col("now_run_seq") != row.run_seq))
+    return _each_once(missed)
+
+
+def _each_once(found: DataFrame) -> DataFrame:
+    """Journal rows that were joined with `pending`, once each: of an entry there may be two."""
+    return found.dropDuplicates([*_KEY, *_FROM])
+
+
+def _came_first(since: list[Row], own: list[Row], row: RunRow) -> bool:
+    """Whether nobody else has changed a row between the decision and the last of the run's own
+    commits."""
+    if not own:
+        return False
+    until = own[0]["version"]
+    before = (commit for commit in since if commit["version"] < until)
+    return all(is_own(one, row) or is_housekeeping(one) for one in before)
 
 
 def _verify_purges(
@@ -334,25 +379,28 @@ def _verify_purges(
     commits: list[Row],
     *,
     all_known: bool,
+    is_alone: bool,
 ) -> tuple[DataFrame | None, int]:
     """The purges that somebody else did or prevented, and how many nobody can tell about.
 
     That a row is away does not say who took it.  The run's own commit does: its row count is exact,
-    and where that falls short, the table right before it shows which rows were there to be taken.
+    if it came first; else the table right before it shows which rows were there to be taken.
     """
     wanted = decided.of(*DELETING)
     if wanted == 0:
         return None, 0
-    deleted = [_deleted_by(store, commit, decided) for commit in commits]
-    # One journal row may delete several rows of a key that a mirrored store holds more than once.
-    known = [number for number in deleted if number is not None]
-    if row.staged is None and len(known) == len(deleted) and wanted == sum(known):
-        return None, 0
+    # One journal row may delete several rows of a key: a mirrored store may hold it more than once,
+    # and another writer may have added a copy.
+    if row.staged is None and is_alone:
+        deleted = [_deleted_by(store, commit, decided) for commit in commits]
+        known = [number for number in deleted if number is not None]
+        if len(known) == len(deleted) and wanted == sum(known):
+            return None, 0
     purges = decided.rows(*DELETING)
     found = _beside(purges, pending)
     still_there = found.where(F.col("now_run_seq").isNotNull())
     _refuse_unapplied(store, still_there, row)
-    kept = still_there.select(purges.columns)
+    kept = _each_once(still_there).select(purges.columns)
     away = found.where(F.col("now_run_seq").isNull()).select(purges.columns)
     if not commits and all_known:
         return kept.union(away), 0  # this run never deleted a row: all that are away were taken
@@ -360,7 +408,7 @@ def _verify_purges(
     if before is None:
         return kept, away.count()
     not_ours = _beside(away, before).where(~F.coalesce(_as_found(), F.lit(False)))
-    return kept.union(not_ours.select(purges.columns)), 0
+    return kept.union(_each_once(not_ours).select(purges.columns)), 0
 
 
 def _deleted_by(store: Store, commit: Row, decided: Decided) -> int | None:

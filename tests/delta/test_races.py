@@ -129,6 +129,90 @@ def test_what_another_writer_takes_between_decision_and_apply_is_lost_and_stays_
     assert count(store.where, "pending", "id_ms IN (3, 4)") == 0
 
 
+def copy(store: Store, condition: str) -> None:
+    """What somebody does who appends rows of `pending` twice."""
+    columns = ", ".join(one.name for one in TABLES["pending"].written)
+    name = store.identifier("pending")
+    copied = f"SELECT {columns} FROM {name} WHERE {condition}"
+    store.spark.sql(f"INSERT INTO {name} ({columns}) {copied}")
+
+
+@pytest.mark.parametrize(
+    ("statement", "taken"),
+    [
+        ("UPDATE {table} SET consumer = 'eve' WHERE id_ms = 5", "5-0"),
+        ("DELETE FROM {table} WHERE id_ms = 4", "4-0"),
+    ],
+)
+def test_a_copy_of_a_row_does_not_make_up_for_one_that_another_writer_took(
+    store: Store, large_tables: None, statement: str, taken: str
+) -> None:
+    """The MERGE changes as many rows as it should, but two of them are one entry's."""
+    del large_tables
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+
+    def take(phase: Phase, _detail: str) -> None:
+        if phase is Phase.APPLY:
+            copy(store, "id_ms = 1")
+            store.execute("pending", statement)
+
+    reply = xautoclaim(store, SweepRequest(REQUEST), progress=take)
+    assert (reply.counts["lost"], reply.counts["gone"]) == (1, 0)
+    assert [row["id"] for row in reply.lost.collect()] == [taken]
+    assert count(store.where, "tombstones") == (0 if taken == "4-0" else DELETED)
+
+
+def test_where_a_run_is_finished_later_a_copy_of_what_it_deleted_makes_up_for_nothing_either(
+    store: Store, large_tables: None
+) -> None:
+    del large_tables
+    write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
+
+    def take(phase: Phase, _detail: str) -> None:
+        if phase is Phase.APPLY:
+            copy(store, "stream = 's' AND id_ms = 4")
+            store.execute("pending", "DELETE FROM {table} WHERE stream = 't' AND id_ms = 4")
+        if phase is Phase.VERIFY:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        xautoclaim(store, SweepRequest(REQUEST), run_id="r", progress=take)
+    reply = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
+    assert (reply.counts["lost"], reply.counts["gone"]) == (1, 0)
+    assert [(row["stream"], row["id"]) for row in reply.lost.collect()] == [("t", "4-0")]
+    assert count(store.where, "tombstones", "stream = 's'") == count(store.where, "tombstones") == 1
+
+
+@pytest.mark.usefixtures("each_size")
+def test_a_copy_of_a_row_does_not_make_up_for_one_either_where_nothing_is_deleted(
+    store: Store,
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    store.execute("pending", "DELETE FROM {table} WHERE id_ms = 4")
+
+    def take(phase: Phase, _detail: str) -> None:
+        if phase is Phase.APPLY:
+            copy(store, "id_ms = 1")
+            store.execute("pending", "UPDATE {table} SET consumer = 'eve' WHERE id_ms = 5")
+
+    reply = xautoclaim(store, SweepRequest(REQUEST), progress=take)
+    assert (reply.counts["deleted"], reply.counts["lost"]) == (0, 1)
+    assert [row["id"] for row in reply.lost.collect()] == ["5-0"]
+
+
+def test_an_entry_of_which_there_are_two_rows_is_lost_once(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+
+    def take(phase: Phase, _detail: str) -> None:
+        if phase is Phase.APPLY:
+            store.execute("pending", "UPDATE {table} SET consumer = 'eve' WHERE id_ms IN (4, 5)")
+            copy(store, "id_ms IN (4, 5)")
+
+    reply = xautoclaim(store, SweepRequest(REQUEST), progress=take)
+    assert sorted(row["id"] for row in reply.lost.collect()) == ["4-0", "5-0"]
+    assert (reply.counts["lost"], count(store.where, "tombstones")) == (2, 0)
+
+
 def test_an_entry_that_a_pipeline_appends_while_a_run_begins_is_not_taken_for_one_that_is_gone(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
