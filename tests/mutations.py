@@ -1123,15 +1123,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a MERGE is taken for complete whatever it says",
         "claimlib/runs/claims.py",
-        "    if changed == decided.of(*TOUCHING) and _is_alone(store, row, decided):\n",
-        "    if changed is not None:\n",
+        "        if alone_at is not None or _is_complete(",
+        "        if changed is not None or _is_complete(",
         (f"{_TAKEN}",),
     ),
     Mutation(
         "a copy that a MERGE has changed makes up for a row that it has not",
         "claimlib/runs/claims.py",
-        "    if changed == decided.of(*TOUCHING) and _is_alone(store, row, decided):\n",
-        "    if changed == decided.of(*TOUCHING):\n",
+        'return expected if store.version("pending") == expected else None',
+        "return expected",
         (f"{_RACES}::{_COPIED}",),
     ),
     Mutation(

@@ -50,11 +50,14 @@ class Outcome:
         number_lost: how many rows another writer changed first.
         gone: of how many the row is away, and nobody can tell any more who took it.
         lost: the `lost` journal rows to write (null: nothing was lost).
+        version: that of `pending` right after the run, where it has just been looked up; null: it
+            has not.
     """
 
     number_lost: int = 0
     gone: int = 0
     lost: DataFrame | None = None
+    version: int | None = None
 
     def counts(self) -> dict[str, int]:
         """The counts of the run's report."""
@@ -227,8 +230,10 @@ def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None =
     """
     if not decided.of(*_OWNED, *DELETING):
         return Outcome()
-    if row.staged is None and _is_complete(store, row, decided, changed):
-        return Outcome()
+    if row.staged is None:
+        alone_at = _alone_at(store, row, decided, changed)
+        if alone_at is not None or _is_complete(store, row, decided, changed):
+            return Outcome(version=alone_at)
     since, all_known = commits_since(store, row, "pending")
     # A commit that does not say what it is may be the run's own.
     all_known = all_known and all(commit["operation"] for commit in since)
@@ -260,14 +265,8 @@ def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None =
 
 def _is_complete(store: Store, row: RunRow, decided: Decided, changed: int | None) -> bool:
     """Whether this run took every row that it was to take, and what it forced bears its number
-    now: then nothing is lost, whatever else has happened.
-
-    What a MERGE counts is trusted only where nobody else has written: where somebody has added a
-    copy of one row and has taken another, the number is right all the same.
-    """
+    now: then nothing is lost, whatever else has happened."""
     if changed is None and _came_next(store, row):
-        return True
-    if changed == decided.of(*TOUCHING) and _is_alone(store, row, decided):
         return True
     # Where there is nothing to delete, the number that rows bear says it all.
     return not decided.of(*DELETING) and _all_stand(row, decided, _now(store, decided))
@@ -283,12 +282,19 @@ def _came_next(store: Store, row: RunRow) -> bool:
     return version == row.pins.versions["pending"] + 1 and note == row.note
 
 
-def _is_alone(store: Store, row: RunRow, decided: Decided) -> bool:
-    """Whether `pending` has no later version than the run, which has just changed it by an append
-    of what is forced and a MERGE of the rest, can have made."""
+def _alone_at(store: Store, row: RunRow, decided: Decided, changed: int | None) -> int | None:
+    """The version of `pending` that the run has just made, by an append of what is forced and a
+    MERGE that has changed as many rows as it was to change, if nobody else has made one since the
+    decision; null: somebody has, or rows are missing.
+
+    Of what others have written the MERGE's number tells nothing: where somebody has added a copy of
+    one row and has taken another, it is right all the same.
+    """
+    if changed != decided.of(*TOUCHING) or not _is_same_table(store, row):
+        return None
     own = bool(decided.of(Kind.FORCED)) + bool(decided.of(*TOUCHING))
-    is_same = _is_same_table(store, row)
-    return is_same and store.version("pending") == row.pins.versions["pending"] + own
+    expected = row.pins.versions["pending"] + own
+    return expected if store.version("pending") == expected else None
 
 
 def _is_same_table(store: Store, row: RunRow) -> bool:

@@ -178,7 +178,8 @@ def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
     clock.enter(Phase.RECORD, run)
     counts |= records.apply(store, row, decided, outcome)
     clock.enter(Phase.FINISH, run)
-    return _finish(store, row, counts, _written(row, decided), clock)
+    known = {} if outcome.version is None else {"pending": outcome.version}
+    return _finish(store, row, counts, _written(row, decided), clock, known)
 
 
 def _to_write(decided: Decided) -> int:
@@ -200,7 +201,7 @@ def give_up(store: Store, row: RunRow) -> Finished:
     abandoned, nothing more of it is applied, and the proofs of its streams are taken back."""
     clock = Clock(lambda _phase, _detail: None)
     mirror.withdraw(store, row)
-    return _finish(store, row, {ABANDONED: 1}, mirror.TABLES_WRITTEN, clock)
+    return _finish(store, row, {ABANDONED: 1}, mirror.TABLES_WRITTEN, clock, {})
 
 
 def _decided_counts(decided: Decided) -> dict[str, int]:
@@ -213,12 +214,17 @@ def _finish(
     counts: Mapping[str, int],
     written: Collection[str],
     clock: Clock,
+    known: Mapping[str, int],
 ) -> Finished:
     """Write the run's row of `runs`, once; then sweep what it had staged.
 
     What the run has not written it leaves at the version that it pinned.
+
+    Args:
+        known: the versions of tables right after the run, where they have been looked up.
     """
-    outputs = {**row.pins.versions, **store.pin(written).versions}
+    unknown = [table for table in written if table not in known]
+    outputs = {**row.pins.versions, **store.pin(unknown).versions, **known}
     clock.stop()
     values = {
         "run_seq": row.run_seq,
