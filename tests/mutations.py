@@ -1125,7 +1125,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "claimlib/runs/claims.py",
         "        if alone_at is not None or _is_complete(",
         "        if changed is not None or _is_complete(",
-        (f"{_TAKEN}",),
+        (f"{_RACES}::{_COPIED}",),
     ),
     Mutation(
         "a copy that a MERGE has changed makes up for a row that it has not",
