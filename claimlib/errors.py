@@ -89,6 +89,11 @@ class RequestError(ClaimlibError):
 
     exit_code = 2
 
+    @classmethod
+    def of_empty(cls, what: str, remedy: str, **fields: object) -> Self:
+        """Of a text that says nothing, as that of a script's variable that is not set."""
+        return cls(f"{what} is empty (in a script: is its variable set?): {remedy}", **fields)
+
 
 class IdError(RequestError):
     """A text is no stream id, or a number is not one of an id's."""

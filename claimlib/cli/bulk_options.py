@@ -84,10 +84,7 @@ class Named:
 def _refuse_empty(option: str, place: str | None, remedy: str) -> None:
     """A text that is empty would be taken for the working directory."""
     if place is not None and not place.strip():
-        raise RequestError(
-            f"--{option.replace('_', '-')} is empty (in a script: is its variable set?): {remedy}",
-            option=option,
-        )
+        raise RequestError.of_empty(f"--{option.replace('_', '-')}", remedy, option=option)
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,10 +255,8 @@ def _range_of(
             )
         return None
     if consumer is not None and not consumer:
-        raise RequestError(
-            "--consumer is empty (in a script: is its variable set?): name whose entries to show,"
-            " or leave it out",
-            option="consumer",
+        raise RequestError.of_empty(
+            "--consumer", "name whose entries to show, or leave it out", option="consumer"
         )
     return PendingRange(
         start=parse_range_start("-" if start is None else start),

@@ -47,7 +47,7 @@ def place_of(text: str, what: str = "a table's location") -> str:
         RequestError: it is empty, which would be the working directory; or a secret stands in it.
     """
     if not text.strip():
-        raise RequestError(f"{what} is empty (in a script: is its variable set?): give a table")
+        raise RequestError.of_empty(what, "give a table")
     check_no_secret(text, "a table's location")
     check_storage(text, "a table's location")
     if _NAME.fullmatch(text) or _URL.match(text):

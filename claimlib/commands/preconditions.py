@@ -67,7 +67,8 @@ def names_of(store: Store, pending: DataFrame, known: DataFrame, entries: DataFr
 
 def _names(store: Store, named: pa.Table, struct: StructType, pending: DataFrame) -> Names:
     """`named`: the rows of `named_keys`, and their types."""
-    if pc.any(pc.not_equal(named["one"], named["other"])).as_py():
+    is_shared = pc.not_equal(named["one"], named["other"])  # `keys.IS_SHARED`, of rows in memory
+    if pc.any(is_shared).as_py():
         return Names(KeyMode.NAMES, owners_by_name(pending))
     owners = named.filter(pc.field("of") == "consumer")
     return Names(KeyMode.HASHES, owners_of_keys(store.in_memory(owners, struct)))

@@ -88,11 +88,8 @@ def parse_cursor(text: str) -> str:
 
 def _name_of(what: str, text: str, remedy: str, option: str) -> str:
     if not text.strip():
-        raise RequestError(
-            f"{what} is empty (in a script: is its variable set?): {remedy}, or leave"
-            f" --{option.replace('_', '-')} out",
-            option=option,
-        )
+        leave_out = f"leave --{option.replace('_', '-')} out"
+        raise RequestError.of_empty(what, f"{remedy}, or {leave_out}", option=option)
     if not is_utf8(text):
         raise RequestError(
             f"{what} {text!a} is not valid UTF-8: give a name in UTF-8", option=option

@@ -192,7 +192,8 @@ def _end_without_memory() -> None:
     """
     from pyspark import SparkContext
 
-    jvm: Any = SparkContext._jvm  # noqa: SLF001 - also that of a Connect server
+    # pyspark has no other name for it that a Connect server of our own has, too.
+    jvm: Any = SparkContext._jvm  # noqa: SLF001
     handler = jvm.org.apache.spark.util.SparkUncaughtExceptionHandler(False)
     jvm.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
 
