@@ -107,10 +107,10 @@ class Requested:
 def requested_of(begun: Begun, request: Policy, now_ms: int | None) -> Requested:
     """The first step: the request of each group, and where its page lies."""
     known = requests.known_groups(begun.read("groups"), begun.read("streams"), begun.run_seq)
-    of_groups, unrequested = _expanded(request, known)
+    of_groups, unrequested = _of_groups(request, known)
     if may_resume(request):
         of_groups = requests.started(of_groups, begun.read("cursors"), begun.run_seq)
-    targets, fetched = begun.store.fetched(requests.standing(of_groups, known, now_ms))
+    targets, fetched = begun.store.fetched(requests.standing(of_groups, now_ms))
     is_policy = not isinstance(request, DataFrame) and len(request) > 1
     missed = int(fetched["consumer"].null_count) if is_policy else 0
     # Of a group with two cursors or two proven ranges nobody knows where its page lies.
@@ -129,12 +129,13 @@ def requested_of(begun: Begun, request: Policy, now_ms: int | None) -> Requested
 _IS_SWEEP = "consumer IS NOT NULL AND count IS NULL"
 
 
-def _expanded(request: Policy, known: DataFrame) -> tuple[DataFrame, Column]:
-    """The request table, and the condition under which a group that `groups` lacks is meant too."""
+def _of_groups(request: Policy, known: DataFrame) -> tuple[DataFrame, Column]:
+    """What is known of the groups, with their requests; and the condition under which a group that
+    `groups` lacks is meant too."""
     if isinstance(request, DataFrame):
-        return request, F.lit(False)
+        return requests.by_table(known, request), F.lit(False)
     policy = [one.rule() for one in request]
-    return requests.expand(known, policy).drop("request"), requests.matched_by(policy)
+    return requests.by_policy(known, policy), requests.matched_by(policy)
 
 
 def rows_reached(

@@ -27,8 +27,8 @@ def explain(store: Store, policy: Sequence[SweepRequest]) -> DataFrame:
     `request` (its number in the policy, from 1; null: none is for it) and its
     `plans.requests.REQUEST_COLUMNS`.  Reads only."""
     groups = store.read("groups").select(*GROUP)
-    expanded = requests.expand(groups, [one.rule() for one in policy])
-    return groups.join(expanded, on=list(GROUP), how="left")
+    found = requests.by_policy(groups, [one.rule() for one in policy])
+    return found.select(*requests.REQUEST_COLUMNS, "request")
 
 
 def xautoclaim(

@@ -236,6 +236,12 @@ def connect(
     address = parse_address(url)
     if username is not None and address.username not in (None, username):
         raise RequestError("the URL names one user and the option another: give one of them")
+    if ca_file is not None and not address.tls:
+        raise RequestError(
+            "a certificate file is for TLS, and the URL begins with redis://: begin it with"
+            " rediss://, or leave out the certificate file",
+            ca_file=str(ca_file),
+        )
     if ca_file is not None:
         _check_certificates(ca_file)
     pacer = Pacer(max_commands_per_second)

@@ -58,6 +58,10 @@ def is_no_spelling(name: str) -> Column:
     return ~F.col(name).rlike(SPELLING)
 
 
+def _is_blank(name: str) -> Column:
+    return ~F.col(name).rlike(r"(?U)\S")  # as `parse_cursor` sees it: no-break spaces are none
+
+
 def _is_no_parking_consumer(name: str) -> Column:
     alone = _is_alone("max_deliveries")(name)
     # A null says nothing here: it would make the whole condition one.
@@ -75,7 +79,8 @@ SWEEPS = RequestTable(
     hint=(
         "count and max_deliveries are at least 1, max_deleted_share is between 0 and 1, idle_rule"
         f" is one of {', '.join(IdleRule)}, profile one of {', '.join(Profile)}, consumer is a name"
-        " spelled as in the tables, parking_consumer is another one, given with max_deliveries"
+        " spelled as in the tables, parking_consumer is another one, given with max_deliveries,"
+        " cursor is a name, or null where there is none"
     ),
     refusals={
         "consumer": is_no_spelling,
@@ -83,6 +88,7 @@ SWEEPS = RequestTable(
         "idle_rule": is_none_of(IdleRule),
         "profile": is_none_of(Profile),
         "count": is_beyond(1, COUNT_MAX),
+        "cursor": _is_blank,
         "max_claims": is_beyond(0, MAX_I64),
         "max_deleted_share": is_beyond(0.0, 1.0, "DOUBLE"),
         "only_consumers_idle_ms": is_beyond(0, MAX_I64),
@@ -118,17 +124,22 @@ def guard_values(guards: Guards) -> dict[str, object]:
     }
 
 
-def expand(groups: DataFrame, policy: Sequence[Rule]) -> DataFrame:
-    """A policy, spread over the groups that its globs match: one row per (stream, consumer_group)
-    of `groups`, with the columns of `REQUEST_COLUMNS` as the first rule says that matches it, and
-    `request`, that rule's number from 1."""
+def by_policy(groups: DataFrame, policy: Sequence[Rule]) -> DataFrame:
+    """The rows of `groups`, one per (stream, consumer_group), with the `REQUEST_COLUMNS` as the
+    first rule says whose globs match it, and `request`, that rule's number from 1 (these are null
+    where none does)."""
     names = [name for name in REQUEST_COLUMNS if name not in GROUP]
     columns = {"request": "INT"} | {name: REQUEST_COLUMNS[name] for name in names}
     rows = [(n, *(rule.values[name] for name in names)) for n, rule in enumerate(policy, start=1)]
     rules = frame_of(groups.sparkSession, rows, ddl(columns))
     first = F.coalesce(*(F.when(rule.matches(), n) for n, rule in enumerate(policy, start=1)))
-    matched = groups.select(*GROUP, first.alias("request"))
-    return matched.join(rules, on="request", how="inner").selectExpr(*REQUEST_COLUMNS, "request")
+    return groups.withColumn("request", first).join(rules, on="request", how="left")
+
+
+def by_table(groups: DataFrame, table: DataFrame) -> DataFrame:
+    """The rows of `groups` and of a request table, one per (stream, consumer_group) of either, with
+    the columns of both (null where that one lacks it)."""
+    return table.join(groups, on=list(GROUP), how="full")
 
 
 def matched_by(policy: Sequence[Rule]) -> Column:
@@ -151,7 +162,7 @@ def known_groups(groups: DataFrame, streams: DataFrame, run_seq: int) -> DataFra
     both = by_group.join(by_stream, on="stream", how="left")
     return both.selectExpr(
         *(*GROUP, "snapshot_ms", *PROVEN_RANGE),
-        *(_named(what, "groups", "streams") for what in _UNSOUND),
+        *(f"{_names(f'groups_{what}', f'streams_{what}')} AS {what}" for what in _UNSOUND),
         "true AS in_groups",
     )
 
@@ -169,27 +180,29 @@ def _unsound(table: str, run_seq: int) -> tuple[Column, ...]:
     )
 
 
-def _named(what: str, *tables: str) -> str:
-    """As SQL: the names of tables, comma separated; null: there is none."""
-    names = ", ".join(f"{table}_{what}" for table in tables)
-    return f"nullif(concat_ws(', ', {names}), '') AS {what}"
+def _names(*columns: str) -> str:
+    """As SQL: the names of tables that stand in columns, comma separated; null: there is none."""
+    return f"nullif(concat_ws(', ', {', '.join(columns)}), '')"
 
 
 def started(requests: DataFrame, cursors: DataFrame, run_seq: int) -> DataFrame:
     """The requests with a start throughout: their own, else where the stored cursor of their name
-    stands (0-0 starts over), else the beginning; and `cursors_repeated_in` and `cursors_ahead_in`,
-    as in `known_groups`, of stored cursors that are used."""
+    stands (0-0 starts over), else the beginning; and what forbids a run to use that cursor is added
+    to `repeated_in` and `ahead_in`, as in `known_groups`."""
     key = ("name", *GROUP)
     nexts = each("min", "next_ms", "next_seq")
     by_key = cursors.groupBy(*key).agg(*nexts, *_unsound("cursors", run_seq))
     stored = by_key.withColumnRenamed("name", "cursor")
-    has_start = "start_ms IS NOT NULL"
+    # A group without a request has no start either.
+    has_start = "start_ms IS NOT NULL OR consumer IS NULL"
     starts = {
         half: f"CASE WHEN {has_start} THEN start_{half} ELSE coalesce(next_{half}, 0) END"
         for half in ("ms", "seq")
     }
-    return requests.join(stored, on=["cursor", *GROUP], how="left").withColumns(
+    found = requests.join(stored, on=["cursor", *GROUP], how="left")
+    return found.withColumns(
         {f"start_{half}": F.expr(start) for half, start in starts.items()}
+        | {what: F.expr(_names(what, f"cursors_{what}")) for what in _UNSOUND}
     )
 
 
@@ -198,24 +211,21 @@ def instant(now_ms: int | None) -> str:
     return "snapshot_ms" if now_ms is None else f"{now_ms:d}L"
 
 
-def standing(requests: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
+def standing(requests: DataFrame, now_ms: int | None) -> DataFrame:
     """One row per (stream, consumer_group) that is known or requested: the request (its columns are
     null, `consumer` for one, where there is none), the instant at which the group is judged
     (`now_ms`: the given one, else the group's snapshot instant; null: there is none), what the
-    rules need of the request (`equal_counts`, `raise_by`, `park_above`), what `known_groups` says
-    of the group (`in_groups` null: it is not known), and whether its cursor can be used
-    (`repeated_in`, `ahead_in`).  A negative min_idle_ms is 0, as on the server."""
-    has_cursors = "cursors_ahead_in" in requests.columns
-    of_known = known.withColumnsRenamed({what: f"known_{what}" for what in _UNSOUND})
-    tables = ("known", "cursors") if has_cursors else ("known",)
-    return requests.join(of_known, on=list(GROUP), how="full").selectExpr(
+    rules need of the request (`equal_counts`, `raise_by`, `park_above`), and what `known_groups`
+    says of the group (`in_groups` null: it is not known).  A negative min_idle_ms is 0, as on the
+    server."""
+    return requests.selectExpr(
         *(name for name in REQUEST_COLUMNS if name != "min_idle_ms"),
         "greatest(min_idle_ms, 0L) AS min_idle_ms",
         f"{instant(now_ms)} AS now_ms",
         *FOR_RULES,
         f"coalesce(max_deliveries - 1, {NEVER_PARKED}L) AS park_above",
         *PROVEN_RANGE,
-        *(_named(what, *tables) for what in _UNSOUND),
+        *_UNSOUND,
         "in_groups",
     )
 

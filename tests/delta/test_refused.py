@@ -60,6 +60,8 @@ def test_a_null_in_a_request_is_refused_with_its_row_and_column(
         ("count", 0),
         ("count", "ten"),
         ("count", COUNT_MAX + 1),
+        ("cursor", ""),
+        ("cursor", "\u00a0\t "),
         ("start_ms", "x"),
         ("max_claims", -1),
         ("max_deleted_share", 1.01),

@@ -376,6 +376,11 @@ def test_a_certificate_file_without_certificates_is_named_and_not_the_server(
         open_source(server.url.replace("redis:", "rediss:"), ca_file=file, timeout_s=0.05)
 
 
+def test_a_certificate_file_for_a_connection_without_tls_is_refused(server, tmp_path):
+    with pytest.raises(RequestError, match="begins with redis://: begin it with rediss://"):
+        open_source(server.url, ca_file=tmp_path / "ca.pem")
+
+
 def test_a_broken_connection_is_never_made_again_in_silence(client, source):
     connection_id = source.call("CLIENT", "ID")
     client.execute_command("CLIENT", "KILL", "ID", connection_id)

@@ -12,6 +12,7 @@ from claimlib.plans.requests import (
     GUARDS,
     REQUEST_COLUMNS,
     SWEEPS,
+    by_table,
     known_groups,
     standing,
 )
@@ -213,5 +214,5 @@ def test_a_negative_min_idle_of_a_request_table_is_0(spark, one_request):
         f"SELECT * FROM VALUES ('s', 0L, 0L, 9L, 0L, 0L) t(stream, {proven}, run_seq)"
     )
     negative = SWEEPS.checked(one_request.withColumn("min_idle_ms", F.lit(-(2**63))))
-    target = standing(negative, known_groups(groups, streams, 1), None).first()
+    target = standing(by_table(known_groups(groups, streams, 1), negative), None).first()
     assert (target["min_idle_ms"], target["now_ms"]) == (0, 9)
