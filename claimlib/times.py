@@ -95,19 +95,27 @@ def parse_instant_ms(text: str) -> int:
     return instant_ms
 
 
+def unit_of(low: int, high: int) -> str | None:
+    """The unit that times between two numbers look like; null: milliseconds, as they should be."""
+    if low in _LIKE_SECONDS and high in _LIKE_SECONDS:
+        return "seconds"
+    return "microseconds or nanoseconds" if low >= _LIKE_MICROSECONDS_FROM else None
+
+
 def _checked_ms(number: int) -> int:
     """A number that is an instant, unless it looks like one in another unit: entries would be
     judged by a time at which none of them, or each, has been idle for long."""
-    if number in _LIKE_SECONDS:
-        when, other, instead = format_instant_ms(number), "seconds", f"{number}000, or "
-    elif number >= _LIKE_MICROSECONDS_FROM:
+    unit = unit_of(number, number)
+    if unit is None:
+        return number
+    if unit == "seconds":
+        when, instead = format_instant_ms(number), f"{number}000, or "
+    else:
         per_ms = {16: 10**3, 19: 10**6}.get(len(str(number)))
         instead = "" if per_ms is None else f"{number // per_ms}, or "
-        when, other = "after the year 9999", "microseconds or nanoseconds"
-    else:
-        return number
+        when = "after the year 9999"
     raise InstantError(
-        f"'{number}' counts milliseconds since 1970, and would be {when}: it looks like {other};"
+        f"'{number}' counts milliseconds since 1970, and would be {when}: it looks like {unit};"
         f" write {instead}an ISO 8601 time as 2026-01-01T00:00:00Z",
         text=str(number),
     )

@@ -41,6 +41,7 @@ class Mutation:
 
 
 _IMPORT = "tests/delta/test_import.py"
+_AS_THEY_ARE = "tests/delta/test_given_as_they_are.py"
 _REMOVALS = "tests/delta/test_removals.py"
 _AGAIN = "tests/delta/test_again.py"
 _UNSOUND = "tests/delta/test_unsound_rows.py"
@@ -989,11 +990,85 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a path of Parquet is a glob",
-        "claimlib/commands/input_tables.py",
-        "spark.read.parquet(_literal(place))",
-        "spark.read.parquet(place)",
+        "claimlib/commands/parquet_folder.py",
+        "path = _literal(place)",
+        "path = place",
         (
             f"{_IMPORT}::test_a_folder_is_read_whose_path_was_given_and_none_that_a_glob_would_match",
+        ),
+    ),
+    Mutation(
+        "files that Spark would pass over are passed over",
+        "claimlib/commands/parquet_folder.py",
+        "    _refuse_mixed_folders(place, every.inputFiles())\n",
+        "",
+        (f"{_AS_THEY_ARE}::test_a_folder_of_which_spark_would_pass_over_some_files_is_refused",),
+    ),
+    Mutation(
+        "the columns of a folder are those of one file",
+        "claimlib/commands/parquet_folder.py",
+        '.option("mergeSchema", "true")',
+        '.option("mergeSchema", "false")',
+        (f"{_AS_THEY_ARE}::test_a_column_that_only_some_files_have_is_read",),
+    ),
+    Mutation(
+        "a folder's name is a time of the session's zone",
+        "claimlib/commands/parquet_folder.py",
+        '.option("timeZone", "UTC")',
+        "",
+        (f"{_AS_THEY_ARE}::test_a_time_that_is_the_name_of_a_folder_is_utc",),
+    ),
+    Mutation(
+        "given tables are looked at in any order",
+        "claimlib/store/tables.py",
+        "return first, [name for name in tables if name not in {*first, *last}], last",
+        "return [], [*tables], []",
+        (
+            f"{_AS_THEY_ARE}::test_an_entry_that_is_appended_before_its_pending_row_is_never_taken_for_one_that_is_gone",
+            f"{_AS_THEY_ARE}::test_tables_that_are_written_meanwhile_are_read_in_their_order",
+        ),
+    ),
+    Mutation(
+        "a view that changes while it is read is imported",
+        "claimlib/commands/imports.py",
+        "if sound.digests:",
+        "if False:",
+        (
+            f"{_AS_THEY_ARE}::test_a_view_that_changes_after_it_was_checked_is_refused_and_nothing_is_imported",
+        ),
+    ),
+    Mutation(
+        "times in another unit are taken for milliseconds",
+        "claimlib/commands/input_tables.py",
+        "    _refuse_units(found, places)\n",
+        "",
+        (
+            f"{_AS_THEY_ARE}::test_times_that_are_all_in_another_unit_are_refused_and_nothing_is_imported",
+        ),
+    ),
+    Mutation(
+        "names of a given table are compared by its collation",
+        "claimlib/plans/column_readers.py",
+        '    text = column.cast("STRING")\n',
+        "    text = column\n",
+        (f"{_AS_THEY_ARE}::test_names_of_a_column_with_a_collation_are_compared_as_they_stand",),
+    ),
+    Mutation(
+        "a cursor with two rows is reset to four",
+        "claimlib/commands/reset_cursor.py",
+        "named.select(*GROUP).distinct()",
+        "named.select(*GROUP)",
+        (
+            "tests/delta/test_repeated_rows.py::test_a_cursor_that_stands_there_twice_is_set_in_both_rows_and_no_row_is_added",
+        ),
+    ),
+    Mutation(
+        "an entry of a group with two rows is shown twice",
+        "claimlib/plans/xpending.py",
+        'known = groups.groupBy(*GROUP).agg(F.expr(f"min({instant(now_ms)}) AS now_ms"))',
+        'known = groups.selectExpr(*GROUP, f"{instant(now_ms)} AS now_ms")',
+        (
+            "tests/delta/test_repeated_rows.py::test_a_group_that_stands_there_twice_has_each_entry_once",
         ),
     ),
     Mutation(

@@ -15,7 +15,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.commands.input_tables import Tables, place_of, read_sound
+from claimlib.commands.input_tables import Tables, place_of, read_sound, refuse_changed
 from claimlib.commands.mirror import (
     IMPORT,
     SNAPSHOT,
@@ -32,7 +32,12 @@ from claimlib.plans.input_tables import TableMap
 from claimlib.plans.keys import GROUP, unsigned
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import Begun, Decision, Phase, Progress, run
-from claimlib.runs.mirror import discard_landing, staged_entries, staged_pending
+from claimlib.runs.mirror import (
+    digests_of,
+    discard_landing,
+    staged_entries,
+    staged_pending,
+)
 from claimlib.schema import TABLES, Kind
 from claimlib.semantics.ids import MAX_U64, to_bigint
 from claimlib.semantics.model import RemovalLimits
@@ -162,12 +167,16 @@ def import_tables(
         check_source(begun, mirrored(begun), source, foreign_command=SNAPSHOT)
         if progress is not None:
             progress(Phase.READ, "the given tables")
-        tables = read_sound(
-            store.spark, request.places(), request.maps, allow_empty=request.limits.allow_empty
+        sound = read_sound(
+            store, request.places(), request.maps, allow_empty=request.limits.allow_empty
         )
         staged.append(uuid.uuid4().hex)
         with discarded_on_error(store, staged[-1]):
-            landing = _landing(begun, staged[-1], request, source, tables)
+            _write(store, staged[-1], sound.tables)
+            if sound.digests:
+                written = zip(("pending", "entries"), digests_of(store, staged[-1]), strict=True)
+                refuse_changed(sound, request.places(), dict(written))
+            landing = _landing(begun, staged[-1], request, source, sound.tables)
         return decide(begun, landing, request.limits)
 
     try:
@@ -199,8 +208,7 @@ def _discard(store: Store, staged: list[str]) -> None:
 def _landing(
     begun: Begun, name: str, request: ImportRequest, source: str, tables: Tables
 ) -> Landing:
-    """Write the rows down under a name; the small tables are rows of the decision itself."""
-    _write(begun.store, name, tables)
+    """What was written down under a name; the small tables are rows of the decision itself."""
     groups = _groups(begun.store, name, tables)
     streams = _streams(begun.store, name, request, groups, tables)
     consumers = tables.get("consumers")
@@ -220,7 +228,6 @@ def _landing(
             ),
         ),
     }
-    # In the driver's memory: a view may have other rows the second time that it is read.
     small = {
         table: begun.store.held(
             frame.drop("run_seq", *_OF_CHECKS).withColumn("kind", F.lit(str(kind)))
@@ -228,7 +235,18 @@ def _landing(
         for table, (kind, frame) in rows.items()
     }
     counts = _counts(*(small[table] for table in ("groups", "streams")))
-    return Landing(name, source, Scope("*", "*"), small, counts=counts)
+    explaining = {of: said for of, (table, said) in _EXPLAINING.items() if table not in tables}
+    return Landing(name, source, Scope("*", "*"), small, counts=counts, would_explain=explaining)
+
+
+# By table, which other one says what became of its rows, and with what.
+_EXPLAINING = {
+    "pending": (
+        "groups",
+        "--groups, with the last delivered ids, which show what was acknowledged",
+    ),
+    "entries": ("streams", "--streams, with the last generated ids, which show what was deleted"),
+}
 
 
 def _kept_consumers(begun: Begun, groups: DataFrame) -> DataFrame:

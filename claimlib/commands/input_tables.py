@@ -4,7 +4,8 @@ refused, with the first rows that are wrong, unless all of them are sound."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -12,15 +13,25 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from claimlib.commands.parquet_folder import read_parquet
 from claimlib.errors import DuplicateRowsError, InputError, RequestError
 from claimlib.places import check_no_secret, check_storage
 from claimlib.plans import input_tables
+from claimlib.plans.differences import (
+    Digest,
+    digest,
+    entry_content,
+    payload_hash,
+    pending_content,
+)
 from claimlib.plans.input_tables import TableMap
 from claimlib.plans.journal_rows import union_rows
-from claimlib.plans.keys import repeated_keys
+from claimlib.plans.keys import GROUP_KEY, STREAM_KEY, KeyMode, repeated_keys
 from claimlib.schema import quote_identifier
+from claimlib.store.tables import Store, reading_order
 from claimlib.store.threads import concurrently
 from claimlib.terminal import number_of
+from claimlib.times import unit_of
 
 Tables = Mapping[str, DataFrame]
 _SHOWN = 3
@@ -55,14 +66,30 @@ def place_of(text: str, what: str = "a table's location") -> str:
     return str(Path(text).absolute())
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A table that was given.
+
+    Attributes:
+        is_fixed: whether its rows are the same whenever the frame is run.
+    """
+
+    rows: DataFrame
+    is_fixed: bool
+
+
 def read_input(spark: SparkSession, place: str) -> DataFrame:
     """A table that was given (see `place_of`).  Of a Delta table it is the current version, fixed
     from then on; of Parquet the files that are there now; of a view or another kind of table, which
     cannot be held, what Spark finds whenever the frame is run.
 
     Raises:
-        InputError: there is no table, or Spark cannot read it.
+        InputError: there is no table, or Spark cannot read it, or would not read all of it.
     """
+    return _given(spark, place).rows
+
+
+def _given(spark: SparkSession, place: str) -> _Given:
     is_name = _NAME.fullmatch(place) is not None
     name = ".".join(map(quote_identifier, place.split("."))) if is_name else None
     identifier = name or f"delta.{quote_identifier(place)}"
@@ -73,7 +100,7 @@ def read_input(spark: SparkSession, place: str) -> DataFrame:
         elif name is not None:
             found = spark.table(name)
         else:
-            found = spark.read.parquet(_literal(place))
+            found = read_parquet(spark, place)
         # Over Spark Connect a table is first looked for when its columns are.
         _ = found.schema
     except PySparkException as error:
@@ -81,7 +108,7 @@ def read_input(spark: SparkSession, place: str) -> DataFrame:
         condition = error.getCondition()
         why = _REASONS.get(condition or "") or condition or str(error).partition("\n")[0]
         raise InputError(f"{place}{hint} cannot be read as a table: {why}", table=place) from error
-    return found
+    return _Given(found, is_fixed=version is not None or name is None)
 
 
 _REASONS = {
@@ -97,12 +124,6 @@ _REASONS = {
 """What Spark's conditions mean here."""
 
 
-def _literal(path: str) -> str:
-    """A path that Spark takes as it stands: of Parquet it would else read what a glob matches, and
-    `e{a,b}` names a folder here, not `ea`."""
-    return re.sub(r"[\\{}\[\]*?]", r"\\\g<0>", path)
-
-
 def _delta_version(spark: SparkSession, identifier: str, *, is_name: bool) -> int | None:
     """The table's version; null: it is no Delta table."""
     try:
@@ -116,28 +137,74 @@ def _delta_version(spark: SparkSession, identifier: str, *, is_name: bool) -> in
     return int(newest["version"]) if newest is not None else None
 
 
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """Given tables that were found sound.
+
+    Attributes:
+        tables: by name, with our columns (`plans.input_tables.conformed`).
+        digests: of `pending` and `entries`, where they are views, or other tables that cannot be
+            held: what they had before they were checked.  What is written down must be the same.
+    """
+
+    tables: Tables
+    digests: Mapping[str, Digest]
+
+
 def read_sound(
-    spark: SparkSession,
-    places: Mapping[str, str],
-    maps: Mapping[str, TableMap],
-    *,
-    allow_empty: bool,
-) -> Tables:
-    """Given tables with our columns (`plans.input_tables.conformed`), once all of them are seen to
-    be sound.  Five queries at most.
+    store: Store, places: Mapping[str, str], maps: Mapping[str, TableMap], *, allow_empty: bool
+) -> Sound:
+    """Given tables, once all of them are seen to be sound.  Five queries at most, and one for each
+    table that cannot be held.
 
     Raises:
         InputError, ConfigError, DuplicateRowsError: see `imports.import_tables`.
     """
-    frames = concurrently(partial(read_input, spark, place) for place in places.values())
+    given: dict[str, _Given] = {}
+    for stage in reading_order(places):
+        calls = (partial(_given, store.spark, places[table]) for table in stage)
+        given |= zip(stage, concurrently(calls), strict=True)
     tables = {
-        table: input_tables.conformed(table, frame, maps.get(table, TableMap()))
-        for table, frame in zip(places, frames, strict=True)
+        table: input_tables.conformed(table, given[table].rows, maps.get(table, TableMap()))
+        for table in places
     }
+    moving = [table for table in places if not given[table].is_fixed]
+    digests = {table: _digest(table, tables[table]) for table in moving if table in _GROWING}
+    # The others are small: what is checked is what is used.
+    tables |= {table: store.held(tables[table]) for table in moving if table not in _GROWING}
     _refuse_faults(tables, places, allow_empty=allow_empty)
     _refuse_repeated(tables, places)
     _refuse_unknown_groups(tables, places)
-    return tables
+    return Sound(tables, digests)
+
+
+_GROWING = ("pending", "entries")
+
+
+def _digest(table: str, rows: DataFrame) -> Digest:
+    if table == "pending":
+        key, content = {"group_key": F.expr(GROUP_KEY[KeyMode.HASHES])}, pending_content()
+    else:
+        key = {"stream_key": F.expr(STREAM_KEY[KeyMode.HASHES])}
+        content = entry_content(payload_hash())
+    (found,) = rows.withColumns(key).agg(digest(content).alias("of")).collect()
+    return Digest(*found["of"])
+
+
+def refuse_changed(sound: Sound, places: Mapping[str, str], written: Mapping[str, Digest]) -> None:
+    """Refuse what was written down where it is not what was checked.
+
+    Raises:
+        InputError: naming the tables.
+    """
+    changed = [table for table, before in sound.digests.items() if written[table] != before]
+    if changed:
+        said = " and ".join(_called(table, places) for table in changed)
+        raise InputError(
+            f"{said} changed while the import read it; nothing was imported. Import a table, which"
+            " is read as it is at one moment, or import again while nobody writes to it",
+            table=changed[0],
+        )
 
 
 def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bool) -> None:
@@ -154,6 +221,7 @@ def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bo
             table=bad[0]["table"],
             rows=sum(row["rows"] for row in bad),
         )
+    _refuse_units(found, places)
     filled = {row["table"] for row in found}
     empty = [table for table in ("entries", "pending") if table not in filled]
     if empty and not allow_empty:
@@ -162,6 +230,24 @@ def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bo
             " remove all rows from the store. If that is intended, add --allow-empty",
             table=empty[0],
         )
+
+
+def _refuse_units(found: Sequence[Row], places: Mapping[str, str]) -> None:
+    """Refuse a column of times that all look like seconds, or like microseconds: by such times each
+    entry, or none, has been idle for long.  A single one of them a server may have."""
+    for row in found:
+        for of_column in row["times"] or ():
+            unit = (
+                None if of_column["low"] is None else unit_of(of_column["low"], of_column["high"])
+            )
+            if unit is not None:
+                raise InputError(
+                    f"{_called(row['table'], places)}: column {of_column['name']}: its times count"
+                    f" milliseconds since 1970, and all of them look like {unit}, for example"
+                    f" {of_column['high']}: write milliseconds, or a TIMESTAMP; nothing was"
+                    " imported",
+                    table=row["table"],
+                )
 
 
 def _examples(table: DataFrame, fault: Row) -> str:

@@ -68,6 +68,8 @@ class Landing:
         rows: how many rows of pending and of entries the reader handed over; null: not counted.
         server: of which server process; nothing is known of tables.
         counts: what else the report counts.
+        would_explain: by table (pending, entries) what the caller could give besides, so that the
+            source shows why rows are gone.
     """
 
     uuid: str
@@ -77,6 +79,7 @@ class Landing:
     rows: tuple[int, int] | None = None
     server: ServerIdentity = field(default_factory=ServerIdentity)
     counts: Mapping[str, int] = field(default_factory=dict)
+    would_explain: Mapping[str, str] = field(default_factory=dict)
 
 
 def decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
@@ -389,13 +392,15 @@ def _too_much(landing: Landing, table: str, found: Row, limit: float) -> str:
     worst = found["worst"]
     more = number_of(found["above"] - 1, "more stream is", "more streams are")
     others = f"; {more} above the limit, too" if found["above"] > 1 else ""
+    explaining = landing.would_explain.get(table)
+    give = f" Give {explaining}." if explaining else ""
     return (
         f"guard max_removed_share: {landing.source} no longer has {worst['unexplained']:,} of"
         f" {number_of(worst['stored'], 'row')} of {table} of stream {worst['stream']}"
         f" ({found['unexplained']:,} of {found['stored']:,} in all streams{others}), and does not"
         " show that they were acknowledged, deleted or trimmed: their stream or group is gone, or"
-        f" was recreated. At most a share of {limit:g} may be removed. Nothing was changed. If the"
-        " removal is intended, run the command again with --max-removed-share 1"
+        f" was recreated. At most a share of {limit:g} may be removed. Nothing was changed.{give}"
+        " If the removal is intended, run the command again with --max-removed-share 1"
     )
 
 

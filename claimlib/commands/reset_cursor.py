@@ -80,7 +80,9 @@ def _decide(begun: Begun, name: str, scope: Scope, to: StreamId) -> Decision:
     named, _ = begun.store.fetched(of_name.where(scope.has_group()))
     if named.isEmpty():
         raise RequestError(_not_found(begun.store.where, cursors, name, scope), cursor=name)
-    rows = named.select(
+    # One row per key, also where the cursor stands there twice: each of its rows is set.
+    groups = named.select(*GROUP).distinct()
+    rows = groups.select(
         F.lit(str(Kind.CURSOR)).alias("kind"),
         *GROUP,
         F.lit(name).alias("cursor_name"),

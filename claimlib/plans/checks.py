@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from claimlib.plans.column_readers import is_spelling
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import GROUP, each, key_json, repeated_keys
 from claimlib.plans.requests import PROVEN_RANGE, known_groups
@@ -23,6 +26,7 @@ from claimlib.plans.survey import (
     NO_SNAPSHOT_TIME,
     UNKNOWN_GROUP,
 )
+from claimlib.schema import TABLES
 
 TABLES_READ = ("streams", "entries", "groups", "pending", "consumers", "cursors")
 # Of repeated entries and consumers nothing is refused: what counts is whether an id is there, and
@@ -65,6 +69,11 @@ _OWNERS = _Fault(
 _LATER = _Fault(10, "pending", "rows delivered after the snapshot time of their group", False)
 
 
+_MISSPELT = (
+    "rows with a name that is not spelled as these tables spell names, so that no request can give"
+    " it (write a backslash twice, and a byte that is not UTF-8 as \\xhh)"
+)
+
 FOREIGN_RUNS = f"rows with {AHEAD}"
 """What is found where rows bear run numbers that no run of the store has had."""
 
@@ -84,6 +93,7 @@ def findings(tables: Mapping[str, DataFrame], run_seq: int) -> DataFrame:
     parts = [
         _repeated(tables),
         *(_foreign(name, rows, run_seq) for name, rows in tables.items()),
+        *(_misspelt(name, tables[name]) for name in ("groups", "streams", "consumers")),
         _of_pending(tables["pending"], known_groups(groups, streams, run_seq), tables["consumers"]),
         _of_groups(groups),
         _of_streams(streams),
@@ -110,6 +120,15 @@ def _foreign(table: str, rows: DataFrame, run_seq: int) -> DataFrame:
     fault = _Fault(2, table, FOREIGN_RUNS, refuses=table != "consumers")
     is_ahead = F.col("run_seq") >= run_seq
     return _listed(rows.agg(*_first_of("n", is_ahead, key_json(table))), {fault: "n"})
+
+
+def _misspelt(table: str, rows: DataFrame) -> DataFrame:
+    """Names that a pipeline has appended as they are; what is pending under others is of a group
+    that the table `groups` lacks."""
+    names = [F.col(name) for name in TABLES[table].key]
+    is_wrong = reduce(or_, (~is_spelling(name) for name in names))
+    fault = _Fault(3, table, _MISSPELT, refuses=False)
+    return _listed(rows.agg(*_first_of("n", is_wrong, key_json(table))), {fault: "n"})
 
 
 def _of_pending(pending: DataFrame, known: DataFrame, consumers: DataFrame) -> DataFrame:

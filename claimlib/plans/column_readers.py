@@ -87,8 +87,14 @@ def _name_reader(type_: T.DataType) -> Reader | None:
     if isinstance(type_, T.BinaryType):
         return lambda columns: [spelled(columns[0])]
     if isinstance(type_, T.StringType):
-        return lambda columns: [F.when(_is_spelling(columns[0]), columns[0])]
+        return lambda columns: [_of_text(columns[0])]
     return None
+
+
+def _of_text(column: Column) -> Column:
+    # Of a column with a collation, names that differ only in case would be one.
+    text = column.cast("STRING")
+    return F.when(is_spelling(text), text)
 
 
 def _timestamp_reader(type_: T.DataType) -> Reader | None:
@@ -118,7 +124,7 @@ _ID_TEXT = rf"\A{_HALF}-{_HALF}\z"
 
 
 def _id_of_text(columns: Sequence[Column]) -> list[Column]:
-    (text,) = columns
+    text = columns[0].cast("STRING")
     halves = [F.regexp_extract(text, _ID_TEXT, number) for number in (1, 2)]
     is_id = text.rlike(_ID_TEXT)
     return _both([F.when(is_id, half).try_cast("DECIMAL(20,0)") for half in halves])
@@ -168,7 +174,7 @@ def _spelled_run(run: Column) -> Column:
     return F.when(run.rlike(r"\A[\x80-\xff]\z"), escaped).otherwise(text)
 
 
-def _is_spelling(text: Column) -> Column:
+def is_spelling(text: Column) -> Column:
     """Whether `names.unspell` takes a text."""
     return F.is_valid_utf8(text) & text.rlike(SPELLING)
 

@@ -143,20 +143,40 @@ def conformed(table: str, given: DataFrame, table_map: TableMap) -> DataFrame:
         _shown(table, given, found).alias("shown"),
     )
     fault = F.coalesce("found", _row_fault(table))
-    said = (fault["column"].alias("fault_column"), fault["text"].alias("fault"))
+    said = (fault["of"].alias("fault_column"), fault["text"].alias("fault"))
     return kept.select(*names, *said, "shown")
 
 
 def faults(tables: Mapping[str, DataFrame]) -> DataFrame:
-    """One row per (table, fault_column, fault) of `conformed` tables, `rows` how many; the sound
-    rows are one of them, with nulls.  One pass over each table."""
+    """One row per (table, fault_column, fault) of `conformed` tables, `rows` how many, and `times`:
+    of each column of times its `name` and the `low`est and `high`est above 0 (null: there is none).
+    The sound rows are one of them, with nulls.  One pass over each table."""
     parts = [
         frame.groupBy(F.lit(table).alias("table"), "fault_column", "fault").agg(
-            F.count("*").alias("rows")
+            F.count("*").alias("rows"), _times(frame).alias("times")
         )
         for table, frame in tables.items()
     ]
     return reduce(DataFrame.union, parts)
+
+
+_TIMES = "ARRAY<STRUCT<name: STRING, low: BIGINT, high: BIGINT>>"
+
+
+_OF_TIMES = {
+    part.columns[0]
+    for parts in PARTS.values()
+    for part in parts.values()
+    if part.shape is Shape.TIME
+}
+
+
+def _times(frame: DataFrame) -> Column:
+    names = [name for name in frame.columns if name in _OF_TIMES]
+    positive = {name: F.when(F.col(name) > 0, F.col(name)) for name in names}
+    return F.array(
+        *(F.struct(F.lit(name), F.min(of), F.max(of)) for name, of in positive.items())
+    ).cast(_TIMES)
 
 
 def rows_of_unknown_groups(table: str, rows: DataFrame, groups: DataFrame) -> DataFrame:
@@ -230,7 +250,7 @@ def _numbered(at: Sequence[int]) -> list[Column]:
 
 
 def _fault(part: Part, given: DataFrame, at: Sequence[int], values: Sequence[Column]) -> Column:
-    """What is wrong with a part of a row, as (column, text); null: nothing."""
+    """What is wrong with a part of a row, as (of, text): of which column; null: nothing."""
     is_null = reduce(lambda one, other: one & other, [one.isNull() for one in _numbered(at)])
     unusable = reduce(lambda one, other: one | other, [value.isNull() for value in values])
     said = ", ".join(given.columns[n] for n in at)
@@ -239,7 +259,7 @@ def _fault(part: Part, given: DataFrame, at: Sequence[int], values: Sequence[Col
 
 
 def _row_fault(table: str) -> Column:
-    """What is wrong with a row whose parts are sound, as (column, text)."""
+    """What is wrong with a row whose parts are sound, as (of, text)."""
     if table != "streams":
         return F.lit(None).cast(_FOUND)
     low, high = PROVEN_RANGE[:2], PROVEN_RANGE[2:]
@@ -250,11 +270,12 @@ def _row_fault(table: str) -> Column:
     ).when(~F.expr(id_at_most(*low, *high)), _found(said, "is a range that ends before it begins"))
 
 
-_FOUND = "STRUCT<column: STRING, text: STRING>"
+# Not `column`, which some sessions take for a reserved word.
+_FOUND = "STRUCT<of: STRING, text: STRING>"
 
 
 def _found(column: str, text: str) -> Column:
-    return F.struct(F.lit(column).alias("column"), F.lit(text).alias("text"))
+    return F.struct(F.lit(column).alias("of"), F.lit(text).alias("text"))
 
 
 def _shown(table: str, given: DataFrame, found: Mapping[str, tuple[int, ...] | None]) -> Column:

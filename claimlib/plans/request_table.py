@@ -114,9 +114,15 @@ class RequestTable:
                 f"the request table has unknown {_columns(unknown)}; its columns can be {names}",
                 columns=unknown,
             )
-        left_out = [n for n in self.optional if n not in request.columns]
-        # Not `withColumns`: Spark Connect's takes no empty mapping.
-        return request.select("*", *(F.lit(None).alias(name) for name in left_out))
+        given = (
+            # Of a column with a collation, `SERVER` would be one of the rules.
+            F.col(field.name).cast("STRING").alias(field.name)
+            if isinstance(field.dataType, StringType)
+            else F.col(field.name)
+            for field in request.schema.fields
+        )
+        left_out = (n for n in self.optional if n not in request.columns)
+        return request.select(*given, *(F.lit(None).alias(name) for name in left_out))
 
     def _check_types(self, given: DataFrame) -> None:
         """Refuse a column of a type whose values a cast would change: 1.9 is not 1 ms, and neither

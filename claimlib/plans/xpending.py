@@ -25,7 +25,8 @@ def idle_entries(pending: DataFrame, groups: DataFrame, now_ms: int | None) -> D
     """One row per pending entry: stream, consumer_group, id_ms, id_seq, consumer, delivery_count,
     idle_ms (at `now_ms`, else at the group's snapshot instant; null: it has none; negative: it was
     delivered later) and that instant, `now_ms`."""
-    known = groups.selectExpr(*GROUP, f"{instant(now_ms)} AS now_ms")
+    # Of a group that stands there twice, each entry is one all the same.
+    known = groups.groupBy(*GROUP).agg(F.expr(f"min({instant(now_ms)}) AS now_ms"))
     return pending.join(F.broadcast(known), on=list(GROUP), how="left").select(
         *(*GROUP, "id_ms", "id_seq", "consumer", "delivery_count", "now_ms"),
         F.try_subtract("now_ms", "delivery_time_ms").alias("idle_ms"),

@@ -296,15 +296,10 @@ class Store:
         """The current version of every table (or of some), and each table's id as it was when
         opened.
 
-        Tables of one's own are written while they are pinned: `pending` is pinned first and
-        `entries` last, so that a row of `pending` that is seen, and a proof that is, are not older
-        than what is seen of the entries.  Else an entry that was added before its pending row could
-        be taken for one that is gone.
+        Tables of one's own are written while they are pinned, so they are pinned in their order.
         """
-        first, last = ([name] if name in tables else [] for name in ("pending", "entries"))
-        others = [name for name in tables if name not in {*first, *last}]
         versions: dict[str, int] = {}
-        for stage in (first, others, last):
+        for stage in reading_order(tables):
             found = concurrently(partial(self.version, name) for name in stage)
             versions |= zip(stage, found, strict=True)
         return Pins(versions, self.table_ids)
@@ -732,6 +727,15 @@ class Store:
         wanted = TABLES[table].struct
         struct = type(wanted)([wanted[column] for column in columns])
         return self.in_memory(arrow_table(values, struct), struct)
+
+
+def reading_order(tables: Collection[str]) -> tuple[list[str], ...]:
+    """Tables that are written meanwhile, in the order in which they are to be read: `pending` first
+    and `entries` last, so that a row of `pending` that is seen, and a proof that is, are not newer
+    than what is seen of the entries.  Else an entry that was added before its pending row could be
+    taken for one that is gone."""
+    first, last = ([name] if name in tables else [] for name in ("pending", "entries"))
+    return first, [name for name in tables if name not in {*first, *last}], last
 
 
 def in_buckets(buckets: Iterable[int]) -> str:

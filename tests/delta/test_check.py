@@ -29,6 +29,23 @@ def test_a_sound_store_has_no_findings_and_an_empty_one_neither(store: Store) ->
     assert as_text(of_check("s", ())).splitlines()[-1] == "no problems found"
 
 
+def test_a_name_that_no_request_can_give_is_found(store: Store) -> None:
+    write_keyspace(store, SOUND, NOW_MS)
+    for table in ("groups", "streams", "consumers"):
+        rows = store.read(table).where("stream = 'sound'")
+        store.append(table, rows.withColumn("stream", F.lit("a\\b")))
+    store.append(
+        "consumers", store.rows("consumers", [("sound", "g", "\\xFF", 1, None, 0)], _CONSUMERS)
+    )
+    said = [(found.table, found.count, found.example, found.refuses) for found in check(store)]
+    assert said == [
+        ("consumers", 2, '{"stream":"a\\\\b","consumer_group":"g","consumer":"dead"}', False),
+        ("groups", 1, '{"stream":"a\\\\b","consumer_group":"g"}', False),
+        ("streams", 1, '{"stream":"a\\\\b"}', False),
+    ]
+    assert "a backslash twice" in check(store)[0].what
+
+
 def group(*pending: PendingEntry, consumers: tuple[Consumer, ...] = PEL.consumers) -> Group:
     return Group(StreamId(9, 0), pending, consumers)
 

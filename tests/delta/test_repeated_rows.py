@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from claimlib.commands.imports import import_tables
+from claimlib.commands.reset_cursor import reset_cursor
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.commands.xpending import overview, reading, summary
+from claimlib.plans.differences import Scope
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import MAX_U64, MIN_ID, StreamId
 from claimlib.semantics.model import (
@@ -85,6 +88,28 @@ def test_a_page_is_not_looked_for_between_two_ranges_of_one_stream(store: Store)
 
 
 @pytest.mark.usefixtures("each_size")
+def test_a_cursor_that_stands_there_twice_is_set_in_both_rows_and_no_row_is_added(
+    store: Store,
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    names = [column.name for column in TABLES["cursors"].written]
+    found = {"name": "c", "stream": "s", "consumer_group": "g", "next_ms": 2, "next_seq": 0}
+    row = [found.get(name, 0) for name in names]
+    append(store, "cursors", row, row)
+    for ms in (3, 4):
+        reset_cursor(store, "c", Scope("*", "*"), to=StreamId(ms, 0))
+        rows = query(store.where, "cursors", "SELECT next_ms FROM t")
+        assert [row["next_ms"] for row in rows] == [ms, ms]
+
+
+def test_a_group_that_stands_there_twice_has_each_entry_once(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    before = overview(reading(store)).collect()
+    store.append("groups", store.read("groups"))
+    assert overview(reading(store)).collect() == before
+    assert summary(reading(store), b"s", b"g").number == before[0]["pending"]
+
+
 def test_an_import_over_a_key_that_the_store_holds_twice_each_time_otherwise_comes_to_its_end(
     store: Store, tmp_path: Path
 ) -> None:

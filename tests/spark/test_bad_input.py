@@ -205,6 +205,13 @@ def test_a_consumer_that_spells_no_name_is_refused(one_request):
             SWEEPS.checked(one_request.withColumn("consumer", F.lit(spelled)))
 
 
+def test_a_word_of_a_column_with_a_collation_is_compared_as_it_stands(one_request):
+    for column, word in (("idle_rule", "SERVER"), ("profile", "REDIS-7.2")):
+        collated = F.lit(word).cast("STRING COLLATE UTF8_LCASE")
+        with pytest.raises(RequestError, match=f"invalid {column} in the row for s/g"):
+            SWEEPS.checked(one_request.withColumn(column, collated))
+
+
 def test_a_negative_min_idle_of_a_request_table_is_0(spark, one_request):
     groups = spark.sql(
         "SELECT 's' AS stream, 'g' AS consumer_group, 9L AS snapshot_ms, 0L AS run_seq"
