@@ -35,6 +35,7 @@ BUCKETS_PROPERTY = "claimlib.buckets"
 SOURCE_PROPERTY = "claimlib.sourceHex"
 # Made up when a table is created: tells a table that was dropped and created again from itself.
 TABLE_ID_PROPERTY = "claimlib.tableId"
+APPEND_ONLY_PROPERTY = "delta.appendOnly"
 DEFAULT_BUCKETS = 8
 
 
@@ -173,6 +174,8 @@ _RETENTION = {
 # An append that looked for rows of its keys first must not pass another one of the same rows:
 # the default on Databricks lets it pass.
 _ISOLATION = {"delta.isolationLevel": "Serializable"}
+# A session may have another default.
+_CHANGEABLE = {APPEND_ONLY_PROPERTY: "false"}
 _DELETION_VECTORS = {"delta.enableDeletionVectors": "true"}
 
 STREAMS = Table(
@@ -427,6 +430,7 @@ def create_sql(table: Table, identifier: str, buckets: int, source: str | None =
         TABLE_ID_PROPERTY: uuid.uuid4().hex,
         **_RETENTION,
         **_ISOLATION,
+        **_CHANGEABLE,
         **table.properties,
     }
     if source is not None and table is STREAMS:

@@ -42,6 +42,7 @@ class Mutation:
 
 _IMPORT = "tests/delta/test_import.py"
 _AS_THEY_ARE = "tests/delta/test_given_as_they_are.py"
+_REFUSED = "tests/delta/test_refused.py"
 _REMOVALS = "tests/delta/test_removals.py"
 _AGAIN = "tests/delta/test_again.py"
 _UNSOUND = "tests/delta/test_unsound_rows.py"
@@ -995,6 +996,24 @@ MUTATIONS: tuple[Mutation, ...] = (
         "path = place",
         (
             f"{_IMPORT}::test_a_folder_is_read_whose_path_was_given_and_none_that_a_glob_would_match",
+        ),
+    ),
+    Mutation(
+        "a store may be append-only",
+        "claimlib/store/opening.py",
+        "        _check_changeable(where, name, properties)\n",
+        "",
+        (
+            f"{_REFUSED}::test_a_table_that_no_run_could_change_is_refused_before_anything_is_decided",
+        ),
+    ),
+    Mutation(
+        "a store is append-only where the session has that default",
+        "claimlib/schema.py",
+        "        **_CHANGEABLE,\n",
+        "",
+        (
+            f"{_REFUSED}::test_a_session_that_makes_tables_append_only_makes_a_store_whose_rows_can_change",
         ),
     ),
     Mutation(

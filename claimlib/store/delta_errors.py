@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from delta import exceptions as delta_errors
 from pyspark.errors import PySparkException
 
-from claimlib.errors import CommitConflictError, DuplicateRowsError
+from claimlib.errors import CommitConflictError, DuplicateRowsError, SchemaError
 
 _CONFLICTS = (
     delta_errors.ConcurrentWriteException,
@@ -36,24 +36,38 @@ def conflict(table: str) -> CommitConflictError:
 
 @contextmanager
 def errors_mapped(table: str) -> Iterator[None]:
-    """Conflicts of a write to a table, and duplicates that a worker met, as errors of our own.
+    """Conflicts of a write to a table, a constraint that refuses it, and duplicates that a worker
+    met, as errors of our own.
 
     Raises:
         CommitConflictError: another writer got in between.
+        SchemaError: the table has a constraint that the rows do not meet.
         DuplicateRowsError: `pending` holds a key twice.
     """
     try:
         yield
     except _CONFLICTS as error:
         raise conflict(table) from error
-    except PySparkException as error:
+    except Exception as error:
+        # What tasks found is only said in the text.
         if DuplicateRowsError.IN_WORKER in str(error):
             raise DuplicateRowsError(
                 "pending has more than one row for a key: (stream, consumer_group, id) must be"
                 " unique",
                 table="pending",
             ) from error
+        if any(mark in str(error) for mark in _REFUSED):
+            first = str(error).partition("\n")[0].removesuffix(".")
+            raise SchemaError(
+                f"a constraint of the table {table} refuses rows that a run writes ({first}): drop"
+                f" it (ALTER TABLE … DROP CONSTRAINT …), and run the command again. A run that was"
+                " decided is finished by the next one, so no other can go before it",
+                table=table,
+            ) from error
         raise
+
+
+_REFUSED = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_REPLACE_WHERE_MISMATCH")
 
 
 _NO_SUCH_VERSION = "DELTA_VERSION_NOT_FOUND"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from chispa import assert_df_equality
@@ -183,6 +184,50 @@ def _set(store: Store, table: str, name: str, value: str) -> None:
     store.spark.sql(
         f"ALTER TABLE {store.identifier(table)} SET TBLPROPERTIES ('{name}' = '{value}')"
     )
+
+
+@pytest.mark.parametrize("table", ["pending", "entries", "cursors", "entry_landing"])
+def test_a_table_that_no_run_could_change_is_refused_before_anything_is_decided(
+    spark: SparkSession, store: Store, table: str
+) -> None:
+    _set(store, table, "delta.appendOnly", "true")
+    with pytest.raises(SchemaError, match=f"table {table} of .* is append-only"):
+        Store.open(spark, store.where)
+    _set(store, table, "delta.appendOnly", "false")
+    _set(store, "journal", "delta.appendOnly", "true")
+    write_keyspace(Store.open(spark, store.where), keyspace(b"s"), NOW_MS)
+    reply = xautoclaim(Store.open(spark, store.where), SweepRequest(REQUEST))
+    assert reply.counts["claimed"] == CLAIMED
+
+
+def test_a_session_that_makes_tables_append_only_makes_a_store_whose_rows_can_change(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    default = "spark.databricks.delta.properties.defaults.appendOnly"
+    spark.conf.set(default, "true")
+    try:
+        made = Store.init(spark, str(tmp_path / "store"))
+    finally:
+        spark.conf.unset(default)
+    write_keyspace(made, keyspace(b"s"), NOW_MS)
+    assert xautoclaim(made, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
+
+
+@pytest.mark.usefixtures("each_size")
+def test_a_constraint_that_refuses_what_was_decided_is_named_and_the_run_is_finished_without_it(
+    spark: SparkSession, store: Store
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    pending = store.identifier("pending")
+    spark.sql(f"ALTER TABLE {pending} ADD CONSTRAINT few CHECK (consumer != 'alice')")
+    opened = Store.open(spark, store.where)
+    for run_id in ("one", "two"):
+        with pytest.raises(SchemaError, match="a constraint of the table pending refuses") as it:
+            xautoclaim(opened, SweepRequest(REQUEST), run_id=run_id)
+        assert "DROP CONSTRAINT" in it.value.message
+    spark.sql(f"ALTER TABLE {pending} DROP CONSTRAINT few")
+    reply = xautoclaim(Store.open(spark, store.where), SweepRequest(REQUEST), run_id="one")
+    assert (reply.run_seq, reply.counts["claimed"]) == (1, CLAIMED)
 
 
 def test_a_glob_of_bytes_that_are_no_text_is_kept_with_its_run(store: Store) -> None:
