@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from claimlib import terminal
+from claimlib.errors import StoreExistsError
+from claimlib.store.location import Location
+from claimlib.store.opening import present_tables
+from claimlib.store.tables import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +59,26 @@ def sample_place(spark: SparkSession, name: str) -> str:
     if "DATABRICKS_RUNTIME_VERSION" in os.environ:
         return f"{spark.catalog.currentCatalog()}.claimlib_{name}_{uuid.uuid4().hex[:8]}"
     return str(Path(tempfile.mkdtemp(prefix=f"claimlib-{name}-")) / "store")
+
+
+def new_sample_store(spark: SparkSession, where: str, name: str) -> Store:
+    """A new store for sample data.
+
+    Args:
+        where: its place; empty: `sample_place`.
+        name: what the sample is called.
+
+    Raises:
+        StoreExistsError: a table of a store is there already.  Nothing was written: a notebook
+            that goes on to claim would claim the entries of that store, too.
+    """
+    if where and present_tables(spark, Location.parse(where)):
+        raise StoreExistsError(
+            f"{where} is a store already, and this notebook would write sample data into it and"
+            " claim its entries. Nothing was done: give a new store, or leave `store` empty",
+            where=where,
+        )
+    return Store.init(spark, where or sample_place(spark, name))
 
 
 def show(figure: Figure, name: str) -> None:

@@ -21,9 +21,9 @@
 
 from pyspark.sql import functions as F
 
-from claimlib import AutoclaimRequest, Store, SweepRequest, open_session, xautoclaim
+from claimlib import AutoclaimRequest, SweepRequest, open_session, xautoclaim
 from claimlib.demo.sample import sample_keyspace
-from claimlib.notebook import widget_values, sample_place
+from claimlib.notebook import new_sample_store, widget_values
 from claimlib.testing.tables import write_keyspace
 from claimlib.times import parse_duration_ms, parse_instant_ms
 
@@ -40,7 +40,7 @@ spark = open_session()  # the session that is there; where there is none, a loca
 
 widgets = widget_values(
     globals().get("dbutils"),
-    store=("", "store: catalog.schema, or empty for a new one"),
+    store=("", "a new store: catalog.schema or a folder that does not exist; empty: one is made"),
     min_idle=("15m", "how long an entry must have been idle"),
     consumer=("carol", "who gets the entries"),
 )
@@ -56,7 +56,7 @@ widgets = widget_values(
 # COMMAND ----------
 
 now_ms = parse_instant_ms("2026-01-01T12:00:00Z")
-store = Store.init(spark, widgets["store"] or sample_place(spark, "quickstart"))
+store = new_sample_store(spark, widgets["store"], "quickstart")
 write_keyspace(store, sample_keyspace(now_ms), snapshot_ms=now_ms)
 print("the store:", store.where)
 owned = store.read("pending").groupBy("stream", "consumer_group", "consumer").count()

@@ -22,7 +22,7 @@ from contextlib import suppress
 from matplotlib.figure import Figure
 from pyspark.sql import functions as F
 
-from claimlib import AutoclaimRequest, Guards, NamedAck, Store, SweepRequest
+from claimlib import AutoclaimRequest, Guards, NamedAck, SweepRequest
 from claimlib import open_session, parse_id, xack, xautoclaim
 from claimlib.commands.runs import find_run, list_runs
 from claimlib.commands.server_commands import server_commands
@@ -30,7 +30,7 @@ from claimlib.commands.xpending import reading
 from claimlib.demo.death import Killed, die_at
 from claimlib.demo.sample import sample_keyspace
 from claimlib.errors import UnfinishedRunError
-from claimlib.notebook import widget_values, sample_place, show
+from claimlib.notebook import new_sample_store, widget_values, show
 from claimlib.plans.keys import id_text
 from claimlib.runs import Phase
 from claimlib.testing.tables import write_keyspace
@@ -42,11 +42,11 @@ spark = open_session()  # the session that is there; where there is none, a loca
 
 widgets = widget_values(
     globals().get("dbutils"),
-    store=("", "store: catalog.schema, or empty for a new one"),
+    store=("", "a new store: catalog.schema or a folder that does not exist; empty: one is made"),
     min_idle=("15m", "how long an entry must have been idle"),
 )
 now_ms = parse_instant_ms("2026-01-01T12:00:00Z")
-store = Store.init(spark, widgets["store"] or sample_place(spark, "recovery"))
+store = new_sample_store(spark, widgets["store"], "recovery")
 write_keyspace(store, sample_keyspace(now_ms), snapshot_ms=now_ms)
 print("the store:", store.where)
 

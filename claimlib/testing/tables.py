@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from claimlib.errors import StoreExistsError
 from claimlib.local_rows import frame_of
 from claimlib.plans.request_table import ddl
 from claimlib.plans.requests import REQUEST_COLUMNS, guard_values
@@ -38,7 +40,11 @@ def write_keyspace(
         snapshot_ms: the instant of all groups, or of each stream's groups; null: they have none.
         proven: the id range over which the entries are complete, of all streams or of each; null:
             there is no proof.
+
+    Raises:
+        StoreExistsError: the store has one of the streams; nothing was written.
     """
+    _check_has_none_of(store, keyspace)
     rows: dict[str, list[tuple[object, ...]]] = defaultdict(list)
     for key, stream in keyspace.items():
         instant = snapshot_ms.get(key) if isinstance(snapshot_ms, Mapping) else snapshot_ms
@@ -96,6 +102,31 @@ def request_table(
         for (stream, group), request in requests.items()
     ]
     return frame_of(spark, rows, ddl(REQUEST_COLUMNS))
+
+
+def _check_has_none_of(store: Store, streams: Iterable[bytes]) -> None:
+    """Every run refuses a stream that has two rows, so its rows must not come a second time.
+
+    A table as `init` leaves it is known to be empty without a query, and few rows in a folder of
+    this machine are read without one.
+    """
+    if store.is_small("streams", 0) or store.version("streams") == 0:
+        return
+    names = sorted(map(spell, streams))
+    few = store.find_few("streams")
+    if few is None:
+        among = store.read("streams").select("stream").where(F.col("stream").isin(names)).limit(1)
+        there = among.toArrow()
+    else:
+        there = few[1]
+    known = set(there["stream"].to_pylist())
+    if found := next((name for name in names if name in known), None):
+        raise StoreExistsError(
+            f"the store {store.where} has the stream {found} already, and a second copy of its rows"
+            " would make every run refuse it. Nothing was written: give a new store",
+            where=store.where,
+            stream=found,
+        )
 
 
 _COLUMNS = {

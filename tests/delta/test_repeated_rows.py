@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from claimlib.commands.imports import import_tables
 from claimlib.commands.reset_cursor import reset_cursor
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import overview, reading, summary
+from claimlib.errors import StoreExistsError
 from claimlib.plans.differences import Scope
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import MAX_U64, MIN_ID, StreamId
@@ -26,6 +28,7 @@ from claimlib.semantics.model import (
 from claimlib.semantics.words import Stream
 from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
+from tests.delta.gathered import Gathered
 from tests.delta.given_files import entries, pending, request
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.reading import query
@@ -47,6 +50,23 @@ def consumer(name: str, seen_ms: int) -> tuple[object, ...]:
 def seen(store: Store) -> list[tuple[object, ...]]:
     rows = query(store.where, "consumers", "SELECT consumer, seen_time_ms FROM t")
     return sorted(tuple(row.values()) for row in rows)
+
+
+@pytest.mark.parametrize("reader", ["delta-rs", "Spark", "Spark, of many rows"])
+def test_a_keyspace_is_not_written_to_a_store_that_has_one_of_its_streams(
+    store_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    if reader != "delta-rs":
+        monkeypatch.setattr("claimlib.store.tables.shared_folder", lambda *_: None)
+    if reader == "Spark, of many rows":
+        monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
+    store = Store.open(spark, str(store_path))
+    write_keyspace(store, keyspace(b"a", b"s\xff"), NOW_MS)
+    write_keyspace(store, keyspace(b"b"), NOW_MS)
+    before = store.pin().versions
+    with pytest.raises(StoreExistsError, match=r"has the stream s\\xff already.*give a new store"):
+        write_keyspace(store, keyspace(b"c", b"s\xff"), NOW_MS)
+    assert store.pin().versions == before
 
 
 def test_guards_take_a_consumer_with_two_rows_for_one_and_a_negative_time_for_none(
@@ -139,8 +159,10 @@ def test_an_import_over_repeated_rows_comes_to_its_end(store: Store, tmp_path: P
     kept, gone = (PendingEntry(StreamId(n, 0), b"bob", 5, 1) for n in (1, 2))
     group = Group(MIN_ID, (kept, gone), (Consumer(b"bob", 5, None),))
     stream = Stream({kept.id: (), gone.id: ()}, {b"g": group})
+    twice = Gathered()
     for instant in (NOW_MS, NOW_MS + 1):
-        write_keyspace(store, {b"s": stream, b"t": stream}, instant)
+        write_keyspace(twice, {b"s": stream, b"t": stream}, instant)
+    twice.write(store)
     append(store, "consumers", consumer("bob", 7))
     given = {
         "entries": entries([(b"s", "1-0", None)]),

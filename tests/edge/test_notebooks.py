@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +15,13 @@ from pyspark.sql import SparkSession
 
 from claimlib import notebook
 from claimlib.demo.series import write_series
+from claimlib.errors import StoreExistsError
 from claimlib.store.tables import Store
 from claimlib.times import parse_instant_ms
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
+WITH_SAMPLES = [path for path in NOTEBOOKS if path.stem in {"01_quickstart", "04_recovery"}]
 # What Databricks does itself; to Python they are comments.
 MAGIC = (
     "# MAGIC %md\n",
@@ -57,6 +60,13 @@ def cells(path: Path) -> Iterator[str]:
         if not f"{cell.strip()}\n".startswith(MAGIC):
             assert "# MAGIC" not in cell, "a command that only Databricks has"
             yield cell.strip()
+
+
+def run_cells(path: Path, **widgets: str) -> None:
+    """Run a notebook as Databricks does, with what its reader has put into the widgets."""
+    names = {"dbutils": SimpleNamespace(widgets=Widgets(**widgets))}
+    for cell in cells(path):
+        exec(cell, names)
 
 
 @pytest.fixture(scope="module")
@@ -102,11 +112,30 @@ def test_a_notebook_runs_with_widgets_and_shows_what_it_did(
     assert spark is not None  # the session that open_session finds, as it does on Databricks
     reads_only = path.stem in {"02_stalled", "03_min_idle"}
     where = sampled if reads_only else str(tmp_path / "store")
-    names = {"dbutils": SimpleNamespace(widgets=Widgets(store=where))}
-    for cell in cells(path):
-        exec(cell, names)
+    run_cells(path, store=where)
     assert_shown(path, capsys.readouterr().out, plots)
     assert (Path(where) / "pending").is_dir()
+
+
+@pytest.mark.parametrize("left", ["all of its tables", "one of its tables"])
+@pytest.mark.parametrize("path", WITH_SAMPLES, ids=lambda path: path.stem)
+def test_a_notebook_that_writes_samples_refuses_a_store_that_is_there_and_leaves_it_as_it_is(
+    path: Path, left: str, spark: SparkSession, store_path: Path
+) -> None:
+    assert spark is not None
+    if left == "one of its tables":
+        (store_path / "pending").rename(store_path.parent / "pending")
+        shutil.rmtree(store_path)
+        store_path.mkdir()
+        (store_path.parent / "pending").rename(store_path / "pending")
+    before = files(store_path)
+    with pytest.raises(StoreExistsError, match=r"is a store already.*give a new store"):
+        run_cells(path, store=str(store_path))
+    assert files(store_path) == before
+
+
+def files(folder: Path) -> set[Path]:
+    return {one.relative_to(folder) for one in folder.rglob("*") if one.is_file()}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
