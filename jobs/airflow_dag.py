@@ -88,6 +88,20 @@ def _request(settings: Mapping[str, str]) -> list[str]:
     return ["--consumer", settings["consumer"], "--min-idle", settings["min_idle"]]
 
 
+def with_secret(settings: Mapping[str, str]) -> str | None:
+    """The name of the setting with a password in it, or with what could be one; null: there is
+    none.  What claimlib is given is logged, and everyone who lists processes can read it."""
+    if _may_have_secret(settings["redis_url"]):
+        return "redis_url"
+    is_folder = "://" not in settings["store"]
+    return "store" if not is_folder and _may_have_secret(settings["store"]) else None
+
+
+def _may_have_secret(url: str) -> bool:
+    place = url.split("://", 1)[-1]
+    return ":" in place.rpartition("@")[0] or "?" in place
+
+
 def started_by(settings: Mapping[str, str]) -> list[str]:
     """What comes before the words: a command line, or the `claimlib` of the project's environment,
     or that of PATH."""
@@ -128,17 +142,18 @@ WORTH_A_RETRY = {
     75: "the server or the storage did not answer",
     130: "interrupted",
 }
+OF_SIGNALS = range(128 + 1, 128 + 64 + 1)
 
 
 def why_retry(code: int) -> str | None:
     """Why the same command can succeed when it is run again; null: it can not, or need not.
 
-    A process that a signal ended (a negative code, or as a shell tells it 128 and more) has done
-    nothing wrong: with its run id it goes on where it was.
+    A process that a signal ended (a negative code, or as a shell tells it 128 and its number) has
+    done nothing wrong: with its run id it goes on where it was.
     """
     if code in WORTH_A_RETRY:
         return WORTH_A_RETRY[code]
-    if code < 0 or code > 128:
+    if code < 0 or code in OF_SIGNALS:
         return f"ended by signal {-code if code < 0 else code - 128}"
     return None
 
@@ -203,9 +218,18 @@ class ClaimlibOperator(BaseOperator):  # type: ignore[misc]  # Airflow need not 
 
     def execute(self, context: Mapping[str, Any]) -> dict[str, Any]:
         """Run the command; its result without the rows is the task's XCom."""
+        if name := with_secret(self.settings):
+            raise AirflowFailException(
+                f"The variable claimlib_{name} contains a password, or something that looks like "
+                "one (before an @ or after a ?). Nothing was started. Remove it from the variable: "
+                "the server's password belongs in REDIS_PASSWORD or in the connection that "
+                "claimlib_redis_conn_id names, and keys of the storage in Spark's settings."
+            )
         dry_run = bool(context["params"]["dry_run"])
         if dry_run and self.task_id == "xpending":
-            raise AirflowSkipException("a dry run claims nothing: what is stalled still is")
+            raise AirflowSkipException(
+                "Skipped: a dry run claims nothing, so every stalled entry would raise the alert."
+            )
         words = words_of(self.task_id, self.settings, self.run_id, dry_run=dry_run)
         code, whole, last = self._run(words)
         if why := why_retry(code):

@@ -206,6 +206,8 @@ def test_only_what_can_go_otherwise_the_next_time_is_retried(dags):
     codes = {one.exit_code for one in kinds if issubclass(one, errors.ClaimlibError)}
     assert {code for code in codes | {0, 3, 6} if dags.why_retry(code)} == {5, 75}
     assert all(dags.why_retry(code) for code in (INTERRUPTED, TERMINATED, 137, -9, -15))
+    assert dags.why_retry(192) == "ended by signal 64"
+    assert not any(dags.why_retry(code) for code in (128, 193, 255)), "no signal has these numbers"
 
 
 @pytest.mark.parametrize("code", [5, 75, 130, 143, -9])
@@ -272,7 +274,8 @@ def test_refused_groups_are_a_warning(task, caplog):
 
 
 def test_a_dry_run_has_no_alert(task):
-    with pytest.raises(StandIn.AirflowSkipException):
+    said = "Skipped: a dry run claims nothing, so every stalled entry would raise the alert."
+    with pytest.raises(StandIn.AirflowSkipException, match=re.escape(said)):
         run(task(0, task_id="xpending"), dry_run=True)
 
 
@@ -287,6 +290,42 @@ def test_the_password_is_in_the_environment_only(task, caplog, monkeypatch):
     assert "geheim" not in " ".join(one._process.args)
     with pytest.raises(StandIn.AirflowFailException, match="claimlib_redis_conn_id"):
         run(task(0, redis_conn_id="none"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("redis_url", "redis://:s3cr3t@127.0.0.1:6379/0"),
+        ("redis_url", "rediss://user:s3/cr3t@redis.example.com"),
+        ("redis_url", "redis://127.0.0.1:6379/0?password=s3cr3t"),
+        ("redis_url", ":s3cr3t@127.0.0.1:6379"),
+        ("store", "s3a://KEY:s3cr3t@bucket/store"),
+        ("store", "https://account.example.com/store?sig=s3cr3t"),
+    ],
+)
+def test_a_secret_in_a_place_is_refused_before_anything_is_logged_or_started(
+    task, caplog, command, name, place
+):
+    caplog.set_level(logging.DEBUG)
+    one = task(0, task_id=command, **{name: place})
+    with pytest.raises(StandIn.AirflowFailException, match=f"claimlib_{name} ") as raised:
+        run(one)
+    assert one._process is None
+    assert caplog.text == ""
+    assert "cr3t" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("redis_url", "rediss://user@[::1]:6379/0"),
+        ("store", "abfss://container@account.dfs.core.windows.net/store"),
+        ("store", "./what?/a:b@c"),
+    ],
+)
+def test_a_place_without_a_secret_is_taken(task, name, place):
+    assert run(task(0, **{name: place}))["exit_code"] == 0
 
 
 def test_a_task_that_is_ended_ends_its_process(task):
