@@ -43,7 +43,6 @@ spark = open_session()  # the session that is there; where there is none, a loca
 widgets = widget_values(
     globals().get("dbutils"),
     store=("", "a new store: catalog.schema or a folder that does not exist; empty: one is made"),
-    min_idle=("15m", "how long an entry must have been idle"),
 )
 now_ms = parse_instant_ms("2026-01-01T12:00:00Z")
 store = new_sample_store(spark, widgets["store"], "recovery")
@@ -60,7 +59,7 @@ print("the store:", store.where)
 
 # COMMAND ----------
 
-min_idle_ms = parse_duration_ms(widgets["min_idle"])
+min_idle_ms = parse_duration_ms("15m")  # all that is told below holds for this value
 request = SweepRequest(AutoclaimRequest(consumer=b"carol", min_idle_ms=min_idle_ms))
 with suppress(Killed):
     xautoclaim(store, request, run_id="noon", progress=die_at(Phase.APPLY))

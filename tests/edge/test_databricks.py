@@ -7,15 +7,20 @@ import ast
 import importlib
 import re
 import sys
+import time
 import tomllib
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 import yaml
 
 from claimlib.cli import task
 from claimlib.cli.commands import app
+from claimlib.commands.runs import find_run
+from claimlib.store.tables import Store
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "databricks.yml").read_text(encoding="utf-8")
@@ -26,14 +31,15 @@ JOBS = BUNDLE["resources"]["jobs"]
 TASKS = {f"{job}.{one['task_key']}": (JOBS[job], one) for job in JOBS for one in JOBS[job]["tasks"]}
 WHEELS = {name: one for name, (_, one) in TASKS.items() if "python_wheel_task" in one}
 NOTEBOOKS = {name: one for name, (_, one) in TASKS.items() if "notebook_task" in one}
+HOUR_MS = 3_600_000
 COMMANDS = typer.main.get_command(app).commands
 
 
-def filled_in(parameter):
-    """A parameter as a run gets it, by the variables' defaults."""
+def filled_in(parameter, **given):
+    """A parameter as a run gets it, by the variables' defaults where they are not given."""
     parameter = parameter.replace("{{job.run_id}}", "123456")
-    variables = BUNDLE["variables"]
-    return re.sub(r"\$\{var\.(\w+)\}", lambda found: variables[found[1]]["default"], parameter)
+    values = {name: one["default"] for name, one in BUNDLE["variables"].items()} | given
+    return re.sub(r"\$\{var\.(\w+)\}", lambda found: values[found[1]], parameter)
 
 
 def asked_by(notebook):
@@ -97,7 +103,7 @@ def test_a_notebook_task_names_a_notebook_that_is_there_and_asks_for_its_paramet
     assert one["environment_key"] in {each["environment_key"] for each in job["environments"]}
     notebook = ROOT / one["notebook_task"]["notebook_path"]
     assert notebook.read_text(encoding="utf-8").startswith("# Databricks notebook source\n")
-    assert set(one["notebook_task"]["base_parameters"]) <= asked_by(notebook)
+    assert set(one["notebook_task"].get("base_parameters", ())) <= asked_by(notebook)
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -109,6 +115,52 @@ def test_tasks_wait_for_tasks_of_their_job_and_runs_on_a_store_go_one_at_a_time(
         assert waited_for == keys[max(number - 1, 0) : number] if writes else waited_for == []
     if any("python_wheel_task" in one for one in JOBS[job]["tasks"]):
         assert JOBS[job]["max_concurrent_runs"] == 1
+
+
+def test_the_job_of_your_own_tables_tells_of_stalled_entries_and_missing_imports_in_any_case():
+    last = JOBS["mirror_tables"]["tasks"][-1]
+    assert last["run_if"] == "ALL_DONE", "a sweep that has refused some groups is a failed task"
+    options = last["python_wheel_task"]["parameters"][2:]
+    assert options == ["--fail-on-stalled", "1d", "--fail-on-stale", "1d"]
+
+
+def own_tables(folder):
+    """Tables of one's own, by the variables that name them: an entry that stalled two hours ago,
+    one that is new, and one that is no longer in its stream."""
+    now_ms = time.time_ns() // 1_000_000
+    times = {f"{now_ms - n}-0": now_ms - n for n in (2 * HOUR_MS, HOUR_MS, 1000)}
+    ids = list(times)
+    tables = {
+        "entries_table": {"stream": ["s", "s"], "id": [ids[0], ids[2]]},
+        "pending_table": {
+            "stream": ["s"] * 3,
+            "consumer_group": ["g"] * 3,
+            "id": ids,
+            "consumer": ["bob"] * 3,
+            "delivery_time_ms": list(times.values()),
+            "delivery_count": [1] * 3,
+        },
+        "groups_table": {
+            "stream": ["s"],
+            "consumer_group": ["g"],
+            "last_delivered": [ids[2]],
+            "snapshot_ms": [now_ms],
+        },
+        "streams_table": {"stream": ["s"], "complete_from": [ids[0]], "complete_to": [ids[2]]},
+    }
+    for name, columns in tables.items():
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+    return {name: str(folder / f"{name}.parquet") for name in tables}
+
+
+def test_the_job_of_your_own_tables_claims_by_its_own_parameters(spark, tmp_path, monkeypatch):
+    store = str(tmp_path / "store")
+    given = {"store": store, **own_tables(tmp_path)}
+    for one in (*JOBS["make_store"]["tasks"], *JOBS["mirror_tables"]["tasks"]):
+        words = one["python_wheel_task"]["parameters"]
+        run(monkeypatch, *(filled_in(word, **given) for word in words))
+    counts = find_run(Store.open(spark, store), "xautoclaim:123456").counts
+    assert (counts["claimed"], counts["deleted"]) == (1, 1)
 
 
 def test_every_variable_is_there_and_used_and_none_is_a_secret():
