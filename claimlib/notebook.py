@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import uuid
+from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +20,7 @@ from claimlib.store.opening import present_tables
 from claimlib.store.tables import Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _PREFIX = "NOTEBOOK_"
 PLOTS = f"{_PREFIX}PLOTS"
@@ -95,6 +96,13 @@ def show(figure: Figure, name: str) -> None:
     file = folder / f"{name}.png"
     file.write_bytes(picture.getvalue())
     terminal.out(f"figure: {file}")
+
+
+def show_rows(rows: DataFrame) -> None:
+    """What `rows.show()` prints, but that names of others cannot drive the terminal."""
+    with redirect_stdout(io.StringIO()) as shown:
+        rows.show()
+    terminal.out(shown.getvalue().rstrip("\n"))
 
 
 def _is_notebook() -> bool:

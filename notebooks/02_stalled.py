@@ -22,6 +22,7 @@
 from datetime import UTC, datetime
 
 import numpy as np
+from matplotlib import rcParams
 from matplotlib.dates import DateFormatter
 from matplotlib.figure import Figure
 from pyspark.sql import functions as F
@@ -29,12 +30,14 @@ from pyspark.sql import functions as F
 from claimlib import Store, open_session
 from claimlib.commands.xpending import overview, reading
 from claimlib.demo.series import write_series
-from claimlib.notebook import widget_values, sample_place, show
+from claimlib.notebook import widget_values, sample_place, show, show_rows
 from claimlib.plans.snapshots import over_time, readings
 from claimlib.plans.xpending import idle_entries
+from claimlib.terminal import one_line
 from claimlib.times import parse_duration_ms, parse_instant_ms
 
 spark = open_session()  # the session that is there; where there is none, a local one
+rcParams["text.parse_math"] = False  # a $ in a name begins no formula
 
 # COMMAND ----------
 
@@ -67,10 +70,11 @@ print("the store:", store.where)
 # COMMAND ----------
 
 groups = overview(now, stalled_ms=stalled_ms)
-groups.select(
+shown = groups.select(
     *("stream", "consumer_group", "pending", "stalled", "owners", "idle_owners"),
     *("delivered_5_plus", "highest_delivery_count"),
-).orderBy("stream", "consumer_group").show()
+)
+show_rows(shown.orderBy("stream", "consumer_group"))
 
 # COMMAND ----------
 
@@ -83,20 +87,28 @@ groups.select(
 
 # COMMAND ----------
 
+owner = F.concat_ws(" / ", "stream", F.coalesce("consumer", F.lit("nobody"))).alias("owner")
+# What was just claimed is idle for nothing; without a snapshot time it is not known for how long.
+minutes = F.when(F.col("idle_ms").isNotNull(), F.greatest(F.col("idle_ms") / 60_000, F.lit(1 / 60)))
 entries = idle_entries(now.read("pending"), now.read("groups"), None)
-pending = entries.toPandas()
-owner = (pending["stream"] + " / " + pending["consumer"].fillna("nobody")).rename("owner")
-names = owner.value_counts().index[:6]  # the largest; more colors say less
-minutes = (pending["idle_ms"] / 60_000).clip(lower=1 / 60)  # what was just claimed is idle for nothing
-longest = max(60.0, minutes.max()) if len(minutes) else 60.0
+entries = entries.select(owner, minutes.alias("minutes"), "delivery_count")
+by_owner = entries.groupBy("owner").agg(F.count("*").alias("pending"), F.max("minutes").alias("longest"))
+largest = by_owner.orderBy(F.desc("pending"), "owner").limit(6).toPandas()  # more panels say less
+longest = np.nanmax([60.0, *largest["longest"]])
 edges = np.logspace(-2, np.ceil(np.log10(longest)), 41)  # as wide as each other on that axis
+width = (np.ceil(np.log10(longest)) + 2) / 40
+number = F.least(F.floor((F.log10("minutes") + 2) / width), F.lit(39)).cast("INT").alias("number")
+shown = entries.where(F.col("owner").isin(list(largest["owner"])) & F.col("minutes").isNotNull())
+bars = shown.groupBy("owner", number).count().toPandas()
 
-figure = Figure(figsize=(9, 1.6 + 0.9 * len(names)), layout="constrained")
-panels = figure.subplots(max(1, len(names)), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-for panel, name in zip(panels, names, strict=False):
-    panel.hist(minutes[owner == name], bins=edges, color="tab:blue", edgecolor="white")
+figure = Figure(figsize=(9, 1.6 + 0.9 * len(largest)), layout="constrained")
+panels = figure.subplots(max(1, len(largest)), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+for panel, name in zip(panels, largest["owner"], strict=False):
+    its = bars[bars["owner"] == name]
+    left, right = edges[its["number"]], edges[its["number"] + 1]
+    panel.bar(left, its["count"], right - left, align="edge", color="tab:blue", edgecolor="white")
     panel.axvline(stalled_ms / 60_000, color="tab:red", linestyle="--", linewidth=1)
-    panel.set_ylabel(name, rotation=0, ha="right", va="center")
+    panel.set_ylabel(one_line(name), rotation=0, ha="right", va="center")
     panel.grid(axis="y", alpha=0.3)
     panel.set_axisbelow(True)
 ticks = {1 / 60: "≤ 1 s", 1 / 6: "10 s", 1: "1 min", 10: "10 min", 60: "1 h", 360: "6 h", 1440: "1 d"}
@@ -119,8 +131,9 @@ show(figure, "02_idle_times")
 
 # COMMAND ----------
 
-tried = pending["delivery_count"].clip(upper=20)
-counts = tried.value_counts().reindex(range(1, 21), fill_value=0)
+tried = F.least("delivery_count", F.lit(20)).alias("tried")
+counts = entries.groupBy(tried).count().toPandas().set_index("tried")["count"]
+counts = counts.reindex(range(1, 21), fill_value=0)
 
 figure = Figure(figsize=(9, 3.6), layout="constrained")
 axes = figure.subplots()
@@ -146,32 +159,39 @@ show(figure, "02_delivery_counts")
 
 read = readings(store.read("journal"), store.read("runs"))
 series = over_time(store.read("pel_snapshots"), read, stalled_ms)
-series = series.groupBy(
-    "landing_ms",
-    F.concat_ws(" / ", "stream", F.coalesce("consumer", F.lit("nobody"))).alias("owner"),
-).agg(F.sum("pending").alias("pending"), F.sum("stalled").alias("stalled"))
-lines = series.toPandas().pivot_table(
-    index="landing_ms", columns="owner", values=["pending", "stalled"], fill_value=0
+series = series.groupBy("landing_ms", owner).agg(
+    F.sum("pending").alias("pending"), F.sum("stalled").alias("stalled")
 )
-times = [datetime.fromtimestamp(ms / 1000, UTC) for ms in lines.index]
-peaks = lines["pending"].max().sort_values(ascending=False)
-largest = peaks[peaks > 0].index[:6]
+series = series.toPandas()
 
-figure = Figure(figsize=(9, 5.6), layout="constrained")
-above, below = figure.subplots(2, 1, sharex=True)
-for name in largest:
-    above.plot(times, lines["pending"][name], label=name, linewidth=1.8, marker="o", markersize=3)
-    below.plot(times, lines["stalled"][name], linewidth=1.8, marker="o", markersize=3)
-above.set_ylabel("pending entries")
-below.set_ylabel(f"idle for {widgets['stalled']} or longer")
-below.set_xlabel("snapshot (UTC)")
-below.xaxis.set_major_formatter(DateFormatter("%d %b\n%H:%M", tz=UTC))
-for axes in (above, below):
-    axes.grid(alpha=0.3)
-    axes.set_ylim(bottom=0)
-above.set_title("Pending entries by consumer, as each snapshot read them")
-above.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, title="stream / consumer")
-show(figure, "02_over_time")
+if series.empty:
+    print("The store has no finished snapshot with a time, so there is nothing to show over time.")
+else:
+    lines = series.pivot_table(
+        index="landing_ms", columns="owner", values=["pending", "stalled"], fill_value=0
+    )
+    times = [datetime.fromtimestamp(ms / 1000, UTC) for ms in lines.index]
+    peaks = lines["pending"].max().sort_values(ascending=False)
+    names = list(peaks[peaks > 0].index[:6])
+
+    figure = Figure(figsize=(9, 5.6), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True)
+    handles = []
+    for name in names:
+        handles += above.plot(times, lines["pending"][name], linewidth=1.8, marker="o", markersize=3)
+        below.plot(times, lines["stalled"][name], linewidth=1.8, marker="o", markersize=3)
+    above.set_ylabel("pending entries")
+    below.set_ylabel(f"idle for {widgets['stalled']} or longer")
+    below.set_xlabel("snapshot (UTC)")
+    below.xaxis.set_major_formatter(DateFormatter("%d %b\n%H:%M", tz=UTC))
+    for axes in (above, below):
+        axes.grid(alpha=0.3)
+        axes.set_ylim(bottom=0)
+    above.set_title("Pending entries by consumer, as each snapshot read them")
+    # By handle: of its own accord a legend leaves out a name that begins with an underscore.
+    legend = {"loc": "upper left", "bbox_to_anchor": (1, 1), "frameon": False}
+    above.legend(handles, [one_line(name) for name in names], title="stream / consumer", **legend)
+    show(figure, "02_over_time")
 
 # COMMAND ----------
 

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 
 from claimlib import Store, open_session
 from claimlib.demo.series import write_series
-from claimlib.notebook import widget_values, sample_place, show
+from claimlib.notebook import widget_values, sample_place, show, show_rows
 from claimlib.plans.snapshots import choices, claims, readings
 from claimlib.times import format_duration_ms, parse_duration_ms, parse_instant_ms
 
@@ -75,10 +75,14 @@ read = readings(store.read("journal"), store.read("runs"))
 claimed = claims(store.read("pel_snapshots"), read, min_idles_ms)
 table = choices(claimed, min_idles_ms).toPandas()
 table["min_idle"] = table["min_idle_ms"].map(format_duration_ms)
-table["done_twice"] = (table["acknowledged"] / table["claimed"].clip(lower=1)).map("{:.0%}".format)
-table["median_wait"] = (table["wait_ms"] / 60_000).map("{:.0f} min".format)
+done_twice = (table["acknowledged"] / table["claimed"]).map("{:.0%}".format)
+table["done_twice"] = done_twice.replace("nan%", "-")  # of nothing
+table["median_wait"] = (table["wait_ms"] / 60_000).map("{:.0f} min".format).replace("nan min", "-")
 shown = ["claimed", "acknowledged", "taken_over", "still_pending", "unknown", "done_twice", "median_wait"]
-print(table.set_index("min_idle")[shown].to_string())
+if read.isEmpty():
+    print("The store has no finished snapshot with a time, so there is nothing to show over time.")
+else:
+    print(table.set_index("min_idle")[shown].to_string())
 
 # COMMAND ----------
 
@@ -105,28 +109,31 @@ labels = {
 }
 places = range(len(table))
 
-figure = Figure(figsize=(9, 6), layout="constrained")
-above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-bottom = table["claimed"] * 0
-for outcome in reversed(colors):
-    if table[outcome].any():
-        above.bar(places, table[outcome], 0.7, bottom, color=colors[outcome], label=labels[outcome])
-        bottom = bottom + table[outcome]
-for place, (share, top) in enumerate(zip(table["done_twice"], bottom, strict=True)):
-    above.annotate(share, (place, top), (0, 3), textcoords="offset points", ha="center", fontsize=9)
-above.set_ylabel("claimed entries\n(per cent: done twice)")
-above.set_title("What each min-idle would have claimed")
-above.legend(frameon=False, loc="upper right", reverse=True)
-above.margins(y=0.1)
-below.plot(places, table["wait_ms"] / 3_600_000, "o-", color="tab:blue")
-below.set_ylabel("median wait of\nthe others (hours)")
-below.set_ylim(bottom=0)
-below.set_xticks(places, table["min_idle"])
-below.set_xlabel("min-idle")
-for axes in (above, below):
-    axes.grid(axis="y", alpha=0.3)
-    axes.set_axisbelow(True)
-show(figure, "03_min_idle")
+if table["claimed"].any():
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+    bottom = table["claimed"] * 0
+    for outcome in reversed(colors):
+        if table[outcome].any():
+            above.bar(places, table[outcome], 0.7, bottom, color=colors[outcome], label=labels[outcome])
+            bottom = bottom + table[outcome]
+    for place, (share, top) in enumerate(zip(table["done_twice"], bottom, strict=True)):
+        above.annotate(share, (place, top), (0, 3), textcoords="offset points", ha="center", fontsize=9)
+    above.set_ylabel("claimed entries\n(per cent: done twice)")
+    above.set_title("What each min-idle would have claimed")
+    above.legend(frameon=False, loc="upper right", reverse=True)
+    above.margins(y=0.1)
+    below.plot(places, table["wait_ms"] / 3_600_000, "o-", color="tab:blue")
+    below.set_ylabel("median wait of\nthe others (hours)")
+    below.set_ylim(bottom=0)
+    below.set_xticks(places, table["min_idle"])
+    below.set_xlabel("min-idle")
+    for axes in (above, below):
+        axes.grid(axis="y", alpha=0.3)
+        axes.set_axisbelow(True)
+    show(figure, "03_min_idle")
+else:
+    print("None of these values would have claimed an entry, so there is no chart.")
 
 # COMMAND ----------
 
@@ -134,8 +141,8 @@ show(figure, "03_min_idle")
 # MAGIC ## Whose work?
 # MAGIC
 # MAGIC One value does not fit all: where one consumer is slower than others, `--only-from`, or a policy with
-# MAGIC a value per stream, spares it. These are the owners of whom 15 minutes would have taken work that
-# MAGIC they then finished.
+# MAGIC a value per stream, spares it. These are the owners of whom the value nearest to 15 minutes would have
+# MAGIC taken work that they then finished.
 
 # COMMAND ----------
 
@@ -144,7 +151,7 @@ by_owner = claimed.where(F.col("min_idle_ms") == at).groupBy("stream", "from_con
     F.count("*").alias("claimed"), F.count_if(F.col("outcome") == "acknowledged").alias("done_twice")
 )
 print("min-idle", format_duration_ms(at))
-by_owner.orderBy("stream", "from_consumer").show()
+show_rows(by_owner.orderBy("stream", "from_consumer"))
 
 # COMMAND ----------
 

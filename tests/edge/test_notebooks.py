@@ -9,18 +9,26 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from claimlib import notebook
+from claimlib.commands.snapshot import snapshot
+from claimlib.demo.sample import sample_keyspace
 from claimlib.demo.series import write_series
 from claimlib.errors import StoreExistsError
+from claimlib.semantics.words import Keyspace
 from claimlib.store.tables import Store
+from claimlib.testing.tables import write_keyspace
 from claimlib.times import parse_instant_ms
+from tests.delta.snapshots import ANY, source, stream
 
 ROOT = Path(__file__).parents[2]
+NOW_MS = parse_instant_ms("2026-01-01T12:00:00Z")
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
+STALLED, MIN_IDLE = (ROOT / "notebooks" / f"{name}.py" for name in ("02_stalled", "03_min_idle"))
 WITH_SAMPLES = [path for path in NOTEBOOKS if path.stem in {"01_quickstart", "04_recovery"}]
 # What Databricks does itself; to Python they are comments.
 MAGIC = (
@@ -62,18 +70,20 @@ def cells(path: Path) -> Iterator[str]:
             yield cell.strip()
 
 
-def run_cells(path: Path, **widgets: str) -> None:
-    """Run a notebook as Databricks does, with what its reader has put into the widgets."""
+def run_cells(path: Path, **widgets: str) -> dict[str, Any]:
+    """Run a notebook as Databricks does, with what its reader has put into the widgets; the
+    variables afterwards."""
     names = {"dbutils": SimpleNamespace(widgets=Widgets(**widgets))}
     for cell in cells(path):
         exec(cell, names)
+    return names
 
 
 @pytest.fixture(scope="module")
 def sampled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The place of a store with the sample's series of snapshots."""
     store = Store.init(spark, str(tmp_path_factory.mktemp("series") / "store"))
-    write_series(store, parse_instant_ms("2026-01-01T12:00:00Z"))
+    write_series(store, NOW_MS)
     return store.where
 
 
@@ -110,7 +120,7 @@ def test_a_notebook_runs_with_widgets_and_shows_what_it_did(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert spark is not None  # the session that open_session finds, as it does on Databricks
-    reads_only = path.stem in {"02_stalled", "03_min_idle"}
+    reads_only = path in {STALLED, MIN_IDLE}
     where = sampled if reads_only else str(tmp_path / "store")
     run_cells(path, store=where)
     assert_shown(path, capsys.readouterr().out, plots)
@@ -136,6 +146,40 @@ def test_a_notebook_that_writes_samples_refuses_a_store_that_is_there_and_leaves
 
 def files(folder: Path) -> set[Path]:
     return {one.relative_to(folder) for one in folder.rglob("*") if one.is_file()}
+
+
+@pytest.mark.parametrize("keyspace", [{}, sample_keyspace(NOW_MS)], ids=["nothing", "entries"])
+@pytest.mark.parametrize("path", [STALLED, MIN_IDLE], ids=lambda path: path.stem)
+def test_of_a_store_without_a_snapshot_a_notebook_says_so_and_has_no_chart_over_time(
+    path: Path, keyspace: Keyspace, store: Store, plots: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_keyspace(store, keyspace, NOW_MS)
+    run_cells(path, store=store.where)
+    out = capsys.readouterr().out
+    assert (
+        "The store has no finished snapshot with a time, so there is nothing to show over time.\n"
+    ) in out
+    assert "nan" not in out
+    drawn = {"02_idle_times.png", "02_delivery_counts.png"} if path == STALLED else set()
+    assert {one.name for one in plots.glob("*")} == drawn
+
+
+@pytest.mark.usefixtures("plots")
+def test_names_that_mean_something_to_a_plot_or_a_terminal_are_shown_as_they_are_or_written_out(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    owners = {b"_": b"a$_$b", b"$x_$ s": b"c", b"\x1b[31mred": b"\x1b[0m"}
+    batches = [
+        stream(name, dict.fromkeys(range(1, count), owner), set(range(1, count)), NOW_MS)
+        for count, (name, owner) in zip((4, 3, 2), owners.items(), strict=True)
+    ]
+    snapshot(store, ANY, lambda _: source(*batches))
+    found = run_cells(STALLED, store=store.where)
+    shown = ["_ / a$_$b", "$x_$ s / c", r"\u001b[31mred / \u001b[0m"]
+    assert [panel.get_ylabel() for panel in found["panels"]] == shown
+    assert [text.get_text() for text in found["above"].get_legend().get_texts()] == shown
+    run_cells(MIN_IDLE, store=store.where)
+    assert "\x1b" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
