@@ -177,9 +177,9 @@ def _state(phase: Phase, detail: str, store: str) -> str:
     run = " ".join(detail.split()[:2])
     if phase is Phase.DECIDE:
         return (
-            f"{run} was interrupted while its decision was being written: if claimlib runs {store}"
-            " lists it as unfinished, the same command with its --run-id, or the next run, finishes"
-            " it; otherwise nothing was changed"
+            f"{run} was interrupted while its decision was being written: if claimlib runs"
+            f" {shlex.quote(store)} lists it as unfinished, the same command with its --run-id, or"
+            " the next run, finishes it; otherwise nothing was changed"
         )
     return (
         f"the decision of {run} was written: the same command with its --run-id, or the next run,"

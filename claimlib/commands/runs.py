@@ -4,6 +4,7 @@ up one that cannot be finished."""
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 
 from claimlib.errors import RequestError
@@ -51,7 +52,8 @@ def find_run(store: Store, name: str) -> Finished:
         )
     if found is None:
         raise RequestError(
-            f"{store.where} has no finished run {name}: claimlib runs {store.where} lists the runs",
+            f"{store.where} has no finished run {name}: claimlib runs {shlex.quote(store.where)}"
+            " lists the runs",
             run=name,
         )
     return found
@@ -82,8 +84,8 @@ def abandon(store: Store, name: str) -> Finished:
     row = next((one for one in unfinished if name in {one.key, str(one.run_seq)}), None)
     if row is None:
         raise RequestError(
-            f"{store.where} has no unfinished run {name}: claimlib runs {store.where} lists the"
-            " runs",
+            f"{store.where} has no unfinished run {name}: claimlib runs {shlex.quote(store.where)}"
+            " lists the runs",
             run=name,
         )
     if row.staged is None:

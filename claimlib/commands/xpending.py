@@ -6,6 +6,7 @@ Everything here reads only, at the versions of one moment: now, or when a run ha
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -89,8 +90,8 @@ def _last_run(store: Store, instant: str) -> str:
     last = ended.agg(F.max("run_seq").alias("run_seq")).first()
     if last is None or last["run_seq"] is None:
         raise RequestError(
-            f"no run of {store.where} had finished by {instant}: claimlib runs {store.where} lists"
-            " the runs",
+            f"no run of {store.where} had finished by {instant}: claimlib runs"
+            f" {shlex.quote(store.where)} lists the runs",
             as_of=instant,
         )
     return str(last["run_seq"])

@@ -6,7 +6,9 @@ so that they share one Spark session; the job itself runs as it would in product
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -192,20 +194,32 @@ def _compared(where: Path, answer: ServerAnswer) -> Proof:
 
 
 def _next(store: Path) -> str:
-    claimlib, python = _shown(_BIN / "claimlib"), _shown(_BIN / "python")
-    read = f"t = deltalake.DeltaTable('{store}/tombstones').to_pyarrow_table()"
-    query = "SELECT stream, consumer_group, count(*) AS deleted FROM t GROUP BY ALL ORDER BY ALL"
+    claimlib, place = shlex.quote(_shown(_BIN / "claimlib")), shlex.quote(str(store))
     return f"""What to look at next:
 
-  {claimlib} runs {store}
-  {claimlib} runs {store} xautoclaim:{_RUN_ID} --claimed
-  {claimlib} xautoclaim {store} --consumer somebody --min-idle 5m --dry-run
+  {claimlib} runs {place}
+  {claimlib} runs {place} xautoclaim:{_RUN_ID} --claimed
+  {claimlib} xautoclaim {place} --consumer somebody --min-idle 5m --dry-run
 
-The tables without Spark (DuckDB on delta-rs); here, what was deleted:
+The tables without Spark (delta-rs); here, what was deleted:
 
-  {python} -c "import deltalake, duckdb; {read}; duckdb.sql('{query}').show()"
+  {shlex.join((_shown(_BIN / "python"), "-c", _deleted_in(store)))}
 
 docs/tables.md says what each table holds."""
+
+
+def _deleted_in(store: Path) -> str:
+    """A line of Python that prints how much was deleted; it needs no package but Spark's extra.
+    Double quotes only: the shell gets it between single ones."""
+    table = json.dumps(str(store / "tombstones"), ensure_ascii=False)
+    query = (
+        "SELECT stream, consumer_group, count(*) AS deleted FROM t"
+        " GROUP BY stream, consumer_group ORDER BY stream, consumer_group"
+    )
+    return (
+        "from deltalake import DeltaTable, QueryBuilder;"
+        f' print(QueryBuilder().register("t", DeltaTable({table})).execute("{query}").read_all())'
+    )
 
 
 def _shown(path: Path) -> str:

@@ -11,6 +11,7 @@ reported, and not touched.
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
@@ -541,6 +542,9 @@ def _refuse_unapplied(store: Store, missed: DataFrame, row: RunRow) -> None:
 
 def _or_abandon(store: Store, row: RunRow) -> str:
     """How to continue without a run, if it can be given up."""
-    if row.staged is None:
-        return ""
-    return f", and continue with: claimlib abandon {store.where} {row.key}"
+    return "" if row.staged is None else f", and continue with: {abandon_command(store, row)}"
+
+
+def abandon_command(store: Store, row: RunRow) -> str:
+    """The command that gives a run up, as a shell takes it."""
+    return shlex.join(("claimlib", "abandon", store.where, row.key))

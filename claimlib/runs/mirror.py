@@ -132,8 +132,8 @@ def check_landing(store: Store, row: RunRow, staged: Staged, decided: Decided) -
     )
     raise VerificationError(
         f"run {row.run_seq} ({row.key}) cannot be finished: rows that it had read were deleted or"
-        f" changed before they were applied (found {said}). To continue without it, run: claimlib"
-        f" abandon {store.where} {row.key}, and then the next {row.command}",
+        f" changed before they were applied (found {said}). To continue without it, run:"
+        f" {claims.abandon_command(store, row)}, and then the next {row.command}",
         run=row.key,
         tables=wrong,
     )
@@ -425,8 +425,8 @@ def _refuse(store: Store, row: RunRow, table: str, rows: DataFrame) -> None:
     raise VerificationError(
         f"run {row.run_seq} ({row.key}) was applied, but {table} does not contain what the run"
         f" decided, although no other writer changed the table{example}. The run stays unfinished:"
-        " start it again. If this happens again, report it, and continue with: claimlib abandon"
-        f" {store.where} {row.key}",
+        " start it again. If this happens again, report it, and continue with:"
+        f" {claims.abandon_command(store, row)}",
         run=row.key,
         table=table,
     )

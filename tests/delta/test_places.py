@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import shutil
 import string
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
 
+from claimlib.cli.opening import _state
+from claimlib.commands.runs import abandon, find_run
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import overview, reading
-from claimlib.runs import claims
+from claimlib.errors import RequestError
+from claimlib.runs import Phase, claims
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
@@ -40,6 +47,25 @@ def use(spark: SparkSession, where: str) -> Store:
     assert overview(reading(store)).count() == 1
     assert overview(reading(store, "2")).first()["pending"] == 2
     return store
+
+
+def test_a_command_that_an_error_names_can_be_pasted_wherever_the_store_is(
+    spark: SparkSession, empty_store: Path, tmp_path: Path
+) -> None:
+    store = Store.open(spark, str(shutil.copytree(empty_store, tmp_path / "it's a; store")))
+    lists = f"claimlib runs {shlex.quote(store.where)} lists the runs"
+    for ask in (
+        lambda: find_run(store, "7"),
+        lambda: abandon(store, "7"),
+        lambda: reading(store, "2020-01-01T00:00:00Z"),
+    ):
+        with pytest.raises(RequestError, match=re.escape(lists)):
+            ask()
+    row = SimpleNamespace(key="snapshot:a b")
+    command = shlex.split(claims.abandon_command(store, row))
+    assert command == ["claimlib", "abandon", store.where, "snapshot:a b"]
+    held = _state(Phase.DECIDE, "run 1", store.where)
+    assert f"claimlib runs {shlex.quote(store.where)} lists it" in held
 
 
 @pytest.mark.parametrize("names", [NAMES[::3], NAMES[1:3]], ids=["with a percent sign", "without"])

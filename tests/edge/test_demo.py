@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import subprocess
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from rich.console import Console
 
-from claimlib.demo.play import play
+from claimlib.demo.play import _next, play
 from claimlib.demo.proof import Difference, Proof, Subject
 from claimlib.demo.story import Story
 from claimlib.errors import RequestError
@@ -37,6 +42,18 @@ def test_a_folder_that_no_demo_made_is_refused_and_left_as_it_is(tmp_path: Path)
         play(_never, tmp_path, entries=120)
 
     assert precious.read_text() == "data"
+
+
+def test_the_commands_that_it_names_are_for_a_shell_and_need_no_other_package(tmp_path: Path):
+    store = tmp_path / 'it\'s a "demo"; $HOME' / "first"
+    rows = pa.table({"stream": ["s", "s"], "consumer_group": ["g", "g"]})
+    write_deltalake(str(store / "tombstones"), rows)
+    *commands, last = (line for line in _next(store).splitlines() if line.startswith("  "))
+
+    assert [shlex.split(line)[2] for line in commands] == [str(store)] * 3
+    assert set(re.findall(r"(?:import|from) (\w+)", last)) == {"deltalake", "DeltaTable"}
+    done = subprocess.run(last, shell=True, capture_output=True, text=True, check=True)
+    assert re.search(r"\| s +\| g +\| 2 +\|", done.stdout)
 
 
 def test_a_proof_that_holds_says_how_many_facts_were_compared():
