@@ -33,7 +33,7 @@ def main() -> int:
         prog="python -m claimlib.session.class_archive", description=about
     ).parse_args()
     CLASS_ARCHIVE.unlink(missing_ok=True)
-    terminal.say("starting Spark, to keep the classes that it loads: one to three minutes")
+    terminal.say("Starting Spark to record its classes; this takes one to three minutes.")
     # Java writes it when it ends, so in a process of its own; its output ends when all of it has.
     done = subprocess.run(
         [sys.executable, "-c", "from claimlib.session.class_archive import use_spark; use_spark()"],

@@ -1,4 +1,4 @@
-"""`python -m claimlib.testing vectors FILE…`: are recorded answers of a server ours too?"""
+"""Checks that claimlib answers recorded commands as the server did."""
 
 from __future__ import annotations
 
@@ -18,10 +18,19 @@ def main() -> int:
     """Run vector files through the reference and through the tables; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m claimlib.testing", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    vectors = commands.add_parser("vectors", help="run vector files")
-    vectors.add_argument("files", nargs="+", type=Path, metavar="FILE", help="JSON")
+    vectors = commands.add_parser("vectors", help="check files of recorded commands")
     vectors.add_argument(
-        "--idle-rule", type=IdleRule, choices=list(IdleRule), help="instead of the file's"
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="a file of recorded commands (JSON; tests/vectors/README.md)",
+    )
+    vectors.add_argument(
+        "--idle-rule",
+        type=IdleRule,
+        choices=list(IdleRule),
+        help="use this rule instead of the file's",
     )
     vectors.add_argument("--keep", type=Path, metavar="DIR", help="keep the store in DIR/store")
     options = parser.parse_args()

@@ -95,12 +95,16 @@ def read(file: Path) -> Recorded:
     """The whole of a file.
 
     Raises:
-        ConfigError: it is not there, or is no JSON; of `Recorded`'s methods too.
+        ConfigError: it cannot be read, or is no JSON; of `Recorded`'s methods too.
     """
     try:
         text = file.read_text(encoding="utf-8")
         value = json.loads(text, object_pairs_hook=_object)
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise ConfigError(
+            f"the file {file} cannot be read: {error.strerror}", file=str(file), place=""
+        ) from error
+    except (ValueError, RecursionError) as error:
         raise ConfigError(
             f"{file} is not a vector file: {error}", file=str(file), place=""
         ) from error

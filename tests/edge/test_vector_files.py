@@ -38,6 +38,22 @@ def _first_step(vector, name, **changed):
     return {**vector, "name": name, "steps": [{**vector["steps"][0], **changed}]}
 
 
+def test_a_file_that_cannot_be_read_is_named_with_the_reason_and_the_help_says_what_a_file_is(
+    tmp_path,
+):
+    absent, folder = tmp_path / "nofile.json", tmp_path
+    for file, reason in ((absent, "No such file or directory"), (folder, "Is a directory")):
+        said = run_python("-m", "claimlib.testing", "vectors", file)
+        assert (said.returncode, said.stdout) == (2, "")
+        assert said.stderr.splitlines() == [
+            f"claimlib: error: the file {file} cannot be read: {reason}"
+        ]
+    said = run_python("-m", "claimlib.testing", "vectors", "--help")
+    assert "a file of recorded commands (JSON; tests/vectors/README.md)" in " ".join(
+        said.stdout.split()
+    )
+
+
 def test_a_file_that_is_no_vector_file_is_named(tmp_path):
     file = tmp_path / "none.json"
     file.write_text("[]")
