@@ -7,7 +7,7 @@ milliseconds since 1970-01-01T00:00:00Z, as the server counts them.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from claimlib.errors import DurationError, InstantError
 
@@ -15,6 +15,7 @@ MAX_MS = 2**63 - 1
 # Numbers of so many ms lie in 1970 to 1973, when there was no Redis, and beyond the year 9999.
 _LIKE_SECONDS = range(10**9, 10**11)
 _LIKE_MICROSECONDS_FROM = 253_402_300_800_000
+_LIKE_YEARS = range(1970, 2101)
 
 _UNITS_MS = {
     "w": 7 * 24 * 60 * 60 * 1000,
@@ -35,6 +36,7 @@ _TIME = (
 )
 # What `fromisoformat` takes besides differs from one Python to the next, and passes over much.
 _ISO = re.compile(rf"{_DATE}(?:[T ]{_TIME}(?:Z|[+-]{_TIME})?)?")
+_ISO_DATE = re.compile(_DATE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -82,8 +84,9 @@ def parse_instant_ms(text: str) -> int:
     A fraction below the millisecond is cut off.
 
     Raises:
-        InstantError: neither of the two, no zone, before 1970, or a number that somebody has
-            counted in seconds, or in a smaller unit than milliseconds.
+        InstantError: neither of the two, no time of day, no zone, before 1970, or a number that is
+            a date (20260101), or that somebody has counted in seconds, or in a smaller unit than
+            milliseconds.
     """
     number = re.fullmatch(_DIGITS, text)
     instant_ms = _checked_ms(int(number[1])) if number else _parse_iso_ms(text)
@@ -105,20 +108,39 @@ def unit_of(low: int, high: int) -> str | None:
 def _checked_ms(number: int) -> int:
     """A number that is an instant, unless it looks like one in another unit: entries would be
     judged by a time at which none of them, or each, has been idle for long."""
-    unit = unit_of(number, number)
-    if unit is None:
+    iso = "an ISO 8601 time as 2026-01-01T00:00:00Z"
+    day = _date_of_digits(number)
+    looks_like = "a date" if day is not None else unit_of(number, number)
+    if looks_like is None:
         return number
-    if unit == "seconds":
-        when, instead = format_instant_ms(number), f"{number}000, or "
+    when = format_instant_ms(number)
+    if day is not None:
+        instead = _midnight(day)
+    elif looks_like == "seconds":
+        instead = f"{number}000, or {iso}"
     else:
         per_ms = {16: 10**3, 19: 10**6}.get(len(str(number)))
-        instead = "" if per_ms is None else f"{number // per_ms}, or "
-        when = "after the year 9999"
+        when, instead = "after the year 9999", f"{number // per_ms}, or {iso}" if per_ms else iso
     raise InstantError(
-        f"'{number}' counts milliseconds since 1970, and would be {when}: it looks like {unit};"
-        f" write {instead}an ISO 8601 time as 2026-01-01T00:00:00Z",
+        f"'{number}' counts milliseconds since 1970, and would be {when}: it looks like"
+        f" {looks_like}; write {instead}",
         text=str(number),
     )
+
+
+def _date_of_digits(number: int) -> date | None:
+    """The day that somebody means who writes it without signs (20260101); null: it is none."""
+    year, month_and_day = divmod(number, 10_000)
+    if year not in _LIKE_YEARS:
+        return None
+    try:
+        return date(year, *divmod(month_and_day, 100))
+    except ValueError:  # no such day
+        return None
+
+
+def _midnight(day: date) -> str:
+    return f"{day.isoformat()}T00:00:00Z"
 
 
 def _parse_iso_ms(text: str) -> int:
@@ -130,6 +152,12 @@ def _parse_iso_ms(text: str) -> int:
         raise InstantError(
             f"{text!r} is not a valid time: write 2026-01-01T00:00:00Z, or ms since the epoch",
             text=text,
+        )
+    if _ISO_DATE.fullmatch(text):
+        if instant.year < _EPOCH.year:  # its midnight would be refused too
+            return -1
+        raise InstantError(
+            f"{text!r} has no time of day: write {_midnight(instant.date())}", text=text
         )
     if instant.tzinfo is None:
         raise InstantError(

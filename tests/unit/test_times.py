@@ -106,10 +106,40 @@ def test_an_instant_is_so_many_milliseconds_since_the_epoch(text, ms):
     assert parse_instant_ms(text) == ms
 
 
-@pytest.mark.parametrize("text", ["2026-01-01T00:00:00", "2026-01-01", "2026-01-01 12:00"])
+@pytest.mark.parametrize("text", ["2026-01-01T00:00:00", "20260101T12", "2026-01-01 12:00"])
 def test_an_instant_without_a_zone_is_refused_and_the_message_says_why(text):
     with pytest.raises(InstantError, match="has no time zone: add one"):
         parse_instant_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "day"), [("2026-01-01", "2026-01-01"), ("2026-W01-4", "2026-01-01")]
+)
+def test_a_date_without_a_time_of_day_is_refused_with_a_time_that_can_be_given(text, day):
+    with pytest.raises(InstantError, match=f"^'{text}' has no time of day: write {day}T00:00:00Z$"):
+        parse_instant_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("20260101", "2026-01-01"),
+        ("19700101", "1970-01-01"),
+        ("21001231", "2100-12-31"),
+        ("20240229", "2024-02-29"),
+        ("0020260101", "2026-01-01"),
+    ],
+)
+def test_eight_digits_that_are_a_date_are_refused_with_the_time_that_is_meant(text, day):
+    with pytest.raises(InstantError, match=f"it looks like a date; write {day}T00:00:00Z$"):
+        parse_instant_ms(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["19691231", "21010101", "20261301", "20260001", "20230229", "20260100", "2026010"]
+)
+def test_numbers_that_are_no_date_count_milliseconds(text):
+    assert parse_instant_ms(text) == int(text)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +156,9 @@ def test_a_text_that_is_no_instant_is_refused(text):
         parse_instant_ms(text)
 
 
-@pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999Z", "0001-01-01T00:00:00+01:00"])
+@pytest.mark.parametrize(
+    "text", ["1969-12-31T23:59:59.999Z", "0001-01-01T00:00:00+01:00", "1969-12-31"]
+)
 def test_an_instant_before_the_epoch_is_refused(text):
     with pytest.raises(InstantError, match="is before 1970"):
         parse_instant_ms(text)
