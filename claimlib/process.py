@@ -135,7 +135,7 @@ def _ending(work: Callable[[], int], debug: Callable[[], bool] | None) -> int:
         if says_all:
             terminal.err(traceback.format_exc().rstrip("\n"))
         error = translated(raised)
-        terminal.say(f"error: {_one_line(error, can_say_more=debug is not None and not says_all)}")
+        terminal.say(f"error: {_named(error, can_say_more=debug is not None and not says_all)}")
         return error.exit_code if isinstance(error, ClaimlibError) else OUR_FAULT
 
 
@@ -457,9 +457,15 @@ def _cause(error: Exception) -> str:
 _RAISED_IN_PYTHON = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): ")
 
 
-def _one_line(error: Exception, *, can_say_more: bool) -> str:
+def in_one_line(error: Exception) -> str:
+    """What an error says that `translated` gave, without its class and a stack trace of Java's."""
     if isinstance(error, ClaimlibError):
         return " ".join(line.strip() for line in error.message.split("\n"))
-    first = _cause(error)
+    return _cause(error)
+
+
+def _named(error: Exception, *, can_say_more: bool) -> str:
+    if isinstance(error, ClaimlibError):
+        return in_one_line(error)
     more = "; run again with --debug for the traceback" if can_say_more else ""
-    return f"{type(error).__name__}: {first} (unexpected error{more})"
+    return f"{type(error).__name__}: {in_one_line(error)} (unexpected error{more})"

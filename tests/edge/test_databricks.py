@@ -212,3 +212,43 @@ def test_the_entry_point_raises_what_is_not_expected_too(monkeypatch, capsys):
     with pytest.raises(RuntimeError, match="exit code 1: some fault"):
         run(monkeypatch, "check", "main.claimlib")
     assert "some fault" in capsys.readouterr().err
+
+
+TRACE = """An error occurred while calling o1.load.
+: org.apache.spark.SparkException: Job aborted. File file:/s/p.parquet does not exist
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)"""
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (
+            TRACE.replace("File", "java.io.FileNotFoundException: File"),
+            4,
+            "/s/p.parquet is missing, although the log of its table refers to it: restore it",
+        ),
+        (TRACE, 1, "org.apache.spark.SparkException: Job aborted. File file:/s/p.parquet does not"),
+    ],
+)
+def test_the_entry_point_raises_one_line_without_a_stack_trace_of_java(
+    monkeypatch, capsys, text, code, said
+):
+    def fail(_words):
+        raise RuntimeError(text)
+
+    monkeypatch.setattr(task, "run_command", fail)
+    with pytest.raises(RuntimeError) as raised:
+        run(monkeypatch, "xpending", "main.claimlib")
+    assert str(raised.value).startswith(f"claimlib xpending ended with exit code {code}: {said}")
+    assert "\n" not in str(raised.value)
+    assert said in capsys.readouterr().err
+
+
+def test_the_entry_point_says_of_an_interrupt_that_it_was_one(monkeypatch, capsys):
+    def fail(_words):
+        raise ValueError("a connection is lost") from KeyboardInterrupt()
+
+    monkeypatch.setattr(task, "run_command", fail)
+    with pytest.raises(RuntimeError, match=r"exit code 130: interrupted$"):
+        run(monkeypatch, "xpending", "main.claimlib")
+    assert capsys.readouterr().err.startswith("claimlib: interrupted: ")
