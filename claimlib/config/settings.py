@@ -10,10 +10,11 @@ none.  Nothing below the edge reads any of this.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import partial
@@ -50,7 +51,6 @@ try:
         InitSettingsSource,
         PydanticBaseSettingsSource,
         SettingsConfigDict,
-        SettingsError,
     )
 except ImportError as error:
     raise MissingExtraError.for_package("spark", "pydantic-settings") from error
@@ -305,10 +305,9 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
     }
     _check_variables()
     tables = {} if file is None else read_toml(file, "config")[1]
+    _check_sections(tables, file)
     try:
         return _reading(tables)(**given)
-    except SettingsError as error:
-        raise ConfigError(f"an environment variable {_PREFIX}…: {error}") from error
     except ValidationError as error:
         said = [_located(detail, given, file) for detail in error.errors()]
         raise ConfigError("; ".join(said), file=str(file) if file else None) from error
@@ -477,6 +476,45 @@ def _check_variables() -> None:
             raise ConfigError(
                 f"environment variable {name} is no setting: {_meant(words)}", key=section
             )
+        path = tuple(words.removeprefix(_PREFIX).lower().split(_DELIMITER))
+        if is_ours and path in _sections() and not isinstance(_of_json(os.environ[name]), dict):
+            how = _CONF_AS_JSON if path == _CONF else f"; set one key by {words}{_DELIMITER}<KEY>"
+            raise ConfigError(
+                f"environment variable {name}: must be a JSON object{how}", key=".".join(path)
+            )
+
+
+_CONF = ("spark", "conf")
+_CONF_AS_JSON = ', as in {"spark.sql.shuffle.partitions": "8"}'
+
+
+def _sections() -> Iterator[tuple[str, ...]]:
+    """What is a table in a file, and a JSON object in a variable."""
+    yield from ((section,) for section in Config.model_fields)
+    yield _CONF
+
+
+def _of_json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _check_sections(tables: Mapping[str, Any], file: Path | None) -> None:
+    """Where an option or a variable gives a key of a section, the settings library passes over a
+    section of the file that is no table, and over all that stands in it."""
+    for path in _sections():
+        found: Any = tables
+        for name in path:
+            found = found.get(name, {})
+        if not isinstance(found, dict):
+            key = ".".join(path)
+            raise ConfigError(f"{key} in {file}: {_no_section(key)}", file=str(file), key=key)
+
+
+def _no_section(key: str) -> str:
+    return f"must be a section: write [{key}] above its keys"
 
 
 def _meant(words: str) -> str:
@@ -503,7 +541,27 @@ def explained(detail: ErrorDetails, known_keys: Iterable[str]) -> str:
         return f"unknown key; the keys are {', '.join(known_keys)}"
     if detail["type"].startswith("bool"):
         return "must be true or false"
+    if detail["type"] == "string_type":
+        return _no_text(detail)
+    if detail["type"] in {"model_type", "dict_type"}:
+        return "must be a table of keys and values"
     return re.sub("^Input should be", "must be", detail["msg"].removeprefix("Value error, "))
+
+
+def _no_text(detail: ErrorDetails) -> str:
+    """Names of Spark's settings have points, by which TOML makes tables if no quotes are around."""
+    value = detail["input"]
+    if detail["loc"][:-1] == _CONF and isinstance(value, dict):
+        name = ".".join(_first_names(str(detail["loc"][-1]), value))
+        return f'put the whole name in quotes: "{name}" = "…"'
+    return 'must be text in quotes, as in "4g"'
+
+
+def _first_names(name: str, value: object) -> Iterator[str]:
+    """The names on the way to the first value in tables of tables."""
+    yield name
+    if isinstance(value, dict) and value:
+        yield from _first_names(*next(iter(value.items())))
 
 
 def _located(
@@ -524,10 +582,19 @@ def _origin(path: list[str], options: Mapping[str, Mapping[str, object]]) -> str
     """The option or the variable that a value came from; null: neither."""
     if len(path) > 1 and path[1] in options.get(path[0], {}):
         return f"option {option_of(path[1])}"
-    variable = _PREFIX + _DELIMITER.join(path[:2])
-    present = {name.upper(): name for name in os.environ}
-    found = present.get(variable.upper())
+    variable = (_PREFIX + _DELIMITER.join(path[:2])).upper()
+    found = next((name for name in os.environ if _sets(name, variable, path[1:2])), None)
     return f"environment variable {found}" if found else None
+
+
+def _sets(name: str, variable: str, key: Sequence[str]) -> bool:
+    """Whether a variable is this one, a part of it, or a section's JSON object with this key."""
+    words = name.upper()
+    if words == variable or words.startswith(variable + _DELIMITER):
+        return True
+    section = variable.rpartition(_DELIMITER)[0]
+    value = _of_json(os.environ[name]) if key and words == section else None
+    return isinstance(value, dict) and key[0] in value
 
 
 def _known_keys(path: list[str]) -> Iterator[str]:

@@ -100,6 +100,88 @@ def test_a_fault_in_the_environment_names_the_variable(monkeypatch, variable, va
         load()
 
 
+SECTIONS = [*Config.model_fields, "spark.conf"]
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("value", ["5", '"x"', "true", "[]", "[{}]"])
+def test_a_section_of_the_file_that_is_no_table_is_never_passed_over(config_file, section, value):
+    file = config_file(f"{section} = {value}\n")
+    named = f"{section} in {file}: must be a section: write [{section}] above its keys"
+    for options in ({}, {section.partition(".")[0]: {}}, {"spark": {"conf": {"a": "b"}}}):
+        with pytest.raises(ConfigError) as raised:
+            load(file, **options)
+        assert raised.value.message == named
+
+
+@pytest.mark.parametrize("value", ["5", "x", "", "[]", "[" * 100_000])
+@pytest.mark.parametrize(
+    ("variable", "how"),
+    [
+        ("CLAIMLIB_MIRROR", "; set one key by CLAIMLIB_MIRROR__<KEY>"),
+        ("CLAIMLIB_SPARK__CONF", ', as in {"spark.sql.shuffle.partitions": "8"}'),
+        ("claimlib_Spark__Conf", ', as in {"spark.sql.shuffle.partitions": "8"}'),
+    ],
+)
+def test_a_variable_of_a_whole_section_must_be_a_json_object(monkeypatch, variable, how, value):
+    monkeypatch.setenv(variable, value)
+    for options in ({}, {"mirror": {"allow_empty": True}}, {"spark": {"conf": {"a": "b"}}}):
+        with pytest.raises(ConfigError) as raised:
+            load(**options)
+        assert (
+            raised.value.message == f"environment variable {variable}: must be a JSON object{how}"
+        )
+
+
+@pytest.mark.parametrize("variable", ["CLAIMLIB_SPARK", "CLAIMLIB_SPARK__CONF"])
+def test_a_fault_in_the_json_of_a_variable_names_the_variable(monkeypatch, config_file, variable):
+    is_conf = variable.endswith("CONF")
+    monkeypatch.setenv(variable, '{"a": 5}' if is_conf else '{"conf": {"a": 5}}')
+    with pytest.raises(ConfigError) as raised:
+        load(config_file(""))
+    assert raised.value.message == f"environment variable {variable}: {IN_QUOTES}"
+
+
+def test_a_json_object_of_a_variable_is_a_section(monkeypatch):
+    monkeypatch.setenv("CLAIMLIB_MIRROR", '{"allow_empty": true}')
+    monkeypatch.setenv("CLAIMLIB_SPARK__CONF", '{"spark.sql.shuffle.partitions": "8"}')
+    assert load().mirror.allow_empty is True
+    assert load().spark.conf == {"spark.sql.shuffle.partitions": "8"}
+
+
+IN_QUOTES = 'must be text in quotes, as in "4g"'
+WHOLE_NAME = 'put the whole name in quotes: "spark.sql.shuffle.partitions" = "…"'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[spark]\ndriver_memory = 4\n", f"spark.driver_memory in {{}}: {IN_QUOTES}"),
+        ("[snapshot]\nstream = 4\n", f"snapshot.stream in {{}}: {IN_QUOTES}"),
+        ('[spark.conf]\n"a.b" = 4\n', f"spark.conf.a.b in {{}}: {IN_QUOTES}"),
+        (
+            '[spark.conf]\nspark.sql.shuffle.partitions = "4"\n',
+            f"spark.conf.spark in {{}}: {WHOLE_NAME}",
+        ),
+        (
+            "[spark.conf.spark.sql.shuffle]\npartitions = 4\n",
+            f"spark.conf.spark in {{}}: {WHOLE_NAME}",
+        ),
+    ],
+)
+def test_what_is_not_in_quotes_is_said_to_belong_there(config_file, text, said):
+    file = config_file(text)
+    with pytest.raises(ConfigError) as raised:
+        load(file)
+    assert raised.value.message == said.format(file)
+
+
+def test_a_value_of_a_name_without_quotes_is_not_repeated_as_it_may_be_a_secret(config_file):
+    with pytest.raises(ConfigError) as raised:
+        load(config_file('[spark.conf]\nspark.hadoop.fs.s3a.secret.key = "hunter2"\n'))
+    assert "hunter2" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("variable", "meant"),
     [
