@@ -94,7 +94,7 @@ def columns_of(report: Report, *, has_all: bool = False) -> tuple[Column, ...]:
     return tuple(
         Column(
             heading=heading,
-            cells=tuple(cell_text(row[at]) for row in report.rows),
+            cells=tuple(cell_text(row[at], name) for row in report.rows),
             kind=Kind.NAME if name in _NAMES else Kind.TEXT if name in _TEXTS else Kind.EXACT,
             right=is_numeric(report, at),
             is_needed=has_all,

@@ -112,7 +112,7 @@ def _json(value: object) -> str:
 def as_text(report: Report) -> str:
     """The table in plain text: aligned columns, numbers to the right; behind a cell that is wider
     than any column is padded, the rest of its line moves on."""
-    cells = [tuple(map(cell_text, row)) for row in report.rows]
+    cells = [tuple(map(cell_text, row, report.columns)) for row in report.rows]
     columns = zip(report.headings, *cells, strict=True)
     widths = [max(_padded_widths(column)) for column in columns]
     right = [is_numeric(report, at) for at in range(len(report.columns))]
@@ -127,13 +127,23 @@ def is_numeric(report: Report, column: int) -> bool:
     return all(row[column] is None or isinstance(row[column], int) for row in report.rows)
 
 
-def cell_text(cell: Cell) -> str:
-    """A cell for people, in one line."""
+# Who names a run or a request by its number copies that, and commands take no commas.
+_NUMBERS_THAT_NAME = frozenset({"run_seq", "base_run", "request", "request_number"})
+
+
+def cell_text(cell: Cell, name: str = "") -> str:
+    """A cell for people, in one line.
+
+    Args:
+        name: the column's.
+    """
     if cell is None:
         return "-"
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    return f"{cell:,}" if isinstance(cell, int) else one_line(cell)
+    if isinstance(cell, int):
+        return str(cell) if name in _NUMBERS_THAT_NAME else f"{cell:,}"
+    return one_line(cell)
 
 
 def _padded_widths(column: Iterable[str]) -> Iterable[int]:

@@ -168,7 +168,10 @@ def of_run(finished: Finished, remark: str | None = None) -> Report:
     rows: list[tuple[Cell, ...]] = [
         (f"request: {_parameter(name)}", _said(name, value)) for name, value in request.items()
     ]
-    rows += [(name.replace("_", " "), count) for name, count in sorted(finished.counts.items())]
+    rows += [
+        (name.replace("_", " "), str(count) if name == "base_run" else count)
+        for name, count in sorted(finished.counts.items())
+    ]
     took = {phase: finished.phase_ms[phase] for phase in Phase if phase in finished.phase_ms}
     rows += [("began", instant(finished.began_ms)), ("ended", instant(finished.ended_ms))]
     rows += [(f"{phase} took", duration(ms)) for phase, ms in took.items()]

@@ -2,11 +2,13 @@ import json
 import re
 from dataclasses import replace
 
+import pytest
+
 from claimlib.commands.imports import ImportReply
 from claimlib.commands.mirror import CLAIMS_REPLACED
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
-from claimlib.report import mirror, model, runs
+from claimlib.report import layout, mirror, model, runs
 from claimlib.runs import Finished
 
 RUN = Finished(
@@ -36,6 +38,27 @@ def test_text_is_aligned_and_numbers_stand_to_the_right():
     assert head.startswith("run  key")
     assert set(rule) == {"-", " "}
     assert [row[head.index("claimed") :][:7] for row in rows] == [" 12,345", "      -"]
+
+
+def test_the_number_of_a_run_is_shown_as_it_can_be_given():
+    many = replace(RUN, run_seq=12_345, counts={"claimed": 1_234, "base_run": 1_230})
+    first = replace(many, run_seq=7)
+    report = runs.of_runs("store", RunList((many, first), 2, ()))
+    _, head, _, *rows = model.as_text(report).splitlines()
+    assert [row[:6] for row in rows] == ["12345 ", "    7 "]
+    claimed, base = head.index("claimed"), head.index("base run")
+    assert [row[claimed : claimed + 7] for row in rows] == ["  1,234", "  1,234"]
+    assert [row[base : base + 8] for row in rows] == ["    1230", "    1230"]
+    assert dict(runs.of_run(many).rows)["base run"] == "1230"
+    on_terminal = {one.heading: one.cells for one in layout.columns_of(report)}
+    assert on_terminal["run"] == ("12345", "7")
+    assert on_terminal["base run"] == ("1230", "1230")
+
+
+@pytest.mark.parametrize("name", ["request", "request_number"])
+def test_the_number_of_a_request_has_no_commas_either(name):
+    report = model.Report("x", {name: "request", "claimed": "claimed"}, ((1234, 1234),), (), {}, [])
+    assert model.as_text(report).splitlines()[-1].split() == ["1234", "1,234"]
 
 
 def test_what_would_move_a_terminals_cursor_is_written_out():
