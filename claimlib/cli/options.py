@@ -558,7 +558,7 @@ FailOnStaleOption = Annotated[
         "--fail-on-stale",
         metavar="DURATION",
         help="Exit with code 3 if the last snapshot of a group is older than DURATION (at --now, or"
-        " else now), or its time is unknown: snapshots may have stopped.",
+        " else now), or its time is unknown, or there was none: snapshots may have stopped.",
         show_default=False,
     ),
 ]

@@ -106,7 +106,7 @@ def xpending(
             result = of_overview(opened.where, found, stalled_ms, limit or DEFAULT_LIMIT, at_ms)
             alarms = [
                 *(_stalled(found, fail_on_stalled) if fail_on_stalled is not None else ()),
-                *(_stale(found, at_ms, fail_on_stale) if fail_on_stale is not None else ()),
+                *(_stale(at, found, at_ms, fail_on_stale) if fail_on_stale is not None else ()),
             ]
             terminal.say(*alarms)
             if alarms:
@@ -179,12 +179,21 @@ def _stalled(groups: DataFrame, duration: str) -> Iterator[str]:
         )
 
 
-def _stale(groups: DataFrame, at_ms: int, duration: str) -> Iterator[str]:
-    """What `--fail-on-stale` says."""
-    from claimlib.commands.xpending import stale
+def _stale(at: Reading, groups: DataFrame, at_ms: int, duration: str) -> Iterator[str]:
+    """What `--fail-on-stale` says.  A server may have no groups: of that there is a snapshot."""
+    from claimlib.commands.xpending import last_mirrored, stale
     from claimlib.report.text import groups_text
 
-    if number := stale(groups, at_ms, parse_duration_ms(duration)).count():
+    if groups.isEmpty():
+        last, most_ms = last_mirrored(at), parse_duration_ms(duration)
+        if last is None:
+            yield "stale: the store has no snapshot, and no import"
+        elif last["began_ms"] is None or at_ms - last["began_ms"] > most_ms:
+            yield (
+                "stale: the store has no consumer groups, and its last snapshot is older than"
+                f" {duration}, or its time is unknown"
+            )
+    elif number := stale(groups, at_ms, parse_duration_ms(duration)).count():
         yield (
             f"stale: for {groups_text(number)}, the last snapshot is older than {duration}, or its"
             " time is unknown"

@@ -16,6 +16,7 @@ from operator import or_
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from claimlib.commands.mirror import IMPORT, SNAPSHOT
 from claimlib.commands.preconditions import check_ms
 from claimlib.commands.runs import find_run
 from claimlib.errors import RequestError
@@ -23,6 +24,7 @@ from claimlib.plans import xpending as plan
 from claimlib.plans.differences import Scope
 from claimlib.plans.keys import GROUP, bigint_intervals, is_group, is_stream
 from claimlib.runs import begin_reading
+from claimlib.runs.rollforward import ABANDONED
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.semantics.model import PendingRange, PendingSummary
 from claimlib.semantics.names import spell, unspell
@@ -39,10 +41,15 @@ _TIME = re.compile(r"[0-9]{4}-")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A store at the versions of one moment."""
+    """A store at the versions of one moment.
+
+    Attributes:
+        run_seq: the run that left it so; null: it is as it is now.
+    """
 
     store: Store
     versions: dict[str, int]
+    run_seq: int | None = None
     _frames: dict[str, DataFrame] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -81,8 +88,8 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = _T
     if as_of is None:
         return Reading(store, dict(begin_reading(store, tables).pins.versions))
     store.check_reads_all()
-    run = _last_run(store, as_of) if _TIME.match(as_of) else as_of
-    return Reading(store, dict(find_run(store, run).output_versions))
+    run = find_run(store, _last_run(store, as_of) if _TIME.match(as_of) else as_of)
+    return Reading(store, dict(run.output_versions), run.run_seq)
 
 
 def _last_run(store: Store, instant: str) -> str:
@@ -194,6 +201,17 @@ def stale(groups: DataFrame, at_ms: int, most_ms: int) -> DataFrame:
     """The groups of an overview whose last snapshot is older than `most_ms` at an instant, or not
     known."""
     return groups.where(F.coalesce(at_ms - F.col("snapshot_ms") > most_ms, F.lit(True)))
+
+
+def last_mirrored(at: Reading) -> Row | None:
+    """When the last snapshot or import began that had finished by then, as `began_ms` (null: not
+    known); null: there was none.  Of a store without groups only this says whether snapshots come.
+    """
+    runs = at.store.now("runs").where(F.col("command").isin(SNAPSHOT, IMPORT))
+    done = runs.where(F.coalesce(F.col("counts")[ABANDONED], F.lit(0)) == 0)
+    if at.run_seq is not None:
+        done = done.where(F.col("run_seq") <= at.run_seq)
+    return done.orderBy(F.col("run_seq").desc()).select("began_ms").first()
 
 
 def stalled(groups: DataFrame) -> tuple[int, int]:

@@ -73,7 +73,7 @@ def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
 
 _NO_GROUP = (
     "No consumer group of the store matches the request, so nothing was done. claimlib xpending"
-    " lists the groups."
+    " lists the groups; if it has none, take a snapshot or an import first."
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.xpending import ShownRange
@@ -57,7 +57,7 @@ def of_overview(
         F.count("*").alias("groups"),
         F.count_if(unknown).alias("groups_without_instant"),
         F.count_if(~F.col("is_known")).alias("groups_not_known"),
-        *(F.sum(name).alias(name) for name in (*_OVERVIEW_SUMS, "unknown_owners")),
+        *(_sum(name) for name in (*_OVERVIEW_SUMS, "unknown_owners")),
         *(F.max(name).alias(name) for name in MAXIMA),
         F.min("snapshot_ms").alias("oldest_snapshot_ms"),
     ).first()
@@ -98,7 +98,7 @@ def of_overview(
                 "group has pending entries but is missing from the table groups",
                 "groups have pending entries but are missing from the table groups",
             ),
-            *([] if totals["groups"] else ["no consumer group matches"]),
+            *([] if totals["groups"] else [_NO_GROUP]),
         ),
         document={
             "command": "xpending",
@@ -112,11 +112,17 @@ def of_overview(
     )
 
 
+_NO_GROUP = "the store has no consumer groups yet: take a snapshot or an import first"
 _NO_TIME = tuple(
     f"{has} no snapshot time, so the idle times of {whose} entries are unknown; set the time with"
     " --now"
     for has, whose in (("has", "its"), ("have", "their"))
 )
+
+
+def _sum(name: str) -> Column:
+    """Null where it is known of no group; where there is no group, it is known: 0."""
+    return F.when(F.count("*") == 0, F.lit(0)).otherwise(F.sum(name)).alias(name)
 
 
 def _age(snapshot_ms: int | None, at_ms: int | None) -> str | None:

@@ -7,11 +7,14 @@ import re
 
 import pytest
 
+from claimlib.commands.runs import find_run
+from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.semantics.ids import StreamId
-from claimlib.semantics.model import Consumer, Group, PendingEntry
+from claimlib.semantics.model import Consumer, Group, PendingEntry, RemovalLimits
 from claimlib.semantics.words import Stream
 from claimlib.testing.tables import write_keyspace
 from tests.delta.own_rows import append, pending_row
+from tests.delta.snapshots import source
 
 NOW_MS = 1_750_000_000_000
 SWEEP = ("--consumer", "c", "--min-idle", "1m")
@@ -306,6 +309,54 @@ def test_a_snapshot_that_no_longer_comes_is_an_alarm(claimlib, stalled):
         said = claimlib("xpending", stalled, *words)
         assert said.code == code, said.err
         assert "30m" in said.out.splitlines()[-1]
+
+
+NO_GROUPS = SnapshotRequest("empty:6379/0", limits=RemovalLimits(allow_empty=True))
+NO_SNAPSHOT = "claimlib: stale: the store has no snapshot, and no import"
+
+
+def test_a_store_that_never_had_a_snapshot_is_an_alarm(claimlib, store):
+    words = ("xpending", store.where, "--fail-on-stale", "1h")
+    assert claimlib("xautoclaim", store.where, *SWEEP).code == 0
+    said = claimlib(*words)
+    assert (said.code, said.err.splitlines()[-1]) == (3, NO_SNAPSHOT)
+    snapshot(store, NO_GROUPS, lambda _: source())
+    assert claimlib(*words).code == 0
+    before = claimlib(*words, "--as-of", "1")
+    assert (before.code, before.err.splitlines()[-1]) == (3, NO_SNAPSHOT)
+
+
+def test_a_snapshot_that_was_given_up_is_none(claimlib, store):
+    snapshot(store, NO_GROUPS, lambda _: source())
+    store.spark.sql(f"UPDATE {store.identifier('runs')} SET counts = map('abandoned', 1L)")
+    said = claimlib("xpending", store.where, "--fail-on-stale", "1h")
+    assert (said.code, said.err.splitlines()[-1]) == (3, NO_SNAPSHOT)
+
+
+def test_a_store_of_a_server_without_groups_is_an_alarm_once_its_snapshot_is_old(claimlib, store):
+    words = ("xpending", store.where, "--fail-on-stale", "1h", "--now")
+    run = snapshot(store, NO_GROUPS, lambda _: source()).run_seq
+    began_ms = find_run(store, str(run)).began_ms
+    for late_ms, code in ((0, 0), (3_600_000, 0), (3_600_001, 3)):
+        said = claimlib(*words, began_ms + late_ms)
+        assert said.code == code, said.err
+    assert said.err.splitlines()[-1] == (
+        "claimlib: stale: the store has no consumer groups, and its last snapshot is older than 1h,"
+        " or its time is unknown"
+    )
+
+
+def test_the_totals_of_a_store_without_groups_are_0_and_it_is_said_what_to_do(claimlib, store):
+    said = claimlib("xpending", store.where)
+    *_, total, note = said.out.splitlines()
+    assert re.split(r" {2,}", total) == ["total", "0 groups", *"00--00000-"]
+    assert note == "the store has no consumer groups yet: take a snapshot or an import first"
+    totals = json.loads(claimlib("xpending", store.where, "--output", "json").out)["totals"]
+    numbers = ("pending", "stalled", "owners", "idle_owners", "unknown_owners")
+    assert [totals[name] for name in numbers] == [0] * 5
+    assert totals["oldest_idle_ms"] is None
+    swept = claimlib("xautoclaim", store.where, *SWEEP, "--dry-run").out
+    assert "if it has none, take a snapshot or an import first." in swept
 
 
 def test_the_overview_shows_the_groups_that_globs_match_and_refuses_globs_that_match_none(
