@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -75,8 +75,26 @@ def _starting(
     from claimlib.cli.progress import shown
 
     start = partial(session_of, settings, debug=common.debug, java_options=java_options)
+    if not common.quiet:
+        terminal.say(*_without_effect(settings.spark.conf))
     with shown(start, quiet=common.quiet, verbose=common.verbose) as (start_shown, progress):
         yield _Once(start_shown), progress
+
+
+def _without_effect(conf: Mapping[str, str]) -> Iterator[str]:
+    """A remark on memory that is given to a process of Java's that somebody else has started."""
+    memory = conf.get("spark.driver.memory")
+    if memory and _is_running():
+        yield (
+            "spark.driver.memory has no effect, because Spark is running already: set it where"
+            f" Spark is started (spark-submit --driver-memory {memory})"
+        )
+
+
+def _is_running() -> bool:
+    from pyspark.sql import SparkSession
+
+    return not starts_jvm() or SparkSession.getActiveSession() is not None
 
 
 class _Once:

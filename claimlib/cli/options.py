@@ -521,6 +521,7 @@ RowsOption = Annotated[
     typer.Option(
         "--count",
         metavar="NUMBER",
+        min=1,
         help=f"Show at most NUMBER entries of the group ({MOST_ROWS:,} at once), ordered by id; the"
         " report says how many more match. [default: only the summary]",
         show_default=False,

@@ -37,7 +37,10 @@ def of_description(
             *("active_time_ms", "seen_time_ms"),
         ),
         rows=tuple(_cells(row, at_ms) for row in shown),
-        cut_off=tuple(not_shown(total - len(shown), "consumer")),
+        cut_off=(
+            *not_shown(total - len(shown), "consumer"),
+            *not_shown(more_cursors, "cursor"),
+        ),
         notes=(
             *counted(
                 unknown,
@@ -47,7 +50,6 @@ def of_description(
             *unowned(found.without_owner),
             *([] if total else ["no consumer matches"]),
             *map(_cursor, cursors),
-            *not_shown(more_cursors, "cursor"),
         ),
         document={
             "command": "describe",

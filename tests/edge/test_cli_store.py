@@ -428,3 +428,15 @@ def test_verbose_a_run_says_how_many_entries_it_is_about(claimlib, stalled):
     assert "claimlib: decide · run 1 · 2 ids" in claimed
     assert "claimlib: apply · run 1 · 1 row to write" in claimed
     assert any(re.fullmatch(r"claimlib: finish · run 1 · took [0-9.]+ s", one) for one in claimed)
+
+
+def test_memory_for_a_spark_that_runs_already_is_said_to_have_no_effect(claimlib, stalled):
+    given = ("--spark-conf", "spark.driver.memory=9g")
+    said = claimlib("xpending", stalled, *given)
+    assert said.code == 0
+    assert (
+        "claimlib: spark.driver.memory has no effect, because Spark is running already: set it"
+        " where Spark is started (spark-submit --driver-memory 9g)" in said.err.splitlines()
+    )
+    for words in ((*given, "--quiet"), ("--spark-conf", "spark.sql.shuffle.partitions=2")):
+        assert "has no effect" not in claimlib("xpending", stalled, *words).err

@@ -78,6 +78,15 @@ def test_a_cursor_is_shown_and_can_be_set_back_once_for_each_run_id(claimlib, wh
     assert "begins at 2-0" in claimlib("describe", where).out
 
 
+def test_cursors_that_the_limit_cuts_off_are_counted_whatever_the_output(claimlib, where):
+    for name in ("nightly", "weekly"):
+        words = ("--consumer", "new", "--min-idle", "1m", "--count", 1, "--cursor", name)
+        assert claimlib("xautoclaim", where, *words).code == 0
+    for output in ("table", "csv", "jsonl"):
+        said = claimlib("describe", where, "--limit", 1, "--output", output, "--quiet")
+        assert "1 more cursor not shown; use --limit to show more" in said.out + said.err
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
