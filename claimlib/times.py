@@ -150,7 +150,7 @@ def _parse_iso_ms(text: str) -> int:
         instant = None
     if instant is None:
         raise InstantError(
-            f"{text!r} is not a valid time: write 2026-01-01T00:00:00Z, or ms since the epoch",
+            f"{text!r} is not a valid time: write 2026-01-01T00:00:00Z, or ms since 1970",
             text=text,
         )
     if _ISO_DATE.fullmatch(text):

@@ -324,7 +324,11 @@ BRANCHES = (
     *(f"nothing claimed, {profile}" for profile in Profile),
     *("claimed, redis-7.0", "LASTID above", "LASTID not above", "beyond signed numbers"),
     *("not forced, for the stream has it no more", "deleted though fresh"),
-    *("refused: unknown group", "refused: no snapshot time", "refused: no proof of absence"),
+    *(
+        "refused: unknown group",
+        "refused: the group has no snapshot time",
+        "refused: no proof of absence",
+    ),
     "outside the proven range, and of no account",
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -66,4 +67,5 @@ def _usage(error: TyperException) -> str:
     if message.startswith("Got unexpected extra argument"):
         return "too many arguments"
     # Typer says it in pydantic's words.
+    message = re.sub("Input should be a valid integer.*", "must be a whole number", message)
     return message.replace("Value error, ", "").replace("Input should be", "must be")

@@ -13,7 +13,8 @@ from claimlib.errors import ConfigError
 
 app = typer.Typer(
     name="claimlib",
-    help="XAUTOCLAIM for all consumer groups of Redis streams at once, on Delta tables, by Spark.",
+    help="Finds and claims stalled Redis stream entries in all consumer groups at once, with Spark"
+    " on Delta tables.",
     epilog=f"Exit codes: {', '.join(starmap('{} {}'.format, process.MEANINGS.items()))}.",
     no_args_is_help=True,
     add_completion=True,

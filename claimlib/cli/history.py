@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from claimlib import terminal
@@ -20,6 +21,7 @@ from claimlib.cli.options import (
     RunsLimitOption,
     StoreArgument,
 )
+from claimlib.config.settings import option_of
 from claimlib.errors import RequestError
 from claimlib.report.model import DEFAULT_LIMIT
 from claimlib.report.text import not_shown
@@ -64,11 +66,7 @@ def runs(
         "as_commands": as_commands,
     }
     kinds = [name for name, is_chosen in chosen.items() if is_chosen]
-    if len(kinds) > 1 or (kinds and run is None):
-        raise RequestError(
-            "--claimed, --deleted, --lost, --refused, --ids and --as-commands need a RUN, and"
-            " only one of them can be given"
-        )
+    _refuse_unless_one([option_of(kind) for kind in kinds], run)
     if as_commands:
         view.check_lines("--as-commands")
     with looked_at_store(store, common.settings(), common) as opened:
@@ -84,6 +82,14 @@ def runs(
             else:
                 result = of_run(finished, history.remark_on(opened, finished))
     show(result, view)
+
+
+def _refuse_unless_one(options: Sequence[str], run: str | None) -> None:
+    """One part of one run is shown at a time."""
+    if len(options) > 1:
+        raise RequestError(f"give only one of {', '.join(options)}", options=options)
+    if options and run is None:
+        raise RequestError(f"give a RUN with {options[0]}: claimlib runs STORE lists them")
 
 
 def _part(opened: Store, finished: Finished, kind: str, limit: int) -> Report:

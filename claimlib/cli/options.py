@@ -126,7 +126,8 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="TOML file with defaults for the options; conf/local.toml is an example.",
+        help="TOML file with Spark settings, and with defaults for snapshot, import and xautoclaim;"
+        " conf/local.toml is an example.",
         show_default=False,
     ),
 ]
@@ -143,7 +144,8 @@ ColumnsOption = Annotated[
     typer.Option(
         "--columns",
         metavar="NAME,…",
-        help="Show only these columns, in this order. Give their headings, or their names in csv.",
+        help="Show only these columns, in this order. Name them by their headings in the table, or"
+        " by their names in the CSV header.",
         show_default=False,
     ),
 ]
@@ -249,7 +251,7 @@ SourceOption = Annotated[
     typer.Option(
         "--source",
         metavar="NAME",
-        help="Name of the source that the store mirrors, if it is not a server."
+        help="If the store is filled by imports: a name for their source, shown in reports."
         " [default: the server of the first snapshot]",
         show_default=False,
     ),
@@ -327,7 +329,8 @@ StartOption = Annotated[
     typer.Option(
         "--start",
         metavar="ID",
-        help="The first id: ms-seq, `(ms-seq` for the one after it, or -. [default: -]",
+        help="Begin at this id (ms-seq), after it (`(ms-seq`), or at the first entry (-)."
+        " [default: -]",
         show_default=False,
     ),
 ]
@@ -414,9 +417,9 @@ OnlyConsumersIdleOption = Annotated[
     typer.Option(
         "--only-consumers-idle",
         metavar="DURATION",
-        help="Claim only from consumers that have received no entry for longer than DURATION (or"
-        " have not tried to, if it is not known when they last received one). Consumers of whom"
-        " neither is known keep their entries. [default: from all consumers]",
+        help="Claim only from consumers that have received nothing for longer than DURATION. If"
+        " that is unknown, the time they last asked for entries counts; if both are unknown, they"
+        " keep their entries. [default: from all consumers]",
         show_default=False,
     ),
 ]
@@ -459,8 +462,8 @@ NowOption = Annotated[
     typer.Option(
         "--now",
         metavar="TIME",
-        help="The time for which idle times are computed: ISO 8601 with a zone, or ms since the"
-        " epoch. [default: the time of each group's snapshot]",
+        help="The time for which idle times are computed: ISO 8601 with a zone, as in"
+        " 2026-01-01T00:00:00Z, or ms since 1970. [default: the time of each group's snapshot]",
         show_default=False,
     ),
 ]
@@ -512,7 +515,8 @@ EndOption = Annotated[
     typer.Option(
         "--end",
         metavar="ID",
-        help="The last id: ms-seq, `(ms-seq` for the one before it, or +. [default: +]",
+        help="End at this id (ms-seq), before it (`(ms-seq`), or at the last entry (+)."
+        " [default: +]",
         show_default=False,
     ),
 ]
@@ -768,8 +772,8 @@ TimeOption = Annotated[
     typer.Option(
         "--time",
         metavar="TIME",
-        help="Set the delivery time of the claimed entries instead: ISO 8601 with a zone, or ms"
-        " since the epoch.",
+        help="Set the delivery time of the claimed entries instead: ISO 8601 with a zone, as in"
+        " 2026-01-01T00:00:00Z, or ms since 1970.",
         show_default=False,
     ),
 ]

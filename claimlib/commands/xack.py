@@ -91,7 +91,7 @@ def xack(
                 store, acks, bulk.ACK_KINDS, are_named=are_named, looks=False
             )
         found = decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates)
-        _refuse_refused(found)
+        _refuse_refused(begun.store.where, found)
         return found.decision()
 
     call = Call(run_id, None, dry_run, progress)
@@ -123,7 +123,7 @@ def _refuse_mirror(begun: Begun) -> None:
         )
 
 
-def _refuse_refused(found: Decided) -> None:
+def _refuse_refused(where: str, found: Decided) -> None:
     refused = found.judged.where(F.col("reason").isNotNull()).orderBy(*GROUP)
     rows = refused.select(*GROUP, "in_groups", "ahead", "reason").collect()
     if not rows:
@@ -131,8 +131,10 @@ def _refuse_refused(found: Decided) -> None:
     said = f"{rows[0]['stream']}/{rows[0]['consumer_group']}: {rows[0]['reason']}"
     others = number_of(len(rows) - 1, "more group")
     more = f" (and {others})" if len(rows) > 1 else ""
+    is_unknown = rows[0]["in_groups"] is None
+    hint = f"claimlib xpending {where} lists the groups; " if is_unknown else ""
     raise _error_of(rows[0])(
-        f"{said}{more}; nothing was acknowledged",
+        f"{said}{more}; {hint}nothing was acknowledged",
         groups=[(row["stream"], row["consumer_group"]) for row in rows],
         table="pending",
     )

@@ -259,7 +259,7 @@ def connect(
 def _check_certificates(file: Path) -> None:
     """What redis-py says of a file that has none is that the server cannot be reached."""
     try:
-        why = None if file.is_file() else "is not there, or is no file that can be read twice"
+        why = None if file.is_file() else "does not exist, or is a folder or a pipe"
         if why is None:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
     except ssl.SSLError:  # an OSError too

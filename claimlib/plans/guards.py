@@ -139,7 +139,8 @@ def _reason() -> Column:
     return F.when(
         F.col("claims") > F.col("max_claims"),
         F.format_string(
-            "guard max_claims: %d entries would be claimed, more than %d", "claims", "max_claims"
+            "guard max_claims: %d entries would be claimed, and it allows %d",
+            *("claims", "max_claims"),
         ),
     ).when(
         share > F.col("max_deleted_share"),

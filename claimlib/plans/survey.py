@@ -76,9 +76,7 @@ def totals() -> list[Column]:
 UNKNOWN_GROUP = "unknown group: it is not in the table groups"
 NOT_IN_GROUPS = " (it is not in the table groups)"
 """What is added to the server's own words about a group that nobody knows."""
-NO_SNAPSHOT_TIME = (
-    "no snapshot time: groups.snapshot_ms is null or negative; set the time with --now"
-)
+NO_SNAPSHOT_TIME = "the group has no snapshot time: give --now, or import it with snapshot_ms"
 NO_PROOF = "pending ids outside the id range that the table streams marks as complete"
 NO_PROOF_REMEDY = (
     "It is unknown whether their entries still exist: take a new snapshot, or import again with"

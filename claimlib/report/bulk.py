@@ -37,11 +37,11 @@ def of_bulk(command: str, reply: BulkReply, limit: int = DEFAULT_LIMIT) -> Repor
         title=_title(command, reply) + (_of(shown[0]) if is_one else ""),
         columns=dict(list(COLUMNS.items())[3 if is_one else 0 :]),
         rows=tuple(_cells(row)[3 if is_one else 0 :] for row in shown),
-        cut_off=tuple(not_shown(total - len(shown), "id")),
+        cut_off=tuple(not_shown(total - len(shown), "id", shown=len(shown))),
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *_notes(command, reply.counts),
-            *_of_retired(reply.counts),
+            *_of_retired(reply.counts, dry_run=reply.dry_run),
         ),
         document={
             "command": command,
@@ -122,8 +122,13 @@ def _notes(command: str, counts: Mapping[str, int]) -> Iterable[str]:
     return found or [none]
 
 
-def _of_retired(counts: Mapping[str, int]) -> Iterable[str]:
-    if "retired" in counts:
+def _of_retired(counts: Mapping[str, int], *, dry_run: bool) -> Iterable[str]:
+    if "retired" in counts and dry_run:
+        yield (
+            "the consumer would be removed from the store; on a mirrored server it would still"
+            " exist"
+        )
+    elif "retired" in counts:
         yield (
             "the consumer was removed from the store; on a mirrored server it still exists"
             if counts["retired"]

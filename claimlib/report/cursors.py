@@ -27,7 +27,7 @@ def of_reset(finished: Finished, cursors: DataFrame, limit: int = DEFAULT_LIMIT)
         title=f"reset-cursor, run {finished.run_seq} ({finished.key}): where the next page begins",
         columns=COLUMNS,
         rows=tuple(tuple(visible(row[name]) for name in COLUMNS) for row in shown),
-        cut_off=tuple(not_shown(hidden, "cursor")),
+        cut_off=tuple(not_shown(hidden, "cursor", shown=len(shown))),
         notes=tuple(repeated(finished.run_seq, is_repeat=finished.is_repeat)),
         document={
             **run_document(finished),

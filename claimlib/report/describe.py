@@ -38,8 +38,8 @@ def of_description(
         ),
         rows=tuple(_cells(row, at_ms) for row in shown),
         cut_off=(
-            *not_shown(total - len(shown), "consumer"),
-            *not_shown(more_cursors, "cursor"),
+            *not_shown(total - len(shown), "consumer", shown=len(shown)),
+            *not_shown(more_cursors, "cursor", shown=len(cursors)),
         ),
         notes=(
             *counted(

@@ -31,7 +31,7 @@ def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Re
         title=f"{kind} by run {finished.run_seq} ({finished.key})",
         columns=_ENTRY_COLUMNS | (headings("consumer") if has_owner else {}),
         rows=tuple(_entry_cells(row, has_owner=has_owner) for row in shown),
-        cut_off=tuple(not_shown(total - len(shown), "entry", "entries")),
+        cut_off=tuple(not_shown(total - len(shown), "entry", "entries", shown=len(shown))),
         notes=(
             *([] if total else [f"no entry was {kind} by this run"]),
             *counted(
@@ -84,7 +84,7 @@ def of_refused(finished: Finished, rows: DataFrame, limit: int) -> Report:
             )
             for row in shown
         ),
-        cut_off=tuple(not_shown(total - len(shown), "refusal")),
+        cut_off=tuple(not_shown(total - len(shown), "refusal", shown=len(shown))),
         notes=() if total else ("nothing was refused by this run",),
         document={
             "run_seq": finished.run_seq,
@@ -109,7 +109,7 @@ def of_runs(where: str, found: RunList) -> Report:
             *("run_seq", "key", "began_ms", "took_ms", *_RUN_COUNTS, "base_run", "now_ms")
         ),
         rows=tuple(_run_cells(run) for run in found.runs),
-        cut_off=tuple(not_shown(hidden, "run")),
+        cut_off=tuple(not_shown(hidden, "run", shown=len(found.runs))),
         notes=(
             *(() if found.runs else ("no run yet",)),
             *(

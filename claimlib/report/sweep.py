@@ -48,7 +48,7 @@ def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
         title=_title(reply),
         columns=COLUMNS,
         rows=(*rows, total),
-        cut_off=tuple(not_shown(count - len(shown), "group")),
+        cut_off=tuple(not_shown(count - len(shown), "group", shown=len(shown))),
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *([] if count else [_NO_GROUP]),
@@ -203,7 +203,7 @@ def of_policy(explained: DataFrame, limit: int = DEFAULT_LIMIT) -> Report:
         title="Which request each group gets (the first in the file whose globs match)",
         columns=headings(*GROUP, "request", "consumer", "min_idle_ms", *_OF_POLICY, "guards"),
         rows=tuple(_policy_cells(row) for row in shown),
-        cut_off=tuple(not_shown(total - len(shown), "group")),
+        cut_off=tuple(not_shown(total - len(shown), "group", shown=len(shown))),
         notes=tuple(
             counted(total - matched, "group matches no request", "groups match no request")
         ),

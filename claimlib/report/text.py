@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from claimlib.report.model import MOST_ROWS
 from claimlib.semantics.names import spell
 from claimlib.terminal import number_of, one_line
 from claimlib.times import format_duration_ms, format_instant_ms
@@ -44,11 +45,19 @@ def entries_text(count: int) -> str:
     return number_of(count, "entry", "entries")
 
 
-def not_shown(count: int, one: str, many: str | None = None) -> Iterable[str]:
-    """A note, if a limit cut something off."""
+def not_shown(count: int, one: str, many: str | None = None, *, shown: int = 0) -> Iterable[str]:
+    """A note, if a limit cut something off.
+
+    Args:
+        shown: how many there are in the report, which is as many as `--limit` can ask for at most.
+    """
     if count > 0:
         number = number_of(count, f"more {one}", f"more {many or one + 's'}")
-        yield f"{number} not shown; use --limit to show more"
+        if shown >= MOST_ROWS:
+            most = f"a report lists at most {MOST_ROWS:,}"
+            yield f"{number} not shown: {most}; query the store's tables for the rest"
+        else:
+            yield f"{number} not shown; use --limit to show more"
 
 
 def counted(count: int, one: str, many: str) -> Iterable[str]:

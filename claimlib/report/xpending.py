@@ -86,7 +86,7 @@ def of_overview(
             ),
             total,
         ),
-        cut_off=tuple(not_shown(totals["groups"] - len(shown), "group")),
+        cut_off=tuple(not_shown(totals["groups"] - len(shown), "group", shown=len(shown))),
         notes=(
             *counted(
                 totals["groups_without_instant"],

@@ -248,8 +248,8 @@ class Guards:
                 )
         if (self.max_deliveries is None) != (self.parking_consumer is None):
             raise RequestError(
-                "max_deliveries and parking_consumer go together: give --max-deliveries and"
-                " --parking-consumer, or neither",
+                "max_deliveries and parking_consumer need each other: give both (--max-deliveries"
+                " and --parking-consumer), or neither",
                 field="max_deliveries",
             )
 
@@ -359,7 +359,8 @@ class ClaimRequest:
         _check_limit(self.retrycount, "retrycount", 0)
         if self.idle_ms is not None and self.time_ms is not None:
             raise RequestError(
-                "idle_ms and time_ms both set the delivery time: give only one of them",
+                "idle_ms (--idle) and time_ms (--time) both set the delivery time: give only one of"
+                " them",
                 field="idle_ms",
             )
 

@@ -97,7 +97,8 @@ def _check_limits(group: Group, request: AutoclaimRequest, reply: AutoclaimReply
     claims, purges = len(reply.claimed), len(reply.deleted)
     if guards.max_claims is not None and claims > guards.max_claims:
         raise GuardError(
-            f"guard max_claims: {claims} entries would be claimed, more than {guards.max_claims}"
+            f"guard max_claims: {claims} entries would be claimed, and it allows"
+            f" {guards.max_claims}"
         )
     share = guards.max_deleted_share
     if share is not None and purges and purges / pending > share:

@@ -46,6 +46,7 @@ def test_the_first_help_lists_the_commands_and_the_exit_codes():
     text = " ".join(said.stdout.split())
     assert all(f" {command} " in text for command in COMMANDS)
     assert "6 done but some groups refused" in text
+    assert "Finds and claims stalled Redis stream entries in all consumer groups at once" in text
 
 
 def test_the_version_is_that_of_the_package(claimlib):
@@ -107,13 +108,14 @@ def test_the_version_is_that_of_the_package(claimlib):
             ("xpending", "store", "s", "g", "--count", "-1"),
             "'--count': must be greater than or equal to 1",
         ),
-        (("runs", "store", "--claimed"), "need a RUN"),
+        (("runs", "store", "--claimed"), "give a RUN with --claimed: claimlib runs STORE lists"),
         (("xpending", "store", "s"), "GROUP is missing: give STREAM and GROUP"),
         (("xpending", "store", "--count", "5"), "give STREAM and GROUP too"),
         (("xpending", "store", "s", "g", "--idle", "5m"), "--count is required"),
         (("xpending", "store", "s", "g", "--count", "5", "--end", "x"), "'x'"),
         (("xpending", "store", "--fail-on-stalled", "5"), "'5' has no unit"),
-        (("runs", "store", "1", "--claimed", "--lost"), "only one of them"),
+        (("runs", "store", "1", "--claimed", "--lost"), "give only one of --claimed, --lost"),
+        (("runs", "store", "1", "--ids", "--as-commands"), "only one of --ids, --as-commands"),
         ((*XCLAIM, "1-0"), "--min-idle is required"),
         ((*XCLAIM, "--min-idle", "1h"), "no ids: give them"),
         ((*XCLAIM, "--min-idle", "1h", "1-0", "--ids-from", "f"), "cannot be combined"),
@@ -156,7 +158,8 @@ def test_the_version_is_that_of_the_package(claimlib):
             "--to must name at least one other consumer",
         ),
         (("retire", "store", "s", "g", "c", *["--to", "d"] * 2), "and each only once"),
-        (("runs", "store", "--ids"), "need a RUN"),
+        (("runs", "store", "--ids"), "give a RUN with --ids"),
+        ((*SWEEP, "--limit", "x"), "'--limit': must be a whole number; see --help"),
         (("init", "store", "--buckets", "0"), "--buckets"),
         (("snapshot", "http://localhost", "store"), "redis://"),
         (("snapshot", "redis://u:sesame@localhost", "store"), "REDIS_PASSWORD"),

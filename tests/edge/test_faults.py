@@ -145,7 +145,7 @@ WITHOUT_A_JVM = {
     ),
     "no CA file": Fault(
         ("snapshot", "rediss://127.0.0.1:1/0", "{at}/store", "--ca-file", "{at}/none"),
-        *(2, "the certificate file {at}/none is not there", "give a PEM file"),
+        *(2, "the certificate file {at}/none does not exist", "give a PEM file"),
     ),
     "no server": Fault(
         ("snapshot", "redis://127.0.0.1:1/0", "{at}/store"),

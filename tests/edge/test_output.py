@@ -313,6 +313,25 @@ def test_refused_requests_beyond_the_limit_are_counted():
         assert document["refused_not_shown"] == left_out
 
 
+@pytest.mark.parametrize(
+    ("dry_run", "said"),
+    [
+        (False, "the consumer was removed from the store; on a mirrored server it still exists"),
+        (
+            True,
+            (
+                "the consumer would be removed from the store; on a mirrored server it would still"
+                " exist"
+            ),
+        ),
+    ],
+)
+def test_of_a_consumer_that_a_dry_run_would_retire_it_is_not_said_that_it_was(dry_run, said):
+    reply = bulk_reply([ID])
+    reply.counts["retired"], reply.dry_run = 1, dry_run
+    assert bulk.of_bulk("retire", reply).notes[-1] == said
+
+
 def of_entries():
     found = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
     row = row_of((*found, "consumer"), **GROUP_ROW, id="1-0", id_ms=1, id_seq=0)

@@ -9,6 +9,7 @@ from claimlib.commands.mirror import CLAIMS_REPLACED
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
 from claimlib.report import layout, mirror, model, runs
+from claimlib.report.text import not_shown
 from claimlib.runs import Finished
 
 RUN = Finished(
@@ -98,6 +99,32 @@ def test_a_snapshot_shows_what_was_read_first_and_other_counts_only_if_not_0():
         ("pending entries written (new or changed)", 0),
         ("rows removed, by this run or by another writer", 2),
     )
+
+
+def test_counts_are_called_what_they_are():
+    snapshot = mirror.of_snapshot(SnapshotReply("r", 1, False, "h:1/0", {"commands": 7}))
+    assert ("commands sent to the server", 7) in snapshot.rows
+    counts = {"groups_without_instant": 2, "streams_without_proof": 1}
+    imported = mirror.of_import(ImportReply("r", 1, False, "s", counts))
+    assert imported.rows[-2:] == (
+        ("groups without a snapshot time", 2),
+        ("streams without a proof of absence", 1),
+    )
+
+
+def test_at_the_most_that_a_report_lists_no_higher_limit_is_advised():
+    most = model.MOST_ROWS
+    (said,) = not_shown(5, "entry", "entries", shown=most)
+    assert said == (
+        "5 more entries not shown: a report lists at most 100,000; query the store's tables for the"
+        " rest"
+    )
+    assert list(not_shown(5, "row", shown=most - 1)) == [
+        "5 more rows not shown; use --limit to show more"
+    ]
+    assert list(not_shown(0, "row", shown=most)) == []
+    shown = runs.of_runs("store", RunList((RUN,) * most, most + 1, ()))
+    assert shown.cut_off[0].startswith("1 more run not shown: a report lists at most")
 
 
 def test_the_advice_about_overwritten_claims_fits_each_command_that_claims():

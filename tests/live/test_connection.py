@@ -354,7 +354,7 @@ def test_over_tls_certificate_and_host_name_are_verified(tmp_path):
 
 
 def test_a_certificate_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(RequestError, match=r"ca\.pem is not there"):
+    with pytest.raises(RequestError, match=r"ca\.pem does not exist"):
         open_source("rediss://h", ca_file=tmp_path / "ca.pem")
 
 
@@ -364,7 +364,7 @@ def test_a_certificate_file_that_is_not_there_is_refused(tmp_path):
         (b"junk", "has no certificate that can be read"),
         (b"", "has no certificate that can be read"),
         (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "has no certificate"),
-        (None, "is not there, or is no file"),  # a folder
+        (None, "does not exist, or is a folder or a pipe"),
     ],
 )
 def test_a_certificate_file_without_certificates_is_named_and_not_the_server(

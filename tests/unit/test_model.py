@@ -166,6 +166,15 @@ def test_a_guard_that_cannot_be_is_refused_with_its_name(guards, field):
     assert raised.value.field == field
 
 
+def test_two_guards_that_need_each_other_are_named_as_fields_and_as_options():
+    with pytest.raises(RequestError) as raised:
+        Guards(max_deliveries=1)
+    assert raised.value.message == (
+        "max_deliveries and parking_consumer need each other: give both (--max-deliveries and"
+        " --parking-consumer), or neither"
+    )
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_the_share_that_a_source_may_take_away_is_between_nothing_and_all(share):
     with pytest.raises(RequestError, match="max_removed_share must be between 0 and 1"):

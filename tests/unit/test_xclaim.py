@@ -127,7 +127,9 @@ def test_the_last_delivered_id_is_raised_and_never_lowered():
 
 
 def test_a_request_says_idle_or_time():
-    with pytest.raises(RequestError, match="give only one of them"):
+    with pytest.raises(
+        RequestError, match=r"idle_ms \(--idle\) and time_ms \(--time\) .*: give only one of them"
+    ):
         claim(idle_ms=1, time_ms=1)
 
 
