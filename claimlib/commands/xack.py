@@ -91,7 +91,7 @@ def xack(
                 store, acks, bulk.ACK_KINDS, are_named=are_named, looks=False
             )
         found = decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates)
-        _refuse_refused(begun.store.where, found)
+        _refuse_refused(begun.store, found)
         return found.decision()
 
     call = Call(run_id, None, dry_run, progress)
@@ -123,7 +123,7 @@ def _refuse_mirror(begun: Begun) -> None:
         )
 
 
-def _refuse_refused(where: str, found: Decided) -> None:
+def _refuse_refused(store: Store, found: Decided) -> None:
     refused = found.judged.where(F.col("reason").isNotNull()).orderBy(*GROUP)
     rows = refused.select(*GROUP, "in_groups", "ahead", "reason").collect()
     if not rows:
@@ -132,7 +132,7 @@ def _refuse_refused(where: str, found: Decided) -> None:
     others = number_of(len(rows) - 1, "more group")
     more = f" (and {others})" if len(rows) > 1 else ""
     is_unknown = rows[0]["in_groups"] is None
-    hint = f"claimlib xpending {where} lists the groups; " if is_unknown else ""
+    hint = f"claimlib xpending {store.where} lists the groups; " if is_unknown else ""
     raise _error_of(rows[0])(
         f"{said}{more}; {hint}nothing was acknowledged",
         groups=[(row["stream"], row["consumer_group"]) for row in rows],
