@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -132,7 +133,7 @@ def _refuse_refused(store: Store, found: Decided) -> None:
     others = number_of(len(rows) - 1, "more group")
     more = f" (and {others})" if len(rows) > 1 else ""
     is_unknown = rows[0]["in_groups"] is None
-    hint = f"claimlib xpending {store.where} lists the groups; " if is_unknown else ""
+    hint = f"claimlib xpending {shlex.quote(store.where)} lists the groups; " if is_unknown else ""
     raise _error_of(rows[0])(
         f"{said}{more}; {hint}nothing was acknowledged",
         groups=[(row["stream"], row["consumer_group"]) for row in rows],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -206,7 +207,7 @@ def check_properties(
             _check_catalog(start(), where)
         raise StoreNotFoundError(
             f"no store at {location.where}{_read_as(location)}: create it with:"
-            f" claimlib init {where}",
+            f" claimlib init {shlex.quote(where)}",
             where=where,
         )
     missing = sorted(set(TABLES) - set(present))
@@ -214,7 +215,7 @@ def check_properties(
         buckets = next(iter(present.values())).get(schema.BUCKETS_PROPERTY, "")
         raise StoreIncompleteError(
             f"the store at {location.where} lacks {', '.join(missing)};"
-            f" claimlib init {where} --buckets {buckets} creates what is missing",
+            f" claimlib init {shlex.quote(where)} --buckets {buckets} creates what is missing",
             where=where,
             missing=missing,
         )

@@ -17,7 +17,7 @@ from claimlib.commands.runs import abandon, find_run
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import overview, reading
-from claimlib.errors import RequestError
+from claimlib.errors import RequestError, StoreNotFoundError
 from claimlib.runs import Phase, claims
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
@@ -61,6 +61,10 @@ def test_a_command_that_an_error_names_can_be_pasted_wherever_the_store_is(
     ):
         with pytest.raises(RequestError, match=re.escape(lists)):
             ask()
+    missing = str(tmp_path / "it's none")
+    creates = re.escape(f"claimlib init {shlex.quote(missing)}")
+    with pytest.raises(StoreNotFoundError, match=creates):
+        Store.open(spark, missing)
     row = SimpleNamespace(key="snapshot:a b")
     command = shlex.split(claims.abandon_command(store, row))
     assert command == ["claimlib", "abandon", store.where, "snapshot:a b"]
