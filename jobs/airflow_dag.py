@@ -91,15 +91,20 @@ def _request(settings: Mapping[str, str]) -> list[str]:
 def with_secret(settings: Mapping[str, str]) -> str | None:
     """The name of the setting with a password in it, or with what could be one; null: there is
     none.  What claimlib is given is logged, and everyone who lists processes can read it."""
-    if _may_have_secret(settings["redis_url"]):
+    server, store = settings["redis_url"], _URL.match(settings["store"])
+    if _has_login(server.partition("://")[2] or server) or "?" in server:
         return "redis_url"
-    is_folder = "://" not in settings["store"]
-    return "store" if not is_folder and _may_have_secret(settings["store"]) else None
+    # Of a folder, and of a name in a catalog, nothing is a secret.
+    if store is None or store["scheme"] == "file":
+        return None
+    return "store" if _has_login(store["host"]) or "?" in store["rest"] else None
 
 
-def _may_have_secret(url: str) -> bool:
-    place = url.split("://", 1)[-1]
-    return ":" in place.rpartition("@")[0] or "?" in place
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):/+(?P<host>[^/]*)(?P<rest>.*)")
+
+
+def _has_login(text: str) -> bool:
+    return ":" in text.rpartition("@")[0]
 
 
 def started_by(settings: Mapping[str, str]) -> list[str]:

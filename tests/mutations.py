@@ -1000,9 +1000,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a store may be append-only",
-        "claimlib/store/opening.py",
-        "        _check_changeable(where, name, properties)\n",
-        "",
+        "claimlib/runs/protocol.py",
+        "    store.check_changeable(CHANGED)\n    tell",
+        "    tell",
         (
             f"{_REFUSED}::test_a_table_that_no_run_could_change_is_refused_before_anything_is_decided",
         ),
@@ -1044,6 +1044,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "return [], [*tables], []",
         (
             f"{_AS_THEY_ARE}::test_an_entry_that_is_appended_before_its_pending_row_is_never_taken_for_one_that_is_gone",
+            f"{_AS_THEY_ARE}::test_a_view_of_pending_entries_is_looked_at_before_the_entries_are",
             f"{_AS_THEY_ARE}::test_tables_that_are_written_meanwhile_are_read_in_their_order",
         ),
     ),
@@ -1323,8 +1324,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a session that passes over missing files may run",
         "claimlib/runs/protocol.py",
         """    store.check_reads_all()
-    tell = progress""",
-        "    tell = progress",
+    store.check_changeable(CHANGED)""",
+        "    store.check_changeable(CHANGED)",
         (
             "tests/delta/test_refused.py::test_a_session_that_may_read_less_than_there_is_is_refused",
         ),

@@ -48,7 +48,8 @@ def ids_from(spark: SparkSession, given: str) -> DataFrame:
         table = read_input(spark, place_of(given))
     except InputError as error:
         raise InputError(
-            f"{given} is neither a text file nor a table that can be read", table=given
+            f"{given} is neither a text file nor a table that can be read: {error.message}",
+            table=given,
         ) from error
     return _of_table(table, given)
 

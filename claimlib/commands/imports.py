@@ -33,6 +33,7 @@ from claimlib.plans.keys import GROUP, unsigned
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import Begun, Decision, Phase, Progress, run
 from claimlib.runs.mirror import (
+    CHANGED,
     digests_of,
     discard_landing,
     staged_entries,
@@ -165,6 +166,7 @@ def import_tables(
     def decided(begun: Begun) -> Decision:
         _discard(store, staged)  # where another run came first: nobody names it
         check_source(begun, mirrored(begun), source, foreign_command=SNAPSHOT)
+        store.check_changeable(CHANGED)
         if progress is not None:
             progress(Phase.READ, "the given tables")
         sound = read_sound(

@@ -160,18 +160,19 @@ def read_sound(
     Raises:
         InputError, ConfigError, DuplicateRowsError: see `imports.import_tables`.
     """
-    given: dict[str, _Given] = {}
+    found: Tables = {}
+    digests: dict[str, Digest] = {}
     for stage in reading_order(places):
         calls = (partial(_given, store.spark, places[table]) for table in stage)
-        given |= zip(stage, concurrently(calls), strict=True)
-    tables = {
-        table: input_tables.conformed(table, given[table].rows, maps.get(table, TableMap()))
-        for table in places
-    }
-    moving = [table for table in places if not given[table].is_fixed]
-    digests = {table: _digest(table, tables[table]) for table in moving if table in _GROWING}
-    # The others are small: what is checked is what is used.
-    tables |= {table: store.held(tables[table]) for table in moving if table not in _GROWING}
+        for table, given in zip(stage, concurrently(calls), strict=True):
+            rows = input_tables.conformed(table, given.rows, maps.get(table, TableMap()))
+            # What cannot be held is looked at before the next stage is.
+            if not given.is_fixed and table in _GROWING:
+                digests[table] = _digest(table, rows)
+            # The others are small: what is checked is what is used.
+            is_held = not given.is_fixed and table not in _GROWING
+            found = {**found, table: store.held(rows) if is_held else rows}
+    tables = {table: found[table] for table in places}
     _refuse_faults(tables, places, allow_empty=allow_empty)
     _refuse_repeated(tables, places)
     _refuse_unknown_groups(tables, places)
@@ -202,7 +203,8 @@ def refuse_changed(sound: Sound, places: Mapping[str, str], written: Mapping[str
         said = " and ".join(_called(table, places) for table in changed)
         raise InputError(
             f"{said} changed while the import read it; nothing was imported. Import a table, which"
-            " is read as it is at one moment, or import again while nobody writes to it",
+            " is read as it is at one moment (also where a view depends on the clock), or import"
+            " again while nobody writes to it",
             table=changed[0],
         )
 
@@ -242,10 +244,10 @@ def _refuse_units(found: Sequence[Row], places: Mapping[str, str]) -> None:
             )
             if unit is not None:
                 raise InputError(
-                    f"{_called(row['table'], places)}: column {of_column['name']}: its times count"
-                    f" milliseconds since 1970, and all of them look like {unit}, for example"
-                    f" {of_column['high']}: write milliseconds, or a TIMESTAMP; nothing was"
-                    " imported",
+                    f"{_called(row['table'], places)}: column {of_column['name']} (or what the map"
+                    " assigns to it): its times count milliseconds since 1970, and all of them"
+                    f" look like {unit}, for example {of_column['high']}: write milliseconds;"
+                    " nothing was imported",
                     table=row["table"],
                 )
 

@@ -32,7 +32,7 @@ from claimlib.live.batches import Batch
 from claimlib.plans.differences import Scope, left_alone
 from claimlib.runs import Begun, Decision, Phase, Progress, run
 from claimlib.runs.journal import ServerIdentity
-from claimlib.runs.mirror import discard_landing
+from claimlib.runs.mirror import CHANGED, discard_landing
 from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.model import RemovalLimits
 from claimlib.semantics.names import glob_pattern, unspell
@@ -166,6 +166,7 @@ class _Reader:
         kept = mirrored(begun)
         check_source(begun, kept, self.request.source, foreign_command=IMPORT)
         refuse_own_rows(begun, kept)
+        begun.store.check_changeable(CHANGED)
         if self.landing is not None and self._is_outdated(begun):
             self.discard()
         if self.landing is None:

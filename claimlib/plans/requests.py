@@ -11,10 +11,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.local_rows import frame_of
+from claimlib.plans.column_readers import is_spelling
 from claimlib.plans.keys import GROUP, each, glob_matches
 from claimlib.plans.request_table import RequestTable, ddl, is_beyond, is_none_of
 from claimlib.semantics.model import COUNT_MAX, MAX_I64, Guards, IdleRule, Profile
-from claimlib.semantics.names import SPELLING, spell
+from claimlib.semantics.names import spell
 from claimlib.semantics.rules import EQUAL_COUNTS, NEVER_PARKED, SEES_EVERY_CALLER
 
 PROVEN_RANGE = ("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq")
@@ -55,11 +56,11 @@ def _is_alone(other: str) -> Callable[[str], Column]:
 
 def is_no_spelling(name: str) -> Column:
     """Refuses what spells no name."""
-    return ~F.col(name).rlike(SPELLING)
+    return ~is_spelling(F.col(name))
 
 
 def _is_blank(name: str) -> Column:
-    return ~F.col(name).rlike(r"(?U)\S")  # as `parse_cursor` sees it: no-break spaces are none
+    return ~F.col(name).rlike(r"(?U)\S")  # all white space, no-break spaces too
 
 
 def _is_no_parking_consumer(name: str) -> Column:

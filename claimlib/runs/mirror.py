@@ -76,6 +76,8 @@ REMOVED_KINDS = {
 }
 TABLES_WRITTEN = ("pending", "entries", *SMALL_TABLES)
 """The tables that a run writes which mirrors a source, besides `journal` and `runs`."""
+CHANGED = (*TABLES_WRITTEN, "entry_landing", "pel_snapshots")
+"""The tables whose rows it changes or removes."""
 NEW = {"pending": "pending_new", "entries": "entries_new"}
 """What the `run` row of a decision counts of rows that the store did not have."""
 

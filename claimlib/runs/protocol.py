@@ -42,6 +42,7 @@ from claimlib.runs.journal import (
     run_rows,
 )
 from claimlib.runs.rollforward import (
+    CHANGED,
     Clock,
     Finished,
     Phase,
@@ -171,8 +172,10 @@ def run(
         RunAbandonedError: the run with this key was given up.
         LostRaceError: other runs got in between again and again.
         ConfigError: Spark may read less than there is.
+        SchemaError: a table that runs change is append-only.
     """
     store.check_reads_all()
+    store.check_changeable(CHANGED)
     tell = progress or _silent
     key = (command, uuid.uuid4().hex if run_id is None else parse_run_id(run_id))
     text = _request_text({**request, "now_ms": now_ms})

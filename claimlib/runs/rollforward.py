@@ -33,6 +33,8 @@ from claimlib.store.local import Condition, Token
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
 
+CHANGED = ("pending", *(table for table in records.WRITTEN_FOR if table != "tombstones"))
+"""The tables of which a run that claims may change rows; to the others it only adds some."""
 ABANDONED = "abandoned"
 """What the report of a run counts (1) that was given up."""
 

@@ -56,18 +56,26 @@ def errors_mapped(table: str) -> Iterator[None]:
                 " unique",
                 table="pending",
             ) from error
-        if any(mark in str(error) for mark in _REFUSED):
-            first = str(error).partition("\n")[0].removesuffix(".")
+        if said := _refusal(str(error)):
             raise SchemaError(
-                f"a constraint of the table {table} refuses rows that a run writes ({first}): drop"
-                f" it (ALTER TABLE … DROP CONSTRAINT …), and run the command again. A run that was"
+                f"a constraint of the table {table} refuses rows that a run writes ({said}): drop"
+                " it (ALTER TABLE … DROP CONSTRAINT …), and run the command again. A run that was"
                 " decided is finished by the next one, so no other can go before it",
                 table=table,
             ) from error
         raise
 
 
+# The first says which constraint it is, and may stand behind the second.
 _REFUSED = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_REPLACE_WHERE_MISMATCH")
+
+
+def _refusal(text: str) -> str | None:
+    """What Delta says of a constraint, in one line without the row's values; null: nothing."""
+    lines = [line for mark in _REFUSED for line in text.splitlines() if mark in line]
+    if not lines:
+        return None
+    return lines[0].partition("]")[2].strip(" .:").removesuffix(" by row with values")
 
 
 _NO_SUCH_VERSION = "DELTA_VERSION_NOT_FOUND"

@@ -221,7 +221,6 @@ def check_properties(
         )
     for name, properties in present.items():
         _check_version(where, name, properties)
-        _check_changeable(where, name, properties)
     _check_buckets(where, present)
 
 
@@ -326,21 +325,6 @@ def _check_version(where: str, table: str, properties: Mapping[str, str]) -> Non
             table=table,
             found=found,
             expected=schema.SCHEMA_VERSION,
-        )
-
-
-# Runs only add rows to them.
-_APPENDED_TO = frozenset({"journal", "runs", "tombstones"})
-
-
-def _check_changeable(where: str, table: str, properties: Mapping[str, str]) -> None:
-    """Refuse a table that no run could change: what it had decided would never be applied."""
-    is_append_only = properties.get(schema.APPEND_ONLY_PROPERTY, "").lower() == "true"
-    if is_append_only and table not in _APPENDED_TO:
-        raise SchemaError(
-            f"table {table} of {where} is append-only, and a run changes its rows: set its property"
-            f" {schema.APPEND_ONLY_PROPERTY} to false",
-            table=table,
         )
 
 

@@ -22,6 +22,7 @@ from pyspark.sql.utils import is_remote
 from claimlib import schema
 from claimlib.errors import (
     ConfigError,
+    SchemaError,
     VersionExpiredError,
 )
 from claimlib.local_rows import arrow_table, local_frame
@@ -88,6 +89,7 @@ class Store:
         declared_source: what `init` said that the store mirrors; null: nothing.
         table_ids: the id of each table, as it was when the store was opened.
         was_there: whether all of its tables were there before it was opened.
+        append_only: the tables whose rows nobody can change, as somebody has set it.
     """
 
     def __init__(
@@ -112,6 +114,11 @@ class Store:
         self.buckets = int(properties["streams"][schema.BUCKETS_PROPERTY])
         self.declared_source = schema.declared_source(properties["streams"])
         self.was_there = True
+        self.append_only = {
+            name
+            for name, found in properties.items()
+            if found.get(schema.APPEND_ONLY_PROPERTY, "").lower() == "true"
+        }
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -225,6 +232,20 @@ class Store:
             ConfigError: Spark may read less than there is.
         """
         check_reads_all(self.spark)
+
+    def check_changeable(self, tables: Iterable[str]) -> None:
+        """Refuse tables that no run could change: what it had decided would never be applied.
+
+        Raises:
+            SchemaError: one of them is append-only.
+        """
+        for table in tables:
+            if table in self.append_only:
+                raise SchemaError(
+                    f"table {table} of {self.where} is append-only, and this command changes its"
+                    f" rows: set its property {schema.APPEND_ONLY_PROPERTY} to false",
+                    table=table,
+                )
 
     def identifier(self, table: str) -> str:
         """The table's quoted name in SQL."""

@@ -4,6 +4,7 @@ their units; or nothing is imported."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -17,7 +18,7 @@ from claimlib.commands import imports, input_tables
 from claimlib.commands.imports import ImportRequest, import_tables
 from claimlib.commands.input_tables import read_input
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.errors import InputError
+from claimlib.errors import GuardError, InputError
 from claimlib.semantics.model import RemovalLimits
 from claimlib.store.tables import Store, reading_order
 from tests.delta.pels import NOW_MS, REQUEST
@@ -97,7 +98,6 @@ def test_an_entry_that_is_appended_before_its_pending_row_is_never_taken_for_one
     [
         (("a.parquet", "2025/b.parquet"), "2025"),
         (("a.parquet", "day=1/b.parquet"), "day=1"),
-        (("day=1/a.parquet", "day=2/sub/b.parquet"), "day=2/sub"),
         (("day=1/a.parquet", "hour=2/b.parquet"), "hour=2"),
         (("day=1/a.parquet", "day=2/hour=1/b.parquet"), "day=2/hour=1"),
     ],
@@ -120,7 +120,14 @@ def test_a_folder_of_which_spark_would_pass_over_some_files_is_refused(
 
 @pytest.mark.parametrize(
     "files",
-    [("a.parquet", "b.parquet"), ("day=1/a.parquet", "day=2/b.parquet"), ("k=é/a.parquet",)],
+    [
+        ("a.parquet", "b.parquet"),
+        ("day=1/a.parquet", "day=2/b.parquet"),
+        ("k=é/a.parquet",),
+        ("day=1/a.parquet", "day=2/sub/b.parquet"),
+        ("day=1/x/a.parquet", "day=1/y/b.parquet"),
+        ("Day=1/a.parquet", "day=2/b.parquet"),
+    ],
 )
 def test_a_folder_whose_files_are_all_read_is_imported_with_all_of_them(
     store: Store, tmp_path: Path, files: tuple[str, ...]
@@ -129,6 +136,7 @@ def test_a_folder_whose_files_are_all_read_is_imported_with_all_of_them(
     for number, file in enumerate(files, start=1):
         parquet(where / "entries" / file, entries(f"{number}-0"))
     (where / "entries" / "_SUCCESS").touch()
+    pq.write_metadata(entries("1-0").schema, where / "entries" / "_common_metadata")
     parquet(where / "pending.parquet", pending("1-0"))
     import_tables(store, ImportRequest(str(where / "entries"), str(where / "pending.parquet")))
     assert ids(store, "entries") == list(range(1, len(files) + 1))
@@ -173,7 +181,8 @@ def test_times_that_are_all_in_another_unit_are_refused_and_nothing_is_imported(
     rows = [pending(f"{n}-0", at=at) for n, at in enumerate(times, start=1)]
     parquet(tmp_path / "p.parquet", pa.concat_tables(rows))
     given = ImportRequest(str(tmp_path / "e.parquet"), str(tmp_path / "p.parquet"))
-    with pytest.raises(InputError, match=f"delivery_time_ms: .* all of them look like {unit}"):
+    said = rf"column delivery_time_ms \(or what the map assigns to it\): .* look like {unit},"
+    with pytest.raises(InputError, match=said):
         import_tables(store, given)
     assert is_empty(store)
 
@@ -227,6 +236,26 @@ def test_a_view_that_changes_after_it_was_checked_is_refused_and_nothing_is_impo
         assert ids(store, "entries") == [1, 2]
 
 
+def test_a_view_of_pending_entries_is_looked_at_before_the_entries_are(
+    store: Store, tmp_path: Path, views: ImportRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As soon as the entries stand fast, the pipeline appends an entry and its pending row."""
+    version = input_tables._delta_version
+
+    def slowly(spark: SparkSession, identifier: str, *, is_name: bool) -> int | None:
+        found = version(spark, identifier, is_name=is_name)
+        if identifier.startswith("delta.") and "entries" in identifier:
+            write_deltalake(tmp_path / "entries", entries("2-0"), mode="append")
+            write_deltalake(tmp_path / "pending", pending("2-0"), mode="append")
+        return found
+
+    monkeypatch.setattr(input_tables, "_delta_version", slowly)
+    given = replace(views, entries=str(tmp_path / "entries"))
+    with pytest.raises(InputError, match=r"^pending \(v_pending\) changed while the import read"):
+        import_tables(store, given)
+    assert is_empty(store)
+
+
 def test_a_view_that_stays_as_it_is_is_imported(store: Store, views: ImportRequest) -> None:
     import_tables(store, views)
     assert (ids(store, "pending"), ids(store, "entries")) == ([1], [1])
@@ -274,5 +303,5 @@ def test_what_the_largest_pending_id_cannot_explain_is_said_with_the_table_that_
     parquet(tmp_path / "p.parquet", pending(*names))
     import_tables(store, ImportRequest(*places))
     parquet(tmp_path / "p.parquet", pending(*names[:4]))
-    with pytest.raises(Exception, match="--groups, with the last delivered ids"):
+    with pytest.raises(GuardError, match="--groups, with the last delivered ids"):
         import_tables(store, ImportRequest(*places, limits=RemovalLimits()))

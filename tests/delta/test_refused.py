@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.commands.check import check
+from claimlib.commands.imports import import_tables
+from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import overview, reading
 from claimlib.errors import (
@@ -30,6 +32,7 @@ from claimlib.semantics.model import COUNT_MAX
 from claimlib.store.opening import init_sql
 from claimlib.store.tables import Store
 from claimlib.testing.tables import request_table, write_keyspace
+from tests.delta import given_files, snapshots
 from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace
 
 
@@ -186,18 +189,41 @@ def _set(store: Store, table: str, name: str, value: str) -> None:
     )
 
 
-@pytest.mark.parametrize("table", ["pending", "entries", "cursors", "entry_landing"])
+@pytest.mark.parametrize("table", ["pending", "consumers", "cursors", "groups"])
 def test_a_table_that_no_run_could_change_is_refused_before_anything_is_decided(
     spark: SparkSession, store: Store, table: str
 ) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
     _set(store, table, "delta.appendOnly", "true")
+    opened = Store.open(spark, store.where)
     with pytest.raises(SchemaError, match=f"table {table} of .* is append-only"):
-        Store.open(spark, store.where)
-    _set(store, table, "delta.appendOnly", "false")
-    _set(store, "journal", "delta.appendOnly", "true")
-    write_keyspace(Store.open(spark, store.where), keyspace(b"s"), NOW_MS)
-    reply = xautoclaim(Store.open(spark, store.where), SweepRequest(REQUEST))
-    assert reply.counts["claimed"] == CLAIMED
+        xautoclaim(opened, SweepRequest(REQUEST))
+    assert opened.read("journal").isEmpty()
+    assert overview(reading(opened)).count() == 1, "it can be read"
+
+
+def test_a_store_to_whose_entries_a_pipeline_only_appends_is_swept_and_not_imported(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    for table in ("journal", "entries", "streams", "tombstones", "runs"):
+        _set(store, table, "delta.appendOnly", "true")
+    opened = Store.open(spark, store.where)
+    assert xautoclaim(opened, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
+    given = given_files.request(tmp_path, given_files.of_keyspace(keyspace(b"s"), NOW_MS))
+    with pytest.raises(SchemaError, match=r"table entries of .* is append-only"):
+        import_tables(opened, given)
+    assert opened.read("journal").where("run_seq > 1").isEmpty()
+
+
+def test_no_snapshot_of_a_server_is_read_into_a_table_that_it_could_not_change(
+    spark: SparkSession, store: Store
+) -> None:
+    _set(store, "entries", "delta.appendOnly", "true")
+    opened, was_read = Store.open(spark, store.where), []
+    with pytest.raises(SchemaError, match=r"table entries of .* is append-only"):
+        snapshot(opened, snapshots.ANY, lambda begun: iter(was_read.append(begun) or ()))
+    assert (was_read, opened.read("pel_snapshots").isEmpty()) == ([], True)
 
 
 def test_a_session_that_makes_tables_append_only_makes_a_store_whose_rows_can_change(
@@ -224,6 +250,7 @@ def test_a_constraint_that_refuses_what_was_decided_is_named_and_the_run_is_fini
     for run_id in ("one", "two"):
         with pytest.raises(SchemaError, match="a constraint of the table pending refuses") as it:
             xautoclaim(opened, SweepRequest(REQUEST), run_id=run_id)
+        assert "constraint few" in it.value.message
         assert "DROP CONSTRAINT" in it.value.message
     spark.sql(f"ALTER TABLE {pending} DROP CONSTRAINT few")
     reply = xautoclaim(Store.open(spark, store.where), SweepRequest(REQUEST), run_id="one")

@@ -301,6 +301,7 @@ def test_the_password_is_in_the_environment_only(task, caplog, monkeypatch):
         ("redis_url", "redis://127.0.0.1:6379/0?password=s3cr3t"),
         ("redis_url", ":s3cr3t@127.0.0.1:6379"),
         ("store", "s3a://KEY:s3cr3t@bucket/store"),
+        ("store", "s3a:/KEY:s3cr3t@bucket/store"),
         ("store", "https://account.example.com/store?sig=s3cr3t"),
     ],
 )
@@ -322,6 +323,9 @@ def test_a_secret_in_a_place_is_refused_before_anything_is_logged_or_started(
         ("redis_url", "rediss://user@[::1]:6379/0"),
         ("store", "abfss://container@account.dfs.core.windows.net/store"),
         ("store", "./what?/a:b@c"),
+        ("store", "hdfs://namenode:8020/user/me@corp/store"),
+        ("store", "s3a://bucket/a:b@c"),
+        ("store", "file:///tmp/what?/store"),
     ],
 )
 def test_a_place_without_a_secret_is_taken(task, name, place):
