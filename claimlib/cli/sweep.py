@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -41,13 +42,14 @@ from claimlib.cli.options import (
     glob_of,
 )
 from claimlib.config.settings import requests_of
+from claimlib.errors import RequestError
 from claimlib.report.model import DEFAULT_LIMIT
 from claimlib.semantics.ids import parse_id
 from claimlib.semantics.model import parse_cursor
 from claimlib.times import parse_instant_ms
 
 if TYPE_CHECKING:
-    pass
+    from claimlib.commands.xautoclaim import SweepRequest
 
 
 @app.command(
@@ -119,9 +121,7 @@ def xautoclaim(
     settings = common.settings(xautoclaim=options)
     request = requests_of(settings, policy, options)
     if incremental:
-        from claimlib.commands.sweep_request import refuse_pages
-
-        refuse_pages(request)  # before Spark is started
+        _refuse_pages(request)
     now_ms = None if now is None else parse_instant_ms(now)
     if explain:
         with opened_store(store, settings, common) as (opened, _):
@@ -143,6 +143,16 @@ def xautoclaim(
     terminal.say(*refused)
     if refused:
         raise typer.Exit(process.SOME_REFUSED)
+
+
+def _refuse_pages(requests: Sequence[SweepRequest]) -> None:
+    """One request with a page makes the whole run look at all entries."""
+    if any(one.autoclaim.count is not None for one in requests):
+        raise RequestError(
+            "--incremental cannot be combined with --count (or count in the configuration or the"
+            " policy), because pages are never incremental: leave out one of them",
+            option="incremental",
+        )
 
 
 @app.command(

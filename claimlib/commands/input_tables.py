@@ -160,19 +160,23 @@ def read_sound(
     Raises:
         InputError, ConfigError, DuplicateRowsError: see `imports.import_tables`.
     """
-    found: Tables = {}
+    given: dict[str, _Given] = {}
+    held: dict[str, DataFrame] = {}
     digests: dict[str, Digest] = {}
+
+    def conformed(table: str) -> DataFrame:
+        return input_tables.conformed(table, given[table].rows, maps.get(table, TableMap()))
+
     for stage in reading_order(places):
         calls = (partial(_given, store.spark, places[table]) for table in stage)
-        for table, given in zip(stage, concurrently(calls), strict=True):
-            rows = input_tables.conformed(table, given.rows, maps.get(table, TableMap()))
-            # What cannot be held is looked at before the next stage is.
-            if not given.is_fixed and table in _GROWING:
-                digests[table] = _digest(table, rows)
-            # The others are small: what is checked is what is used.
-            is_held = not given.is_fixed and table not in _GROWING
-            found = {**found, table: store.held(rows) if is_held else rows}
-    tables = {table: found[table] for table in places}
+        given |= zip(stage, concurrently(calls), strict=True)
+        # What is not fixed is looked at before the next stage is.
+        for table in (table for table in stage if not given[table].is_fixed):
+            if table in _GROWING:
+                digests[table] = _digest(table, conformed(table))
+            else:  # small: what is checked is what is used
+                held[table] = store.held(conformed(table))
+    tables = {table: held[table] if table in held else conformed(table) for table in places}
     _refuse_faults(tables, places, allow_empty=allow_empty)
     _refuse_repeated(tables, places)
     _refuse_unknown_groups(tables, places)

@@ -96,21 +96,6 @@ def checked(request: SweepRequest | Policy) -> Policy:
     return request
 
 
-def refuse_pages(policy: Sequence[SweepRequest]) -> None:
-    """Refuse what cannot be incremental: one request with a page makes the whole run look at all
-    entries.
-
-    Raises:
-        RequestError: a request is a page.
-    """
-    if any(one.autoclaim.count is not None for one in policy):
-        raise RequestError(
-            "--incremental cannot be combined with --count (or count in the configuration or the"
-            " policy), because pages are never incremental: leave out one of them",
-            option="incremental",
-        )
-
-
 def as_json(request: Policy) -> dict[str, object]:
     """What is kept with the run."""
     if isinstance(request, DataFrame):

@@ -11,13 +11,7 @@ from pyspark.sql import DataFrame
 from claimlib.commands.preconditions import check_ms, retry_naming_duplicates
 from claimlib.commands.reply import Reply
 from claimlib.commands.sweep_decision import decide
-from claimlib.commands.sweep_request import (
-    Policy,
-    SweepRequest,
-    as_json,
-    checked,
-    refuse_pages,
-)
+from claimlib.commands.sweep_request import Policy, SweepRequest, as_json, checked
 from claimlib.plans import requests
 from claimlib.plans.keys import GROUP
 from claimlib.runs import Begun, Decision, Finished, Progress, begin_dry_run, run
@@ -66,15 +60,12 @@ def xautoclaim(
         progress: told each phase as it begins, and again with each new detail.
 
     Raises:
-        RequestError: the request cannot be used, or matches no group; or it is incremental, and a
-            request is a page.
+        RequestError: the request cannot be used, or matches no group.
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
     check_ms(now_ms=now_ms)
     policy = checked(request)
-    if incremental and not isinstance(policy, DataFrame):
-        refuse_pages(policy)
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         # What the caller's own table is made of may be large.
