@@ -22,7 +22,7 @@ def read_parquet(spark: SparkSession, place: str) -> DataFrame:
     """
     path = _literal(place)
     # What its files hold does not matter to the list of them.
-    every = spark.read.option("recursiveFileLookup", "true").schema("any INT").parquet(path)
+    every = spark.read.option("recursiveFileLookup", "true").schema("n INT").parquet(path)
     _refuse_mixed_folders(place, every.inputFiles())
     # Else the columns are those of one file, and the session's zone applies to names of folders.
     reader = spark.read.option("mergeSchema", "true").option("timeZone", "UTC")
