@@ -1085,8 +1085,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an entry of a group with two rows is shown twice",
         "claimlib/plans/xpending.py",
-        'known = groups.groupBy(*GROUP).agg(F.expr(f"min({instant(now_ms)}) AS now_ms"))',
-        'known = groups.selectExpr(*GROUP, f"{instant(now_ms)} AS now_ms")',
+        'return groups.groupBy(*GROUP).agg(*each("min", "snapshot_ms"), now)',
+        'return groups.selectExpr(*GROUP, "snapshot_ms", f"{instant(now_ms)} AS now_ms")',
         (
             "tests/delta/test_repeated_rows.py::test_a_group_that_stands_there_twice_has_each_entry_once",
         ),

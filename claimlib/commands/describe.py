@@ -13,7 +13,6 @@ from claimlib.commands.xpending import Reading
 from claimlib.plans import xpending as plan
 from claimlib.plans.differences import Scope
 from claimlib.plans.keys import GROUP, id_text
-from claimlib.plans.requests import instant
 
 TABLES = ("pending", "groups", "consumers", "cursors")
 """What a description is made of."""
@@ -53,7 +52,7 @@ def describe(at: Reading, scope: Scope, *, now_ms: int | None = None) -> Descrip
 
 def _described(at: Reading, scope: Scope, now_ms: int | None) -> Description:
     pending, groups, consumers, cursors = (at.read_in(scope, table) for table in TABLES)
-    instants = groups.selectExpr(*GROUP, f"{instant(now_ms)} AS now_ms").dropDuplicates([*GROUP])
+    instants = plan.instants(groups, now_ms).select(*GROUP, "now_ms")
     entries = plan.idle_entries(pending, groups, now_ms)
     owned = plan.owners(entries, 0).select(
         *(*GROUP, "consumer", "pending", "oldest_idle_ms", "highest_delivery_count")

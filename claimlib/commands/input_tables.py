@@ -17,17 +17,11 @@ from claimlib.commands.parquet_folder import read_parquet
 from claimlib.errors import DuplicateRowsError, InputError, RequestError
 from claimlib.places import check_no_secret, check_storage
 from claimlib.plans import input_tables
-from claimlib.plans.differences import (
-    Digest,
-    digest,
-    entry_content,
-    payload_hash,
-    pending_content,
-)
+from claimlib.plans.differences import Digest, digest_of
 from claimlib.plans.input_tables import TableMap
 from claimlib.plans.journal_rows import union_rows
-from claimlib.plans.keys import GROUP_KEY, STREAM_KEY, KeyMode, repeated_keys
-from claimlib.schema import quote_identifier
+from claimlib.plans.keys import repeated_keys
+from claimlib.schema import TABLES, generated, quote_identifier
 from claimlib.store.tables import Store, reading_order
 from claimlib.store.threads import concurrently
 from claimlib.terminal import number_of
@@ -173,7 +167,7 @@ def read_sound(
         # What is not fixed is looked at before the next stage is.
         for table in (table for table in stage if not given[table].is_fixed):
             if table in _GROWING:
-                digests[table] = _digest(table, conformed(table))
+                digests[table] = _digest(store, table, conformed(table))
             else:  # small: what is checked is what is used
                 held[table] = store.held(conformed(table))
     tables = {table: held[table] if table in held else conformed(table) for table in places}
@@ -186,13 +180,9 @@ def read_sound(
 _GROWING = ("pending", "entries")
 
 
-def _digest(table: str, rows: DataFrame) -> Digest:
-    if table == "pending":
-        key, content = {"group_key": F.expr(GROUP_KEY[KeyMode.HASHES])}, pending_content()
-    else:
-        key = {"stream_key": F.expr(STREAM_KEY[KeyMode.HASHES])}
-        content = entry_content(payload_hash())
-    (found,) = rows.withColumns(key).agg(digest(content).alias("of")).collect()
+def _digest(store: Store, table: str, rows: DataFrame) -> Digest:
+    keyed = generated(rows, TABLES[table], store.buckets)
+    (found,) = keyed.agg(digest_of(table).alias("of")).collect()
     return Digest(*found["of"])
 
 
@@ -241,19 +231,16 @@ def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bo
 def _refuse_units(found: Sequence[Row], places: Mapping[str, str]) -> None:
     """Refuse a column of times that all look like seconds, or like microseconds: by such times each
     entry, or none, has been idle for long.  A single one of them a server may have."""
-    for row in found:
-        for of_column in row["times"] or ():
-            unit = (
-                None if of_column["low"] is None else unit_of(of_column["low"], of_column["high"])
+    known = [(row["table"], *of) for row in found for of in row["times"] if of["low"] is not None]
+    for table, column, low, high in known:
+        unit = unit_of(low, high)
+        if unit is not None:
+            raise InputError(
+                f"{_called(table, places)}: column {column} (or what the map assigns to it): its"
+                f" times count milliseconds since 1970, and all of them look like {unit}, for"
+                f" example {high}: write milliseconds; nothing was imported",
+                table=table,
             )
-            if unit is not None:
-                raise InputError(
-                    f"{_called(row['table'], places)}: column {of_column['name']} (or what the map"
-                    " assigns to it): its times count milliseconds since 1970, and all of them"
-                    f" look like {unit}, for example {of_column['high']}: write milliseconds;"
-                    " nothing was imported",
-                    table=row["table"],
-                )
 
 
 def _examples(table: DataFrame, fault: Row) -> str:

@@ -510,11 +510,11 @@ def _check_sections(tables: Mapping[str, Any], file: Path | None) -> None:
             found = found.get(name, {})
         if not isinstance(found, dict):
             key = ".".join(path)
-            raise ConfigError(f"{key} in {file}: {_no_section(key)}", file=str(file), key=key)
-
-
-def _no_section(key: str) -> str:
-    return f"must be a section: write [{key}] above its keys"
+            raise ConfigError(
+                f"{key} in {file}: must be a section: write [{key}] above its keys",
+                file=str(file),
+                key=key,
+            )
 
 
 def _meant(words: str) -> str:

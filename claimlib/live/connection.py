@@ -236,14 +236,8 @@ def connect(
     address = parse_address(url)
     if username is not None and address.username not in (None, username):
         raise RequestError("the URL names one user and the option another: give one of them")
-    if ca_file is not None and not address.tls:
-        raise RequestError(
-            "a certificate file is for TLS, and the URL begins with redis://: begin it with"
-            " rediss://, or leave out the certificate file",
-            ca_file=str(ca_file),
-        )
     if ca_file is not None:
-        _check_certificates(ca_file)
+        _check_certificates(address, ca_file)
     pacer = Pacer(max_commands_per_second)
     options = {
         "username": username or address.username,
@@ -256,8 +250,15 @@ def connect(
     return Source(address.label, wire, pacer)
 
 
-def _check_certificates(file: Path) -> None:
-    """What redis-py says of a file that has none is that the server cannot be reached."""
+def _check_certificates(address: Address, file: Path) -> None:
+    """What redis-py says of a file that has none is that the server cannot be reached; without TLS
+    it would be ignored."""
+    if not address.tls:
+        raise RequestError(
+            "a certificate file is for TLS, and the URL begins with redis://: begin it with"
+            " rediss://, or leave out the certificate file",
+            ca_file=str(file),
+        )
     try:
         why = None if file.is_file() else "does not exist, or is a folder or a pipe"
         if why is None:

@@ -99,6 +99,11 @@ def digest(content: Column, counted: Column | None = None) -> Column:
     return F.struct(F.count(of_row).alias("rows"), high.alias("high"), low.alias("low"))
 
 
+def digest_of(table: str) -> Column:
+    """`digest` of all rows of `pending` or of `entries`, or of what is staged for them."""
+    return digest(pending_content() if table == "pending" else entry_content(payload_hash()))
+
+
 def pending_content(key: str = "group_key") -> Column:
     """The hash of a pending row's key and state.  A hash skips nulls, so nobody has a mark."""
     return F.xxhash64(key, *_ID, F.col("consumer").isNull(), *_STATE)

@@ -21,13 +21,20 @@ OFTEN, VERY_OFTEN = 5, 10
 _INT_MAX = 2**31 - 1
 
 
+def instants(groups: DataFrame, now_ms: int | None) -> DataFrame:
+    """One row per (stream, consumer_group) of the table groups, also of one that stands there
+    twice: `snapshot_ms` (when it was read; null: not known) and `now_ms`, the instant at which its
+    entries are looked at (null: there is none)."""
+    now = F.expr(f"min({instant(now_ms)})").alias("now_ms")
+    return groups.groupBy(*GROUP).agg(*each("min", "snapshot_ms"), now)
+
+
 def idle_entries(pending: DataFrame, groups: DataFrame, now_ms: int | None) -> DataFrame:
     """One row per pending entry: stream, consumer_group, id_ms, id_seq, consumer, delivery_count,
     idle_ms (at `now_ms`, else at the group's snapshot instant; null: it has none; negative: it was
     delivered later) and that instant, `now_ms`."""
-    # Of a group that stands there twice, each entry is one all the same.
-    known = groups.groupBy(*GROUP).agg(F.expr(f"min({instant(now_ms)}) AS now_ms"))
-    return pending.join(F.broadcast(known), on=list(GROUP), how="left").select(
+    known = F.broadcast(instants(groups, now_ms))
+    return pending.join(known, on=list(GROUP), how="left").select(
         *(*GROUP, "id_ms", "id_seq", "consumer", "delivery_count", "now_ms"),
         F.try_subtract("now_ms", "delivery_time_ms").alias("idle_ms"),
     )
@@ -124,9 +131,7 @@ def overview(
             F.expr(f"count_if({is_owner} AND last_ms IS NULL) AS unknown_owners"),
         )
     )
-    listed = groups.selectExpr(
-        *GROUP, "snapshot_ms", f"{instant(now_ms)} AS now_ms", "true AS is_known"
-    ).dropDuplicates(list(GROUP))
+    listed = instants(groups, now_ms).withColumn("is_known", F.lit(True))
     return listed.join(by_group, on=list(GROUP), how="full").selectExpr(
         *GROUP, *(_OF_NOTHING.get(name, name) for name in OVERVIEW)
     )

@@ -23,10 +23,7 @@ from claimlib.errors import CommitConflictError, VerificationError
 from claimlib.plans.differences import (
     Digest,
     Scope,
-    digest,
-    entry_content,
-    payload_hash,
-    pending_content,
+    digest_of,
 )
 from claimlib.plans.keys import KeyMode, glob_sql, id_text, with_keys
 from claimlib.plans.requests import PROVEN_RANGE
@@ -103,8 +100,8 @@ def staged_entries(store: Store, uuid: str) -> DataFrame:
 
 def digests_of(store: Store, uuid: str) -> tuple[Digest, Digest]:
     """The staged pending rows and the staged entries: one query."""
-    pending = staged_pending(store, uuid).agg(digest(pending_content()).alias("of"))
-    entries = staged_entries(store, uuid).agg(digest(entry_content(payload_hash())).alias("of"))
+    pending = staged_pending(store, uuid).agg(digest_of("pending").alias("of"))
+    entries = staged_entries(store, uuid).agg(digest_of("entries").alias("of"))
     found = {
         row["table"]: Digest(*row["of"])
         for row in pending.select(F.lit("pending").alias("table"), "of")
@@ -374,13 +371,10 @@ def _found(
 ) -> tuple[tuple[Digest, Digest], int]:
     """The digests of what stands in the store now, and how many rows of pending this run wrote."""
     is_ours = F.count_if(F.col("run_seq") == row.run_seq).alias("written")
-    content = entry_content(payload_hash())
     found = {
         r["table"]: r
-        for r in pending.agg(
-            F.lit("p").alias("table"), digest(pending_content()).alias("of"), is_ours
-        )
-        .union(entries.agg(F.lit("e"), digest(content), is_ours))
+        for r in pending.agg(F.lit("p").alias("table"), digest_of("pending").alias("of"), is_ours)
+        .union(entries.agg(F.lit("e"), digest_of("entries"), is_ours))
         .collect()
     }
     digests = Digest(*found["p"]["of"]), Digest(*found["e"]["of"])
