@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from claimlib.plans.keys import CONSUMER_KEY, GROUP, GROUP_KEY, KeyMode, bytes_sql
 from claimlib.plans.requests import GUARDS
+from claimlib.plans.sql_terms import terms
 from claimlib.semantics import rules
 
 
@@ -70,11 +71,13 @@ def _is_spared_by_name() -> Column:
 
 def _is_spared_as_active() -> Column:
     """Nobody is not active; of a consumer that is not known, nobody can tell."""
-    idle_enough: Column = rules.is_idle_enough(
-        F.col("now_ms"), F.col("last_ms"), F.col("only_consumers_idle_ms"), F.col("equal_counts")
+    idle_enough = rules.is_idle_enough(
+        *terms("now_ms", "last_ms", "only_consumers_idle_ms", "equal_counts")
     )
-    is_set = F.col("only_consumers_idle_ms").isNotNull() & F.col("consumer").isNotNull()
-    return is_set & ~F.coalesce(F.col("last_ms").isNotNull() & idle_enough, F.lit(False))
+    return F.expr(
+        "only_consumers_idle_ms IS NOT NULL AND consumer IS NOT NULL"
+        f" AND NOT coalesce(last_ms IS NOT NULL AND {idle_enough.sql}, false)"
+    )
 
 
 def weighed(judged: DataFrame, examined: DataFrame, pending: DataFrame, mode: KeyMode) -> DataFrame:
@@ -111,18 +114,19 @@ def unweighed(judged: DataFrame) -> DataFrame:
 def _sums(examined: DataFrame, guarded: DataFrame) -> DataFrame:
     """What would happen to the entries of each group: one row per group_key with `claims`, `parked`
     (of the claims), `purges` and `spared`."""
-    claimed: Column = rules.is_claimed(F.col("present"), F.col("is_claimable"))
-    purged: Column = rules.is_deleted(F.col("present"))
+    claimed: str = rules.is_claimed(*terms("present", "is_claimable")).sql
+    purged: str = rules.is_deleted(*terms("present")).sql
+    counted = {
+        "claims": claimed,
+        "parked": f"{claimed} AND is_exhausted",
+        "purges": purged,
+        "spared": f"NOT {purged} AND is_idle_enough AND is_spared",
+    }
     return (
         examined.where("is_examined")
         .join(F.broadcast(guarded.select("group_key")), on="group_key", how="left_semi")
         .groupBy("group_key")
-        .agg(
-            F.count_if(claimed).alias("claims"),
-            F.count_if(claimed & F.col("is_exhausted")).alias("parked"),
-            F.count_if(purged).alias("purges"),
-            F.count_if(~purged & F.col("is_idle_enough") & F.col("is_spared")).alias("spared"),
-        )
+        .agg(*(F.expr(f"count_if({sql}) AS {name}") for name, sql in counted.items()))
     )
 
 

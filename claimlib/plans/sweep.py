@@ -6,11 +6,12 @@ from functools import partial, reduce
 from operator import and_
 
 import pandas as pd
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.plans import kernel
 from claimlib.plans.keys import CONSUMER_KEY, GROUP_KEY, KeyMode, divided, in_id_order, with_keys
+from claimlib.plans.sql_terms import Term, terms
 from claimlib.plans.survey import IS_EXAMINED
 from claimlib.semantics import rules
 
@@ -58,7 +59,7 @@ def candidates(
         .join(F.broadcast(request), on="group_key", how="inner")
         .where(IS_EXAMINED)
     )
-    told = _with_owners(rows, owners).select("*", *_told())
+    told = _with_owners(rows, owners).selectExpr("*", *_TOLD)
     narrow = told.selectExpr(
         *(*_ENTRY, "consumer_key", "is_spared", "is_parking", "count", *known),
         *("is_idle_enough", "is_exhausted", "is_claimable"),
@@ -66,27 +67,25 @@ def candidates(
     present = with_presence(narrow, with_keys(entries, mode), in_one_task=in_one_task)
     for name in known:
         present = present.withColumn("present", F.expr(f"{name} OR present")).drop(name)
-    hit: Column = rules.is_touched(F.col("present"), F.col("is_claimable"))
-    return present.withColumns({"is_hit": hit, "is_examined": F.lit(True)})
+    return present.selectExpr("*", f"{_HIT.sql} AS is_hit", "true AS is_examined")
 
 
 _ENTRY = ("stream_key", "group_key", "id_ms", "id_seq", "delivery_time_ms", "delivery_count")
 
 
-def _told() -> tuple[Column, Column, Column]:
-    """What the request says of an entry, whether the stream has it or not."""
-    idle_enough: Column = rules.is_idle_enough(
-        F.col("now_ms"), F.col("delivery_time_ms"), F.col("min_idle_ms"), F.col("equal_counts")
-    )
-    exhausted: Column = rules.is_exhausted(F.col("delivery_count"), F.col("park_above"))
-    claimable: Column = rules.is_claimable(
-        idle_enough, F.col("is_spared"), F.col("is_parking"), exhausted
-    )
-    return (
-        idle_enough.alias("is_idle_enough"),
-        exhausted.alias("is_exhausted"),
-        claimable.alias("is_claimable"),
-    )
+_IDLE_ENOUGH = rules.is_idle_enough(
+    *terms("now_ms", "delivery_time_ms", "min_idle_ms", "equal_counts")
+)
+_EXHAUSTED = rules.is_exhausted(*terms("delivery_count", "park_above"))
+_CLAIMABLE = rules.is_claimable(_IDLE_ENOUGH, Term("is_spared"), Term("is_parking"), _EXHAUSTED)
+# What the request says of an entry, whether the stream has it or not; and, where that is known,
+# whether it is claimed or deleted.
+_TOLD = (
+    f"{_IDLE_ENOUGH.sql} AS is_idle_enough",
+    f"{_EXHAUSTED.sql} AS is_exhausted",
+    f"{_CLAIMABLE.sql} AS is_claimable",
+)
+_HIT = rules.is_touched(*terms("present", "is_claimable"))
 
 
 def _with_owners(rows: DataFrame, owners: DataFrame | None) -> DataFrame:

@@ -1,7 +1,7 @@
 """What happens to ONE pending entry.
 
 House rules: every rule is one expression of comparisons, `-`, `&` and `|`, so that the very same
-expression works on plain values, on NumPy arrays and on Spark Columns.  No `not`, no `~`, no `and`,
+expression works on plain values, on NumPy arrays and on terms of SQL.  No `not`, no `~`, no `and`,
 no `if`, no chained comparison.  Nothing here knows of an order among entries, of COUNT or of a
 cursor; that is `scan`.  No rule meets a null.
 
@@ -35,7 +35,8 @@ from typing import Any
 from claimlib.semantics.model import DELIVERY_COUNT_MAX, IdleRule, Profile
 
 Value = Any
-"""A plain value, a NumPy array or a Spark Column; all the values of one call go together."""
+"""A plain value, a NumPy array or a term of SQL (`plans.sql_terms`); all the values of one call go
+together."""
 
 EQUAL_COUNTS: Mapping[IdleRule, bool] = MappingProxyType(
     {IdleRule.DOCUMENTED: False, IdleRule.SERVER: True}

@@ -1,4 +1,4 @@
-"""The rules, unsigned ids and globs, as Spark Columns: each table of cases in one action."""
+"""The rules, unsigned ids and globs, as SQL: each table of cases in one action."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from claimlib.plans.keys import (
     unsigned,
     unsigned_text,
 )
+from claimlib.plans.sql_terms import Term, terms
 from claimlib.semantics import names, rules
 from claimlib.semantics.ids import from_bigint, to_bigint
 from claimlib.semantics.names import spell
@@ -35,23 +36,23 @@ GIVEN = {
 
 
 @pytest.mark.smoke
-def test_columns_give_what_the_table_of_rules_says(spark):
+def test_terms_of_sql_give_what_the_table_of_rules_says(spark):
     cases = spark.createDataFrame(
         list(map(attrgetter(*GIVEN), RULE_CASES)),
         ", ".join(f"{name} {type_}" for name, type_ in GIVEN.items()),
     )
 
-    found = cases.select("name", *answers(F.col)).collect()
+    found = cases.selectExpr("name", *(one.sql for one in answers(Term))).collect()
 
     assert {row[0]: tuple(row[1:]) for row in found} == {
         case.name: attrgetter(*ANSWERS)(case) for case in RULE_CASES
     }
 
 
-def test_columns_say_of_each_named_id_whether_it_is_free(spark):
+def test_terms_of_sql_say_of_each_named_id_whether_it_is_free(spark):
     given = ["pending", "owned", "idle_enough", "force"]
     cases = spark.createDataFrame(FREE_CASES, [*given, "free"])
-    found = cases.select(rules.is_free(*map(F.col, given)).alias("found"), "free").collect()
+    found = cases.selectExpr(f"{rules.is_free(*terms(*given)).sql} AS found", "free").collect()
     assert [row["found"] for row in found] == [row["free"] for row in found]
 
 

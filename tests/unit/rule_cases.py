@@ -1,4 +1,4 @@
-"""The cases for `semantics.rules`, for plain values, NumPy arrays and Spark Columns alike."""
+"""The cases for `semantics.rules`, for plain values, NumPy arrays and terms of SQL alike."""
 
 from __future__ import annotations
 
