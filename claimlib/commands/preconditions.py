@@ -87,19 +87,23 @@ class Look:
 
 
 def look(
-    store: Store, pending: DataFrame, groups: DataFrame, known: DataFrame, entries: DataFrame
+    store: Store, pending: DataFrame, targets: DataFrame, entries: DataFrame, run_seq: int
 ) -> Look:
-    """How names travel, and what is pending in each group: one query.  One row per group and one
-    per consumer's name pass through the driver.
+    """How names travel, and what is pending in each group: one query of Spark's, and of large
+    tables, where delta-rs reads them, three of its own.  One row per group and one per consumer's
+    name pass through the driver.
 
     The owners' names are a scan of their own, of one column: where most entries are their owner's
     only one in its group, sums by owner are hardly fewer rows than `pending` has.
 
     Args:
-        groups: `survey.by_group` of `pending`.
+        targets: `requests.standing`, whose names also count, of groups that have no entries.
+        run_seq: that of the run which looks.
     """
-    few = are_few(store, pending, entries)
-    named = named_keys(groups, pending, known, entries, survey.totals(), in_one_task=few)
+    groups, consumers, streams = _summed(store, pending, targets, entries, run_seq)
+    few = are_few(store, groups, consumers, streams)
+    few = few or are_few(store, pending, entries)
+    named = named_keys(groups, consumers, targets, streams, survey.totals(), in_one_task=few)
     found, struct = named.toArrow(), named.schema
     names = _names(store, found, struct, pending)
     if names.mode is KeyMode.NAMES:
@@ -109,6 +113,24 @@ def look(
     )
     sums = store.in_memory(of_groups, struct).drop("of", "key", "one", "other")
     return Look(names, sums)
+
+
+def _summed(
+    store: Store, pending: DataFrame, targets: DataFrame, entries: DataFrame, run_seq: int
+) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """`survey.by_group`, and rows with the names of all owners and of all streams with entries.
+
+    Of ten million rows in a local folder this took delta-rs 0.8 s, and Spark 3.5 s.
+    """
+    surveyed = survey.surveyed(targets)
+    sums = store.queried(pending, survey.by_group_sql(run_seq), surveyed=surveyed)
+    consumers = store.queried(pending, "SELECT DISTINCT consumer FROM t")
+    streams = store.queried(entries, "SELECT DISTINCT stream FROM t")
+    return (
+        store.in_memory(sums) if sums is not None else survey.by_group(pending, targets, run_seq),
+        store.in_memory(consumers) if consumers is not None else pending,
+        store.in_memory(streams) if streams is not None else entries,
+    )
 
 
 def near(groups: pa.Table) -> IdBounds:

@@ -209,9 +209,7 @@ class Judged:
 def judge(begun: Begun, requested: Requested, reached: LookedAt) -> Judged:
     """The third step: one look at all rows says which groups are refused, how names travel, and
     where the entries lie."""
-    surveyed = survey.by_group(reached.pending, reached.targets, begun.run_seq)
-    # Also the names of groups that `groups` lacks: of a page, the survey may have seen no row.
-    seen = look(begun.store, reached.pending, surveyed, reached.targets, reached.entries)
+    seen = look(begun.store, reached.pending, reached.targets, reached.entries, begun.run_seq)
     found = survey.judged(reached.targets, seen.sums, requested.unrequested)
     groups, fetched = _fetched(begun, found, seen.names.mode)
     has_guards = any(fetched[name].null_count < fetched.num_rows for name in requests.GUARDS)

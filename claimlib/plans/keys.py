@@ -27,7 +27,8 @@ from claimlib.semantics.ids import to_bigint
 from claimlib.semantics.names import glob_pattern
 
 GROUP = ("stream", "consumer_group")
-_SIGN_BIT = "shiftleft(1L, 63)"
+# -2^63, as Spark and delta-rs both read it.
+_SIGN_BIT = "(-9223372036854775807 - 1)"
 
 
 class KeyMode(StrEnum):

@@ -20,6 +20,7 @@ from claimlib.plans.keys import (
     unsigned_text,
 )
 from claimlib.plans.requests import PROVEN_RANGE
+from claimlib.plans.sql_terms import terms
 from claimlib.schema import quote_text
 from claimlib.semantics import rules
 
@@ -37,28 +38,46 @@ def by_group(pending: DataFrame, targets: DataFrame, run_seq: int) -> DataFrame:
     Args:
         targets: `requests.standing`.
     """
-    request = targets.where("consumer IS NOT NULL").selectExpr(*GROUP, *_SURVEYED)
     # By the names themselves: whether hashes are exact is not known yet.
-    rows = pending.join(F.broadcast(request), on=list(GROUP), how="left")
-    rows = rows.where(f"count IS NULL OR {IS_EXAMINED}")
-    # Only between times that are none could the difference leave 64 bits.
-    comparable = F.expr(f"{IS_EXAMINED} AND NOT {IS_INVALID} AND now_ms >= 0")
-    boundary = rules.at_boundary(F.col("now_ms"), F.col("delivery_time_ms"), F.col("min_idle_ms"))
-    of_rows = {
-        "pending_before": "count(*)",
-        "invalid": f"count_if({IS_INVALID})",
-        "ahead": f"count_if(run_seq >= {run_seq:d})",
-        "unproven": f"count_if({IS_EXAMINED} AND NOT {IS_PROVEN})",
-        "delivered_later": "count_if(delivery_time_ms > now_ms)",
-        "oldest_delivery_time_ms": "min(delivery_time_ms)",
-        "highest_delivery_count": "max(delivery_count)",
-        "low_ms": "min(id_ms)",
-        "high_ms": "max(id_ms)",
-    }
-    return rows.groupBy(*GROUP).agg(
-        *(F.expr(f"{sql} AS {name}") for name, sql in of_rows.items()),
-        F.count_if(F.when(comparable, boundary)).alias("at_boundary"),
+    rows = pending.join(F.broadcast(surveyed(targets)), on=list(GROUP), how="left")
+    return rows.where(_IS_COUNTED).groupBy(*GROUP).agg(*map(F.expr, _sums(run_seq)))
+
+
+def by_group_sql(run_seq: int) -> str:
+    """The same as a query of `t`, the table pending, and `surveyed`, as delta-rs reads it."""
+    names = ", ".join(f"t.{name}" for name in GROUP)
+    # USING would give a group that is not requested no name: that of the other side of the join.
+    same = " AND ".join(f"t.{name} = surveyed.{name}" for name in GROUP)
+    return (
+        f"SELECT {names}, {', '.join(_sums(run_seq))} FROM t LEFT JOIN surveyed ON {same}"
+        f" WHERE {_IS_COUNTED} GROUP BY {names}"
     )
+
+
+def surveyed(targets: DataFrame) -> DataFrame:
+    """What the survey needs of `requests.standing`: one row per group that is requested."""
+    return targets.where("consumer IS NOT NULL").selectExpr(*GROUP, *_SURVEYED)
+
+
+def _sums(run_seq: int) -> list[str]:
+    # Only between times that are none could the difference leave 64 bits.
+    comparable = f"{IS_EXAMINED} AND NOT {IS_INVALID} AND now_ms >= 0"
+    boundary = rules.at_boundary(*terms("now_ms", "delivery_time_ms", "min_idle_ms")).sql
+    conditions = {
+        "pending_before": "true",
+        "invalid": IS_INVALID,
+        "ahead": f"run_seq >= {run_seq:d}",
+        "unproven": f"{IS_EXAMINED} AND NOT {IS_PROVEN}",
+        "delivered_later": "delivery_time_ms > now_ms",
+        "at_boundary": f"CASE WHEN {comparable} THEN {boundary} END",
+    }
+    return [
+        *(f"count(*) FILTER (WHERE {one}) AS {name}" for name, one in conditions.items()),
+        "min(delivery_time_ms) AS oldest_delivery_time_ms",
+        "max(delivery_count) AS highest_delivery_count",
+        "min(id_ms) AS low_ms",
+        "max(id_ms) AS high_ms",
+    ]
 
 
 _COUNTS = ("pending_before", "invalid", "ahead", "unproven", "at_boundary", "delivered_later")
@@ -95,6 +114,8 @@ _FROM_START = id_at_least("id_ms", "id_seq", "start_ms", "start_seq")
 _UP_TO_END = id_at_most("id_ms", "id_seq", "page_end_ms", "page_end_seq")
 IS_EXAMINED = f"({_FROM_START} AND (page_end_ms IS NULL OR {_UP_TO_END}))"
 """Whether a pending row is at the request's start or behind it, and of a page one of its rows."""
+
+_IS_COUNTED = f"count IS NULL OR {IS_EXAMINED}"
 
 IS_INVALID = "(delivery_time_ms < 0 OR delivery_count < 0)"
 """Whether a pending row has a time or a count that none can be."""

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -253,16 +254,33 @@ def find_decided(store: Store, run_seq: int) -> Decided | None:
         held, found = fetched
         decisions = found.filter(pc.field("kind") == str(Kind.RUN)).to_pylist()
         return _decided(_only(decisions, run_seq), held, _counted_in_memory(found))
-    journal = _of_run(store, run_seq)
-    ids = (F.min("id_ms").alias("low"), F.max("id_ms").alias("high"))
-    counts = journal.groupBy("kind", "bucket").agg(F.count("*").alias("n"), *ids)
-    queries = (rows_of(store, run_seq, Kind.RUN), counts)
-    decisions, counted = concurrently(query.collect for query in queries)
-    own = _only(decisions, run_seq)
-    return _decided(own, journal, [row.asDict() for row in counted])
+    queries = (partial(_run_rows, store, run_seq), partial(_counted, store, run_seq))
+    decisions, counted = concurrently(queries)
+    return _decided(_only(decisions, run_seq), _of_run(store, run_seq), counted)
 
 
-def _only(decisions: Sequence[Row | Mapping[str, Any]], run_seq: int) -> RunRow | None:
+def _run_rows(store: Store, run_seq: int) -> list[dict[str, Any]]:
+    of_run = Condition("kind", str(Kind.RUN)), Condition("run_seq", run_seq)
+    return store.find("journal", *of_run)
+
+
+def _counted(store: Store, run_seq: int) -> list[dict[str, Any]]:
+    """See `_decided`."""
+    names = ("kind", "bucket")
+    sums = ("count(*) AS n", "min(id_ms) AS low", "max(id_ms) AS high")
+    found = store.queried(
+        "journal",
+        f"SELECT {', '.join((*names, *sums))} FROM t WHERE run_seq = {run_seq:d}"
+        f" GROUP BY {', '.join(names)}",
+    )
+    if found is not None:
+        rows: list[dict[str, Any]] = found.to_pylist()
+        return rows
+    counted = _of_run(store, run_seq).groupBy(*names).agg(*map(F.expr, sums))
+    return [row.asDict() for row in counted.collect()]
+
+
+def _only(decisions: Sequence[Mapping[str, Any]], run_seq: int) -> RunRow | None:
     if len(decisions) > 1:
         raise _not_one(len(decisions), run_seq)
     return RunRow.of(decisions[0]) if decisions else None

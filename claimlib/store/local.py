@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar
 
 import pyarrow as pa
@@ -162,13 +164,32 @@ class LocalTable:
         rows = found.sort_by([(column, "descending")]).slice(0, limit)
         return rows.to_pylist(maps_as_pydicts="strict"), numbers.num_rows
 
-    def _queried(self, statement: str, most: int | None) -> pa.Table | None:
+    def queried(
+        self, statement: str, tables: Mapping[str, pa.Table], most: int | None = None
+    ) -> pa.Table | None:
+        """All rows of a query; null: it cannot be answered, or they are more than `most`.
+
+        Args:
+            statement: SQL, in which `t` is this table; it groups rows, or is about some of them:
+                the number and the extremes of all might be taken from what the log says of files,
+                which is also of rows that a deletion vector hides.
+            tables: others, by their names in it.
+        """
+        with tempfile.TemporaryDirectory(prefix="claimlib-query-") as folder:
+            found = _or_none(lambda: self._queried(statement, most, _written(tables, folder)))
+        return None if found is None else _or_none(lambda: found.cast(_spark_types(found.schema)))
+
+    def _queried(
+        self, statement: str, most: int | None, others: Mapping[str, Any] = MappingProxyType({})
+    ) -> pa.Table | None:
         """The rows of a query; null: they are more than `most`, or too large.  A LIMIT is not used:
         it might be applied before deletion vectors are."""
         from deltalake import QueryBuilder
 
-        result = QueryBuilder().register("t", self._table).execute(statement)
-        reader = pa.RecordBatchReader.from_stream(result)
+        query = QueryBuilder().register("t", self._table)
+        for name, table in others.items():
+            query = query.register(name, table)
+        reader = pa.RecordBatchReader.from_stream(query.execute(statement))
         batches, number, size = [], 0, 0
         for batch in reader:
             number, size = number + batch.num_rows, size + batch.nbytes
@@ -469,6 +490,23 @@ def _struct(text: str) -> StructType:
     for column in StructType.fromJson(json.loads(text)).fields:
         struct = struct.add(column.name, column.dataType, column.nullable)
     return struct
+
+
+def _written(tables: Mapping[str, pa.Table], folder: str) -> dict[str, Any]:
+    """Rows of this process as tables, which delta-rs takes from a folder only."""
+    from deltalake import DeltaTable, write_deltalake
+
+    for name, rows in tables.items():
+        write_deltalake(f"{folder}/{name}", rows)
+    return {name: DeltaTable(f"{folder}/{name}") for name in tables}
+
+
+def _spark_types(found: pa.Schema) -> pa.Schema:
+    """The columns of an answer, with strings of the kind that Spark takes."""
+    return pa.schema(
+        pa.field(one.name, one.type if pa.types.is_primitive(one.type) else pa.string())
+        for one in found
+    )
 
 
 def _as_spark_has_it(found: pa.Table, struct: StructType) -> pa.Table:

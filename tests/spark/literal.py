@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from claimlib import schema
 from claimlib.commands import preconditions, sweep_decision
+from claimlib.plans import survey
 from claimlib.plans.keys import KeyMode, owners_by_name
 from claimlib.runs import Begun
 from claimlib.schema import TABLES
@@ -66,9 +67,11 @@ def by_names(store: Store, pending: DataFrame, *_: DataFrame) -> preconditions.N
 
 
 def look_by_names(
-    store: Store, pending: DataFrame, groups: DataFrame, *_: DataFrame
+    store: Store, pending: DataFrame, targets: DataFrame, entries: DataFrame, run_seq: int
 ) -> preconditions.Look:
     """`preconditions.look`, likewise."""
+    del entries
+    groups = survey.by_group(pending, targets, run_seq)
     return preconditions.Look(by_names(store, pending), groups)
 
 
