@@ -80,6 +80,10 @@ _ONE_COLLECTOR = "test_java_is_given_one_garbage_collector_for_with_two_it_does_
 _BECOMES_LARGE = "test_a_small_store_that_becomes_a_large_one_is_written_by_compiled_queries"
 _GIVEN_BACK = "test_the_settings_are_as_they_were_after_a_run_that_is_refused"
 _INCREMENTAL = "tests/delta/test_incremental.py"
+_SUMMED_UP = "tests/delta/test_summed_up.py"
+_SEVERAL_FILES = (
+    "test_the_rows_of_a_large_bucket_are_written_to_several_files_in_the_order_of_their_key"
+)
 _KEPT_APART = "test_a_group_whose_page_has_no_rows_is_kept_apart_from_one_whose_hash_it_shares"
 _NAMED_KEYS = "tests/spark/test_named_keys.py"
 _WITHIN_BOUNDS = "test_of_a_large_table_the_rows_within_bounds_are_those_that_spark_reads"
@@ -543,8 +547,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "pending rows of another store are judged",
         "claimlib/plans/survey.py",
-        'f"count_if(run_seq >= {run_seq:d})"',
-        '"count_if(false)"',
+        '"ahead": f"run_seq >= {run_seq:d}",',
+        '"ahead": "false",',
         (_FOREIGN,),
     ),
     Mutation(
@@ -1281,8 +1285,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an incremental sweep does not look at rows whose entry was deleted",
         "claimlib/plans/incremental.py",
-        "since.is_special() | is_changed)",
-        "since.is_special())",
+        "{self._is_new} OR {_IS_CHANGED} OR delivery",
+        "{self._is_new} OR delivery",
         (f"{_INCREMENTAL}::test_an_entry_deleted_since_is_deleted_though_its_row_is_not_due",),
     ),
     Mutation(
@@ -1423,10 +1427,46 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a requested group that is not known is not looked at for a hash that it shares",
-        "claimlib/commands/sweep_decision.py",
-        "surveyed, reached.targets, reached.entries)",
-        'surveyed, reached.targets.where("in_groups"), reached.entries)',
+        "claimlib/commands/preconditions.py",
+        "named_keys(groups, consumers, targets, streams,",
+        'named_keys(groups, consumers, targets.where("in_groups"), streams,',
         (f"tests/spark/test_pages.py::{_KEPT_APART}",),
+    ),
+    # --- what delta-rs sums up of large tables
+    Mutation(
+        "delta-rs surveys no group that is not requested",
+        "claimlib/plans/survey.py",
+        "FROM t LEFT JOIN surveyed ON",
+        "FROM t JOIN surveyed ON",
+        (f"{_SUMMED_UP}::test_the_survey_of_delta_rs_says_of_each_group_what_that_of_spark_says",),
+    ),
+    Mutation(
+        "delta-rs counts what all runs decided as one run's",
+        "claimlib/runs/journal.py",
+        'FROM t WHERE run_seq = {run_seq:d}"',
+        'FROM t WHERE run_seq <= {run_seq:d}"',
+        (f"{_SUMMED_UP}::test_what_a_run_decided_is_counted_alike",),
+    ),
+    Mutation(
+        "an incremental sweep does not look at the rows of a group without a base",
+        "claimlib/plans/incremental.py",
+        " OR coalesce(is_without_base, false))",
+        ")",
+        (f"{_INCREMENTAL}::test_a_group_that_is_new_since_is_looked_at_whole",),
+    ),
+    Mutation(
+        "a whole table is taken for a part of it that is known by its frame",
+        "claimlib/store/tables.py",
+        "local = self._of_local[of][1] if of in self._of_local else None",
+        'local = self._local("pending")',
+        (f"{_SUMMED_UP}::test_of_a_part_of_a_table_or_an_old_version_delta_rs_says_nothing",),
+    ),
+    Mutation(
+        "all rows of a bucket are one file",
+        "claimlib/store/tables.py",
+        'writer.option("maxRecordsPerFile", _ROWS_PER_FILE)',
+        "writer",
+        (f"{_SUMMED_UP}::{_SEVERAL_FILES}",),
     ),
 )
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.preconditions import where_ids_lie
+from claimlib.local_rows import frame_of
 from claimlib.plans import incremental
 from claimlib.plans.incremental import ENTRY, Since
 from claimlib.plans.keys import GROUP
@@ -95,7 +96,7 @@ def since_base(
     except NoBaseError as reason:
         return everything(pending, entries, targets, f"full sweep: {reason}")
     has_base = base.groups.withColumn("has_base", F.lit(True))
-    reached = begun.store.few_or_all(incremental.to_look_at(pending, base.since), MOST_HELD)
+    reached = _to_look_at(begun.store, pending, base.since)
     return LookedAt(
         pending=reached,
         entries=_looked_for(begun.store, reached, entries),
@@ -103,6 +104,17 @@ def since_base(
         counts={"base_run": base.since.base_seq},
         remark=f"incremental sweep, based on run {base.since.base_seq}",
     )
+
+
+def _to_look_at(store: Store, pending: DataFrame, since: Since) -> DataFrame:
+    """`incremental.to_look_at`, from the driver's memory where it is few rows."""
+    statement = incremental.to_look_at_sql(pending.columns, since)
+    found = store.queried(
+        pending, statement, MOST_HELD, changed=since.changed, without_base=since.without_base
+    )
+    if found is not None:
+        return store.in_memory(found)
+    return store.few_or_all(incremental.to_look_at(pending, since), MOST_HELD)
 
 
 def _looked_for(store: Store, pending: DataFrame, entries: DataFrame) -> DataFrame:
@@ -156,15 +168,15 @@ def find(begun: Begun, targets: DataFrame, scope: Scope | None) -> Base:
     groups = store.held(_with_base(targets, judged, _shrunk(begun, decision)))
     requested = targets.where(F.col("consumer").isNotNull()).select(*GROUP)
     others = incremental.unlike(requested.union(judged.select(*GROUP)), groups)
-    without_base = others.limit(MOST_WITHOUT_BASE + 1).collect()
-    if len(without_base) > MOST_WITHOUT_BASE:
+    is_without = others.limit(MOST_WITHOUT_BASE + 1).withColumn("is_without_base", F.lit(True))
+    without_base, found = store.fetched(is_without)
+    if found.num_rows > MOST_WITHOUT_BASE:
         raise NoBaseError(
             f"more than {MOST_WITHOUT_BASE} groups are new, or were not examined by run"
             f" {decision.run_seq}, or the id range that is known to be complete has become smaller"
             " for their streams"
         )
-    names = tuple((row["stream"], row["consumer_group"]) for row in without_base)
-    since = Since(decision.run_seq, due_ms, now_ms, names, changed)
+    since = Since(decision.run_seq, due_ms, now_ms, without_base, changed)
     return Base(groups, since)
 
 
@@ -233,11 +245,11 @@ def _check_writers(begun: Begun, base: RunRow) -> None:
         )
 
 
-def _changed(begun: Begun, base: RunRow) -> DataFrame | None:
-    """The entries that were deleted or changed since the base; null: none was."""
+def _changed(begun: Begun, base: RunRow) -> DataFrame:
+    """The entries that were deleted or changed since the base (`Since.changed`)."""
     store, then, now = begun.store, base.pins.versions["entries"], begun.pins.versions["entries"]
     if then == now:  # of which no feed can be asked
-        return None
+        return frame_of(store.spark, [], incremental.CHANGED)
     try:
         feed = store.changes("entries", then, now)
         found = incremental.deleted_or_changed(feed).limit(MOST_CHANGED + 1)
@@ -254,7 +266,7 @@ def _changed(begun: Begun, base: RunRow) -> DataFrame | None:
         raise NoBaseError(
             f"more than {MOST_CHANGED:,} entries were deleted or changed since run {base.run_seq}"
         )
-    return entries if changed.num_rows else None
+    return entries
 
 
 def _shrunk(begun: Begun, base: RunRow) -> DataFrame:

@@ -9,19 +9,20 @@ still has the entry.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.plans.keys import GROUP, id_at_least, id_at_most, is_group
+from claimlib.plans.keys import GROUP, id_at_least, id_at_most
 from claimlib.plans.requests import PROVEN_RANGE
+from claimlib.plans.sql_terms import terms
 from claimlib.semantics import rules
 
 # By the stream's 64-bit key: where two streams share one, more is looked at than need be.
 ENTRY = ("stream_key", "id_ms", "id_seq")
+CHANGED = "stream_key BIGINT, id_ms BIGINT, id_seq BIGINT, is_changed BOOLEAN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,43 +33,67 @@ class Since:
         base_seq: the run_seq of the base.
         due_ms: no request claims what was delivered later, ms since the epoch.
         now_ms: the earliest instant at which a group is judged, ms since the epoch.
-        without_base: the groups that the base proves nothing about: all of their rows matter.
-        changed: one row per entry that somebody has deleted or changed since: `ENTRY`; so few that
-            they are in the driver's memory; null: there is none.
+        without_base: one row per group that the base proves nothing about, so that all of its
+            rows matter: `GROUP` and `is_without_base` (true).
+        changed: one row per entry that somebody has deleted or changed since: `ENTRY` and
+            `is_changed` (true).
+
+    Both have so few rows that they are in the driver's memory.
     """
 
     base_seq: int
     due_ms: int
     now_ms: int
-    without_base: tuple[tuple[str, str], ...]
-    changed: DataFrame | None
+    without_base: DataFrame
+    changed: DataFrame
 
-    def is_new(self) -> Column:
+    @property
+    def _is_new(self) -> str:
         """Whether the base says nothing about a row of `pending`: somebody wrote it since, or its
         group has no base."""
-        groups = (is_group(*names) for names in self.without_base)
-        return reduce(or_, groups, F.col("run_seq") > self.base_seq)
+        return f"(run_seq > {self.base_seq:d} OR coalesce(is_without_base, false))"
 
-    def is_special(self) -> Column:
-        """Whether a row may be claimed, or is counted."""
-        time_ms = F.col("delivery_time_ms")
-        return (time_ms <= self.due_ms) | (time_ms > self.now_ms) | (F.col("delivery_count") < 0)
+    @property
+    def matters(self) -> str:
+        """As SQL: whether a row is looked at: it is not known, or may be claimed, or is counted."""
+        return (
+            f"{self._is_new} OR {_IS_CHANGED} OR delivery_time_ms <= {self.due_ms:d}"
+            f" OR delivery_time_ms > {self.now_ms:d} OR delivery_count < 0"
+        )
+
+    @property
+    def is_known_present(self) -> str:
+        """As SQL: `rules.is_known_present`."""
+        known: str = rules.is_known_present(*terms(self._is_new, _IS_CHANGED)).sql
+        return f"{known} AS is_known_present"
+
+
+_IS_CHANGED = "coalesce(is_changed, false)"
 
 
 def to_look_at(pending: DataFrame, since: Since) -> DataFrame:
     """The rows of `pending` that matter, with `is_known_present`: whether the base tells that the
     stream has the entry.
 
-    One scan.  The changed entries are broadcast: they are few, whatever the tables hold.
+    One scan.  What it is joined with is broadcast, for it is few rows, whatever the tables hold.
     """
-    is_changed = F.lit(False)
-    if since.changed is not None:
-        changed = F.broadcast(since.changed.withColumn("is_changed", F.lit(True)))
-        pending = pending.join(changed, on=list(ENTRY), how="left")
-        is_changed = F.col("is_changed").isNotNull()
-    rows = pending.where(since.is_new() | since.is_special() | is_changed)
-    is_known = rules.is_known_present(since.is_new(), is_changed)
-    return rows.withColumn("is_known_present", is_known).drop("is_changed")
+    return (
+        pending.join(F.broadcast(since.changed), on=list(ENTRY), how="left")
+        .join(F.broadcast(since.without_base), on=list(GROUP), how="left")
+        .where(since.matters)
+        .selectExpr(*pending.columns, since.is_known_present)
+    )
+
+
+def to_look_at_sql(columns: Sequence[str], since: Since) -> str:
+    """The same as a query of `t`, the table pending, `changed` and `without_base`, as delta-rs
+    reads it."""
+    joins = (
+        f"LEFT JOIN {name} ON {' AND '.join(f't.{one} = {name}.{one}' for one in key)}"
+        for name, key in (("changed", ENTRY), ("without_base", GROUP))
+    )
+    selected = ", ".join((*(f"t.{name}" for name in columns), since.is_known_present))
+    return f"SELECT {selected} FROM t {' '.join(joins)} WHERE {since.matters}"
 
 
 def with_ids_of(entries: DataFrame, ids: DataFrame) -> DataFrame:
@@ -78,10 +103,10 @@ def with_ids_of(entries: DataFrame, ids: DataFrame) -> DataFrame:
 
 def deleted_or_changed(feed: DataFrame) -> DataFrame:
     """One row per entry that the change data feed of `entries` shows as deleted or changed:
-    `ENTRY`.  Whether the entry is there again, the feed does not say for sure: the
+    `CHANGED`.  Whether the entry is there again, the feed does not say for sure: the
     table may have held it twice."""
     gone = F.col("_change_type").isin("delete", "update_preimage")
-    return feed.where(gone).select(*ENTRY).distinct()
+    return feed.where(gone).select(*ENTRY).distinct().withColumn("is_changed", F.lit(True))
 
 
 def with_less_proof(then: DataFrame, now: DataFrame) -> DataFrame:

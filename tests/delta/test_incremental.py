@@ -7,7 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession
 
@@ -27,10 +29,24 @@ _OTHER_SEEDS = [seed for seed in range(51) if seed != SEED]
 _OF_WHOLE_PELS = ("pending_before", "oldest_delivery_time_ms", "highest_delivery_count")
 
 
+@pytest.fixture
+def reader(request: pytest.FixtureRequest) -> str:
+    """Who reads `pending` where a base says which rows matter."""
+    return str(getattr(request, "param", "delta-rs"))
+
+
+by_each_reader = pytest.mark.parametrize("reader", ["delta-rs", "Spark"], indirect=True)
+
+
 @pytest.fixture(autouse=True)
-def _tables_are_large(large_tables: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def _tables_are_large(
+    reader: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a table of few rows a sweep looks at all."""
-    del large_tables
+    if reader == "Spark":
+        request.getfixturevalue("large_tables")
+    else:
+        monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
     monkeypatch.setattr(
         "claimlib.commands.sweep_decision.few_held", lambda _store, *tables: list(tables)
     )
@@ -110,6 +126,7 @@ def played(history: History, hold: Callable[[int], None]) -> None:
     check_same(history)
 
 
+@by_each_reader
 def test_after_any_history_it_decides_what_a_full_sweep_decides(
     history: Callable[[int], History], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +137,7 @@ def test_after_any_history_it_decides_what_a_full_sweep_decides(
 
 
 @pytest.mark.long
+@by_each_reader
 @pytest.mark.parametrize("seed", _OTHER_SEEDS)
 def test_so_it_does_after_fifty_other_histories(
     history: Callable[[int], History], monkeypatch: pytest.MonkeyPatch, seed: int
@@ -127,6 +145,7 @@ def test_so_it_does_after_fifty_other_histories(
     played(history(seed), partial(monkeypatch.setattr, "claimlib.commands.sweep_base.MOST_HELD"))
 
 
+@by_each_reader
 def test_an_entry_deleted_since_is_deleted_though_its_row_is_not_due(store: Store) -> None:
     store.execute("entries", "DELETE FROM {table} WHERE stream = 'a' AND id_ms = 19")
     decided = decision(store, now_ms=61_011)
@@ -134,6 +153,25 @@ def test_an_entry_deleted_since_is_deleted_though_its_row_is_not_due(store: Stor
     rows = rows_of(decided)
     assert ids(rows, "deleted") == [19]
     assert ids(rows, "claimed") == [10] * 3
+
+
+def test_delta_rs_answers_all_that_an_incremental_sweep_has_to_know_of_pending(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it could not, Spark would answer, and nobody would notice."""
+    answers = []
+    queried = Store.queried
+
+    def watched(*of: Any, **frames: Any) -> pa.Table | None:
+        answers.append(queried(*of, **frames))
+        return answers[-1]
+
+    monkeypatch.setattr(Store, "queried", watched)
+    assert decision(store).counts["base_run"] == 2
+    looked_at, *rest = answers
+    assert looked_at is not None
+    assert looked_at.num_rows > 0
+    assert rest == [None] * 3, "what is looked at is no whole table any more"
 
 
 def test_what_only_a_look_at_the_whole_pel_can_say_is_null(store: Store) -> None:
@@ -149,6 +187,7 @@ def test_an_incremental_sweep_is_the_base_of_the_next_one(store: Store) -> None:
     assert base_of(store) == first.run_seq == 3
 
 
+@by_each_reader
 def test_a_group_that_is_new_since_is_looked_at_whole(store: Store) -> None:
     append(store, "groups", {**_GROUP, "stream": "a", "consumer_group": "other"})
     rows = rows_of(decision(store))
