@@ -1452,7 +1452,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "claimlib/plans/incremental.py",
         " OR coalesce(is_without_base, false))",
         ")",
-        (f"{_INCREMENTAL}::test_a_group_that_is_new_since_is_looked_at_whole",),
+        (f"{_INCREMENTAL}::test_so_is_one_of_which_very_much_is_pending",),
     ),
     Mutation(
         "a whole table is taken for a part of it that is known by its frame",

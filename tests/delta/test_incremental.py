@@ -202,6 +202,7 @@ def test_a_group_that_is_new_since_is_looked_at_whole(store: Store) -> None:
 _GROUP = {"last_delivered_ms": 5, "last_delivered_seq": 0, "snapshot_ms": 5, "run_seq": 0}
 
 
+@by_each_reader
 def test_so_is_one_of_which_very_much_is_pending(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
