@@ -15,7 +15,7 @@ LOCAL_DATA_BYTES = 128_000_000
 # What is made of so many bytes is done before it is divided.
 _FEW_BYTES = 1_000_000
 # See `_relation`.  What is made of fewer rows alone, Spark computes as it plans, without a job.
-_MANY_ROWS, _ROWS_PER_LIST, _LISTS_BYTES = 500, 10_000, 48 * 2**20
+_MANY_ROWS, _ROWS_PER_LIST, LISTS_BYTES = 500, 10_000, 48 * 2**20
 
 
 def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None = None) -> DataFrame:
@@ -42,7 +42,7 @@ def _relation(spark: SparkSession, rows: pa.Table, struct: StructType | None) ->
     Batches become one: `createDataFrame` takes no row that is behind a batch without rows, as a
     filter leaves them, and delta-rs where a deletion vector hides thousands of rows in a row."""
     rows = rows.combine_chunks()
-    if rows.num_rows < _MANY_ROWS or rows.nbytes > _LISTS_BYTES:
+    if rows.num_rows < _MANY_ROWS or rows.nbytes > LISTS_BYTES:
         return spark.createDataFrame(rows, struct)
     known = struct or from_arrow_schema(rows.schema)
     columns = [column.combine_chunks() for column in rows.columns]  # one array each

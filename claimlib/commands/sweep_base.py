@@ -34,7 +34,7 @@ EVERYTHING = ("*", "*")
 # Among so many of the newest sweeps a base is looked for: policies take turns.
 _NEWEST = 20
 # So many ids are held in the driver's memory, and broadcast (some 100 bytes each), and so many
-# groups are told apart in a condition.
+# groups.
 MOST_CHANGED = 100_000
 MOST_HELD = 200_000
 MOST_WITHOUT_BASE = 100
@@ -108,7 +108,7 @@ def since_base(
 
 def _to_look_at(store: Store, pending: DataFrame, since: Since) -> DataFrame:
     """`incremental.to_look_at`, from the driver's memory where it is few rows."""
-    statement = incremental.to_look_at_sql(pending.columns, since)
+    statement = incremental.to_look_at_sql(since)
     found = store.queried(
         pending, statement, MOST_HELD, changed=since.changed, without_base=since.without_base
     )

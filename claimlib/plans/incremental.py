@@ -9,7 +9,6 @@ still has the entry.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -18,6 +17,7 @@ from pyspark.sql import functions as F
 from claimlib.plans.keys import GROUP, id_at_least, id_at_most
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.plans.sql_terms import terms
+from claimlib.schema import TABLES
 from claimlib.semantics import rules
 
 # By the stream's 64-bit key: where two streams share one, more is looked at than need be.
@@ -78,22 +78,30 @@ def to_look_at(pending: DataFrame, since: Since) -> DataFrame:
     One scan.  What it is joined with is broadcast, for it is few rows, whatever the tables hold.
     """
     return (
-        pending.join(F.broadcast(since.changed), on=list(ENTRY), how="left")
+        pending.select(*_OF_PENDING)
+        .join(F.broadcast(since.changed), on=list(ENTRY), how="left")
         .join(F.broadcast(since.without_base), on=list(GROUP), how="left")
         .where(since.matters)
-        .selectExpr(*pending.columns, since.is_known_present)
+        .selectExpr(*_OF_PENDING, since.is_known_present)
     )
 
 
-def to_look_at_sql(columns: Sequence[str], since: Since) -> str:
+# Not what somebody has added, whose name may be anything.
+_OF_PENDING = tuple(column.name for column in TABLES["pending"].columns)
+
+
+def to_look_at_sql(since: Since) -> str:
     """The same as a query of `t`, the table pending, `changed` and `without_base`, as delta-rs
     reads it."""
+    own = ", ".join(_OF_PENDING)
     joins = (
         f"LEFT JOIN {name} ON {' AND '.join(f't.{one} = {name}.{one}' for one in key)}"
         for name, key in (("changed", ENTRY), ("without_base", GROUP))
     )
-    selected = ", ".join((*(f"t.{name}" for name in columns), since.is_known_present))
-    return f"SELECT {selected} FROM t {' '.join(joins)} WHERE {since.matters}"
+    selected = ", ".join((*(f"t.{name}" for name in _OF_PENDING), since.is_known_present))
+    return (
+        f"SELECT {selected} FROM (SELECT {own} FROM t) AS t {' '.join(joins)} WHERE {since.matters}"
+    )
 
 
 def with_ids_of(entries: DataFrame, ids: DataFrame) -> DataFrame:

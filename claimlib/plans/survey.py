@@ -39,7 +39,8 @@ def by_group(pending: DataFrame, targets: DataFrame, run_seq: int) -> DataFrame:
         targets: `requests.standing`.
     """
     # By the names themselves: whether hashes are exact is not known yet.
-    rows = pending.join(F.broadcast(surveyed(targets)), on=list(GROUP), how="left")
+    rows = pending.select(*_OF_PENDING)
+    rows = rows.join(F.broadcast(surveyed(targets)), on=list(GROUP), how="left")
     return rows.where(_IS_COUNTED).groupBy(*GROUP).agg(*map(F.expr, _sums(run_seq)))
 
 
@@ -49,9 +50,14 @@ def by_group_sql(run_seq: int) -> str:
     # USING would give a group that is not requested no name: that of the other side of the join.
     same = " AND ".join(f"t.{name} = surveyed.{name}" for name in GROUP)
     return (
-        f"SELECT {names}, {', '.join(_sums(run_seq))} FROM t LEFT JOIN surveyed ON {same}"
+        f"SELECT {names}, {', '.join(_sums(run_seq))}"
+        f" FROM (SELECT {', '.join(_OF_PENDING)} FROM t) AS t LEFT JOIN surveyed ON {same}"
         f" WHERE {_IS_COUNTED} GROUP BY {names}"
     )
+
+
+# Not what somebody has added, whose name may be that of something else.
+_OF_PENDING = (*GROUP, "id_ms", "id_seq", "delivery_time_ms", "delivery_count", "run_seq")
 
 
 def surveyed(targets: DataFrame) -> DataFrame:

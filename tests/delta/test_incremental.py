@@ -174,6 +174,21 @@ def test_delta_rs_answers_all_that_an_incremental_sweep_has_to_know_of_pending(
     assert rest == [None] * 3, "what is looked at is no whole table any more"
 
 
+@by_each_reader
+def test_columns_of_somebody_else_change_nothing_whatever_their_names(store: Store) -> None:
+    own = "(`my-col` STRING, `Note` DECIMAL(3, 1), is_changed BOOLEAN, is_without_base BOOLEAN)"
+    for table in ("pending", "entries"):
+        store.spark.sql(f"ALTER TABLE {store.identifier(table)} ADD COLUMNS {own}")
+    store.execute("pending", "UPDATE {table} SET is_changed = true, is_without_base = true")
+    assert base_of(store) is None, "somebody has written"
+    xautoclaim(store, SWEEP, now_ms=61_012)
+    append(store, "groups", {**_GROUP, "stream": "a", "consumer_group": "other"})
+    store.execute("entries", "DELETE FROM {table} WHERE stream = 'a' AND id_ms = 19")
+    decided = decision(store)
+    assert decided.counts["base_run"] == 3
+    assert said(rows_of(decided)) == said(rows_of(decision(store, full=True)))
+
+
 def test_what_only_a_look_at_the_whole_pel_can_say_is_null(store: Store) -> None:
     rows = [row for row in rows_of(decision(store)) if row["kind"] == "swept"]
     assert len(rows) == 3

@@ -159,7 +159,7 @@ def test_rows_behind_a_batch_without_rows_are_not_lost(
     """As a filter leaves one, and delta-rs where a deletion vector hides it."""
     monkeypatch.setattr("claimlib.local_rows._MANY_ROWS", 10 if way == "rows" else 1)
     if way == "its own way":
-        monkeypatch.setattr("claimlib.local_rows._LISTS_BYTES", 0)
+        monkeypatch.setattr("claimlib.local_rows.LISTS_BYTES", 0)
     parts = [[], [1, 2], [], [], [3], [4], []]
     batches = [pa.record_batch([pa.array(ids, pa.int64())], ["id"]) for ids in parts]
     frame = local_frame(spark, pa.Table.from_batches(batches))
@@ -204,7 +204,7 @@ def test_many_rows_of_this_process_are_the_same_rows_and_few_for_the_optimizer(
     assert ("inline" in explained(frame)) == (number >= 500)
     monkeypatch.setattr("claimlib.local_rows.LOCAL_DATA_BYTES", rows.nbytes // 3)
     assert local_frame(spark, rows).toArrow().sort_by("id").to_pylist() == rows.to_pylist()
-    monkeypatch.setattr("claimlib.local_rows._LISTS_BYTES", 1_000)
+    monkeypatch.setattr("claimlib.local_rows.LISTS_BYTES", 1_000)
     assert "inline" not in explained(local_frame(spark, rows))
 
 

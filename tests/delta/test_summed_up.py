@@ -108,6 +108,24 @@ def test_of_a_part_of_a_table_or_an_old_version_delta_rs_says_nothing(
         assert store.queried(part, "SELECT DISTINCT consumer FROM t") is None
 
 
+@pytest.mark.parametrize(("name", "is_there"), [("none", False), ("a b#ü?", True)])
+def test_a_folder_for_temporary_files_is_needed_whatever_its_name_and_else_spark_answers(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, is_there: bool
+) -> None:
+    append(store, "pending", pending_row("s", 1))
+    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
+    where = tmp_path / name
+    if is_there:
+        where.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(where))
+    others = store.spark.sql("SELECT 's' AS stream, 7 AS n")
+    joined = "SELECT n, count(*) AS rows FROM t JOIN others ON t.stream = others.stream GROUP BY n"
+    found = store.queried("pending", joined, others=others)
+    assert (found and found.to_pylist()) == ([{"n": 7, "rows": 1}] if is_there else None)
+    assert store.queried("pending", "SELECT DISTINCT consumer FROM t") is not None
+    assert not is_there or not list(where.iterdir()), "it is left as it was"
+
+
 def test_what_a_run_decided_is_counted_alike(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """By kind and bucket."""
     values = [(1 + n % 2, f"kind {n % 3}", f"s{n % 5}", "g", n, n) for n in range(40)]
