@@ -1436,8 +1436,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "delta-rs surveys no group that is not requested",
         "claimlib/plans/survey.py",
-        "FROM t LEFT JOIN surveyed ON",
-        "FROM t JOIN surveyed ON",
+        ") AS t LEFT JOIN surveyed ON",
+        ") AS t JOIN surveyed ON",
         (f"{_SUMMED_UP}::test_the_survey_of_delta_rs_says_of_each_group_what_that_of_spark_says",),
     ),
     Mutation(
