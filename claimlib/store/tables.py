@@ -514,7 +514,8 @@ class Store:
         are_few: bool = False,
         after: int | None = None,
     ) -> None:
-        """Append rows in one commit.
+        """Append rows in one commit.  A bucket that they have must be that of their stream: Delta
+        refuses them else.
 
         With a token the append is let through once: a repeat is skipped without a word, so who must
         know reads back.

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F
 
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import CommitConflictError, SourceMismatchError
+from claimlib.plans.keys import bucket
 from claimlib.runs import Phase, claims, mirror, retry, writes
 from claimlib.runs.journal import APP_ID, RunRow, decided_by, run_rows
 from claimlib.runs.rollforward import roll_forward
@@ -343,7 +343,7 @@ def test_an_append_to_an_empty_table_sees_who_appends_the_same_rows_at_that_mome
     waiting = Waiting(tmp_path)
     columns = [*PENDING[:-1], "bucket"]
     row = ("s", "g", 1, 0, None, 5, 1)
-    rows = store.rows("pending", [row], PENDING[:-1]).withColumn("bucket", F.lit(0))
+    rows = store.rows("pending", [row], PENDING[:-1]).withColumn("bucket", bucket(store.buckets))
     slow_rows = waiting.rows(rows).select(*columns)
     run = SimpleNamespace(run_seq=1, note="a run")
     with ThreadPoolExecutor() as threads:

@@ -74,7 +74,7 @@ def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_fir
         "groups",
         store.read("groups").where("stream = 'late'").withColumn("consumer_group", F.lit("n")),
     )
-    in_late = negative.where("id_ms < 5").withColumn("stream", F.lit("late"))
+    in_late = negative.where("id_ms < 5").withColumn("stream", F.lit("late")).drop("bucket")
     store.append("pending", in_late.where("id_ms = 3").withColumn("delivery_time_ms", F.lit(-1)))
     store.append("pending", in_late.where("id_ms = 4").withColumn("delivery_count", F.lit(-1)))
     store.append("pending", negative.withColumn("consumer_group", F.lit("nobody")))
