@@ -125,12 +125,12 @@ def _summed(
 
     Of ten million rows in a local folder this took delta-rs 0.5 s, and Spark 3 s.
     """
-    surveyed = survey.surveyed(targets)
+    surveyed = survey.surveyed_of(targets)
     sums = store.queried(pending, survey.by_group_sql(run_seq), surveyed=surveyed)
     consumers = store.queried(pending, "SELECT DISTINCT consumer FROM t", _MOST_NAMES)
     streams = store.queried(entries, "SELECT DISTINCT stream FROM t", _MOST_NAMES)
     return (
-        store.in_memory(sums) if sums is not None else survey.by_group(pending, targets, run_seq),
+        store.in_memory(sums) if sums is not None else survey.by_group(pending, surveyed, run_seq),
         store.in_memory(consumers) if consumers is not None else pending,
         store.in_memory(streams) if streams is not None else entries,
     )

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 
 from claimlib.errors import RequestError
 from claimlib.runs import Finished, pinned
-from claimlib.runs.journal import RunRow, run_rows
+from claimlib.runs.journal import RunRow, decisions_of, run_rows
 from claimlib.runs.rollforward import find_finished, find_finished_seq, give_up
-from claimlib.schema import Kind
-from claimlib.store.local import Condition
 from claimlib.store.tables import Store
 
 
@@ -62,8 +60,7 @@ def find_run(store: Store, name: str) -> Finished:
 def remark_on(store: Store, run: Finished) -> str | None:
     """How a run was decided, in words: whether a sweep has looked at all entries, and why; null:
     there is nothing to say."""
-    of_run = (Condition("run_seq", run.run_seq), Condition("kind", str(Kind.RUN)))
-    rows = store.find("journal", *of_run)
+    rows = decisions_of(store, run.run_seq)
     return RunRow.of(rows[0]).remark if rows else None
 
 

@@ -23,7 +23,7 @@ from claimlib.plans.incremental import ENTRY, Since
 from claimlib.plans.keys import GROUP
 from claimlib.runs import Begun, Finished, RunRow
 from claimlib.runs.claims import commits_since, is_housekeeping, run_of
-from claimlib.runs.journal import rows_of
+from claimlib.runs.journal import decisions_of, rows_of
 from claimlib.schema import Kind
 from claimlib.store.tables import Store
 
@@ -207,7 +207,7 @@ def _newest_whole(begun: Begun, scope: Scope | None) -> RunRow:
     run_seq = next(fitting, None)
     if run_seq is None:
         raise NoBaseError(f"none of the last {_NEWEST} sweeps examined all entries of these groups")
-    decisions = rows_of(begun.store, run_seq, Kind.RUN).collect()
+    decisions = decisions_of(begun.store, run_seq)
     if len(decisions) != 1:
         raise NoBaseError(f"the journal does not say how run {run_seq} was decided")
     return RunRow.of(decisions[0])

@@ -7,10 +7,11 @@ name would take three to five calls from Python to the JVM, where a text takes t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Term:
+class Term:  # noqa: PLW1641 - no hash, for it is no key: == makes another term
     """A number or a condition as SQL: a column, a literal, or what operators made of them."""
 
     sql: str
@@ -24,7 +25,8 @@ class Term:
     def __gt__(self, other: object) -> Term:
         return self._with(">", other)
 
-    def __eq__(self, other: object) -> Term:  # type: ignore[override]
+    # As of an array, what comes of it is no truth, which `object` promises.
+    def __eq__(self, other: object) -> Any:
         return self._with("=", other)
 
     def __and__(self, other: object) -> Term:
@@ -32,8 +34,6 @@ class Term:
 
     def __or__(self, other: object) -> Term:
         return self._with("OR", other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def _sql(value: object) -> str:

@@ -25,7 +25,7 @@ from claimlib.schema import quote_text
 from claimlib.semantics import rules
 
 
-def by_group(pending: DataFrame, targets: DataFrame, run_seq: int) -> DataFrame:
+def by_group(pending: DataFrame, surveyed: DataFrame, run_seq: int) -> DataFrame:
     """The survey: one row per (stream, consumer_group) that has entries.  Of a group that gets a
     page only, the page's rows are looked at (`page_end_ms`).
 
@@ -36,11 +36,11 @@ def by_group(pending: DataFrame, targets: DataFrame, run_seq: int) -> DataFrame:
     `high_ms` (the smallest and the largest BIGINT in id_ms).  One shuffle, of partial sums.
 
     Args:
-        targets: `requests.standing`.
+        surveyed: see `surveyed_of`.
     """
     # By the names themselves: whether hashes are exact is not known yet.
     rows = pending.select(*_OF_PENDING)
-    rows = rows.join(F.broadcast(surveyed(targets)), on=list(GROUP), how="left")
+    rows = rows.join(F.broadcast(surveyed), on=list(GROUP), how="left")
     return rows.where(_IS_COUNTED).groupBy(*GROUP).agg(*map(F.expr, _sums(run_seq)))
 
 
@@ -60,7 +60,7 @@ def by_group_sql(run_seq: int) -> str:
 _OF_PENDING = (*GROUP, "id_ms", "id_seq", "delivery_time_ms", "delivery_count", "run_seq")
 
 
-def surveyed(targets: DataFrame) -> DataFrame:
+def surveyed_of(targets: DataFrame) -> DataFrame:
     """What the survey needs of `requests.standing`: one row per group that is requested."""
     return targets.where("consumer IS NOT NULL").selectExpr(*GROUP, *_SURVEYED)
 

@@ -204,6 +204,9 @@ class Decided:
         return _of_kinds(self.journal, kinds)
 
 
+_IS_DECISION = Condition("kind", str(Kind.RUN))
+
+
 def noted_seq(commit: Row) -> int | None:
     """The run_seq of the run whose note a commit bears; null: it bears none."""
     note = re.match(rf"{NOTE} (\d+) ", commit["userMetadata"] or "")
@@ -213,7 +216,7 @@ def noted_seq(commit: Row) -> int | None:
 def run_rows(store: Store, after_seq: int) -> list[RunRow]:
     """The decisions later than `after_seq`, in order."""
     later = Condition("run_seq", after_seq, is_above=True)
-    rows = store.find("journal", Condition("kind", str(Kind.RUN)), later)
+    rows = store.find("journal", _IS_DECISION, later)
     return sorted(map(RunRow.of, rows), key=lambda run: run.run_seq)
 
 
@@ -254,14 +257,14 @@ def find_decided(store: Store, run_seq: int) -> Decided | None:
         held, found = fetched
         decisions = found.filter(pc.field("kind") == str(Kind.RUN)).to_pylist()
         return _decided(_only(decisions, run_seq), held, _counted_in_memory(found))
-    queries = (partial(_run_rows, store, run_seq), partial(_counted, store, run_seq))
+    queries = (partial(decisions_of, store, run_seq), partial(_counted, store, run_seq))
     decisions, counted = concurrently(queries)
     return _decided(_only(decisions, run_seq), _of_run(store, run_seq), counted)
 
 
-def _run_rows(store: Store, run_seq: int) -> list[dict[str, Any]]:
-    of_run = Condition("kind", str(Kind.RUN)), Condition("run_seq", run_seq)
-    return store.find("journal", *of_run)
+def decisions_of(store: Store, run_seq: int) -> list[dict[str, Any]]:
+    """The journal rows of kind `run` under a number: one, where nobody has changed the table."""
+    return store.find("journal", _IS_DECISION, Condition("run_seq", run_seq))
 
 
 def _counted(store: Store, run_seq: int) -> list[dict[str, Any]]:

@@ -175,12 +175,8 @@ class LocalTable:
                 which is also of rows that a deletion vector hides.
             tables: others, by their names in it.
         """
-
-        def answer() -> pa.Table | None:
-            found = self._queried_with(statement, most, tables)
-            return None if found is None else found.cast(_spark_types(found.schema))
-
-        return _or_none(answer)
+        found = _or_none(lambda: self._queried_with(statement, most, tables))
+        return None if found is None else _or_none(lambda: found.cast(_spark_types(found.schema)))
 
     def _queried_with(
         self, statement: str, most: int | None, tables: Mapping[str, pa.Table]
@@ -525,7 +521,7 @@ def _spark_types(found: pa.Schema) -> pa.Schema:
 def _spark_type(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
         return type_
-    if any(is_text(type_) for is_text in (pa.types.is_string_view, pa.types.is_string)):
+    if pa.types.is_string_view(type_) or pa.types.is_string(type_):
         return pa.string()
     raise TypeError(f"nothing that is asked of delta-rs is of the type {type_}")
 

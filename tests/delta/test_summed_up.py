@@ -75,10 +75,9 @@ def test_the_survey_of_delta_rs_says_of_each_group_what_that_of_spark_says(
 ) -> None:
     pending = full_store.read_at("pending", full_store.version("pending"))
     wanted = targets(full_store, batch)
-    by_spark = survey.by_group(pending, wanted, RUN_SEQ)
-    found = full_store.queried(
-        pending, survey.by_group_sql(RUN_SEQ), surveyed=survey.surveyed(wanted)
-    )
+    surveyed = survey.surveyed_of(wanted)
+    by_spark = survey.by_group(pending, surveyed, RUN_SEQ)
+    found = full_store.queried(pending, survey.by_group_sql(RUN_SEQ), surveyed=surveyed)
     assert found is not None
     assert rows(full_store.in_memory(found)) == rows(by_spark)
     total = by_spark.agg(*survey.totals()).first()

@@ -71,7 +71,7 @@ def look_by_names(
 ) -> preconditions.Look:
     """`preconditions.look`, likewise."""
     del entries
-    groups = survey.by_group(pending, targets, run_seq)
+    groups = survey.by_group(pending, survey.surveyed_of(targets), run_seq)
     return preconditions.Look(by_names(store, pending), groups)
 
 
