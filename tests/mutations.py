@@ -80,6 +80,9 @@ _ONE_COLLECTOR = "test_java_is_given_one_garbage_collector_for_with_two_it_does_
 _BECOMES_LARGE = "test_a_small_store_that_becomes_a_large_one_is_written_by_compiled_queries"
 _GIVEN_BACK = "test_the_settings_are_as_they_were_after_a_run_that_is_refused"
 _INCREMENTAL = "tests/delta/test_incremental.py"
+_LOST_ENTRIES = (
+    "test_where_the_entries_were_lost_and_are_made_again_no_sweep_takes_them_for_deleted"
+)
 _SUMMED_UP = "tests/delta/test_summed_up.py"
 _SEVERAL_FILES = (
     "test_the_rows_of_a_large_bucket_are_written_to_several_files_in_the_order_of_their_key"
@@ -1431,6 +1434,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "named_keys(groups, consumers, targets, streams,",
         'named_keys(groups, consumers, targets.where("in_groups"), streams,',
         (f"tests/spark/test_pages.py::{_KEPT_APART}",),
+    ),
+    Mutation(
+        "entries that were lost and made again are all taken for deleted",
+        "claimlib/store/tables.py",
+        'if "streams" in present and "entries" not in present:',
+        'if "streams" in present and "entries" in present:',
+        (f"tests/delta/test_store.py::{_LOST_ENTRIES}",),
     ),
     # --- what delta-rs sums up of large tables
     Mutation(

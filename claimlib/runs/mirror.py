@@ -26,7 +26,6 @@ from claimlib.plans.differences import (
     digest_of,
 )
 from claimlib.plans.keys import KeyMode, glob_sql, id_text, with_keys
-from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import claims
 from claimlib.runs.journal import Decided, RunRow, Staged
 from claimlib.runs.retry import retried
@@ -38,7 +37,7 @@ from claimlib.runs.writes import (
     same_key,
     upsert,
 )
-from claimlib.schema import FIELDS_TYPE, TABLES, Kind, quote_text
+from claimlib.schema import FIELDS_TYPE, TABLES, WITHOUT_PROOF_SQL, Kind, quote_text
 from claimlib.store.local import Condition
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
@@ -304,9 +303,8 @@ def withdraw(store: Store, row: RunRow) -> None:
     for table in TABLES_WRITTEN:
         columns = [column.name for column in TABLES[table].written]
         append_once(store, table, store.rows(table, [], columns), row)
-    taken_back = ", ".join(f"{name} = NULL" for name in PROVEN_RANGE)
     statement = f"""
-        UPDATE {{table}} SET {taken_back}, run_seq = {row.run_seq:d}
+        UPDATE {{table}} SET {WITHOUT_PROOF_SQL}, run_seq = {row.run_seq:d}
         WHERE run_seq <= {row.run_seq:d} AND {glob_sql("stream", scope_of(row).stream_glob)}"""
     retried(lambda: store.execute("streams", statement))
 

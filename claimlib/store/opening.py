@@ -64,6 +64,9 @@ def all_local(folder: Path) -> dict[str, LocalTable]:
     return known if is_known else {}
 
 
+_ENTRIES_LOST = "; sweeps then refuse its groups until the next snapshot or import"
+
+
 def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str]:
     """The statements that create a store, for those who may not create tables themselves.
 
@@ -215,7 +218,8 @@ def check_properties(
         buckets = next(iter(present.values())).get(schema.BUCKETS_PROPERTY, "")
         raise StoreIncompleteError(
             f"the store at {location.where} lacks {', '.join(missing)};"
-            f" claimlib init {shlex.quote(where)} --buckets {buckets} creates what is missing",
+            f" claimlib init {shlex.quote(where)} --buckets {buckets} creates what is missing"
+            f"{_ENTRIES_LOST if 'entries' in missing else ''}",
             where=where,
             missing=missing,
         )

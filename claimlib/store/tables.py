@@ -145,7 +145,9 @@ class Store:
     ) -> Store:
         """Create the tables of a store that are not there yet, and open it.
 
-        A repeat changes nothing; so it also completes a store whose creation was cut off.
+        A repeat changes nothing; so it also completes a store whose creation was cut off.  Where
+        `entries` is made again, the proofs of absence are taken back: sweeps refuse the groups
+        until the next snapshot or import.
 
         Args:
             where: a folder or `catalog.schema`.
@@ -167,6 +169,10 @@ class Store:
             create_namespace(spark, where)
         present = present_tables(spark, location)
         check_same(where, present, buckets, source)
+        if "streams" in present and "entries" not in present:
+            # It was lost, and in a new one all entries would be gone.
+            streams = location.identifier("streams")
+            spark.sql(f"UPDATE {streams} SET {schema.WITHOUT_PROOF_SQL}")
         concurrently(partial(spark.sql, statement) for statement in statements)
         store = cls.open(spark, where)
         store.was_there = len(present) == len(TABLES)

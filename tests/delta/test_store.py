@@ -24,7 +24,8 @@ from claimlib.schema import TABLES
 from claimlib.store.location import Location
 from claimlib.store.opening import init_sql
 from claimlib.store.tables import Store
-from tests.delta.pels import REQUEST
+from claimlib.testing.tables import write_keyspace
+from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count
 
 
@@ -47,6 +48,23 @@ def test_a_store_that_lacks_a_table_names_it_and_init_completes_it(
     assert Store.init(spark, str(store_path)).version("tombstones") == 0
     with pytest.raises(StoreExistsError, match="8 buckets"):
         Store.init(spark, str(store_path), buckets=4)
+
+
+def test_where_the_entries_were_lost_and_are_made_again_no_sweep_takes_them_for_deleted(
+    spark: SparkSession, store: Store
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    request = SweepRequest(REQUEST)
+    assert xautoclaim(store, request, dry_run=True).counts["refused"] == 0
+    shutil.rmtree(Path(store.where, "entries"))
+    with pytest.raises(StoreIncompleteError, match="sweeps then refuse its groups until the next"):
+        Store.open(spark, store.where)
+    again = Store.init(spark, store.where)
+    counts = xautoclaim(again, request).counts
+    assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
+    write_keyspace(again, keyspace(b"t"), NOW_MS)
+    once_more = Store.init(spark, store.where)  # nothing is missing
+    assert xautoclaim(once_more, request, dry_run=True).counts["refused"] == 1, "s, and not t"
 
 
 def test_a_table_tells_its_version_also_where_no_error_says_it(
