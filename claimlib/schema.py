@@ -1,7 +1,7 @@
 """What the tables of a store look like: columns, types, keys, properties, schema version.
 
 One store is one namespace with the eleven tables of `TABLES`.  Every table is stated once, here;
-the statement that creates it (`create_sql`), the check of a store that is opened (`store`) and the
+the statement that creates it (`create_sqls`), the check of a store that is opened (`store`) and the
 frames that are appended to it (`conform`) all read this one statement.
 
 Conventions that hold in every table:
@@ -19,7 +19,7 @@ Conventions that hold in every table:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -35,6 +35,8 @@ BUCKETS_PROPERTY = "claimlib.buckets"
 SOURCE_PROPERTY = "claimlib.sourceHex"
 # Made up when a table is created: tells a table that was dropped and created again from itself.
 TABLE_ID_PROPERTY = "claimlib.tableId"
+# Of `streams`: the table `entries` that the proofs in its rows are about.
+ENTRIES_ID_PROPERTY = "claimlib.entriesTableId"
 APPEND_ONLY_PROPERTY = "delta.appendOnly"
 DEFAULT_BUCKETS = 8
 
@@ -417,28 +419,58 @@ def declared_source(properties: Mapping[str, str]) -> str | None:
     return bytes.fromhex(properties.get(SOURCE_PROPERTY, "")).decode("utf-8") or None
 
 
-def create_sql(table: Table, identifier: str, buckets: int, source: str | None = None) -> str:
-    """The `CREATE TABLE` statement of one table, every property explicit.
+def has_entries_of_its_proofs(present: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether `entries` is the table that the proofs in `streams` are about.  Without `streams`
+    there is no proof; where it does not say it, nothing speaks against the table that is there.
 
     Args:
-        identifier: the quoted name or path of the table.
+        present: the properties of the tables that are there.
+    """
+    if STREAMS.name not in present:
+        return True
+    entries_id = present.get(ENTRIES.name, {}).get(TABLE_ID_PROPERTY)
+    expected = present[STREAMS.name].get(ENTRIES_ID_PROPERTY, entries_id)
+    return entries_id is not None and entries_id == expected
+
+
+def create_sqls(
+    identifier: Callable[[str], str], buckets: int, source: str | None = None
+) -> list[str]:
+    """The `CREATE TABLE` statements of all tables, every property explicit.
+
+    Args:
+        identifier: the quoted name or path of a table.
         buckets: into how many partitions entries, pending and journal are divided.
         source: what the store mirrors, kept as a property of `streams`; null: not said yet.
     """
+    ids = {name: uuid.uuid4().hex for name in TABLES}
+    of_streams = {ENTRIES_ID_PROPERTY: ids[ENTRIES.name]}
+    if source is not None:
+        of_streams[SOURCE_PROPERTY] = source.encode("utf-8").hex()
+    return [
+        _create_sql(
+            table,
+            identifier(name),
+            buckets,
+            {TABLE_ID_PROPERTY: ids[name], **(of_streams if table is STREAMS else {})},
+        )
+        for name, table in TABLES.items()
+    ]
+
+
+def _create_sql(table: Table, identifier: str, buckets: int, own: Mapping[str, str]) -> str:
     columns = ",\n  ".join(_column_sql(column, buckets) for column in table.columns)
     partitioned = f"\nPARTITIONED BY ({table.partitioned_by})" if table.partitioned_by else ""
     properties = {
         SCHEMA_VERSION_PROPERTY: SCHEMA_VERSION,
         BUCKETS_PROPERTY: str(buckets),
-        TABLE_ID_PROPERTY: uuid.uuid4().hex,
+        **own,
         **_RETENTION,
         **_ISOLATION,
         **_CHANGEABLE,
         **table.properties,
     }
-    if source is not None and table is STREAMS:
-        properties[SOURCE_PROPERTY] = source.encode("utf-8").hex()
-    pairs = ",\n  ".join(f"'{name}' = {_property_sql(value)}" for name, value in properties.items())
+    pairs = ",\n  ".join(f"'{name}' = {property_sql(value)}" for name, value in properties.items())
     return (
         f"CREATE TABLE IF NOT EXISTS {identifier} (\n  {columns}\n)\nUSING delta{partitioned}"
         f"\nTBLPROPERTIES (\n  {pairs}\n)"
@@ -454,7 +486,8 @@ def _column_sql(column: Column, buckets: int) -> str:
     return f"{column.name} {column.type}{'' if column.nullable else ' NOT NULL'}{generated}"
 
 
-def _property_sql(value: str) -> str:
+def property_sql(value: str) -> str:
+    """A value of a table's properties as SQL."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 

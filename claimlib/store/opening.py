@@ -81,10 +81,7 @@ def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str
             " and shown"
         )
     location = Location.parse(where)
-    return [
-        schema.create_sql(table, location.identifier(name), buckets, source)
-        for name, table in TABLES.items()
-    ]
+    return schema.create_sqls(location.identifier, buckets, source)
 
 
 def check_catalog_lasts(spark: SparkSession, where: str) -> None:
@@ -173,6 +170,20 @@ def present_tables(spark: SparkSession, location: Location) -> dict[str, dict[st
     return {name: properties for name, properties in tables if properties is not None}
 
 
+def bind_proofs(spark: SparkSession, location: Location) -> None:
+    """Have `streams` say which table `entries` its proofs are about, where it says another: one of
+    the two is new, and has been made by another statement."""
+    found = {name: _properties(spark, location.identifier(name)) for name in ("streams", "entries")}
+    present = {name: properties for name, properties in found.items() if properties is not None}
+    if schema.has_entries_of_its_proofs(present):
+        return
+    entries_id = present["entries"][schema.TABLE_ID_PROPERTY]
+    spark.sql(
+        f"ALTER TABLE {location.identifier('streams')} SET TBLPROPERTIES"
+        f" ('{schema.ENTRIES_ID_PROPERTY}' = {schema.property_sql(entries_id)})"
+    )
+
+
 def _properties(spark: SparkSession, identifier: str) -> dict[str, str] | None:
     """The properties of a table; null where there is none.
 
@@ -226,6 +237,15 @@ def check_properties(
     for name, properties in present.items():
         _check_version(where, name, properties)
     _check_buckets(where, present)
+    if not schema.has_entries_of_its_proofs(present):
+        buckets = present["entries"][schema.BUCKETS_PROPERTY]
+        raise SchemaError(
+            f"the table entries of {location.where} is not the one whose entries are proven to be"
+            " complete: it was dropped and created again, and a sweep would take all that it lacks"
+            f" for deleted. claimlib init {shlex.quote(where)} --buckets {buckets} takes the proofs"
+            f" back{_ENTRIES_LOST}",
+            table="entries",
+        )
 
 
 def check_columns(

@@ -37,6 +37,7 @@ from claimlib.store.location import Location
 from claimlib.store.opening import (
     OTHER_PATH,
     all_local,
+    bind_proofs,
     check_catalog_lasts,
     check_columns,
     check_log_store,
@@ -169,11 +170,12 @@ class Store:
             create_namespace(spark, where)
         present = present_tables(spark, location)
         check_same(where, present, buckets, source)
-        if "streams" in present and "entries" not in present:
-            # It was lost, and in a new one all entries would be gone.
+        if not schema.has_entries_of_its_proofs(present):
+            # The entries were lost, and in a new table all would be gone.
             streams = location.identifier("streams")
             spark.sql(f"UPDATE {streams} SET {schema.WITHOUT_PROOF_SQL}")
         concurrently(partial(spark.sql, statement) for statement in statements)
+        bind_proofs(spark, location)
         store = cls.open(spark, where)
         store.was_there = len(present) == len(TABLES)
         return store

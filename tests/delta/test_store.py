@@ -20,7 +20,7 @@ from claimlib.errors import (
 )
 from claimlib.local_rows import local_frame
 from claimlib.report.sweep import of_reply
-from claimlib.schema import TABLES
+from claimlib.schema import ENTRIES_ID_PROPERTY, TABLES
 from claimlib.store.location import Location
 from claimlib.store.opening import init_sql
 from claimlib.store.tables import Store
@@ -65,6 +65,48 @@ def test_where_the_entries_were_lost_and_are_made_again_no_sweep_takes_them_for_
     write_keyspace(again, keyspace(b"t"), NOW_MS)
     once_more = Store.init(spark, store.where)  # nothing is missing
     assert xautoclaim(once_more, request, dry_run=True).counts["refused"] == 1, "s, and not t"
+
+
+def test_where_entries_was_made_again_by_hand_the_store_is_refused_until_init_takes_the_proofs_back(
+    spark: SparkSession, store: Store
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    statements = init_sql(store.where, buckets=store.buckets)
+    shutil.rmtree(Path(store.where, "entries"))
+    for statement in statements:  # as somebody runs them who may not have claimlib create tables
+        spark.sql(statement)
+    advice = f"claimlib init {store.where} --buckets {store.buckets} takes the proofs back"
+    for opened in (Store.open, lambda spark, where: Store.open_folder(lambda: spark, where)):
+        with pytest.raises(SchemaError, match=f"dropped and created again.*{advice}"):
+            opened(spark, store.where)
+    again = Store.init(spark, store.where, buckets=store.buckets)
+    counts = xautoclaim(again, SweepRequest(REQUEST)).counts
+    assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
+    write_keyspace(again, keyspace(b"t"), NOW_MS)
+    once_more = Store.init(spark, store.where, buckets=store.buckets)
+    assert xautoclaim(once_more, SweepRequest(REQUEST), dry_run=True).counts["refused"] == 1
+
+
+def test_where_streams_was_lost_and_is_made_again_its_proofs_are_about_the_entries_that_are_there(
+    spark: SparkSession, store: Store
+) -> None:
+    shutil.rmtree(Path(store.where, "streams"))
+    again = Store.init(spark, store.where, buckets=store.buckets)
+    write_keyspace(again, keyspace(b"s"), NOW_MS)
+    assert xautoclaim(again, SweepRequest(REQUEST)).counts["refused"] == 0
+
+
+def test_a_store_whose_streams_do_not_say_which_entries_they_are_about_is_opened(
+    spark: SparkSession, store: Store
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    name = store.identifier("streams")
+    spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{ENTRIES_ID_PROPERTY}')")
+    again = Store.open(spark, store.where)
+    assert xautoclaim(again, SweepRequest(REQUEST), dry_run=True).counts["refused"] == 0
+    shutil.rmtree(Path(store.where, "entries"))
+    without = Store.init(spark, store.where, buckets=store.buckets)
+    assert xautoclaim(without, SweepRequest(REQUEST), dry_run=True).counts["refused"] == 1
 
 
 def test_a_table_tells_its_version_also_where_no_error_says_it(
