@@ -313,7 +313,8 @@ def test_a_secret_in_a_place_is_refused_before_anything_is_logged_or_started(
     with pytest.raises(StandIn.AirflowFailException, match=f"claimlib_{name} ") as raised:
         run(one)
     assert one._process is None
-    assert caplog.text == ""
+    # Frames of other tests that Python drops meanwhile are let go in the JVM, which is logged.
+    assert [one for one in caplog.records if not one.name.startswith("py4j")] == []
     assert "cr3t" not in str(raised.value)
 
 
