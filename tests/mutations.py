@@ -83,7 +83,7 @@ _INCREMENTAL = "tests/delta/test_incremental.py"
 _LOST_ENTRIES = (
     "test_where_the_entries_were_lost_and_are_made_again_no_sweep_takes_them_for_deleted"
 )
-_ENTRIES_BY_HAND = "test_where_entries_was_made_again_by_hand_the_store_is_refused_until_init_takes_the_proofs_back"
+_ENTRIES_BY_HAND = "test_entries_made_again_by_hand_are_refused_until_init_takes_the_proofs_back"
 _SUMMED_UP = "tests/delta/test_summed_up.py"
 _SEVERAL_FILES = (
     "test_the_rows_of_a_large_bucket_are_written_to_several_files_in_the_order_of_their_key"

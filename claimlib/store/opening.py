@@ -171,17 +171,16 @@ def present_tables(spark: SparkSession, location: Location) -> dict[str, dict[st
 
 
 def bind_proofs(spark: SparkSession, location: Location) -> None:
-    """Have `streams` say which table `entries` its proofs are about, where it says another: one of
-    the two is new, and has been made by another statement."""
-    found = {name: _properties(spark, location.identifier(name)) for name in ("streams", "entries")}
-    present = {name: properties for name, properties in found.items() if properties is not None}
-    if schema.has_entries_of_its_proofs(present):
-        return
-    entries_id = present["entries"][schema.TABLE_ID_PROPERTY]
-    spark.sql(
-        f"ALTER TABLE {location.identifier('streams')} SET TBLPROPERTIES"
-        f" ('{schema.ENTRIES_ID_PROPERTY}' = {schema.property_sql(entries_id)})"
-    )
+    """Have `streams` say which table `entries` its proofs are about, where it does not yet: one of
+    the two is new, and has been made by another statement, or nobody has ever said it."""
+    names = ("streams", "entries")
+    found = [_properties(spark, location.identifier(name)) or {} for name in names]
+    entries_id = found[1].get(schema.TABLE_ID_PROPERTY)
+    if entries_id is not None and found[0].get(schema.ENTRIES_ID_PROPERTY) != entries_id:
+        spark.sql(
+            f"ALTER TABLE {location.identifier('streams')} SET TBLPROPERTIES"
+            f" ('{schema.ENTRIES_ID_PROPERTY}' = {schema.property_sql(entries_id)})"
+        )
 
 
 def _properties(spark: SparkSession, identifier: str) -> dict[str, str] | None:

@@ -67,7 +67,7 @@ def test_where_the_entries_were_lost_and_are_made_again_no_sweep_takes_them_for_
     assert xautoclaim(once_more, request, dry_run=True).counts["refused"] == 1, "s, and not t"
 
 
-def test_where_entries_was_made_again_by_hand_the_store_is_refused_until_init_takes_the_proofs_back(
+def test_entries_made_again_by_hand_are_refused_until_init_takes_the_proofs_back(
     spark: SparkSession, store: Store
 ) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
@@ -104,6 +104,10 @@ def test_a_store_whose_streams_do_not_say_which_entries_they_are_about_is_opened
     spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{ENTRIES_ID_PROPERTY}')")
     again = Store.open(spark, store.where)
     assert xautoclaim(again, SweepRequest(REQUEST), dry_run=True).counts["refused"] == 0
+    bound = Store.init(spark, store.where, buckets=store.buckets)
+    rows = spark.sql(f"SHOW TBLPROPERTIES {name} ('{ENTRIES_ID_PROPERTY}')").collect()
+    assert [row["value"] for row in rows] == [bound.table_ids["entries"]], "init has them say it"
+    spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{ENTRIES_ID_PROPERTY}')")
     shutil.rmtree(Path(store.where, "entries"))
     without = Store.init(spark, store.where, buckets=store.buckets)
     assert xautoclaim(without, SweepRequest(REQUEST), dry_run=True).counts["refused"] == 1
