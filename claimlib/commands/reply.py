@@ -71,6 +71,8 @@ class RunReply:
             begun.interpreted(*decision.made_of, are_few=decision.are_few),
         ):
             rows, counted = _counted(begun.store, decision)
+        if not begun.store.is_held(rows):
+            begun.store.keep(*decision.made_of)
         return cls(
             run_id=None,
             run_seq=None,

@@ -9,6 +9,7 @@ still has the entry.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -107,6 +108,13 @@ def to_look_at_sql(since: Since) -> str:
 def with_ids_of(entries: DataFrame, ids: DataFrame) -> DataFrame:
     """The entries with some ids (`ENTRY`), which are so few that they are broadcast."""
     return entries.join(F.broadcast(ids), on=list(ENTRY), how="left_semi")
+
+
+def with_ids_of_sql(columns: Sequence[str]) -> str:
+    """The same as a query of `t`, the table entries, and `ids`, as delta-rs reads it."""
+    selected = ", ".join(f"t.{name}" for name in columns)
+    same = " AND ".join(f"t.{name} = ids.{name}" for name in ENTRY)
+    return f"SELECT {selected} FROM t LEFT SEMI JOIN ids ON {same}"
 
 
 def deleted_or_changed(feed: DataFrame) -> DataFrame:

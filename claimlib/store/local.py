@@ -16,6 +16,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -34,6 +35,8 @@ _MOST_BYTES = 8 * 2**20
 _MOST_UNPACKED_BYTES = 64 * 2**20
 # delta-rs lists all files of a table when it opens it: 100,000 of them in 1.2 s.
 _MOST_FILES = 10_000
+# So many rows of an answer are written at a time: Spark divides a file by them.
+_SAVED_ROWS = 100_000
 T = TypeVar("T")
 # The types of a store's columns: rows of these are the same whoever reads them.
 TYPES = {
@@ -178,28 +181,41 @@ class LocalTable:
         found = _or_none(lambda: self._queried_with(statement, most, tables))
         return None if found is None else _or_none(lambda: found.cast(_spark_types(found.schema)))
 
+    def saved(self, statement: str, tables: Mapping[str, pa.Table], file: Path) -> pa.Schema | None:
+        """Write all rows of a query (see `queried`) to a new Parquet file, so that they need not be
+        held.  Its columns; null: the query cannot be answered, or the file not be written."""
+        return _or_none(lambda: self._saved(statement, tables, file))
+
+    def _saved(self, statement: str, tables: Mapping[str, pa.Table], file: Path) -> pa.Schema:
+        with _as_tables(tables) as others:
+            reader = self._answer(statement, others)
+            schema = _spark_types(reader.schema)
+            with pq.ParquetWriter(file, schema) as writer:
+                for batches in _batched(reader, _SAVED_ROWS):
+                    writer.write_table(pa.Table.from_batches(batches, reader.schema).cast(schema))
+        return schema
+
     def _queried_with(
         self, statement: str, most: int | None, tables: Mapping[str, pa.Table]
     ) -> pa.Table | None:
-        if not tables:
-            return self._queried(statement, most)
-        # Who cannot empty it leaves it to whoever tidies up such folders.
-        with tempfile.TemporaryDirectory(
-            prefix="claimlib-query-", ignore_cleanup_errors=True
-        ) as folder:
-            return self._queried(statement, most, _written(tables, Path(folder)))
+        with _as_tables(tables) as others:
+            return self._queried(statement, most, others)
 
-    def _queried(
-        self, statement: str, most: int | None, others: Mapping[str, Any] = MappingProxyType({})
-    ) -> pa.Table | None:
-        """The rows of a query; null: they are more than `most`, or too large.  A LIMIT is not used:
-        it might be applied before deletion vectors are."""
+    def _answer(self, statement: str, others: Mapping[str, Any]) -> pa.RecordBatchReader:
+        """The rows of a query.  A LIMIT is not used: it might be applied before deletion vectors
+        are."""
         from deltalake import QueryBuilder
 
         query = QueryBuilder().register("t", self._table)
         for name, table in others.items():
             query = query.register(name, table)
-        reader = pa.RecordBatchReader.from_stream(query.execute(statement))
+        return pa.RecordBatchReader.from_stream(query.execute(statement))
+
+    def _queried(
+        self, statement: str, most: int | None, others: Mapping[str, Any] = MappingProxyType({})
+    ) -> pa.Table | None:
+        """The rows of a query; null: they are more than `most`, or too large."""
+        reader = self._answer(statement, others)
         batches, number, size = [], 0, 0
         for batch in reader:
             number, size = number + batch.num_rows, size + batch.nbytes
@@ -502,14 +518,34 @@ def _struct(text: str) -> StructType:
     return struct
 
 
-def _written(tables: Mapping[str, pa.Table], folder: Path) -> dict[str, Any]:
+@contextmanager
+def _as_tables(tables: Mapping[str, pa.Table]) -> Iterator[Mapping[str, Any]]:
     """Rows of this process as tables, which delta-rs takes from a folder only."""
+    if not tables:
+        yield {}
+        return
     from deltalake import DeltaTable, write_deltalake
 
-    where = {name: (folder / name).as_uri() for name in tables}
-    for name, rows in tables.items():
-        write_deltalake(where[name], rows)
-    return {name: DeltaTable(where[name]) for name in tables}
+    # Who cannot empty it leaves it to whoever tidies up such folders.
+    with tempfile.TemporaryDirectory(
+        prefix="claimlib-query-", ignore_cleanup_errors=True
+    ) as folder:
+        where = {name: Path(folder, name).as_uri() for name in tables}
+        for name, rows in tables.items():
+            write_deltalake(where[name], rows)
+        yield {name: DeltaTable(place) for name, place in where.items()}
+
+
+def _batched(reader: pa.RecordBatchReader, rows: int) -> Iterator[list[pa.RecordBatch]]:
+    """Batches as they come, some at a time: of so many rows or more but the last."""
+    batches: list[pa.RecordBatch] = []
+    for batch in reader:
+        batches.append(batch)
+        if sum(one.num_rows for one in batches) >= rows:
+            yield batches
+            batches = []
+    if batches:
+        yield batches
 
 
 def _spark_types(found: pa.Schema) -> pa.Schema:

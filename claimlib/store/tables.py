@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import math
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -17,6 +21,7 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
@@ -46,6 +51,7 @@ from claimlib.store.opening import (
     check_same,
     create_namespace,
     init_sql,
+    is_one_process,
     present_tables,
     shared_folder,
 )
@@ -113,6 +119,8 @@ class Store:
         self._frames: dict[str, tuple[LocalTable, dict[_Read, tuple[DataFrame, pa.Table]]]] = {}
         self._literals: WeakKeyDictionary[DataFrame, pa.Table] = WeakKeyDictionary()
         self._of_local: WeakKeyDictionary[DataFrame, _OfLocal] = WeakKeyDictionary()
+        self._removals: WeakKeyDictionary[DataFrame, weakref.finalize[..., DataFrame]]
+        self._removals = WeakKeyDictionary()
         self.table_ids = {
             name: found[schema.TABLE_ID_PROPERTY] for name, found in properties.items()
         }
@@ -325,14 +333,58 @@ class Store:
             most: null is also answered where there are more rows; null: however many they are.
             frames: rows that fit into the driver's memory.
         """
-        if isinstance(of, str):
-            local = self._local(of)
-        else:
-            local = self._of_local[of][1] if of in self._of_local else None
+        local = self._local(of) if isinstance(of, str) else self._local_of(of)
         if local is None:
             return None
         tables = {name: self.fetched(frame)[1] for name, frame in frames.items()}
         return local.queried(statement, tables, most)
+
+    def saved(self, of: DataFrame, statement: str, **frames: DataFrame) -> DataFrame | None:
+        """What delta-rs answers to a query of a large table, however many rows that are: from a
+        file of this machine, which goes with the frame: whoever derives others from it holds it, or
+        has it kept (`keep`).
+
+        Null: see `queried`, or Spark reads no files of this process.
+
+        Args:
+            of, statement, frames: see `queried`.
+        """
+        local = self._local_of(of)
+        if local is None or not is_one_process(self.spark):
+            return None
+        tables = {name: self.fetched(frame)[1] for name, frame in frames.items()}
+        folder = tempfile.mkdtemp(prefix="claimlib-rows-")
+        rows = self._saved(local, statement, tables, Path(folder, "rows.parquet"))
+        if rows is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            remove = weakref.finalize(rows, shutil.rmtree, folder, ignore_errors=True)
+            self._removals[rows] = remove
+        return rows
+
+    def keep(self, *frames: DataFrame) -> None:
+        """Have the files of those frames that `saved` gave stay until this process ends: others are
+        derived from them, and are run whenever somebody likes."""
+        for removal in filter(None, map(self._removals.get, frames)):
+            kept = removal.detach()
+            if kept is not None:
+                _, remove, folder, options = kept
+                atexit.register(remove, *folder, **(options or {}))
+
+    def _saved(
+        self, local: LocalTable, statement: str, tables: Mapping[str, pa.Table], file: Path
+    ) -> DataFrame | None:
+        columns = local.saved(statement, tables, file)
+        if columns is None:
+            return None
+        try:
+            return self.spark.read.schema(from_arrow_schema(columns)).parquet(str(file))
+        except PySparkException:  # it takes the path for one of another file system
+            return None
+
+    def _local_of(self, rows: DataFrame) -> LocalTable | None:
+        """The table in a local folder that rows are all of, as `read_at` gives them."""
+        return self._of_local[rows][1] if rows in self._of_local else None
 
     def readable_at(self, table: str, version: int) -> DataFrame | None:
         """`read_at`, where that version can still be read; null: it is not kept any more."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -18,6 +21,7 @@ from claimlib.commands.sweep_decision import decide
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.runs import Decision, begin_reading
 from claimlib.semantics.model import AutoclaimRequest, Guards
+from claimlib.store.opening import is_one_process
 from claimlib.store.tables import Store
 from tests.delta.histories import MINUTE_MS, SWEEP, History, Server
 from tests.delta.own_rows import append, pending_row, say_nothing_of_the_newest_commit
@@ -172,6 +176,72 @@ def test_delta_rs_answers_all_that_an_incremental_sweep_has_to_know_of_pending(
     assert looked_at is not None
     assert looked_at.num_rows > 0
     assert rest == [None] * 3, "what is looked at is no whole table any more"
+
+
+@pytest.fixture
+def temporary(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files; what is looked at is too much for the driver's memory."""
+    del store  # made before
+    monkeypatch.setattr("claimlib.commands.sweep_base.MOST_HELD", 0)
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_many_rows_are_looked_at_in_a_file_which_goes_with_the_decision(
+    store: Store, temporary: Path
+) -> None:
+    decided = decision(store)
+    assert decided.counts["base_run"] == 2
+    assert said(rows_of(decided)) == said(rows_of(decision(store, full=True)))
+    assert len(list(temporary.rglob("*.parquet"))) == 1
+    del decided
+    gc.collect()
+    assert list(temporary.iterdir()) == []
+
+
+def test_such_a_file_stays_for_the_frames_of_a_dry_run_until_the_process_ends(
+    store: Store, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_exit: list[Callable[[], object]] = []
+    monkeypatch.setattr(
+        "claimlib.store.tables.atexit.register",
+        lambda call, *of, **how: at_exit.append(partial(call, *of, **how)),
+    )
+    reply = xautoclaim(store, SWEEP, now_ms=61_020, incremental=True, dry_run=True)
+    claimed, number = reply.claimed, reply.counts["claimed"]
+    del reply
+    gc.collect()
+    assert claimed.count() == number > 0
+    (remove,) = at_exit
+    remove()
+    assert list(temporary.iterdir()) == []
+
+
+def test_where_sparks_tasks_may_run_elsewhere_no_file_of_this_machine_is_read(
+    store: Store, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("claimlib.store.tables.is_one_process", lambda _spark: False)
+    decided = decision(store)
+    assert decided.counts["base_run"] == 2
+    assert list(temporary.iterdir()) == []
+    assert said(rows_of(decided)) == said(rows_of(decision(store, full=True)))
+
+
+@pytest.mark.parametrize(
+    ("master", "is_one"),
+    [
+        *(("local", True), ("local[2]", True), ("local[*, 4]", True)),
+        *(("local-cluster[2,1,1024]", False), ("spark://host:7077", False), ("yarn", False)),
+        *(("k8s://https://host", False), (None, False)),
+    ],
+)
+def test_only_a_local_master_runs_its_tasks_in_the_process_of_the_driver(
+    master: str | None, is_one: bool
+) -> None:
+    conf = SimpleNamespace(get=lambda name, default: master if name == "spark.master" else default)
+    assert is_one_process(cast("SparkSession", SimpleNamespace(conf=conf))) == is_one
 
 
 @by_each_reader
