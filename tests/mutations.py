@@ -84,7 +84,11 @@ _LOST_ENTRIES = (
     "test_where_the_entries_were_lost_and_are_made_again_no_sweep_takes_them_for_deleted"
 )
 _ENTRIES_BY_HAND = "test_entries_made_again_by_hand_are_refused_until_init_takes_the_proofs_back"
+_MANY_LOOKED_AT = "test_many_rows_are_looked_at_in_a_file_which_goes_with_the_decision"
+_DRY_RUN = "test_such_a_file_stays_for_the_frames_of_a_dry_run_until_the_process_ends"
+_ELSEWHERE = "test_where_sparks_tasks_may_run_elsewhere_no_file_of_this_machine_is_read"
 _SUMMED_UP = "tests/delta/test_summed_up.py"
+_SOME_IDS = "test_so_are_the_entries_with_some_ids_whichever_half_of_an_id_differs"
 _SEVERAL_FILES = (
     "test_the_rows_of_a_large_bucket_are_written_to_several_files_in_the_order_of_their_key"
 )
@@ -1482,9 +1486,37 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a whole table is taken for a part of it that is known by its frame",
         "claimlib/store/tables.py",
-        "local = self._of_local[of][1] if of in self._of_local else None",
-        'local = self._local("pending")',
+        "return self._of_local[rows][1] if rows in self._of_local else None",
+        'return self._local("pending")',
         (f"{_SUMMED_UP}::test_of_a_part_of_a_table_or_an_old_version_delta_rs_says_nothing",),
+    ),
+    Mutation(
+        "the file of what an incremental sweep looks at stays",
+        "claimlib/store/tables.py",
+        "remove = weakref.finalize(rows, shutil.rmtree",
+        "remove = weakref.finalize(self.spark, shutil.rmtree",
+        (f"{_INCREMENTAL}::{_MANY_LOOKED_AT}",),
+    ),
+    Mutation(
+        "the file that a dry run's frames read goes with its reply",
+        "claimlib/commands/reply.py",
+        "            begun.store.keep(*decision.made_of)\n",
+        "            pass\n",
+        (f"{_INCREMENTAL}::{_DRY_RUN}",),
+    ),
+    Mutation(
+        "Spark's executors on other machines are to read a file of this one",
+        "claimlib/store/tables.py",
+        "if local is None or not is_one_process(self.spark):",
+        "if local is None:",
+        (f"{_INCREMENTAL}::{_ELSEWHERE}",),
+    ),
+    Mutation(
+        "of the entries with some ids delta-rs looks at one half of the id",
+        "claimlib/plans/incremental.py",
+        'same = " AND ".join(f"t.{name} = ids.{name}" for name in ENTRY)',
+        'same = " AND ".join(f"t.{name} = ids.{name}" for name in ENTRY[:2])',
+        (f"{_SUMMED_UP}::{_SOME_IDS}",),
     ),
     Mutation(
         "all rows of a bucket are one file",

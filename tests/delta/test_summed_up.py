@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.preconditions import ENTRY_IDS
-from claimlib.plans import requests, survey
+from claimlib.plans import incremental, requests, survey
+from claimlib.plans.incremental import ENTRY
 from claimlib.plans.keys import GROUP, bucket
 from claimlib.runs import journal
 from claimlib.schema import TABLES
@@ -93,6 +95,25 @@ def test_so_are_the_names_of_owners_and_of_streams(full_store: Store) -> None:
         found = full_store.queried(all_rows, f"SELECT DISTINCT {name} FROM t")
         assert found is not None
         assert rows(full_store.in_memory(found)) == rows(all_rows.select(name).distinct())
+
+
+def test_so_are_the_entries_with_some_ids_whichever_half_of_an_id_differs(
+    full_store: Store,
+) -> None:
+    entries = full_store.read_at("entries", full_store.version("entries"), ENTRY_IDS)
+    there = entries.selectExpr(*ENTRY).distinct()
+    near = (("stream_key ^ 1", "id_ms", "id_seq"), ("stream_key", "id_ms", "id_seq ^ 1"))
+    others = [
+        there.selectExpr(*(f"{x} AS {n}" for x, n in zip(one, ENTRY, strict=True))) for one in near
+    ]
+    ids = full_store.held(
+        reduce(DataFrame.union, others, there.where("pmod(id_ms, 3) > 0")).distinct()
+    )
+    found = full_store.queried(entries, incremental.with_ids_of_sql(entries.columns), ids=ids)
+    assert found is not None
+    by_spark = incremental.with_ids_of(entries, ids).select(*ENTRY_IDS)
+    assert rows(full_store.in_memory(found)) == rows(by_spark)
+    assert 0 < found.num_rows < entries.count()
 
 
 def test_of_a_part_of_a_table_or_an_old_version_delta_rs_says_nothing(
