@@ -353,7 +353,10 @@ class Store:
         if local is None or not is_one_process(self.spark):
             return None
         tables = {name: self.fetched(frame)[1] for name, frame in frames.items()}
-        folder = tempfile.mkdtemp(prefix="claimlib-rows-")
+        try:
+            folder = tempfile.mkdtemp(prefix="claimlib-rows-")
+        except OSError:
+            return None
         rows = self._saved(local, statement, tables, Path(folder, "rows.parquet"))
         if rows is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -379,7 +382,7 @@ class Store:
             return None
         try:
             return self.spark.read.schema(from_arrow_schema(columns)).parquet(str(file))
-        except PySparkException:  # it takes the path for one of another file system
+        except Exception:  # noqa: BLE001 - it takes the path for a glob, or of another file system
             return None
 
     def _local_of(self, rows: DataFrame) -> LocalTable | None:

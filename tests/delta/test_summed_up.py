@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from functools import reduce
 from pathlib import Path
@@ -144,6 +145,26 @@ def test_a_folder_for_temporary_files_is_needed_whatever_its_name_and_else_spark
     assert (found and found.to_pylist()) == ([{"n": 7, "rows": 1}] if is_there else None)
     assert store.queried("pending", "SELECT DISTINCT consumer FROM t") is not None
     assert not is_there or not list(where.iterdir()), "it is left as it was"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_read"), [("none", False), ("a b#ü?", True), ("50%", True), ("{odd", False)]
+)
+def test_so_it_is_for_rows_that_spark_reads_from_a_file(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, is_read: bool
+) -> None:
+    append(store, "pending", pending_row("s", 1))
+    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
+    where = tmp_path / name
+    if name != "none":
+        where.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(where))
+    pending = store.read_at("pending", store.version("pending"))
+    found = store.saved(pending, "SELECT stream, id_ms FROM t")
+    assert (found and found.collect()) == ([("s", 1)] if is_read else None)
+    del found
+    gc.collect()
+    assert name == "none" or not list(where.iterdir()), "it is left as it was"
 
 
 def test_what_a_run_decided_is_counted_alike(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
