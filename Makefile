@@ -31,7 +31,7 @@ test-quick: setup ## lint, types, all tests without Spark and a few with: some 9
 
 test-long: setup ## the tests marked long; their figures go into docs/figures.json and docs/exactness.md
 	@rm -rf build/figures
-	@$(USE) pytest -m long --durations=10
+	@$(USE) pytest -m long -n 2 --dist worksteal --durations=10
 	@$(USE) python -m tests.live.figures
 
 cluster-demo: setup ## a snapshot and a sweep on a standalone cluster, of whose workers two are killed

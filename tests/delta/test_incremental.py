@@ -159,6 +159,7 @@ def test_an_entry_deleted_since_is_deleted_though_its_row_is_not_due(store: Stor
     assert ids(rows, "claimed") == [10] * 3
 
 
+@pytest.mark.classic  # over Spark Connect nothing is left to delta-rs
 def test_delta_rs_answers_all_that_an_incremental_sweep_has_to_know_of_pending(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +190,7 @@ def temporary(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return folder
 
 
+@pytest.mark.classic  # over Spark Connect nothing is left to delta-rs
 def test_many_rows_are_looked_at_in_a_file_which_goes_with_the_decision(
     store: Store, temporary: Path
 ) -> None:
@@ -201,6 +203,7 @@ def test_many_rows_are_looked_at_in_a_file_which_goes_with_the_decision(
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.classic  # over Spark Connect nothing is left to delta-rs
 def test_such_a_file_stays_for_the_frames_of_a_dry_run_until_the_process_ends(
     store: Store, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +232,7 @@ def test_where_sparks_tasks_may_run_elsewhere_no_file_of_this_machine_is_read(
     assert said(rows_of(decided)) == said(rows_of(decision(store, full=True)))
 
 
+@pytest.mark.classic
 @pytest.mark.parametrize(
     ("master", "is_one"),
     [

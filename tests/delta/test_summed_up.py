@@ -24,6 +24,7 @@ from claimlib.testing.tables import request_table, write_keyspace
 from tests.batches import Batch, random_batch
 from tests.delta.own_rows import append, pending_row
 
+# Marked: over Spark Connect nothing is left to delta-rs.
 RUN_SEQ = 3
 
 
@@ -73,6 +74,7 @@ def rows(frame: DataFrame) -> Counter[str]:
     return Counter(str(sorted(row.asDict().items())) for row in frame.collect())
 
 
+@pytest.mark.classic
 def test_the_survey_of_delta_rs_says_of_each_group_what_that_of_spark_says(
     full_store: Store, batch: Batch
 ) -> None:
@@ -89,6 +91,7 @@ def test_the_survey_of_delta_rs_says_of_each_group_what_that_of_spark_says(
     assert total["delivered_later"] > 0
 
 
+@pytest.mark.classic
 def test_so_are_the_names_of_owners_and_of_streams(full_store: Store) -> None:
     for table, columns, name in (("pending", None, "consumer"), ("entries", ENTRY_IDS, "stream")):
         version = full_store.version(table)
@@ -98,6 +101,7 @@ def test_so_are_the_names_of_owners_and_of_streams(full_store: Store) -> None:
         assert rows(full_store.in_memory(found)) == rows(all_rows.select(name).distinct())
 
 
+@pytest.mark.classic
 def test_so_are_the_entries_with_some_ids_whichever_half_of_an_id_differs(
     full_store: Store,
 ) -> None:
@@ -129,6 +133,7 @@ def test_of_a_part_of_a_table_or_an_old_version_delta_rs_says_nothing(
         assert store.queried(part, "SELECT DISTINCT consumer FROM t") is None
 
 
+@pytest.mark.classic
 @pytest.mark.parametrize(("name", "is_there"), [("none", False), ("a b#ü?", True)])
 def test_a_folder_for_temporary_files_is_needed_whatever_its_name_and_else_spark_answers(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, is_there: bool
@@ -147,6 +152,7 @@ def test_a_folder_for_temporary_files_is_needed_whatever_its_name_and_else_spark
     assert not is_there or not list(where.iterdir()), "it is left as it was"
 
 
+@pytest.mark.classic
 @pytest.mark.parametrize(
     ("name", "is_read"), [("none", False), ("a b#ü?", True), ("50%", True), ("{odd", False)]
 )
