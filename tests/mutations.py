@@ -86,7 +86,7 @@ _LOST_ENTRIES = (
 _ENTRIES_BY_HAND = "test_entries_made_again_by_hand_are_refused_until_init_takes_the_proofs_back"
 _MANY_LOOKED_AT = "test_many_rows_are_looked_at_in_a_file_which_goes_with_the_decision"
 _DRY_RUN = "test_such_a_file_stays_for_the_frames_of_a_dry_run_until_the_process_ends"
-_ELSEWHERE = "test_where_sparks_tasks_may_run_elsewhere_no_file_of_this_machine_is_read"
+_ELSEWHERE = "test_where_spark_cannot_read_a_file_or_it_would_be_large_the_table_is_read"
 _SUMMED_UP = "tests/delta/test_summed_up.py"
 _SOME_IDS = "test_so_are_the_entries_with_some_ids_whichever_half_of_an_id_differs"
 _SEVERAL_FILES = (
@@ -1509,6 +1509,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "claimlib/store/tables.py",
         "if local is None or not is_one_process(self.spark):",
         "if local is None:",
+        (f"{_INCREMENTAL}::{_ELSEWHERE}",),
+    ),
+    Mutation(
+        "however many rows an incremental sweep looks at, they go into a temporary file",
+        "claimlib/store/local.py",
+        "                    if number > most:\n                        return None\n",
+        "",
         (f"{_INCREMENTAL}::{_ELSEWHERE}",),
     ),
     Mutation(

@@ -38,6 +38,8 @@ _NEWEST = 20
 MOST_CHANGED = 100_000
 MOST_HELD = 200_000
 MOST_WITHOUT_BASE = 100
+# So many rows go into a temporary file (10 to 50 bytes each), which may lie in memory.
+MOST_SAVED = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def _to_look_at(store: Store, pending: DataFrame, since: Since) -> DataFrame:
     few = store.queried(pending, statement, MOST_HELD, **frames)
     if few is not None:
         return store.in_memory(few)
-    many = store.saved(pending, statement, **frames)
+    many = store.saved(pending, statement, MOST_SAVED, **frames)
     if many is not None:
         return many
     return store.few_or_all(incremental.to_look_at(pending, since), MOST_HELD)

@@ -1,5 +1,5 @@
 """Small Delta tables in a folder of this machine, read and written by delta-rs: no Spark query;
-and of large ones the few rows that are near, and sums.
+and of large ones the few rows that are near, sums, and rows that Spark then reads from a file.
 
 Spark and Delta take some 300 ms to read a table, and as long to append to it, however few rows
 there are; delta-rs takes 10 ms.  It works on the newest version of a table only, and commits right
@@ -181,18 +181,28 @@ class LocalTable:
         found = _or_none(lambda: self._queried_with(statement, most, tables))
         return None if found is None else _or_none(lambda: found.cast(_spark_types(found.schema)))
 
-    def saved(self, statement: str, tables: Mapping[str, pa.Table], file: Path) -> pa.Schema | None:
+    def saved(
+        self, statement: str, tables: Mapping[str, pa.Table], file: Path, most: int
+    ) -> pa.Schema | None:
         """Write all rows of a query (see `queried`) to a new Parquet file, so that they need not be
-        held.  Its columns; null: the query cannot be answered, or the file not be written."""
-        return _or_none(lambda: self._saved(statement, tables, file))
+        held.  Its columns; null: the query cannot be answered, or the file not be written, or the
+        rows are more than `most`."""
+        return _or_none(lambda: self._saved(statement, tables, file, most))
 
-    def _saved(self, statement: str, tables: Mapping[str, pa.Table], file: Path) -> pa.Schema:
+    def _saved(
+        self, statement: str, tables: Mapping[str, pa.Table], file: Path, most: int
+    ) -> pa.Schema | None:
+        number = 0
         with _as_tables(tables) as others:
             reader = self._answer(statement, others)
             schema = _spark_types(reader.schema)
             with pq.ParquetWriter(file, schema) as writer:
                 for batches in _batched(reader, _SAVED_ROWS):
-                    writer.write_table(pa.Table.from_batches(batches, reader.schema).cast(schema))
+                    rows = pa.Table.from_batches(batches, reader.schema)
+                    number += rows.num_rows
+                    if number > most:
+                        return None
+                    writer.write_table(rows.cast(schema))
         return schema
 
     def _queried_with(

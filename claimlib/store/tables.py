@@ -339,15 +339,16 @@ class Store:
         tables = {name: self.fetched(frame)[1] for name, frame in frames.items()}
         return local.queried(statement, tables, most)
 
-    def saved(self, of: DataFrame, statement: str, **frames: DataFrame) -> DataFrame | None:
-        """What delta-rs answers to a query of a large table, however many rows that are: from a
-        file of this machine, which goes with the frame: whoever derives others from it holds it, or
-        has it kept (`keep`).
+    def saved(
+        self, of: DataFrame, statement: str, most: int, **frames: DataFrame
+    ) -> DataFrame | None:
+        """What delta-rs answers to a query of a large table, from a file of this machine.  The file
+        goes with the frame: whoever derives others from it holds it, or has it kept (`keep`).
 
         Null: see `queried`, or Spark reads no files of this process.
 
         Args:
-            of, statement, frames: see `queried`.
+            of, statement, most, frames: see `queried`.
         """
         local = self._local_of(of)
         if local is None or not is_one_process(self.spark):
@@ -357,7 +358,9 @@ class Store:
             folder = tempfile.mkdtemp(prefix="claimlib-rows-")
         except OSError:
             return None
-        rows = self._saved(local, statement, tables, Path(folder, "rows.parquet"))
+        file = Path(folder, "rows.parquet")
+        columns = local.saved(statement, tables, file, most)
+        rows = None if columns is None else self._of_file(file, columns)
         if rows is None:
             shutil.rmtree(folder, ignore_errors=True)
         else:
@@ -374,12 +377,7 @@ class Store:
                 _, remove, folder, options = kept
                 atexit.register(remove, *folder, **(options or {}))
 
-    def _saved(
-        self, local: LocalTable, statement: str, tables: Mapping[str, pa.Table], file: Path
-    ) -> DataFrame | None:
-        columns = local.saved(statement, tables, file)
-        if columns is None:
-            return None
+    def _of_file(self, file: Path, columns: pa.Schema) -> DataFrame | None:
         try:
             return self.spark.read.schema(from_arrow_schema(columns)).parquet(str(file))
         except Exception:  # noqa: BLE001 - it takes the path for a glob, or of another file system

@@ -222,10 +222,18 @@ def test_such_a_file_stays_for_the_frames_of_a_dry_run_until_the_process_ends(
     assert list(temporary.iterdir()) == []
 
 
-def test_where_sparks_tasks_may_run_elsewhere_no_file_of_this_machine_is_read(
-    store: Store, temporary: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("claimlib.store.tables.is_one_process", lambda _spark: False),
+        ("claimlib.commands.sweep_base.MOST_SAVED", 1),
+    ],
+    ids=["Spark's tasks may run elsewhere", "too many rows"],
+)
+def test_where_spark_cannot_read_a_file_or_it_would_be_large_the_table_is_read(
+    store: Store, temporary: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object
 ) -> None:
-    monkeypatch.setattr("claimlib.store.tables.is_one_process", lambda _spark: False)
+    monkeypatch.setattr(name, value)
     decided = decision(store)
     assert decided.counts["base_run"] == 2
     assert list(temporary.iterdir()) == []

@@ -166,7 +166,7 @@ def test_so_it_is_for_rows_that_spark_reads_from_a_file(
         where.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(where))
     pending = store.read_at("pending", store.version("pending"))
-    found = store.saved(pending, "SELECT stream, id_ms FROM t")
+    found = store.saved(pending, "SELECT stream, id_ms FROM t", 1)
     assert (found and found.collect()) == ([("s", 1)] if is_read else None)
     del found
     gc.collect()
