@@ -419,9 +419,15 @@ def declared_source(properties: Mapping[str, str]) -> str | None:
     return bytes.fromhex(properties.get(SOURCE_PROPERTY, "")).decode("utf-8") or None
 
 
+def is_append_only(properties: Mapping[str, str]) -> bool:
+    """Whether somebody has forbidden a table's rows to be changed."""
+    return properties.get(APPEND_ONLY_PROPERTY, "").lower() == "true"
+
+
 def has_entries_of_its_proofs(present: Mapping[str, Mapping[str, str]]) -> bool:
-    """Whether `entries` is the table that the proofs in `streams` are about.  Without `streams`
-    there is no proof; where it does not say it, nothing speaks against the table that is there.
+    """Whether `entries` is the table that the proofs in `streams` are about; not where it is
+    missing.  Without `streams` there is no proof; where that does not say which table it is (an
+    earlier version made it), nothing speaks against the one that is there.
 
     Args:
         present: the properties of the tables that are there.

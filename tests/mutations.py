@@ -87,6 +87,12 @@ _ENTRIES_BY_HAND = "test_entries_made_again_by_hand_are_refused_until_init_takes
 _MANY_LOOKED_AT = "test_many_rows_are_looked_at_in_a_file_which_goes_with_the_decision"
 _DRY_RUN = "test_such_a_file_stays_for_the_frames_of_a_dry_run_until_the_process_ends"
 _ELSEWHERE = "test_where_spark_cannot_read_a_file_or_it_would_be_large_the_table_is_read"
+_WHILE_INIT = (
+    "test_entries_that_are_made_again_while_init_looks_at_them_have_their_proofs_taken_back"
+)
+_UNFINISHED = (
+    "test_an_unfinished_snapshot_proves_nothing_of_entries_that_were_lost_and_made_again_since"
+)
 _SUMMED_UP = "tests/delta/test_summed_up.py"
 _SOME_IDS = "test_so_are_the_entries_with_some_ids_whichever_half_of_an_id_differs"
 _SEVERAL_FILES = (
@@ -1461,6 +1467,41 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         (f"tests/delta/test_store.py::{_ENTRIES_BY_HAND}",),
     ),
+    Mutation(
+        "entries made again while init looks at them keep the proofs of those before",
+        "claimlib/store/opening.py",
+        "        take_proofs_back(spark, location)\n    with errors_mapped",
+        "        pass\n    with errors_mapped",
+        (f"tests/delta/test_store.py::{_WHILE_INIT}",),
+    ),
+    Mutation(
+        "init changes a store of another version before it refuses it",
+        "claimlib/store/tables.py",
+        "        check_versions(where, present)\n",
+        "",
+        ("tests/delta/test_store.py::test_init_refuses_a_store_before_it_changes_it",),
+    ),
+    Mutation(
+        "init fails in Delta's words where streams cannot be changed",
+        "claimlib/store/tables.py",
+        'if schema.is_append_only(present["streams"]):',
+        "if not present:",
+        ("tests/delta/test_store.py::test_init_refuses_a_store_before_it_changes_it",),
+    ),
+    Mutation(
+        "a snapshot that is finished later proves what it read of entries that are gone",
+        "claimlib/runs/mirror.py",
+        'return store.table_ids["entries"] == row.pins.table_ids["entries"]',
+        "return bool(row.pins.table_ids)",
+        (f"{_REMOVALS}::{_UNFINISHED}",),
+    ),
+    Mutation(
+        "init does not say that it has taken proofs back",
+        "claimlib/report/store.py",
+        "[lost] if store.has_lost_proofs else ",
+        "",
+        (f"tests/delta/test_store.py::{_ENTRIES_BY_HAND}",),
+    ),
     # --- what delta-rs sums up of large tables
     Mutation(
         "delta-rs surveys no group that is not requested",
@@ -1496,6 +1537,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "remove = weakref.finalize(rows, shutil.rmtree",
         "remove = weakref.finalize(self.spark, shutil.rmtree",
         (f"{_INCREMENTAL}::{_MANY_LOOKED_AT}",),
+    ),
+    Mutation(
+        "a file that is being written stays when the run is interrupted",
+        "claimlib/store/tables.py",
+        "except BaseException:  # it was interrupted",
+        "except Exception:",
+        (f"{_INCREMENTAL}::test_such_a_file_goes_where_its_writing_is_interrupted",),
     ),
     Mutation(
         "the file that a dry run's frames read goes with its reply",

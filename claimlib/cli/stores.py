@@ -49,7 +49,8 @@ def init(
 ) -> None:
     """Create the tables of a store.
 
-    Tables that already exist are left unchanged.
+    Tables that already exist are left unchanged. Where entries is a new table, what was proven of
+    its entries is taken back.
     """
     from claimlib.cli.output import show
     from claimlib.commands.mirror import source_of

@@ -20,7 +20,12 @@ def of_store(store: Store, source: str | None) -> Report:
         source: what it mirrors; null: nothing so far.
     """
     place = shlex.quote(store.where)
-    found = ("the store already exists: nothing was changed",) if store.was_there else ()
+    lost = (
+        "the table entries is not the one whose entries were proven to be complete: the proofs were"
+        " taken back, and sweeps refuse the groups until the next snapshot or import"
+    )
+    unchanged = "the store already exists: nothing was changed"
+    found = [lost] if store.has_lost_proofs else [unchanged] if store.was_there else []
     first = f"next: claimlib snapshot redis://HOST:PORT {place}, or claimlib import {place} …"
     return Report(
         title=f"Store {store.where}",

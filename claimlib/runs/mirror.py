@@ -26,6 +26,7 @@ from claimlib.plans.differences import (
     digest_of,
 )
 from claimlib.plans.keys import KeyMode, glob_sql, id_text, with_keys
+from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import claims
 from claimlib.runs.journal import Decided, RunRow, Staged
 from claimlib.runs.retry import retried
@@ -282,6 +283,8 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
     read = decided.rows(READ_KINDS[table]).select(
         *TABLES[table].key, *(F.col(said).alias(name) for name, said in columns.items())
     )
+    if table == "streams" and not _has_entries_of_its_proofs(store, row):
+        read = read.withColumns({name: F.lit(None).cast("bigint") for name in PROVEN_RANGE})
     changes = {name: f"s.{name}" for name in columns}
     same = " AND ".join(f"t.{name} <=> s.{name}" for name in columns)
     removed = None
@@ -291,6 +294,12 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
         rows = decided.rows(REMOVED_KINDS[table]).select(*TABLES[table].key, *seen)
         removed = Removed(rows, as_seen)
     upsert(store, table, read, row, changes, differs=f"NOT ({same})", removed=removed)
+
+
+def _has_entries_of_its_proofs(store: Store, row: RunRow) -> bool:
+    """Whether `entries` is the table that the run was decided from: of one that was lost and made
+    again since, what it read proves nothing."""
+    return store.table_ids["entries"] == row.pins.table_ids["entries"]
 
 
 def withdraw(store: Store, row: RunRow) -> None:

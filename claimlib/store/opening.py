@@ -29,6 +29,7 @@ from claimlib.errors import (
 from claimlib.places import S3, local_folder
 from claimlib.schema import TABLES, Table, quote_identifier
 from claimlib.store import local
+from claimlib.store.delta_errors import errors_mapped
 from claimlib.store.local import LocalTable
 from claimlib.store.location import Location
 from claimlib.store.threads import concurrently
@@ -177,13 +178,25 @@ def present_tables(spark: SparkSession, location: Location) -> dict[str, dict[st
     return {name: properties for name, properties in tables if properties is not None}
 
 
+def take_proofs_back(spark: SparkSession, location: Location) -> None:
+    """Have no stream say any more which of its entries are complete."""
+    streams = location.identifier("streams")
+    with errors_mapped("streams"):
+        spark.sql(f"UPDATE {streams} SET {schema.WITHOUT_PROOF_SQL}")
+
+
 def bind_proofs(spark: SparkSession, location: Location) -> None:
     """Have `streams` say which table `entries` its proofs are about, where it does not yet: one of
     the two is new, and has been made by another statement, or nobody has ever said it."""
     names = ("streams", "entries")
-    found = [_properties(spark, location.identifier(name)) or {} for name in names]
-    entries_id = found[1].get(schema.TABLE_ID_PROPERTY)
-    if entries_id is not None and found[0].get(schema.ENTRIES_ID_PROPERTY) != entries_id:
+    found = {name: _properties(spark, location.identifier(name)) or {} for name in names}
+    entries_id = found["entries"].get(schema.TABLE_ID_PROPERTY)
+    if entries_id is None or found["streams"].get(schema.ENTRIES_ID_PROPERTY) == entries_id:
+        return
+    if not schema.has_entries_of_its_proofs(found):
+        # Somebody may have made the entries again since it was looked at.
+        take_proofs_back(spark, location)
+    with errors_mapped("streams"):
         spark.sql(
             f"ALTER TABLE {location.identifier('streams')} SET TBLPROPERTIES"
             f" ('{schema.ENTRIES_ID_PROPERTY}' = {schema.property_sql(entries_id)})"
@@ -240,8 +253,7 @@ def check_properties(
             where=where,
             missing=missing,
         )
-    for name, properties in present.items():
-        _check_version(where, name, properties)
+    check_versions(where, present)
     _check_buckets(where, present)
     if not schema.has_entries_of_its_proofs(present):
         buckets = present["entries"][schema.BUCKETS_PROPERTY]
@@ -342,6 +354,25 @@ def check_log_store(spark: SparkSession, location: Location) -> None:
             where=location.where,
             setting=setting,
         )
+
+
+def append_only(where: str, table: str) -> SchemaError:
+    """The error of a table that cannot be changed, and has to be."""
+    return SchemaError(
+        f"table {table} of {where} is append-only, and this command changes its rows: set its"
+        f" property {schema.APPEND_ONLY_PROPERTY} to false",
+        table=table,
+    )
+
+
+def check_versions(where: str, present: Mapping[str, Mapping[str, str]]) -> None:
+    """Refuse tables that another version of the schema has made.
+
+    Raises:
+        SchemaVersionError: naming the table and both versions.
+    """
+    for name, properties in present.items():
+        _check_version(where, name, properties)
 
 
 def _check_version(where: str, table: str, properties: Mapping[str, str]) -> None:

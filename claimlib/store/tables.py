@@ -28,7 +28,6 @@ from pyspark.sql.utils import is_remote
 from claimlib import schema
 from claimlib.errors import (
     ConfigError,
-    SchemaError,
     VersionExpiredError,
 )
 from claimlib.local_rows import LISTS_BYTES, arrow_table, local_frame
@@ -42,6 +41,7 @@ from claimlib.store.location import Location
 from claimlib.store.opening import (
     OTHER_PATH,
     all_local,
+    append_only,
     bind_proofs,
     check_catalog_lasts,
     check_columns,
@@ -49,11 +49,13 @@ from claimlib.store.opening import (
     check_properties,
     check_reads_all,
     check_same,
+    check_versions,
     create_namespace,
     init_sql,
     is_one_process,
     present_tables,
     shared_folder,
+    take_proofs_back,
 )
 from claimlib.store.threads import WRITES, concurrently
 
@@ -100,6 +102,8 @@ class Store:
         declared_source: what `init` said that the store mirrors; null: nothing.
         table_ids: the id of each table, as it was when the store was opened.
         was_there: whether all of its tables were there before it was opened.
+        has_lost_proofs: whether `init` has taken back what was proven of its entries, as the table
+            `entries` is new.
         append_only: the tables whose rows nobody can change, as somebody has set it.
     """
 
@@ -127,10 +131,9 @@ class Store:
         self.buckets = int(properties["streams"][schema.BUCKETS_PROPERTY])
         self.declared_source = schema.declared_source(properties["streams"])
         self.was_there = True
+        self.has_lost_proofs = False
         self.append_only = {
-            name
-            for name, found in properties.items()
-            if found.get(schema.APPEND_ONLY_PROPERTY, "").lower() == "true"
+            name for name, found in properties.items() if schema.is_append_only(found)
         }
 
     @cached_property
@@ -155,8 +158,8 @@ class Store:
         """Create the tables of a store that are not there yet, and open it.
 
         A repeat changes nothing; so it also completes a store whose creation was cut off.  Where
-        `entries` is made again, the proofs of absence are taken back: sweeps refuse the groups
-        until the next snapshot or import.
+        `entries` is or was made again, the proofs of absence are taken back: sweeps refuse the
+        groups until the next snapshot or import.
 
         Args:
             where: a folder or `catalog.schema`.
@@ -168,6 +171,9 @@ class Store:
             UnsafeLocationError: the catalog exists only as long as the session; or see `open`.
             StoreExistsError: there is a store with other buckets or another source; it is left as
                 it is.
+            SchemaVersionError: there is one of another version; it is left as it is.
+            SchemaError: proofs are to be taken back, and `streams` is append-only.
+            CommitConflictError: somebody changed `streams` meanwhile.
             RequestError: the name of the source is empty, or has credentials in it.
         """
         statements = init_sql(where, buckets=buckets, source=source)
@@ -177,15 +183,19 @@ class Store:
             check_catalog_lasts(spark, where)
             create_namespace(spark, where)
         present = present_tables(spark, location)
+        check_versions(where, present)
         check_same(where, present, buckets, source)
-        if not schema.has_entries_of_its_proofs(present):
+        are_proofs_void = not schema.has_entries_of_its_proofs(present)
+        if are_proofs_void:
             # The entries were lost, and in a new table all would be gone.
-            streams = location.identifier("streams")
-            spark.sql(f"UPDATE {streams} SET {schema.WITHOUT_PROOF_SQL}")
+            if schema.is_append_only(present["streams"]):
+                raise append_only(where, "streams")
+            take_proofs_back(spark, location)
         concurrently(partial(spark.sql, statement) for statement in statements)
         bind_proofs(spark, location)
         store = cls.open(spark, where)
         store.was_there = len(present) == len(TABLES)
+        store.has_lost_proofs = are_proofs_void
         return store
 
     @classmethod
@@ -261,11 +271,7 @@ class Store:
         """
         for table in tables:
             if table in self.append_only:
-                raise SchemaError(
-                    f"table {table} of {self.where} is append-only, and this command changes its"
-                    f" rows: set its property {schema.APPEND_ONLY_PROPERTY} to false",
-                    table=table,
-                )
+                raise append_only(self.where, table)
 
     def identifier(self, table: str) -> str:
         """The table's quoted name in SQL."""
@@ -359,7 +365,11 @@ class Store:
         except OSError:
             return None
         file = Path(folder, "rows.parquet")
-        columns = local.saved(statement, tables, file, most)
+        try:
+            columns = local.saved(statement, tables, file, most)
+        except BaseException:  # it was interrupted
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         rows = None if columns is None else self._of_file(file, columns)
         if rows is None:
             shutil.rmtree(folder, ignore_errors=True)

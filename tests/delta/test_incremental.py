@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import Row, SparkSession
 
@@ -200,6 +201,19 @@ def test_many_rows_are_looked_at_in_a_file_which_goes_with_the_decision(
     assert len(list(temporary.rglob("*.parquet"))) == 1
     del decided
     gc.collect()
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.classic  # over Spark Connect nothing is left to delta-rs
+def test_such_a_file_goes_where_its_writing_is_interrupted(
+    store: Store, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        decision(store)
     assert list(temporary.iterdir()) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -480,6 +481,23 @@ def test_a_landing_that_is_not_what_was_decided_is_not_applied_and_can_be_given_
     reply = snapshot(store, ALL, lambda _: source(second))
     assert reply.counts["pending_replaced"] == 5
     assert set(owners(store).values()) == {b"y"}
+
+
+def test_an_unfinished_snapshot_proves_nothing_of_entries_that_were_lost_and_made_again_since(
+    store: Store,
+) -> None:
+    rows = stream(b"s", {1: b"x", 2: b"x"}, {1, 2}, NOW_MS)
+    later = stream(b"s", {1: b"x", 2: b"x"}, {1, 2}, NOW_MS + 1)
+    snapshot(store, ALL, lambda _: source(rows))
+    with pytest.raises(KeyboardInterrupt):
+        snapshot(store, ALL, lambda _: source(later), run_id="cut", progress=cut_off(Phase.APPLY))
+    shutil.rmtree(Path(store.where, "entries"))
+    again = Store.init(store.spark, store.where)
+    swept = xautoclaim(again, SweepRequest(REQUEST), now_ms=NOW_MS)
+    assert find_run(again, "snapshot:cut").run_seq == 2, "it was finished"
+    assert (swept.counts["refused"], swept.counts["deleted"]) == (1, 0)
+    snapshot(again, ALL, lambda _: source(later))
+    assert xautoclaim(again, SweepRequest(REQUEST), now_ms=NOW_MS).counts["refused"] == 0
 
 
 def test_a_run_that_claims_is_not_given_up_for_the_next_run_finishes_it(store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from claimlib.errors import (
     StoreNotFoundError,
 )
 from claimlib.local_rows import local_frame
+from claimlib.report.store import of_store
 from claimlib.report.sweep import of_reply
 from claimlib.schema import ENTRIES_ID_PROPERTY, TABLES
 from claimlib.store.location import Location
@@ -80,11 +82,60 @@ def test_entries_made_again_by_hand_are_refused_until_init_takes_the_proofs_back
         with pytest.raises(SchemaError, match=f"dropped and created again.*{advice}"):
             opened(spark, store.where)
     again = Store.init(spark, store.where, buckets=store.buckets)
+    assert "the proofs were taken back, and sweeps refuse" in of_store(again, None).notes[0]
     counts = xautoclaim(again, SweepRequest(REQUEST)).counts
     assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
     write_keyspace(again, keyspace(b"t"), NOW_MS)
     once_more = Store.init(spark, store.where, buckets=store.buckets)
+    assert of_store(once_more, None).notes[0].endswith("already exists: nothing was changed")
     assert xautoclaim(once_more, SweepRequest(REQUEST), dry_run=True).counts["refused"] == 1
+
+
+def test_entries_that_are_made_again_while_init_looks_at_them_have_their_proofs_taken_back(
+    spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    statements = init_sql(store.where, buckets=store.buckets)
+
+    def create(calls: Iterable[Callable[[], object]]) -> list[object]:
+        shutil.rmtree(Path(store.where, "entries"))
+        for statement in statements:
+            spark.sql(statement)
+        return [call() for call in calls]
+
+    with monkeypatch.context() as patched:
+        patched.setattr("claimlib.store.tables.concurrently", create)
+        Store.init(spark, store.where, buckets=store.buckets)
+    counts = xautoclaim(Store.open(spark, store.where), SweepRequest(REQUEST)).counts
+    assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        (
+            "ALTER TABLE {tombstones} SET TBLPROPERTIES ('claimlib.schemaVersion' = '1')",
+            SchemaVersionError,
+            "tombstones .* has schema version 1",
+        ),
+        (
+            "ALTER TABLE {streams} SET TBLPROPERTIES ('delta.appendOnly' = 'true')",
+            SchemaError,
+            "table streams .* is append-only",
+        ),
+    ],
+)
+def test_init_refuses_a_store_before_it_changes_it(
+    spark: SparkSession, store: Store, change: str, error: type[Exception], says: str
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    spark.sql(change.format(**{name: store.identifier(name) for name in TABLES}))
+    shutil.rmtree(Path(store.where, "entries"))
+    before = store.read("streams").collect()
+    with pytest.raises(error, match=says):
+        Store.init(spark, store.where, buckets=store.buckets)
+    assert store.read("streams").collect() == before
+    assert not Path(store.where, "entries").exists()
 
 
 def test_where_streams_was_lost_and_is_made_again_its_proofs_are_about_the_entries_that_are_there(

@@ -400,8 +400,10 @@ def test_the_records_are_the_rows_of_the_document(made):
     assert all(set(names) == set(record) for record in report.records)
 
 
-A_STORE = mock.Mock(spec_set=("where", "buckets", "was_there"), where="s", buckets=8)
-A_STORE.was_there = False
+A_STORE = mock.Mock(
+    spec_set=("where", "buckets", "was_there", "has_lost_proofs"), where="s", buckets=8
+)
+A_STORE.was_there = A_STORE.has_lost_proofs = False
 OTHERS = {
     "run": runs.of_run(RUN),
     "runs": runs.of_runs("s", RunList((RUN,), 1, ())),
