@@ -19,6 +19,7 @@ from claimlib.semantics.model import AutoclaimRequest
 from claimlib.session import open_session
 from claimlib.store.tables import Store
 from tests.bench import event_log
+from tests.bench.store import peak_mib
 
 NOW_MS = 1_750_000_000_000
 FIRST_MS = NOW_MS - 10**9
@@ -74,7 +75,7 @@ def main(folder: str, rows: int, count: int) -> None:
             "claimed": [row["id_ms"] for row in reply.claimed.select("id_ms").collect()],
             "deleted": [row["id_ms"] for row in reply.deleted.select("id_ms").collect()],
             "next_ms": [row["next_ms"] for row in reply.cursors.collect()],
-            "peak_mib": store.peak_mib(),
+            "peak_mib": peak_mib(),
         }
     spark.stop()
     log = event_log.read(str(events))

@@ -18,7 +18,7 @@ from tests.seeds import new_seed
 
 pytestmark = pytest.mark.long
 
-SEQUENCES = 3_000
+SEQUENCES = 6_000
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
 
 
 @pytest.mark.timeout(1800)
-def test_the_reference_follows_three_thousand_sequences_as_redis_7_0_plays_them(
+def test_the_reference_follows_six_thousand_sequences_as_redis_7_0_plays_them(
     wire: Wire, pytestconfig: pytest.Config
 ):
     drawn_by = new_seed(pytestconfig)
