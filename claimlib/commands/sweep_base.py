@@ -38,7 +38,7 @@ _NEWEST = 20
 MOST_CHANGED = 100_000
 MOST_HELD = 200_000
 MOST_WITHOUT_BASE = 100
-# So many rows go into a temporary file (10 to 50 bytes each), which may lie in memory.
+# So many rows go into a temporary file (9 to 64 bytes each were seen), which may lie in memory.
 MOST_SAVED = 10_000_000
 
 
@@ -232,8 +232,8 @@ def _may_be_base(run: Finished, scope: Scope | None) -> bool:
 
 
 def _check_tables(begun: Begun, base: RunRow) -> None:
-    now, then = begun.pins.table_ids, base.pins.table_ids
-    others = [name for name in ("pending", "entries", "streams") if now[name] != then[name]]
+    needed = ("pending", "entries", "streams")
+    others = [name for name in needed if not begun.store.is_same_table(name, base.pins)]
     if others:
         raise NoBaseError(f"the table {others[0]} was replaced after run {base.run_seq}")
 

@@ -277,7 +277,7 @@ def _came_next(store: Store, row: RunRow) -> bool:
     """Whether the run's commit is the very next one after the version of `pending` that it was
     decided from, and the newest: then every row was as the decision had found it, and is now as it
     says."""
-    if not _is_same_table(store, row):
+    if not store.is_same_table("pending", row.pins):
         return False
     version, note = store.last_note("pending")
     return version == row.pins.versions["pending"] + 1 and note == row.note
@@ -291,17 +291,11 @@ def _alone_at(store: Store, row: RunRow, decided: Decided, changed: int | None) 
     Of what others have written the MERGE's number tells nothing: where somebody has added a copy of
     one row and has taken another, it is right all the same.
     """
-    if changed != decided.of(*TOUCHING) or not _is_same_table(store, row):
+    if changed != decided.of(*TOUCHING) or not store.is_same_table("pending", row.pins):
         return None
     own = bool(decided.of(Kind.FORCED)) + bool(decided.of(*TOUCHING))
     expected = row.pins.versions["pending"] + own
     return expected if store.version("pending") == expected else None
-
-
-def _is_same_table(store: Store, row: RunRow) -> bool:
-    """Whether `pending` is the table that the run was decided from: one that was dropped and made
-    again has other versions of the same numbers."""
-    return store.table_ids["pending"] == row.pins.table_ids["pending"]
 
 
 def _now(store: Store, decided: Decided) -> DataFrame:

@@ -283,7 +283,8 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
     read = decided.rows(READ_KINDS[table]).select(
         *TABLES[table].key, *(F.col(said).alias(name) for name, said in columns.items())
     )
-    if table == "streams" and not _has_entries_of_its_proofs(store, row):
+    if table == "streams" and not store.is_same_table("entries", row.pins):
+        # Of a table that was lost and made again since, what was read proves nothing.
         read = read.withColumns({name: F.lit(None).cast("bigint") for name in PROVEN_RANGE})
     changes = {name: f"s.{name}" for name in columns}
     same = " AND ".join(f"t.{name} <=> s.{name}" for name in columns)
@@ -294,12 +295,6 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
         rows = decided.rows(REMOVED_KINDS[table]).select(*TABLES[table].key, *seen)
         removed = Removed(rows, as_seen)
     upsert(store, table, read, row, changes, differs=f"NOT ({same})", removed=removed)
-
-
-def _has_entries_of_its_proofs(store: Store, row: RunRow) -> bool:
-    """Whether `entries` is the table that the run was decided from: of one that was lost and made
-    again since, what it read proves nothing."""
-    return store.table_ids["entries"] == row.pins.table_ids["entries"]
 
 
 def withdraw(store: Store, row: RunRow) -> None:

@@ -178,7 +178,7 @@ class LocalTable:
                 which is also of rows that a deletion vector hides.
             tables: others, by their names in it.
         """
-        found = _or_none(lambda: self._queried_with(statement, most, tables))
+        found = _or_none(lambda: self._queried(statement, most, tables))
         return None if found is None else _or_none(lambda: found.cast(_spark_types(found.schema)))
 
     def saved(
@@ -193,8 +193,7 @@ class LocalTable:
         self, statement: str, tables: Mapping[str, pa.Table], file: Path, most: int
     ) -> pa.Schema | None:
         number = 0
-        with _as_tables(tables) as others:
-            reader = self._answer(statement, others)
+        with self._answer(statement, tables) as reader:
             schema = _spark_types(reader.schema)
             with pq.ParquetWriter(file, schema) as writer:
                 for batches in _batched(reader, _SAVED_ROWS):
@@ -205,34 +204,35 @@ class LocalTable:
                     writer.write_table(rows.cast(schema))
         return schema
 
-    def _queried_with(
-        self, statement: str, most: int | None, tables: Mapping[str, pa.Table]
-    ) -> pa.Table | None:
-        with _as_tables(tables) as others:
-            return self._queried(statement, most, others)
-
-    def _answer(self, statement: str, others: Mapping[str, Any]) -> pa.RecordBatchReader:
-        """The rows of a query.  A LIMIT is not used: it might be applied before deletion vectors
-        are."""
-        from deltalake import QueryBuilder
-
-        query = QueryBuilder().register("t", self._table)
-        for name, table in others.items():
-            query = query.register(name, table)
-        return pa.RecordBatchReader.from_stream(query.execute(statement))
-
     def _queried(
-        self, statement: str, most: int | None, others: Mapping[str, Any] = MappingProxyType({})
+        self,
+        statement: str,
+        most: int | None,
+        tables: Mapping[str, pa.Table] = MappingProxyType({}),
     ) -> pa.Table | None:
         """The rows of a query; null: they are more than `most`, or too large."""
-        reader = self._answer(statement, others)
         batches, number, size = [], 0, 0
-        for batch in reader:
-            number, size = number + batch.num_rows, size + batch.nbytes
-            if most is not None and (number > most or size > _MOST_UNPACKED_BYTES):
-                return None
-            batches.append(batch)
-        return pa.Table.from_batches(batches, reader.schema)
+        with self._answer(statement, tables) as reader:
+            for batch in reader:
+                number, size = number + batch.num_rows, size + batch.nbytes
+                if most is not None and (number > most or size > _MOST_UNPACKED_BYTES):
+                    return None
+                batches.append(batch)
+            return pa.Table.from_batches(batches, reader.schema)
+
+    @contextmanager
+    def _answer(
+        self, statement: str, tables: Mapping[str, pa.Table]
+    ) -> Iterator[pa.RecordBatchReader]:
+        """The rows of a query, as they come.  A LIMIT is not used: it might be applied before
+        deletion vectors are."""
+        from deltalake import QueryBuilder
+
+        with _as_tables(tables) as others:
+            query = QueryBuilder().register("t", self._table)
+            for name, table in others.items():
+                query = query.register(name, table)
+            yield pa.RecordBatchReader.from_stream(query.execute(statement))
 
     def is_writable(self) -> bool:
         """Whether a commit here is all that a writer of this table has to do: not where somebody

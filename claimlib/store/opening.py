@@ -178,29 +178,50 @@ def present_tables(spark: SparkSession, location: Location) -> dict[str, dict[st
     return {name: properties for name, properties in tables if properties is not None}
 
 
-def take_proofs_back(spark: SparkSession, location: Location) -> None:
-    """Have no stream say any more which of its entries are complete."""
-    streams = location.identifier("streams")
+def take_proofs_back(
+    spark: SparkSession, location: Location, present: Mapping[str, Mapping[str, str]]
+) -> bool:
+    """Have no stream say any more which of its entries are complete, where `entries` is not the
+    table that this was said of: in a new one all entries would be gone.  Whether that was done.
+
+    Args:
+        present: the properties of the tables that are there.
+
+    Raises:
+        SchemaError: `streams` is append-only.
+        CommitConflictError: somebody changed it meanwhile.
+    """
+    if schema.has_entries_of_its_proofs(present):
+        return False
+    if schema.is_append_only(present["streams"]):
+        raise append_only(location.where, "streams")
     with errors_mapped("streams"):
-        spark.sql(f"UPDATE {streams} SET {schema.WITHOUT_PROOF_SQL}")
+        spark.sql(f"UPDATE {location.identifier('streams')} SET {schema.WITHOUT_PROOF_SQL}")
+    return True
 
 
-def bind_proofs(spark: SparkSession, location: Location) -> None:
+def bind_proofs(spark: SparkSession, location: Location) -> bool:
     """Have `streams` say which table `entries` its proofs are about, where it does not yet: one of
-    the two is new, and has been made by another statement, or nobody has ever said it."""
+    the two is new, and has been made by another statement, or nobody has ever said it.
+
+    Returns: whether proofs were taken back first, for somebody has made the entries again since it
+    was looked at.
+
+    Raises:
+        SchemaError, CommitConflictError: see `take_proofs_back`.
+    """
     names = ("streams", "entries")
     found = {name: _properties(spark, location.identifier(name)) or {} for name in names}
     entries_id = found["entries"].get(schema.TABLE_ID_PROPERTY)
     if entries_id is None or found["streams"].get(schema.ENTRIES_ID_PROPERTY) == entries_id:
-        return
-    if not schema.has_entries_of_its_proofs(found):
-        # Somebody may have made the entries again since it was looked at.
-        take_proofs_back(spark, location)
+        return False
+    were_taken_back = take_proofs_back(spark, location, found)
     with errors_mapped("streams"):
         spark.sql(
             f"ALTER TABLE {location.identifier('streams')} SET TBLPROPERTIES"
             f" ('{schema.ENTRIES_ID_PROPERTY}' = {schema.property_sql(entries_id)})"
         )
+    return were_taken_back
 
 
 def _properties(spark: SparkSession, identifier: str) -> dict[str, str] | None:

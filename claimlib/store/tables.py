@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -185,17 +186,13 @@ class Store:
         present = present_tables(spark, location)
         check_versions(where, present)
         check_same(where, present, buckets, source)
-        are_proofs_void = not schema.has_entries_of_its_proofs(present)
-        if are_proofs_void:
-            # The entries were lost, and in a new table all would be gone.
-            if schema.is_append_only(present["streams"]):
-                raise append_only(where, "streams")
-            take_proofs_back(spark, location)
+        # Before the tables are made: who is cut off in between must not leave proofs behind.
+        were_void = take_proofs_back(spark, location, present)
         concurrently(partial(spark.sql, statement) for statement in statements)
-        bind_proofs(spark, location)
+        became_void = bind_proofs(spark, location)
         store = cls.open(spark, where)
         store.was_there = len(present) == len(TABLES)
-        store.has_lost_proofs = are_proofs_void
+        store.has_lost_proofs = were_void or became_void
         return store
 
     @classmethod
@@ -262,6 +259,11 @@ class Store:
             ConfigError: Spark may read less than there is.
         """
         check_reads_all(self.spark)
+
+    def is_same_table(self, table: str, pins: Pins) -> bool:
+        """Whether a table is the one that was pinned: one that was dropped and made again has other
+        rows, and other versions of the same numbers."""
+        return self.table_ids[table] == pins.table_ids[table]
 
     def check_changeable(self, tables: Iterable[str]) -> None:
         """Refuse tables that no run could change: what it had decided would never be applied.
@@ -364,18 +366,15 @@ class Store:
             folder = tempfile.mkdtemp(prefix="claimlib-rows-")
         except OSError:
             return None
-        file = Path(folder, "rows.parquet")
-        try:
+        remove = partial(shutil.rmtree, folder, ignore_errors=True)
+        with ExitStack() as without_rows:
+            without_rows.callback(remove)
+            file = Path(folder, "rows.parquet")
             columns = local.saved(statement, tables, file, most)
-        except BaseException:  # it was interrupted
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        rows = None if columns is None else self._of_file(file, columns)
-        if rows is None:
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            remove = weakref.finalize(rows, shutil.rmtree, folder, ignore_errors=True)
-            self._removals[rows] = remove
+            rows = None if columns is None else self._of_file(file, columns)
+            if rows is not None:
+                without_rows.pop_all()
+                self._removals[rows] = weakref.finalize(rows, remove)
         return rows
 
     def keep(self, *frames: DataFrame) -> None:
@@ -384,8 +383,7 @@ class Store:
         for removal in filter(None, map(self._removals.get, frames)):
             kept = removal.detach()
             if kept is not None:
-                _, remove, folder, options = kept
-                atexit.register(remove, *folder, **(options or {}))
+                atexit.register(kept[1])
 
     def _of_file(self, file: Path, columns: pa.Schema) -> DataFrame | None:
         try:

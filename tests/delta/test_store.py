@@ -105,8 +105,9 @@ def test_entries_that_are_made_again_while_init_looks_at_them_have_their_proofs_
 
     with monkeypatch.context() as patched:
         patched.setattr("claimlib.store.tables.concurrently", create)
-        Store.init(spark, store.where, buckets=store.buckets)
-    counts = xautoclaim(Store.open(spark, store.where), SweepRequest(REQUEST)).counts
+        again = Store.init(spark, store.where, buckets=store.buckets)
+    assert "the proofs were taken back, and sweeps refuse" in of_store(again, None).notes[0]
+    counts = xautoclaim(again, SweepRequest(REQUEST)).counts
     assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
 
 

@@ -1,9 +1,13 @@
-"""What delta-rs sums up of a large table is what Spark does."""
+"""What delta-rs sums up of a large table is what Spark does.
+
+Over Spark Connect nothing is left to delta-rs, so most of these tests are for a classic session.
+"""
 
 from __future__ import annotations
 
 import gc
 from collections import Counter
+from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
 
@@ -24,7 +28,6 @@ from claimlib.testing.tables import request_table, write_keyspace
 from tests.batches import Batch, random_batch
 from tests.delta.own_rows import append, pending_row
 
-# Marked: over Spark Connect nothing is left to delta-rs.
 RUN_SEQ = 3
 
 
@@ -133,23 +136,34 @@ def test_of_a_part_of_a_table_or_an_old_version_delta_rs_says_nothing(
         assert store.queried(part, "SELECT DISTINCT consumer FROM t") is None
 
 
-@pytest.mark.classic
-@pytest.mark.parametrize(("name", "is_there"), [("none", False), ("a b#ü?", True)])
-def test_a_folder_for_temporary_files_is_needed_whatever_its_name_and_else_spark_answers(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, is_there: bool
-) -> None:
+@pytest.fixture
+def temporary(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> Iterator[Path]:
+    """The folder for temporary files, of any name (`none`: it is not there), while a table has a
+    row and is large; in the end nothing is left in it."""
     append(store, "pending", pending_row("s", 1))
     monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
     where = tmp_path / name
-    if is_there:
+    if name != "none":
         where.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(where))
+    yield where
+    gc.collect()
+    assert name == "none" or not list(where.iterdir()), "it is left as it was"
+
+
+@pytest.mark.classic
+@pytest.mark.usefixtures("temporary")
+@pytest.mark.parametrize(("name", "is_there"), [("none", False), ("a b#ü?", True)])
+def test_a_folder_for_temporary_files_is_needed_whatever_its_name_and_else_spark_answers(
+    store: Store, *, is_there: bool
+) -> None:
     others = store.spark.sql("SELECT 's' AS stream, 7 AS n")
     joined = "SELECT n, count(*) AS rows FROM t JOIN others ON t.stream = others.stream GROUP BY n"
     found = store.queried("pending", joined, others=others)
     assert (found and found.to_pylist()) == ([{"n": 7, "rows": 1}] if is_there else None)
     assert store.queried("pending", "SELECT DISTINCT consumer FROM t") is not None
-    assert not is_there or not list(where.iterdir()), "it is left as it was"
 
 
 @pytest.mark.classic
@@ -157,20 +171,12 @@ def test_a_folder_for_temporary_files_is_needed_whatever_its_name_and_else_spark
     ("name", "is_read"), [("none", False), ("a b#ü?", True), ("50%", True), ("{odd", False)]
 )
 def test_so_it_is_for_rows_that_spark_reads_from_a_file(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, is_read: bool
+    store: Store, temporary: Path, *, is_read: bool
 ) -> None:
-    append(store, "pending", pending_row("s", 1))
-    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
-    where = tmp_path / name
-    if name != "none":
-        where.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(where))
     pending = store.read_at("pending", store.version("pending"))
     found = store.saved(pending, "SELECT stream, id_ms FROM t", 1)
     assert (found and found.collect()) == ([("s", 1)] if is_read else None)
-    del found
-    gc.collect()
-    assert name == "none" or not list(where.iterdir()), "it is left as it was"
+    assert len(list(temporary.glob("*/*.parquet"))) == is_read
 
 
 def test_what_a_run_decided_is_counted_alike(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
