@@ -68,7 +68,7 @@ def init(
     check_new_store(store, settings)
     with started(settings, common, SHORT_LIVED) as (spark, _):
         made = Store.init(spark, store, buckets=buckets, source=source)
-        result = of_store(made, source_of(made) if made.was_there else made.declared_source)
+        result = of_store(made, source_of(made))
     show(result, view)
 
 

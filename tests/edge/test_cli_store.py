@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -159,6 +161,18 @@ def test_init_of_a_store_that_is_there_says_so_and_what_it_mirrors(claimlib, sta
     for was_there in (False, True):
         found = json.loads(claimlib(*named).out)
         assert (found["was_there"], found["source"]) == (was_there, "lake")
+
+
+def test_init_of_a_store_that_lost_its_entries_says_what_it_mirrors_and_what_it_took_back(
+    claimlib, store
+):
+    snapshot(store, SnapshotRequest("cache:6379/0"), lambda _: source([]))
+    shutil.rmtree(Path(store.where, "entries"))
+    said = claimlib("init", store.where)
+    assert said.code == 0
+    assert "cache:6379/0" in said.out
+    assert "the proofs were taken back" in said.out
+    assert "next: claimlib snapshot" in said.out
 
 
 def test_a_local_store_that_is_not_there_is_noticed_before_spark_starts(claimlib, tmp_path):
