@@ -90,6 +90,12 @@ _ELSEWHERE = "test_where_spark_cannot_read_a_file_or_it_would_be_large_the_table
 _WHILE_INIT = (
     "test_entries_that_are_made_again_while_init_looks_at_them_have_their_proofs_taken_back"
 )
+_UNFINISHED_ALIKE = (
+    "test_so_does_one_of_entries_that_were_made_again_by_the_statement_that_had_made_them"
+)
+_ENTRIES_ALIKE = (
+    "test_entries_made_again_with_their_old_id_are_refused_until_init_takes_the_proofs_back"
+)
 _UNFINISHED = (
     "test_an_unfinished_snapshot_proves_nothing_of_entries_that_were_lost_and_made_again_since"
 )
@@ -1491,7 +1497,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a snapshot that is finished later proves what it read of entries that are gone",
         "claimlib/runs/mirror.py",
-        'if table == "streams" and not store.is_same_table("entries", row.pins):',
+        'if table == "streams" and not _is_pinned_entries(store, row):',
         'if table == "none":',
         (f"{_REMOVALS}::{_UNFINISHED}",),
     ),
@@ -1501,6 +1507,48 @@ MUTATIONS: tuple[Mutation, ...] = (
         "[lost] if store.has_lost_proofs else ",
         "",
         (f"tests/delta/test_store.py::{_ENTRIES_BY_HAND}",),
+    ),
+    Mutation(
+        "a snapshot that is finished later proves what it read of entries made again alike",
+        "claimlib/runs/mirror.py",
+        ' and store.version("entries") >= pinned',
+        "",
+        (f"{_REMOVALS}::{_UNFINISHED_ALIKE}",),
+    ),
+    Mutation(
+        "a run that is finished on tables that were made again hides that from the next one",
+        "claimlib/runs/rollforward.py",
+        "max(at, pinned.get(name, 0))",
+        "at",
+        (f"{_REMOVALS}::{_UNFINISHED_ALIKE}",),
+    ),
+    Mutation(
+        "a table that has gone back is used without a word",
+        "claimlib/runs/protocol.py",
+        "    store.check_not_gone_back(pins.versions, known.newest)\n",
+        "",
+        (f"tests/delta/test_store.py::{_ENTRIES_ALIKE}",),
+    ),
+    Mutation(
+        "init leaves the proofs of entries that were made again alike",
+        "claimlib/store/tables.py",
+        'if "entries" in self.made_again:',
+        "if False:",
+        (f"tests/delta/test_store.py::{_ENTRIES_ALIKE}",),
+    ),
+    Mutation(
+        "init forgets which tables it has taken as they are",
+        "claimlib/store/tables.py",
+        '        if newest is None or newest["run_seq"] <= self.made_again_after:\n',
+        "        if newest is None:\n",
+        (f"tests/delta/test_store.py::{_ENTRIES_ALIKE}",),
+    ),
+    Mutation(
+        "a run before tables were made again is the base of a sweep",
+        "claimlib/commands/sweep_base.py",
+        "if base.run_seq <= begun.store.made_again_after:",
+        "if False:",
+        (f"{_INCREMENTAL}::test_where_there_is_no_base_all_is_looked_at_and_it_says_why",),
     ),
     # --- what delta-rs sums up of large tables
     Mutation(

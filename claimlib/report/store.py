@@ -25,7 +25,12 @@ def of_store(store: Store, source: str | None) -> Report:
         " taken back, and sweeps refuse the groups until the next snapshot or import"
     )
     unchanged = "the store already exists: nothing was changed"
-    found = [lost] if store.has_lost_proofs else [unchanged] if store.was_there else []
+    found = [lost] if store.has_lost_proofs else []
+    if store.made_again:
+        names = ", ".join(store.made_again)
+        found.append(f"tables that were made again, which runs use as they are: {names}")
+    if store.was_there and not found:
+        found.append(unchanged)
     first = f"next: claimlib snapshot redis://HOST:PORT {place}, or claimlib import {place} …"
     return Report(
         title=f"Store {store.where}",

@@ -283,7 +283,7 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
     read = decided.rows(READ_KINDS[table]).select(
         *TABLES[table].key, *(F.col(said).alias(name) for name, said in columns.items())
     )
-    if table == "streams" and not store.is_same_table("entries", row.pins):
+    if table == "streams" and not _is_pinned_entries(store, row):
         # Of a table that was lost and made again since, what was read proves nothing.
         read = read.withColumns({name: F.lit(None).cast("bigint") for name in PROVEN_RANGE})
     changes = {name: f"s.{name}" for name in columns}
@@ -295,6 +295,13 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
         rows = decided.rows(REMOVED_KINDS[table]).select(*TABLES[table].key, *seen)
         removed = Removed(rows, as_seen)
     upsert(store, table, read, row, changes, differs=f"NOT ({same})", removed=removed)
+
+
+def _is_pinned_entries(store: Store, row: RunRow) -> bool:
+    """Whether `entries` is the table that the run was decided from: what is made again by the very
+    statement that had made it has the same id, and begins with version 0."""
+    pinned = row.pins.versions["entries"]
+    return store.is_same_table("entries", row.pins) and store.version("entries") >= pinned
 
 
 def withdraw(store: Store, row: RunRow) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -172,7 +173,7 @@ def run(
         RunAbandonedError: the run with this key was given up.
         LostRaceError: other runs got in between again and again.
         ConfigError: Spark may read less than there is.
-        SchemaError: a table that runs change is append-only.
+        SchemaError: a table that runs change is append-only; or one has gone back, see `_pins`.
     """
     store.check_reads_all()
     store.check_changeable(CHANGED)
@@ -181,8 +182,8 @@ def run(
     text = _request_text({**request, "now_ms": now_ms})
     lost_to, recovered, least = "", set[int](), 0
     for attempt in range(MAX_LOSSES):
-        last, finished_now = _recover(store, tell)
-        recovered |= finished_now
+        known = _recover(store, tell)
+        recovered |= {row.run_seq for row in known.unfinished}
         # Nobody else can have used a key that was made up.
         finished = None if run_id is None else find_finished(store, *key)
         if finished is not None:
@@ -194,9 +195,9 @@ def run(
             return replace(finished, is_repeat=True)
         clock, began_ms = Clock(tell), wall_ms()
         clock.enter(Phase.BEGIN, "")
-        run_seq = max(last + 1, least)
+        run_seq = max(known.last_seq + 1, least)
         name = f"run {run_seq}"
-        begun = Begun(store, run_seq, store.pin(INPUTS), _size_told(tell, name))
+        begun = Begun(store, run_seq, _pins(store, INPUTS, known), _size_told(tell, name))
         clock.enter(Phase.DECIDE, name)
         try:
             decision = decide(begun)
@@ -260,16 +261,17 @@ def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
     Raises:
         LostRaceError: runs were decided meanwhile, again and again.
         ConfigError: Spark may read less than there is.
+        SchemaError: see `_pins`.
     """
     if tables:
         store.check_reads_all()
     before = _said_at(store)
     for _ in range(MAX_LOSSES):
-        last, unfinished = _decided(store)
-        pins = store.pin(tables)
+        known = _known(store)
+        pins = _pins(store, tables, known)
         after = _said_at(store)
         if after == before:
-            return Begun(store, last + 1, pins), unfinished
+            return Begun(store, known.last_seq + 1, pins), known.unfinished
         before = after
     raise LostRaceError(
         f"{store.where} is written to again and again, so its tables cannot be read in a consistent"
@@ -279,16 +281,47 @@ def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
 
 
 def _said_at(store: Store) -> list[int]:
-    """The versions of the tables that `_decided` reads: as a rule they cost less than reading them
+    """The versions of the tables that `_known` reads: as a rule they cost less than reading them
     again."""
     return [store.version(table) for table in ("runs", "journal")]
 
 
-def _decided(store: Store) -> tuple[int, list[RunRow]]:
-    """The number of the last run that was decided, and the runs that are not finished."""
-    finished = _last_finished(store)
-    unfinished = run_rows(store, finished)
-    return (unfinished[-1].run_seq if unfinished else finished), unfinished
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a store's runs are at one moment.
+
+    Attributes:
+        newest: the row of `runs` of the newest finished run; null: none is finished.
+        unfinished: those that are decided, and not finished.
+    """
+
+    newest: Mapping[str, Any] | None
+    unfinished: list[RunRow]
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last run that was decided; 0: none was."""
+        return self.unfinished[-1].run_seq if self.unfinished else _run_seq(self.newest)
+
+
+def _known(store: Store) -> _Known:
+    newest = store.newest_row("runs", "run_seq")
+    return _Known(newest, run_rows(store, _run_seq(newest)))
+
+
+def _run_seq(newest: Mapping[str, Any] | None) -> int:
+    return newest["run_seq"] if newest else 0
+
+
+def _pins(store: Store, tables: Collection[str], known: _Known) -> Pins:
+    """`Store.pin`, of tables that have not gone back since the newest run.
+
+    Raises:
+        SchemaError: one of them has.
+    """
+    pins = store.pin(tables)
+    store.check_not_gone_back(pins.versions, known.newest)
+    return pins
 
 
 def begin_dry_run(store: Store, progress: Progress | None) -> Begun:
@@ -306,19 +339,14 @@ def _size_told(tell: Progress, run_name: str) -> Callable[[str], None]:
     return lambda size: tell(Phase.DECIDE, f"{run_name} · {size}")
 
 
-def _recover(store: Store, tell: Progress) -> tuple[int, set[int]]:
-    """Finish what is decided and not yet applied; the number of the last run that was decided, read
-    before that, and the numbers of those that were not finished then."""
+def _recover(store: Store, tell: Progress) -> _Known:
+    """Finish what is decided and not yet applied; what the runs were before that."""
     tell(Phase.RECOVER, "")
-    last, unfinished = _decided(store)
-    for row in unfinished:
+    known = _known(store)
+    for row in known.unfinished:
         tell(Phase.RECOVER, f"finishing run {row.run_seq} ({row.key}) of another process")
         roll_forward(store, row, tell)
-    return last, {row.run_seq for row in unfinished}
-
-
-def _last_finished(store: Store) -> int:
-    return store.highest("runs", "run_seq") or 0
+    return known
 
 
 def _request_text(request: Mapping[str, object]) -> str:

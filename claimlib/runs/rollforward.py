@@ -226,7 +226,11 @@ def _finish(
         known: the versions of tables right after the run, where they have been looked up.
     """
     unknown = [table for table in written if table not in known]
-    outputs = {**row.pins.versions, **store.pin(unknown).versions, **known}
+    written_at = {**store.pin(unknown).versions, **known}
+    # Not below what was pinned: a table that was made again meanwhile is to be noticed by who is
+    # next.
+    pinned = row.pins.versions
+    outputs = {name: max(at, pinned.get(name, 0)) for name, at in {**pinned, **written_at}.items()}
     clock.stop()
     values = {
         "run_seq": row.run_seq,

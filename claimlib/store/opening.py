@@ -377,6 +377,18 @@ def check_log_store(spark: SparkSession, location: Location) -> None:
         )
 
 
+def gone_back(where: str, table: str, was: str, buckets: int) -> SchemaError:
+    """The error of a table that is at an earlier version than a run has seen."""
+    of_entries = f", and takes back what was proven of its entries{_ENTRIES_LOST}"
+    return SchemaError(
+        f"the table {table} of {where} is {was}: it was dropped and created again, or an older copy"
+        " was put in its place, so that rows are missing. Nothing was done. Put the table back if"
+        f" you have it; else claimlib init {shlex.quote(where)} --buckets {buckets} has runs use it"
+        f" as it is{of_entries if table == 'entries' else ''}",
+        table=table,
+    )
+
+
 def append_only(where: str, table: str) -> SchemaError:
     """The error of a table that cannot be changed, and has to be."""
     return SchemaError(

@@ -52,6 +52,7 @@ from claimlib.store.opening import (
     check_same,
     check_versions,
     create_namespace,
+    gone_back,
     init_sql,
     is_one_process,
     present_tables,
@@ -105,6 +106,9 @@ class Store:
         was_there: whether all of its tables were there before it was opened.
         has_lost_proofs: whether `init` has taken back what was proven of its entries, as the table
             `entries` is new.
+        made_again_after: the last run that was decided when `init` took tables as they are that had
+            been made again; 0: it never has.
+        made_again: the tables that `init` has just taken so.
         append_only: the tables whose rows nobody can change, as somebody has set it.
     """
 
@@ -133,6 +137,8 @@ class Store:
         self.declared_source = schema.declared_source(properties["streams"])
         self.was_there = True
         self.has_lost_proofs = False
+        self.made_again_after = schema.made_again_after(properties["streams"])
+        self.made_again: tuple[str, ...] = ()
         self.append_only = {
             name for name, found in properties.items() if schema.is_append_only(found)
         }
@@ -193,7 +199,33 @@ class Store:
         store = cls.open(spark, where)
         store.was_there = len(present) == len(TABLES)
         store.has_lost_proofs = were_void or became_void
+        if present:
+            store.take_as_they_are()
         return store
+
+    def take_as_they_are(self) -> None:
+        """Let runs use tables that have gone back (`check_not_gone_back`), of which nothing is
+        proven any more.
+
+        Raises:
+            SchemaError, CommitConflictError: see `init`.
+        """
+        newest = self.newest_row("runs", "run_seq")
+        self.made_again = tuple(self._gone_back(self.pin().versions, newest))
+        if newest is None or not self.made_again:
+            return
+        if "entries" in self.made_again:
+            self.check_changeable(["streams"])
+            self.execute("streams", f"UPDATE {{table}} SET {schema.WITHOUT_PROOF_SQL}")
+            self.has_lost_proofs = True
+        # A run that is decided has seen what there was before, and says so once it is finished.
+        decided = self.read("journal").agg(F.max("run_seq")).first()
+        self.made_again_after = max(newest["run_seq"], (decided and decided[0]) or 0)
+        with errors_mapped("streams"):
+            self.spark.sql(
+                f"ALTER TABLE {self.identifier('streams')} SET TBLPROPERTIES"
+                f" ('{schema.MADE_AGAIN_AFTER_PROPERTY}' = '{self.made_again_after:d}')"
+            )
 
     @classmethod
     def open(cls, spark: SparkSession, where: str) -> Store:
@@ -264,6 +296,35 @@ class Store:
         """Whether a table is the one that was pinned: one that was dropped and made again has other
         rows, and other versions of the same numbers."""
         return self.table_ids[table] == pins.table_ids[table]
+
+    def check_not_gone_back(
+        self, versions: Mapping[str, int], newest: Mapping[str, Any] | None
+    ) -> None:
+        """Refuse tables that are at an earlier version than the newest run has seen: somebody has
+        dropped and created them again, or put an old copy in their place.  That their rows are
+        missing would be taken for somebody's wish.
+
+        Args:
+            versions: those of tables now.
+            newest: the newest run's row of `runs`; null: there is none.
+
+        Raises:
+            SchemaError: naming the first of them, and the command that takes them as they are.
+        """
+        seen = self._gone_back(versions, newest)
+        if newest is not None and seen:
+            table = next(iter(seen))
+            was = f"at version {versions[table]}, and run {newest['run_seq']} has seen version"
+            raise gone_back(self.where, table, f"{was} {seen[table]}", self.buckets)
+
+    def _gone_back(
+        self, versions: Mapping[str, int], newest: Mapping[str, Any] | None
+    ) -> dict[str, int]:
+        """The version that the newest run has seen of each table that has gone back."""
+        if newest is None or newest["run_seq"] <= self.made_again_after:
+            return {}
+        seen: Mapping[str, int] = newest["output_versions"]
+        return {name: seen[name] for name, at in versions.items() if at < seen.get(name, 0)}
 
     def check_changeable(self, tables: Iterable[str]) -> None:
         """Refuse tables that no run could change: what it had decided would never be applied.
@@ -490,14 +551,15 @@ class Store:
             known[1][read] = held
         return held
 
-    def highest(self, table: str, column: str) -> int | None:
-        """The highest number in a column of a table as it is now; null: it has no rows."""
+    def newest_row(self, table: str, column: str) -> Mapping[str, Any] | None:
+        """The row of a table as it is now with the highest number in a column; null: it has no
+        rows."""
         local = self._local(table)
-        highest = None if local is None else local.highest(column)
-        if highest is None:
-            found = self.read(table).agg(F.max(column)).first()
-            return None if found is None else found[0]
-        return highest[0] if highest else None
+        found = None if local is None else local.last(column, 1, FEW_ROWS)
+        if found is None:
+            newest = self.read(table).orderBy(F.col(column).desc()).first()
+            return None if newest is None else newest.asDict()
+        return found[0][0] if found[0] else None
 
     def last(self, table: str, column: str, limit: int) -> tuple[list[dict[str, Any]], int]:
         """The rows of a table as it is now with the highest numbers in a column, the highest first,

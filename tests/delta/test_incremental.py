@@ -367,6 +367,10 @@ def _much_deleted(store: Store) -> None:
     store.execute("entries", "DELETE FROM {table} WHERE id_ms > 10")
 
 
+def _made_again(store: Store) -> None:
+    store.made_again_after = 2
+
+
 def _nothing(store: Store) -> None:
     del store
 
@@ -386,6 +390,7 @@ AT_ONCE = SweepRequest(AutoclaimRequest(b"reclaimer", 0))
         ),
         (_no_feed, SWEEP, "the change data feed of entries since run 2 cannot be read"),
         (_much_deleted, SWEEP, "more than 5 entries were deleted or changed since run 2"),
+        (_made_again, SWEEP, "tables were made again after run 2"),
         (_nothing, AT_ONCE, "a request has no minimum idle time, so every entry may be due"),
     ],
 )

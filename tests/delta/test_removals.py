@@ -20,6 +20,7 @@ from claimlib.errors import (
     GuardError,
     NotAMirrorError,
     RequestError,
+    SchemaError,
     SourceMismatchError,
     UnfinishedRunError,
     VerificationError,
@@ -495,6 +496,34 @@ def test_an_unfinished_snapshot_proves_nothing_of_entries_that_were_lost_and_mad
     again = Store.init(store.spark, store.where)
     swept = xautoclaim(again, SweepRequest(REQUEST), now_ms=NOW_MS)
     assert find_run(again, "snapshot:cut").run_seq == 2, "it was finished"
+    assert (swept.counts["refused"], swept.counts["deleted"]) == (1, 0)
+    snapshot(again, ALL, lambda _: source(later))
+    assert xautoclaim(again, SweepRequest(REQUEST), now_ms=NOW_MS).counts["refused"] == 0
+
+
+def test_so_does_one_of_entries_that_were_made_again_by_the_statement_that_had_made_them(
+    store: Store,
+) -> None:
+    """The new table has the id of the old one, and begins with version 0."""
+    rows = stream(b"s", {1: b"x", 2: b"x"}, {1, 2}, NOW_MS)
+    later = stream(b"s", {1: b"x", 2: b"x"}, {1, 2}, NOW_MS + 1)
+    created = shutil.copytree(Path(store.where, "entries"), Path(store.where, "created"))
+    for _ in range(2):
+        snapshot(store, ALL, lambda _: source(rows))
+    with pytest.raises(KeyboardInterrupt):
+        snapshot(store, ALL, lambda _: source(later), run_id="cut", progress=cut_off(Phase.APPLY))
+    shutil.rmtree(Path(store.where, "entries"))
+    created.rename(Path(store.where, "entries"))
+    for _ in range(2):
+        with pytest.raises(
+            SchemaError, match=r"the table entries .* was dropped and created again"
+        ):
+            xautoclaim(store, SweepRequest(REQUEST), now_ms=NOW_MS)
+    assert find_run(store, "snapshot:cut").run_seq == 3, "it was finished"
+    (found,) = query(store.where, "streams", "SELECT complete_to_ms FROM t")
+    assert found == {"complete_to_ms": None}
+    again = Store.init(store.spark, store.where)
+    swept = xautoclaim(again, SweepRequest(REQUEST), now_ms=NOW_MS)
     assert (swept.counts["refused"], swept.counts["deleted"]) == (1, 0)
     snapshot(again, ALL, lambda _: source(later))
     assert xautoclaim(again, SweepRequest(REQUEST), now_ms=NOW_MS).counts["refused"] == 0

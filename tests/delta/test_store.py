@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.commands.xpending import reading
 from claimlib.errors import (
     ConfigError,
     SchemaError,
@@ -89,6 +90,72 @@ def test_entries_made_again_by_hand_are_refused_until_init_takes_the_proofs_back
     once_more = Store.init(spark, store.where, buckets=store.buckets)
     assert of_store(once_more, None).notes[0].endswith("already exists: nothing was changed")
     assert xautoclaim(once_more, SweepRequest(REQUEST), dry_run=True).counts["refused"] == 1
+
+
+@pytest.fixture
+def statements(tmp_path: Path) -> list[str]:
+    """What makes a store, as somebody keeps it who may not have claimlib create tables."""
+    return init_sql(str(tmp_path / "by-hand"), buckets=4)
+
+
+@pytest.fixture
+def by_hand(spark: SparkSession, tmp_path: Path, statements: list[str]) -> Store:
+    """A store that these statements have made, and a sweep of it."""
+    for statement in statements:
+        spark.sql(statement)
+    made = Store.open(spark, str(tmp_path / "by-hand"))
+    write_keyspace(made, keyspace(b"s"), NOW_MS)
+    assert xautoclaim(made, SweepRequest(REQUEST)).counts["refused"] == 0
+    return made
+
+
+@pytest.fixture
+def make_again(by_hand: Store, statements: list[str]) -> Callable[[str], None]:
+    """Lose a table, and run the statements once more: the new one has the id of the old one."""
+
+    def made(table: str) -> None:
+        shutil.rmtree(Path(by_hand.where, table))
+        for statement in statements:
+            by_hand.spark.sql(statement)
+
+    return made
+
+
+def test_entries_made_again_with_their_old_id_are_refused_until_init_takes_the_proofs_back(
+    spark: SparkSession, by_hand: Store, make_again: Callable[[str], None]
+) -> None:
+    make_again("entries")
+    request = SweepRequest(REQUEST)
+    advice = f"claimlib init {by_hand.where} --buckets 4 has runs use it as it is, and takes back"
+    says = f"entries of .* is at version 0, and run 1 has seen version 1: .*{advice}"
+    # Also by a store that has been open all the while.
+    for store in (by_hand, Store.open(spark, by_hand.where)):
+        for is_dry in (True, False):
+            with pytest.raises(SchemaError, match=says):
+                xautoclaim(store, request, dry_run=is_dry)
+    taken = Store.init(spark, by_hand.where, buckets=4)
+    notes = of_store(taken, None).notes
+    assert "the proofs were taken back, and sweeps refuse" in notes[0]
+    assert notes[1] == "tables that were made again, which runs use as they are: entries"
+    counts = xautoclaim(taken, request).counts
+    assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
+    write_keyspace(taken, keyspace(b"t"), NOW_MS)
+    once_more = Store.init(spark, by_hand.where, buckets=4)
+    assert of_store(once_more, None).notes[0].endswith("already exists: nothing was changed")
+    assert xautoclaim(once_more, request, dry_run=True).counts["refused"] == 1, "s, and not t"
+
+
+def test_pending_made_again_is_refused_until_init_takes_it_as_it_is(
+    spark: SparkSession, by_hand: Store, make_again: Callable[[str], None]
+) -> None:
+    make_again("pending")
+    with pytest.raises(SchemaError, match=r"pending of .* has runs use it as it is$"):
+        xautoclaim(by_hand, SweepRequest(REQUEST))
+    with pytest.raises(SchemaError, match=r"pending of .* is at version 0"):
+        reading(by_hand)
+    taken = Store.init(spark, by_hand.where, buckets=4)
+    assert of_store(taken, None).notes[0].endswith("which runs use as they are: pending")
+    assert xautoclaim(taken, SweepRequest(REQUEST)).counts["refused"] == 0
 
 
 def test_entries_that_are_made_again_while_init_looks_at_them_have_their_proofs_taken_back(
