@@ -90,6 +90,7 @@ _ELSEWHERE = "test_where_spark_cannot_read_a_file_or_it_would_be_large_the_table
 _WHILE_INIT = (
     "test_entries_that_are_made_again_while_init_looks_at_them_have_their_proofs_taken_back"
 )
+_AT_ONCE = "test_what_spark_says_of_a_version_that_is_not_there_comes_at_once"
 _UNFINISHED_ALIKE = (
     "test_so_does_one_of_entries_that_were_made_again_by_the_statement_that_had_made_them"
 )
@@ -1549,6 +1550,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if base.run_seq <= begun.store.made_again_after:",
         "if False:",
         (f"{_INCREMENTAL}::test_where_there_is_no_base_all_is_looked_at_and_it_says_why",),
+    ),
+    Mutation(
+        "each error of Spark's has a stack for whose text PySpark waits",
+        "claimlib/session/__init__.py",
+        'short = SHORT_STACKS if muted else ""',
+        'short = ""',
+        (f"tests/spark/test_session.py::{_AT_ONCE}",),
     ),
     # --- what delta-rs sums up of large tables
     Mutation(

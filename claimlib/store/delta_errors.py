@@ -5,6 +5,7 @@ Delta's conflict exceptions have no common parent; `_CONFLICTS` is the one list 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -81,12 +82,16 @@ def _refusal(text: str) -> str | None:
 _NO_SUCH_VERSION = "DELTA_VERSION_NOT_FOUND"
 
 
+_LATEST = re.compile(rf"\[{_NO_SUCH_VERSION}\].* Available versions: \[\d+, (\d+)\]")
+
+
 def latest_version(error: Exception) -> int | None:
-    """The newest version of a table, where Delta says that there is none as late as was asked."""
-    if not isinstance(error, PySparkException) or error.getCondition() != _NO_SUCH_VERSION:
-        return None
-    latest = (error.getMessageParameters() or {}).get("latest")
-    return None if latest is None else int(latest)
+    """The newest version of a table, where Delta says that there is none as late as was asked.
+
+    Its text says it at once; to get it as a parameter PySpark asks the JVM a hundred times.
+    """
+    found = _LATEST.search(str(error))
+    return None if found is None else int(found[1])
 
 
 def says_expired(error: PySparkException) -> bool:
