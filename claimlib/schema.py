@@ -37,9 +37,6 @@ SOURCE_PROPERTY = "claimlib.sourceHex"
 TABLE_ID_PROPERTY = "claimlib.tableId"
 # Of `streams`: the table `entries` that the proofs in its rows are about.
 ENTRIES_ID_PROPERTY = "claimlib.entriesTableId"
-# Of `streams`: the last run that was decided before `init` took tables as they are that had been
-# made again.
-MADE_AGAIN_AFTER_PROPERTY = "claimlib.madeAgainAfterRun"
 APPEND_ONLY_PROPERTY = "delta.appendOnly"
 DEFAULT_BUCKETS = 8
 
@@ -420,11 +417,6 @@ TABLES: Mapping[str, Table] = MappingProxyType(
 def declared_source(properties: Mapping[str, str]) -> str | None:
     """What a store mirrors, from the properties of its table `streams`; null: they do not say."""
     return bytes.fromhex(properties.get(SOURCE_PROPERTY, "")).decode("utf-8") or None
-
-
-def made_again_after(properties: Mapping[str, str]) -> int:
-    """The run after which tables were made again, from the properties of `streams`; 0: none."""
-    return int(properties.get(MADE_AGAIN_AFTER_PROPERTY, "0"))
 
 
 def is_append_only(properties: Mapping[str, str]) -> bool:

@@ -92,8 +92,11 @@ _WHILE_INIT = (
 )
 _AT_ONCE = "test_what_spark_says_of_a_version_that_is_not_there_comes_at_once"
 _UNFINISHED_ALIKE = (
-    "test_so_does_one_of_entries_that_were_made_again_by_the_statement_that_had_made_them"
+    "test_before_an_unfinished_snapshot_writes_into_an_older_copy_of_entries_that_is_refused"
 )
+_ONE_ACCEPTED = "test_what_is_accepted_is_one_table_as_it_is_now_and_no_other_one"
+_NOT_THE_OTHER = "test_a_table_that_was_not_accepted_is_refused_though_another_one_was"
+_OLD_STREAMS = "test_an_old_copy_of_streams_does_not_bring_back_proofs_that_were_taken_back"
 _ENTRIES_ALIKE = (
     "test_entries_made_again_with_their_old_id_are_refused_until_init_takes_the_proofs_back"
 )
@@ -1510,46 +1513,88 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"tests/delta/test_store.py::{_ENTRIES_BY_HAND}",),
     ),
     Mutation(
-        "a snapshot that is finished later proves what it read of entries made again alike",
+        "a snapshot that is finished later proves what it read of entries that were accepted since",
         "claimlib/runs/mirror.py",
-        ' and store.version("entries") >= pinned',
+        " and row.run_seq > store.accepted_now().after",
         "",
         (f"{_REMOVALS}::{_UNFINISHED_ALIKE}",),
     ),
     Mutation(
-        "a run that is finished on tables that were made again hides that from the next one",
+        "a run is finished on tables that have gone back, and so hides it",
         "claimlib/runs/rollforward.py",
-        "max(at, pinned.get(name, 0))",
-        "at",
+        "    row = decided.row\n    _check_not_gone_back(store, row)\n",
+        "    row = decided.row\n",
+        (f"{_REMOVALS}::{_UNFINISHED_ALIKE}",),
+    ),
+    Mutation(
+        "a run is given up on tables that have gone back, and so hides it",
+        "claimlib/runs/rollforward.py",
+        "    _check_not_gone_back(store, row)\n    mirror.withdraw(store, row)\n",
+        "    mirror.withdraw(store, row)\n",
+        (f"{_REMOVALS}::{_UNFINISHED_ALIKE}",),
+    ),
+    Mutation(
+        "what an unfinished run has seen is forgotten by init",
+        "claimlib/store/tables.py",
+        'json.loads(row["inputs"])["versions"]) for row in unfinished]',
+        'json.loads(row["inputs"])["versions"]) for row in unfinished[:0]]',
         (f"{_REMOVALS}::{_UNFINISHED_ALIKE}",),
     ),
     Mutation(
         "a table that has gone back is used without a word",
         "claimlib/runs/protocol.py",
-        "    store.check_not_gone_back(pins.versions, known.newest)\n",
+        "    store.check_not_gone_back(pins.versions, known.seen)\n",
         "",
         (f"tests/delta/test_store.py::{_ENTRIES_ALIKE}",),
     ),
     Mutation(
         "init leaves the proofs of entries that were made again alike",
         "claimlib/store/tables.py",
-        'if "entries" in self.made_again:',
+        "if PROVING & {*found}:",
         "if False:",
         (f"tests/delta/test_store.py::{_ENTRIES_ALIKE}",),
     ),
     Mutation(
-        "init forgets which tables it has taken as they are",
+        "init leaves the proofs of an older copy of streams",
+        "claimlib/store/gone_back.py",
+        'PROVING = frozenset({"entries", "streams"})',
+        'PROVING = frozenset({"entries"})',
+        (f"tests/delta/test_store.py::{_OLD_STREAMS}",),
+    ),
+    Mutation(
+        "an open store does not notice what init has accepted since",
         "claimlib/store/tables.py",
-        '        if newest is None or newest["run_seq"] <= self.made_again_after:\n',
-        "        if newest is None:\n",
+        "found = gone_back(versions, runs, self.accepted_now())",
+        "found = gone_back(versions, runs, self.accepted)",
         (f"tests/delta/test_store.py::{_ENTRIES_ALIKE}",),
     ),
     Mutation(
-        "a run before tables were made again is the base of a sweep",
+        "what was accepted first is forgotten with the second",
+        "claimlib/store/tables.py",
+        "before = self.accepted.versions if finished <= self.accepted.after else {}",
+        "before = {}",
+        (f"tests/delta/test_store.py::{_ONE_ACCEPTED}",),
+    ),
+    Mutation(
+        "with one table all tables are accepted",
+        "claimlib/store/gone_back.py",
+        "return {**run.versions, **self.versions} if is_before else run.versions",
+        "return self.versions if is_before else run.versions",
+        (f"tests/unit/test_gone_back.py::{_NOT_THE_OTHER}",),
+    ),
+    Mutation(
+        "a run before tables had gone back is the base of a sweep",
         "claimlib/commands/sweep_base.py",
-        "if base.run_seq <= begun.store.made_again_after:",
+        "if base.run_seq <= after:",
         "if False:",
         (f"{_INCREMENTAL}::test_where_there_is_no_base_all_is_looked_at_and_it_says_why",),
+    ),
+    Mutation(
+        "a store is read as a run left it that had seen other tables",
+        "claimlib/commands/xpending.py",
+        "    if run.run_seq <= after:\n",
+        "    if False:\n",
+        (f"tests/delta/test_store.py::{_ENTRIES_ALIKE}",),
     ),
     Mutation(
         "each error of Spark's has a stack for whose text PySpark waits",

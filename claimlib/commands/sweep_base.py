@@ -236,8 +236,9 @@ def _check_tables(begun: Begun, base: RunRow) -> None:
     others = [name for name in needed if not begun.store.is_same_table(name, base.pins)]
     if others:
         raise NoBaseError(f"the table {others[0]} was replaced after run {base.run_seq}")
-    if base.run_seq <= begun.store.made_again_after:
-        raise NoBaseError(f"tables were made again after run {begun.store.made_again_after}")
+    after = begun.store.accepted.after
+    if base.run_seq <= after:
+        raise NoBaseError(f"tables have gone back after run {after}, and were accepted by init")
 
 
 def _check_writers(begun: Begun, base: RunRow) -> None:

@@ -83,12 +83,20 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = _T
 
     Raises:
         UnfinishedRunError: the newest state is asked for, and a run is not yet applied.
-        RequestError: there is no such run, or none had finished.
+        RequestError: there is no such run, or none had finished; or tables have gone back since.
     """
     if as_of is None:
         return Reading(store, dict(begin_reading(store, tables).pins.versions))
     store.check_reads_all()
     run = find_run(store, _last_run(store, as_of) if _TIME.match(as_of) else as_of)
+    after = store.accepted_now().after
+    if run.run_seq <= after:
+        raise RequestError(
+            f"{store.where} cannot be read as run {run.run_seq} left it: tables have gone back"
+            f" after run {after}, and were accepted by claimlib init. Name a later run, or leave"
+            " --as-of out",
+            as_of=as_of,
+        )
     return Reading(store, dict(run.output_versions), run.run_seq)
 
 

@@ -21,14 +21,14 @@ def of_store(store: Store, source: str | None) -> Report:
     """
     place = shlex.quote(store.where)
     lost = (
-        "the table entries is not the one whose entries were proven to be complete: the proofs were"
-        " taken back, and sweeps refuse the groups until the next snapshot or import"
+        "what was proven is not about the entries that are there now: the proofs were taken back,"
+        " and sweeps refuse the groups until the next snapshot or import"
     )
     unchanged = "the store already exists: nothing was changed"
     found = [lost] if store.has_lost_proofs else []
-    if store.made_again:
-        names = ", ".join(store.made_again)
-        found.append(f"tables that were made again, which runs use as they are: {names}")
+    if store.newly_accepted:
+        names = ", ".join(store.newly_accepted)
+        found.append(f"older than runs have seen them, and accepted as they are: {names}")
     if store.was_there and not found:
         found.append(unchanged)
     first = f"next: claimlib snapshot redis://HOST:PORT {place}, or claimlib import {place} …"

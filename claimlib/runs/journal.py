@@ -19,6 +19,7 @@ from claimlib.errors import VerificationError
 from claimlib.plans.differences import Digest
 from claimlib.plans.keys import IdBounds, KeyMode
 from claimlib.schema import Kind
+from claimlib.store.gone_back import Seen
 from claimlib.store.local import Condition
 from claimlib.store.tables import Pins, Store
 from claimlib.store.threads import concurrently
@@ -122,6 +123,11 @@ class RunRow:
     def key(self) -> str:
         """The run as people name it."""
         return f"{self.command}:{self.run_id}"
+
+    @property
+    def seen(self) -> Seen:
+        """The versions that the run was decided from."""
+        return Seen(self.run_seq, self.pins.versions)
 
     @property
     def note(self) -> str:

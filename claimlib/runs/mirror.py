@@ -299,9 +299,8 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
 
 def _is_pinned_entries(store: Store, row: RunRow) -> bool:
     """Whether `entries` is the table that the run was decided from: what is made again by the very
-    statement that had made it has the same id, and begins with version 0."""
-    pinned = row.pins.versions["entries"]
-    return store.is_same_table("entries", row.pins) and store.version("entries") >= pinned
+    statement that had made it has the same id."""
+    return store.is_same_table("entries", row.pins) and row.run_seq > store.accepted_now().after
 
 
 def withdraw(store: Store, row: RunRow) -> None:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -56,6 +55,7 @@ from claimlib.runs.rollforward import (
 )
 from claimlib.semantics.model import parse_run_id
 from claimlib.semantics.names import is_utf8
+from claimlib.store.gone_back import Seen
 from claimlib.store.interpreted import MOST_ROWS, interpreted
 from claimlib.store.local import Token
 from claimlib.store.tables import Pins, Store
@@ -237,7 +237,7 @@ def begin_reading(store: Store, tables: Collection[str] = INPUTS) -> Begun:
 
     Raises:
         UnfinishedRunError: naming the run and the command that finishes it.
-        LostRaceError: see `pinned`.
+        LostRaceError, ConfigError, SchemaError: see `pinned`.
     """
     begun, unfinished = pinned(store, tables)
     if unfinished:
@@ -291,11 +291,11 @@ class _Known:
     """What a store's runs are at one moment.
 
     Attributes:
-        newest: the row of `runs` of the newest finished run; null: none is finished.
+        newest: see `Store.newest_run`.
         unfinished: those that are decided, and not finished.
     """
 
-    newest: Mapping[str, Any] | None
+    newest: Seen | None
     unfinished: list[RunRow]
 
     @property
@@ -303,24 +303,32 @@ class _Known:
         """The number of the last run that was decided; 0: none was."""
         return self.unfinished[-1].run_seq if self.unfinished else _run_seq(self.newest)
 
+    @property
+    def seen(self) -> list[Seen]:
+        """What these runs have seen."""
+        return [
+            *([] if self.newest is None else [self.newest]),
+            *(row.seen for row in self.unfinished),
+        ]
+
 
 def _known(store: Store) -> _Known:
-    newest = store.newest_row("runs", "run_seq")
+    newest = store.newest_run()
     return _Known(newest, run_rows(store, _run_seq(newest)))
 
 
-def _run_seq(newest: Mapping[str, Any] | None) -> int:
-    return newest["run_seq"] if newest else 0
+def _run_seq(newest: Seen | None) -> int:
+    return 0 if newest is None else newest.run_seq
 
 
 def _pins(store: Store, tables: Collection[str], known: _Known) -> Pins:
-    """`Store.pin`, of tables that have not gone back since the newest run.
+    """`Store.pin`, of tables that have not gone back.
 
     Raises:
         SchemaError: one of them has.
     """
     pins = store.pin(tables)
-    store.check_not_gone_back(pins.versions, known.newest)
+    store.check_not_gone_back(pins.versions, known.seen)
     return pins
 
 
@@ -328,7 +336,7 @@ def begin_dry_run(store: Store, progress: Progress | None) -> Begun:
     """`begin_reading` of a dry run: it looks at the store and decides, and writes nothing.
 
     Raises:
-        UnfinishedRunError, LostRaceError: see `begin_reading`.
+        UnfinishedRunError, LostRaceError, ConfigError, SchemaError: see `begin_reading`.
     """
     tell = progress or _silent
     tell(Phase.DECIDE, DRY_RUN)

@@ -164,6 +164,7 @@ def carry_out(store: Store, decided: Decided, clock: Clock) -> Finished:
 
 def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
     row = decided.row
+    _check_not_gone_back(store, row)
     run = f"run {row.run_seq}"
     clock.enter(Phase.APPLY, f"{run} · {number_of(_to_write(decided), 'row')} to write")
     found: dict[str, int] = {}
@@ -198,10 +199,22 @@ def _written(row: RunRow, decided: Decided) -> set[str]:
     return {table for table, kinds in kinds_by_table.items() if decided.of(*kinds)}
 
 
+def _check_not_gone_back(store: Store, row: RunRow) -> None:
+    """Refuse tables that have gone back behind what a run was decided from: each of its commits
+    would bring them nearer to it, until nobody could tell any more.
+
+    Raises:
+        SchemaError: naming them.
+    """
+    tables = ("pending", "streams", "entries")
+    store.check_not_gone_back(store.pin(tables).versions, [row.seen])
+
+
 def give_up(store: Store, row: RunRow) -> Finished:
     """End a decided run of a snapshot or an import as it stands: its row of `runs` counts it as
     abandoned, nothing more of it is applied, and the proofs of its streams are taken back."""
     clock = Clock(lambda _phase, _detail: None)
+    _check_not_gone_back(store, row)
     mirror.withdraw(store, row)
     return _finish(store, row, {ABANDONED: 1}, mirror.TABLES_WRITTEN, clock, {})
 
@@ -226,11 +239,7 @@ def _finish(
         known: the versions of tables right after the run, where they have been looked up.
     """
     unknown = [table for table in written if table not in known]
-    written_at = {**store.pin(unknown).versions, **known}
-    # Not below what was pinned: a table that was made again meanwhile is to be noticed by who is
-    # next.
-    pinned = row.pins.versions
-    outputs = {name: max(at, pinned.get(name, 0)) for name, at in {**pinned, **written_at}.items()}
+    outputs = {**row.pins.versions, **store.pin(unknown).versions, **known}
     clock.stop()
     values = {
         "run_seq": row.run_seq,

@@ -173,7 +173,9 @@ def _unknown_catalog_named(where: str) -> Iterator[None]:
 
 def present_tables(spark: SparkSession, location: Location) -> dict[str, dict[str, str]]:
     """The properties of those of a store's tables that are there."""
-    found = concurrently(partial(_properties, spark, location.identifier(name)) for name in TABLES)
+    found = concurrently(
+        partial(properties_of, spark, location.identifier(name)) for name in TABLES
+    )
     tables = zip(TABLES, found, strict=True)
     return {name: properties for name, properties in tables if properties is not None}
 
@@ -211,7 +213,7 @@ def bind_proofs(spark: SparkSession, location: Location) -> bool:
         SchemaError, CommitConflictError: see `take_proofs_back`.
     """
     names = ("streams", "entries")
-    found = {name: _properties(spark, location.identifier(name)) or {} for name in names}
+    found = {name: properties_of(spark, location.identifier(name)) or {} for name in names}
     entries_id = found["entries"].get(schema.TABLE_ID_PROPERTY)
     if entries_id is None or found["streams"].get(schema.ENTRIES_ID_PROPERTY) == entries_id:
         return False
@@ -224,7 +226,7 @@ def bind_proofs(spark: SparkSession, location: Location) -> bool:
     return were_taken_back
 
 
-def _properties(spark: SparkSession, identifier: str) -> dict[str, str] | None:
+def properties_of(spark: SparkSession, identifier: str) -> dict[str, str] | None:
     """The properties of a table; null where there is none.
 
     They come with the table's newest commit.  `DESCRIBE DETAIL` says them too, but counts the
@@ -375,18 +377,6 @@ def check_log_store(spark: SparkSession, location: Location) -> None:
             where=location.where,
             setting=setting,
         )
-
-
-def gone_back(where: str, table: str, was: str, buckets: int) -> SchemaError:
-    """The error of a table that is at an earlier version than a run has seen."""
-    of_entries = f", and takes back what was proven of its entries{_ENTRIES_LOST}"
-    return SchemaError(
-        f"the table {table} of {where} is {was}: it was dropped and created again, or an older copy"
-        " was put in its place, so that rows are missing. Nothing was done. Put the table back if"
-        f" you have it; else claimlib init {shlex.quote(where)} --buckets {buckets} has runs use it"
-        f" as it is{of_entries if table == 'entries' else ''}",
-        table=table,
-    )
 
 
 def append_only(where: str, table: str) -> SchemaError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import json
 import math
 import shutil
 import tempfile
@@ -35,8 +36,16 @@ from claimlib.local_rows import LISTS_BYTES, arrow_table, local_frame
 from claimlib.places import (
     local_folder,
 )
-from claimlib.schema import TABLES, Table
+from claimlib.schema import TABLES, Kind, Table
 from claimlib.store.delta_errors import conflict, errors_mapped, latest_version, says_expired
+from claimlib.store.gone_back import (
+    ACCEPTED_PROPERTY,
+    PROVING,
+    Accepted,
+    Seen,
+    error_of,
+    gone_back,
+)
 from claimlib.store.local import Bounds, Commit, Condition, LocalTable, NewestVersions, Token
 from claimlib.store.location import Location
 from claimlib.store.opening import (
@@ -52,10 +61,10 @@ from claimlib.store.opening import (
     check_same,
     check_versions,
     create_namespace,
-    gone_back,
     init_sql,
     is_one_process,
     present_tables,
+    properties_of,
     shared_folder,
     take_proofs_back,
 )
@@ -105,10 +114,9 @@ class Store:
         table_ids: the id of each table, as it was when the store was opened.
         was_there: whether all of its tables were there before it was opened.
         has_lost_proofs: whether `init` has taken back what was proven of its entries, as the table
-            `entries` is new.
-        made_again_after: the last run that was decided when `init` took tables as they are that had
-            been made again; 0: it never has.
-        made_again: the tables that `init` has just taken so.
+            `entries`, or `streams`, is not the one that was there.
+        accepted: what `init` had accepted when that was last looked up.
+        newly_accepted: the tables that had gone back, and that `init` has just accepted.
         append_only: the tables whose rows nobody can change, as somebody has set it.
     """
 
@@ -137,8 +145,8 @@ class Store:
         self.declared_source = schema.declared_source(properties["streams"])
         self.was_there = True
         self.has_lost_proofs = False
-        self.made_again_after = schema.made_again_after(properties["streams"])
-        self.made_again: tuple[str, ...] = ()
+        self.accepted = Accepted.of(properties["streams"])
+        self.newly_accepted: tuple[str, ...] = ()
         self.append_only = {
             name for name, found in properties.items() if schema.is_append_only(found)
         }
@@ -164,8 +172,9 @@ class Store:
     ) -> Store:
         """Create the tables of a store that are not there yet, and open it.
 
-        A repeat changes nothing; so it also completes a store whose creation was cut off.  Where
-        `entries` is or was made again, the proofs of absence are taken back: sweeps refuse the
+        A repeat changes nothing; so it also completes a store whose creation was cut off.  Tables
+        that have gone back (`gone_back`) are accepted as they are.  Where `entries` is or was made
+        again, or `streams` has gone back, the proofs of absence are taken back: sweeps refuse the
         groups until the next snapshot or import.
 
         Args:
@@ -200,32 +209,37 @@ class Store:
         store.was_there = len(present) == len(TABLES)
         store.has_lost_proofs = were_void or became_void
         if present:
-            store.take_as_they_are()
+            store._accept()  # noqa: SLF001 - it is this class'
         return store
 
-    def take_as_they_are(self) -> None:
-        """Let runs use tables that have gone back (`check_not_gone_back`), of which nothing is
-        proven any more.
-
-        Raises:
-            SchemaError, CommitConflictError: see `init`.
-        """
-        newest = self.newest_row("runs", "run_seq")
-        self.made_again = tuple(self._gone_back(self.pin().versions, newest))
-        if newest is None or not self.made_again:
+    def _accept(self) -> None:
+        """Have runs use tables that have gone back as they are; what is proven by them is taken
+        back."""
+        newest = self.newest_run()
+        finished = 0 if newest is None else newest.run_seq
+        later = Condition("run_seq", finished, is_above=True)
+        unfinished = self.find("journal", Condition("kind", str(Kind.RUN)), later)
+        runs = [Seen(row["run_seq"], json.loads(row["inputs"])["versions"]) for row in unfinished]
+        if newest is not None:
+            runs.append(newest)
+        versions = self.pin().versions
+        found = gone_back(versions, runs, self.accepted)
+        if not found:
             return
-        if "entries" in self.made_again:
+        if PROVING & {*found}:
             self.check_changeable(["streams"])
             self.execute("streams", f"UPDATE {{table}} SET {schema.WITHOUT_PROOF_SQL}")
             self.has_lost_proofs = True
-        # A run that is decided has seen what there was before, and says so once it is finished.
-        decided = self.read("journal").agg(F.max("run_seq")).first()
-        self.made_again_after = max(newest["run_seq"], (decided and decided[0]) or 0)
+        before = self.accepted.versions if finished <= self.accepted.after else {}
+        accepted = Accepted(
+            max(run.run_seq for run in runs), {**before, **{name: versions[name] for name in found}}
+        )
         with errors_mapped("streams"):
             self.spark.sql(
                 f"ALTER TABLE {self.identifier('streams')} SET TBLPROPERTIES"
-                f" ('{schema.MADE_AGAIN_AFTER_PROPERTY}' = '{self.made_again_after:d}')"
+                f" ('{ACCEPTED_PROPERTY}' = {schema.property_sql(accepted.text())})"
             )
+        self.accepted, self.newly_accepted = accepted, tuple(found)
 
     @classmethod
     def open(cls, spark: SparkSession, where: str) -> Store:
@@ -297,34 +311,30 @@ class Store:
         rows, and other versions of the same numbers."""
         return self.table_ids[table] == pins.table_ids[table]
 
-    def check_not_gone_back(
-        self, versions: Mapping[str, int], newest: Mapping[str, Any] | None
-    ) -> None:
-        """Refuse tables that are at an earlier version than the newest run has seen: somebody has
-        dropped and created them again, or put an old copy in their place.  That their rows are
-        missing would be taken for somebody's wish.
+    def check_not_gone_back(self, versions: Mapping[str, int], runs: Collection[Seen]) -> None:
+        """Refuse tables that are at an earlier version than a run has seen.
 
         Args:
             versions: those of tables now.
-            newest: the newest run's row of `runs`; null: there is none.
+            runs: the newest finished run, and all that are not finished.
 
         Raises:
-            SchemaError: naming the first of them, and the command that takes them as they are.
+            SchemaError: naming them, and the command that accepts them as they are.
         """
-        seen = self._gone_back(versions, newest)
-        if newest is not None and seen:
-            table = next(iter(seen))
-            was = f"at version {versions[table]}, and run {newest['run_seq']} has seen version"
-            raise gone_back(self.where, table, f"{was} {seen[table]}", self.buckets)
+        if gone_back(versions, runs, self.accepted):
+            # Somebody may have had them accepted since the store was opened.
+            found = gone_back(versions, runs, self.accepted_now())
+            if found:
+                raise error_of(self.where, self.buckets, found)
 
-    def _gone_back(
-        self, versions: Mapping[str, int], newest: Mapping[str, Any] | None
-    ) -> dict[str, int]:
-        """The version that the newest run has seen of each table that has gone back."""
-        if newest is None or newest["run_seq"] <= self.made_again_after:
-            return {}
-        seen: Mapping[str, int] = newest["output_versions"]
-        return {name: seen[name] for name, at in versions.items() if at < seen.get(name, 0)}
+    def accepted_now(self) -> Accepted:
+        """What `init` has accepted by now."""
+        local = self._local("streams")
+        found = None if local is None else local.properties
+        if found is None:
+            found = properties_of(self.spark, self.identifier("streams")) or {}
+        self.accepted = Accepted.of(found)
+        return self.accepted
 
     def check_changeable(self, tables: Iterable[str]) -> None:
         """Refuse tables that no run could change: what it had decided would never be applied.
@@ -551,15 +561,21 @@ class Store:
             known[1][read] = held
         return held
 
-    def newest_row(self, table: str, column: str) -> Mapping[str, Any] | None:
-        """The row of a table as it is now with the highest number in a column; null: it has no
-        rows."""
+    def newest_row(self, table: str, column: str, *others: str) -> Mapping[str, Any] | None:
+        """The row of a table as it is now with the highest number in a column, with this column and
+        others at least; null: it has no rows."""
         local = self._local(table)
         found = None if local is None else local.last(column, 1, FEW_ROWS)
         if found is None:
-            newest = self.read(table).orderBy(F.col(column).desc()).first()
+            rows = self.read(table).select(column, *others)
+            newest = rows.orderBy(F.col(column).desc()).first()
             return None if newest is None else newest.asDict()
         return found[0][0] if found[0] else None
+
+    def newest_run(self) -> Seen | None:
+        """The newest finished run, and what it has left; null: none is finished."""
+        row = self.newest_row("runs", "run_seq", "output_versions")
+        return None if row is None else Seen(row["run_seq"], row["output_versions"])
 
     def last(self, table: str, column: str, limit: int) -> tuple[list[dict[str, Any]], int]:
         """The rows of a table as it is now with the highest numbers in a column, the highest first,

@@ -22,6 +22,7 @@ from claimlib.commands.sweep_decision import decide
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.runs import Decision, begin_reading
 from claimlib.semantics.model import AutoclaimRequest, Guards
+from claimlib.store.gone_back import Accepted
 from claimlib.store.opening import is_one_process
 from claimlib.store.tables import Store
 from tests.delta.histories import MINUTE_MS, SWEEP, History, Server
@@ -367,8 +368,8 @@ def _much_deleted(store: Store) -> None:
     store.execute("entries", "DELETE FROM {table} WHERE id_ms > 10")
 
 
-def _made_again(store: Store) -> None:
-    store.made_again_after = 2
+def _gone_back(store: Store) -> None:
+    store.accepted = Accepted(2, {"pending": 0})
 
 
 def _nothing(store: Store) -> None:
@@ -390,7 +391,7 @@ AT_ONCE = SweepRequest(AutoclaimRequest(b"reclaimer", 0))
         ),
         (_no_feed, SWEEP, "the change data feed of entries since run 2 cannot be read"),
         (_much_deleted, SWEEP, "more than 5 entries were deleted or changed since run 2"),
-        (_made_again, SWEEP, "tables were made again after run 2"),
+        (_gone_back, SWEEP, "tables have gone back after run 2, and were accepted by init"),
         (_nothing, AT_ONCE, "a request has no minimum idle time, so every entry may be due"),
     ],
 )

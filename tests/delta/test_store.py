@@ -15,6 +15,7 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import reading
 from claimlib.errors import (
     ConfigError,
+    RequestError,
     SchemaError,
     SchemaVersionError,
     StoreExistsError,
@@ -101,12 +102,12 @@ def statements(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def by_hand(spark: SparkSession, tmp_path: Path, statements: list[str]) -> Store:
-    """A store that these statements have made, and a sweep of it."""
+    """A store that these statements have made, of which a run has seen entries."""
     for statement in statements:
         spark.sql(statement)
     made = Store.open(spark, str(tmp_path / "by-hand"))
     write_keyspace(made, keyspace(b"s"), NOW_MS)
-    assert xautoclaim(made, SweepRequest(REQUEST)).counts["refused"] == 0
+    assert xautoclaim(made, SweepRequest(REQUEST, stream_glob="none")).run_seq == 1
     return made
 
 
@@ -122,41 +123,78 @@ def make_again(by_hand: Store, statements: list[str]) -> Callable[[str], None]:
     return made
 
 
+ALL_PENDING = SweepRequest(REQUEST)
+
+
+def accepted(spark: SparkSession, store: Store) -> tuple[Store, list[str]]:
+    """A store after `init`, and what that says."""
+    found = Store.init(spark, store.where, buckets=4)
+    return found, list(of_store(found, None).notes)
+
+
 def test_entries_made_again_with_their_old_id_are_refused_until_init_takes_the_proofs_back(
     spark: SparkSession, by_hand: Store, make_again: Callable[[str], None]
 ) -> None:
     make_again("entries")
-    request = SweepRequest(REQUEST)
-    advice = f"claimlib init {by_hand.where} --buckets 4 has runs use it as it is, and takes back"
-    says = f"entries of .* is at version 0, and run 1 has seen version 1: .*{advice}"
+    says = (
+        rf"\(entries is at version 0, and run 1 has seen version 1\).*claimlib init {by_hand.where}"
+        r" --buckets 4 accepts them as they are, and takes back what is proven"
+    )
     # Also by a store that has been open all the while.
     for store in (by_hand, Store.open(spark, by_hand.where)):
         for is_dry in (True, False):
             with pytest.raises(SchemaError, match=says):
-                xautoclaim(store, request, dry_run=is_dry)
-    taken = Store.init(spark, by_hand.where, buckets=4)
-    notes = of_store(taken, None).notes
+                xautoclaim(store, ALL_PENDING, dry_run=is_dry)
+    again, notes = accepted(spark, by_hand)
     assert "the proofs were taken back, and sweeps refuse" in notes[0]
-    assert notes[1] == "tables that were made again, which runs use as they are: entries"
-    counts = xautoclaim(taken, request).counts
+    assert notes[1] == "older than runs have seen them, and accepted as they are: entries"
+    counts = xautoclaim(by_hand, ALL_PENDING).counts
     assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
-    write_keyspace(taken, keyspace(b"t"), NOW_MS)
-    once_more = Store.init(spark, by_hand.where, buckets=4)
-    assert of_store(once_more, None).notes[0].endswith("already exists: nothing was changed")
-    assert xautoclaim(once_more, request, dry_run=True).counts["refused"] == 1, "s, and not t"
+    with pytest.raises(RequestError, match="gone back after run 1, and were accepted"):
+        reading(again, "1")
+    assert reading(again, "2").run_seq == 2
+    write_keyspace(again, keyspace(b"t"), NOW_MS)
+    once_more, notes = accepted(spark, by_hand)
+    assert notes[0].endswith("already exists: nothing was changed")
+    assert xautoclaim(once_more, ALL_PENDING, dry_run=True).counts["refused"] == 1, "s, and not t"
 
 
-def test_pending_made_again_is_refused_until_init_takes_it_as_it_is(
+def test_what_is_accepted_is_one_table_as_it_is_now_and_no_other_one(
     spark: SparkSession, by_hand: Store, make_again: Callable[[str], None]
 ) -> None:
     make_again("pending")
-    with pytest.raises(SchemaError, match=r"pending of .* has runs use it as it is$"):
-        xautoclaim(by_hand, SweepRequest(REQUEST))
-    with pytest.raises(SchemaError, match=r"pending of .* is at version 0"):
+    with pytest.raises(SchemaError, match=r"\(pending is at .* accepts them as they are$"):
+        xautoclaim(by_hand, ALL_PENDING)
+    with pytest.raises(SchemaError, match=r"\(pending is at version 0"):
         reading(by_hand)
-    taken = Store.init(spark, by_hand.where, buckets=4)
-    assert of_store(taken, None).notes[0].endswith("which runs use as they are: pending")
-    assert xautoclaim(taken, SweepRequest(REQUEST)).counts["refused"] == 0
+    again, notes = accepted(spark, by_hand)
+    assert notes[0].endswith("accepted as they are: pending")
+    assert xautoclaim(again, ALL_PENDING, dry_run=True).counts["refused"] == 0
+    make_again("entries")  # before any run has seen the new state
+    with pytest.raises(SchemaError, match=r"\(entries is at version 0"):
+        xautoclaim(again, ALL_PENDING)
+    again, notes = accepted(spark, by_hand)
+    assert "the proofs were taken back" in notes[0]
+    assert again.accepted.versions == {"pending": 0, "entries": 0}
+    assert xautoclaim(again, ALL_PENDING, dry_run=True).counts["refused"] == 0, "nothing is pending"
+
+
+def test_an_old_copy_of_streams_does_not_bring_back_proofs_that_were_taken_back(
+    spark: SparkSession, by_hand: Store, make_again: Callable[[str], None]
+) -> None:
+    streams = Path(by_hand.where, "streams")
+    shutil.copytree(streams, Path(by_hand.where, "copy"))
+    make_again("entries")
+    again, _ = accepted(spark, by_hand)
+    assert xautoclaim(again, ALL_PENDING).counts["refused"] == 1
+    shutil.rmtree(streams)
+    Path(by_hand.where, "copy").rename(streams)
+    with pytest.raises(SchemaError, match=r"streams is at version .* takes back what is proven"):
+        xautoclaim(Store.open(spark, by_hand.where), ALL_PENDING)
+    again, notes = accepted(spark, by_hand)
+    assert "the proofs were taken back" in notes[0]
+    counts = xautoclaim(again, ALL_PENDING).counts
+    assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
 
 
 def test_entries_that_are_made_again_while_init_looks_at_them_have_their_proofs_taken_back(

@@ -1,0 +1,47 @@
+"""Which tables have gone back behind what runs have seen, once some of them were accepted."""
+
+from claimlib.store.gone_back import ACCEPTED_PROPERTY, Accepted, Seen, error_of, gone_back
+
+NOW = {"pending": 3, "entries": 5, "streams": 2}
+NEWEST = Seen(7, NOW)
+
+
+def test_what_stands_where_runs_have_seen_it_or_later_has_not_gone_back():
+    assert not gone_back(NOW, [], Accepted())
+    assert not gone_back(NOW, [NEWEST, Seen(6, {"pending": 1, "tombstones": 9})], Accepted())
+
+
+def test_of_all_runs_that_are_known_the_one_that_has_seen_a_later_version_counts():
+    later = Seen(8, {**NOW, "entries": 6})
+    found = gone_back(NOW, [NEWEST, later], Accepted())
+    assert found == {"entries": "at version 5, and run 8 has seen version 6"}
+
+
+def test_what_was_accepted_is_refused_again_only_once_it_goes_back_further():
+    before = Seen(7, {**NOW, "entries": 40})
+    accepted = Accepted(7, {"entries": 5})
+    assert not gone_back(NOW, [before], accepted)
+    assert "entries" in gone_back({**NOW, "entries": 4}, [before], accepted)
+
+
+def test_a_table_that_was_not_accepted_is_refused_though_another_one_was():
+    accepted = Accepted(7, {"pending": 3})
+    assert [*gone_back({**NOW, "entries": 0}, [NEWEST], accepted)] == ["entries"]
+
+
+def test_what_later_runs_have_seen_was_not_accepted():
+    assert "entries" in gone_back(NOW, [Seen(8, {"entries": 6})], Accepted(7, {"entries": 5}))
+
+
+def test_a_property_says_what_was_accepted():
+    accepted = Accepted(7, {"pending": 3})
+    assert Accepted.of({ACCEPTED_PROPERTY: accepted.text()}) == accepted
+    assert Accepted.of({}) == Accepted()
+
+
+def test_only_of_tables_by_which_entries_are_proven_are_proofs_taken_back():
+    for table, is_proving in (("pending", False), ("entries", True), ("streams", True)):
+        error = error_of("./a store", 8, {table: "at version 0, and run 7 has seen version 5"})
+        assert ("takes back what is proven" in str(error)) == is_proving
+        assert f"({table} is at version 0" in str(error)
+        assert "claimlib init './a store' --buckets 8 accepts" in str(error)
