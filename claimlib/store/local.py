@@ -141,13 +141,20 @@ class LocalTable:
         found = _or_none(lambda: self._queried(f"SELECT {names} FROM t WHERE {where}", most))
         return None if found is None else _or_none(lambda: _as_spark_has_it(found, struct))
 
+    def highest(self, column: str) -> list[int] | None:
+        """The highest number in a column; empty: the table has no rows; null: it cannot be read.
+
+        It is looked up in the rows: what a file's statistics say is also of rows that a deletion
+        vector hides.
+        """
+        numbers = _or_none(lambda: self._queried(f'SELECT "{column}" FROM t', None))
+        if numbers is None:
+            return None
+        return [pc.max(numbers[column]).as_py()] if numbers.num_rows else []
+
     def last(self, column: str, limit: int, most: int) -> tuple[list[dict[str, Any]], int] | None:
         """The rows with the highest numbers in a column, the highest first, and the number of all
-        rows; null: see `rows`.
-
-        The numbers are looked up in the rows: what a file's statistics say is also of rows that a
-        deletion vector hides.
-        """
+        rows; null: see `rows`."""
         numbers = _or_none(lambda: self._queried(f'SELECT "{column}" FROM t', None))
         if numbers is None:
             return None

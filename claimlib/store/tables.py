@@ -561,21 +561,27 @@ class Store:
             known[1][read] = held
         return held
 
-    def newest_row(self, table: str, column: str, *others: str) -> Mapping[str, Any] | None:
-        """The row of a table as it is now with the highest number in a column, with this column and
-        others at least; null: it has no rows."""
+    def highest(self, table: str, column: str) -> int | None:
+        """The highest number in a column of a table as it is now; null: it has no rows."""
         local = self._local(table)
-        found = None if local is None else local.last(column, 1, FEW_ROWS)
-        if found is None:
-            rows = self.read(table).select(column, *others)
-            newest = rows.orderBy(F.col(column).desc()).first()
-            return None if newest is None else newest.asDict()
-        return found[0][0] if found[0] else None
+        highest = None if local is None else local.highest(column)
+        if highest is None:
+            found = self.read(table).agg(F.max(column)).first()
+            return None if found is None else found[0]
+        return highest[0] if highest else None
 
     def newest_run(self) -> Seen | None:
-        """The newest finished run, and what it has left; null: none is finished."""
-        row = self.newest_row("runs", "run_seq", "output_versions")
-        return None if row is None else Seen(row["run_seq"], row["output_versions"])
+        """The newest finished run, and what it has left; null: none is finished.
+
+        Of the table `runs`, which has a file for each run, statistics say the number, and then the
+        file.
+        """
+        highest = self.highest("runs", "run_seq")
+        if highest is None:
+            return None
+        found = self.find("runs", Condition("run_seq", highest))
+        # Somebody may have deleted the row since.
+        return Seen(highest, found[0]["output_versions"] if found else {})
 
     def last(self, table: str, column: str, limit: int) -> tuple[list[dict[str, Any]], int]:
         """The rows of a table as it is now with the highest numbers in a column, the highest first,
