@@ -236,7 +236,7 @@ def _check_tables(begun: Begun, base: RunRow) -> None:
     others = [name for name in needed if not begun.store.is_same_table(name, base.pins)]
     if others:
         raise NoBaseError(f"the table {others[0]} was replaced after run {base.run_seq}")
-    after = begun.store.accepted.after
+    after = begun.store.accepted_now().after
     if base.run_seq <= after:
         raise NoBaseError(f"tables have gone back after run {after}, and were accepted by init")
 

@@ -23,7 +23,7 @@ from claimlib.errors import RequestError
 from claimlib.plans import xpending as plan
 from claimlib.plans.differences import Scope
 from claimlib.plans.keys import GROUP, bigint_intervals, is_group, is_stream
-from claimlib.runs import begin_reading
+from claimlib.runs import begin_reading, pinned
 from claimlib.runs.rollforward import ABANDONED
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.semantics.model import PendingRange, PendingSummary
@@ -83,11 +83,13 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = _T
 
     Raises:
         UnfinishedRunError: the newest state is asked for, and a run is not yet applied.
-        RequestError: there is no such run, or none had finished; or tables have gone back since.
+        RequestError: there is no such run, or none had finished; or tables had gone back since, and
+            were accepted.
+        SchemaError: tables have gone back.
     """
     if as_of is None:
         return Reading(store, dict(begin_reading(store, tables).pins.versions))
-    store.check_reads_all()
+    pinned(store, tables)  # refuses those that have gone back
     run = find_run(store, _last_run(store, as_of) if _TIME.match(as_of) else as_of)
     after = store.accepted_now().after
     if run.run_seq <= after:

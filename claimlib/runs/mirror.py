@@ -197,6 +197,8 @@ def apply(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
             *(partial(_small, store, row, table, decided) for table in SMALL_TABLES),
         ]
     )
+    if not _is_pinned_entries(store, row):  # it was when the proofs were written, if it is not now
+        _take_proofs_back(store, row)
 
 
 def _pending(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
@@ -313,6 +315,11 @@ def withdraw(store: Store, row: RunRow) -> None:
     for table in TABLES_WRITTEN:
         columns = [column.name for column in TABLES[table].written]
         append_once(store, table, store.rows(table, [], columns), row)
+    _take_proofs_back(store, row)
+
+
+def _take_proofs_back(store: Store, row: RunRow) -> None:
+    """Have nothing proven of the streams that a run was for."""
     statement = f"""
         UPDATE {{table}} SET {WITHOUT_PROOF_SQL}, run_seq = {row.run_seq:d}
         WHERE run_seq <= {row.run_seq:d} AND {glob_sql("stream", scope_of(row).stream_glob)}"""

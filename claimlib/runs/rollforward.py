@@ -29,6 +29,7 @@ from claimlib.runs.journal import (
 )
 from claimlib.runs.retry import retried
 from claimlib.schema import Kind
+from claimlib.store.gone_back import PROVING
 from claimlib.store.local import Condition, Token
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
@@ -146,7 +147,10 @@ def _first(rows: Sequence[Mapping[str, Any]]) -> Finished | None:
 def roll_forward(store: Store, row: RunRow, tell: Progress) -> Finished:
     """Bring a decided run to its end, from whatever state it was left in."""
     finished = find_finished_seq(store, row.run_seq)
-    return finished or carry_out(store, decided_by(store, row.run_seq), Clock(tell))
+    if finished is not None:
+        return finished
+    _check_not_gone_back(store, row, row.pins.versions)
+    return carry_out(store, decided_by(store, row.run_seq), Clock(tell))
 
 
 def carry_out(store: Store, decided: Decided, clock: Clock) -> Finished:
@@ -164,7 +168,7 @@ def carry_out(store: Store, decided: Decided, clock: Clock) -> Finished:
 
 def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
     row = decided.row
-    _check_not_gone_back(store, row)
+    _check_not_gone_back(store, row, PROVING)
     run = f"run {row.run_seq}"
     clock.enter(Phase.APPLY, f"{run} · {number_of(_to_write(decided), 'row')} to write")
     found: dict[str, int] = {}
@@ -181,6 +185,7 @@ def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
     clock.enter(Phase.RECORD, run)
     counts |= records.apply(store, row, decided, outcome)
     clock.enter(Phase.FINISH, run)
+    _check_not_gone_back(store, row, PROVING)  # meanwhile
     known = {} if outcome.version is None else {"pending": outcome.version}
     return _finish(store, row, counts, _written(row, decided), clock, known)
 
@@ -199,14 +204,13 @@ def _written(row: RunRow, decided: Decided) -> set[str]:
     return {table for table, kinds in kinds_by_table.items() if decided.of(*kinds)}
 
 
-def _check_not_gone_back(store: Store, row: RunRow) -> None:
-    """Refuse tables that have gone back behind what a run was decided from: each of its commits
-    would bring them nearer to it, until nobody could tell any more.
+def _check_not_gone_back(store: Store, row: RunRow, tables: Collection[str]) -> None:
+    """Refuse those of some tables that have gone back behind what a run was decided from: each of
+    its commits would bring them nearer to it, until nobody could tell any more.
 
     Raises:
         SchemaError: naming them.
     """
-    tables = ("pending", "streams", "entries")
     store.check_not_gone_back(store.pin(tables).versions, [row.seen])
 
 
@@ -214,7 +218,7 @@ def give_up(store: Store, row: RunRow) -> Finished:
     """End a decided run of a snapshot or an import as it stands: its row of `runs` counts it as
     abandoned, nothing more of it is applied, and the proofs of its streams are taken back."""
     clock = Clock(lambda _phase, _detail: None)
-    _check_not_gone_back(store, row)
+    _check_not_gone_back(store, row, row.pins.versions)
     mirror.withdraw(store, row)
     return _finish(store, row, {ABANDONED: 1}, mirror.TABLES_WRITTEN, clock, {})
 

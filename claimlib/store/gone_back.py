@@ -35,7 +35,7 @@ class Accepted:
 
     Attributes:
         after: the last run that was decided by then; 0: it never has.
-        versions: the tables that had gone back, each with the version at which it was.
+        versions: those of all tables then.
     """
 
     after: int = 0
@@ -53,8 +53,7 @@ class Accepted:
 
     def seen_by(self, run: Seen) -> Mapping[str, int]:
         """What a run has seen of the tables as they are now."""
-        is_before = run.run_seq <= self.after
-        return {**run.versions, **self.versions} if is_before else run.versions
+        return self.versions if run.run_seq <= self.after else run.versions
 
 
 def gone_back(
@@ -85,7 +84,7 @@ def error_of(where: str, buckets: int, found: Mapping[str, str]) -> SchemaError:
     return SchemaError(
         f"tables of {where} are older than runs have seen them ({said}): they were dropped and"
         " created again, or older copies were put in their place, so that rows are missing. Nothing"
-        " was done. Put the tables back if you have them; otherwise claimlib init"
+        " more was done. Put the tables back if you have them; otherwise claimlib init"
         f" {shlex.quote(where)} --buckets {buckets} accepts them as they are"
         f"{proofs if PROVING & {*found} else ''}",
         table=next(iter(found)),

@@ -222,18 +222,15 @@ class Store:
         runs = [Seen(row["run_seq"], json.loads(row["inputs"])["versions"]) for row in unfinished]
         if newest is not None:
             runs.append(newest)
-        versions = self.pin().versions
-        found = gone_back(versions, runs, self.accepted)
+        found = gone_back(self.pin().versions, runs, self.accepted)
         if not found:
             return
         if PROVING & {*found}:
             self.check_changeable(["streams"])
             self.execute("streams", f"UPDATE {{table}} SET {schema.WITHOUT_PROOF_SQL}")
             self.has_lost_proofs = True
-        before = self.accepted.versions if finished <= self.accepted.after else {}
-        accepted = Accepted(
-            max(run.run_seq for run in runs), {**before, **{name: versions[name] for name in found}}
-        )
+        # Of all tables: who has looked at one of them before this has seen too early a version.
+        accepted = Accepted(max(run.run_seq for run in runs), self.pin().versions)
         with errors_mapped("streams"):
             self.spark.sql(
                 f"ALTER TABLE {self.identifier('streams')} SET TBLPROPERTIES"

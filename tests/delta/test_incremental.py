@@ -22,7 +22,7 @@ from claimlib.commands.sweep_decision import decide
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.runs import Decision, begin_reading
 from claimlib.semantics.model import AutoclaimRequest, Guards
-from claimlib.store.gone_back import Accepted
+from claimlib.store.gone_back import ACCEPTED_PROPERTY, Accepted
 from claimlib.store.opening import is_one_process
 from claimlib.store.tables import Store
 from tests.delta.histories import MINUTE_MS, SWEEP, History, Server
@@ -369,7 +369,11 @@ def _much_deleted(store: Store) -> None:
 
 
 def _gone_back(store: Store) -> None:
-    store.accepted = Accepted(2, {"pending": 0})
+    accepted = Accepted(2, {"pending": 0})
+    store.spark.sql(
+        f"ALTER TABLE {store.identifier('streams')}"
+        f" SET TBLPROPERTIES ('{ACCEPTED_PROPERTY}' = '{accepted.text()}')"
+    )
 
 
 def _nothing(store: Store) -> None:

@@ -537,6 +537,17 @@ def test_before_an_unfinished_snapshot_writes_into_an_older_copy_of_entries_that
     assert xautoclaim(again, SweepRequest(REQUEST), now_ms=NOW_MS).counts["refused"] == 0
 
 
+def test_where_entries_are_accepted_while_a_snapshot_writes_its_proofs_they_are_taken_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([True, False])
+    monkeypatch.setattr("claimlib.runs.mirror._is_pinned_entries", lambda *_: next(looks))
+    snapshot(store, ALL, lambda _: source(stream(b"s", {1: b"x"}, {1}, NOW_MS)))
+    assert not list(looks)
+    (found,) = query(store.where, "streams", "SELECT complete_to_ms FROM t")
+    assert found == {"complete_to_ms": None}
+
+
 def test_a_run_that_claims_is_not_given_up_for_the_next_run_finishes_it(store: Store) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     with pytest.raises(KeyboardInterrupt):

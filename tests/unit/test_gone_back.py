@@ -19,13 +19,13 @@ def test_of_all_runs_that_are_known_the_one_that_has_seen_a_later_version_counts
 
 def test_what_was_accepted_is_refused_again_only_once_it_goes_back_further():
     before = Seen(7, {**NOW, "entries": 40})
-    accepted = Accepted(7, {"entries": 5})
+    accepted = Accepted(7, NOW)
     assert not gone_back(NOW, [before], accepted)
     assert "entries" in gone_back({**NOW, "entries": 4}, [before], accepted)
 
 
 def test_a_table_that_was_not_accepted_is_refused_though_another_one_was():
-    accepted = Accepted(7, {"pending": 3})
+    accepted = Accepted(7, NOW)
     assert [*gone_back({**NOW, "entries": 0}, [NEWEST], accepted)] == ["entries"]
 
 
