@@ -49,8 +49,9 @@ def init(
 ) -> None:
     """Create the tables of a store.
 
-    Tables that already exist are left unchanged. Where entries is a new table, what was proven of
-    its entries is taken back.
+    Tables that already exist are left unchanged; those that are older than runs have seen them are
+    accepted as they are. Where entries is a new or an older table, what was proven of its entries
+    is taken back.
     """
     from claimlib.cli.output import show
     from claimlib.commands.mirror import source_of
