@@ -94,9 +94,6 @@ _AT_ONCE = "test_what_spark_says_of_a_version_that_is_not_there_comes_at_once"
 _UNFINISHED_ALIKE = (
     "test_before_an_unfinished_snapshot_writes_into_an_older_copy_of_entries_that_is_refused"
 )
-_WHILE_WRITING = (
-    "test_where_entries_are_accepted_while_a_snapshot_writes_its_proofs_they_are_taken_back"
-)
 _BEFORE_INIT = "test_a_sweep_that_has_looked_at_proofs_before_init_takes_them_back_is_refused"
 _NOT_THE_OTHER = "test_a_table_that_was_not_accepted_is_refused_though_another_one_was"
 _OLD_STREAMS = "test_an_old_copy_of_streams_does_not_bring_back_proofs_that_were_taken_back"
@@ -1504,8 +1501,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a snapshot that is finished later proves what it read of entries that are gone",
         "claimlib/runs/mirror.py",
-        'if table == "streams" and not _is_pinned_entries(store, row):',
-        'if table == "none":',
+        "    if not _is_pinned_entries(store, row):\n",
+        "    if False:\n",
         (f"{_REMOVALS}::{_UNFINISHED}",),
     ),
     Mutation(
@@ -1570,13 +1567,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "found = gone_back(versions, runs, self.accepted_now())",
         "found = gone_back(versions, runs, self.accepted)",
         (f"tests/delta/test_store.py::{_ENTRIES_ALIKE}",),
-    ),
-    Mutation(
-        "proofs stay that were written while init accepted other entries",
-        "claimlib/runs/mirror.py",
-        "    if not _is_pinned_entries(store, row):  # it was",
-        "    if False:  # it was",
-        (f"{_REMOVALS}::{_WHILE_WRITING}",),
     ),
     Mutation(
         "init accepts only what had gone back, and no version of streams",

@@ -26,7 +26,6 @@ from claimlib.plans.differences import (
     digest_of,
 )
 from claimlib.plans.keys import KeyMode, glob_sql, id_text, with_keys
-from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import claims
 from claimlib.runs.journal import Decided, RunRow, Staged
 from claimlib.runs.retry import retried
@@ -197,7 +196,9 @@ def apply(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
             *(partial(_small, store, row, table, decided) for table in SMALL_TABLES),
         ]
     )
-    if not _is_pinned_entries(store, row):  # it was when the proofs were written, if it is not now
+    if not _is_pinned_entries(store, row):
+        # Of a table that was lost and made again since, what was read proves nothing.  Nobody sees
+        # the proofs before: the run is not finished.
         _take_proofs_back(store, row)
 
 
@@ -285,9 +286,6 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
     read = decided.rows(READ_KINDS[table]).select(
         *TABLES[table].key, *(F.col(said).alias(name) for name, said in columns.items())
     )
-    if table == "streams" and not _is_pinned_entries(store, row):
-        # Of a table that was lost and made again since, what was read proves nothing.
-        read = read.withColumns({name: F.lit(None).cast("bigint") for name in PROVEN_RANGE})
     changes = {name: f"s.{name}" for name in columns}
     same = " AND ".join(f"t.{name} <=> s.{name}" for name in columns)
     removed = None

@@ -218,12 +218,23 @@ def bind_proofs(spark: SparkSession, location: Location) -> bool:
     if entries_id is None or found["streams"].get(schema.ENTRIES_ID_PROPERTY) == entries_id:
         return False
     were_taken_back = take_proofs_back(spark, location, found)
-    with errors_mapped("streams"):
-        spark.sql(
-            f"ALTER TABLE {location.identifier('streams')} SET TBLPROPERTIES"
-            f" ('{schema.ENTRIES_ID_PROPERTY}' = {schema.property_sql(entries_id)})"
-        )
+    set_property(spark, location, "streams", schema.ENTRIES_ID_PROPERTY, entries_id)
     return were_taken_back
+
+
+def set_property(
+    spark: SparkSession, location: Location, table: str, name: str, value: str
+) -> None:
+    """Set a property of a table.
+
+    Raises:
+        CommitConflictError: somebody changed it meanwhile.
+    """
+    with errors_mapped(table):
+        spark.sql(
+            f"ALTER TABLE {location.identifier(table)} SET TBLPROPERTIES"
+            f" ('{name}' = {schema.property_sql(value)})"
+        )
 
 
 def properties_of(spark: SparkSession, identifier: str) -> dict[str, str] | None:

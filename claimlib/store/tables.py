@@ -65,6 +65,7 @@ from claimlib.store.opening import (
     is_one_process,
     present_tables,
     properties_of,
+    set_property,
     shared_folder,
     take_proofs_back,
 )
@@ -209,12 +210,17 @@ class Store:
         store.was_there = len(present) == len(TABLES)
         store.has_lost_proofs = were_void or became_void
         if present:
-            store._accept()  # noqa: SLF001 - it is this class'
+            store.accept_gone_back()
         return store
 
-    def _accept(self) -> None:
-        """Have runs use tables that have gone back as they are; what is proven by them is taken
-        back."""
+    def accept_gone_back(self) -> None:
+        """Have runs use tables that have gone back as they are, as `init` does; where `entries` or
+        `streams` is one of them, what is proven is taken back.
+
+        Raises:
+            SchemaError: proofs are to be taken back, and `streams` is append-only.
+            CommitConflictError: somebody changed `streams` meanwhile.
+        """
         newest = self.newest_run()
         finished = 0 if newest is None else newest.run_seq
         later = Condition("run_seq", finished, is_above=True)
@@ -231,11 +237,7 @@ class Store:
             self.has_lost_proofs = True
         # Of all tables: who has looked at one of them before this has seen too early a version.
         accepted = Accepted(max(run.run_seq for run in runs), self.pin().versions)
-        with errors_mapped("streams"):
-            self.spark.sql(
-                f"ALTER TABLE {self.identifier('streams')} SET TBLPROPERTIES"
-                f" ('{ACCEPTED_PROPERTY}' = {schema.property_sql(accepted.text())})"
-            )
+        set_property(self.spark, self.location, "streams", ACCEPTED_PROPERTY, accepted.text())
         self.accepted, self.newly_accepted = accepted, tuple(found)
 
     @classmethod
