@@ -26,7 +26,7 @@ def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None =
     half = rows.num_rows // 2
     # Copied: of a part that is a mere view, pyarrow cannot cast maps and lists with nulls.
     ends = (range(half), range(half, rows.num_rows))
-    parts = (rows.take(pa.array(one)) for one in ends)
+    parts = (rows.take(pa.array(numbers)) for numbers in ends)
     first, second = (local_frame(spark, part, struct) for part in parts)
     return first.unionAll(second)
 

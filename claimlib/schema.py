@@ -527,8 +527,8 @@ def generated(frame: DataFrame, table: Table, buckets: int) -> DataFrame:
     return frame.selectExpr(
         "*",
         *(
-            f"{one.generated_as.format(buckets=buckets)} AS {one.name}"
-            for one in table.columns
-            if one.generated_as is not None
+            f"{column.generated_as.format(buckets=buckets)} AS {column.name}"
+            for column in table.columns
+            if column.generated_as is not None
         ),
     )

@@ -36,16 +36,16 @@ def one_line(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else _written_out(one) for one in text)
+    return "".join(char if char.isprintable() else _written_out(char) for char in text)
 
 
-def number_of(count: int, one: str, many: str | None = None) -> str:
+def number_of(count: int, singular: str, many: str | None = None) -> str:
     """`1 group`, `2 groups`, `1,000 entries`.
 
     Args:
         many: the plural; null: `one` with an s.
     """
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 
 
 def harmless(text: str) -> str:
@@ -59,7 +59,7 @@ def harmless_json(text: str) -> str:
     if text.replace("\n", "").isprintable():
         return text
     return "".join(
-        one if one == "\n" or one.isprintable() else _escaped_in_json(one) for one in text
+        char if char == "\n" or char.isprintable() else _escaped_in_json(char) for char in text
     )
 
 
@@ -157,9 +157,9 @@ def error_console() -> Iterator[Console | None]:
 def guarded() -> Iterator[None]:
     """Until the block ends, what others print (argparse, click, warnings, loggers) is harmless,
     too, and a reader that has closed its end of a pipe ends nothing: the block goes on."""
-    unguarded = [_open_stream(one) for one in (sys.stdout, sys.stderr)]
-    streams = [_Guarded(one) for one in unguarded]
-    stdout, stderr = (cast("IO[str]", one) for one in streams)
+    unguarded = [_open_stream(stream) for stream in (sys.stdout, sys.stderr)]
+    streams = [_Guarded(stream) for stream in unguarded]
+    stdout, stderr = (cast("IO[str]", stream) for stream in streams)
     with (
         _py4j_logs_nothing(),
         _escaping(unguarded[0]),

@@ -146,7 +146,7 @@ def ack_of(named: Named) -> NamedAck | None:
 def requests_of(
     spark: SparkSession,
     named: Named,
-    one: Request | None,
+    single: Request | None,
     table: Callable[[SparkSession, Sequence[Request]], DataFrame],
 ) -> Sequence[Request] | DataFrame:
     """What `xclaim` or `xack` takes: one request, as often as a list of ids needs it, or a table.
@@ -158,12 +158,12 @@ def requests_of(
     Raises:
         InputError: a table or a file cannot be used.
     """
-    if one is None:
+    if single is None:
         return read_input(spark, place_of(named.requests or ""))
     if named.ids_from is None:
-        return [one]
+        return [single]
     ids = ids_from(spark, named.ids_from)
-    return ids.crossJoin(table(spark, [one]).drop(*ids.columns))
+    return ids.crossJoin(table(spark, [single]).drop(*ids.columns))
 
 
 def _refuse_options(options: ClaimOptions) -> None:

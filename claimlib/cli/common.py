@@ -97,8 +97,8 @@ def with_common(work: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(work)
     hints = get_type_hints(work, include_extras=True)
     own = [
-        one.replace(annotation=hints[name])
-        for name, one in signature.parameters.items()
+        parameter.replace(annotation=hints[name])
+        for name, parameter in signature.parameters.items()
         if name != "common"
     ]
     shared = [
@@ -107,12 +107,14 @@ def with_common(work: Callable[..., None]) -> Callable[..., None]:
     ]
 
     @wraps(work)
-    def command(**given: Any) -> None:
-        values = {one.name: given.pop(one.name) for one in fields(Common)}
-        work(**given, common=Common(**values))
+    def command(**arguments: Any) -> None:
+        values = {option.name: arguments.pop(option.name) for option in fields(Common)}
+        work(**arguments, common=Common(**values))
 
     command.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]  # typer reads it
-    command.__annotations__ = {one.name: one.annotation for one in (*own, *shared)}
+    command.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in (*own, *shared)
+    }
     del command.__wrapped__  # typer looks at the function that it is given, and not behind it
     return command
 

@@ -123,7 +123,7 @@ def _checks(
     yield _guarded("Java", _java)
     folders = {Path(tempfile.gettempdir()): "temporary files"}
     if store is not None and (folder := local_folder(store)) is not None:
-        folders[next(one for one in (folder, *folder.parents) if one.exists())] = "store"
+        folders[next(path for path in (folder, *folder.parents) if path.exists())] = "store"
     yield from (_disk(folder, what) for folder, what in folders.items())
     if server is not None:
         yield from _server(server)

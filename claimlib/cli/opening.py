@@ -124,7 +124,7 @@ def check_new_store(store: str, settings: Config) -> None:
     if folder is None:
         return
     with _refusals_named(folder):
-        above = next(one for one in (folder, *folder.parents) if one.exists())
+        above = next(path for path in (folder, *folder.parents) if path.exists())
         if not above.is_dir():
             raise StorageError(f"{above} is a file, but a store is a folder: give another location")
         if not os.access(above, os.W_OK | os.X_OK):
@@ -146,7 +146,7 @@ def check_local_store(store: str, settings: Config) -> None:
         return
     with _refusals_named(folder):
         # A glob passes over what it may not read.
-        if folder.is_dir() and any((one / "_delta_log").is_dir() for one in folder.iterdir()):
+        if folder.is_dir() and any((child / "_delta_log").is_dir() for child in folder.iterdir()):
             return
         raise StoreNotFoundError(_why_no_store(folder, store), where=str(folder))
 
@@ -172,7 +172,7 @@ def _refusals_named(folder: Path) -> Iterator[None]:
 
 
 def _why_no_store(folder: Path, store: str) -> str:
-    above = next(one for one in (folder, *folder.parents) if one.exists())
+    above = next(path for path in (folder, *folder.parents) if path.exists())
     if not above.is_dir():
         return f"{above} is a file, but a store is a folder: give another location"
     if (folder / "_delta_log").is_dir():

@@ -59,7 +59,7 @@ class View:
         """The chosen columns; null: all."""
         if self.columns is None:
             return None
-        return tuple(one.strip() for one in self.columns.split(","))
+        return tuple(name.strip() for name in self.columns.split(","))
 
     def check_lines(self, option: str) -> None:
         """Refuse what would be passed over in silence where an option prints lines, no report.

@@ -85,7 +85,7 @@ def xpending(
     scope = Scope(glob_of(streams, "--stream"), glob_of(groups, "--group"))
     key = _group_key(stream, group, given=[count, start, end, idle, consumer])
     of_all = (streams, groups, fail_on_stalled, fail_on_stale, limit)
-    if key is not None and any(one is not None for one in of_all):
+    if key is not None and any(option is not None for option in of_all):
         raise RequestError(
             "--stream, --group, --fail-on-stalled, --fail-on-stale and --limit are for the overview"
             " of all groups: leave out STREAM and GROUP (--count says how many entries of one group"
@@ -243,7 +243,7 @@ def _group_key(
             "GROUP is missing: give STREAM and GROUP to show one group, or --stream to show the"
             " groups of some streams"
         )
-    if any(one is not None for one in given):
+    if any(option is not None for option in given):
         raise RequestError(
             "--count, --start, --end, --idle and --consumer show entries of one group: give STREAM"
             " and GROUP too"
@@ -256,7 +256,7 @@ def _range_of(
 ) -> PendingRange | None:
     """The entries that are requested; null: none."""
     if count is None:
-        if any(one is not None for one in (start, end, idle, consumer)):
+        if any(option is not None for option in (start, end, idle, consumer)):
             raise RequestError(
                 "--count is required with --start, --end, --idle or --consumer: how"
                 " many entries to show",

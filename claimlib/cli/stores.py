@@ -191,5 +191,5 @@ def check(
     with opened_store(store, common.settings(), common) as (opened, _):
         found = run_check(opened)
     show(of_check(opened.where, found), view)
-    if any(one.refuses for one in found):
+    if any(problem.refuses for problem in found):
         raise typer.Exit(process.INPUT_REFUSED)

@@ -147,7 +147,7 @@ def xautoclaim(
 
 def _refuse_pages(requests: Sequence[SweepRequest]) -> None:
     """One request with a page makes the whole run look at all entries."""
-    if any(one.autoclaim.count is not None for one in requests):
+    if any(request.autoclaim.count is not None for request in requests):
         raise RequestError(
             "--incremental cannot be combined with --count (or count in the configuration or the"
             " policy), because pages are never incremental: leave out one of them",

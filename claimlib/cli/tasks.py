@@ -40,8 +40,10 @@ class Pace:
     def text(self, stages: Sequence[Stage]) -> str:
         """For people: how many tasks of these stages are done, and how long the others may take."""
         now = self._clock()
-        self._seen_since = {one.number: self._seen_since.get(one.number, now) for one in stages}
-        done, total = sum(one.done for one in stages), sum(one.total for one in stages)
+        self._seen_since = {
+            stage.number: self._seen_since.get(stage.number, now) for stage in stages
+        }
+        done, total = sum(stage.done for stage in stages), sum(stage.total for stage in stages)
         if done != self._done:
             self._done, self._done_at = done, now
         if not stages:
@@ -120,13 +122,13 @@ class _ToldStages:
             self._by_query.pop(operation_id, None)
             return
         unfinished = [
-            Stage(one.stage_id, one.num_completed_tasks, one.num_tasks)
-            for one in stages or ()
-            if not one.done
+            Stage(info.stage_id, info.num_completed_tasks, info.num_tasks)
+            for info in stages or ()
+            if not info.done
         ]
         # Told of are also stages that wait for others, and those that never begin, because what
         # they would give is there already.
-        begun = [one for one in unfinished if one.done]
+        begun = [stage for stage in unfinished if stage.done]
         self._by_query[operation_id] = begun or unfinished
 
     def now(self) -> list[Stage]:

@@ -115,8 +115,11 @@ class ImportRequest:
             "entries_complete": self.entries_complete,
             **self.limits.as_json(),
             "map": {
-                table: {"columns": dict(sorted(one.columns.items())), "id_bits": one.id_bits}
-                for table, one in self.maps.items()
+                table: {
+                    "columns": dict(sorted(table_map.columns.items())),
+                    "id_bits": table_map.id_bits,
+                }
+                for table, table_map in self.maps.items()
             },
         }
 

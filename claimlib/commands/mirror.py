@@ -270,12 +270,12 @@ def _changes(
     def total(name: str) -> int:
         return pc.sum(sums[name]).as_py() or 0
 
-    after = (pc.struct_field(sums["after"], one) for one in differences.DIGEST)
+    after = (pc.struct_field(sums["after"], name) for name in differences.DIGEST)
     changed, removed = total(table.changed), total("removed")
     return _Changes(
         stored=total("stored"),
         new=total("new"),
-        after=Digest(*(pc.sum(one).as_py() or 0 for one in after)),
+        after=Digest(*(pc.sum(column).as_py() or 0 for column in after)),
         last_run_seq=pc.max(sums["last_run_seq"]).as_py(),
         by_key=by_key,
         removed=removed,
@@ -467,7 +467,7 @@ def check_source(
     declared = begun.store.declared_source
     if not others and declared in {None, source}:
         return
-    name, command = min(others, key=lambda one: one[1] or "") if others else (declared, None)
+    name, command = min(others, key=lambda other: other[1] or "") if others else (declared, None)
     how = f", read by claimlib {command}" if command else ""
     raise SourceMismatchError(
         f"the store {begun.store.where} mirrors {name}{how}, not {source}: a store has one source;"

@@ -107,7 +107,9 @@ class Page:
 
     def bounds(self) -> list[tuple[int, int, int]]:
         """Bucket, and the smallest and largest BIGINT of the window (of each half of it)."""
-        return [(self.bucket, *one) for one in bigint_intervals(self.start_ms, self.last_ms)]
+        return [
+            (self.bucket, *interval) for interval in bigint_intervals(self.start_ms, self.last_ms)
+        ]
 
     def values(self) -> tuple[object, ...]:
         """The window as a row of `_WINDOW`."""

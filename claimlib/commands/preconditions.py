@@ -203,7 +203,7 @@ def groups_like(groups: DataFrame, wanted: Sequence[str]) -> str:
     keys = groups.select(*GROUP).distinct()
     found = keys.orderBy(*GROUP).limit(_COMPARED).collect()
     names = [" / ".join(map(one_line, row)) for row in found]
-    swapped = [" / ".join(reversed(one.split(" / "))) for one in wanted]
+    swapped = [" / ".join(reversed(name.split(" / "))) for name in wanted]
     shown = _similar(wanted, names) or _similar(swapped, names) or names[:_SHOWN]
     more = (len(names) if len(names) < _COMPARED else keys.count()) - len(shown)
     if not names:
@@ -212,7 +212,7 @@ def groups_like(groups: DataFrame, wanted: Sequence[str]) -> str:
 
 
 def _similar(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
-    near = (get_close_matches(one, names, n=3, cutoff=0.5) for one in wanted[:_SHOWN])
+    near = (get_close_matches(name, names, n=3, cutoff=0.5) for name in wanted[:_SHOWN])
     return list(dict.fromkeys(name for found in near for name in found))[:_SHOWN]
 
 

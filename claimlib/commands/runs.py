@@ -78,7 +78,7 @@ def abandon(store: Store, name: str) -> Finished:
         RequestError: no unfinished run has this number or key, or it is not such a run.
     """
     _, unfinished = pinned(store, ())
-    row = next((one for one in unfinished if name in {one.key, str(one.run_seq)}), None)
+    row = next((run for run in unfinished if name in {run.key, str(run.run_seq)}), None)
     if row is None:
         raise RequestError(
             f"{store.where} has no unfinished run {name}: claimlib runs {shlex.quote(store.where)}"

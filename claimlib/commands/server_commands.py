@@ -81,7 +81,9 @@ def _batches(store: Store, finished: Finished) -> DataFrame:
     batches = (
         done.withColumn("number", number)
         .groupBy(*same, "number")
-        .agg(F.transform(F.sort_array(F.collect_list(id_)), lambda one: one["text"]).alias("ids"))
+        .agg(
+            F.transform(F.sort_array(F.collect_list(id_)), lambda entry: entry["text"]).alias("ids")
+        )
     )
     return batches.join(requests, on=list(GROUP), how="left")
 

@@ -247,8 +247,8 @@ class _Held:
     ) -> None:
         """Add rows that share their names."""
         self.rows += len(ids)
-        self._columns["id_ms"].extend(one.ms for one in ids)
-        self._columns["id_seq"].extend(one.seq for one in ids)
+        self._columns["id_ms"].extend(stream_id.ms for stream_id in ids)
+        self._columns["id_seq"].extend(stream_id.seq for stream_id in ids)
         for name, value in names.items():
             self._columns[name].extend([value] * len(ids))
         for name, values in columns.items():
@@ -256,7 +256,7 @@ class _Held:
 
     def taken(self) -> pa.Table:
         """The rows, which are not held any more."""
-        columns = [_array(self._columns[one.name], one) for one in self._schema]
+        columns = [_array(self._columns[field.name], field) for field in self._schema]
         self._empty()
         return pa.Table.from_arrays(columns, schema=self._schema)
 

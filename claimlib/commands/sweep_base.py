@@ -148,9 +148,9 @@ def whole_scope(request: str) -> Scope | None:
     or begins later, or the requests were a table."""
     document = json.loads(request)
     policy = document.get("policy", [document])
-    if any(one.get("start") != "0-0" or "count" in one for one in policy):
+    if any(rule.get("start") != "0-0" or "count" in rule for rule in policy):
         return None
-    return frozenset((one["stream_glob"], one["group_glob"]) for one in policy)
+    return frozenset((rule["stream_glob"], rule["group_glob"]) for rule in policy)
 
 
 class NoBaseError(Exception):
@@ -213,7 +213,7 @@ def _newest_whole(begun: Begun, scope: Scope | None) -> RunRow:
     runs = begun.read("runs").where(F.col("command") == "xautoclaim")
     newest = runs.orderBy(F.col("run_seq").desc()).limit(_NEWEST).collect()
     finished = (Finished.of(row.asDict()) for row in newest)
-    fitting = (one.run_seq for one in finished if _may_be_base(one, scope))
+    fitting = (run.run_seq for run in finished if _may_be_base(run, scope))
     run_seq = next(fitting, None)
     if run_seq is None:
         raise NoBaseError(f"none of the last {_NEWEST} sweeps examined all entries of these groups")
@@ -249,7 +249,9 @@ def _check_writers(begun: Begun, base: RunRow) -> None:
             f"the history of the table pending does not reach back to run {base.run_seq}"
         )
     runs = range(base.run_seq, begun.run_seq)
-    foreign = [one for one in commits if not is_housekeeping(one) and run_of(one) not in runs]
+    foreign = [
+        commit for commit in commits if not is_housekeeping(commit) and run_of(commit) not in runs
+    ]
     if foreign:
         first = foreign[-1]
         operation = first["operation"] or "which does not say what was done"

@@ -134,7 +134,7 @@ def _of_groups(request: Policy, known: DataFrame) -> tuple[DataFrame, Column]:
     `groups` lacks is meant too."""
     if isinstance(request, DataFrame):
         return requests.by_table(known, request), F.lit(False)
-    policy = [one.rule() for one in request]
+    policy = [part.rule() for part in request]
     return requests.by_policy(known, policy), requests.matched_by(policy)
 
 
@@ -259,7 +259,7 @@ def rows_of(judged: Judged) -> DataFrame:
 
 
 def _no_match(begun: Begun, request: Policy) -> RequestError:
-    globs = [" / ".join(one) for one in sorted(scope(request) or ())]
+    globs = [" / ".join(pair) for pair in sorted(scope(request) or ())]
     return RequestError(
         f"{nothing_matches(begun.store.where, begun.read('groups'), globs)}. Nothing was done;"
         " use --allow-none if no match is acceptable",

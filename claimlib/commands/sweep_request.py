@@ -52,7 +52,7 @@ class SweepRequest:
             # Left out where they are not given: the runs of before they were there stay the same.
             **({} if self.autoclaim.count is None else {"count": self.autoclaim.count}),
             **({} if self.cursor is None else {"cursor": self.cursor}),
-            **{name: one for name, one in given.items() if one is not None},
+            **{name: value for name, value in given.items() if value is not None},
         }
 
     def rule(self) -> Rule:
@@ -102,14 +102,14 @@ def as_json(request: Policy) -> dict[str, object]:
         return requests.SWEEPS.fingerprint(request)
     if len(request) == 1:
         return request[0].as_json()
-    return {"policy": [one.as_json() for one in request]}
+    return {"policy": [part.as_json() for part in request]}
 
 
 def scope(request: Policy) -> frozenset[tuple[str, str]] | None:
     """The globs of the streams and groups of a policy; null: it is a table."""
     if isinstance(request, DataFrame):
         return None
-    return frozenset((one.stream_glob, one.group_glob) for one in request)
+    return frozenset((part.stream_glob, part.group_glob) for part in request)
 
 
 def is_for_all(request: Policy) -> bool:
@@ -120,11 +120,11 @@ def is_for_all(request: Policy) -> bool:
 
 def may_resume(request: Policy) -> bool:
     """Whether some request may begin where a stored cursor stands."""
-    return isinstance(request, DataFrame) or any(one.resume for one in request)
+    return isinstance(request, DataFrame) or any(part.resume for part in request)
 
 
 def may_page(request: Policy) -> bool:
     """Whether some request may be a page."""
     if isinstance(request, DataFrame):
         return True
-    return any(one.autoclaim.count is not None for one in request)
+    return any(part.autoclaim.count is not None for part in request)

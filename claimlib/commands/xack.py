@@ -108,8 +108,8 @@ def ack_table(spark: SparkSession, acks: Sequence[NamedAck]) -> DataFrame:
     if not acks:
         raise RequestError("there is no request: nothing would be acknowledged")
     rows = [
-        (number, spell(one.stream), spell(one.group), list(map(str, one.ids)))
-        for number, one in enumerate(acks, start=1)
+        (number, spell(ack.stream), spell(ack.group), list(map(str, ack.ids)))
+        for number, ack in enumerate(acks, start=1)
     ]
     return frame_of(spark, rows, ddl(ACK_COLUMNS))
 

@@ -92,12 +92,12 @@ def claim_table(spark: SparkSession, claims: Sequence[NamedClaim]) -> DataFrame:
         raise RequestError("there is no request: nothing would be claimed")
     rows = [
         (
-            *(number, spell(one.stream), spell(one.group), spell(one.claim.consumer)),
-            *(one.claim.min_idle_ms, list(map(str, one.claim.ids)), one.claim.idle_ms),
-            *(one.claim.time_ms, one.claim.retrycount, one.claim.force, one.claim.justid),
-            *(_text(one.claim.last_id), str(one.claim.idle_rule), str(one.claim.profile)),
+            *(number, spell(named.stream), spell(named.group), spell(named.claim.consumer)),
+            *(named.claim.min_idle_ms, list(map(str, named.claim.ids)), named.claim.idle_ms),
+            *(named.claim.time_ms, named.claim.retrycount, named.claim.force, named.claim.justid),
+            *(_text(named.claim.last_id), str(named.claim.idle_rule), str(named.claim.profile)),
         )
-        for number, one in enumerate(claims, start=1)
+        for number, named in enumerate(claims, start=1)
     ]
     return frame_of(spark, rows, ddl(CLAIM_COLUMNS))
 

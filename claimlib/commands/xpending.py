@@ -255,7 +255,7 @@ def _of_group(
             option="now",
         )
     intervals = bigint_intervals(query.start.ms, query.end.ms)
-    near = pending.where(reduce(or_, (F.col("id_ms").between(*one) for one in intervals)))
+    near = pending.where(reduce(or_, (F.col("id_ms").between(*interval) for interval in intervals)))
     return plan.idle_entries(near, groups, now_ms)
 
 

@@ -259,7 +259,7 @@ class XautoclaimSection(Section):
             justid=self.justid,
             idle_rule=self.idle_rule,
             profile=self.profile,
-            guards=Guards(**{one.name: getattr(self, one.name) for one in fields(Guards)}),
+            guards=Guards(**{guard.name: getattr(self, guard.name) for guard in fields(Guards)}),
         )
         return SweepRequest(
             autoclaim,
@@ -328,7 +328,7 @@ def requests_of(
     """
     if policy is None:
         return [settings.xautoclaim.request()]
-    given = [option_of(key) for key, one in options.items() if one is not None]
+    given = [option_of(key) for key, value in options.items() if value is not None]
     if given:
         raise RequestError(
             f"--policy replaces the options of a single request: remove {', '.join(given)}",
@@ -341,7 +341,7 @@ def requests_of(
 def _refuse_guards_beside_a_policy(section: XautoclaimSection) -> None:
     """Who has set a guard counts on it; a policy replaces the whole section."""
     fields_of = type(section).model_fields
-    for name in (one.name for one in fields(Guards)):
+    for name in (guard.name for guard in fields(Guards)):
         key = fields_of[name].alias or name
         if getattr(section, name) is not None:
             where = _origin(["xautoclaim", key], {}) or f"xautoclaim.{key} in the configuration"
@@ -364,7 +364,7 @@ def load_policy(file: Path) -> list[SweepRequest]:
         raise ConfigError(
             f"{file} must contain [[request]] tables and nothing else", file=str(file)
         )
-    return [_policy_request(file, text, number, one) for number, one in enumerate(requests)]
+    return [_policy_request(file, text, number, rule) for number, rule in enumerate(requests)]
 
 
 def read_toml(file: Path, what: str) -> tuple[str, dict[str, Any]]:
@@ -423,9 +423,9 @@ def line_of(text: str, table: str, key: str, number: int = 0) -> int:
     """The line (from 1) of a key of the n-th (from 0) table of this name, or of that table's head.
     The table ends where one of its name is next; it may be written `table = …` instead."""
     lines = _QUOTED.sub(_without_lines, text).split("\n")
-    heads = [n for n, one in enumerate(lines) if _begins(one, r"\[{1,2}\s*", table, r"\s*\]")]
+    heads = [n for n, line in enumerate(lines) if _begins(line, r"\[{1,2}\s*", table, r"\s*\]")]
     if number >= len(heads):
-        written = (n for n, one in enumerate(lines) if _begins(one, "", table, r"\s*[.=]"))
+        written = (n for n, line in enumerate(lines) if _begins(line, "", table, r"\s*[.=]"))
         return next(written, 0) + 1
     last = heads[number + 1] if number + 1 < len(heads) else len(lines)
     of_key = (n for n in range(heads[number], last) if _begins(lines[n], "", key, r"\s*[.=]"))

@@ -148,7 +148,7 @@ def _answers(before: Any, loops: Any, after: Any) -> Iterator[tuple[bytes, Group
             for entries in claimed_by_call
             for entry_id, words in entries
         }
-        deleted = tuple(parse_id(one) for ids in deleted_by_call for one in ids)
+        deleted = tuple(parse_id(text) for ids in deleted_by_call for text in ids)
         # All calls as one: the last cursor was 0-0.
         reply = AutoclaimReply(END_OF_SCAN, tuple(payloads), deleted)
         calls = len(claimed_by_call)
@@ -167,7 +167,7 @@ def group_state(info: Any) -> tuple[bytes, Group]:
     )
     if len(pending) != fields[b"pel-count"]:
         raise AssertionError(f"{len(pending)} of {fields[b'pel-count']} pending entries were shown")
-    consumers = sorted(map(_consumer, fields[b"consumers"]), key=lambda one: one.name)
+    consumers = sorted(map(_consumer, fields[b"consumers"]), key=lambda consumer: consumer.name)
     last_delivered_id = parse_id(fields[b"last-delivered-id"])
     return fields[b"name"], Group(last_delivered_id, pending, tuple(consumers))
 

@@ -114,7 +114,9 @@ def prove(server: ServerAnswer, store: Store, run: Finished) -> Proof:
     )
     return Proof(
         compared={what: len(compared) for what, compared in subjects.items()},
-        differences=tuple(one for one in differences if one.server != one.store),
+        differences=tuple(
+            difference for difference in differences if difference.server != difference.store
+        ),
         groups=_groups_by_outcome(server.groups.values()),
     )
 
@@ -150,21 +152,29 @@ def _group_facts(
     group = spell(key[0]), spell(key[1])
     before = {entry.id: (*_state(entry), now_ms) for entry in answer.before.pending}
     pending = {_entry(*group, entry.id): _state(entry) for entry in answer.after.pending}
-    consumers = {Subject(*group, spell(one.name)): one for one in answer.after.consumers}
-    claims = {_entry(*group, one): before[one] for one in answer.reply.claimed}
-    purges = {_entry(*group, one): before[one] for one in answer.reply.deleted}
+    consumers = {
+        Subject(*group, spell(consumer.name)): consumer for consumer in answer.after.consumers
+    }
+    claims = {_entry(*group, entry_id): before[entry_id] for entry_id in answer.reply.claimed}
+    purges = {_entry(*group, entry_id): before[entry_id] for entry_id in answer.reply.deleted}
     yield "pending entry", dict.fromkeys(pending, 1)
     yield "owner", {subject: state[0] for subject, state in pending.items()}
     yield "delivery time", {subject: state[1] for subject, state in pending.items()}
     yield "delivery count", {subject: state[2] for subject, state in pending.items()}
     yield "claim", dict.fromkeys(claims, 1)
     yield "claimed from, at", dict(claims)
-    yield "payload", {_entry(*group, one): fields for one, fields in answer.payloads.items()}
+    yield (
+        "payload",
+        {_entry(*group, entry_id): fields for entry_id, fields in answer.payloads.items()},
+    )
     yield "deletion", dict.fromkeys(purges, 1)
     yield "deleted from, at", dict(purges)
     yield "consumer", dict.fromkeys(consumers, 1)
-    yield "seen time", {subject: one.seen_time_ms for subject, one in consumers.items()}
-    yield "active time", {subject: one.active_time_ms for subject, one in consumers.items()}
+    yield "seen time", {subject: consumer.seen_time_ms for subject, consumer in consumers.items()}
+    yield (
+        "active time",
+        {subject: consumer.active_time_ms for subject, consumer in consumers.items()},
+    )
     yield "group", {Subject(*group): 1}
     yield "last delivered id", {Subject(*group): str(answer.after.last_delivered_id)}
 
@@ -238,12 +248,14 @@ def _values(rows: Rows, *columns: str) -> dict[Subject, object]:
     """The value of one column, or the tuple of several."""
     if len(columns) == 1:
         return {subject: found[0][columns[0]] for subject, found in rows.items()}
-    return {subject: tuple(found[0][one] for one in columns) for subject, found in rows.items()}
+    return {
+        subject: tuple(found[0][column] for column in columns) for subject, found in rows.items()
+    }
 
 
 def _payload(row: Row) -> object:
     fields = row["fields"]
-    return fields and tuple((bytes(one["name"]), bytes(one["value"])) for one in fields)
+    return fields and tuple((bytes(field["name"]), bytes(field["value"])) for field in fields)
 
 
 def _id(row: Row, name: str) -> StreamId:

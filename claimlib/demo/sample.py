@@ -22,12 +22,12 @@ def sample_keyspace(now_ms: int) -> Keyspace:
 
 def _stream(now_ms: int, size: int) -> Stream:
     ids = [StreamId(now_ms - (size - n) * _MINUTE_MS, 0) for n in range(size)]
-    entries = {one: (b"n", b"%d" % n) for n, one in enumerate(ids) if n % 10 != 9}
+    entries = {stream_id: (b"n", b"%d" % n) for n, stream_id in enumerate(ids) if n % 10 != 9}
     pending = tuple(
-        PendingEntry(one, b"alice", now_ms - 5_000, 1)
+        PendingEntry(stream_id, b"alice", now_ms - 5_000, 1)
         if n % 4 == 0
-        else PendingEntry(one, b"bob", one.ms, 1 + n % 3)
-        for n, one in enumerate(ids)
+        else PendingEntry(stream_id, b"bob", stream_id.ms, 1 + n % 3)
+        for n, stream_id in enumerate(ids)
     )
     consumers = (
         Consumer(b"alice", now_ms - 5_000, now_ms - 5_000),

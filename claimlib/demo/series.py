@@ -53,7 +53,7 @@ class Life:
         """The pending entry at an instant; null: there is none."""
         if self.acked_ms is not None and self.acked_ms <= now_ms:
             return None
-        past = [one for one in self.deliveries if one[0] <= now_ms]
+        past = [delivery for delivery in self.deliveries if delivery[0] <= now_ms]
         return PendingEntry(self.id, past[-1][1], past[-1][0], len(past)) if past else None
 
 
@@ -113,35 +113,37 @@ def _lives(plan: _Plan, begin_ms: int, now_ms: int, chance: random.Random) -> It
 
 def _orphaned(plan: _Plan, life: Life, begin_ms: int, dies_ms: int, worked_ms: int) -> Life:
     """An entry whose owner died: it waits until somebody relieves the dead, if ever."""
-    own = tuple(one for one in life.deliveries if one[0] < max(dies_ms, life.id.ms + 1_000))
+    own = tuple(
+        delivery for delivery in life.deliveries if delivery[0] < max(dies_ms, life.id.ms + 1_000)
+    )
     if plan.relieved_ms is None:
         return replace(life, deliveries=own, acked_ms=None)
     relieved_ms = begin_ms + plan.relieved_ms
-    heir = next(one for one in plan.consumers if one != plan.dying)
+    heir = next(consumer for consumer in plan.consumers if consumer != plan.dying)
     return replace(life, deliveries=(*own, (relieved_ms, heir)), acked_ms=relieved_ms + worked_ms)
 
 
 def keyspace_at(now_ms: int, at_ms: int) -> Keyspace:
     """The streams and groups at an instant of the twelve hours before `now_ms`."""
     return {
-        stream: _stream(group, [one for one in entries if one.id.ms < at_ms], at_ms)
+        stream: _stream(group, [life for life in entries if life.id.ms < at_ms], at_ms)
         for (stream, group), entries in lives(now_ms).items()
     }
 
 
 def _stream(group: bytes, entries: Sequence[Life], at_ms: int) -> Stream:
-    given = [one for one in entries if one.deliveries[0][0] <= at_ms]
+    given = [life for life in entries if life.deliveries[0][0] <= at_ms]
     last: dict[bytes, int] = {}
     for life in given:
         for ms, owner in life.deliveries:
             if ms <= at_ms:
                 last[owner] = max(ms, last.get(owner, 0))
     return Stream(
-        {one.id: (b"n", b"%d" % n) for n, one in enumerate(entries)},
+        {life.id: (b"n", b"%d" % n) for n, life in enumerate(entries)},
         {
             group: Group(
-                max((one.id for one in given), default=StreamId(0, 0)),
-                tuple(entry for one in given if (entry := one.at(at_ms)) is not None),
+                max((life.id for life in given), default=StreamId(0, 0)),
+                tuple(entry for life in given if (entry := life.at(at_ms)) is not None),
                 tuple(Consumer(name, last[name], last[name]) for name in sorted(last)),
             )
         },

@@ -55,7 +55,7 @@ class Story:
         """What was compared, and with what result."""
         table = _table("what", "compared", "different")
         for what, compared in proof.compared.items():
-            different = sum(one.what == what for one in proof.differences)
+            different = sum(difference.what == what for difference in proof.differences)
             table.add_row(what, f"{compared:,}", f"{different:,}")
         table.add_section()
         table.add_row("total", f"{proof.total:,}", f"{len(proof.differences):,}")
@@ -109,12 +109,12 @@ def of_workload(server: Server, stalled: Workload) -> str:
 def of_answer(answer: ServerAnswer) -> str:
     """What the server did in its loops."""
     groups = answer.groups.values()
-    claimed = sum(len(one.reply.claimed) for one in groups)
-    deleted = sum(len(one.reply.deleted) for one in groups)
+    claimed = sum(len(group.reply.claimed) for group in groups)
+    deleted = sum(len(group.reply.deleted) for group in groups)
     return (
-        f"{sum(one.calls for one in groups)} calls of XAUTOCLAIM for {len(groups)} groups,"
+        f"{sum(group.calls for group in groups)} calls of XAUTOCLAIM for {len(groups)} groups,"
         f" min-idle-time {answer.min_idle_ms}, all at the time {answer.now_ms}:\n"
         f"{claimed:,} claimed, {deleted:,} deleted,"
-        f" {sum(one.left for one in groups):,} left alone;"
+        f" {sum(group.left for group in groups):,} left alone;"
         f" {answer.at_boundary:,} entries were idle for exactly min-idle-time."
     )

@@ -51,7 +51,7 @@ def _is_no_id(name: str) -> Column:
 
 
 def _has_no_id(name: str) -> Column:
-    return F.exists(F.col(name), lambda one: id_bits(one)["ms"].isNull())
+    return F.exists(F.col(name), lambda text: id_bits(text)["ms"].isNull())
 
 
 def _is_second(name: str) -> Column:
@@ -197,8 +197,8 @@ def named_ids(requests: DataFrame) -> DataFrame:
     """One row per id that a request names, and one without id (null) for a request that names none:
     the request's columns, `position` (from 0), id_ms and id_seq."""
     kept = [name for name in requests.columns if name != "ids"]
-    one = requests.selectExpr(*kept, "posexplode_outer(ids) AS (position, id)")
-    read = one.withColumn("id", id_bits(F.col("id")))
+    exploded = requests.selectExpr(*kept, "posexplode_outer(ids) AS (position, id)")
+    read = exploded.withColumn("id", id_bits(F.col("id")))
     return read.selectExpr(*kept, "position", "id.ms AS id_ms", "id.seq AS id_seq")
 
 
@@ -403,7 +403,7 @@ def entry_rows(
         *("request_number", f"{GROUP_KEY[mode]} AS group_key", *GROUP),
         *("consumer AS caller", "justid", "now_ms", "profile"),
     )
-    got = f"outcome IN ({', '.join(f'{one:d}' for one in _GOT)})"
+    got = f"outcome IN ({', '.join(f'{outcome:d}' for outcome in _GOT)})"
     from_consumer = found_name("from_consumer", "from_consumer_key", "found")
     of_outcome = " ".join(f"WHEN {outcome:d} THEN '{kind}'" for outcome, kind in kinds.items())
     return (

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -63,23 +64,23 @@ def reader(shape: Shape, types: Sequence[T.DataType], *, id_bits: bool) -> Reade
     all."""
     if len(types) == 2:
         return _halves_reader(types, id_bits=id_bits)
-    (one,) = types
+    (type_,) = types
     match shape:
         case Shape.ID:
-            return _id_of_text if isinstance(one, T.StringType) else None
+            return _id_of_text if isinstance(type_, T.StringType) else None
         case Shape.NAME:
-            return _name_reader(one)
+            return _name_reader(type_)
         case Shape.FIELDS:
-            return _fields_reader(one)
-        case Shape.TIME if not _is_whole(one):
-            return _timestamp_reader(one)
+            return _fields_reader(type_)
+        case Shape.TIME if not _is_whole(type_):
+            return _timestamp_reader(type_)
         case Shape.TIME | Shape.COUNT:
-            return (lambda columns: [_natural(columns[0])]) if _is_whole(one) else None
+            return (lambda columns: [_natural(columns[0])]) if _is_whole(type_) else None
 
 
 def _halves_reader(types: Sequence[T.DataType], *, id_bits: bool) -> Reader | None:
     if id_bits:
-        return list if all(isinstance(one, T.LongType) for one in types) else None
+        return list if all(isinstance(type_, T.LongType) for type_ in types) else None
     return _id_of_numbers if all(map(_is_whole, types)) else None
 
 
@@ -105,8 +106,10 @@ def _timestamp_reader(type_: T.DataType) -> Reader | None:
     return None
 
 
-def _is_whole(one: T.DataType) -> bool:
-    return isinstance(one, T.IntegralType) or (isinstance(one, T.DecimalType) and one.scale == 0)
+def _is_whole(type_: T.DataType) -> bool:
+    return isinstance(type_, T.IntegralType) or (
+        isinstance(type_, T.DecimalType) and type_.scale == 0
+    )
 
 
 def _natural(number: Column) -> Column:
@@ -137,7 +140,7 @@ def _id_of_numbers(columns: Sequence[Column]) -> list[Column]:
 def _both(halves: Sequence[Column]) -> list[Column]:
     """The halves' BIGINTs; null, both, where one of them is none."""
     bits = [_bits(half) for half in halves]
-    are_there = reduce(lambda one, other: one & other, [half.isNotNull() for half in bits])
+    are_there = reduce(and_, [half.isNotNull() for half in bits])
     return [F.when(are_there, half) for half in bits]
 
 
@@ -187,19 +190,21 @@ def _fields_reader(type_: T.DataType) -> Reader | None:
         return lambda columns: [_pairs(F.map_entries(columns[0]), "key")]
     if not isinstance(type_, T.ArrayType) or not isinstance(type_.elementType, T.StructType):
         return None
-    pair = {one.name: one.dataType for one in type_.elementType.fields}
-    if set(pair) != {"name", "value"} or not all(isinstance(one, texts) for one in pair.values()):
+    pair = {field.name: field.dataType for field in type_.elementType.fields}
+    if set(pair) != {"name", "value"} or not all(
+        isinstance(type_, texts) for type_ in pair.values()
+    ):
         return None
     return lambda columns: [_pairs(columns[0], "name")]
 
 
 def _pairs(pairs: Column, name: str) -> Column:
     """Pairs as our fields; null where there is a null in them."""
-    is_half = F.exists(pairs, lambda one: one[name].isNull() | one["value"].isNull())
+    is_half = F.exists(pairs, lambda pair: pair[name].isNull() | pair["value"].isNull())
     ours = F.transform(
         pairs,
-        lambda one: F.struct(
-            one[name].cast("BINARY").alias("name"), one["value"].cast("BINARY").alias("value")
+        lambda pair: F.struct(
+            pair[name].cast("BINARY").alias("name"), pair["value"].cast("BINARY").alias("value")
         ),
     )
     return F.when(~is_half, ours)

@@ -122,9 +122,9 @@ def payload_hash(fields: str = "fields") -> Column:
 def left_alone(pending: DataFrame, scope: Scope) -> DataFrame:
     """One row per stream that was requested of which other groups have pending entries: `low` and
     `high`, the first and the last of these as structs that sort as ids do."""
-    one = F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
+    id_ = F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
     others = pending.where(scope.has_stream() & ~scope.has_group())
-    return others.groupBy("stream").agg(F.min(one).alias("low"), F.max(one).alias("high"))
+    return others.groupBy("stream").agg(F.min(id_).alias("low"), F.max(id_).alias("high"))
 
 
 # ------------------------------------------------------------------- pending
@@ -178,7 +178,9 @@ def replaced_and_removed(compared: DataFrame) -> DataFrame:
 
 def _of_kinds(compared: DataFrame, kinds: Mapping[str, Kind]) -> DataFrame:
     """The rows with some differences, each with its `kind` of journal row."""
-    of_difference = (F.when(F.col("difference") == one, str(kind)) for one, kind in kinds.items())
+    of_difference = (
+        F.when(F.col("difference") == difference, str(kind)) for difference, kind in kinds.items()
+    )
     return compared.withColumn("kind", F.coalesce(*of_difference)).where("kind IS NOT NULL")
 
 

@@ -96,7 +96,7 @@ def to_look_at_sql(since: Since) -> str:
     reads it."""
     own = ", ".join(_OF_PENDING)
     joins = (
-        f"LEFT JOIN {name} ON {' AND '.join(f't.{one} = {name}.{one}' for one in key)}"
+        f"LEFT JOIN {name} ON {' AND '.join(f't.{column} = {name}.{column}' for column in key)}"
         for name, key in (("changed", ENTRY), ("without_base", GROUP))
     )
     selected = ", ".join((*(f"t.{name}" for name in _OF_PENDING), since.is_known_present))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from operator import and_, or_
 from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame
@@ -228,20 +229,20 @@ def _values(
         type_ = FIELDS_TYPE if part.shape is Shape.FIELDS else "BIGINT"
         return [F.lit(None).cast(type_) for _ in part.columns]
     fields = [given.schema[n] for n in at]
-    types = [one.dataType for one in fields]
+    types = [field.dataType for field in fields]
     read = reader(part.shape, types, id_bits=table_map.id_bits)
     if read is not None:
         return read(_numbered(at))
     wanted = WANTED[part.shape]
     if part.shape is Shape.ID and table_map.id_bits:
         wanted = f"{wanted}, which are BIGINT if id_bits is true"
-    said = ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in fields)
+    said = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)
     raise ConfigError(
         f"{table_map.where(table, key)}: {key} of the table for {table} is {said}, but must be"
         f" {wanted}",
         table=table,
         key=key,
-        columns=[one.name for one in fields],
+        columns=[field.name for field in fields],
     )
 
 
@@ -251,8 +252,8 @@ def _numbered(at: Sequence[int]) -> list[Column]:
 
 def _fault(part: Part, given: DataFrame, at: Sequence[int], values: Sequence[Column]) -> Column:
     """What is wrong with a part of a row, as (of, text): of which column; null: nothing."""
-    is_null = reduce(lambda one, other: one & other, [one.isNull() for one in _numbered(at)])
-    unusable = reduce(lambda one, other: one | other, [value.isNull() for value in values])
+    is_null = reduce(and_, [value.isNull() for value in _numbered(at)])
+    unusable = reduce(or_, [value.isNull() for value in values])
     said = ", ".join(given.columns[n] for n in at)
     fault = F.when(unusable & ~is_null, _found(said, UNUSABLE[part.shape]))
     return fault if part.nullable else F.when(is_null, _found(said, "is null")).otherwise(fault)

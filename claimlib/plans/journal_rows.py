@@ -104,4 +104,4 @@ def consumer_rows(accepted: DataFrame) -> DataFrame:
 
 def union_rows(parts: Iterable[DataFrame]) -> DataFrame:
     """All rows of the parts; a column that a part lacks is null there."""
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+    return reduce(lambda rows, others: rows.unionByName(others, allowMissingColumns=True), parts)

@@ -264,7 +264,7 @@ class _State:
 
 def _starts(rows: pd.DataFrame) -> NDArray[np.int64]:
     """Where another id begins."""
-    changes = reduce(or_, (one[1:] != one[:-1] for one in _columns(rows, KEY)))
+    changes = reduce(or_, (column[1:] != column[:-1] for column in _columns(rows, KEY)))
     return np.concatenate([np.zeros(min(len(rows), 1), dtype=int), np.flatnonzero(changes) + 1])
 
 
@@ -273,24 +273,24 @@ def _check_order(batch: pd.DataFrame, last: Key | None, key: tuple[str, ...]) ->
     columns = _columns(batch, key)
     if last is not None:
         columns = [
-            np.concatenate([np.array([before], dtype=one.dtype), one])
-            for before, one in zip(last, columns, strict=True)
+            np.concatenate([np.array([before], dtype=column.dtype), column])
+            for before, column in zip(last, columns, strict=True)
         ]
     same = np.full(len(columns[0]) - 1, fill_value=True)
     up = ~same
-    for one in columns:
-        up |= same & (one[1:] > one[:-1])
-        same &= one[1:] == one[:-1]
+    for column in columns:
+        up |= same & (column[1:] > column[:-1])
+        same &= column[1:] == column[:-1]
     if np.any(same):
         raise ValueError(DuplicateRowsError.IN_WORKER)
     if not np.all(up):
         raise ValueError(BROKEN_ORDER_MARK)
-    return tuple(one[-1] for one in columns)
+    return tuple(column[-1] for column in columns)
 
 
 def _columns(rows: pd.DataFrame, key: tuple[str, ...]) -> list[NDArray[Any]]:
     """The columns of a key, each sorting as the key does."""
-    return [_unsigned(rows[one]) if one in _HALVES else rows[one].to_numpy() for one in key]
+    return [_unsigned(rows[name]) if name in _HALVES else rows[name].to_numpy() for name in key]
 
 
 _HALVES = ("id_ms", "id_seq")

@@ -175,7 +175,7 @@ def ddl(columns: Mapping[str, str]) -> str:
 
 def is_none_of(choices: type[StrEnum]) -> Refusal:
     """Refuses what is not one of some words."""
-    return lambda name: ~F.col(name).isin([str(one) for one in choices])
+    return lambda name: ~F.col(name).isin([str(choice) for choice in choices])
 
 
 def is_beyond(least: float, most: float, type_: str = "BIGINT") -> Refusal:

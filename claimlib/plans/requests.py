@@ -19,7 +19,7 @@ from claimlib.semantics.names import spell
 from claimlib.semantics.rules import EQUAL_COUNTS, NEVER_PARKED, SEES_EVERY_CALLER
 
 PROVEN_RANGE = ("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq")
-GUARDS = tuple(one.name for one in fields(Guards))
+GUARDS = tuple(guard.name for guard in fields(Guards))
 _GUARD_TYPES = {
     "max_claims": "BIGINT",
     "max_deleted_share": "DOUBLE",
@@ -243,7 +243,9 @@ FOR_RULES = (
 """What the rules need of a request, as SQL: `equal_counts`, of its idle rule, and `raise_by`, how
 much a claim adds to the delivery count."""
 
-CALLER_IS_SEEN = _is_one_of("profile", (one for one, sees in SEES_EVERY_CALLER.items() if sees))
+CALLER_IS_SEEN = _is_one_of(
+    "profile", (profile for profile, sees in SEES_EVERY_CALLER.items() if sees)
+)
 """`rules.SEES_EVERY_CALLER` of a request's `profile`, as SQL."""
 
 

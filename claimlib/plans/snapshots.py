@@ -138,7 +138,7 @@ def choices(claimed: DataFrame, min_idles_ms: Sequence[int]) -> DataFrame:
     waited = F.when(F.col("outcome") != "acknowledged", F.col("idle_ms"))
     counted = claimed.groupBy("min_idle_ms").agg(
         F.count("*").alias("claimed"),
-        *(F.count_if(F.col("outcome") == one).alias(one) for one in OUTCOMES),
+        *(F.count_if(F.col("outcome") == outcome).alias(outcome) for outcome in OUTCOMES),
         F.percentile_approx(waited, 0.5).alias("wait_ms"),
     )
     found = values.join(counted, on="min_idle_ms", how="left")
@@ -147,5 +147,5 @@ def choices(claimed: DataFrame, min_idles_ms: Sequence[int]) -> DataFrame:
 
 def _each(min_idles_ms: Sequence[int]) -> Column:
     """A row for each value."""
-    values = (F.lit(one).cast("BIGINT") for one in min_idles_ms)
+    values = (F.lit(min_idle_ms).cast("BIGINT") for min_idle_ms in min_idles_ms)
     return F.explode(F.array(*values)).alias("min_idle_ms")

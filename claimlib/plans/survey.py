@@ -78,7 +78,10 @@ def _sums(run_seq: int) -> list[str]:
         "at_boundary": f"CASE WHEN {comparable} THEN {boundary} END",
     }
     return [
-        *(f"count(*) FILTER (WHERE {one}) AS {name}" for name, one in conditions.items()),
+        *(
+            f"count(*) FILTER (WHERE {condition}) AS {name}"
+            for name, condition in conditions.items()
+        ),
         "min(delivery_time_ms) AS oldest_delivery_time_ms",
         "max(delivery_count) AS highest_delivery_count",
         "min(id_ms) AS low_ms",

@@ -54,8 +54,8 @@ def matching(entries: DataFrame, query: PendingRange) -> DataFrame:
     """What of `idle_entries` of one group the range form of XPENDING is about: in no order, and
     however many are asked for."""
     start, end = (
-        [f"({to_bigint(half):d}L)" for half in (one.ms, one.seq)]
-        for one in (query.start, query.end)
+        [f"({to_bigint(half):d}L)" for half in (bound.ms, bound.seq)]
+        for bound in (query.start, query.end)
     )
     found = entries.where(id_at_least("id_ms", "id_seq", *start))
     found = found.where(id_at_most("id_ms", "id_seq", *end))

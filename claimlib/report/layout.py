@@ -113,7 +113,9 @@ def table_of(columns: Sequence[Column], width: int, measure: Measure) -> Shown |
     """
     if sum(_natural(column, measure) for column in columns) <= width - border(len(columns)):
         return Shown(_laid_out(columns, width - border(len(columns)), measure) or ())
-    kept = [one for one in columns if one.is_needed or _says_something(one)] or [*columns]
+    kept = [column for column in columns if column.is_needed or _says_something(column)] or [
+        *columns
+    ]
     left_out: list[str] = []
     while True:
         for is_open in (False, True):
@@ -259,5 +261,5 @@ def _record_line(column: Column, cell: str, width: int, measure: Measure) -> Ite
     yield from wrapped(f"{column.heading}:", width, measure)
     indent = _INDENT if measure(cell) + len(_INDENT) <= width or column.kind is Kind.TEXT else ""
     lines = [cell] if column.kind is not Kind.TEXT else wrapped(cell, width - len(indent), measure)
-    for one in lines:
-        yield f"{indent}{one}" if measure(one) + len(indent) <= width else one
+    for part in lines:
+        yield f"{indent}{part}" if measure(part) + len(indent) <= width else part

@@ -177,7 +177,7 @@ def resolved(
     """
     known = dict.fromkeys(names)
     by_heading = {heading: name for name, heading in columns.items() if name in known}
-    found = tuple(by_heading.get(one, one) if one not in known else one for one in wanted)
+    found = tuple(by_heading.get(name, name) if name not in known else name for name in wanted)
     for name, said in zip(found, wanted, strict=True):
         if name not in known:
             raise RequestError(

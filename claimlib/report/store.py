@@ -56,7 +56,7 @@ COLUMNS = headings("what", "value")
 
 def of_check(where: str, found: Sequence[Finding]) -> Report:
     """What a store lacks, the worst first."""
-    refusing = sum(one.refuses for one in found)
+    refusing = sum(problem.refuses for problem in found)
     note = f"{number_of(refusing, 'problem makes', 'problems make')} a sweep refuse groups"
     remarks = len(found) - refusing
     note += f"; {number_of(remarks, 'remark')}"
@@ -64,18 +64,24 @@ def of_check(where: str, found: Sequence[Finding]) -> Report:
         title=f"Check of {where}",
         columns=headings("table", "what", "count", "example", "refuses"),
         rows=tuple(
-            (one.table, one.what, one.count, one.example, "yes" if one.refuses else "no")
-            for one in found
+            (
+                problem.table,
+                problem.what,
+                problem.count,
+                problem.example,
+                "yes" if problem.refuses else "no",
+            )
+            for problem in found
         ),
         notes=(
             note if found else "no problems found",
             *(
-                f"to repair the table {one.table}, run: {one.remedy}"
-                for one in found
-                if one.remedy is not None
+                f"to repair the table {problem.table}, run: {problem.remedy}"
+                for problem in found
+                if problem.remedy is not None
             ),
         ),
-        document={"store": where, "findings": [asdict(one) for one in found]},
-        records=[asdict(one) for one in found],
-        names=tuple(one.name for one in fields(Finding)),
+        document={"store": where, "findings": [asdict(problem) for problem in found]},
+        records=[asdict(problem) for problem in found],
+        names=tuple(field.name for field in fields(Finding)),
     )

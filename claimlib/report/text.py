@@ -45,14 +45,16 @@ def entries_text(count: int) -> str:
     return number_of(count, "entry", "entries")
 
 
-def not_shown(count: int, one: str, many: str | None = None, *, shown: int = 0) -> Iterable[str]:
+def not_shown(
+    count: int, singular: str, many: str | None = None, *, shown: int = 0
+) -> Iterable[str]:
     """A note, if a limit cut something off.
 
     Args:
         shown: how many there are in the report, which is as many as `--limit` can ask for at most.
     """
     if count > 0:
-        number = number_of(count, f"more {one}", f"more {many or one + 's'}")
+        number = number_of(count, f"more {singular}", f"more {many or singular + 's'}")
         if shown >= MOST_ROWS:
             most = f"a report lists at most {MOST_ROWS:,}"
             yield f"{number} not shown: {most}; query the store's tables for the rest"
@@ -60,10 +62,10 @@ def not_shown(count: int, one: str, many: str | None = None, *, shown: int = 0) 
             yield f"{number} not shown; use --limit to show more"
 
 
-def counted(count: int, one: str, many: str) -> Iterable[str]:
+def counted(count: int, singular: str, many: str) -> Iterable[str]:
     """A note, if there is something to count."""
     if count:
-        yield number_of(count, one, many)
+        yield number_of(count, singular, many)
 
 
 def unowned(count: int) -> Iterable[str]:

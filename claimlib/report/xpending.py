@@ -141,7 +141,7 @@ def _overview_numbers(row: Mapping[str, Any]) -> tuple[Cell, ...]:
 
 def of_summary(stream: bytes, group: bytes, found: PendingSummary) -> Report:
     """What XPENDING says of one group."""
-    ids = [None if one is None else str(one) for one in (found.smallest, found.largest)]
+    ids = [None if id_ is None else str(id_) for id_ in (found.smallest, found.largest)]
     owners = [(spell(name), number) for name, number in found.consumers]
     without_owner = found.number - sum(number for _, number in owners)
     return Report(

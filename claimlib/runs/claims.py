@@ -369,7 +369,7 @@ def _came_first(since: list[Row], own: list[Row], row: RunRow) -> bool:
         return False
     until = own[0]["version"]
     before = (commit for commit in since if commit["version"] < until)
-    return all(is_own(one, row) or is_housekeeping(one) for one in before)
+    return all(is_own(commit, row) or is_housekeeping(commit) for commit in before)
 
 
 def _verify_purges(
@@ -422,7 +422,7 @@ def _deleted_by(store: Store, commit: Row, decided: Decided) -> int | None:
     elif decided.of(Kind.FORCED):
         return None  # the commit has added rows too
     version = commit["version"]
-    found = [store.readable_at("pending", one) for one in (version - 1, version)]
+    found = [store.readable_at("pending", at) for at in (version - 1, version)]
     where = in_buckets(_buckets(decided))
     numbers = [rows.where(where).count() for rows in found if rows is not None]
     return numbers[0] - numbers[1] if len(numbers) == len(found) else None

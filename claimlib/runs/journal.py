@@ -320,8 +320,8 @@ def _decided(
     if row is None:
         return None
     counts: Counter[str] = Counter()
-    for one in counted:
-        counts[one["kind"]] += one["n"]
+    for of_kind in counted:
+        counts[of_kind["kind"]] += of_kind["n"]
     return Decided(
         row,
         journal,

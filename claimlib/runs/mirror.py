@@ -423,7 +423,9 @@ def _others_wrote(store: Store, row: RunRow, table: str) -> bool:
     difference."""
     commits, all_known = claims.commits_since(store, row, table)
     others = (
-        one for one in commits if not claims.is_own(one, row) and not claims.is_housekeeping(one)
+        commit
+        for commit in commits
+        if not claims.is_own(commit, row) and not claims.is_housekeeping(commit)
     )
     return not all_known or any(others)
 

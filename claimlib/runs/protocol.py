@@ -101,7 +101,7 @@ class Begun:
         return interpreted(self.store.spark, are_few=is_small)
 
     def _are_held(self, parts: Iterable[DataFrame]) -> bool:
-        return self._has_few_groups and all(self.store.is_held(one, MOST_ROWS) for one in parts)
+        return self._has_few_groups and all(self.store.is_held(part, MOST_ROWS) for part in parts)
 
     @cached_property
     def _has_few_groups(self) -> bool:
@@ -110,7 +110,9 @@ class Begun:
     @cached_property
     def _has_small_tables(self) -> bool:
         tables = ("pending", "entries")
-        return self._has_few_groups and all(self.store.is_small(one, MOST_ROWS) for one in tables)
+        return self._has_few_groups and all(
+            self.store.is_small(table, MOST_ROWS) for table in tables
+        )
 
 
 @dataclass(frozen=True, slots=True)

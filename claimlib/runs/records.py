@@ -96,7 +96,7 @@ def _retire(store: Store, row: RunRow, decided: Decided) -> None:
     """Remove retired consumers, but one that got entries after the decision: they are not to be
     without an owner that anybody knows."""
     retired = decided.rows(Kind.RETIRED).select(*TABLES["consumers"].key)
-    idle = [one for one in retired.collect() if _owned(store, one).isEmpty()]
+    idle = [consumer for consumer in retired.collect() if _owned(store, consumer).isEmpty()]
     if not idle:
         return
     rows = store.rows("consumers", idle, list(TABLES["consumers"].key))
@@ -114,7 +114,7 @@ def _retired(store: Store, decided: Decided) -> int:
     key = list(TABLES["consumers"].key)
     retired = decided.rows(Kind.RETIRED).select(*key)
     unknown = retired.join(store.read("consumers").select(*key), on=key, how="left_anti")
-    return sum(_owned(store, one).isEmpty() for one in unknown.collect())
+    return sum(_owned(store, consumer).isEmpty() for consumer in unknown.collect())
 
 
 def _owned(store: Store, consumer: Row) -> DataFrame:
@@ -127,7 +127,7 @@ def _owned(store: Store, consumer: Row) -> DataFrame:
 def _last_ids(store: Store, row: RunRow, decided: Decided) -> None:
     """Raise the last delivered id of groups, never lower it."""
     raised = decided.rows(Kind.LASTID)
-    signs = [f"({one} ^ {-(2**63)}L)" for one in _LAST_IDS]
+    signs = [f"({column} ^ {-(2**63)}L)" for column in _LAST_IDS]
     statement = f"""
         MERGE INTO {{table}} t USING {{raised}} s
         ON t.stream = s.stream AND t.consumer_group = s.consumer_group

@@ -138,10 +138,10 @@ class _ByKey:
         changed = {**self.changes, "run_seq": run_seq}
         return self.beside(there, "full").selectExpr(
             *(
-                f"CASE WHEN {is_new} THEN {new.get(one.name, 'NULL')}"
-                f" WHEN {is_changed} THEN {changed.get(one.name, f't.{one.name}')}"
-                f" ELSE t.{one.name} END AS {one.name}"
-                for one in TABLES[self.table].written
+                f"CASE WHEN {is_new} THEN {new.get(column.name, 'NULL')}"
+                f" WHEN {is_changed} THEN {changed.get(column.name, f't.{column.name}')}"
+                f" ELSE t.{column.name} END AS {column.name}"
+                for column in TABLES[self.table].written
             )
         )
 
@@ -281,7 +281,7 @@ def rewritten(
     if few is None or few[1] != row.pins.versions[table]:
         return False
     there, version = few
-    columns = [one.name for one in TABLES[table].written]
+    columns = [column.name for column in TABLES[table].written]
     rows = changed(there).select(columns)
     if new is not None:
         rows = rows.union(_numbered(_not_there(there, table, new), row).select(columns))

@@ -80,7 +80,7 @@ _SHOWN = re.compile(r"\\\\|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 def is_utf8(text: str) -> bool:
     """Whether a text can be written down: bytes of a command line that are not UTF-8 stand in it as
     surrogates, which no table holds and no JVM takes."""
-    return not any("\ud800" <= one <= "\udfff" for one in text)
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def unspell_shown(text: str) -> bytes:
@@ -214,9 +214,9 @@ def _class(glob: bytes, at: int) -> tuple[ByteSet, int]:
     return (_ANY_BYTE - allowed if is_negated else frozenset(allowed)), at + 1
 
 
-def _range(one: int, other: int) -> Iterator[int]:
+def _range(first: int, last: int) -> Iterator[int]:
     """The bytes between two, ends included, as `char` orders them: 0x80 … 0xff, 0x00 … 0x7f."""
-    low, high = sorted((byte ^ 0x80) - 0x80 for byte in (one, other))
+    low, high = sorted((byte ^ 0x80) - 0x80 for byte in (first, last))
     return (signed % 256 for signed in range(low, high + 1))
 
 

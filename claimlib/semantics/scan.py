@@ -167,7 +167,7 @@ def _is_spared(owner: bytes | None, group: Group, request: AutoclaimRequest, now
         return True
     if guards.only_consumers_idle_ms is None or owner is None:
         return False
-    known = next((one for one in group.consumers if one.name == owner), None)
+    known = next((consumer for consumer in group.consumers if consumer.name == owner), None)
     if known is None:
         return True
     last_ms = known.seen_time_ms if known.active_time_ms is None else known.active_time_ms

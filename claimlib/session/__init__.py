@@ -128,7 +128,7 @@ def open_session(
     }
     short = SHORT_STACKS if muted else ""
     by_us = (short, _with_collector(java_options, conf), archive_options())
-    options = " ".join(one for one in by_us if one)
+    options = " ".join(option for option in by_us if option)
     if options:
         own["spark.driver.extraJavaOptions"] = options
     if _starts_connect_server():  # its master is what SPARK_REMOTE says
@@ -166,8 +166,8 @@ def _with_delta(
     packages = conf.get(_PACKAGES, "")
     if _DELTA_JAR.search(conf.get("spark.jars", "")):
         return _configured(builder, {_PACKAGES: packages} if packages else {})
-    others = [one for one in packages.split(",") if one]
-    extra = [one for one in others if not one.startswith("io.delta:delta-spark")]
+    others = [package for package in packages.split(",") if package]
+    extra = [package for package in others if not package.startswith("io.delta:delta-spark")]
     return configure_spark_with_delta_pip(builder, extra_packages=extra)
 
 
@@ -301,7 +301,9 @@ def _with_collector(java_options: str, conf: Mapping[str, str]) -> str:
     by_environment = " ".join(os.environ.get(name, "") for name in _JAVA_OPTIONS)
     chosen = _CHOOSES.findall(by_environment)
     if chosen:
-        return _CHOOSES.sub(lambda one: one[0] if one[0] in chosen else "", java_options).strip()
+        return _CHOOSES.sub(
+            lambda match: match[0] if match[0] in chosen else "", java_options
+        ).strip()
     by_conf = str(conf.get("spark.driver.defaultJavaOptions", ""))
     if _has_files() or any(map(_CHOOSES.search, (java_options, by_conf))):
         return java_options

@@ -18,7 +18,7 @@ _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 # As pyspark has it, where nobody says otherwise.
 _SHELL = "pyspark-shell"
 _ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | {
-    one: f"\\{one}" for one in " :=#!"
+    char: f"\\{char}" for char in " :=#!"
 }
 
 
@@ -82,4 +82,4 @@ class _Arguments:
 
 def escaped(text: str) -> str:
     """A key or a value as `java.util.Properties` reads it."""
-    return "".join(_ESCAPED.get(one, one) for one in text)
+    return "".join(_ESCAPED.get(char, char) for char in text)

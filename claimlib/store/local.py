@@ -116,7 +116,9 @@ class LocalTable:
 
     def struct_of(self, columns: Sequence[str] | None) -> StructType:
         """The columns of these names; null: all of them."""
-        return self.struct if columns is None else StructType([self.struct[one] for one in columns])
+        return (
+            self.struct if columns is None else StructType([self.struct[name] for name in columns])
+        )
 
     def rows(
         self, most: int, *conditions: Condition | Bounds, columns: Sequence[str] | None = None
@@ -129,15 +131,15 @@ class LocalTable:
             columns: what is read of each row; null: all columns.
         """
         struct = self.struct_of(columns)
-        if any(one.dataType.simpleString() not in TYPES for one in struct.fields):
+        if any(field.dataType.simpleString() not in TYPES for field in struct.fields):
             return None
         # Of a table with payloads a few rows may be large.
         has_payloads = any(map(_is_nested, struct.fields))
         fits = self.is_small if columns is None or has_payloads else self.has_few_rows
         if (has_payloads or not conditions) and not fits(most):
             return None
-        names = "*" if columns is None else ", ".join(f'"{one}"' for one in columns)
-        where = " AND ".join(one.sql() for one in conditions) or "true"
+        names = "*" if columns is None else ", ".join(f'"{name}"' for name in columns)
+        where = " AND ".join(condition.sql() for condition in conditions) or "true"
         found = _or_none(lambda: self._queried(f"SELECT {names} FROM t WHERE {where}", most))
         return None if found is None else _or_none(lambda: _as_spark_has_it(found, struct))
 
@@ -286,13 +288,13 @@ class LocalTable:
 
         now_ms = time.time_ns() // 1_000_000
         added = [
-            AddAction(one.path, one.size_bytes, one.partition, now_ms, True, one.statistics)
-            for one in files
+            AddAction(file.path, file.size_bytes, file.partition, now_ms, True, file.statistics)
+            for file in files
         ]
         tokens = [] if how.token is None else [Transaction(how.token.app_id, how.token.version)]
         partition = self._partition_column()
         filters = (
-            [(partition, "in", [str(one) for one in how.partitions])]
+            [(partition, "in", [str(value) for value in how.partitions])]
             if partition is not None and how.partitions is not None
             else None
         )
@@ -351,7 +353,7 @@ class LocalTable:
             values = part[name]
             nulls[name] = values.null_count
             ends = pc.min_max(values).as_py()
-            is_short = all(len(str(one)) <= _LONGEST_STATISTIC for one in ends.values())
+            is_short = all(len(str(end)) <= _LONGEST_STATISTIC for end in ends.values())
             if values.null_count < part.num_rows and is_short:
                 least[name], most[name] = ends["min"], ends["max"]
         stated = {"numRecords": part.num_rows, "minValues": least, "maxValues": most}
@@ -551,7 +553,7 @@ def _batched(reader: pa.RecordBatchReader, rows: int) -> Iterator[list[pa.Record
     batches: list[pa.RecordBatch] = []
     for batch in reader:
         batches.append(batch)
-        if sum(one.num_rows for one in batches) >= rows:
+        if sum(batch.num_rows for batch in batches) >= rows:
             yield batches
             batches = []
     if batches:
@@ -561,7 +563,7 @@ def _batched(reader: pa.RecordBatchReader, rows: int) -> Iterator[list[pa.Record
 def _spark_types(found: pa.Schema) -> pa.Schema:
     """The columns of an answer (whole numbers, booleans and texts), with texts of the kind that
     Spark takes."""
-    return pa.schema(pa.field(one.name, _spark_type(one.type)) for one in found)
+    return pa.schema(pa.field(field.name, _spark_type(field.type)) for field in found)
 
 
 def _spark_type(type_: pa.DataType) -> pa.DataType:
@@ -576,6 +578,6 @@ def _as_spark_has_it(found: pa.Table, struct: StructType) -> pa.Table:
     """The rows with the types that Spark gives them, and in one batch at least."""
     schema = to_arrow_schema(struct)
     if not found.num_rows:
-        empty = [pa.array([], one.type) for one in schema]
+        empty = [pa.array([], field.type) for field in schema]
         return pa.Table.from_batches([pa.RecordBatch.from_arrays(empty, schema=schema)])
     return found.cast(schema)

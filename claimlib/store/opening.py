@@ -53,7 +53,7 @@ def shared_folder(spark: SparkSession, location: Location) -> Path | None:
         files = [] if log is None else spark.read.text(str(log)).inputFiles()
     except Exception:  # noqa: BLE001 - it may not be read, or is no glob: Spark says what is wrong
         return None
-    return folder if [one.partition(":")[0] for one in files] == ["file"] else None
+    return folder if [file.partition(":")[0] for file in files] == ["file"] else None
 
 
 def is_one_process(spark: SparkSession) -> bool:

@@ -554,7 +554,7 @@ class Store:
             return None
         held = self.in_memory(rows, local.struct_of(columns)), rows
         # A part that lies within bounds is about one page, and hardly read again.
-        is_wanted_again = all(isinstance(one, Condition) for one in conditions)
+        is_wanted_again = all(isinstance(condition, Condition) for condition in conditions)
         is_kept = rows.nbytes <= _KEPT_BYTES and len(known[1]) < _KEPT_PARTS
         if is_wanted_again and is_kept:
             known[1][read] = held
@@ -595,9 +595,11 @@ class Store:
 
     def _where(self, table: str, *conditions: Condition) -> DataFrame:
         rows = self.read(table)
-        for one in conditions:
-            column = F.col(one.column)
-            rows = rows.where(column > one.value if one.is_above else column == one.value)
+        for condition in conditions:
+            column = F.col(condition.column)
+            rows = rows.where(
+                column > condition.value if condition.is_above else column == condition.value
+            )
         return rows
 
     def is_small(self, table: str, most: int | None = None) -> bool:
@@ -744,7 +746,7 @@ class Store:
         return None if held is None else (held[0], local.version)
 
     def _is_writable(self, table: str, local: LocalTable) -> bool:
-        has_own_columns = {*local.struct.names} == {one.name for one in TABLES[table].columns}
+        has_own_columns = {*local.struct.names} == {column.name for column in TABLES[table].columns}
         return has_own_columns and local.is_writable()
 
     def _committed(
@@ -795,13 +797,13 @@ class Store:
         """Rows with all columns of a table, in the order of its key; null: they are not few after
         all."""
         found = self._literals.get(rows)
-        if found is None or found.column_names != [one.name for one in TABLES[table].columns]:
+        if found is None or found.column_names != [column.name for column in TABLES[table].columns]:
             found = self._completed(table, rows, None if after is not None else FEW_ROWS + 1)
         return None if after is None and found.num_rows > FEW_ROWS else found
 
     def _lacks(self, table: str, rows: pa.Table) -> bool:
         """Whether rows lack what must not be null, of which Spark says more."""
-        needed = [one.name for one in TABLES[table].columns if not one.nullable]
+        needed = [column.name for column in TABLES[table].columns if not column.nullable]
         return any(rows[name].null_count for name in needed)
 
     def _completed(self, table: str, rows: DataFrame, limit: int | None) -> pa.Table:
@@ -826,7 +828,7 @@ class Store:
             found = keyed.toArrow().sort_by("n").take(of_row)
         for name in found.column_names[len(names) + 1 :]:
             rows = rows.append_column(name, found[name])
-        return rows.select([one.name for one in TABLES[table].columns])
+        return rows.select([column.name for column in TABLES[table].columns])
 
     def _write(
         self,

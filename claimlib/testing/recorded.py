@@ -37,7 +37,9 @@ class Recorded:
         """The items of a list."""
         if not isinstance(self.value, list):
             raise self.unfit("a list")
-        return [Recorded(self.file, f"{self.place}[{n}]", one) for n, one in enumerate(self.value)]
+        return [
+            Recorded(self.file, f"{self.place}[{n}]", value) for n, value in enumerate(self.value)
+        ]
 
     def one_of(self, choices: type[StrEnum]) -> str:
         """One of some words."""
@@ -56,7 +58,7 @@ class Recorded:
 
     def texts(self) -> tuple[bytes, ...]:
         """The texts of a list, as the server was sent them."""
-        return tuple(one.text() for one in self.items())
+        return tuple(item.text() for item in self.items())
 
     def integer(self) -> int:
         """A time or a count: a whole number from 0 to 2^63-1."""
@@ -74,10 +76,10 @@ class Recorded:
     def keyed(self, pairs: Iterable[tuple[_Key, _Kept]]) -> dict[_Key, _Kept]:
         """What the items of a list are by key, each key once."""
         found: dict[_Key, _Kept] = {}
-        for key, one in pairs:
+        for key, kept in pairs:
             if key in found:
                 raise self.unfit(f"one item of {key!s}")
-            found[key] = one
+            found[key] = kept
         return found
 
     def unfit(self, expected: str) -> ConfigError:

@@ -82,7 +82,9 @@ def read_groups(store: Store) -> dict[bytes, dict[bytes, Group]]:
         group = Group(
             last_delivered_id=_stream_id(row["last_delivered_ms"], row["last_delivered_seq"]),
             pending=tuple(sorted(map(_pending_entry, pending[key]), key=lambda entry: entry.id)),
-            consumers=tuple(sorted(map(_consumer, consumers[key]), key=lambda one: one.name)),
+            consumers=tuple(
+                sorted(map(_consumer, consumers[key]), key=lambda consumer: consumer.name)
+            ),
         )
         keyspace[unspell(key[0])][unspell(key[1])] = group
     return dict(keyspace)

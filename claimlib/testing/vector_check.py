@@ -89,17 +89,17 @@ def _by_tables(spark: SparkSession, folder: Path, recorded: Sequence[Step]) -> l
 def _autoclaim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
     """What one run of all XAUTOCLAIMs replied, by stream."""
     parsed = {stream: _parsed(step, stream) for stream, step in streams.items()}
-    requests = {one[0]: one[1] for one in parsed.values() if not isinstance(one, ReplyError)}
+    requests = {call[0]: call[1] for call in parsed.values() if not isinstance(call, ReplyError)}
     reply = xautoclaim(store, request_table(store.spark, requests)) if requests else None
     found = _Found.of(reply) if reply is not None else _Found({}, {}, {}, {})
     replies: dict[bytes, Any] = {}
-    for stream, one in parsed.items():
-        if isinstance(one, ReplyError):
-            replies[stream] = {"err": one.message}
-        elif one[0] in found.refused:
-            replies[stream] = {"err": _as_said(found.refused[one[0]], streams[stream], stream)}
+    for stream, call in parsed.items():
+        if isinstance(call, ReplyError):
+            replies[stream] = {"err": call.message}
+        elif call[0] in found.refused:
+            replies[stream] = {"err": _as_said(found.refused[call[0]], streams[stream], stream)}
         else:
-            replies[stream] = found.reply(*one)
+            replies[stream] = found.reply(*call)
     return replies
 
 
@@ -116,16 +116,16 @@ def _claim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
     refused = _refused(reply)
     ids = _ids_of(reply)
     replies: dict[bytes, Any] = {}
-    for stream, one in parsed.items():
+    for stream, call in parsed.items():
         number = numbers.get(stream, 0)  # 0: too few words to be a request
         if number in refused:
             replies[stream] = {"err": _as_said(refused[number], streams[stream], stream)}
-        elif isinstance(one, ReplyError):
-            replies[stream] = {"err": one.message}
+        elif isinstance(call, ReplyError):
+            replies[stream] = {"err": call.message}
         else:
             rows = [row for row in ids.get(number, []) if row["status"] in _GOT]
             replies[stream] = [
-                row["id"] if one.justid else [row["id"], _flat(row["fields"])] for row in rows
+                row["id"] if call.justid else [row["id"], _flat(row["fields"])] for row in rows
             ]
     return replies
 
@@ -152,15 +152,15 @@ def _ack(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
         for stream in _numbered(streams, words=4)
     }
     unknown = _unknown_groups(store, list(acks.values()))
-    known = {s: one for s, one in acks.items() if (one.stream, one.group) not in unknown}
+    known = {s: ack for s, ack in acks.items() if (ack.stream, ack.group) not in unknown}
     ids = _ids_of(xack(store, list(known.values())) if known else None)
     numbers = {stream: number for number, stream in enumerate(known, start=1)}
     replies: dict[bytes, Any] = {}
-    for stream, one in parsed.items():
+    for stream, ack in parsed.items():
         if stream in acks and stream not in known:
             replies[stream] = 0
-        elif isinstance(one, ReplyError):
-            replies[stream] = {"err": one.message}
+        elif isinstance(ack, ReplyError):
+            replies[stream] = {"err": ack.message}
         else:
             statuses = [row["status"] for row in ids.get(numbers[stream], [])]
             replies[stream] = statuses.count("acked")
@@ -207,7 +207,7 @@ def _as_said(message: str, step: Step, stream: bytes) -> str:
     """What the tables say of a step's stream, with the name that the server knew it by: the store
     has it under another one."""
     key = step.command[1] if len(step.command) > 1 else KEY
-    ours, theirs = (f"No such key '{text_of(one)}'" for one in (_stream_of(key, stream), key))
+    ours, theirs = (f"No such key '{text_of(name)}'" for name in (_stream_of(key, stream), key))
     return message.removesuffix(NOT_IN_GROUPS).replace(ours, theirs)
 
 

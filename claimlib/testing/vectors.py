@@ -61,12 +61,12 @@ class Step:
         """The command, where an answer to it is not the server's, and the stream before it; null:
         the answer is the server's."""
         lines = [
-            f"  {what}:\n    expected {one}\n    found    {other}"
-            for what, one, other in (
+            f"  {what}:\n    expected {wanted}\n    found    {actual}"
+            for what, wanted, actual in (
                 ("reply", self.expected.reply, answer.reply),
                 ("groups", self.expected.groups, answer.groups),
             )
-            if one != other
+            if wanted != actual
         ]
         command = " ".join(map(text_of, self.command))
         return "\n".join([command, *lines, f"  before:\n    {self.before[KEY]}"]) if lines else None
@@ -149,13 +149,13 @@ def _reply_of(recorded: Recorded) -> Any:
         return recorded.value
     left = [recorded]
     while left:
-        one = left.pop()
-        if isinstance(one.value, list):
-            left += one.items()
-        elif isinstance(one.value, str):
-            one.text()
-        elif one.value is not None and type(one.value) is not int:
-            raise one.unfit("a list, a text, a whole number or null")
+        node = left.pop()
+        if isinstance(node.value, list):
+            left += node.items()
+        elif isinstance(node.value, str):
+            node.text()
+        elif node.value is not None and type(node.value) is not int:
+            raise node.unfit("a list, a text, a whole number or null")
     return recorded.value
 
 
