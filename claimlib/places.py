@@ -80,10 +80,10 @@ def check_storage(place: str, what: str) -> None:
     Raises:
         RequestError: it is one.
     """
-    found = _SERVER.match(place)
-    if found:
+    scheme = _SERVER.match(place)
+    if scheme:
         raise RequestError(
-            f"{what} begins with {found[0]}, but tables cannot be stored there: give a folder, a"
+            f"{what} begins with {scheme[0]}, but tables cannot be stored there: give a folder, a"
             " URL of storage (s3a://bucket/store), or a name of a catalog"
         )
 

@@ -506,10 +506,10 @@ def conform(frame: DataFrame, table: Table, *others: str) -> DataFrame:
     Args:
         others: further columns of the frame, which stay as they are.
     """
-    given = set(frame.columns)
+    existing = set(frame.columns)
     return frame.selectExpr(
         *(
-            f"CAST({column.name if column.name in given else 'NULL'} AS {column.type})"
+            f"CAST({column.name if column.name in existing else 'NULL'} AS {column.type})"
             f" AS {column.name}"
             for column in table.written
         ),

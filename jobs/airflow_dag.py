@@ -168,7 +168,7 @@ def parted(printed: str) -> tuple[dict[str, Any], list[str]]:
 
     spark-submit lets out there, too, what its Python says on stderr.
     """
-    for begin in (found.start() for found in re.finditer(r"^\{", printed, re.MULTILINE)):
+    for begin in (match.start() for match in re.finditer(r"^\{", printed, re.MULTILINE)):
         try:
             result, end = json.JSONDecoder().raw_decode(printed, begin)
         except ValueError:

@@ -263,8 +263,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the share that is removed is judged of all streams together alone",
         "claimlib/commands/mirror.py",
-        'if found["above"]:',
-        'if found["unexplained"] > limit * found["stored"]:',
+        'if share["above"]:',
+        'if share["unexplained"] > limit * share["stored"]:',
         (_SHARE,),
     ),
     Mutation(
@@ -364,7 +364,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a key that the store holds twice, each time otherwise, wedges an import",
         "claimlib/runs/claims.py",
-        'exact += f" AND {_AS_FOUND_SQL}" if row.staged is not None else ""',
+        'exact += f" AND {_IS_UNCHANGED_SQL}" if row.staged is not None else ""',
         'exact += ""',
         (_HELD_TWICE,),
     ),
@@ -384,7 +384,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "of a key that a small store holds twice each row is taken for both",
         "claimlib/runs/claims.py",
-        "        same.append(as_found)\n",
+        "        same.append(is_unchanged)\n",
         "        pass\n",
         (_HELD_TWICE,),
     ),
@@ -478,7 +478,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a pending row that somebody changed since the decision is removed",
         "claimlib/runs/claims.py",
-        "WHEN MATCHED AND {_AS_FOUND_SQL} THEN DELETE",
+        "WHEN MATCHED AND {_IS_UNCHANGED_SQL} THEN DELETE",
         "WHEN MATCHED AND s.kind NOT IN ({_UPDATING_SQL}) THEN DELETE",
         (_RECOVERED,),
     ),
@@ -556,7 +556,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "entries that are not what was decided pass for it",
         "claimlib/runs/mirror.py",
-        "if found and not _others_wrote(store, row, table):",
+        "if remaining and not _others_wrote(store, row, table):",
         "if False:",
         (f"{_NOT_HELD}[entries]",),
     ),
@@ -662,7 +662,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a table is opened again each time it is looked at",
         "claimlib/store/local.py",
-        "self._known[table] = found, mark",
+        "self._known[table] = table_now, mark",
         "pass",
         (
             f"{_LOCAL_DELTA}::test_a_table_is_opened_and_its_rows_are_read_again_only_after_a_commit",
@@ -906,7 +906,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "texts reach a terminal as they are",
         "claimlib/terminal.py",
-        'return "".join(one if one.isprintable() else _written_out(one) for one in text)',
+        'return "".join(char if char.isprintable() else _written_out(char) for char in text)',
         "return text",
         (_UNICODE,),
     ),
@@ -985,8 +985,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an empty glob is every name",
         "claimlib/cli/options.py",
-        'if given is None:\n        return "*"',
-        'if not given:\n        return "*"',
+        'if text is None:\n        return "*"',
+        'if not text:\n        return "*"',
         (_UNUSABLE,),
     ),
     Mutation(
@@ -1088,7 +1088,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "times in another unit are taken for milliseconds",
         "claimlib/commands/input_tables.py",
-        "    _refuse_units(found, places)\n",
+        "    _refuse_units(summaries, places)\n",
         "",
         (
             f"{_AS_THEY_ARE}::test_times_that_are_all_in_another_unit_are_refused_and_nothing_is_imported",
@@ -1158,8 +1158,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "buckets are rewritten whatever others have changed in them",
         "claimlib/runs/claims.py",
-        '(F.col("run_seq") < row.run_seq) & F.expr(_AS_FOUND.format(now="", found=""))',
-        '(F.col("run_seq") < row.run_seq)',
+        'is_older & F.expr(_IS_UNCHANGED.format(now="", before=""))',
+        "is_older",
         (f"{_TAKEN}[rewritten]",),
     ),
     Mutation(
@@ -1274,14 +1274,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an entry of which there are two rows is lost twice",
         "claimlib/runs/claims.py",
-        "    return found.dropDuplicates([*_KEY, *_FROM])\n",
-        "    return found\n",
+        "    return joined.dropDuplicates([*_KEY, *_FROM])\n",
+        "    return joined\n",
         (f"{_RACES}::{_COPY_OF_LOST}",),
     ),
     Mutation(
         "a table of more than few rows is cut to them",
         "claimlib/store/tables.py",
-        "        if found.num_rows > limit:\n            return None\n",
+        "        if fetched.num_rows > limit:\n            return None\n",
         "",
         (f"{_PROPERTY}::test_with_names_for_keys_it_decides_the_same",),
     ),
@@ -1337,8 +1337,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "queries of tables that are at hand, but not small, are interpreted",
         "claimlib/runs/protocol.py",
-        "self.store.is_small(table, MOST_ROWS)",
-        "self.store.is_small(table)",
+        "self.store.is_small(table, MOST_ROWS) for table in tables",
+        "self.store.is_small(table) for table in tables",
         (f"{_INTERPRETED}::{_COMPILED}",),
     ),
     Mutation(
@@ -1403,8 +1403,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "Java is given a collector besides the one that the environment names",
         "claimlib/session/__init__.py",
-        'lambda one: one[0] if one[0] in chosen else ""',
-        "lambda one: one[0]",
+        'lambda match: match[0] if match[0] in chosen else ""',
+        "lambda match: match[0]",
         (f"tests/edge/test_session.py::{_ONE_COLLECTOR}",),
     ),
     Mutation(
@@ -1480,7 +1480,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "entries made again while init looks at them keep the proofs of those before",
         "claimlib/store/opening.py",
-        "were_taken_back = take_proofs_back(spark, location, found)",
+        "were_taken_back = take_proofs_back(spark, location, present)",
         "were_taken_back = False",
         (f"tests/delta/test_store.py::{_WHILE_INIT}",),
     ),
@@ -1550,7 +1550,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "init leaves the proofs of entries that were made again alike",
         "claimlib/store/tables.py",
-        "if PROVING & {*found}:",
+        "if PROVING & {*older}:",
         "if False:",
         (f"tests/delta/test_store.py::{_ENTRIES_ALIKE}",),
     ),
@@ -1564,8 +1564,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an open store does not notice what init has accepted since",
         "claimlib/store/tables.py",
-        "found = gone_back(versions, runs, self.accepted_now())",
-        "found = gone_back(versions, runs, self.accepted)",
+        "older = gone_back(versions, runs, self.accepted_now())",
+        "older = gone_back(versions, runs, self.accepted)",
         (f"tests/delta/test_store.py::{_ENTRIES_ALIKE}",),
     ),
     Mutation(

@@ -45,10 +45,10 @@ def _java() -> str:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        found = {name: _installed(package) for name, package in _WORKED_WITH.items()}
-        found["Java"] = _java()
+        versions = {name: _installed(package) for name, package in _WORKED_WITH.items()}
+        versions["Java"] = _java()
         terminal.out(
-            ", ".join([f"claimlib {__version__}", *starmap("{} {}".format, found.items())])
+            ", ".join([f"claimlib {__version__}", *starmap("{} {}".format, versions.items())])
         )
         raise typer.Exit
 

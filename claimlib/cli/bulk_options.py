@@ -47,17 +47,17 @@ class Named:
 
     def __post_init__(self) -> None:
         """Refuse what says nothing, or two things at once."""
-        given = [name for name in self.names if name is not None]
+        names = [name for name in self.names if name is not None]
         _refuse_empty("requests", self.requests, "give a table")
         _refuse_empty("ids_from", self.ids_from, "give a file or a table")
         if self.requests is not None:
-            if given or self.ids or self.ids_from is not None:
+            if names or self.ids or self.ids_from is not None:
                 raise RequestError(
                     "--requests cannot be combined with STREAM, GROUP, ids or --ids-from",
                     option="requests",
                 )
-        elif len(given) < len(self.names):
-            missing = _ARGUMENTS[len(given) : len(self.names)]
+        elif len(names) < len(self.names):
+            missing = _ARGUMENTS[len(names) : len(self.names)]
             raise RequestError(
                 f"missing {'argument' if len(missing) == 1 else 'arguments'} {' '.join(missing)};"
                 " a table of requests is given by --requests TABLE"

@@ -77,8 +77,8 @@ def settings_of(
     config: Path | None, spark_conf: Sequence[str] | None, **sections: Mapping[str, object]
 ) -> Config:
     """The settings of a command with the options `--config` and `--spark-conf`."""
-    given = {"conf": dict(map(_setting, spark_conf))} if spark_conf else {}
-    return load(config, spark=given, **sections)
+    spark = {"conf": dict(map(_setting, spark_conf))} if spark_conf else {}
+    return load(config, spark=spark, **sections)
 
 
 _OPTIONS: Mapping[str, tuple[Any, object]] = {

@@ -69,7 +69,7 @@ class Check:
     """One line: what was looked at, what was found, and whether that will do."""
 
     name: str
-    found: str
+    result: str
     is_ok: bool = True
 
 
@@ -107,7 +107,7 @@ def doctor(
     for check in _checks(settings_of(config, spark_conf), store, server, debug=debug):
         failed += not check.is_ok
         state = "ok" if check.is_ok else "TO DO"
-        terminal.out(f"{state:<6} {check.name:<16} {check.found}", at_once=True)
+        terminal.out(f"{state:<6} {check.name:<16} {check.result}", at_once=True)
     if failed:
         failures = number_of(failed, "check needs", "checks need")
         terminal.say(f"{failures} attention: see the lines marked TO DO")
@@ -200,8 +200,8 @@ def _rights(server: _Server, password: str | None) -> Iterator[Check]:
                 continue
             # A command that the server does not know is no matter of rights.
             remedy = f"grant {right.rule}" if "rule" in denied.fields else denied.message
-            found = f"not granted: without it, {right.without}; {remedy}"
-            yield Check(right.rule, found, is_ok=not right.is_needed)
+            result = f"not granted: without it, {right.without}; {remedy}"
+            yield Check(right.rule, result, is_ok=not right.is_needed)
     if granted:
         yield Check("rights", f"granted: {' '.join(granted)}")
 
@@ -209,11 +209,11 @@ def _rights(server: _Server, password: str | None) -> Iterator[Check]:
 def _clock(reply: list[bytes]) -> Check:
     skew_ms = int(reply[0]) * 1000 + int(reply[1]) // 1000 - time.time_ns() // 1_000_000
     if abs(skew_ms) > _MOST_CLOCK_SKEW_MS:
-        found = (
+        result = (
             f"the server's clock differs from this machine's by {skew_ms:+,} ms, and idle times use"
             " the server's: synchronize both clocks (NTP)"
         )
-        return Check("clock", found, is_ok=False)
+        return Check("clock", result, is_ok=False)
     return Check("clock", f"the server's differs from this machine's by {skew_ms:+,} ms")
 
 
@@ -253,8 +253,8 @@ def _workers(spark: SparkSession) -> str:
     from claimlib.plans.kernel import worker_python
 
     frame = spark.range(1).mapInPandas(worker_python, "python STRING")
-    found = frame.first()
-    version = found["python"] if found is not None else ""
+    row = frame.first()
+    version = row["python"] if row is not None else ""
     own = ".".join(map(str, sys.version_info[:2]))
     if not version.startswith(f"{own}."):
         raise ConfigError(
@@ -270,13 +270,13 @@ def _store(spark: SparkSession, where: str) -> str:
     from claimlib.store.tables import Store
 
     store = Store.open(spark, where)
-    found = list_runs(store, 1)
-    if found.unfinished:
+    listed = list_runs(store, 1)
+    if listed.unfinished:
         raise StoreError(
-            f"{store.where}: not finished: {', '.join(found.unfinished)}. What was decided was"
+            f"{store.where}: not finished: {', '.join(listed.unfinished)}. What was decided was"
             " written, and the next run finishes it"
         )
     mirrored = source_of(store)
     source = "no source so far" if mirrored is None else f"source {mirrored}"
-    runs, buckets = number_of(found.total, "run"), number_of(store.buckets, "bucket")
+    runs, buckets = number_of(listed.total, "run"), number_of(store.buckets, "bucket")
     return f"{store.where}: {runs}, {buckets}, {source}"

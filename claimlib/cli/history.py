@@ -115,12 +115,12 @@ def _print_commands(opened: Store, finished: Finished, limit: int | None, *, qui
     whole, so nothing is cut off by itself, and never in silence."""
     from claimlib.commands.server_commands import server_commands
 
-    found = server_commands(opened, finished, limit)
+    commands = server_commands(opened, finished, limit)
     has_lines = False
-    for line in found.lines:
+    for line in commands.lines:
         terminal.out(line)
         has_lines = True
-    terminal.say(*not_shown(found.hidden, "command"))
+    terminal.say(*not_shown(commands.hidden, "command"))
     if not (has_lines or quiet):
         terminal.say("the run changed no entry, so there is no command")
 

@@ -828,7 +828,7 @@ GroupOfConsumerArgument = Annotated[
 ]
 
 
-def glob_of(given: str | None, what: str) -> str:
+def glob_of(text: str | None, what: str) -> str:
     """The glob of an option, or of an argument; not given, it matches every name.
 
     Args:
@@ -839,10 +839,10 @@ def glob_of(given: str | None, what: str) -> str:
     Raises:
         GlobError: it cannot be matched; said before Spark starts.
     """
-    if given is None:
+    if text is None:
         return "*"
     try:
-        glob_pattern(given)
+        glob_pattern(text)
     except GlobError as error:
-        raise GlobError(f"{what}: {error.message}", glob=given) from error
-    return given
+        raise GlobError(f"{what}: {error.message}", glob=text) from error
+    return text

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from claimlib import terminal
 from claimlib.cli.options import Output, View
-from claimlib.report.layout import Shown, columns_of, record_lines, table_of, wrapped
 from claimlib.report.model import (
     Report,
     as_csv,
@@ -21,6 +20,7 @@ from claimlib.report.model import (
     with_columns,
     with_names,
 )
+from claimlib.report.render import Shown, columns_of, record_lines, table_of, wrapped
 from claimlib.terminal import one_line
 
 
@@ -84,7 +84,7 @@ def _table(shown: Shown) -> Table:
             width=column.width,
             no_wrap=True,
         )
-    for row in zip(*(column.cells for column in shown.columns), strict=True):
+    for row in zip(*(column.texts for column in shown.columns), strict=True):
         table.add_row(*map(Text, row))
     return table
 

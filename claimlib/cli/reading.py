@@ -83,7 +83,7 @@ def xpending(
     view, code = common.view(), process.DONE
     settings, now_ms, at_ms = common.settings(), *_instants(now)
     scope = Scope(glob_of(streams, "--stream"), glob_of(groups, "--group"))
-    key = _group_key(stream, group, given=[count, start, end, idle, consumer])
+    key = _group_key(stream, group, options=[count, start, end, idle, consumer])
     of_all = (streams, groups, fail_on_stalled, fail_on_stale, limit)
     if key is not None and any(option is not None for option in of_all):
         raise RequestError(
@@ -100,13 +100,13 @@ def xpending(
     with opened_store(store, settings, common) as (opened, _):
         at = command.reading(opened, as_of)
         if key is None:
-            found = command.overview(at, scope=scope, stalled_ms=stalled_ms, now_ms=now_ms)
-            if found.isEmpty():
+            by_group = command.overview(at, scope=scope, stalled_ms=stalled_ms, now_ms=now_ms)
+            if by_group.isEmpty():
                 _refuse_unless_everything(at, scope)
-            result = of_overview(opened.where, found, stalled_ms, limit or DEFAULT_LIMIT, at_ms)
+            result = of_overview(opened.where, by_group, stalled_ms, limit or DEFAULT_LIMIT, at_ms)
             alarms = [
-                *(_stalled(found, fail_on_stalled) if fail_on_stalled is not None else ()),
-                *(_stale(at, found, at_ms, fail_on_stale) if fail_on_stale is not None else ()),
+                *(_stalled(by_group, fail_on_stalled) if fail_on_stalled is not None else ()),
+                *(_stale(at, by_group, at_ms, fail_on_stale) if fail_on_stale is not None else ()),
             ]
             terminal.say(*alarms)
             if alarms:
@@ -152,10 +152,10 @@ def describe(
     now_ms, at_ms = _instants(now)
     with opened_store(store, common.settings(), common) as (opened, _):
         at = reading(opened, tables=TABLES)
-        found = run_describe(at, scope, now_ms=now_ms)
-        if found.consumers.isEmpty() and at.read_in(scope, "groups").isEmpty():
+        description = run_describe(at, scope, now_ms=now_ms)
+        if description.consumers.isEmpty() and at.read_in(scope, "groups").isEmpty():
             _refuse_unless_everything(at, scope)
-        result = of_description(opened.where, found, at_ms, limit)
+        result = of_description(opened.where, description, at_ms, limit)
     show(result, view)
 
 
@@ -233,7 +233,7 @@ def _refuse_unless_everything(at: Reading, scope: Scope) -> None:
 
 
 def _group_key(
-    stream: str | None, group: str | None, given: Sequence[object]
+    stream: str | None, group: str | None, options: Sequence[object]
 ) -> tuple[bytes, bytes] | None:
     """The one group that is asked about; null: all are."""
     if stream is not None and group is not None:
@@ -243,7 +243,7 @@ def _group_key(
             "GROUP is missing: give STREAM and GROUP to show one group, or --stream to show the"
             " groups of some streams"
         )
-    if any(option is not None for option in given):
+    if any(option is not None for option in options):
         raise RequestError(
             "--count, --start, --end, --idle and --consumer show entries of one group: give STREAM"
             " and GROUP too"

@@ -189,7 +189,7 @@ def check(
 
     view = common.view()
     with opened_store(store, common.settings(), common) as (opened, _):
-        found = run_check(opened)
-    show(of_check(opened.where, found), view)
-    if any(problem.refuses for problem in found):
+        problems = run_check(opened)
+    show(of_check(opened.where, problems), view)
+    if any(problem.refuses for problem in problems):
         raise typer.Exit(process.INPUT_REFUSED)

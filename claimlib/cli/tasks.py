@@ -94,10 +94,10 @@ def stages_of(spark: SparkSession, ended: ExitStack) -> Callable[[], list[Stage]
 
 def _active_stages(spark: SparkSession) -> list[Stage]:
     tracker = spark.sparkContext.statusTracker()
-    found = ((number, tracker.getStageInfo(number)) for number in tracker.getActiveStageIds())
+    infos = ((number, tracker.getStageInfo(number)) for number in tracker.getActiveStageIds())
     return [
         Stage(number, info.numCompletedTasks, info.numTasks)
-        for number, info in found
+        for number, info in infos
         if info is not None
     ]
 

@@ -130,10 +130,10 @@ def decide(
     ids = bulk.of_accepted(bulk_requests.ids, judged)
     in_one_task = are_few(begun.store, bulk_requests.ids, pending, entries)
     looked_in = entries if bulk_requests.looks else None
-    found = bulk.found(ids, pending, looked_in, names.mode, in_one_task=in_one_task)
+    named = bulk.with_pending(ids, pending, looked_in, names.mode, in_one_task=in_one_task)
     parts = [
         bulk.entry_rows(
-            bulk.decisions(found, names.mode, in_one_task=in_one_task),
+            bulk.decisions(named, names.mode, in_one_task=in_one_task),
             accepted,
             names.owners,
             bulk_requests.kinds,

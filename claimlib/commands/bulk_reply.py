@@ -84,11 +84,11 @@ def _requests(rows: DataFrame) -> DataFrame:
 
 
 def _ids(rows: DataFrame, entries: DataFrame) -> DataFrame:
-    found = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
+    previous = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
     kept = rows.select(
         F.col("request_number").alias("request"),
         *("position", *GROUP, id_text().alias("id"), "id_ms", "id_seq"),
         F.col("kind").alias("status"),
-        *("consumer", "delivery_time_ms", "delivery_count", *found, "justid"),
+        *("consumer", "delivery_time_ms", "delivery_count", *previous, "justid"),
     )
     return with_fields(kept, entries)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from claimlib.commands.mirror import repairing_sql
-from claimlib.plans.checks import FOREIGN_RUNS, TABLES_READ, findings
+from claimlib.plans.checks import FOREIGN_RUNS, TABLES_READ, problems
 from claimlib.runs import pinned
 from claimlib.store.tables import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Problem:
     """Something that a table lacks.
 
     Attributes:
@@ -31,21 +31,21 @@ class Finding:
     remedy: str | None = None
 
 
-def check(store: Store) -> tuple[Finding, ...]:
+def check(store: Store) -> tuple[Problem, ...]:
     """What is found in a store, the worst first; empty: all is sound.  Of one moment: a run that is
     decided while the tables are looked at makes it look again."""
     begun, unfinished = pinned(store, TABLES_READ)
     tables = {name: begun.read(name) for name in TABLES_READ}
     of_tables = [
-        Finding(
+        Problem(
             *(row["table"], row["what"], row["refuses"], row["count"], row["example"]),
             remedy=repairing_sql(begun, row["table"]) if row["what"] == FOREIGN_RUNS else None,
         )
-        for row in findings(tables, begun.run_seq).collect()
+        for row in problems(tables, begun.run_seq).collect()
     ]
     if not unfinished:
         return tuple(of_tables)
-    last = Finding("journal", _UNFINISHED, False, len(unfinished), unfinished[0].key)
+    last = Problem("journal", _UNFINISHED, False, len(unfinished), unfinished[0].key)
     return (*of_tables, last)
 
 

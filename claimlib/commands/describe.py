@@ -62,14 +62,14 @@ def _described(at: Reading, scope: Scope, now_ms: int | None) -> Description:
         F.max("active_time_ms").alias("active_time_ms"),
         F.lit(True).alias("is_known"),
     )
-    found = (
+    described = (
         known.join(owned, on=[*GROUP, "consumer"], how="full")
         .join(F.broadcast(instants), on=list(GROUP), how="left")
         .fillna(False, ["is_known"])
         .fillna(0, ["pending"])
     )
     places = cursors.select("name", *GROUP, id_text("next_ms", "next_seq").alias("next_id"))
-    held, rows = at.store.fetched(found)
+    held, rows = at.store.fetched(described)
     # No consumer is called null: such a row is of a group's entries without an owner.
     unowned = rows.filter(pc.is_null(rows["consumer"]))
     return Description(

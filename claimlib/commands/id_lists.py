@@ -25,7 +25,7 @@ _MOST_LINES = 2_000_000
 _LONGEST_SHOWN = 100
 
 
-def ids_from(spark: SparkSession, given: str) -> DataFrame:
+def ids_from(spark: SparkSession, place: str) -> DataFrame:
     """The ids of a list, as requests: one row per request (at least one) with `request` (from 1)
     and `ids`, some 100,000 of them each.
 
@@ -39,35 +39,35 @@ def ids_from(spark: SparkSession, given: str) -> DataFrame:
         InputError: there is no such file or table, it cannot be read, it has no such column, a line
             or row of it is no id, or the file is too long.
     """
-    ids = _ids_of_file(given)
+    ids = _ids_of_file(place)
     if ids is not None:
         starts = range(0, max(1, len(ids)), _IDS_PER_REQUEST)
         rows = [(n, ids[at : at + _IDS_PER_REQUEST]) for n, at in enumerate(starts, start=1)]
         return frame_of(spark, rows, _COLUMNS)
     try:
-        table = read_input(spark, place_of(given))
+        table = read_input(spark, place_of(place))
     except InputError as error:
         raise InputError(
-            f"{given} is neither a text file nor a table that can be read: {error.message}",
-            table=given,
+            f"{place} is neither a text file nor a table that can be read: {error.message}",
+            table=place,
         ) from error
-    return _of_table(table, given)
+    return _of_table(table, place)
 
 
-def _ids_of_file(given: str) -> list[str] | None:
+def _ids_of_file(place: str) -> list[str] | None:
     """The ids of a text file, or of a pipe; null: there is none of that name, or it is a table."""
-    path = Path(given)
+    path = Path(place)
     try:
         is_text = not S_ISDIR(path.stat().st_mode) and path.suffix != ".parquet"
         return list(map(str, _lines(path))) if is_text else None
     except (FileNotFoundError, NotADirectoryError, ValueError):  # that: a null character in a name
         return None
     except OSError as error:
-        name = given if len(given) <= _LONGEST_SHOWN else f"{given[:_LONGEST_SHOWN]}…"
+        name = place if len(place) <= _LONGEST_SHOWN else f"{place[:_LONGEST_SHOWN]}…"
         raise InputError(
             f"the file of ids {name} cannot be read ({error.strerror}): give the name of a file"
             " that this user may read, and not what is in it",
-            file=given,
+            file=place,
         ) from error
 
 
@@ -91,20 +91,20 @@ def _lines(path: Path) -> Iterator[StreamId]:
 def _of_table(table: DataFrame, name: str) -> DataFrame:
     ids = _bits_of(table, name)
     is_bad = F.col("id_ms").isNull() | F.col("id_seq").isNull()
-    (found,) = ids.agg(
+    (summary,) = ids.agg(
         F.count("*").alias("rows"),
         F.count_if(is_bad).alias("bad"),
         F.min(F.when(is_bad, F.coalesce("shown", F.lit("null")))).alias("example"),
     ).collect()
-    if found["bad"]:
+    if summary["bad"]:
         raise InputError(
-            f"{name}: {number_of(found['bad'], 'row has', 'rows have')} no valid id, for example"
-            f" {found['example']}; nothing was done",
+            f"{name}: {number_of(summary['bad'], 'row has', 'rows have')} no valid id, for example"
+            f" {summary['example']}; nothing was done",
             table=name,
         )
-    if not found["rows"]:
+    if not summary["rows"]:
         return frame_of(table.sparkSession, [(1, [])], _COLUMNS)
-    requests = -(-found["rows"] // _IDS_PER_REQUEST)
+    requests = -(-summary["rows"] // _IDS_PER_REQUEST)
     chunk = F.pmod(F.xxhash64("id_ms", "id_seq"), F.lit(requests)) + 1
     order = F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
     both = F.struct(order.alias("order"), id_text().alias("id"))

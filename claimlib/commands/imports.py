@@ -306,11 +306,11 @@ def _streams(
     complete = F.lit(request.entries_complete)
     bounds = [F.when(complete, F.lit(bound)).alias(name) for name, bound in _WHOLE.items()]
     length = F.when(complete, F.coalesce("found", F.lit(0))).alias("length")
-    unknown = (F.lit(None).cast("BIGINT").alias(name) for name in _NOT_GIVEN)
+    unknown = (F.lit(None).cast("BIGINT").alias(name) for name in _NOT_IMPORTED)
     return names.select("stream", length, *bounds, *unknown)
 
 
-_NOT_GIVEN = ("last_generated_ms", "last_generated_seq", "read_ms")
+_NOT_IMPORTED = ("last_generated_ms", "last_generated_seq", "read_ms")
 
 
 def _counts(groups: DataFrame, streams: DataFrame) -> dict[str, int]:
@@ -319,8 +319,8 @@ def _counts(groups: DataFrame, streams: DataFrame) -> dict[str, int]:
         streams.select(F.lit("streams"), "complete_from_ms")
     )
     unsaid = F.count_if(F.col("said").isNull())
-    found = said.groupBy("of").agg(F.count("*").alias("n"), unsaid.alias("missing")).collect()
+    rows = said.groupBy("of").agg(F.count("*").alias("n"), unsaid.alias("missing"))
     counts = dict.fromkeys((*missing, *missing.values()), 0)
-    for row in found:
+    for row in rows.collect():
         counts |= {row["of"]: row["n"], missing[row["of"]]: row["missing"]}
     return counts

@@ -61,7 +61,7 @@ def place_of(text: str, what: str = "a table's location") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Input:
     """A table that was given.
 
     Attributes:
@@ -80,29 +80,29 @@ def read_input(spark: SparkSession, place: str) -> DataFrame:
     Raises:
         InputError: there is no table, or Spark cannot read it, or would not read all of it.
     """
-    return _given(spark, place).rows
+    return _read(spark, place).rows
 
 
-def _given(spark: SparkSession, place: str) -> _Given:
+def _read(spark: SparkSession, place: str) -> _Input:
     is_name = _NAME.fullmatch(place) is not None
     name = ".".join(map(quote_identifier, place.split("."))) if is_name else None
     identifier = name or f"delta.{quote_identifier(place)}"
     try:
         version = _delta_version(spark, identifier, is_name=is_name)
         if version is not None:
-            found = spark.sql(f"SELECT * FROM {identifier} VERSION AS OF {version:d}")
+            frame = spark.sql(f"SELECT * FROM {identifier} VERSION AS OF {version:d}")
         elif name is not None:
-            found = spark.table(name)
+            frame = spark.table(name)
         else:
-            found = read_parquet(spark, place)
+            frame = read_parquet(spark, place)
         # Over Spark Connect a table is first looked for when its columns are.
-        _ = found.schema
+        _ = frame.schema
     except PySparkException as error:
         hint = f" (taken as a catalog name; write a path as ./{place})" if is_name else ""
         condition = error.getCondition()
         why = _REASONS.get(condition or "") or condition or str(error).partition("\n")[0]
         raise InputError(f"{place}{hint} cannot be read as a table: {why}", table=place) from error
-    return _Given(found, is_fixed=version is not None or name is None)
+    return _Input(frame, is_fixed=version is not None or name is None)
 
 
 _REASONS = {
@@ -154,18 +154,18 @@ def read_sound(
     Raises:
         InputError, ConfigError, DuplicateRowsError: see `imports.import_tables`.
     """
-    given: dict[str, _Given] = {}
+    inputs: dict[str, _Input] = {}
     held: dict[str, DataFrame] = {}
     digests: dict[str, Digest] = {}
 
     def conformed(table: str) -> DataFrame:
-        return input_tables.conformed(table, given[table].rows, maps.get(table, TableMap()))
+        return input_tables.conformed(table, inputs[table].rows, maps.get(table, TableMap()))
 
     for stage in reading_order(places):
-        calls = (partial(_given, store.spark, places[table]) for table in stage)
-        given |= zip(stage, concurrently(calls), strict=True)
+        calls = (partial(_read, store.spark, places[table]) for table in stage)
+        inputs |= zip(stage, concurrently(calls), strict=True)
         # What is not fixed is looked at before the next stage is.
-        for table in (table for table in stage if not given[table].is_fixed):
+        for table in (table for table in stage if not inputs[table].is_fixed):
             if table in _GROWING:
                 digests[table] = _digest(store, table, conformed(table))
             else:  # small: what is checked is what is used
@@ -182,8 +182,8 @@ _GROWING = ("pending", "entries")
 
 def _digest(store: Store, table: str, rows: DataFrame) -> Digest:
     keyed = generated(rows, TABLES[table], store.buckets)
-    (found,) = keyed.agg(digest_of(table).alias("of")).collect()
-    return Digest(*found["of"])
+    (row,) = keyed.agg(digest_of(table).alias("of")).collect()
+    return Digest(*row["of"])
 
 
 def refuse_changed(sound: Sound, places: Mapping[str, str], written: Mapping[str, Digest]) -> None:
@@ -204,8 +204,8 @@ def refuse_changed(sound: Sound, places: Mapping[str, str], written: Mapping[str
 
 
 def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bool) -> None:
-    found = input_tables.faults(tables).collect()
-    bad = [row for row in found if row["fault"] is not None]
+    summaries = input_tables.faults(tables).collect()
+    bad = [row for row in summaries if row["fault"] is not None]
     if bad:
         said = [
             f"{_called(row['table'], places)}: column {row['fault_column']} {row['fault']} in"
@@ -217,8 +217,8 @@ def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bo
             table=bad[0]["table"],
             rows=sum(row["rows"] for row in bad),
         )
-    _refuse_units(found, places)
-    filled = {row["table"] for row in found}
+    _refuse_units(summaries, places)
+    filled = {row["table"] for row in summaries}
     empty = [table for table in ("entries", "pending") if table not in filled]
     if empty and not allow_empty:
         raise InputError(
@@ -228,10 +228,12 @@ def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bo
         )
 
 
-def _refuse_units(found: Sequence[Row], places: Mapping[str, str]) -> None:
+def _refuse_units(summaries: Sequence[Row], places: Mapping[str, str]) -> None:
     """Refuse a column of times that all look like seconds, or like microseconds: by such times each
     entry, or none, has been idle for long.  A single one of them a server may have."""
-    known = [(row["table"], *of) for row in found for of in row["times"] if of["low"] is not None]
+    known = [
+        (row["table"], *of) for row in summaries for of in row["times"] if of["low"] is not None
+    ]
     for table, column, low, high in known:
         unit = unit_of(low, high)
         if unit is not None:
@@ -254,16 +256,16 @@ def _examples(table: DataFrame, fault: Row) -> str:
 
 
 def _refuse_repeated(tables: Tables, places: Mapping[str, str]) -> None:
-    found = repeated_keys(tables).collect()
-    if found:
+    repeated = repeated_keys(tables).collect()
+    if repeated:
         said = [
             f"{_called(row['table'], places)}: {number_of(row['keys'], 'key has', 'keys have')}"
             f" more than one row, for example {row['example']}"
-            for row in found
+            for row in repeated
         ]
         raise DuplicateRowsError(
             "; ".join(said) + "; each key must have one row; nothing was imported",
-            table=found[0]["table"],
+            table=repeated[0]["table"],
         )
 
 
@@ -278,7 +280,7 @@ def _refuse_unknown_groups(tables: Tables, places: Mapping[str, str]) -> None:
     ]
     if not parts:
         return
-    found = (
+    unknown = (
         union_rows(parts)
         .groupBy("table")
         .agg(F.sum("rows").alias("rows"), F.min("example").alias("example"))
@@ -286,7 +288,7 @@ def _refuse_unknown_groups(tables: Tables, places: Mapping[str, str]) -> None:
     said = [
         f"{_called(row['table'], places)}: {_rows(row['rows'])} of groups that are missing from"
         f" {_called(known, places)}, for example {row['example']}"
-        for row in found.collect()
+        for row in unknown.collect()
     ]
     if said:
         raise InputError(

@@ -354,13 +354,13 @@ def _refuse_share(
     recreated = begun.store.held(_recreated(begun, landing, changes["entries"]))
     for table, by_key in due.items():
         by_stream = _unexplained(landing, table, by_key, recreated)
-        (found,) = differences.largest_share(by_stream, limit).collect()
-        if found["above"]:  # else the share of all streams together is not above it, either
+        (share,) = differences.largest_share(by_stream, limit).collect()
+        if share["above"]:  # else the share of all streams together is not above it, either
             raise GuardError(
-                _too_much(landing, table, found, limit),
+                _too_much(landing, table, share, limit),
                 guard="max_removed_share",
                 table=table,
-                stream=found["worst"]["stream"],
+                stream=share["worst"]["stream"],
             )
 
 
@@ -388,16 +388,16 @@ def _unexplained(
     return compared.unexplained(by_key, continued)
 
 
-def _too_much(landing: Landing, table: str, found: Row, limit: float) -> str:
-    worst = found["worst"]
-    more = number_of(found["above"] - 1, "more stream is", "more streams are")
-    others = f"; {more} above the limit, too" if found["above"] > 1 else ""
+def _too_much(landing: Landing, table: str, share: Row, limit: float) -> str:
+    worst = share["worst"]
+    more = number_of(share["above"] - 1, "more stream is", "more streams are")
+    others = f"; {more} above the limit, too" if share["above"] > 1 else ""
     explaining = landing.would_explain.get(table)
     give = f" Give {explaining}." if explaining else ""
     return (
         f"guard max_removed_share: {landing.source} no longer has {worst['unexplained']:,} of"
         f" {number_of(worst['stored'], 'row')} of {table} of stream {worst['stream']}"
-        f" ({found['unexplained']:,} of {found['stored']:,} in all streams{others}), and does not"
+        f" ({share['unexplained']:,} of {share['stored']:,} in all streams{others}), and does not"
         " show that they were acknowledged, deleted or trimmed: their stream or group is gone, or"
         f" was recreated. At most a share of {limit:g} may be removed. Nothing was changed.{give}"
         " If the removal is intended, run the command again with --max-removed-share 1"
@@ -436,9 +436,9 @@ def mirrored(begun: Begun) -> Mirrored:
     """What a store mirrors; empty: nothing.  One query."""
     # The finished runs know it still where no stream is left.
     of_streams = begun.read("streams").select("source", F.lit(None).alias("command"))
-    of_runs = _mirroring_runs(begun).select("source", "command")
-    found = of_streams.union(of_runs).where("source IS NOT NULL").distinct().collect()
-    return frozenset((row["source"], row["command"]) for row in found)
+    of_runs = _runs_not_abandoned(begun).select("source", "command")
+    rows = of_streams.union(of_runs).where("source IS NOT NULL").distinct().collect()
+    return frozenset((row["source"], row["command"]) for row in rows)
 
 
 def source_of(store: Store) -> str | None:
@@ -473,7 +473,7 @@ def check_source(
         f"the store {begun.store.where} mirrors {name}{how}, not {source}: a store has one source;"
         " create another store for this one",
         kept=name,
-        given=source,
+        requested=source,
     )
 
 
@@ -499,26 +499,26 @@ def refuse_own_rows(begun: Begun, kept: Mirrored) -> None:
         )
 
 
-def _mirroring_runs(begun: Begun) -> DataFrame:
+def _runs_not_abandoned(begun: Begun) -> DataFrame:
     """The runs that did not have to be given up: these may have read anything."""
     return begun.read("runs").where(F.col("counts")[ABANDONED].isNull())
 
 
 def last_server(begun: Begun) -> ServerIdentity:
     """The server process that the last snapshot read; all null where there was none."""
-    found = (
-        _mirroring_runs(begun)
+    row = (
+        _runs_not_abandoned(begun)
         .where(F.col("command") == SNAPSHOT)
         .orderBy(F.col("run_seq").desc())
         .select("server_run_id", "replication_id")
         .first()
     )
-    return ServerIdentity() if found is None else ServerIdentity(*found)
+    return ServerIdentity() if row is None else ServerIdentity(*row)
 
 
 def server_of(begun: Begun) -> str | None:
     """The server that the store mirrors: one that a snapshot has read; null: none."""
-    run = _mirroring_runs(begun).where(F.col("command") == SNAPSHOT).select("request").first()
+    run = _runs_not_abandoned(begun).where(F.col("command") == SNAPSHOT).select("request").first()
     return None if run is None else str(json.loads(run["request"])["source"])
 
 

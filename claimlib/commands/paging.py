@@ -152,10 +152,10 @@ def locate(store: Store, pending: DataFrame, targets: DataFrame) -> Pages | None
     # A part of what is in memory already may be as large as that.
     is_held = store.is_held(known)
     near = store.held(known.where(bounds.sql())) if is_held else store.few_where(pending, bounds)
-    found = ends(near, _windows(pending, pages)).collect()
-    by_group = _by_group(found)
+    page_ends = ends(near, _windows(pending, pages)).collect()
+    by_group = _by_group(page_ends)
     cut = [_cut(page, by_group.get(_group(page))) for page in pages]
-    return Pages(frame_of(store.spark, found, _ENDS), _bounds(cut), near)
+    return Pages(frame_of(store.spark, page_ends, _ENDS), _bounds(cut), near)
 
 
 def _cut(page: Page, end: Row | None) -> Page:
@@ -195,8 +195,8 @@ def _looked_at(
     """One look at the windows of pages: those that are settled then, the others with the windows
     to look at next, and the rows of all of these windows as they were."""
     known = store.few_where(pending, _bounds([*done, *unsettled]))
-    found = _counted(known, unsettled)
-    steps = [_next(page, found.get(_group(page))) for page in unsettled]
+    counts = _counted(known, unsettled)
+    steps = [_next(page, counts.get(_group(page))) for page in unsettled]
     settled = [page for page, is_settled in steps if is_settled]
     return [*done, *settled], [page for page, is_settled in steps if not is_settled], known
 
@@ -210,22 +210,22 @@ def _windows(pending: DataFrame, pages: Sequence[Page]) -> DataFrame:
     return frame_of(pending.sparkSession, [page.values() for page in pages], _WINDOW)
 
 
-def _next(page: Page, found: Row | None) -> tuple[Page, bool]:
+def _next(page: Page, counts: Row | None) -> tuple[Page, bool]:
     """The page with the window to look at next, and whether that is settled."""
-    if found is None or found["bin"] is None:
+    if counts is None or counts["bin"] is None:
         if page.last_ms == MAX_U64:
             return page, True
         width_ms = page.last_ms - page.base_ms
         return page.widened(width_ms * max(_WIDER, width_ms // _FIRST_MS)), False
-    first_ms, last_ms = page.bin_ends(found["bin"])
-    is_settled = found["up_to_bin"] <= page.page_rows * _SURPLUS or first_ms >= last_ms
-    low_ms = from_bigint(found["low_ms"])
+    first_ms, last_ms = page.bin_ends(counts["bin"])
+    is_settled = counts["up_to_bin"] <= page.page_rows * _SURPLUS or first_ms >= last_ms
+    low_ms = from_bigint(counts["low_ms"])
     if not is_settled and first_ms <= low_ms and page.base_ms < low_ms:
         # Before that bin there is nothing: the search begins again with the first row.  To narrow a
         # window that reaches from 0 to a clock's ids would take a step per factor of `BINS`.
         last_ms = min(last_ms, low_ms + _FIRST_MS)
         return replace(page, base_ms=low_ms, last_ms=last_ms, is_narrowed=True), False
-    is_narrowed = page.is_narrowed or found["bin"] > 0
+    is_narrowed = page.is_narrowed or counts["bin"] > 0
     narrower = replace(page, base_ms=first_ms, last_ms=last_ms, is_narrowed=is_narrowed)
     return narrower, is_settled
 

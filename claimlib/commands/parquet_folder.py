@@ -27,8 +27,8 @@ def read_parquet(spark: SparkSession, place: str) -> DataFrame:
     # Else the columns are those of one file, and the session's zone applies to names of folders.
     reader = spark.read.option("mergeSchema", "true").option("timeZone", "UTC")
     try:
-        found = reader.parquet(path)
-        _ = found.schema  # over Spark Connect files are looked at now
+        frame = reader.parquet(path)
+        _ = frame.schema  # over Spark Connect files are looked at now
     except Exception as error:
         # Of files that are looked at in tasks, what is wrong is only said in the text.
         types = _OTHER_TYPES.search(str(error))
@@ -40,7 +40,7 @@ def read_parquet(spark: SparkSession, place: str) -> DataFrame:
             f" different types{said}: write all of them with the same types",
             table=place,
         ) from error
-    return found
+    return frame
 
 
 _OTHER_TYPES = re.compile(r'incompatible data types "([^"]+)" and "([^"]+)"')

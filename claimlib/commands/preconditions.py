@@ -32,13 +32,13 @@ from claimlib.terminal import one_line
 T = TypeVar("T")
 
 
-def check_ms(**given: int | None) -> None:
+def check_ms(**instants: int | None) -> None:
     """Refuse an instant, or a duration, that is none; null is not given.
 
     Raises:
         RequestError: it is negative, or beyond 64 bits.
     """
-    for name, number in given.items():
+    for name, number in instants.items():
         if number is not None and not 0 <= number <= MAX_I64:
             raise RequestError(f"{name} must be between 0 and 2^63-1, not {number}", option=name)
 
@@ -103,11 +103,11 @@ def look(
     groups, consumers, streams = _summed(store, pending, targets, entries, run_seq)
     few = are_few(store, pending, entries)
     named = named_keys(groups, consumers, targets, streams, survey.totals(), in_one_task=few)
-    found, struct = named.toArrow(), named.schema
-    names = _names(store, found, struct, pending)
+    fetched, struct = named.toArrow(), named.schema
+    names = _names(store, fetched, struct, pending)
     if names.mode is KeyMode.NAMES:
         return Look(names, store.held(groups))
-    of_groups = found.filter(pc.field("of") == "group").filter(
+    of_groups = fetched.filter(pc.field("of") == "group").filter(
         pc.field("pending_before").is_valid()
     )
     sums = store.in_memory(of_groups, struct).drop("of", "key", "one", "other")
@@ -152,8 +152,8 @@ def near(groups: pa.Table) -> IdBounds:
 def where_ids_lie(rows: DataFrame) -> Column:
     """`near` as a condition, of rows of a table that has buckets.  One query."""
     ids = (F.min("id_ms").alias("low"), F.max("id_ms").alias("high"))
-    found = rows.groupBy("bucket").agg(*ids).collect()
-    return IdBounds(tuple(sorted(map(tuple, found)))).condition()
+    bounds = rows.groupBy("bucket").agg(*ids).collect()
+    return IdBounds(tuple(sorted(map(tuple, bounds)))).condition()
 
 
 ENTRY_IDS = ("stream", "stream_key", "bucket", "id_ms", "id_seq")
@@ -201,8 +201,8 @@ def groups_like(groups: DataFrame, wanted: Sequence[str]) -> str:
             nothing is similar, what somebody may have given in the wrong order.
     """
     keys = groups.select(*GROUP).distinct()
-    found = keys.orderBy(*GROUP).limit(_COMPARED).collect()
-    names = [" / ".join(map(one_line, row)) for row in found]
+    rows = keys.orderBy(*GROUP).limit(_COMPARED).collect()
+    names = [" / ".join(map(one_line, row)) for row in rows]
     swapped = [" / ".join(reversed(name.split(" / "))) for name in wanted]
     shown = _similar(wanted, names) or _similar(swapped, names) or names[:_SHOWN]
     more = (len(names) if len(names) < _COMPARED else keys.count()) - len(shown)
@@ -213,7 +213,7 @@ def groups_like(groups: DataFrame, wanted: Sequence[str]) -> str:
 
 def _similar(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
     near = (get_close_matches(name, names, n=3, cutoff=0.5) for name in wanted[:_SHOWN])
-    return list(dict.fromkeys(name for found in near for name in found))[:_SHOWN]
+    return list(dict.fromkeys(name for matches in near for name in matches))[:_SHOWN]
 
 
 def nothing_matches(where: str, groups: DataFrame, globs: Sequence[str]) -> str:

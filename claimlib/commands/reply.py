@@ -203,15 +203,15 @@ def _cursors(rows: DataFrame) -> DataFrame:
 
 
 def _entries(rows: DataFrame) -> DataFrame:
-    found = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
-    return rows.select(*GROUP, id_text().alias("id"), "id_ms", "id_seq", *found)
+    previous = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
+    return rows.select(*GROUP, id_text().alias("id"), "id_ms", "id_seq", *previous)
 
 
 def _claimed(rows: DataFrame, entries: DataFrame) -> DataFrame:
     """Claimed entries with their payload, joined back after the claim; none with JUSTID."""
     new = ("consumer", "delivery_time_ms", "delivery_count")
-    found = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
-    kept = rows.select(*GROUP, id_text().alias("id"), "id_ms", "id_seq", *new, *found, "justid")
+    previous = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
+    kept = rows.select(*GROUP, id_text().alias("id"), "id_ms", "id_seq", *new, *previous, "justid")
     return with_fields(kept, entries)
 
 

@@ -115,14 +115,14 @@ def retire(
         claims = store.held(bulk.claims(claim_table(store.spark, wanted), groups, now_ms))
         ids = bulk.handed_over(*_owned(begun, retirement), claims, len(wanted))
         ids = store.few_or_all(ids)
-        found = decide(
+        result = decide(
             begun,
             BulkRequests(claims, ids, bulk.KINDS),
             groups,
             refuse_duplicates=refuse_duplicates,
         )
-        _refuse_refused(found)
-        return found.decision(_retired_row(store, retirement))
+        _refuse_refused(result)
+        return result.decision(_retired_row(store, retirement))
 
     call = Call(run_id, now_ms, dry_run, progress)
     return answer(store, COMMAND, retirement.as_json, decided, call)
@@ -155,8 +155,8 @@ def _refuse_unknown(begun: Begun, retirement: Retirement) -> None:
     )
     near = owning.where(is_stream(stream, begun.store.buckets))
     rows = known.select("consumer").union(near.select("consumer")).distinct().collect()
-    found = {row["consumer"] for row in rows}
-    missing = [name for name in names if name not in found]
+    existing = {row["consumer"] for row in rows}
+    missing = [name for name in names if name not in existing]
     if missing:
         _refuse_missing(begun.store.where, (stream, group), missing)
 
@@ -176,8 +176,8 @@ def _refuse_missing(where: str, key: tuple[str, str], missing: Collection[str]) 
     )
 
 
-def _refuse_refused(found: Decided) -> None:
-    refused = found.judged.where(F.col("reason").isNotNull()).first()
+def _refuse_refused(decided: Decided) -> None:
+    refused = decided.judged.where(F.col("reason").isNotNull()).first()
     if refused is not None:
         raise InputError(
             f"{refused['stream']}/{refused['consumer_group']}: {refused['reason']}; nothing was"

@@ -40,21 +40,21 @@ def find_run(store: Store, name: str) -> Finished:
     """
     command, is_key, run_id = name.partition(":")
     if is_key:
-        found = find_finished(store, command, run_id)
+        run = find_finished(store, command, run_id)
     elif re.fullmatch("[0-9]{1,18}", name):  # a run_seq is a BIGINT
-        found = find_finished_seq(store, int(name))
+        run = find_finished_seq(store, int(name))
     else:
         raise RequestError(
             f"{name!r} is not the name of a run: give its number, as in 7, or command:run_id",
             run=name,
         )
-    if found is None:
+    if run is None:
         raise RequestError(
             f"{store.where} has no finished run {name}: claimlib runs {shlex.quote(store.where)}"
             " lists the runs",
             run=name,
         )
-    return found
+    return run
 
 
 def remark_on(store: Store, run: Finished) -> str | None:

@@ -223,5 +223,5 @@ def _unlike(begun: Begun, server: ServerIdentity) -> dict[str, int]:
     return {name: 1 for name, ids in changed if None not in ids and len(ids) > 1}
 
 
-def _unsigned_id(found: Row) -> StreamId:
-    return StreamId(*(from_bigint(half ^ -(2**63)) for half in found))
+def _unsigned_id(row: Row) -> StreamId:
+    return StreamId(*(from_bigint(half ^ -(2**63)) for half in row))

@@ -179,8 +179,8 @@ def find(begun: Begun, targets: DataFrame, scope: Scope | None) -> Base:
     requested = targets.where(F.col("consumer").isNotNull()).select(*GROUP)
     others = incremental.unlike(requested.union(judged.select(*GROUP)), groups)
     is_without = others.limit(MOST_WITHOUT_BASE + 1).withColumn("is_without_base", F.lit(True))
-    without_base, found = store.fetched(is_without)
-    if found.num_rows > MOST_WITHOUT_BASE:
+    without_base, rows = store.fetched(is_without)
+    if rows.num_rows > MOST_WITHOUT_BASE:
         raise NoBaseError(
             f"more than {MOST_WITHOUT_BASE} groups are new, or were not examined by run"
             f" {decision.run_seq}, or the id range that is known to be complete has become smaller"
@@ -267,8 +267,8 @@ def _changed(begun: Begun, base: RunRow) -> DataFrame:
         return frame_of(store.spark, [], incremental.CHANGED)
     try:
         feed = store.changes("entries", then, now)
-        found = incremental.deleted_or_changed(feed).limit(MOST_CHANGED + 1)
-        entries, changed = store.fetched(found)
+        rows = incremental.deleted_or_changed(feed).limit(MOST_CHANGED + 1)
+        entries, changed = store.fetched(rows)
     except Exception as error:
         # A feed that was switched off, or is not kept any more: there are many ways to say it, and
         # nothing is decided yet.

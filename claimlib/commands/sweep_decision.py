@@ -199,19 +199,23 @@ class Judged:
         if self.patterns is not None:
             consumers = self.begun.read("consumers")
             owners = guards.owners(self.pending, consumers, self.accepted, self.patterns, self.mode)
-        found = sweep.candidates(
+        candidates = sweep.candidates(
             *(self.pending, self.entries, self.accepted, owners, self.mode),
             in_one_task=self.in_one_task,
         )
-        return found if self.pages is None else pages.examined(found, has_sweeps=self.has_sweeps)
+        return (
+            candidates
+            if self.pages is None
+            else pages.examined(candidates, has_sweeps=self.has_sweeps)
+        )
 
 
 def judge(begun: Begun, requested: Requested, reached: LookedAt) -> Judged:
     """The third step: one look at all rows says which groups are refused, how names travel, and
     where the entries lie."""
     seen = look(begun.store, reached.pending, reached.targets, reached.entries, begun.run_seq)
-    found = survey.judged(reached.targets, seen.sums, requested.unrequested)
-    groups, fetched = _fetched(begun, found, seen.names.mode)
+    judged = survey.judged(reached.targets, seen.sums, requested.unrequested)
+    groups, fetched = _fetched(begun, judged, seen.names.mode)
     has_guards = any(fetched[name].null_count < fetched.num_rows for name in requests.GUARDS)
     where = near(fetched).condition()
     return Judged(
@@ -282,11 +286,11 @@ def _requests(judged: pa.Table) -> pd.DataFrame:
 
 def _counts(judged: pa.Table) -> Mapping[str, int]:
     """What only the decision can count; and none of what the journal's rows may add."""
-    found = {
+    counts = {
         name: pc.sum(judged[name]).as_py() or 0 if name in judged.column_names else 0
         for name in ("delivered_later", "spared", "parked")
     }
-    return {**Reply.ZEROS, **found}
+    return {**Reply.ZEROS, **counts}
 
 
 def _patterns(judged: DataFrame) -> DataFrame:
@@ -296,8 +300,8 @@ def _patterns(judged: DataFrame) -> DataFrame:
         RequestError: it is no glob.
     """
     globs = judged.where(F.col("only_from").isNotNull()).groupBy("only_from")
-    found = globs.agg(F.min(F.concat_ws("/", *GROUP)).alias("group")).collect()
-    known = [(row["only_from"], _pattern(row["only_from"], row["group"])) for row in found]
+    rows = globs.agg(F.min(F.concat_ws("/", *GROUP)).alias("group")).collect()
+    known = [(row["only_from"], _pattern(row["only_from"], row["group"])) for row in rows]
     return frame_of(judged.sparkSession, known, "only_from STRING, pattern STRING")
 
 

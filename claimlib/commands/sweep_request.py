@@ -43,7 +43,7 @@ class SweepRequest:
 
     def as_json(self) -> dict[str, object]:
         """What is kept with the run."""
-        given = guard_values(self.autoclaim.guards)
+        guards = guard_values(self.autoclaim.guards)
         return {
             "stream_glob": self.stream_glob,
             "group_glob": self.group_glob,
@@ -52,7 +52,7 @@ class SweepRequest:
             # Left out where they are not given: the runs of before they were there stay the same.
             **({} if self.autoclaim.count is None else {"count": self.autoclaim.count}),
             **({} if self.cursor is None else {"cursor": self.cursor}),
-            **{name: value for name, value in given.items() if value is not None},
+            **{name: value for name, value in guards.items() if value is not None},
         }
 
     def rule(self) -> Rule:

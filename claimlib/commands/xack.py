@@ -91,9 +91,9 @@ def xack(
             bulk_requests = BulkRequests.of(
                 store, acks, bulk.ACK_KINDS, are_named=are_named, looks=False
             )
-        found = decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates)
-        _refuse_refused(begun.store, found)
-        return found.decision()
+        result = decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates)
+        _refuse_refused(begun.store, result)
+        return result.decision()
 
     call = Call(run_id, None, dry_run, progress)
     return answer(store, COMMAND, partial(ACKS.fingerprint, checked), decided, call)
@@ -124,8 +124,8 @@ def _refuse_mirror(begun: Begun) -> None:
         )
 
 
-def _refuse_refused(store: Store, found: Decided) -> None:
-    refused = found.judged.where(F.col("reason").isNotNull()).orderBy(*GROUP)
+def _refuse_refused(store: Store, decided: Decided) -> None:
+    refused = decided.judged.where(F.col("reason").isNotNull()).orderBy(*GROUP)
     rows = refused.select(*GROUP, "in_groups", "ahead", "reason").collect()
     if not rows:
         return

@@ -27,8 +27,8 @@ def explain(store: Store, policy: Sequence[SweepRequest]) -> DataFrame:
     `request` (its number in the policy, from 1; null: none is for it) and its
     `plans.requests.REQUEST_COLUMNS`.  Reads only."""
     groups = store.read("groups").select(*GROUP)
-    found = requests.by_policy(groups, [request.rule() for request in policy])
-    return found.select(*requests.REQUEST_COLUMNS, "request")
+    matched = requests.by_policy(groups, [request.rule() for request in policy])
+    return matched.select(*requests.REQUEST_COLUMNS, "request")
 
 
 def xautoclaim(

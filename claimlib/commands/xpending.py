@@ -135,8 +135,8 @@ def overview(
         pending, groups, consumers = (at.read_in(scope, table) for table in _TABLES)
         entries = plan.idle_entries(pending, groups, now_ms)
         by_owner = plan.owners(entries, stalled_ms)
-        found = plan.overview(by_owner, groups, consumers, stalled_ms, now_ms)
-        return at.store.held(found)
+        groups_overview = plan.overview(by_owner, groups, consumers, stalled_ms, now_ms)
+        return at.store.held(groups_overview)
 
 
 def summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:
@@ -226,8 +226,8 @@ def last_mirrored(at: Reading) -> Row | None:
 
 def stalled(groups: DataFrame) -> tuple[int, int]:
     """How many entries of an overview have been idle for too long, and of how many groups."""
-    found = groups.agg(F.sum("stalled"), F.count_if(F.col("stalled") > 0)).first()
-    return (found[0] or 0, found[1]) if found is not None else (0, 0)
+    totals = groups.agg(F.sum("stalled"), F.count_if(F.col("stalled") > 0)).first()
+    return (totals[0] or 0, totals[1]) if totals is not None else (0, 0)
 
 
 def without_idle_times(groups: DataFrame) -> int:
@@ -259,5 +259,5 @@ def _of_group(
     return plan.idle_entries(near, groups, now_ms)
 
 
-def _unsigned_id(found: Row) -> StreamId:
-    return StreamId(*(from_bigint(half ^ -(2**63)) for half in found))
+def _unsigned_id(row: Row) -> StreamId:
+    return StreamId(*(from_bigint(half ^ -(2**63)) for half in row))

@@ -48,7 +48,7 @@ def _table_map(file: Path, text: str, table: str, said: object) -> TableMap:
         )
     model = _MODELS[table]
     try:
-        found = model.model_validate(said).model_dump(exclude_none=True)
+        columns = model.model_validate(said).model_dump(exclude_none=True)
     except ValidationError as error:
         detail = error.errors()[0]
         key = str(detail["loc"][0]) if detail["loc"] else ""
@@ -57,8 +57,8 @@ def _table_map(file: Path, text: str, table: str, said: object) -> TableMap:
             file=str(file),
             key=f"{table}.{key}" if key else table,
         ) from error
-    id_bits = found.pop("id_bits", False)
-    return TableMap(columns=found, id_bits=id_bits, said_at={key: where(key) for key in found})
+    id_bits = columns.pop("id_bits", False)
+    return TableMap(columns=columns, id_bits=id_bits, said_at={key: where(key) for key in columns})
 
 
 def _column(value: object) -> tuple[str, ...]:

@@ -299,7 +299,7 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
             cannot be used: the message names the key, and the file, variable or option that it came
             from.
     """
-    given: dict[str, Any] = {
+    values_by_section: dict[str, Any] = {
         section: {key: value for key, value in values.items() if value is not None}
         for section, values in options.items()
     }
@@ -307,9 +307,9 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
     tables = {} if file is None else read_toml(file, "config")[1]
     _check_sections(tables, file)
     try:
-        return _reading(tables)(**given)
+        return _reading(tables)(**values_by_section)
     except ValidationError as error:
-        said = [_located(detail, given, file) for detail in error.errors()]
+        said = [_located(detail, values_by_section, file) for detail in error.errors()]
         raise ConfigError("; ".join(said), file=str(file) if file else None) from error
 
 
@@ -328,11 +328,11 @@ def requests_of(
     """
     if policy is None:
         return [settings.xautoclaim.request()]
-    given = [option_of(key) for key, value in options.items() if value is not None]
-    if given:
+    used = [option_of(key) for key, value in options.items() if value is not None]
+    if used:
         raise RequestError(
-            f"--policy replaces the options of a single request: remove {', '.join(given)}",
-            options=given,
+            f"--policy replaces the options of a single request: remove {', '.join(used)}",
+            options=used,
         )
     _refuse_guards_beside_a_policy(settings.xautoclaim)
     return load_policy(policy)
@@ -505,10 +505,10 @@ def _check_sections(tables: Mapping[str, Any], file: Path | None) -> None:
     """Where an option or a variable gives a key of a section, the settings library passes over a
     section of the file that is no table, and over all that stands in it."""
     for path in _sections():
-        found: Any = tables
+        section: Any = tables
         for name in path:
-            found = found.get(name, {})
-        if not isinstance(found, dict):
+            section = section.get(name, {})
+        if not isinstance(section, dict):
             key = ".".join(path)
             raise ConfigError(
                 f"{key} in {file}: must be a section: write [{key}] above its keys",
@@ -519,15 +519,15 @@ def _check_sections(tables: Mapping[str, Any], file: Path | None) -> None:
 
 def _meant(words: str) -> str:
     """What a variable should be called: by its key alone, or by both without regard to `_`."""
-    forms: dict[str, list[str]] = {}
+    variables: dict[str, list[str]] = {}
     for section in Config.model_fields:
         for key in _known_keys([section, ""]):
             for form in (section + key, key):
                 variable = f"{_PREFIX}{section}{_DELIMITER}{key}".upper()
-                forms.setdefault(form.replace("_", "").upper(), []).append(variable)
-    given = words.removeprefix(_PREFIX).replace("_", "")
-    for like in get_close_matches(given, forms, n=1, cutoff=0.8):
-        return f"did you mean {' or '.join(forms[like])}?"
+                variables.setdefault(form.replace("_", "").upper(), []).append(variable)
+    name = words.removeprefix(_PREFIX).replace("_", "")
+    for like in get_close_matches(name, variables, n=1, cutoff=0.8):
+        return f"did you mean {' or '.join(variables[like])}?"
     sections = ", ".join(Config.model_fields)
     return (
         f"names that begin with {_PREFIX} must be {_PREFIX}<SECTION>{_DELIMITER}<KEY>, with a"
@@ -583,8 +583,8 @@ def _origin(path: list[str], options: Mapping[str, Mapping[str, object]]) -> str
     if len(path) > 1 and path[1] in options.get(path[0], {}):
         return f"option {option_of(path[1])}"
     variable = (_PREFIX + _DELIMITER.join(path[:2])).upper()
-    found = next((name for name in os.environ if _sets(name, variable, path[1:2])), None)
-    return f"environment variable {found}" if found else None
+    setting = next((name for name in os.environ if _sets(name, variable, path[1:2])), None)
+    return f"environment variable {setting}" if setting else None
 
 
 def _sets(name: str, variable: str, key: Sequence[str]) -> bool:

@@ -226,10 +226,10 @@ Rows = dict[Subject, list[Row]]
 
 
 def _by_subject(rows: list[Row]) -> Rows:
-    found: Rows = {}
+    by_subject: Rows = {}
     for row in rows:
-        found.setdefault(_subject(row), []).append(row)
-    return found
+        by_subject.setdefault(_subject(row), []).append(row)
+    return by_subject
 
 
 def _subject(row: Row) -> Subject:
@@ -241,15 +241,16 @@ def _subject(row: Row) -> Subject:
 
 
 def _numbers(rows: Rows) -> dict[Subject, object]:
-    return {subject: len(found) for subject, found in rows.items()}
+    return {subject: len(of_subject) for subject, of_subject in rows.items()}
 
 
 def _values(rows: Rows, *columns: str) -> dict[Subject, object]:
     """The value of one column, or the tuple of several."""
     if len(columns) == 1:
-        return {subject: found[0][columns[0]] for subject, found in rows.items()}
+        return {subject: of_subject[0][columns[0]] for subject, of_subject in rows.items()}
     return {
-        subject: tuple(found[0][column] for column in columns) for subject, found in rows.items()
+        subject: tuple(of_subject[0][column] for column in columns)
+        for subject, of_subject in rows.items()
     }
 
 

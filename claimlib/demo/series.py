@@ -100,11 +100,11 @@ def _lives(plan: _Plan, begin_ms: int, now_ms: int, chance: random.Random) -> It
         if owner == plan.dying and added_ms >= noticed_ms:
             owner = plan.consumers[0]
         worked_ms = round(_USUAL_MS * chance.lognormvariate(0, _SPREAD))
-        given_ms = added_ms + chance.randrange(1_000)
+        delivered_ms = added_ms + chance.randrange(1_000)
         is_poisoned = chance.random() < _POISONED_SHARE
-        life = Life(StreamId(added_ms, 0), ((given_ms, owner),), given_ms + worked_ms)
+        life = Life(StreamId(added_ms, 0), ((delivered_ms, owner),), delivered_ms + worked_ms)
         if is_poisoned:
-            again = range(given_ms, now_ms, _RETRY_MS)
+            again = range(delivered_ms, now_ms, _RETRY_MS)
             life = replace(life, deliveries=tuple((ms, owner) for ms in again), acked_ms=None)
         if owner == plan.dying and (life.acked_ms is None or life.acked_ms >= dies_ms):
             life = _orphaned(plan, life, begin_ms, dies_ms, worked_ms)
@@ -132,9 +132,9 @@ def keyspace_at(now_ms: int, at_ms: int) -> Keyspace:
 
 
 def _stream(group: bytes, entries: Sequence[Life], at_ms: int) -> Stream:
-    given = [life for life in entries if life.deliveries[0][0] <= at_ms]
+    delivered = [life for life in entries if life.deliveries[0][0] <= at_ms]
     last: dict[bytes, int] = {}
-    for life in given:
+    for life in delivered:
         for ms, owner in life.deliveries:
             if ms <= at_ms:
                 last[owner] = max(ms, last.get(owner, 0))
@@ -142,8 +142,8 @@ def _stream(group: bytes, entries: Sequence[Life], at_ms: int) -> Stream:
         {life.id: (b"n", b"%d" % n) for n, life in enumerate(entries)},
         {
             group: Group(
-                max((life.id for life in given), default=StreamId(0, 0)),
-                tuple(entry for life in given if (entry := life.at(at_ms)) is not None),
+                max((life.id for life in delivered), default=StreamId(0, 0)),
+                tuple(entry for life in delivered if (entry := life.at(at_ms)) is not None),
                 tuple(Consumer(name, last[name], last[name]) for name in sorted(last)),
             )
         },
@@ -196,15 +196,15 @@ _NOTHING = Digest(0, 0, 0)
 
 def _run_row(run_seq: int, at_ms: int) -> RunRow:
     request = {"source": "sample:6379/0", "stream_glob": "*", "group_glob": "*", "fields": True}
-    landing = _landing(at_ms)
+    landing_uuid = _landing_uuid(at_ms)
     return RunRow(
         run_seq=run_seq,
         command="snapshot",
         run_id=f"sample-{run_seq}",
-        attempt=landing,
+        attempt=landing_uuid,
         request=json.dumps(request, sort_keys=True),
         request_hash="sample",
-        staged=Staged(landing, {}, _NOTHING, _NOTHING, {}, _NOTHING, _NOTHING),
+        staged=Staged(landing_uuid, {}, _NOTHING, _NOTHING, {}, _NOTHING, _NOTHING),
         now_ms=None,
         source="sample:6379/0",
         server=ServerIdentity(),
@@ -216,7 +216,7 @@ def _run_row(run_seq: int, at_ms: int) -> RunRow:
     )
 
 
-def _landing(at_ms: int) -> str:
+def _landing_uuid(at_ms: int) -> str:
     return f"sample{at_ms:026x}"
 
 
@@ -252,7 +252,7 @@ def _pel_rows(keyspace: Keyspace, at_ms: int) -> Iterator[tuple[object, ...]]:
         for entry in group.pending:
             owner = None if entry.consumer is None else spell(entry.consumer)
             yield (
-                *(_landing(at_ms), stream, group_name),
+                *(_landing_uuid(at_ms), stream, group_name),
                 *(to_bigint(entry.id.ms), to_bigint(entry.id.seq), owner),
                 *(entry.delivery_time_ms, entry.delivery_count, at_ms),
             )

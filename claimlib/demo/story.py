@@ -74,11 +74,11 @@ class Story:
 
     def verdict(self, proof: Proof) -> None:
         """Whether the proof holds; if not, why not."""
-        found = [*proof.shortfalls, *map(str, proof.differences[:_SHOWN_DIFFERENCES])]
+        lines = [*proof.shortfalls, *map(str, proof.differences[:_SHOWN_DIFFERENCES])]
         hidden = len(proof.differences) - _SHOWN_DIFFERENCES
         if hidden > 0:
-            found.append(f"and {hidden:,} more differences")
-        for line in found:
+            lines.append(f"and {hidden:,} more differences")
+        for line in lines:
             self.console.print(Text(line, "red"))
         said, style = (
             ("PROVED: server and store agree on all of", "bold green")

@@ -97,13 +97,13 @@ def read_password(password_file: Path | None, environ: Mapping[str, str]) -> str
         RequestError: The file cannot be read, or is empty, or REDIS_PASSWORD is not UTF-8.
     """
     if password_file is None:
-        given = environ.get(PASSWORD_VARIABLE) or None
-        if given is not None and not is_utf8(given):
+        password = environ.get(PASSWORD_VARIABLE) or None
+        if password is not None and not is_utf8(password):
             raise RequestError(
                 f"the environment variable {PASSWORD_VARIABLE} is not UTF-8 text: set it again "
                 "with the password in UTF-8"
             )
-        return given
+        return password
     try:
         text = password_file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -127,8 +127,8 @@ def _host(literal: str | None, name: str | None) -> str:
     try:
         if literal is not None:
             IPv6Address(literal)
-            found, percent, zone = literal.partition("%")
-            return found.lower() + percent + zone  # an interface's name has upper and lower case
+            address, percent, zone = literal.partition("%")
+            return address.lower() + percent + zone  # an interface's name has upper and lower case
         if name:
             name.encode("idna")
             return name.lower()

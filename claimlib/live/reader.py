@@ -247,8 +247,8 @@ class _Reading:
         match = ("MATCH", self.stream_glob, "COUNT", self.scan_page, "TYPE", "stream")
         cursor = b"0"
         while True:
-            cursor, found = self.source.call("SCAN", cursor, *match)
-            for stream in found:
+            cursor, names_read = self.source.call("SCAN", cursor, *match)
+            for stream in names_read:
                 if stream not in seen:
                     seen.add(stream)
                     yield stream

@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from claimlib.plans import kernel
 from claimlib.plans.column_readers import Shape, reader
-from claimlib.plans.journal_rows import found_name
+from claimlib.plans.journal_rows import name_or_error
 from claimlib.plans.keys import (
     CONSUMER_KEY,
     GROUP,
@@ -62,7 +62,7 @@ def _is_second(name: str) -> Column:
 _ROW_SQL = (
     "concat_ws('', 'request ', CAST(request AS STRING), ' (', stream, '/', consumer_group, ')')"
 )
-_ONE_ROW = "each request needs its own number"
+_REPEATED_HINT = "each request needs its own number"
 _NAMES_HINT = "ids is a list (which may be empty) of ids ms-seq, none of them null"
 
 CLAIM_COLUMNS = MappingProxyType(
@@ -89,7 +89,7 @@ CLAIMS = RequestTable(
     columns=CLAIM_COLUMNS,
     key=("request",),
     row_sql=_ROW_SQL,
-    one_row=_ONE_ROW,
+    repeated_hint=_REPEATED_HINT,
     optional=_CLAIM_OPTIONAL,
     nullable=_CLAIM_OPTIONAL,
     hint=(
@@ -115,7 +115,7 @@ ACKS = RequestTable(
     columns=ACK_COLUMNS,
     key=("request",),
     row_sql=_ROW_SQL,
-    one_row=_ONE_ROW,
+    repeated_hint=_REPEATED_HINT,
     optional=(),
     nullable=(),
     hint=_NAMES_HINT,
@@ -220,9 +220,9 @@ def handed_over(
     by_id = Window.partitionBy("present").orderBy(*in_id_order())
     n = F.row_number().over(by_id) - 1
     recipient = F.when(F.col("present"), n % recipients).otherwise(0)
-    given = ids.withColumn("request_number", (recipient + 1).cast("BIGINT"))
+    assigned = ids.withColumn("request_number", (recipient + 1).cast("BIGINT"))
     of_recipient = Window.partitionBy("request_number").orderBy(F.desc("present"), *in_id_order())
-    numbered = given.select(
+    numbered = assigned.select(
         *_ID,
         "request_number",
         (F.row_number().over(of_recipient) - 1).cast("BIGINT").alias("position"),
@@ -258,25 +258,25 @@ def judged(
     An id outside the proven range refuses its group where it is pending, for it might be purged,
     and where it is to be forced; else nothing depends on it.
     """
-    found = groups.join(_unusable(ids, pending, run_seq), on=list(GROUP), how="left")
+    counted = groups.join(_unusable(ids, pending, run_seq), on=list(GROUP), how="left")
     if any_outside:
         key = [*GROUP, *_ID]
         outside = ids.where(_IS_OUTSIDE)
         is_pending = outside.join(pending.select(*key), on=key, how="left_semi")
         needed = outside.where("force").select(*key).union(is_pending.select(*key)).distinct()
-        found = found.join(_number(needed, "unproven"), on=list(GROUP), how="left")
+        counted = counted.join(_number(needed, "unproven"), on=list(GROUP), how="left")
     else:
-        found = found.withColumn("unproven", F.lit(0).cast("BIGINT"))
+        counted = counted.withColumn("unproven", F.lit(0).cast("BIGINT"))
     counts = ["invalid", "ahead", "unproven"]
-    return found.fillna(0, counts).withColumn("reason", refusal())
+    return counted.fillna(0, counts).withColumn("reason", refusal())
 
 
 def judged_by_name(
     groups: DataFrame, ids: DataFrame, pending: DataFrame, run_seq: int
 ) -> DataFrame:
     """`judged` for those who name what they remove (`survey.refusal_by_name`)."""
-    found = groups.join(_unusable(ids, pending, run_seq), on=list(GROUP), how="left")
-    return found.withColumn("reason", refusal_by_name())
+    counted = groups.join(_unusable(ids, pending, run_seq), on=list(GROUP), how="left")
+    return counted.withColumn("reason", refusal_by_name())
 
 
 def _unusable(ids: DataFrame, pending: DataFrame, run_seq: int) -> DataFrame:
@@ -304,7 +304,7 @@ def of_accepted(rows: DataFrame, judged: DataFrame) -> DataFrame:
 # ------------------------------------------------------------------- ids
 
 
-def found(
+def with_pending(
     ids: DataFrame,
     pending: DataFrame,
     entries: DataFrame | None,
@@ -312,7 +312,7 @@ def found(
     *,
     in_one_task: bool,
 ) -> DataFrame:
-    """One row per id that a request names, with `kernel.ASKED_INPUT`.
+    """One row per id that a request names, with `kernel.BULK_INPUT`.
 
     Args:
         entries: null: nobody asks whether the streams still have the ids; to the kernel they do
@@ -342,7 +342,7 @@ def found(
         rows = rows.withColumn("present", F.lit(False))
     else:
         rows = with_presence(rows, with_keys(entries, mode), in_one_task=in_one_task)
-    return rows.selectExpr(*kernel.ASKED_INPUT)
+    return rows.selectExpr(*kernel.BULK_INPUT)
 
 
 def pending_of(ids: DataFrame, pending: DataFrame, mode: KeyMode) -> DataFrame:
@@ -353,9 +353,9 @@ def pending_of(ids: DataFrame, pending: DataFrame, mode: KeyMode) -> DataFrame:
     return with_keys(pending, mode).select(*key).join(wanted, on=key, how="left_semi")
 
 
-def decisions(found_rows: DataFrame, mode: KeyMode, *, in_one_task: bool) -> DataFrame:
-    """One row per row, with `kernel.ASKED_OUTPUT`.  One shuffle at most, into ranges of ids."""
-    ranges = divided(found_rows, *kernel.KEY, in_one_task=in_one_task)
+def decisions(rows: DataFrame, mode: KeyMode, *, in_one_task: bool) -> DataFrame:
+    """One row per row, with `kernel.BULK_OUTPUT`.  One shuffle at most, into ranges of ids."""
+    ranges = divided(rows, *kernel.KEY, in_one_task=in_one_task)
     order = ("group_key", *in_id_order(), "request_number", "position")
     ordered = ranges.sortWithinPartitions(*order)
     type_ = "BIGINT" if mode is KeyMode.HASHES else "STRING"
@@ -404,7 +404,7 @@ def entry_rows(
         *("consumer AS caller", "justid", "now_ms", "profile"),
     )
     got = f"outcome IN ({', '.join(f'{outcome:d}' for outcome in _GOT)})"
-    from_consumer = found_name("from_consumer", "from_consumer_key", "found")
+    from_consumer = name_or_error("from_consumer", "from_consumer_key", "is_known")
     of_outcome = " ".join(f"WHEN {outcome:d} THEN '{kind}'" for outcome, kind in kinds.items())
     return (
         # By both: should the table give other rows the second time, no request of another group is
@@ -413,7 +413,7 @@ def entry_rows(
         .join(owners, on="from_consumer_key", how="left")
         .selectExpr(
             f"CASE outcome {of_outcome} END AS kind",
-            f"{found_name('stream', 'request_number', 'stream IS NOT NULL')} AS stream",
+            f"{name_or_error('stream', 'request_number', 'stream IS NOT NULL')} AS stream",
             *("consumer_group", *_ID, "request_number", "position"),
             f"CASE WHEN is_pending THEN {from_consumer} END AS from_consumer",
             *(
@@ -438,7 +438,7 @@ def request_rows(requests: DataFrame, judged: DataFrame) -> DataFrame:
     both = requests.join(F.broadcast(reasons), on=list(GROUP), how="left")
     return both.selectExpr(
         f"CASE WHEN reason IS NULL THEN '{Kind.REQUESTED}' ELSE '{Kind.REFUSED}' END AS kind",
-        f"{found_name('stream', 'request_number', 'is_judged IS NOT NULL')} AS stream",
+        f"{name_or_error('stream', 'request_number', 'is_judged IS NOT NULL')} AS stream",
         *("request_number", "consumer_group", "consumer", "request", "reason", "now_ms AS at_ms"),
     )
 
@@ -459,9 +459,9 @@ def consumer_rows(accepted: DataFrame) -> DataFrame:
 def last_id_rows(accepted: DataFrame) -> DataFrame:
     """The journal's `lastid` rows: one per group that is given one, the largest."""
     largest = F.max(F.struct(unsigned("last_ms").alias("ms"), unsigned("last_seq").alias("seq")))
-    given = accepted.where("last_ms IS NOT NULL")
+    with_last_id = accepted.where("last_ms IS NOT NULL")
     return (
-        given.groupBy(*GROUP)
+        with_last_id.groupBy(*GROUP)
         .agg(largest.alias("id"), F.max("now_ms").alias("at_ms"))
         .select(
             F.expr(f"'{Kind.LASTID}' AS kind"),

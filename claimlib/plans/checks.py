@@ -43,7 +43,7 @@ class _Fault:
     what: str
     refuses: bool
 
-    def found(self, count: Column, example: Column) -> Column:
+    def counted(self, count: Column, example: Column) -> Column:
         return F.struct(
             F.lit(self.rank).alias("rank"),
             F.lit(self.table).alias("table"),
@@ -78,8 +78,8 @@ FOREIGN_RUNS = f"rows with {AHEAD}"
 """What is found where rows bear run numbers that no run of the store has had."""
 
 
-def findings(tables: Mapping[str, DataFrame], run_seq: int) -> DataFrame:
-    """One row per finding: `rank` (1: worst), `table`, `what`, `refuses`, `count` (how many rows,
+def problems(tables: Mapping[str, DataFrame], run_seq: int) -> DataFrame:
+    """One row per problem: `rank` (1: worst), `table`, `what`, `refuses`, `count` (how many rows,
     keys, groups or owners, as `what` says) and `example`, one of them in JSON.
 
     Three passes over pending, two over entries; each but a repeated key's is of partial sums.
@@ -87,7 +87,7 @@ def findings(tables: Mapping[str, DataFrame], run_seq: int) -> DataFrame:
     Args:
         run_seq: the number that the store's next run will have.
     """
-    # Repeated keys are a finding of their own; they must not multiply what is joined.
+    # Repeated keys are a problem of their own; they must not multiply what is joined.
     groups = tables["groups"].dropDuplicates(list(GROUP))
     streams = tables["streams"].dropDuplicates(["stream"])
     parts = [
@@ -211,5 +211,7 @@ def _sums(*names: str) -> list[Column]:
 
 def _listed(sums: DataFrame, faults: Mapping[_Fault, str]) -> DataFrame:
     """The one row of sums as one row per fault."""
-    found = [fault.found(F.col(name), F.col(f"{name}_example")) for fault, name in faults.items()]
-    return sums.select(F.inline(F.array(*found)))
+    problems = [
+        fault.counted(F.col(name), F.col(f"{name}_example")) for fault, name in faults.items()
+    ]
+    return sums.select(F.inline(F.array(*problems)))

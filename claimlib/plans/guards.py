@@ -47,14 +47,14 @@ def owners(
     known = consumers.groupBy(*GROUP, "consumer").agg(
         F.when(newest_ms >= 0, newest_ms).alias("last_ms")
     )
-    found = (
+    known_owners = (
         pending.select(*GROUP, "consumer")
         .join(F.broadcast(guarded), on=list(GROUP), how="inner")
         .distinct()
         .join(F.broadcast(patterns), on="only_from", how="left")
         .join(known, on=[*GROUP, "consumer"], how="left")
     )
-    return found.select(
+    return known_owners.select(
         F.expr(f"{GROUP_KEY[mode]} AS group_key"),
         F.expr(f"{CONSUMER_KEY[mode]} AS consumer_key"),
         (_is_spared_by_name() | _is_spared_as_active()).alias("is_spared"),
@@ -133,8 +133,8 @@ def _sums(examined: DataFrame, guarded: DataFrame) -> DataFrame:
 def _sizes(pending: DataFrame, guarded: DataFrame) -> DataFrame:
     """How much is pending in each group whose share counts: one row per group, with `size`."""
     groups = guarded.where(F.col("max_deleted_share").isNotNull()).select(*GROUP)
-    found = pending.select(*GROUP).join(F.broadcast(groups), on=list(GROUP), how="inner")
-    return found.groupBy(*GROUP).agg(F.count("*").alias("size"))
+    rows = pending.select(*GROUP).join(F.broadcast(groups), on=list(GROUP), how="inner")
+    return rows.groupBy(*GROUP).agg(F.count("*").alias("size"))
 
 
 def _reason() -> Column:

@@ -116,7 +116,7 @@ class TableMap:
         return self.said_at.get(key, f"{table}.{key}")
 
 
-def conformed(table: str, given: DataFrame, table_map: TableMap) -> DataFrame:
+def conformed(table: str, rows: DataFrame, table_map: TableMap) -> DataFrame:
     """A given table with our columns: one row per row of it.
 
     Columns: those of `PARTS[table]` (null where the value cannot be used, or there is none), and of
@@ -127,23 +127,23 @@ def conformed(table: str, given: DataFrame, table_map: TableMap) -> DataFrame:
         ConfigError: the map names a column that the table does not have, or one of another type;
             or the table lacks a column that the map does not name.
     """
-    found = {key: _located(table, key, given, table_map) for key in PARTS[table]}
-    values = {key: _values(table, key, given, at, table_map) for key, at in found.items()}
+    positions = {key: _located(table, key, rows, table_map) for key in PARTS[table]}
+    values = {key: _values(table, key, rows, at, table_map) for key, at in positions.items()}
     faults = [
-        _fault(PARTS[table][key], given, at, values[key])
-        for key, at in found.items()
+        _fault(PARTS[table][key], rows, at, values[key])
+        for key, at in positions.items()
         if at is not None
     ]
     names = [name for part in PARTS[table].values() for name in part.columns]
     ours = [value for key in PARTS[table] for value in values[key]]
     # By number: a given name may be anything, dots and quotes too.
-    numbered = given.toDF(*(f"c{at}" for at in range(len(given.columns))))
+    numbered = rows.toDF(*(f"c{at}" for at in range(len(rows.columns))))
     kept = numbered.select(
         *(value.alias(name) for value, name in zip(ours, names, strict=True)),
-        F.coalesce(*faults).alias("found"),
-        _shown(table, given, found).alias("shown"),
+        F.coalesce(*faults).alias("value_fault"),
+        _shown(table, rows, positions).alias("shown"),
     )
-    fault = F.coalesce("found", _row_fault(table))
+    fault = F.coalesce("value_fault", _row_fault(table))
     said = (fault["of"].alias("fault_column"), fault["text"].alias("fault"))
     return kept.select(*names, *said, "shown")
 
@@ -192,13 +192,13 @@ def rows_of_unknown_groups(table: str, rows: DataFrame, groups: DataFrame) -> Da
     )
 
 
-def _located(table: str, key: str, given: DataFrame, table_map: TableMap) -> tuple[int, ...] | None:
+def _located(table: str, key: str, rows: DataFrame, table_map: TableMap) -> tuple[int, ...] | None:
     """The numbers of the columns of a part; null: the table may lack it, and does."""
     part = PARTS[table][key]
-    wanted = table_map.columns.get(key) or _by_name(key, part, given)
-    missing = [name for name in wanted if name not in given.columns]
+    wanted = table_map.columns.get(key) or _by_name(key, part, rows)
+    missing = [name for name in wanted if name not in rows.columns]
     if not missing:
-        return tuple(given.columns.index(name) for name in wanted)
+        return tuple(rows.columns.index(name) for name in wanted)
     if part.optional and key not in table_map.columns and len(missing) == len(wanted):
         return None
     hint = "" if key in table_map.columns else f", and the map assigns no column to {key}"
@@ -206,29 +206,29 @@ def _located(table: str, key: str, given: DataFrame, table_map: TableMap) -> tup
         hint = f" and none named {key}{hint}"
     raise ConfigError(
         f"{table_map.where(table, key)}: the table for {table} has no column {', '.join(missing)}"
-        f"{hint}; the table's columns are {', '.join(given.columns)}",
+        f"{hint}; the table's columns are {', '.join(rows.columns)}",
         table=table,
         key=key,
         columns=missing,
     )
 
 
-def _by_name(key: str, part: Part, given: DataFrame) -> tuple[str, ...]:
+def _by_name(key: str, part: Part, rows: DataFrame) -> tuple[str, ...]:
     """The columns of a part that no map names: ours, or one that is called as the map would, as an
     id that is one text."""
-    has_ours = any(name in given.columns for name in part.columns)
-    return (key,) if key in given.columns and not has_ours else part.columns
+    has_ours = any(name in rows.columns for name in part.columns)
+    return (key,) if key in rows.columns and not has_ours else part.columns
 
 
 def _values(
-    table: str, key: str, given: DataFrame, at: tuple[int, ...] | None, table_map: TableMap
+    table: str, key: str, rows: DataFrame, at: tuple[int, ...] | None, table_map: TableMap
 ) -> list[Column]:
     """A part's columns of ours; null throughout where the table lacks it."""
     part = PARTS[table][key]
     if at is None:
         type_ = FIELDS_TYPE if part.shape is Shape.FIELDS else "BIGINT"
         return [F.lit(None).cast(type_) for _ in part.columns]
-    fields = [given.schema[n] for n in at]
+    fields = [rows.schema[n] for n in at]
     types = [field.dataType for field in fields]
     read = reader(part.shape, types, id_bits=table_map.id_bits)
     if read is not None:
@@ -250,43 +250,51 @@ def _numbered(at: Sequence[int]) -> list[Column]:
     return [F.col(f"c{n}") for n in at]
 
 
-def _fault(part: Part, given: DataFrame, at: Sequence[int], values: Sequence[Column]) -> Column:
+def _fault(part: Part, rows: DataFrame, at: Sequence[int], values: Sequence[Column]) -> Column:
     """What is wrong with a part of a row, as (of, text): of which column; null: nothing."""
     is_null = reduce(and_, [value.isNull() for value in _numbered(at)])
     unusable = reduce(or_, [value.isNull() for value in values])
-    said = ", ".join(given.columns[n] for n in at)
-    fault = F.when(unusable & ~is_null, _found(said, UNUSABLE[part.shape]))
-    return fault if part.nullable else F.when(is_null, _found(said, "is null")).otherwise(fault)
+    said = ", ".join(rows.columns[n] for n in at)
+    fault = F.when(unusable & ~is_null, _named_fault(said, UNUSABLE[part.shape]))
+    return (
+        fault if part.nullable else F.when(is_null, _named_fault(said, "is null")).otherwise(fault)
+    )
 
 
 def _row_fault(table: str) -> Column:
     """What is wrong with a row whose parts are sound, as (of, text)."""
     if table != "streams":
-        return F.lit(None).cast(_FOUND)
+        return F.lit(None).cast(_FAULT_TYPE)
     low, high = PROVEN_RANGE[:2], PROVEN_RANGE[2:]
     said = "complete_from, complete_to"
     return F.when(
         F.expr(f"({low[0]} IS NULL) != ({high[0]} IS NULL)"),
-        _found(said, "is only one end of a range: give both, or neither"),
-    ).when(~F.expr(id_at_most(*low, *high)), _found(said, "is a range that ends before it begins"))
+        _named_fault(said, "is only one end of a range: give both, or neither"),
+    ).when(
+        ~F.expr(id_at_most(*low, *high)),
+        _named_fault(said, "is a range that ends before it begins"),
+    )
 
 
 # Not `column`, which some sessions take for a reserved word.
-_FOUND = "STRUCT<of: STRING, text: STRING>"
+_FAULT_TYPE = "STRUCT<of: STRING, text: STRING>"
 
 
-def _found(column: str, text: str) -> Column:
+def _named_fault(column: str, text: str) -> Column:
     return F.struct(F.lit(column).alias("of"), F.lit(text).alias("text"))
 
 
-def _shown(table: str, given: DataFrame, found: Mapping[str, tuple[int, ...] | None]) -> Column:
+def _shown(table: str, rows: DataFrame, positions: Mapping[str, tuple[int, ...] | None]) -> Column:
     """The key of a row as it was given, in JSON."""
     own = set(TABLES[table].key)
     at = [
-        n for key, part in PARTS[table].items() if own & set(part.columns) for n in found[key] or ()
+        n
+        for key, part in PARTS[table].items()
+        if own & set(part.columns)
+        for n in positions[key] or ()
     ]
     columns = [
-        _shown_value(F.col(f"c{n}"), given.schema[n].dataType).alias(given.columns[n]) for n in at
+        _shown_value(F.col(f"c{n}"), rows.schema[n].dataType).alias(rows.columns[n]) for n in at
     ]
     return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
 

@@ -33,9 +33,9 @@ def decision_rows(
         .join(owners, on="from_consumer_key", how="left")
         .selectExpr(
             f"CASE WHEN {claimed} THEN '{Kind.CLAIMED}' ELSE '{Kind.DELETED}' END AS kind",
-            f"{found_name('stream', 'group_key', 'stream IS NOT NULL')} AS stream",
+            f"{name_or_error('stream', 'group_key', 'stream IS NOT NULL')} AS stream",
             *("consumer_group", "id_ms", "id_seq"),
-            f"{found_name('from_consumer', 'from_consumer_key', 'found')} AS from_consumer",
+            f"{name_or_error('from_consumer', 'from_consumer_key', 'is_known')} AS from_consumer",
             *("from_delivery_time_ms", "from_delivery_count"),
             f"CASE WHEN {parked} THEN parking_consumer WHEN {claimed} THEN caller END AS consumer",
             f"CASE WHEN {claimed} THEN now_ms END AS delivery_time_ms",
@@ -48,10 +48,10 @@ def decision_rows(
     )
 
 
-def found_name(name: str, key: str, is_found: str) -> str:
+def name_or_error(name: str, key: str, is_known: str) -> str:
     """As SQL: column `name`, or an error where the join by `key` found nothing."""
     missing = f"CAST(raise_error(concat('claimlib: no name for {key} ', {key})) AS STRING)"
-    return f"CASE WHEN {is_found} THEN {name} ELSE {missing} END"
+    return f"CASE WHEN {is_known} THEN {name} ELSE {missing} END"
 
 
 def group_rows(groups: DataFrame) -> DataFrame:

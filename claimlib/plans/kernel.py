@@ -54,9 +54,9 @@ OUTPUT = (
     "delivery_count",
 )
 
-ASKED_KEY = (*KEY, "request_number", "position")
-ASKED_INPUT = (
-    *ASKED_KEY,
+BULK_KEY = (*KEY, "request_number", "position")
+BULK_INPUT = (
+    *BULK_KEY,
     "present",
     "is_pending",
     "is_owned",
@@ -71,8 +71,8 @@ ASKED_INPUT = (
     "retrycount",
     "new_delivery_time_ms",
 )
-ASKED_OUTPUT = (
-    *ASKED_KEY,
+BULK_OUTPUT = (
+    *BULK_KEY,
     "outcome",
     "is_pending",
     "from_consumer_key",
@@ -157,11 +157,11 @@ def _decide_batch(batch: pd.DataFrame, request: Mapping[str, NDArray[Any]]) -> p
 def fold_range(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Decide each id that was requested in one sorted range, request after request.
 
-    In: one row per id that a request names, with the columns of `ASKED_INPUT`: `is_pending` whether
+    In: one row per id that a request names, with the columns of `BULK_INPUT`: `is_pending` whether
     the group's PEL has it, `is_owned` whether it has an owner there, `consumer_key`,
     `delivery_time_ms` and `delivery_count` what was found (0 or empty where nothing was), the rest
     the request: `new_delivery_time_ms` the time that it gives, `retrycount` the count (-1: none).
-    Out: one row per row, with the columns of `ASKED_OUTPUT`; `outcome` is an `Outcome`, the
+    Out: one row per row, with the columns of `BULK_OUTPUT`; `outcome` is an `Outcome`, the
     `from_*` columns are what the PEL held before the first of the requests, the new time and count
     those that the id had right behind this one.
 
@@ -172,7 +172,7 @@ def fold_range(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     left = None
     for batch in batches:
         if len(batch):
-            last = _check_order(batch, last, ASKED_KEY)
+            last = _check_order(batch, last, BULK_KEY)
             # An id that is requested again may go on in the next batch.
             known = batch if left is None else pd.concat([left, batch], ignore_index=True)
             first_of_last = _starts(known)[-1]
@@ -199,7 +199,7 @@ def _fold_batch(batch: pd.DataFrame) -> pd.DataFrame:
         claimed_last[key[got]] = got
     superseded = np.isin(outcome, _GOT) & (claimed_last[key] != np.arange(len(batch)))
     outcome[superseded] = int(Outcome.SUPERSEDED)
-    found = batch[[*ASKED_KEY, "is_pending"]].assign(
+    decided = batch[[*BULK_KEY, "is_pending"]].assign(
         outcome=outcome,
         from_consumer_key=batch["consumer_key"],
         from_delivery_time_ms=batch["delivery_time_ms"],
@@ -207,7 +207,7 @@ def _fold_batch(batch: pd.DataFrame) -> pd.DataFrame:
         delivery_time_ms=time_ms,
         delivery_count=count,
     )
-    return found[[*ASKED_OUTPUT]]
+    return decided[[*BULK_OUTPUT]]
 
 
 _GOT = (int(Outcome.CLAIMED), int(Outcome.FORCED))
@@ -256,8 +256,8 @@ class _State:
     def _claim(self, ids: NDArray[np.int64], rows: pd.DataFrame) -> None:
         before = np.where(self.pending[ids], self.count[ids], rules.FORCED_COUNT)
         raised = rules.raised_count(before, rows["raise_by"].to_numpy(), exhausted=False)
-        given = rows["retrycount"].to_numpy()
-        self.count[ids] = np.where(given >= 0, given, raised)
+        retrycount = rows["retrycount"].to_numpy()
+        self.count[ids] = np.where(retrycount >= 0, retrycount, raised)
         self.time_ms[ids] = rows["new_delivery_time_ms"].to_numpy()
         self.owned[ids] = True
 

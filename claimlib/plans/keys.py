@@ -286,7 +286,7 @@ def owners_of_keys(named: DataFrame) -> DataFrame:
         "key AS from_consumer_key",
         # As `CONSUMER_KEY` spells a name.
         "CASE WHEN one != '' THEN substring(one, 2) END AS from_consumer",
-        "true AS found",
+        "true AS is_known",
     )
 
 
@@ -296,7 +296,7 @@ def owners_by_name(pending: DataFrame) -> DataFrame:
         F.expr(f"{CONSUMER_KEY[KeyMode.NAMES]} AS from_consumer_key"),
         F.col("consumer").alias("from_consumer"),
     )
-    return owners.distinct().withColumn("found", F.lit(True))
+    return owners.distinct().withColumn("is_known", F.lit(True))
 
 
 def shared_keys(keyed: DataFrame) -> DataFrame:

@@ -42,7 +42,7 @@ class RequestTable:
         columns: by name, the SQL type; in their order.
         key: what one row is for.
         row_sql: a SQL expression that names a row to people.
-        one_row: what they are to do where two rows have one key.
+        repeated_hint: what they are to do where two rows have one key.
         optional: columns that the table may leave out, as if they were null.
         nullable: columns in which null is a value.
         refusals: what a value must not be, besides null and of another type.
@@ -52,7 +52,7 @@ class RequestTable:
     columns: Mapping[str, str]
     key: tuple[str, ...]
     row_sql: str
-    one_row: str
+    repeated_hint: str
     optional: tuple[str, ...]
     nullable: tuple[str, ...]
     hint: str
@@ -66,13 +66,13 @@ class RequestTable:
             RequestError: a column is missing, or has a type that does not fit; a value is null, or
                 is not one of its column; or two rows have one key.
         """
-        given = self._completed(request)
-        self._check_types(given)
+        completed = self._completed(request)
+        self._check_types(completed)
         row = (F.expr(self.row_sql).alias("row"), "stream", "consumer_group")
         # As numbers, for 7 and 007 are one request.
         key = [self._typed(name).alias(name) for name in self.key]
-        found = given.select(*key, F.struct(*row).alias("row"), self.unusable().alias("bad"))
-        worst = found.groupBy(*self.key).agg(
+        rows = completed.select(*key, F.struct(*row).alias("row"), self.unusable().alias("bad"))
+        worst = rows.groupBy(*self.key).agg(
             F.count("*").alias("n"), F.min("row").alias("row"), F.max("bad").alias("bad")
         )
         first = worst.where((F.col("n") > 1) | (F.size("bad") > 0)).select("n", "bad", "row.*")
@@ -84,7 +84,7 @@ class RequestTable:
                 consumer_group=fault["consumer_group"],
                 columns=fault["bad"],
             )
-        return given.select(*(self._typed(name).alias(name) for name in self.columns))
+        return completed.select(*(self._typed(name).alias(name) for name in self.columns))
 
     def unusable(self) -> Column:
         """The names of the columns of a row whose values cannot be used."""
@@ -114,7 +114,7 @@ class RequestTable:
                 f"the request table has unknown {_columns(unknown)}; its columns can be {names}",
                 columns=unknown,
             )
-        given = (
+        columns = (
             # Of a column with a collation, `SERVER` would be one of the rules.
             F.col(field.name).cast("STRING").alias(field.name)
             if isinstance(field.dataType, StringType)
@@ -122,16 +122,16 @@ class RequestTable:
             for field in request.schema.fields
         )
         left_out = (n for n in self.optional if n not in request.columns)
-        return request.select(*given, *(F.lit(None).alias(name) for name in left_out))
+        return request.select(*columns, *(F.lit(None).alias(name) for name in left_out))
 
-    def _check_types(self, given: DataFrame) -> None:
+    def _check_types(self, rows: DataFrame) -> None:
         """Refuse a column of a type whose values a cast would change: 1.9 is not 1 ms, and neither
         is true."""
         for name, wanted in self.columns.items():
-            found = given.schema[name].dataType
-            if not _fits(found, wanted):
+            actual = rows.schema[name].dataType
+            if not _fits(actual, wanted):
                 raise RequestError(
-                    f"column {name} of the request table is {found.simpleString()}: it must be"
+                    f"column {name} of the request table is {actual.simpleString()}: it must be"
                     f" {wanted}",
                     columns=[name],
                 )
@@ -139,7 +139,7 @@ class RequestTable:
     def _fault(self, fault: Row) -> str:
         """What is wrong with the rows of one key."""
         if not fault["bad"]:
-            return f"{fault['n']} rows for {fault['row']}: {self.one_row}"
+            return f"{fault['n']} rows for {fault['row']}: {self.repeated_hint}"
         null = f"only {', '.join(self.nullable)}" if self.nullable else "no value"
         bad = ", ".join(fault["bad"])
         return f"invalid {bad} in the row for {fault['row']}: {null} may be null, {self.hint}"
@@ -157,11 +157,11 @@ class RequestTable:
         return F.when(unusable, F.lit(name))
 
 
-def _fits(found: DataType, wanted: str) -> bool:
+def _fits(actual: DataType, wanted: str) -> bool:
     if wanted.startswith("ARRAY"):
-        return isinstance(found, ArrayType) and isinstance(found.elementType, _TEXT)
-    whole = isinstance(found, DecimalType) and found.scale == 0
-    return isinstance(found, _FITTING[wanted]) or (wanted == "BIGINT" and whole)
+        return isinstance(actual, ArrayType) and isinstance(actual.elementType, _TEXT)
+    whole = isinstance(actual, DecimalType) and actual.scale == 0
+    return isinstance(actual, _FITTING[wanted]) or (wanted == "BIGINT" and whole)
 
 
 def _columns(names: Sequence[str]) -> str:

@@ -74,7 +74,7 @@ SWEEPS = RequestTable(
     columns=REQUEST_COLUMNS,
     key=GROUP,
     row_sql="concat_ws('/', stream, consumer_group)",
-    one_row="each group needs exactly one row",
+    repeated_hint="each group needs exactly one row",
     optional=OPTIONAL,
     nullable=NULLABLE,
     hint=(
@@ -200,8 +200,8 @@ def started(requests: DataFrame, cursors: DataFrame, run_seq: int) -> DataFrame:
         half: f"CASE WHEN {has_start} THEN start_{half} ELSE coalesce(next_{half}, 0) END"
         for half in ("ms", "seq")
     }
-    found = requests.join(stored, on=["cursor", *GROUP], how="left")
-    return found.withColumns(
+    joined = requests.join(stored, on=["cursor", *GROUP], how="left")
+    return joined.withColumns(
         {f"start_{half}": F.expr(start) for half, start in starts.items()}
         | {what: F.expr(_names(what, f"cursors_{what}")) for what in _UNSOUND}
     )

@@ -141,8 +141,8 @@ def choices(claimed: DataFrame, min_idles_ms: Sequence[int]) -> DataFrame:
         *(F.count_if(F.col("outcome") == outcome).alias(outcome) for outcome in OUTCOMES),
         F.percentile_approx(waited, 0.5).alias("wait_ms"),
     )
-    found = values.join(counted, on="min_idle_ms", how="left")
-    return found.fillna(0, ["claimed", *OUTCOMES]).orderBy("min_idle_ms")
+    joined = values.join(counted, on="min_idle_ms", how="left")
+    return joined.fillna(0, ["claimed", *OUTCOMES]).orderBy("min_idle_ms")
 
 
 def _each(min_idles_ms: Sequence[int]) -> Column:

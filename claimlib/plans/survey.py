@@ -217,10 +217,10 @@ def without_duplicates(judged: DataFrame, touched: DataFrame, mode: KeyMode) -> 
         unsigned_text(unsigned(smallest["ms"])),
         unsigned_text(unsigned(smallest["seq"])),
     )
-    twice = copies.where("copies > 1").groupBy("group_key").agg(text.alias("found"))
+    twice = copies.where("copies > 1").groupBy("group_key").agg(text.alias("repeated"))
     return (
         judged.withColumn("group_key", F.expr(GROUP_KEY[mode]))
         .join(twice, on="group_key", how="left")
-        .withColumn("reason", F.coalesce("reason", "found"))
-        .drop("group_key", "found")
+        .withColumn("reason", F.coalesce("reason", "repeated"))
+        .drop("group_key", "repeated")
     )

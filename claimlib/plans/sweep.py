@@ -134,7 +134,7 @@ def with_presence(rows: DataFrame, entries: DataFrame, *, in_one_task: bool) -> 
     ids = ids.coalesce(1) if in_one_task else ids
     # By the alias: a bare name would be found in `entries`, where it is hidden, before the rows.
     same = (F.col(f"entry_{name}") == F.col(f"row.{name}").outer() for name in key)
-    found = (
+    joined = (
         divided(rows, *key, in_one_task=in_one_task)
         .alias("row")
         .select(
@@ -143,4 +143,4 @@ def with_presence(rows: DataFrame, entries: DataFrame, *, in_one_task: bool) -> 
             F.spark_partition_id().alias("partition"),
         )
     )
-    return found.where("partition >= 0").drop("partition")
+    return joined.where("partition >= 0").drop("partition")

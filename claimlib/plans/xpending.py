@@ -45,8 +45,8 @@ def in_range(entries: DataFrame, query: PendingRange) -> DataFrame:
     is 0 where an entry was delivered later."""
     # Not `greatest`, which passes over a null: an unknown idle time is not 0.
     floored = F.when(F.col("idle_ms") < 0, 0).otherwise(F.col("idle_ms"))
-    found = matching(entries, query).withColumn("idle_ms", floored)
-    ordered = found.orderBy(*in_id_order())
+    rows = matching(entries, query).withColumn("idle_ms", floored)
+    ordered = rows.orderBy(*in_id_order())
     return ordered.limit(min(max(query.count, 0), _INT_MAX))
 
 
@@ -57,13 +57,13 @@ def matching(entries: DataFrame, query: PendingRange) -> DataFrame:
         [f"({to_bigint(half):d}L)" for half in (bound.ms, bound.seq)]
         for bound in (query.start, query.end)
     )
-    found = entries.where(id_at_least("id_ms", "id_seq", *start))
-    found = found.where(id_at_most("id_ms", "id_seq", *end))
+    rows = entries.where(id_at_least("id_ms", "id_seq", *start))
+    rows = rows.where(id_at_most("id_ms", "id_seq", *end))
     if query.consumer is not None:
-        found = found.where(F.col("consumer") == spell(query.consumer))
+        rows = rows.where(F.col("consumer") == spell(query.consumer))
     if query.min_idle_ms:  # 0 is no test at all
-        found = found.where(F.col("idle_ms") >= query.min_idle_ms)
-    return found
+        rows = rows.where(F.col("idle_ms") >= query.min_idle_ms)
+    return rows
 
 
 def shares(entries: DataFrame) -> DataFrame:

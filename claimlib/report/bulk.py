@@ -32,11 +32,11 @@ def of_bulk(command: str, reply: BulkReply, limit: int = DEFAULT_LIMIT) -> Repor
     refused = _refused(reply, limit)
     names = [name for name in _COUNTS if name not in {"lost", "gone"}]
     total = sum(reply.counts.get(name, 0) for name in names)
-    is_one = len({row["request"] for row in shown}) == 1 and total == len(shown)
+    is_single = len({row["request"] for row in shown}) == 1 and total == len(shown)
     return Report(
-        title=_title(command, reply) + (_of(shown[0]) if is_one else ""),
-        columns=dict(list(COLUMNS.items())[3 if is_one else 0 :]),
-        rows=tuple(_cells(row)[3 if is_one else 0 :] for row in shown),
+        title=_title(command, reply) + (_of(shown[0]) if is_single else ""),
+        columns=dict(list(COLUMNS.items())[3 if is_single else 0 :]),
+        rows=tuple(_row(row)[3 if is_single else 0 :] for row in shown),
         cut_off=tuple(not_shown(total - len(shown), "id", shown=len(shown))),
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
@@ -101,7 +101,7 @@ def _of(row: Mapping[str, Any]) -> str:
     return f": {visible(row['stream'])} / {visible(row['consumer_group'])}"
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         *(row["request"], visible(row["stream"]), visible(row["consumer_group"]), row["id"]),
         *(row["status"].replace("_", " "), visible(row["from_consumer"])),
@@ -111,15 +111,15 @@ def _cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
 
 
 def _notes(command: str, counts: Mapping[str, int]) -> Iterable[str]:
-    found = [
+    notes = [
         note
         for name, status in _COUNTS.items()
         for note in counted(counts.get(name, 0), status, status)
     ]
-    if not found and counts.get("refused"):
+    if not notes and counts.get("refused"):
         return ["nothing was done: all requests were refused"]
     none = "the consumer has nothing pending" if command == "retire" else "no id was requested"
-    return found or [none]
+    return notes or [none]
 
 
 def _of_retired(counts: Mapping[str, int], *, dry_run: bool) -> Iterable[str]:

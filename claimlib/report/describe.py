@@ -15,7 +15,7 @@ from claimlib.report.text import counted, duration, idle, not_shown, unowned, vi
 
 
 def of_description(
-    where: str, found: Description, at_ms: int, limit: int = DEFAULT_LIMIT
+    where: str, description: Description, at_ms: int, limit: int = DEFAULT_LIMIT
 ) -> Report:
     """One row per consumer, the longest idle entry first; below it where cursors stand.
 
@@ -24,19 +24,21 @@ def of_description(
             their group has no instant of its own.
     """
     order = (F.col("oldest_idle_ms").desc_nulls_last(), F.col("pending").desc())
-    rows = found.consumers.orderBy(*order, *GROUP, "consumer").limit(limit).collect()
+    rows = description.consumers.orderBy(*order, *GROUP, "consumer").limit(limit).collect()
     shown = [row.asDict() for row in rows]
-    total = found.consumers.count()
-    unknown = found.consumers.where("NOT is_known").count()
-    cursors = [row.asDict() for row in found.cursors.orderBy("name", *GROUP).limit(limit).collect()]
-    more_cursors = found.cursors.count() - len(cursors)
+    total = description.consumers.count()
+    unknown = description.consumers.where("NOT is_known").count()
+    cursors = [
+        row.asDict() for row in description.cursors.orderBy("name", *GROUP).limit(limit).collect()
+    ]
+    more_cursors = description.cursors.count() - len(cursors)
     return Report(
         title=f"Consumers of {where}",
         columns=headings(
             *(*GROUP, "consumer", "pending", "oldest_idle_ms", "highest_delivery_count"),
             *("active_time_ms", "seen_time_ms"),
         ),
-        rows=tuple(_cells(row, at_ms) for row in shown),
+        rows=tuple(_row(row, at_ms) for row in shown),
         cut_off=(
             *not_shown(total - len(shown), "consumer", shown=len(shown)),
             *not_shown(more_cursors, "cursor", shown=len(cursors)),
@@ -47,7 +49,7 @@ def of_description(
                 "consumer owns entries but is missing from the table consumers",
                 "consumers own entries but are missing from the table consumers",
             ),
-            *unowned(found.without_owner),
+            *unowned(description.without_owner),
             *([] if total else ["no consumer matches"]),
             *map(_cursor, cursors),
         ),
@@ -56,16 +58,16 @@ def of_description(
             "at_ms": at_ms,
             "consumers": shown,
             "consumers_not_shown": total - len(shown),
-            "pending_without_owner": found.without_owner,
+            "pending_without_owner": description.without_owner,
             "cursors": cursors,
             "cursors_not_shown": more_cursors,
         },
         records=shown,
-        names=tuple(found.consumers.columns),
+        names=tuple(description.consumers.columns),
     )
 
 
-def _cells(row: Mapping[str, Any], at_ms: int) -> tuple[Cell, ...]:
+def _row(row: Mapping[str, Any], at_ms: int) -> tuple[Cell, ...]:
     # As idle times are those at the snapshot, so are these: a clock that went on since says nothing
     # of the consumer.
     at = at_ms if row["now_ms"] is None else row["now_ms"]

@@ -96,7 +96,7 @@ def _field(value: object) -> str:
     if not isinstance(value, str):
         return _json(value)
     # Of a glob of bytes that are not UTF-8; no file of text can hold such a character.
-    return _SURROGATE.sub(lambda found: one_line(found[0]), value)
+    return _SURROGATE.sub(lambda match: one_line(match[0]), value)
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -112,11 +112,11 @@ def _json(value: object) -> str:
 def as_text(report: Report) -> str:
     """The table in plain text: aligned columns, numbers to the right; behind a cell that is wider
     than any column is padded, the rest of its line moves on."""
-    cells = [tuple(map(cell_text, row, report.columns)) for row in report.rows]
-    columns = zip(report.headings, *cells, strict=True)
+    texts = [tuple(map(cell_text, row, report.columns)) for row in report.rows]
+    columns = zip(report.headings, *texts, strict=True)
     widths = [max(_padded_widths(column)) for column in columns]
     right = [is_numeric(report, at) for at in range(len(report.columns))]
-    lines = [_line(row, widths, right) for row in (report.headings, *cells)]
+    lines = [_line(row, widths, right) for row in (report.headings, *texts)]
     rule = "  ".join("-" * width for width in widths)
     around = [one_line(text) for text in (report.title, *report.below)]
     return "\n".join([around[0], lines[0], rule, *lines[1:], *around[1:]])
@@ -148,14 +148,14 @@ def cell_text(cell: Cell, name: str = "") -> str:
 
 def _padded_widths(column: Iterable[str]) -> Iterable[int]:
     """The widths, in characters, of a heading and of the cells that it is padded for."""
-    heading, *cells = map(len, column)
-    return (heading, *(width for width in cells if width <= _WIDEST_PADDED))
+    heading, *widths = map(len, column)
+    return (heading, *(width for width in widths if width <= _WIDEST_PADDED))
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
     padded = [
         cell.rjust(width) if is_right else cell.ljust(width)
-        for cell, width, is_right in zip(cells, widths, right, strict=True)
+        for cell, width, is_right in zip(texts, widths, right, strict=True)
     ]
     return "  ".join(padded).rstrip()
 
@@ -177,16 +177,16 @@ def resolved(
     """
     known = dict.fromkeys(names)
     by_heading = {heading: name for name, heading in columns.items() if name in known}
-    found = tuple(by_heading.get(name, name) if name not in known else name for name in wanted)
-    for name, said in zip(found, wanted, strict=True):
+    chosen = tuple(by_heading.get(name, name) if name not in known else name for name in wanted)
+    for name, said in zip(chosen, wanted, strict=True):
         if name not in known:
             raise RequestError(
                 f"--columns: there is no column {said!r}; the columns are {', '.join(known)}",
                 option="columns",
             )
-        if found.count(name) > 1:
+        if chosen.count(name) > 1:
             raise RequestError(f"--columns: {said!r} is named twice", option="columns")
-    return found
+    return chosen
 
 
 def choosable(columns: Mapping[str, str], names: Iterable[str]) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Re
     return Report(
         title=f"{kind} by run {finished.run_seq} ({finished.key})",
         columns=_ENTRY_COLUMNS | (headings("consumer") if has_owner else {}),
-        rows=tuple(_entry_cells(row, has_owner=has_owner) for row in shown),
+        rows=tuple(_entry_row(row, has_owner=has_owner) for row in shown),
         cut_off=tuple(not_shown(total - len(shown), "entry", "entries", shown=len(shown))),
         notes=(
             *([] if total else [f"no entry was {kind} by this run"]),
@@ -56,8 +56,8 @@ def _gone_payloads(shown: Sequence[Row]) -> int:
     return sum("payload" in row and row["payload"] == "gone" for row in shown)
 
 
-def _entry_cells(row: Row, *, has_owner: bool) -> tuple[Cell, ...]:
-    cells = (
+def _entry_row(row: Row, *, has_owner: bool) -> tuple[Cell, ...]:
+    values = (
         visible(row["stream"]),
         visible(row["consumer_group"]),
         row["id"],
@@ -65,14 +65,14 @@ def _entry_cells(row: Row, *, has_owner: bool) -> tuple[Cell, ...]:
         instant(row["from_delivery_time_ms"]),
         row["from_delivery_count"],
     )
-    return (*cells, visible(row["consumer"])) if has_owner else cells
+    return (*values, visible(row["consumer"])) if has_owner else values
 
 
 def of_refused(finished: Finished, rows: DataFrame, limit: int) -> Report:
     """What one run refused and why: groups, or the requests of an XCLAIM or XACK."""
     total = rows.count()
-    found = rows.select(*GROUP, "request_number", "reason").orderBy(*GROUP, "request_number")
-    shown = [row.asDict() for row in found.limit(limit).collect()]
+    refused = rows.select(*GROUP, "request_number", "reason").orderBy(*GROUP, "request_number")
+    shown = [row.asDict() for row in refused.limit(limit).collect()]
     return Report(
         title=f"refused by run {finished.run_seq} ({finished.key})",
         columns=headings(*GROUP, "request_number", "reason"),
@@ -100,31 +100,31 @@ def of_refused(finished: Finished, rows: DataFrame, limit: int) -> Report:
 _RUN_COUNTS = ("claimed", "forced", "deleted", "acked", "lost", "refused")
 
 
-def of_runs(where: str, found: RunList) -> Report:
+def of_runs(where: str, listed: RunList) -> Report:
     """The newest runs of a store, newest first."""
-    hidden = found.total - len(found.runs)
+    hidden = listed.total - len(listed.runs)
     return Report(
         title=f"Runs of {where}",
         columns=headings(
             *("run_seq", "key", "began_ms", "took_ms", *_RUN_COUNTS, "base_run", "now_ms")
         ),
-        rows=tuple(_run_cells(run) for run in found.runs),
-        cut_off=tuple(not_shown(hidden, "run", shown=len(found.runs))),
+        rows=tuple(_run_row(run) for run in listed.runs),
+        cut_off=tuple(not_shown(hidden, "run", shown=len(listed.runs))),
         notes=(
-            *(() if found.runs else ("no run yet",)),
+            *(() if listed.runs else ("no run yet",)),
             *(
                 f"{key} is unfinished: its decision was written, and the next run on this store"
                 " finishes it first"
-                for key in found.unfinished
+                for key in listed.unfinished
             ),
-            *(note for run in found.runs for note in _given_up(run)),
+            *(note for run in listed.runs for note in _abandoned(run)),
         ),
         document={
-            "runs": [run_document(run) for run in found.runs],
+            "runs": [run_document(run) for run in listed.runs],
             "runs_not_shown": hidden,
-            "unfinished": list(found.unfinished),
+            "unfinished": list(listed.unfinished),
         },
-        records=[_run_record(run) for run in found.runs],
+        records=[_run_record(run) for run in listed.runs],
         names=_RUN_NAMES,
     )
 
@@ -154,7 +154,7 @@ def _run_record(run: Finished) -> dict[str, object]:
     }
 
 
-def _run_cells(run: Finished) -> tuple[Cell, ...]:
+def _run_row(run: Finished) -> tuple[Cell, ...]:
     counts = [run.counts.get(name) for name in (*_RUN_COUNTS, "base_run")]
     took = duration(sum(run.phase_ms.values()))
     began = instant(run.began_ms)
@@ -181,7 +181,7 @@ def of_run(finished: Finished, remark: str | None = None) -> Report:
         title=f"Run {finished.run_seq} ({finished.key})",
         columns=COLUMNS,
         rows=tuple(rows),
-        notes=(*_given_up(finished), *([] if remark is None else [remark])),
+        notes=(*_abandoned(finished), *([] if remark is None else [remark])),
         document={**run_document(finished), "remark": remark},
         records=[
             *({"what": name, "value": ms} for name, ms in when.items()),
@@ -197,7 +197,7 @@ def of_run(finished: Finished, remark: str | None = None) -> Report:
 COLUMNS = headings("what", "value")
 
 
-def _given_up(run: Finished) -> Iterable[str]:
+def _abandoned(run: Finished) -> Iterable[str]:
     if run.is_abandoned:
         yield f"{visible(run.key)} was given up: it did not do all that was requested"
 

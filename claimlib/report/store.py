@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 
-from claimlib.commands.check import Finding
+from claimlib.commands.check import Problem
 from claimlib.report.headings import headings
 from claimlib.report.model import Report
 from claimlib.store.tables import Store
@@ -25,12 +25,12 @@ def of_store(store: Store, source: str | None) -> Report:
         " and sweeps refuse the groups until the next snapshot or import"
     )
     unchanged = "the store already exists: nothing was changed"
-    found = [lost] if store.has_lost_proofs else []
+    notes = [lost] if store.has_lost_proofs else []
     if store.newly_accepted:
         names = ", ".join(store.newly_accepted)
-        found.append(f"older than runs have seen them, and accepted as they are: {names}")
-    if store.was_there and not found:
-        found.append(unchanged)
+        notes.append(f"older than runs have seen them, and accepted as they are: {names}")
+    if store.was_there and not notes:
+        notes.append(unchanged)
     first = f"next: claimlib snapshot redis://HOST:PORT {place}, or claimlib import {place} …"
     return Report(
         title=f"Store {store.where}",
@@ -39,7 +39,7 @@ def of_store(store: Store, source: str | None) -> Report:
             ("buckets", store.buckets),
             ("source", source or "not set: the first snapshot sets it"),
         ),
-        notes=(*found, *([] if store.was_there and source else [first])),
+        notes=(*notes, *([] if store.was_there and source else [first])),
         document={
             "command": "init",
             "store": store.where,
@@ -54,11 +54,11 @@ def of_store(store: Store, source: str | None) -> Report:
 COLUMNS = headings("what", "value")
 
 
-def of_check(where: str, found: Sequence[Finding]) -> Report:
+def of_check(where: str, problems: Sequence[Problem]) -> Report:
     """What a store lacks, the worst first."""
-    refusing = sum(problem.refuses for problem in found)
+    refusing = sum(problem.refuses for problem in problems)
     note = f"{number_of(refusing, 'problem makes', 'problems make')} a sweep refuse groups"
-    remarks = len(found) - refusing
+    remarks = len(problems) - refusing
     note += f"; {number_of(remarks, 'remark')}"
     return Report(
         title=f"Check of {where}",
@@ -71,17 +71,17 @@ def of_check(where: str, found: Sequence[Finding]) -> Report:
                 problem.example,
                 "yes" if problem.refuses else "no",
             )
-            for problem in found
+            for problem in problems
         ),
         notes=(
-            note if found else "no problems found",
+            note if problems else "no problems found",
             *(
                 f"to repair the table {problem.table}, run: {problem.remedy}"
-                for problem in found
+                for problem in problems
                 if problem.remedy is not None
             ),
         ),
-        document={"store": where, "findings": [asdict(problem) for problem in found]},
-        records=[asdict(problem) for problem in found],
-        names=tuple(field.name for field in fields(Finding)),
+        document={"store": where, "problems": [asdict(problem) for problem in problems]},
+        records=[asdict(problem) for problem in problems],
+        names=tuple(field.name for field in fields(Problem)),
     )

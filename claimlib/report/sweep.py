@@ -42,7 +42,7 @@ def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
     count = reply.counts.get("swept", 0) + reply.counts.get("refused", 0)
     shown = [row.asDict() for row in _worst_first(reply.groups).limit(limit).collect()]
     totals = _totals(shown) if count <= limit else _all_totals(reply.groups)
-    rows = [_group_cells(row) for row in shown]
+    rows = [_group_row(row) for row in shown]
     total = ("total", groups_text(count), *_numbers(totals), "")
     return Report(
         title=_title(reply),
@@ -124,7 +124,7 @@ def _all_totals(groups: DataFrame) -> dict[str, int | None]:
     return row.asDict() if row is not None else {}
 
 
-def _group_cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _group_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         visible(row["stream"]),
         visible(row["consumer_group"]),
@@ -197,12 +197,14 @@ def of_policy(explained: DataFrame, limit: int = DEFAULT_LIMIT) -> Report:
     """Which request of a policy each group gets; first the groups that get none."""
     rows = explained.orderBy(F.col("request").asc_nulls_first(), *GROUP)
     shown = [row.asDict() for row in rows.limit(limit).collect()]
-    found = explained.agg(F.count("*").alias("groups"), F.count("request").alias("matched")).first()
-    total, matched = (found["groups"], found["matched"]) if found is not None else (0, 0)
+    counts = explained.agg(
+        F.count("*").alias("groups"), F.count("request").alias("matched")
+    ).first()
+    total, matched = (counts["groups"], counts["matched"]) if counts is not None else (0, 0)
     return Report(
         title="Which request each group gets (the first in the file whose globs match)",
         columns=headings(*GROUP, "request", "consumer", "min_idle_ms", *_OF_POLICY, "guards"),
-        rows=tuple(_policy_cells(row) for row in shown),
+        rows=tuple(_policy_row(row) for row in shown),
         cut_off=tuple(not_shown(total - len(shown), "group", shown=len(shown))),
         notes=tuple(
             counted(total - matched, "group matches no request", "groups match no request")
@@ -216,7 +218,7 @@ def of_policy(explained: DataFrame, limit: int = DEFAULT_LIMIT) -> Report:
 _OF_POLICY = ("count", "cursor", "justid", "idle_rule")
 
 
-def _policy_cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _policy_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     names = (visible(row[name]) for name in GROUP)
     if row["request"] is None:
         return (*names, "none", *[None] * (len(_OF_POLICY) + 3))

@@ -53,7 +53,7 @@ def of_overview(
     )
     shown = [row.asDict() for row in groups.orderBy(*order).limit(limit).collect()]
     unknown = F.col("now_ms").isNull() & (F.col("pending") > 0)
-    found = groups.agg(
+    sums = groups.agg(
         F.count("*").alias("groups"),
         F.count_if(unknown).alias("groups_without_instant"),
         F.count_if(~F.col("is_known")).alias("groups_not_known"),
@@ -61,7 +61,7 @@ def of_overview(
         *(F.max(name).alias(name) for name in MAXIMA),
         F.min("snapshot_ms").alias("oldest_snapshot_ms"),
     ).first()
-    totals = found.asDict() if found is not None else {}
+    totals = sums.asDict() if sums is not None else {}
     since = duration(stalled_ms)
     oldest = _age(totals["oldest_snapshot_ms"], at_ms)
     total = ("total", groups_text(totals["groups"]), *_overview_numbers(totals), oldest)
@@ -139,14 +139,14 @@ def _overview_numbers(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     )
 
 
-def of_summary(stream: bytes, group: bytes, found: PendingSummary) -> Report:
+def of_summary(stream: bytes, group: bytes, summary: PendingSummary) -> Report:
     """What XPENDING says of one group."""
-    ids = [None if id_ is None else str(id_) for id_ in (found.smallest, found.largest)]
-    owners = [(spell(name), number) for name, number in found.consumers]
-    without_owner = found.number - sum(number for _, number in owners)
+    ids = [None if id_ is None else str(id_) for id_ in (summary.smallest, summary.largest)]
+    owners = [(spell(name), number) for name, number in summary.consumers]
+    without_owner = summary.number - sum(number for _, number in owners)
     return Report(
-        title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}: {found.number:,}"
-        + (f", from {ids[0]} to {ids[1]}" if found.number else ""),
+        title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}: {summary.number:,}"
+        + (f", from {ids[0]} to {ids[1]}" if summary.number else ""),
         columns=headings("consumer", "pending"),
         rows=tuple((visible(name), number) for name, number in owners),
         notes=tuple(unowned(without_owner)),
@@ -154,7 +154,7 @@ def of_summary(stream: bytes, group: bytes, found: PendingSummary) -> Report:
             "command": "xpending",
             "stream": spell(stream),
             "consumer_group": spell(group),
-            "pending": found.number,
+            "pending": summary.number,
             "smallest_id": ids[0],
             "largest_id": ids[1],
             "consumers": dict(owners),
@@ -164,7 +164,7 @@ def of_summary(stream: bytes, group: bytes, found: PendingSummary) -> Report:
     )
 
 
-def of_range(stream: bytes, group: bytes, found: ShownRange) -> Report:
+def of_range(stream: bytes, group: bytes, entries: ShownRange) -> Report:
     """The rows that XPENDING shows of one group, and where those begin that are not shown.
 
     `next_start` is null where none is left, and where none is shown (a count of 0).
@@ -174,9 +174,9 @@ def of_range(stream: bytes, group: bytes, found: ShownRange) -> Report:
             "id": str(StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"]))),
             **{name: row[name] for name in ("consumer", "idle_ms", "delivery_count")},
         }
-        for row in found.rows
+        for row in entries.rows
     ]
-    hidden = found.total - len(shown)
+    hidden = entries.total - len(shown)
     next_start = f"({shown[-1]['id']}" if hidden and shown else None
     how = "" if next_start is None else f"; --start '{next_start}' shows the next"
     return Report(
@@ -191,8 +191,8 @@ def of_range(stream: bytes, group: bytes, found: ShownRange) -> Report:
             )
             for row in shown
         ),
-        cut_off=(f"{len(shown):,} of {entries_text(found.total)} shown{how}",) if hidden else (),
-        notes=() if found.total else ("no entry matches",),
+        cut_off=(f"{len(shown):,} of {entries_text(entries.total)} shown{how}",) if hidden else (),
+        notes=() if entries.total else ("no entry matches",),
         document={
             "command": "xpending",
             "stream": spell(stream),

@@ -112,7 +112,7 @@ def _changed(store: Store, row: RunRow, decided: Decided) -> int | None:
 # million rows half took 24 to 32 s, not 53 to 65 s.  So it is where all of `pending` is small: one
 # join and one commit are four queries, a MERGE is fifteen.
 _MANY_ROWS = 100_000
-_ONE_IN = 4
+_ROWS_PER_CHANGE = 4
 
 
 def _by_names(row: RunRow) -> bool:
@@ -135,7 +135,8 @@ def _is_rewritten(store: Store, row: RunRow, decided: Decided) -> bool:
         return False
     return (
         is_small
-        or store.read("pending").where(in_buckets(_buckets(decided))).count() <= _ONE_IN * changed
+        or store.read("pending").where(in_buckets(_buckets(decided))).count()
+        <= _ROWS_PER_CHANGE * changed
     )
 
 
@@ -167,14 +168,15 @@ def _after(pending: DataFrame, row: RunRow, decided: Decided) -> DataFrame:
         *(F.col(name).alias(f"new_{name}") for name in STATE),
     )
     same = [F.col(name) == F.col(f"changed_{name}") for name in key]
-    as_found = (F.col("run_seq") < row.run_seq) & F.expr(_AS_FOUND.format(now="", found=""))
+    is_older = F.col("run_seq") < row.run_seq
+    is_unchanged = is_older & F.expr(_IS_UNCHANGED.format(now="", before=""))
     if row.staged is not None:
         # A source is compared with a store that may hold a key twice, each time otherwise: then
         # there are two journal rows of the key.
-        same.append(as_found)
+        same.append(is_unchanged)
     # By sort and merge: Spark takes millions of ids for a few megabytes, and would broadcast them.
     both = pending.join(changes.hint("merge"), on=reduce(and_, same), how="left")
-    is_ours = F.coalesce(F.col("kind").isNotNull() & as_found, F.lit(False))
+    is_ours = F.coalesce(F.col("kind").isNotNull() & is_unchanged, F.lit(False))
     is_updated = is_ours & F.col("kind").isin([str(kind) for kind in UPDATING])
     updated = {
         name: F.when(is_updated, F.col(f"new_{name}")).otherwise(F.col(name)) for name in STATE
@@ -189,7 +191,7 @@ def _merge(store: Store, row: RunRow, decided: Decided) -> int:
     # A source is compared with a store that may hold a key twice, each time otherwise: then there
     # are two journal rows of the key, and Delta refuses a row that two match by the join.  Runs
     # that claim refuse such groups; for them the join is kept short.
-    exact += f" AND {_AS_FOUND_SQL}" if row.staged is not None else ""
+    exact += f" AND {_IS_UNCHANGED_SQL}" if row.staged is not None else ""
     # Literal bounds let Delta leave the files alone in which nothing can match.  The literal
     # run_seq is also how `verify` finds this commit in the table's history.
     statement = f"""
@@ -197,21 +199,21 @@ def _merge(store: Store, row: RunRow, decided: Decided) -> int:
         ON {decided.pending.sql("t.")} AND t.run_seq < {row.run_seq:d}
           AND t.stream_key = s.stream_key AND t.group_key = s.group_key
           AND t.id_ms = s.id_ms AND t.id_seq = s.id_seq{exact}
-        WHEN MATCHED AND s.kind IN ({_UPDATING_SQL}) AND {_AS_FOUND_SQL} THEN UPDATE SET
+        WHEN MATCHED AND s.kind IN ({_UPDATING_SQL}) AND {_IS_UNCHANGED_SQL} THEN UPDATE SET
           consumer = s.consumer, delivery_time_ms = s.delivery_time_ms,
           delivery_count = s.delivery_count, run_seq = {row.run_seq:d}
-        WHEN MATCHED AND {_AS_FOUND_SQL} THEN DELETE"""
+        WHEN MATCHED AND {_IS_UNCHANGED_SQL} THEN DELETE"""
     rows = decided.rows(*TOUCHING)
     said = store.execute("pending", statement, decided=rows)
     return int(said["num_affected_rows"])
 
 
 _UPDATING_SQL = ", ".join(f"'{kind}'" for kind in UPDATING)
-_AS_FOUND = (
-    "{now}consumer <=> {found}from_consumer AND {now}delivery_time_ms ="
-    " {found}from_delivery_time_ms AND {now}delivery_count = {found}from_delivery_count"
+_IS_UNCHANGED = (
+    "{now}consumer <=> {before}from_consumer AND {now}delivery_time_ms ="
+    " {before}from_delivery_time_ms AND {now}delivery_count = {before}from_delivery_count"
 )
-_AS_FOUND_SQL = _AS_FOUND.format(now="t.", found="s.")
+_IS_UNCHANGED_SQL = _IS_UNCHANGED.format(now="t.", before="s.")
 
 
 def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None = None) -> Outcome:
@@ -352,14 +354,14 @@ def _verify_claims(
 
 def _missed(row: RunRow, claims: DataFrame, pending: DataFrame) -> DataFrame:
     """The journal rows that `pending` does not show as this run's, beside what it shows."""
-    found = _beside(claims, pending)
-    missed = found.where(F.col("now_run_seq").isNull() | (F.col("now_run_seq") != row.run_seq))
+    joined = _beside(claims, pending)
+    missed = joined.where(F.col("now_run_seq").isNull() | (F.col("now_run_seq") != row.run_seq))
     return _each_once(missed)
 
 
-def _each_once(found: DataFrame) -> DataFrame:
+def _each_once(joined: DataFrame) -> DataFrame:
     """Journal rows that were joined with `pending`, once each: of an entry there may be two."""
-    return found.dropDuplicates([*_KEY, *_FROM])
+    return joined.dropDuplicates([*_KEY, *_FROM])
 
 
 def _came_first(since: list[Row], own: list[Row], row: RunRow) -> bool:
@@ -398,17 +400,17 @@ def _verify_purges(
         if len(known) == len(deleted) and wanted == sum(known):
             return None, 0
     purges = decided.rows(*DELETING)
-    found = _beside(purges, pending)
-    still_there = found.where(F.col("now_run_seq").isNotNull())
+    joined = _beside(purges, pending)
+    still_there = joined.where(F.col("now_run_seq").isNotNull())
     _refuse_unapplied(store, still_there, row)
     kept = _each_once(still_there).select(purges.columns)
-    away = found.where(F.col("now_run_seq").isNull()).select(purges.columns)
+    away = joined.where(F.col("now_run_seq").isNull()).select(purges.columns)
     if not commits and all_known:
         return kept.union(away), 0  # this run never deleted a row: all that are away were taken
     before = _readable(store, commits[-1]["version"] - 1, decided) if commits else None
     if before is None:
         return kept, away.count()
-    not_ours = _beside(away, before).where(~F.coalesce(_as_found(), F.lit(False)))
+    not_ours = _beside(away, before).where(~F.coalesce(_is_unchanged(), F.lit(False)))
     return kept.union(_each_once(not_ours).select(purges.columns)), 0
 
 
@@ -422,10 +424,10 @@ def _deleted_by(store: Store, commit: Row, decided: Decided) -> int | None:
     elif decided.of(Kind.FORCED):
         return None  # the commit has added rows too
     version = commit["version"]
-    found = [store.readable_at("pending", at) for at in (version - 1, version)]
+    states = [store.readable_at("pending", at) for at in (version - 1, version)]
     where = in_buckets(_buckets(decided))
-    numbers = [rows.where(where).count() for rows in found if rows is not None]
-    return numbers[0] - numbers[1] if len(numbers) == len(found) else None
+    numbers = [rows.where(where).count() for rows in states if rows is not None]
+    return numbers[0] - numbers[1] if len(numbers) == len(states) else None
 
 
 def commits_since(store: Store, row: RunRow, table: str) -> tuple[list[Row], bool]:
@@ -517,13 +519,13 @@ def _beside(rows: DataFrame, pending: DataFrame) -> DataFrame:
     return rows.join(state, on=list(_KEY), how="left")
 
 
-def _as_found() -> Column:
-    return F.expr(_AS_FOUND.format(now="now_", found=""))
+def _is_unchanged() -> Column:
+    return F.expr(_IS_UNCHANGED.format(now="now_", before=""))
 
 
 def _refuse_unapplied(store: Store, missed: DataFrame, row: RunRow) -> None:
     older = F.col("now_run_seq") < row.run_seq
-    unapplied = missed.where(older & _as_found()).select(*GROUP, id_text().alias("id")).first()
+    unapplied = missed.where(older & _is_unchanged()).select(*GROUP, id_text().alias("id")).first()
     if unapplied is not None:
         raise VerificationError(
             f"run {row.run_seq} ({row.key}) decided to change the entry {unapplied['id']} of"

@@ -247,7 +247,7 @@ def decided_by(store: Store, run_seq: int) -> Decided:
     """
     decided = find_decided(store, run_seq)
     if decided is None:
-        raise _not_one(0, run_seq)
+        raise _not_single(0, run_seq)
     return decided
 
 
@@ -260,9 +260,9 @@ def find_decided(store: Store, run_seq: int) -> Decided | None:
     """
     fetched = store.find_few("journal", Condition("run_seq", run_seq))
     if fetched is not None:
-        held, found = fetched
-        decisions = found.filter(pc.field("kind") == str(Kind.RUN)).to_pylist()
-        return _decided(_only(decisions, run_seq), held, _counted_in_memory(found))
+        held, rows = fetched
+        decisions = rows.filter(pc.field("kind") == str(Kind.RUN)).to_pylist()
+        return _decided(_only(decisions, run_seq), held, _counted_in_memory(rows))
     queries = (partial(decisions_of, store, run_seq), partial(_counted, store, run_seq))
     decisions, counted = concurrently(queries)
     return _decided(_only(decisions, run_seq), _of_run(store, run_seq), counted)
@@ -277,13 +277,13 @@ def _counted(store: Store, run_seq: int) -> list[dict[str, Any]]:
     """See `_decided`."""
     names = ("kind", "bucket")
     sums = ("count(*) AS n", "min(id_ms) AS low", "max(id_ms) AS high")
-    found = store.queried(
+    fetched = store.queried(
         "journal",
         f"SELECT {', '.join((*names, *sums))} FROM t WHERE run_seq = {run_seq:d}"
         f" GROUP BY {', '.join(names)}",
     )
-    if found is not None:
-        rows: list[dict[str, Any]] = found.to_pylist()
+    if fetched is not None:
+        rows: list[dict[str, Any]] = fetched.to_pylist()
         return rows
     counted = _of_run(store, run_seq).groupBy(*names).agg(*map(F.expr, sums))
     return [row.asDict() for row in counted.collect()]
@@ -291,11 +291,11 @@ def _counted(store: Store, run_seq: int) -> list[dict[str, Any]]:
 
 def _only(decisions: Sequence[Mapping[str, Any]], run_seq: int) -> RunRow | None:
     if len(decisions) > 1:
-        raise _not_one(len(decisions), run_seq)
+        raise _not_single(len(decisions), run_seq)
     return RunRow.of(decisions[0]) if decisions else None
 
 
-def _not_one(number: int, run_seq: int) -> VerificationError:
+def _not_single(number: int, run_seq: int) -> VerificationError:
     return VerificationError(
         f"the table journal has {number} rows of kind run for run {run_seq}, but a run"
         " writes exactly one: was the table copied from another store, or were rows deleted?"
@@ -332,9 +332,9 @@ def _decided(
 
 
 def _bounds(counted: Sequence[Mapping[str, Any]], kinds: Collection[Kind]) -> IdBounds:
-    found: dict[int, tuple[int, int]] = {}
+    bounds: dict[int, tuple[int, int]] = {}
     for row in counted:
         if row["kind"] in kinds:
-            low, high = found.get(row["bucket"], (row["low"], row["high"]))
-            found[row["bucket"]] = (min(low, row["low"]), max(high, row["high"]))
-    return IdBounds(tuple((bucket, *found[bucket]) for bucket in sorted(found)))
+            low, high = bounds.get(row["bucket"], (row["low"], row["high"]))
+            bounds[row["bucket"]] = (min(low, row["low"]), max(high, row["high"]))
+    return IdBounds(tuple((bucket, *bounds[bucket]) for bucket in sorted(bounds)))

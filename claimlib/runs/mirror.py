@@ -101,13 +101,13 @@ def digests_of(store: Store, uuid: str) -> tuple[Digest, Digest]:
     """The staged pending rows and the staged entries: one query."""
     pending = staged_pending(store, uuid).agg(digest_of("pending").alias("of"))
     entries = staged_entries(store, uuid).agg(digest_of("entries").alias("of"))
-    found = {
+    digests = {
         row["table"]: Digest(*row["of"])
         for row in pending.select(F.lit("pending").alias("table"), "of")
         .union(entries.select(F.lit("entries"), "of"))
         .collect()
     }
-    return found["pending"], found["entries"]
+    return digests["pending"], digests["entries"]
 
 
 def check_landing(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
@@ -120,12 +120,12 @@ def check_landing(store: Store, row: RunRow, staged: Staged, decided: Decided) -
     small = {table: decided.of(kind) for table, kind in READ_KINDS.items()}
     digests = {"pel_snapshots": staged.pending, "entry_landing": staged.entries}
     expected: dict[str, Digest | int] = {**digests, **staged.small}
-    found: dict[str, Digest | int] = {"pel_snapshots": pending, "entry_landing": entries, **small}
-    wrong = [table for table in expected if found[table] != expected[table]]
+    actual: dict[str, Digest | int] = {"pel_snapshots": pending, "entry_landing": entries, **small}
+    wrong = [table for table in expected if actual[table] != expected[table]]
     if not wrong:
         return
     said = ", ".join(
-        f"{table}: {_rows(found[table])} of {number_of(_rows(expected[table]), 'row')}"
+        f"{table}: {_rows(actual[table])} of {number_of(_rows(expected[table]), 'row')}"
         for table in wrong
     )
     raise VerificationError(
@@ -151,7 +151,7 @@ def sweep_landing(store: Store, row: RunRow) -> None:
     """Drop the entries staged for this and earlier finished runs; the PELs as read are kept as
     history.  Who writes there at this moment is left in peace: the next run does it."""
     staged = store.now("entry_landing").select("landing").distinct().collect()
-    swept = _landings_done(store, row, {found["landing"] for found in staged})
+    swept = _landings_done(store, row, {of_landing["landing"] for of_landing in staged})
     if not swept:
         return
     try:
@@ -167,7 +167,7 @@ def _landings_done(store: Store, row: RunRow, landings: set[str]) -> set[str]:
         return landings
     decided = store.now("journal", Condition("kind", str(Kind.RUN)))
     earlier = decided.where(F.col("run_seq") <= row.run_seq).select("landing").distinct()
-    return landings & {found["landing"] for found in earlier.collect()}
+    return landings & {of_landing["landing"] for of_landing in earlier.collect()}
 
 
 def _delete_landings(store: Store, table: str, uuids: Sequence[str]) -> None:
@@ -240,8 +240,8 @@ def _changed_entries(read: DataFrame, decided: Decided) -> DataFrame:
     key = TABLES["entries"].key
     removed = decided.rows(Kind.ENTRY_REMOVED)
     filled = decided.rows(Kind.ENTRY_FILLED).select(*key, "from_payload")
-    found = read.join(filled, on=list(key), how="inner")
-    return found.select(
+    joined = read.join(filled, on=list(key), how="inner")
+    return joined.select(
         "stream_key", *key, "from_payload", "fields", F.lit(False).alias("is_removed")
     ).union(
         removed.select(
@@ -336,7 +336,9 @@ def verify(
         VerificationError: a difference that no commit of somebody else explains.
     """
     pending, entries = _in_scope(store, row, decided)
-    after, written = _found(with_keys(pending, row.key_mode), with_keys(entries, row.key_mode), row)
+    after, written = _digests_now(
+        with_keys(pending, row.key_mode), with_keys(entries, row.key_mode), row
+    )
     counts = {
         "pending_read": staged.pending.rows,
         "entries_read": staged.entries.rows,
@@ -352,11 +354,13 @@ def verify(
         "entries": _differing(staged_entries(store, staged.uuid), entries, "entries"),
     }
     for table, rows in differing.items():
-        found = {r["difference"]: r["count"] for r in rows.groupBy("difference").count().collect()}
-        if found and not _others_wrote(store, row, table):
+        remaining = {
+            r["difference"]: r["count"] for r in rows.groupBy("difference").count().collect()
+        }
+        if remaining and not _others_wrote(store, row, table):
             _refuse(store, row, table, rows)
         for name in ("missing", "extra"):
-            counts[f"{table}_{name}"] = found.get(name, 0)
+            counts[f"{table}_{name}"] = remaining.get(name, 0)
     return outcome, counts
 
 
@@ -379,19 +383,19 @@ def entries_in_scope(entries: DataFrame, streams: DataFrame, scope: Scope) -> Da
     return entries.join(read, on="stream", how="left").where(in_scope).drop("was_read")
 
 
-def _found(
+def _digests_now(
     pending: DataFrame, entries: DataFrame, row: RunRow
 ) -> tuple[tuple[Digest, Digest], int]:
     """The digests of what stands in the store now, and how many rows of pending this run wrote."""
     is_ours = F.count_if(F.col("run_seq") == row.run_seq).alias("written")
-    found = {
+    by_table = {
         r["table"]: r
         for r in pending.agg(F.lit("p").alias("table"), digest_of("pending").alias("of"), is_ours)
         .union(entries.agg(F.lit("e"), digest_of("entries"), is_ours))
         .collect()
     }
-    digests = Digest(*found["p"]["of"]), Digest(*found["e"]["of"])
-    return digests, found["p"]["written"]
+    digests = Digest(*by_table["p"]["of"]), Digest(*by_table["e"]["of"])
+    return digests, by_table["p"]["written"]
 
 
 def _differing(staged: DataFrame, stored: DataFrame, table: str) -> DataFrame:

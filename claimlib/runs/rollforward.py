@@ -171,7 +171,7 @@ def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
     _check_not_gone_back(store, row, PROVING)
     run = f"run {row.run_seq}"
     clock.enter(Phase.APPLY, f"{run} · {number_of(_to_write(decided), 'row')} to write")
-    found: dict[str, int] = {}
+    of_tables: dict[str, int] = {}
     if row.staged is None:
         changed = claims.apply(store, row, decided)
         clock.enter(Phase.VERIFY, run)
@@ -180,8 +180,8 @@ def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
         mirror.check_landing(store, row, row.staged, decided)
         mirror.apply(store, row, row.staged, decided)
         clock.enter(Phase.VERIFY, run)
-        outcome, found = mirror.verify(store, row, row.staged, decided)
-    counts = {**row.counts, **_decided_counts(decided), **outcome.counts(), **found}
+        outcome, of_tables = mirror.verify(store, row, row.staged, decided)
+    counts = {**row.counts, **_decided_counts(decided), **outcome.counts(), **of_tables}
     clock.enter(Phase.RECORD, run)
     counts |= records.apply(store, row, decided, outcome)
     clock.enter(Phase.FINISH, run)

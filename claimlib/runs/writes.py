@@ -68,14 +68,14 @@ def _brought_in(store: Store, by_key: _ByKey) -> None:
     table, row = by_key.table, by_key.row
     is_untouched = store.version(table) == row.pins.versions[table]
     there, had_few = _before(store, table, row, is_untouched=is_untouched)
-    differences, found = store.fetched(_differences(there, by_key))
-    is_due = had_few and found.num_rows > 0
+    differences, fetched = store.fetched(_differences(there, by_key))
+    is_due = had_few and fetched.num_rows > 0
     if is_due and retried(lambda: _rewritten(store, by_key)) and is_untouched:
         return
     # Somebody may have begun this by an append, which has used up the token.
     new = differences.where("NOT is_there").select(*by_key.rows.columns)
     append_once(store, table, new, row, are_few=store.is_small(table))
-    if pc.any(found["is_there"]).as_py():
+    if pc.any(fetched["is_there"]).as_py():
         retried(lambda: _merge(store, by_key, differences.where("is_there")))
 
 
@@ -214,8 +214,8 @@ def _differences(there: DataFrame, by_key: _ByKey) -> DataFrame:
     """
     is_new = f"t.{TABLES[by_key.table].key[0]} IS NULL"
     both = by_key.beside(there, "left")
-    found = both.where(f"{is_new} OR ({by_key.is_changed})")
-    return found.select("s.*", F.expr(f"NOT ({is_new})").alias("is_there")).distinct()
+    differing = both.where(f"{is_new} OR ({by_key.is_changed})")
+    return differing.select("s.*", F.expr(f"NOT ({is_new})").alias("is_there")).distinct()
 
 
 def append_new(

@@ -58,7 +58,7 @@ def unspell(text: str) -> bytes:
         NameSpellingError: the text is not what `spell` gives for any name.
     """
     raw = text.encode("utf-8", "surrogatepass")
-    name = _ESCAPED.sub(lambda found: bytes.fromhex((found[1] or b"5c").decode("ascii")), raw)
+    name = _ESCAPED.sub(lambda match: bytes.fromhex((match[1] or b"5c").decode("ascii")), raw)
     if spell(name) != text:
         raise NameSpellingError(
             f"{_quoted(text)} is not a valid name: a backslash is written twice, a byte that is"
@@ -93,10 +93,10 @@ def unspell_shown(text: str) -> bytes:
     return unspell(_SHOWN.sub(_unprintable, text))
 
 
-def _unprintable(found: re.Match[str]) -> str:
-    number = int(found[1] or found[2] or "0", 16)
+def _unprintable(match: re.Match[str]) -> str:
+    number = int(match[1] or match[2] or "0", 16)
     meant = chr(number) if number < 0x110000 else " "
-    return found[0] if meant.isprintable() or found[0] == "\\\\" else meant
+    return match[0] if meant.isprintable() or match[0] == "\\\\" else meant
 
 
 def matches(glob: str | bytes, name: bytes) -> bool:

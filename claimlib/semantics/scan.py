@@ -234,12 +234,12 @@ def xclaim(
     claimed: list[StreamId] = []
     deleted: list[StreamId] = []
     for stream_id in request.ids:
-        found = pending.get(stream_id)
+        entry = pending.get(stream_id)
         if not has_id(stream_id):
             if pending.pop(stream_id, None) is not None:
                 deleted.append(stream_id)
-        elif _is_free(found, request, now_ms):
-            pending[stream_id] = _claimed(stream_id, found, request, now_ms)
+        elif _is_free(entry, request, now_ms):
+            pending[stream_id] = _claimed(stream_id, entry, request, now_ms)
             claimed.append(stream_id)
     raised_id = max(group.last_delivered_id, request.last_id or group.last_delivered_id)
     return Group(
@@ -251,18 +251,18 @@ def xclaim(
     ), ClaimReply(tuple(claimed), tuple(deleted))
 
 
-def _is_free(found: PendingEntry | None, request: ClaimRequest, now_ms: int) -> bool:
+def _is_free(entry: PendingEntry | None, request: ClaimRequest, now_ms: int) -> bool:
     """Whether an id that the stream has goes to the caller."""
-    since_ms = 0 if found is None else found.delivery_time_ms
+    since_ms = 0 if entry is None else entry.delivery_time_ms
     idle_enough = _is_idle_enough(since_ms, request.min_idle_ms, request, now_ms)
-    owned = found is not None and found.consumer is not None
-    return bool(rules.is_free(found is not None, owned, idle_enough, request.force))
+    owned = entry is not None and entry.consumer is not None
+    return bool(rules.is_free(entry is not None, owned, idle_enough, request.force))
 
 
 def _claimed(
-    stream_id: StreamId, found: PendingEntry | None, request: ClaimRequest, now_ms: int
+    stream_id: StreamId, entry: PendingEntry | None, request: ClaimRequest, now_ms: int
 ) -> PendingEntry:
-    before = rules.FORCED_COUNT if found is None else found.delivery_count
+    before = rules.FORCED_COUNT if entry is None else entry.delivery_count
     raised = rules.raised_count(before, int(not request.justid), exhausted=False)
     return PendingEntry(
         id=stream_id,
@@ -298,14 +298,14 @@ def xpending_summary(group: Group) -> PendingSummary:
 def xpending_range(group: Group, query: PendingRange, now_ms: int) -> tuple[PendingEntry, ...]:
     """The pending entries of a range, by id; what the stream no longer has is among them."""
     least_ms = query.min_idle_ms or 0
-    found = (
+    matching = (
         entry
         for entry in group.pending
         if query.start <= entry.id <= query.end
         and (query.consumer is None or entry.consumer == query.consumer)
         and (least_ms == 0 or now_ms - entry.delivery_time_ms >= least_ms)
     )
-    return tuple(islice(found, max(0, query.count)))
+    return tuple(islice(matching, max(0, query.count)))
 
 
 def xack(group: Group, ids: Iterable[StreamId]) -> tuple[Group, int]:

@@ -124,7 +124,7 @@ def xautoclaim(
     """
     key, group_name, parsed = parse_xautoclaim(words)
     request = replace(parsed, idle_rule=idle_rule, profile=profile)
-    stream, group = _found(keyspace, key, group_name)
+    stream, group = _group_of(keyspace, key, group_name)
     new_group, answer = scan.xautoclaim(group, request, now_ms, stream.entries)
     claimed = _ids(answer.claimed) if request.justid else _rows(answer.claimed, stream)
     reply: list[Reply] = [_id(answer.cursor), claimed, _ids(answer.deleted)]
@@ -203,7 +203,7 @@ def xclaim(
     """
     _check_command(words, b"xclaim", least=6)
     key, group_name = words[1:3]
-    stream, group = _found(keyspace, key, group_name)
+    stream, group = _group_of(keyspace, key, group_name)
     request = replace(parse_xclaim(words), idle_rule=idle_rule, profile=profile)
     new_group, answer = scan.xclaim(group, request, now_ms, stream.entries)
     reply = _ids(answer.claimed) if request.justid else _rows(answer.claimed, stream)
@@ -236,17 +236,17 @@ def _leading_ids(words: Sequence[bytes]) -> Iterator[StreamId]:
 def _parse_claim_options(words: Sequence[bytes]) -> dict[str, Any]:
     """The options of an XCLAIM as attributes of its request.  Of what is given several times the
     last one counts; IDLE and TIME are one thing."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     rest = iter(words)
     for word in rest:
         option = c_string(word).lower()
         if option in (b"force", b"justid"):
-            found[option.decode("ascii")] = True
+            options[option.decode("ascii")] = True
         elif option in _CLAIM_OPTIONS and (value := next(rest, None)) is not None:
-            found |= _parse_claim_value(option, value)
+            options |= _parse_claim_value(option, value)
         else:
             raise ReplyError(f"ERR Unrecognized XCLAIM option '{_in_error(word)}'")
-    return found
+    return options
 
 
 _CLAIM_OPTIONS = (b"idle", b"time", b"retrycount", b"lastid")
@@ -284,7 +284,7 @@ def xpending(keyspace: Keyspace, words: Sequence[bytes], now_ms: int) -> list[Re
         RequestError: the words are another command.
     """
     query = parse_xpending(words)
-    _, group = _found(keyspace, *words[1:3])
+    _, group = _group_of(keyspace, *words[1:3])
     if query is None:
         return summary_reply(scan.xpending_summary(group))
     rows = scan.xpending_range(group, query, now_ms)
@@ -315,12 +315,12 @@ def parse_xpending(words: Sequence[bytes]) -> PendingRange | None:
     return PendingRange(start, end, count, min_idle_ms, consumer)
 
 
-def summary_reply(found: PendingSummary) -> list[Reply]:
+def summary_reply(summary: PendingSummary) -> list[Reply]:
     """The reply to an XPENDING without a range."""
-    if found.smallest is None or found.largest is None:
+    if summary.smallest is None or summary.largest is None:
         return [0, None, None, None]
-    consumers: list[Reply] = [[name, b"%d" % number] for name, number in found.consumers]
-    return [found.number, _id(found.smallest), _id(found.largest), consumers]
+    consumers: list[Reply] = [[name, b"%d" % number] for name, number in summary.consumers]
+    return [summary.number, _id(summary.smallest), _id(summary.largest), consumers]
 
 
 def _pending_row(entry: PendingEntry, now_ms: int) -> list[Reply]:
@@ -374,7 +374,7 @@ def no_group(key: bytes, group: bytes) -> ReplyError:
     )
 
 
-def _found(keyspace: Keyspace, key: bytes, group_name: bytes) -> tuple[Stream, Group]:
+def _group_of(keyspace: Keyspace, key: bytes, group_name: bytes) -> tuple[Stream, Group]:
     stream = keyspace.get(key)
     group = stream.groups.get(group_name) if stream is not None else None
     if stream is None or group is None:

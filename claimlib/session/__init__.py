@@ -433,10 +433,10 @@ def check_java() -> str:
         raise ConfigError(f"{_JAVA_NEEDED}, but {where} has none: {_JAVA_HINT}", java=None)
     command = [java, "-XshowSettings:properties", "-version"]
     said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
-    found = _SPECIFICATION.search(said)
-    if found is None or int(found[1]) < _LEAST_JAVA:
-        version = found[1] if found else "an unknown version"
+    match = _SPECIFICATION.search(said)
+    if match is None or int(match[1]) < _LEAST_JAVA:
+        version = match[1] if match else "an unknown version"
         raise ConfigError(
             f"{_JAVA_NEEDED}, but that of {where} is {version}: {_JAVA_HINT}", java=version
         )
-    return found[1]
+    return match[1]

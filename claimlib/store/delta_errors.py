@@ -90,8 +90,8 @@ def latest_version(error: Exception) -> int | None:
 
     Its text says it at once; to get it as a parameter PySpark asks the JVM a hundred times.
     """
-    found = _LATEST.search(str(error))
-    return None if found is None else int(found[1])
+    match = _LATEST.search(str(error))
+    return None if match is None else int(match[1])
 
 
 def says_expired(error: PySparkException) -> bool:

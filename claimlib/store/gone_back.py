@@ -74,9 +74,9 @@ def gone_back(
     }
 
 
-def error_of(where: str, buckets: int, found: Mapping[str, str]) -> SchemaError:
+def error_of(where: str, buckets: int, older: Mapping[str, str]) -> SchemaError:
     """The error of tables that have gone back."""
-    said = "; ".join(f"{table} is {what}" for table, what in found.items())
+    said = "; ".join(f"{table} is {what}" for table, what in older.items())
     proofs = (
         ", and takes back what is proven of its entries; sweeps then refuse its groups until the"
         " next snapshot or import"
@@ -86,6 +86,6 @@ def error_of(where: str, buckets: int, found: Mapping[str, str]) -> SchemaError:
         " created again, or older copies were put in their place, so that rows are missing. Nothing"
         " more was done. Put the tables back if you have them; otherwise claimlib init"
         f" {shlex.quote(where)} --buckets {buckets} accepts them as they are"
-        f"{proofs if PROVING & {*found} else ''}",
-        table=next(iter(found)),
+        f"{proofs if PROVING & {*older} else ''}",
+        table=next(iter(older)),
     )

@@ -140,8 +140,8 @@ class LocalTable:
             return None
         names = "*" if columns is None else ", ".join(f'"{name}"' for name in columns)
         where = " AND ".join(condition.sql() for condition in conditions) or "true"
-        found = _or_none(lambda: self._queried(f"SELECT {names} FROM t WHERE {where}", most))
-        return None if found is None else _or_none(lambda: _as_spark_has_it(found, struct))
+        fetched = _or_none(lambda: self._queried(f"SELECT {names} FROM t WHERE {where}", most))
+        return None if fetched is None else _or_none(lambda: _as_spark_has_it(fetched, struct))
 
     def highest(self, column: str) -> list[int] | None:
         """The highest number in a column; empty: the table has no rows; null: it cannot be read.
@@ -163,10 +163,10 @@ class LocalTable:
         highest = sorted(numbers[column].to_pylist(), reverse=True)[:limit]
         if not highest:
             return [], numbers.num_rows
-        found = self.rows(most, Condition(column, highest[-1] - 1, is_above=True))
-        if found is None:
+        fetched = self.rows(most, Condition(column, highest[-1] - 1, is_above=True))
+        if fetched is None:
             return None
-        rows = found.sort_by([(column, "descending")]).slice(0, limit)
+        rows = fetched.sort_by([(column, "descending")]).slice(0, limit)
         return rows.to_pylist(maps_as_pydicts="strict"), numbers.num_rows
 
     def queried(
@@ -180,8 +180,12 @@ class LocalTable:
                 which is also of rows that a deletion vector hides.
             tables: others, by their names in it.
         """
-        found = _or_none(lambda: self._queried(statement, most, tables))
-        return None if found is None else _or_none(lambda: found.cast(_spark_types(found.schema)))
+        fetched = _or_none(lambda: self._queried(statement, most, tables))
+        return (
+            None
+            if fetched is None
+            else _or_none(lambda: fetched.cast(_spark_types(fetched.schema)))
+        )
 
     def saved(
         self, statement: str, tables: Mapping[str, pa.Table], file: Path, most: int
@@ -435,13 +439,13 @@ class NewestVersions:
         if known is not None and known[1] == _mark(log, known[0].version):
             return known[0]
         before = _state(log)
-        found = newest(self._folder / table)
-        mark = None if found is None else _mark(log, found.version)
+        table_now = newest(self._folder / table)
+        mark = None if table_now is None else _mark(log, table_now.version)
         # Where the table was made again meanwhile, the commit that the mark is of is not the one
         # that was read.
-        if found is not None and mark is not None and before == _state(log):
-            self._known[table] = found, mark
-        return found
+        if table_now is not None and mark is not None and before == _state(log):
+            self._known[table] = table_now, mark
+        return table_now
 
     def forget(self, table: str) -> None:
         """Open a table again the next time, whatever its log looks like."""
@@ -560,10 +564,10 @@ def _batched(reader: pa.RecordBatchReader, rows: int) -> Iterator[list[pa.Record
         yield batches
 
 
-def _spark_types(found: pa.Schema) -> pa.Schema:
+def _spark_types(schema: pa.Schema) -> pa.Schema:
     """The columns of an answer (whole numbers, booleans and texts), with texts of the kind that
     Spark takes."""
-    return pa.schema(pa.field(field.name, _spark_type(field.type)) for field in found)
+    return pa.schema(pa.field(field.name, _spark_type(field.type)) for field in schema)
 
 
 def _spark_type(type_: pa.DataType) -> pa.DataType:
@@ -574,10 +578,10 @@ def _spark_type(type_: pa.DataType) -> pa.DataType:
     raise TypeError(f"nothing that is asked of delta-rs is of the type {type_}")
 
 
-def _as_spark_has_it(found: pa.Table, struct: StructType) -> pa.Table:
+def _as_spark_has_it(rows: pa.Table, struct: StructType) -> pa.Table:
     """The rows with the types that Spark gives them, and in one batch at least."""
     schema = to_arrow_schema(struct)
-    if not found.num_rows:
+    if not rows.num_rows:
         empty = [pa.array([], field.type) for field in schema]
         return pa.Table.from_batches([pa.RecordBatch.from_arrays(empty, schema=schema)])
-    return found.cast(schema)
+    return rows.cast(schema)

@@ -66,8 +66,8 @@ def is_one_process(spark: SparkSession) -> bool:
 def all_local(folder: Path) -> dict[str, LocalTable]:
     """The tables of a store that are there, without a query, in the order of `TABLES`; none: Spark
     has to look at them."""
-    found = {name: local.newest(folder / name) for name in TABLES}
-    known = {name: table for name, table in found.items() if table is not None}
+    tables = {name: local.newest(folder / name) for name in TABLES}
+    known = {name: table for name, table in tables.items() if table is not None}
     is_known = all(name in known or not (folder / name / "_delta_log").exists() for name in TABLES)
     return known if is_known else {}
 
@@ -173,10 +173,10 @@ def _unknown_catalog_named(where: str) -> Iterator[None]:
 
 def present_tables(spark: SparkSession, location: Location) -> dict[str, dict[str, str]]:
     """The properties of those of a store's tables that are there."""
-    found = concurrently(
+    properties_of_all = concurrently(
         partial(properties_of, spark, location.identifier(name)) for name in TABLES
     )
-    tables = zip(TABLES, found, strict=True)
+    tables = zip(TABLES, properties_of_all, strict=True)
     return {name: properties for name, properties in tables if properties is not None}
 
 
@@ -213,11 +213,11 @@ def bind_proofs(spark: SparkSession, location: Location) -> bool:
         SchemaError, CommitConflictError: see `take_proofs_back`.
     """
     names = ("streams", "entries")
-    found = {name: properties_of(spark, location.identifier(name)) or {} for name in names}
-    entries_id = found["entries"].get(schema.TABLE_ID_PROPERTY)
-    if entries_id is None or found["streams"].get(schema.ENTRIES_ID_PROPERTY) == entries_id:
+    present = {name: properties_of(spark, location.identifier(name)) or {} for name in names}
+    entries_id = present["entries"].get(schema.TABLE_ID_PROPERTY)
+    if entries_id is None or present["streams"].get(schema.ENTRIES_ID_PROPERTY) == entries_id:
         return False
-    were_taken_back = take_proofs_back(spark, location, found)
+    were_taken_back = take_proofs_back(spark, location, present)
     set_property(spark, location, "streams", schema.ENTRIES_ID_PROPERTY, entries_id)
     return were_taken_back
 
@@ -335,16 +335,18 @@ def check_same(
     where: str, present: Mapping[str, Mapping[str, str]], buckets: int, source: str | None
 ) -> None:
     """Refuse to complete a store that was made with other options."""
-    others = {found.get(schema.BUCKETS_PROPERTY) for found in present.values()} - {str(buckets)}
+    others = {properties.get(schema.BUCKETS_PROPERTY) for properties in present.values()} - {
+        str(buckets)
+    }
     declared = schema.declared_source(present.get("streams", {}))
     if others or (source is not None and "streams" in present and declared != source):
-        found = ", ".join(sorted(map(str, others))) or str(buckets)
+        existing = ", ".join(sorted(map(str, others))) or str(buckets)
         raise StoreExistsError(
-            f"{where} already is a store, with {found} buckets and"
+            f"{where} already is a store, with {existing} buckets and"
             f" {'no declared source' if declared is None else f'source {declared}'}; use it as it"
             " is (without other --buckets or --source), or choose another location",
             where=where,
-            buckets=found,
+            buckets=existing,
             source=declared,
         )
 
@@ -358,9 +360,9 @@ def _check_buckets(where: str, present: Mapping[str, Mapping[str, str]]) -> None
                 " to what the other tables have",
                 table=name,
             )
-    found = {name: properties[schema.BUCKETS_PROPERTY] for name, properties in present.items()}
-    if len(set(found.values())) > 1:
-        said = ", ".join(f"{name} {buckets}" for name, buckets in sorted(found.items()))
+    buckets_of = {name: properties[schema.BUCKETS_PROPERTY] for name, properties in present.items()}
+    if len(set(buckets_of.values())) > 1:
+        said = ", ".join(f"{name} {buckets}" for name, buckets in sorted(buckets_of.items()))
         raise SchemaError(
             f"the tables of {where} are divided into different numbers of buckets ({said}): drop an"
             " empty table, and recreate it with claimlib init --buckets",
@@ -410,30 +412,30 @@ def check_versions(where: str, present: Mapping[str, Mapping[str, str]]) -> None
 
 
 def _check_version(where: str, table: str, properties: Mapping[str, str]) -> None:
-    found = properties.get(schema.SCHEMA_VERSION_PROPERTY)
+    version = properties.get(schema.SCHEMA_VERSION_PROPERTY)
     needed = (schema.BUCKETS_PROPERTY, schema.TABLE_ID_PROPERTY)
-    if found != schema.SCHEMA_VERSION or any(name not in properties for name in needed):
+    if version != schema.SCHEMA_VERSION or any(name not in properties for name in needed):
         raise SchemaVersionError(
-            f"table {table} of {where} has schema version {found or 'none'}; this claimlib works"
+            f"table {table} of {where} has schema version {version or 'none'}; this claimlib works"
             f" with version {schema.SCHEMA_VERSION}: use the version of claimlib that created"
             " the store, or another location",
             table=table,
-            found=found,
+            actual=version,
             expected=schema.SCHEMA_VERSION,
         )
 
 
 def _check_columns(table: Table, struct: StructType) -> None:
-    found = {field.name: field for field in struct.fields}
+    fields = {field.name: field for field in struct.fields}
     for column in table.columns:
-        if column.name not in found:
+        if column.name not in fields:
             raise SchemaError(
                 f"table {table.name} has no column {column.name} ({column.type}): add the column,"
                 " or drop the table and recreate it with claimlib init",
                 table=table.name,
                 column=column.name,
             )
-        field = found[column.name]
+        field = fields[column.name]
         if field.dataType.simpleString() != column.simple_type:
             raise SchemaError(
                 f"column {column.name} of table {table.name} is {field.dataType.simpleString()},"

@@ -140,7 +140,7 @@ class Store:
         self._removals: WeakKeyDictionary[DataFrame, weakref.finalize[..., DataFrame]]
         self._removals = WeakKeyDictionary()
         self.table_ids = {
-            name: found[schema.TABLE_ID_PROPERTY] for name, found in properties.items()
+            name: of_table[schema.TABLE_ID_PROPERTY] for name, of_table in properties.items()
         }
         self.buckets = int(properties["streams"][schema.BUCKETS_PROPERTY])
         self.declared_source = schema.declared_source(properties["streams"])
@@ -149,7 +149,7 @@ class Store:
         self.accepted = Accepted.of(properties["streams"])
         self.newly_accepted: tuple[str, ...] = ()
         self.append_only = {
-            name for name, found in properties.items() if schema.is_append_only(found)
+            name for name, of_table in properties.items() if schema.is_append_only(of_table)
         }
 
     @cached_property
@@ -228,17 +228,17 @@ class Store:
         runs = [Seen(row["run_seq"], json.loads(row["inputs"])["versions"]) for row in unfinished]
         if newest is not None:
             runs.append(newest)
-        found = gone_back(self.pin().versions, runs, self.accepted)
-        if not found:
+        older = gone_back(self.pin().versions, runs, self.accepted)
+        if not older:
             return
-        if PROVING & {*found}:
+        if PROVING & {*older}:
             self.check_changeable(["streams"])
             self.execute("streams", f"UPDATE {{table}} SET {schema.WITHOUT_PROOF_SQL}")
             self.has_lost_proofs = True
         # Of all tables: who has looked at one of them before this has seen too early a version.
         accepted = Accepted(max(run.run_seq for run in runs), self.pin().versions)
         set_property(self.spark, self.location, "streams", ACCEPTED_PROPERTY, accepted.text())
-        self.accepted, self.newly_accepted = accepted, tuple(found)
+        self.accepted, self.newly_accepted = accepted, tuple(older)
 
     @classmethod
     def open(cls, spark: SparkSession, where: str) -> Store:
@@ -322,17 +322,17 @@ class Store:
         """
         if gone_back(versions, runs, self.accepted):
             # Somebody may have had them accepted since the store was opened.
-            found = gone_back(versions, runs, self.accepted_now())
-            if found:
-                raise error_of(self.where, self.buckets, found)
+            older = gone_back(versions, runs, self.accepted_now())
+            if older:
+                raise error_of(self.where, self.buckets, older)
 
     def accepted_now(self) -> Accepted:
         """What `init` has accepted by now."""
         local = self._local("streams")
-        found = None if local is None else local.properties
-        if found is None:
-            found = properties_of(self.spark, self.identifier("streams")) or {}
-        self.accepted = Accepted.of(found)
+        properties = None if local is None else local.properties
+        if properties is None:
+            properties = properties_of(self.spark, self.identifier("streams")) or {}
+        self.accepted = Accepted.of(properties)
         return self.accepted
 
     def check_changeable(self, tables: Iterable[str]) -> None:
@@ -486,8 +486,8 @@ class Store:
         """
         versions: dict[str, int] = {}
         for stage in reading_order(tables):
-            found = concurrently(partial(self.version, name) for name in stage)
-            versions |= zip(stage, found, strict=True)
+            read = concurrently(partial(self.version, name) for name in stage)
+            versions |= zip(stage, read, strict=True)
         return Pins(versions, self.table_ids)
 
     def version(self, table: str) -> int:
@@ -514,8 +514,8 @@ class Store:
         rows = None if local is None else local.rows(FEW_ROWS, *conditions)
         if rows is None:
             return [row.asDict() for row in self._where(table, *conditions).collect()]
-        found: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="strict")
-        return found
+        records: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="strict")
+        return records
 
     def find_few(self, table: str, *conditions: Condition) -> tuple[DataFrame, pa.Table] | None:
         """The rows of a table as it is now that meet all conditions, as `fetched` gives them; null:
@@ -565,8 +565,8 @@ class Store:
         local = self._local(table)
         highest = None if local is None else local.highest(column)
         if highest is None:
-            found = self.read(table).agg(F.max(column)).first()
-            return None if found is None else found[0]
+            row = self.read(table).agg(F.max(column)).first()
+            return None if row is None else row[0]
         return highest[0] if highest else None
 
     def newest_run(self) -> Seen | None:
@@ -578,17 +578,17 @@ class Store:
         highest = self.highest("runs", "run_seq")
         if highest is None:
             return None
-        found = self.find("runs", Condition("run_seq", highest))
+        records = self.find("runs", Condition("run_seq", highest))
         # Somebody may have deleted the row since.
-        return Seen(highest, found[0]["output_versions"] if found else {})
+        return Seen(highest, records[0]["output_versions"] if records else {})
 
     def last(self, table: str, column: str, limit: int) -> tuple[list[dict[str, Any]], int]:
         """The rows of a table as it is now with the highest numbers in a column, the highest first,
         and how many rows there are in all."""
         local = self._local(table)
-        found = None if local is None else local.last(column, limit, FEW_ROWS)
-        if found is not None:
-            return found
+        newest_rows = None if local is None else local.last(column, limit, FEW_ROWS)
+        if newest_rows is not None:
+            return newest_rows
         rows = self.read(table)
         newest = rows.orderBy(F.col(column).desc()).limit(limit).collect()
         return [row.asDict() for row in newest], rows.count()
@@ -762,7 +762,7 @@ class Store:
         Raises:
             CommitConflictError: see `append`.
         """
-        found: pa.Table | None = None
+        completed: pa.Table | None = None
         for attempt in range(_MOST_COMMITS):
             local = self._local(table)
             if local is None or not self._is_writable(table, local):
@@ -775,13 +775,13 @@ class Store:
                 if attempt:
                     break
                 return True
-            found = complete() if found is None else found
-            if found is None or self._lacks(table, found):
+            completed = complete() if completed is None else completed
+            if completed is None or self._lacks(table, completed):
                 return False
             with WRITES.alone(self.identifier(table)) as is_alone:
                 if not is_alone and after is None:
                     return False
-                if is_alone and self._commits(table, local, found, how):
+                if is_alone and self._commits(table, local, completed, how):
                     return True
         raise conflict(table)
 
@@ -796,10 +796,12 @@ class Store:
     def _complete(self, table: str, rows: DataFrame, after: int | None) -> pa.Table | None:
         """Rows with all columns of a table, in the order of its key; null: they are not few after
         all."""
-        found = self._literals.get(rows)
-        if found is None or found.column_names != [column.name for column in TABLES[table].columns]:
-            found = self._completed(table, rows, None if after is not None else FEW_ROWS + 1)
-        return None if after is None and found.num_rows > FEW_ROWS else found
+        completed = self._literals.get(rows)
+        if completed is None or completed.column_names != [
+            column.name for column in TABLES[table].columns
+        ]:
+            completed = self._completed(table, rows, None if after is not None else FEW_ROWS + 1)
+        return None if after is None and completed.num_rows > FEW_ROWS else completed
 
     def _lacks(self, table: str, rows: pa.Table) -> bool:
         """Whether rows lack what must not be null, of which Spark says more."""
@@ -825,9 +827,9 @@ class Store:
         pairs = rows.select(names).take(first).append_column("n", pa.array(range(len(first))))
         keyed = schema.generated(local_frame(self.spark, pairs), TABLES[table], self.buckets)
         with errors_mapped(table):
-            found = keyed.toArrow().sort_by("n").take(of_row)
-        for name in found.column_names[len(names) + 1 :]:
-            rows = rows.append_column(name, found[name])
+            generated = keyed.toArrow().sort_by("n").take(of_row)
+        for name in generated.column_names[len(names) + 1 :]:
+            rows = rows.append_column(name, generated[name])
         return rows.select([column.name for column in TABLES[table].columns])
 
     def _write(
@@ -900,10 +902,10 @@ class Store:
         known = self._literals.get(frame)
         if known is not None:
             return (frame, known) if known.num_rows <= limit else None
-        found = frame.limit(limit + 1).toArrow()
-        if found.num_rows > limit:
+        fetched = frame.limit(limit + 1).toArrow()
+        if fetched.num_rows > limit:
             return None
-        return self.in_memory(found, frame.schema), found
+        return self.in_memory(fetched, frame.schema), fetched
 
     def few_or_all(self, rows: DataFrame, most: int | None = None) -> DataFrame:
         """A part of a table, in the driver's memory where it has few rows (`few`)."""

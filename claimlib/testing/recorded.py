@@ -75,12 +75,12 @@ class Recorded:
 
     def keyed(self, pairs: Iterable[tuple[_Key, _Kept]]) -> dict[_Key, _Kept]:
         """What the items of a list are by key, each key once."""
-        found: dict[_Key, _Kept] = {}
+        by_key: dict[_Key, _Kept] = {}
         for key, kept in pairs:
-            if key in found:
+            if key in by_key:
                 raise self.unfit(f"one item of {key!s}")
-            found[key] = kept
-        return found
+            by_key[key] = kept
+        return by_key
 
     def unfit(self, expected: str) -> ConfigError:
         """The error that names file and place."""
@@ -114,7 +114,7 @@ def read(file: Path) -> Recorded:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         raise ValueError(f"an object has a key twice; it has {', '.join(key for key, _ in pairs)}")
-    return found
+    return mapping

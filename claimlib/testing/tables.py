@@ -122,12 +122,12 @@ def _check_has_none_of(store: Store, streams: Iterable[bytes]) -> None:
     else:
         there = few[1]
     known = set(there["stream"].to_pylist())
-    if found := next((name for name in names if name in known), None):
+    if known_name := next((name for name in names if name in known), None):
         raise StoreExistsError(
-            f"the store {store.where} has the stream {found} already, and a second copy of its rows"
-            " would make every run refuse it. Nothing was written: give a new store",
+            f"the store {store.where} has the stream {known_name} already, and a second copy of its"
+            " rows would make every run refuse it. Nothing was written: give a new store",
             where=store.where,
-            stream=found,
+            stream=known_name,
         )
 
 

@@ -91,15 +91,15 @@ def _autoclaim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
     parsed = {stream: _parsed(step, stream) for stream, step in streams.items()}
     requests = {call[0]: call[1] for call in parsed.values() if not isinstance(call, ReplyError)}
     reply = xautoclaim(store, request_table(store.spark, requests)) if requests else None
-    found = _Found.of(reply) if reply is not None else _Found({}, {}, {}, {})
+    results = _Results.of(reply) if reply is not None else _Results({}, {}, {}, {})
     replies: dict[bytes, Any] = {}
     for stream, call in parsed.items():
         if isinstance(call, ReplyError):
             replies[stream] = {"err": call.message}
-        elif call[0] in found.refused:
-            replies[stream] = {"err": _as_said(found.refused[call[0]], streams[stream], stream)}
+        elif call[0] in results.refused:
+            replies[stream] = {"err": _as_said(results.refused[call[0]], streams[stream], stream)}
         else:
-            replies[stream] = found.reply(*call)
+            replies[stream] = results.reply(*call)
     return replies
 
 
@@ -260,7 +260,7 @@ def _parsed(step: Step, stream: bytes) -> tuple[Names, AutoclaimRequest] | Reply
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Results:
     """What a run replied, by group: fields by claimed id, deleted ids, cursors, refusals."""
 
     claimed: Mapping[Names, Mapping[StreamId, Any]]
@@ -269,7 +269,7 @@ class _Found:
     refused: Mapping[Names, str]
 
     @classmethod
-    def of(cls, reply: Reply) -> _Found:
+    def of(cls, reply: Reply) -> _Results:
         claimed: dict[Names, dict[StreamId, Any]] = defaultdict(dict)
         deleted: dict[Names, list[StreamId]] = defaultdict(list)
         for row in reply.claimed.collect():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from claimlib.commands.check import Finding, check
+from claimlib.commands.check import Problem, check
 from claimlib.plans.survey import NO_PROOF, NO_SNAPSHOT_TIME, UNKNOWN_GROUP
 from claimlib.report.model import as_text
 from claimlib.report.store import of_check
@@ -22,7 +22,7 @@ def entry(ms: int) -> PendingEntry:
     return PendingEntry(StreamId(ms, 2**64 - 1), b"dead", NOW_MS - 1, 1)
 
 
-def test_a_sound_store_has_no_findings_and_an_empty_one_neither(store: Store) -> None:
+def test_a_sound_store_has_no_problems_and_an_empty_one_neither(store: Store) -> None:
     assert check(store) == ()
     write_keyspace(store, SOUND, NOW_MS)
     assert check(store) == ()
@@ -88,16 +88,16 @@ def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_fir
         _twice("groups", 1, '"stream":"sound","consumer_group":"g"'),
         _twice("pending", 2, '"stream":"sound","consumer_group":"g","id":"1-0"'),
         _twice("streams", 1, '"stream":"sound"'),
-        Finding(
+        Problem(
             "pending",
             "rows with a negative delivery_time_ms or delivery_count",
             True,
             2,
             '{"stream":"late","consumer_group":"n","id":"3-0"}',
         ),
-        Finding("pending", UNKNOWN_GROUP, True, 1, '{"stream":"sound","consumer_group":"nobody"}'),
-        Finding("groups", NO_SNAPSHOT_TIME, True, 2, '{"stream":"before","consumer_group":"g"}'),
-        Finding(
+        Problem("pending", UNKNOWN_GROUP, True, 1, '{"stream":"sound","consumer_group":"nobody"}'),
+        Problem("groups", NO_SNAPSHOT_TIME, True, 2, '{"stream":"before","consumer_group":"g"}'),
+        Problem(
             "pending",
             f"no proof of absence: groups with {NO_PROOF}",
             True,
@@ -111,42 +111,42 @@ def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_fir
             refuses=False,
         ),
         _twice("entries", 9, '"stream":"sound","id":"1-0"', refuses=False),
-        Finding(
+        Problem(
             "streams",
             "no proof of absence: streams without complete_from and complete_to",
             False,
             1,
             '{"stream":"open"}',
         ),
-        Finding(
+        Problem(
             "consumers",
             "rows with a negative seen_time_ms or active_time_ms",
             False,
             1,
             '{"stream":"late","consumer_group":"nobody","consumer":"bob"}',
         ),
-        Finding(
+        Problem(
             "consumers",
             UNKNOWN_GROUP,
             False,
             1,
             '{"stream":"late","consumer_group":"nobody","consumer":"bob"}',
         ),
-        Finding(
+        Problem(
             "pending",
             "consumers that own entries but are missing from the table consumers",
             False,
             3,
             '{"stream":"late","consumer_group":"n","consumer":"dead"}',
         ),
-        Finding(
+        Problem(
             "pending",
             "rows delivered after the snapshot time of their group",
             False,
             2,
             '{"stream":"late","consumer_group":"g","id":"1-18446744073709551615"}',
         ),
-        Finding(
+        Problem(
             "journal",
             "runs are decided and not finished: the next run finishes them first",
             False,
@@ -156,8 +156,8 @@ def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_fir
     )
 
 
-def _twice(table: str, count: int, example: str, *, refuses: bool = True) -> Finding:
-    return Finding(table, "keys with more than one row", refuses, count, f"{{{example}}}")
+def _twice(table: str, count: int, example: str, *, refuses: bool = True) -> Problem:
+    return Problem(table, "keys with more than one row", refuses, count, f"{{{example}}}")
 
 
 _CURSORS = ["name", "stream", "consumer_group", "next_ms", "next_seq", "run_seq"]

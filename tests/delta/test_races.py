@@ -352,7 +352,7 @@ def test_buckets_are_rewritten_where_much_of_them_changes_and_else_merged(
     """Six of the ten rows of a bucket change, of a table that is not small."""
     monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
     monkeypatch.setattr(claims, "_MANY_ROWS", CLAIMED + DELETED)
-    monkeypatch.setattr(claims, "_ONE_IN", one_in)
+    monkeypatch.setattr(claims, "_ROWS_PER_CHANGE", one_in)
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     reply = xautoclaim(store, SweepRequest(REQUEST))
     assert reply.counts["lost"] == 0

@@ -89,7 +89,7 @@ def test_a_run_is_shown_refusals_are_named_and_the_run_can_be_looked_up(claimlib
 def test_a_check_that_finds_what_makes_groups_be_refused_ends_with_4(claimlib, stalled):
     said = claimlib("check", stalled, "--output", "json")
     assert said.code == 4
-    found = json.loads(said.out)["findings"]
+    found = json.loads(said.out)["problems"]
     assert [(one["table"], one["refuses"], one["count"]) for one in found] == [
         ("pending", True, 1),
         ("streams", False, 1),

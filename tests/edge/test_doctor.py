@@ -134,8 +134,8 @@ def test_where_there_is_no_java_it_says_what_to_install(monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     check = _guarded("Java", _java)
     assert not check.is_ok
-    assert check.found.startswith("Spark needs Java 17 or newer, but JAVA_HOME=/nowhere has none")
-    assert "apt-get install openjdk-17-jre-headless" in check.found
+    assert check.result.startswith("Spark needs Java 17 or newer, but JAVA_HOME=/nowhere has none")
+    assert "apt-get install openjdk-17-jre-headless" in check.result
 
 
 @pytest.mark.parametrize(("free", "is_ok"), [(2 * 2**30, True), (2 * 2**30 - 1, False)])
@@ -151,8 +151,8 @@ def test_clocks_that_differ_are_to_be_synchronized(monkeypatch, behind_s, is_ok)
     monkeypatch.setattr("time.time_ns", lambda: 1_750_000_000 * 10**9 + int(behind_s * 10**9))
     check = _clock([b"1750000000", b"0"])
     assert check.is_ok is is_ok
-    assert ("synchronize both clocks (NTP)" in check.found) is not is_ok
-    assert f"by {-int(behind_s * 1000):+,} ms" in check.found
+    assert ("synchronize both clocks (NTP)" in check.result) is not is_ok
+    assert f"by {-int(behind_s * 1000):+,} ms" in check.result
 
 
 def session(**methods):
@@ -169,8 +169,8 @@ def worker(first):
 def test_a_worker_of_another_python_is_told_by_its_version():
     check = _guarded("workers", partial(_workers, worker(lambda: {"python": "3.9.1"})))
     assert not check.is_ok
-    assert "workers run Python 3.9.1" in check.found
-    assert "set PYSPARK_PYTHON" in check.found
+    assert "workers run Python 3.9.1" in check.result
+    assert "set PYSPARK_PYTHON" in check.result
 
 
 def test_a_worker_without_a_library_is_told_what_to_install():
@@ -179,7 +179,7 @@ def test_a_worker_without_a_library_is_told_what_to_install():
 
     check = _guarded("workers", partial(_workers, worker(fails)))
     assert not check.is_ok
-    assert "cannot import pandas: install it for the Python that they run" in check.found
+    assert "cannot import pandas: install it for the Python that they run" in check.result
 
 
 def started(monkeypatch, session_of, settings=None):
@@ -272,7 +272,7 @@ def raising(error):
 def test_a_session_without_deltas_catalog_or_extension_is_told_how_to_get_it(said):
     check = _guarded("Delta", partial(_delta, raising(AnalysisException(said))))
     assert not check.is_ok
-    assert "start it with the settings of conf/spark-defaults.conf" in check.found
+    assert "start it with the settings of conf/spark-defaults.conf" in check.result
 
 
 def test_a_session_that_cannot_be_asked_is_not_said_to_have_delta():

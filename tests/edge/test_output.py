@@ -19,7 +19,7 @@ from claimlib import terminal
 from claimlib.cli.options import Output, View
 from claimlib.cli.output import show
 from claimlib.commands.bulk_reply import BulkReply
-from claimlib.commands.check import Finding
+from claimlib.commands.check import Problem
 from claimlib.commands.describe import Description
 from claimlib.commands.imports import ImportReply
 from claimlib.commands.reply import GROUPS_COLUMNS, Reply
@@ -375,7 +375,7 @@ def of_range():
 
 
 def of_check():
-    return store.of_check("s", [Finding("streams", "what", True, 1, "s")]), "findings"
+    return store.of_check("s", [Problem("streams", "what", True, 1, "s")]), "problems"
 
 
 WITH_ROWS = (

@@ -8,7 +8,7 @@ from claimlib.commands.imports import ImportReply
 from claimlib.commands.mirror import CLAIMS_REPLACED
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
-from claimlib.report import layout, mirror, model, runs
+from claimlib.report import mirror, model, render, runs
 from claimlib.report.text import not_shown
 from claimlib.runs import Finished
 
@@ -51,7 +51,7 @@ def test_the_number_of_a_run_is_shown_as_it_can_be_given():
     assert [row[claimed : claimed + 7] for row in rows] == ["  1,234", "  1,234"]
     assert [row[base : base + 8] for row in rows] == ["    1230", "    1230"]
     assert dict(runs.of_run(many).rows)["base run"] == "1230"
-    on_terminal = {one.heading: one.cells for one in layout.columns_of(report)}
+    on_terminal = {one.heading: one.texts for one in render.columns_of(report)}
     assert on_terminal["run"] == ("12345", "7")
     assert on_terminal["base run"] == ("1230", "1230")
 

@@ -220,7 +220,7 @@ def test_a_third_time_nothing_is_done_again(story):
 
 def test_nothing_is_stalled_any_more_and_the_tables_are_sound(story):
     assert story.stalled["totals"]["stalled"] == 0
-    assert story.check["findings"] == []
+    assert story.check["problems"] == []
 
 
 def test_doctor_opens_the_store_with_the_same_file(story, commands):

@@ -23,7 +23,7 @@ NOW_MS = 1_000
 IDS = [StreamId(1, n) for n in range(4)] + [StreamId(2**63 - 1, 0), StreamId(2**63, MAX_U64)]
 OWNERS = (None, b"dead", b"me", b"you")
 FLAGS = ("present", "is_pending", "is_owned", "equal_counts", "force")
-TYPES = dict.fromkeys(kernel.ASKED_INPUT, "int64") | dict.fromkeys(FLAGS, "bool")
+TYPES = dict.fromkeys(kernel.BULK_INPUT, "int64") | dict.fromkeys(FLAGS, "bool")
 
 pending = st.builds(
     PendingEntry,
@@ -88,7 +88,7 @@ def folded(states, rows_per_frame):
     rows = [row for number, state in enumerate(states) for row in rows_of(number, *state)]
     rows.sort(key=by_key)
     frames = [
-        pd.DataFrame(rows[at : at + rows_per_frame], columns=kernel.ASKED_INPUT).astype(TYPES)
+        pd.DataFrame(rows[at : at + rows_per_frame], columns=kernel.BULK_INPUT).astype(TYPES)
         for at in range(0, len(rows), rows_per_frame)
     ]
     return [row for out in kernel.fold_range(iter(frames)) for row in out.itertuples()]
@@ -147,7 +147,7 @@ def test_all_requests_at_once_leave_what_the_reference_leaves_one_after_the_othe
 
 
 def one_row(**others):
-    row = dict.fromkeys(kernel.ASKED_INPUT, 0) | others
+    row = dict.fromkeys(kernel.BULK_INPUT, 0) | others
     return pd.DataFrame([row]).astype(TYPES)
 
 

@@ -9,14 +9,14 @@ from unittest import mock
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from rich.cells import cell_len
+from rich.texts import cell_len
 
 from claimlib import terminal
 from claimlib.cli.options import Output, View
 from claimlib.cli.output import show
-from claimlib.report import layout
-from claimlib.report.layout import Column, Kind
+from claimlib.report import render
 from claimlib.report.model import Report, cell_text
+from claimlib.report.render import Column, Kind
 
 NUMBERS = st.none() | st.integers(0, 10**12)
 EXACT = (
@@ -65,7 +65,7 @@ def shown(report, width, columns=None):
 
 
 def kept_columns(report, width):
-    table = layout.table_of(layout.columns_of(report), width, cell_len)
+    table = render.table_of(render.columns_of(report), width, cell_len)
     left_out = table.left_out if table is not None else ()
     return [n for n, heading in enumerate(report.columns.values()) if heading not in left_out]
 
@@ -99,14 +99,14 @@ def test_words_of_texts_stay_whole_and_none_is_lost(report, width):
 
 @given(reports(), WIDTHS)
 def test_of_two_names_no_table_makes_one(report, width):
-    columns = layout.columns_of(report)
-    table = layout.table_of(columns, width, cell_len)
+    columns = render.columns_of(report)
+    table = render.table_of(columns, width, cell_len)
     if table is None:
         return
     whole = {column.heading: column for column in columns}
     for column in table.columns:
-        cells = whole[" ".join(column.heading.split())].cells
-        assert len(set(column.cells)) == len(set(cells))
+        cells = whole[" ".join(column.heading.split())].texts
+        assert len(set(column.texts)) == len(set(cells))
 
 
 def test_names_that_only_their_middle_tells_apart_are_shown_whole():
@@ -117,11 +117,11 @@ def test_names_that_only_their_middle_tells_apart_are_shown_whole():
 
 @given(reports(), WIDTHS)
 def test_records_have_all_that_there_is_to_say(report, width):
-    columns = layout.columns_of(report)
-    lines = list(layout.record_lines(columns, width, cell_len))
+    columns = render.columns_of(report)
+    lines = list(render.record_lines(columns, width, cell_len))
     said = "".join("".join(lines).split())
     for column in columns:
-        for cell in set(column.cells) - {"-", ""}:
+        for cell in set(column.texts) - {"-", ""}:
             assert f"{column.heading}:{cell}".replace(" ", "") in said
     if report.rows and all(all(cell is not None for cell in row) for row in report.rows):
         assert lines.count("") == len(report.rows) - 1
@@ -129,7 +129,7 @@ def test_records_have_all_that_there_is_to_say(report, width):
 
 @given(NAMES, st.integers(3, 90))
 def test_a_name_keeps_its_end_and_what_is_missing_can_be_seen(name, width):
-    short = layout.shortened(name, width, cell_len)
+    short = render.shortened(name, width, cell_len)
     if cell_len(name) <= width:
         assert short == name
         return
@@ -142,7 +142,7 @@ def test_a_name_keeps_its_end_and_what_is_missing_can_be_seen(name, width):
 
 @given(TEXTS, st.integers(1, 60))
 def test_a_wrapped_text_is_the_text_and_only_a_word_may_be_wider(text, width):
-    lines = list(layout.wrapped(text, width, cell_len))
+    lines = list(render.wrapped(text, width, cell_len))
     assert " ".join(lines) == text
     assert all(cell_len(line) <= width or " " not in line for line in lines)
 
@@ -153,10 +153,10 @@ def column(kind, *cells, heading="name"):
 
 def test_no_name_is_shortened_to_less_than_twelve_characters():
     columns = [column(Kind.NAME, "x" * 40)]
-    twelve = 12 + layout.border(1, is_open=True)
-    (narrowest,) = layout.table_of(columns, twelve, cell_len).columns
-    assert narrowest.cells == ("xxx…xxxxxxxx",)
-    assert layout.table_of(columns, twelve - 1, cell_len) is None
+    twelve = 12 + render.border(1, is_open=True)
+    (narrowest,) = render.table_of(columns, twelve, cell_len).columns
+    assert narrowest.texts == ("xxx…xxxxxxxx",)
+    assert render.table_of(columns, twelve - 1, cell_len) is None
 
 
 WIDE = Report(
@@ -254,20 +254,20 @@ def test_a_value_that_does_not_fit_beside_its_heading_stands_below_it():
         column(Kind.EXACT, "1767225600000-18446744073709551615", heading="id"),
         column(Kind.TEXT, "its stream has no proof of absence", heading="refused because"),
     ]
-    assert list(layout.record_lines(columns, 36, cell_len)) == [
+    assert list(render.record_lines(columns, 36, cell_len)) == [
         "id:",
         "  1767225600000-18446744073709551615",
         "refused because:",
         "  its stream has no proof of absence",
     ]
-    assert list(layout.record_lines(columns, 20, cell_len)) == [
+    assert list(render.record_lines(columns, 20, cell_len)) == [
         "id:",
         "1767225600000-18446744073709551615",
         "refused because:",
         "  its stream has no",
         "  proof of absence",
     ]
-    assert list(layout.record_lines(columns[1:], 7, cell_len))[-1] == "absence"
+    assert list(render.record_lines(columns[1:], 7, cell_len))[-1] == "absence"
 
 
 def test_a_table_without_rows_has_its_headings():

@@ -30,18 +30,18 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table, all texts in one line each; laid out, they may be lines.
+    """A column of a table, all texts in one line each; at a width, they may be lines.
 
     Attributes:
         right: whether the cells stand to the right.
         is_needed: whether it is there whatever the room.
         minor: of columns that can be done without, the one with the smallest number goes first; 0:
             it is none of them.
-        width: of the column; 0: not laid out.
+        width: of the column; 0: not known yet.
     """
 
     heading: str
-    cells: tuple[str, ...]
+    texts: tuple[str, ...]
     kind: Kind
     right: bool
     is_needed: bool = False
@@ -54,7 +54,7 @@ class Shown:
     """A table that fits.
 
     Attributes:
-        columns: laid out.
+        columns: at their widths.
         is_open: whether it has no borders.
         left_out: headings of columns that there is no room for.
     """
@@ -94,7 +94,7 @@ def columns_of(report: Report, *, has_all: bool = False) -> tuple[Column, ...]:
     return tuple(
         Column(
             heading=heading,
-            cells=tuple(cell_text(row[at], name) for row in report.rows),
+            texts=tuple(cell_text(row[at], name) for row in report.rows),
             kind=Kind.NAME if name in _NAMES else Kind.TEXT if name in _TEXTS else Kind.EXACT,
             right=is_numeric(report, at),
             is_needed=has_all,
@@ -140,7 +140,7 @@ def record_lines(columns: Sequence[Column], width: int, measure: Measure) -> Ite
     """All rows as lines `heading: value`, with an empty line between two rows; where there is
     nothing to say is no line.  A value that does not fit stands below its heading; nothing is
     cut."""
-    for number, row in enumerate(zip(*(column.cells for column in columns), strict=True)):
+    for number, row in enumerate(zip(*(column.texts for column in columns), strict=True)):
         if number:
             yield ""
         for column, cell in zip(columns, row, strict=True):
@@ -179,25 +179,25 @@ def shortened(name: str, width: int, measure: Measure) -> str:
 
 def _natural(column: Column, measure: Measure) -> int:
     """All of it in one line."""
-    return max(measure(column.heading), _widest(column.cells, measure))
+    return max(measure(column.heading), _widest(column.texts, measure))
 
 
 def _least(column: Column, measure: Measure) -> int:
-    cells = _widest(column.cells, measure)
+    width = _widest(column.texts, measure)
     match column.kind:
         case Kind.NAME:
-            cells = min(cells, _LEAST_OF_A_NAME)
+            width = min(width, _LEAST_OF_A_NAME)
         case Kind.TEXT:
-            words = (word for cell in column.cells for word in cell.split(" "))
-            cells = max(min(cells, _LEAST_OF_A_TEXT), _widest(words, measure))
+            words = (word for cell in column.texts for word in cell.split(" "))
+            width = max(min(width, _LEAST_OF_A_TEXT), _widest(words, measure))
         case Kind.EXACT:
             pass
-    return max(cells, _widest(column.heading.split(" "), measure))
+    return max(width, _widest(column.heading.split(" "), measure))
 
 
 def _wanted(column: Column, measure: Measure) -> int:
     """The cells in one line; the heading may be wrapped."""
-    return _widest((*column.heading.split(" "), *column.cells), measure)
+    return _widest((*column.heading.split(" "), *column.texts), measure)
 
 
 def _widest(texts: Sequence[str] | Iterator[str], measure: Measure) -> int:
@@ -233,20 +233,20 @@ def _of_width(column: Column, width: int, measure: Measure) -> Column:
     def lines(text: str) -> str:
         return "\n".join(wrapped(text, width, measure))
 
-    cells = column.cells
+    texts = column.texts
     if column.kind is Kind.NAME:
-        cells = tuple(shortened(cell, width, measure) for cell in cells)
+        texts = tuple(shortened(cell, width, measure) for cell in texts)
     elif column.kind is Kind.TEXT:
-        cells = tuple(map(lines, cells))
-    return replace(column, heading=lines(column.heading), cells=cells, width=width)
+        texts = tuple(map(lines, texts))
+    return replace(column, heading=lines(column.heading), texts=texts, width=width)
 
 
 def _tells_apart(whole: Column, shown: Column) -> bool:
-    return len(set(whole.cells)) == len(set(shown.cells))
+    return len(set(whole.texts)) == len(set(shown.texts))
 
 
 def _says_something(column: Column) -> bool:
-    return not set(column.cells) <= {"", _GAP}
+    return not set(column.texts) <= {"", _GAP}
 
 
 def _minor(column: Column) -> int:
