@@ -1,6 +1,6 @@
-"""What a store's tables lack: one row per finding, the worst first.
+"""What a store's tables lack: one row per problem, the worst first.
 
-A finding `refuses` where a sweep would refuse a group for it, or could not use a table; the others
+A problem `refuses` where a sweep would refuse a group for it, or could not use a table; the others
 are remarks.  `survey` says the same of one group, when it is swept.
 """
 
