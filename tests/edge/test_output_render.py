@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from rich.texts import cell_len
+from rich.cells import cell_len
 
 from claimlib import terminal
 from claimlib.cli.options import Output, View
