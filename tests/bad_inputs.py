@@ -29,7 +29,7 @@ class Told(Enum):
 BAD = Told.BAD
 
 _EDGES = (0, 1, 7, 100, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1, 2**64, 10**25)
-_FORMS = (
+_SPELLINGS = (
     "{}",
     "{}",
     "{}",
@@ -81,10 +81,10 @@ def mutants(
     rng = random.Random(f"{SEED} {name}")
     made = dict.fromkeys(valid)
     while len(made) < inputs:
-        one = rng.choice(valid)
+        changed = rng.choice(valid)
         for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 4))):
-            one = mutant(rng, one, pieces)
-        made[one] = None
+            changed = mutant(rng, changed, pieces)
+        made[changed] = None
     return list(made)
 
 
@@ -117,7 +117,7 @@ def _number(rng: random.Random, digits: AnyStr) -> AnyStr:
     if rng.random() < 0.5:
         text = "".join(rng.choices("0123456789", k=len(digits)))
     else:
-        text = rng.choice(_FORMS).format(rng.choice(_EDGES))
+        text = rng.choice(_SPELLINGS).format(rng.choice(_EDGES))
     return text if isinstance(digits, str) else text.encode("ascii")
 
 
@@ -142,11 +142,11 @@ def check(
 ) -> None:
     """`parse` gives what each input means, and refuses with `refusal` what is BAD."""
     begun = time.perf_counter()
-    pairs = [(one, meaning(one)) for one in inputs]
-    answers = ((one, expected, _answer(parse, one, refusal)) for one, expected in pairs)
+    pairs = [(input_, meaning(input_)) for input_ in inputs]
+    answers = ((input_, expected, _answer(parse, input_, refusal)) for input_, expected in pairs)
     wrong = [
-        f"{one!r}: {expected!r} expected, {answer!r} found"
-        for one, expected, answer in answers
+        f"{input_!r}: {expected!r} expected, {answer!r} found"
+        for input_, expected, answer in answers
         if answer != expected
     ]
     tally(parser, [expected is not BAD for _, expected in pairs], begun, wrong)
@@ -157,15 +157,15 @@ def tally(parser: str, good: Sequence[bool], begun: float, wrong: Sequence[str])
     count, seconds = sum(good), time.perf_counter() - begun
     said = f"{parser}, seed {SEED}: {count:,} good, {len(good) - count:,} bad, {seconds:.1f} s"
     print(said)
-    shown = [one[:400] for one in wrong[:20]]
+    shown = [line[:400] for line in wrong[:20]]
     assert not wrong, "\n".join([f"{said}; {len(wrong):,} wrong:", *shown])
     assert len(good) >= INPUTS, said
     assert LEAST_OF_EACH <= count <= len(good) - LEAST_OF_EACH, said
 
 
-def _answer(parse: Callable[[Any], Any], one: Any, refusal: type[ClaimlibError]) -> Any:
+def _answer(parse: Callable[[Any], Any], input_: Any, refusal: type[ClaimlibError]) -> Any:
     """What comes of an input: a value, BAD, or an exception that should not be."""
     try:
-        return parse(one)
+        return parse(input_)
     except Exception as error:  # noqa: BLE001 - another error is a fault of the parser
         return BAD if isinstance(error, refusal) else error

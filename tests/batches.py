@@ -132,10 +132,10 @@ class Case:
     @cached_property
     def _by_reference(self) -> tuple[Group, AutoclaimReply, str | None]:
         try:
-            found = scan.xautoclaim(self.group, self.request, self.now_ms, self.entries)
+            decided = scan.xautoclaim(self.group, self.request, self.now_ms, self.entries)
         except GuardError as error:
             return self.group, AutoclaimReply(END_OF_SCAN, (), ()), error.message
-        return *found, None
+        return *decided, None
 
     def branches(self) -> Iterator[str]:
         """What the rule meets in this group, once per entry or group; one entry may be several.  Of
@@ -215,7 +215,10 @@ class Case:
         least_ms = self.request.guards.only_consumers_idle_ms
         if least_ms is None or owner is None:
             return None
-        known = {one.name: one.active_time_ms or one.seen_time_ms for one in self.group.consumers}
+        known = {
+            consumer.name: consumer.active_time_ms or consumer.seen_time_ms
+            for consumer in self.group.consumers
+        }
         if owner not in known:
             return "spared, unknown owner"
         idle_ms = self.now_ms - known[owner]
@@ -319,8 +322,8 @@ class Batch:
     def by_entry(self) -> Batch:
         """The same with sweeps only and no group refused, for what sees entries alone."""
         sweeps = {
-            names: replace(one, count=None, guards=_without_limits(one.guards))
-            for names, one in self.requests.items()
+            names: replace(request, count=None, guards=_without_limits(request.guards))
+            for names, request in self.requests.items()
         }
         return Batch(self.keyspace, self.instants, sweeps)
 
@@ -361,10 +364,10 @@ def simpler(case: Case) -> Iterator[Case]:
     guards = [*plainer(request.guards, _PLAIN_GUARDS), request.guards]
     options = product([*plainer(request, _PLAIN_REQUEST), request], guards)
     less = [_with_pending(case, pending) for pending in fewer_of(group.pending)]
-    less += [replace(case, request=replace(one, guards=others)) for one, others in options]
-    for one in less:
-        yield _without_oddities(one)
-        yield one
+    less += [replace(case, request=replace(simple, guards=others)) for simple, others in options]
+    for smaller in less:
+        yield _without_oddities(smaller)
+        yield smaller
     for consumers in fewer_of(group.consumers):
         yield replace(case, group=replace(group, consumers=consumers))
     for at, entry in enumerate(group.pending):
@@ -394,12 +397,12 @@ _PLAIN_ENTRY: list[dict[str, Any]] = [{"consumer": OTHER}, {"delivery_count": 1}
 
 def _with_pending(case: Case, pending: tuple[PendingEntry, ...]) -> Case:
     ids = {entry.id for entry in pending}
-    entries = {one: fields for one, fields in case.entries.items() if one in ids}
+    entries = {stream_id: fields for stream_id, fields in case.entries.items() if stream_id in ids}
     return replace(case, group=replace(case.group, pending=pending), entries=entries)
 
 
 def _without_oddities(case: Case) -> Case:
-    plain = {name: one for each in _PLAIN_ENTRY for name, one in each.items()}
+    plain = {name: value for each in _PLAIN_ENTRY for name, value in each.items()}
     pending = tuple(replace(entry, **plain) for entry in case.group.pending)
     group = replace(case.group, pending=pending, consumers=())
     return _with_small_ids(replace(case, group=group))
@@ -407,9 +410,11 @@ def _without_oddities(case: Case) -> Case:
 
 def _with_small_ids(case: Case) -> Case:
     """The same in a stream whose ids are 1-0, 2-0, …"""
-    small = {one.id: StreamId(n, 0) for n, one in enumerate(case.group.pending, start=1)}
+    small = {entry.id: StreamId(n, 0) for n, entry in enumerate(case.group.pending, start=1)}
     pending = tuple(replace(entry, id=small[entry.id]) for entry in case.group.pending)
-    entries = {small[one]: fields for one, fields in case.entries.items() if one in small}
+    entries = {
+        small[stream_id]: fields for stream_id, fields in case.entries.items() if stream_id in small
+    }
     return replace(case, group=replace(case.group, pending=pending), entries=entries)
 
 
@@ -481,7 +486,7 @@ def _group(group: Drawn, now_ms: int) -> Group:
     return Group(
         last_delivered_id=MAX_ID,
         pending=tuple(pending[stream_id] for stream_id in sorted(pending)),
-        consumers=tuple(sorted((*known, other), key=lambda one: one.name)),
+        consumers=tuple(sorted((*known, other), key=lambda consumer: consumer.name)),
     )
 
 

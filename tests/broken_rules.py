@@ -36,7 +36,7 @@ FILTERED = {
     },
 }
 
-SOUND = {name: one for name, one in vars(rules).items() if isfunction(one) or name.isupper()}
+SOUND = {name: value for name, value in vars(rules).items() if isfunction(value) or name.isupper()}
 
 
 def broken_rules(how: str) -> SimpleNamespace:

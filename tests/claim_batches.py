@@ -162,14 +162,14 @@ class Case:
         """The ids that need a proof and have none."""
         pending = {} if self.group is None else {entry.id for entry in self.group.pending}
         return {
-            one
+            stream_id
             for _, request in self.requests
-            for one in request.ids
-            if (one in pending or request.force) and not self._is_proven(one)
+            for stream_id in request.ids
+            if (stream_id in pending or request.force) and not self._is_proven(stream_id)
         }
 
-    def _is_proven(self, one: StreamId) -> bool:
-        return self.proven is not None and self.proven[0] <= one <= self.proven[1]
+    def _is_proven(self, stream_id: StreamId) -> bool:
+        return self.proven is not None and self.proven[0] <= stream_id <= self.proven[1]
 
     @cached_property
     def expected(self) -> tuple[Group | None, dict[int, tuple[tuple[StreamId, ...], ...]]]:
@@ -187,26 +187,28 @@ class Case:
         """By request and position, what became of each id."""
         if self.refusal is not None:
             return {}
-        group, found = self.group, {}
+        group, rows = self.group, {}
         last_got: dict[StreamId, tuple[int, int]] = {}
         before = _by_id(group)
         for number, request in self.requests:
-            for position, one in enumerate(request.ids):
-                was_pending = one in _by_id(group)
-                alone = replace(request, ids=(one,))
+            for position, stream_id in enumerate(request.ids):
+                was_pending = stream_id in _by_id(group)
+                alone = replace(request, ids=(stream_id,))
                 group, reply = scan.xclaim(group, alone, self.now_ms, self.entries)
                 at = number, position
                 if reply.claimed:
-                    last_got[one] = at
-                    status = "claimed" if one in before else "forced"
+                    last_got[stream_id] = at
+                    status = "claimed" if stream_id in before else "forced"
                 else:
                     status = "left" if was_pending else "not_pending"
                     status = "deleted" if reply.deleted else status
-                after = _by_id(group)[one] if reply.claimed else None
-                found[at] = one, Named(status, before.get(one), after)
+                after = _by_id(group)[stream_id] if reply.claimed else None
+                rows[at] = stream_id, Named(status, before.get(stream_id), after)
         return {
-            at: replace(row, status="superseded") if row.after and last_got[one] != at else row
-            for at, (one, row) in found.items()
+            at: replace(row, status="superseded")
+            if row.after and last_got[stream_id] != at
+            else row
+            for at, (stream_id, row) in rows.items()
         }
 
     def branches(self) -> Iterator[str]:
@@ -220,38 +222,38 @@ class Case:
         group = self.group
         for number, request in self.requests:
             yield from _branches_of_request(group, request, self.expected[1][number][0])
-            for position, one in enumerate(request.ids):
+            for position, stream_id in enumerate(request.ids):
                 pel = _by_id(group)
                 group, _ = scan.xclaim(
-                    group, replace(request, ids=(one,)), self.now_ms, self.entries
+                    group, replace(request, ids=(stream_id,)), self.now_ms, self.entries
                 )
                 row = self.named[number, position]
-                yield from self._branches_of(one, request, pel.get(one), row)
+                yield from self._branches_of(stream_id, request, pel.get(stream_id), row)
 
     def _outside(self) -> set[StreamId]:
-        ids = {one for _, request in self.requests for one in request.ids}
-        return {one for one in ids if not self._is_proven(one)}
+        ids = {stream_id for _, request in self.requests for stream_id in request.ids}
+        return {stream_id for stream_id in ids if not self._is_proven(stream_id)}
 
     def _branches_of(
-        self, one: StreamId, request: ClaimRequest, found: PendingEntry | None, row: Named
+        self, stream_id: StreamId, request: ClaimRequest, entry: PendingEntry | None, row: Named
     ) -> Iterator[str]:
         yield row.status
-        if one not in self.entries:
-            yield from _branches_of_dangling(request, found, self.now_ms or 0)
+        if stream_id not in self.entries:
+            yield from _branches_of_dangling(request, entry, self.now_ms or 0)
             return
-        if found is None:
+        if entry is None:
             if request.force:
                 yield "forced with JUSTID" if request.justid else "forced without JUSTID"
             return
-        again = row.before != found
+        again = row.before != entry
         if row.after is None:
             yield "left with FORCE" if request.force else "left without FORCE"
             if again:
                 yield "left, for a request before it got it"
         else:
-            yield from _branches_of_got(one, request, found, self.now_ms or 0, again=again)
-        idle_ms = (self.now_ms or 0) - found.delivery_time_ms
-        if found.consumer is not None and idle_ms == request.min_idle_ms == MIN_IDLE_MS:
+            yield from _branches_of_got(stream_id, request, entry, self.now_ms or 0, again=again)
+        idle_ms = (self.now_ms or 0) - entry.delivery_time_ms
+        if entry.consumer is not None and idle_ms == request.min_idle_ms == MIN_IDLE_MS:
             yield f"at min-idle exactly, {request.idle_rule}"
 
 
@@ -260,35 +262,35 @@ def _by_id(group: Group) -> dict[StreamId, PendingEntry]:
 
 
 def _branches_of_dangling(
-    request: ClaimRequest, found: PendingEntry | None, now_ms: int
+    request: ClaimRequest, entry: PendingEntry | None, now_ms: int
 ) -> Iterator[str]:
-    if found is None and request.force:
+    if entry is None and request.force:
         yield "not forced, for the stream has it no more"
-    if found is not None and now_ms - found.delivery_time_ms < request.min_idle_ms:
+    if entry is not None and now_ms - entry.delivery_time_ms < request.min_idle_ms:
         yield "deleted though fresh"
 
 
 def _branches_of_got(
-    one: StreamId, request: ClaimRequest, found: PendingEntry, now_ms: int, *, again: bool
+    stream_id: StreamId, request: ClaimRequest, entry: PendingEntry, now_ms: int, *, again: bool
 ) -> Iterator[str]:
     yield f"claimed, JUSTID {request.justid}, RETRYCOUNT {request.retrycount is not None}"
     if request.retrycount == 0:
         yield "RETRYCOUNT 0"
-    if found.consumer is None and now_ms - found.delivery_time_ms < request.min_idle_ms:
+    if entry.consumer is None and now_ms - entry.delivery_time_ms < request.min_idle_ms:
         yield "fresh, and nobody's"
-    if found.delivery_time_ms > now_ms:
+    if entry.delivery_time_ms > now_ms:
         yield "delivered after the instant"
     if request.idle_ms is not None:
         yield "IDLE" if 0 <= request.idle_ms <= now_ms else "IDLE beyond time"
     if request.time_ms is not None:
         yield "TIME" if 0 <= request.time_ms <= now_ms else "TIME beyond time"
-    if found.delivery_count == DELIVERY_COUNT_MAX and not request.justid:
+    if entry.delivery_count == DELIVERY_COUNT_MAX and not request.justid:
         yield "at the highest count"
-    if found.consumer == request.consumer:
+    if entry.consumer == request.consumer:
         yield "claimed from oneself"
     if again:
         yield "claimed again" if request.min_idle_ms == 0 else "claimed again, dated back"
-    if one.ms >= 2**63:
+    if stream_id.ms >= 2**63:
         yield "beyond signed numbers"
 
 
@@ -313,8 +315,8 @@ BRANCHES = (
     *("claimed", "forced", "superseded", "deleted", "left", "not_pending"),
     *("forced with JUSTID", "forced without JUSTID", "left with FORCE", "left without FORCE"),
     *(
-        f"claimed, JUSTID {one}, RETRYCOUNT {other}"
-        for one, other in product((False, True), repeat=2)
+        f"claimed, JUSTID {justid}, RETRYCOUNT {has_retrycount}"
+        for justid, has_retrycount in product((False, True), repeat=2)
     ),
     *("RETRYCOUNT 0", "fresh, and nobody's", "delivered after the instant", "at the highest count"),
     *("IDLE", "IDLE beyond time", "TIME", "TIME beyond time"),
@@ -358,9 +360,9 @@ class Batch:
 
     @cached_property
     def cases(self) -> dict[Names, Case]:
-        asked: dict[Names, list[tuple[int, ClaimRequest]]] = defaultdict(list)
-        for number, one in sorted(self.requests.items()):
-            asked[one.stream, one.group].append((number, one.claim))
+        by_group: dict[Names, list[tuple[int, ClaimRequest]]] = defaultdict(list)
+        for number, named in sorted(self.requests.items()):
+            by_group[named.stream, named.group].append((number, named.claim))
         return {
             (key, name): Case(
                 (key, name),
@@ -370,7 +372,7 @@ class Batch:
                 self.keyspace[key].entries,
                 self.proven[key],
             )
-            for (key, name), requests in asked.items()
+            for (key, name), requests in by_group.items()
         }
 
     def branches(self) -> Counter[str]:
@@ -384,7 +386,7 @@ class Batch:
 def batch_of(cases: Sequence[Case]) -> Batch:
     """A batch of given groups, each in a stream of its own, in their order."""
     keys = [b"s:%d" % number for number in range(len(cases))]
-    asked = [
+    claims = [
         NamedClaim(key, b"g", request)
         for key, case in zip(keys, cases, strict=True)
         for _, request in case.requests
@@ -396,7 +398,7 @@ def batch_of(cases: Sequence[Case]) -> Batch:
         },
         {key: case.now_ms for key, case in zip(keys, cases, strict=True)},
         {key: case.proven for key, case in zip(keys, cases, strict=True)},
-        dict(enumerate(asked, start=1)),
+        dict(enumerate(claims, start=1)),
         f"{len(cases)} cases",
     )
 
@@ -425,11 +427,11 @@ def simpler(case: Case) -> Iterator[Case]:
         for ids in fewer_of(request.ids):
             less = (number, replace(request, ids=ids))
             yield _with_ids_of(_with_request(case, at, less))
-        for one in islice(plainer(request, _PLAIN_REQUEST), _MOST_REQUESTS):
-            yield _with_request(case, at, (number, one))
+        for plain in islice(plainer(request, _PLAIN_REQUEST), _MOST_REQUESTS):
+            yield _with_request(case, at, (number, plain))
     yield replace(case, proven=(MIN_ID, MAX_ID))
     if case.group is not None:
-        yield from (replace(case, group=one) for one in _simpler_groups(case.group))
+        yield from (replace(case, group=group) for group in _simpler_groups(case.group))
 
 
 _MOST_REQUESTS = 64
@@ -464,8 +466,8 @@ def _with_request(case: Case, at: int, request: tuple[int, ClaimRequest]) -> Cas
 
 def _with_ids_of(case: Case) -> Case:
     """Without what nobody asks about."""
-    ids = {one for _, request in case.requests for one in request.ids}
-    entries = {one: fields for one, fields in case.entries.items() if one in ids}
+    ids = {stream_id for _, request in case.requests for stream_id in request.ids}
+    entries = {stream_id: fields for stream_id, fields in case.entries.items() if stream_id in ids}
     if case.group is None:
         return replace(case, entries=entries)
     pending = tuple(entry for entry in case.group.pending if entry.id in ids)
@@ -492,34 +494,34 @@ def _drawn_group(rng: Random) -> Drawn:
 
 def _batch(drawn: Sequence[tuple[int, Drawn, Drawn]], seed: int) -> Batch:
     keyspace, instants, proven = {}, {}, {}
-    asked: list[tuple[int, NamedClaim]] = []
+    claims: list[tuple[int, NamedClaim]] = []
     for number, (code, *groups) in enumerate(drawn):
         key = b"s:%d" % number
         absent, instants[key], proven[key], also_unknown = _STREAMS[code]
         named = dict(zip((b"g", b"h"), groups, strict=True))
         keyspace[key] = Stream(
             entries={
-                one: (b"of", key, b"id", str(one).encode("ascii"))
-                for n, one in enumerate(IDS)
+                stream_id: (b"of", key, b"id", str(stream_id).encode("ascii"))
+                for n, stream_id in enumerate(IDS)
                 if n not in absent
             },
             groups={name: _group(group, instants[key]) for name, group in named.items()},
         )
         if also_unknown:
             named[UNKNOWN] = groups[0]
-        asked += [
-            (turn, NamedClaim(key, name, _request(*one)))
+        claims += [
+            (turn, NamedClaim(key, name, _request(*codes)))
             for name, group in named.items()
-            for turn, one in enumerate(group[-1])
+            for turn, codes in enumerate(group[-1])
         ]
     # Group after group would have each group's requests side by side.  Numbers may be negative.
-    asked.sort(key=lambda one: one[0])
-    first = -len(asked) // 2
+    claims.sort(key=lambda claim: claim[0])
+    first = -len(claims) // 2
     return Batch(
         keyspace,
         instants,
         proven,
-        {first + 3 * n: one for n, (_, one) in enumerate(asked)},
+        {first + 3 * n: claim for n, (_, claim) in enumerate(claims)},
         f"seed {seed}",
     )
 
@@ -554,12 +556,12 @@ def _group(drawn: Drawn, instant: int | None) -> Group:
     first, known, last_delivered = _GROUPS[drawn[0]]
     now_ms = NOW_MS if instant is None else instant
     pending = {
-        one: PendingEntry(one, owner, _delivered_ms(age, now_ms), count)
-        for one, code in zip((*IDS, *IDS)[first:], drawn[1], strict=False)
+        stream_id: PendingEntry(stream_id, owner, _delivered_ms(age, now_ms), count)
+        for stream_id, code in zip((*IDS, *IDS)[first:], drawn[1], strict=False)
         if code
         for age, owner, count in [_ENTRIES[code]]
     }
-    return Group(last_delivered, tuple(pending[one] for one in sorted(pending)), known)
+    return Group(last_delivered, tuple(pending[stream_id] for stream_id in sorted(pending)), known)
 
 
 def _delivered_ms(age: str, now_ms: int) -> int:

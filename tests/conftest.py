@@ -52,7 +52,7 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first; else in the order that was drawn."""
     order = {f"tests/{name}.py": number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda one: order.get(one.nodeid.partition("::")[0], len(order)))
+    items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
 
 
 @pytest.fixture(scope="session")

@@ -57,5 +57,5 @@ def is_glob(glob):
             return BAD
         glob = glob.encode("utf-8", "surrogateescape")
     glob = glob.decode("latin-1")  # a byte is a character
-    stars = sum(found[1] is not None for found in STARS.finditer(glob))
+    stars = sum(match[1] is not None for match in STARS.finditer(glob))
     return True if GLOB.fullmatch(glob) and (stars <= 1000 or not glob.strip("*")) else BAD

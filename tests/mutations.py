@@ -1686,13 +1686,17 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 def main(words: list[str]) -> int:
     """Try the mutations; the number of those that nobody noticed."""
-    chosen = [one for one in MUTATIONS if not words or any(word in one.name for word in words)]
+    chosen = [
+        mutation
+        for mutation in MUTATIONS
+        if not words or any(word in mutation.name for word in words)
+    ]
     unnoticed = 0
-    for one in chosen:
+    for mutation in chosen:
         since = time.monotonic()
-        verdict = tried(one)
+        verdict = tried(mutation)
         unnoticed += verdict != "noticed"
-        print(f"{verdict:12} {time.monotonic() - since:5.0f} s  {one.name}", flush=True)
+        print(f"{verdict:12} {time.monotonic() - since:5.0f} s  {mutation.name}", flush=True)
     print(f"{len(chosen)} mutations, {len(chosen) - unnoticed} noticed")
     return unnoticed
 

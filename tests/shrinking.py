@@ -28,7 +28,7 @@ class Difference(Generic[Case]):
 
     case: Case
     expected: object
-    found: object
+    actual: object
 
 
 Differing = Callable[[Sequence[Case]], Iterable[Difference[Case]]]
@@ -56,10 +56,14 @@ class Smallest(Generic[Case]):
             if self.is_alone
             else "the first of them, which differs among the others only"
         )
-        one = self.difference
-        lines = [f"{how}:", *_lines(one.case)]
+        difference = self.difference
+        lines = [f"{how}:", *_lines(difference.case)]
         return "\n  ".join(
-            [*lines, f"the reference says: {one.expected}", f"the tables say: {one.found}"]
+            [
+                *lines,
+                f"the reference says: {difference.expected}",
+                f"the tables say: {difference.actual}",
+            ]
         )
 
 
@@ -69,16 +73,16 @@ def _lines(case: Any) -> Iterator[str]:
 
 
 def assert_same(
-    found: Sequence[Difference[Case]],
+    differences: Sequence[Difference[Case]],
     simpler: Callable[[Case], Iterable[Case]],
     size: Callable[[Case], Size],
     differing: Differing[Case],
 ) -> None:
     """Fail where groups differ, with the smallest example to be had of the smallest of them."""
-    if found:
-        first = min(found, key=lambda one: size(one.case))
+    if differences:
+        first = min(differences, key=lambda difference: size(difference.case))
         example = smallest(first, simpler, size, differing)
-        raise AssertionError(f"{len(found):,} groups differ from the reference; {example}")
+        raise AssertionError(f"{len(differences):,} groups differ from the reference; {example}")
 
 
 def smallest(
@@ -97,16 +101,16 @@ def smallest(
     best, rounds, is_alone = first, 0, False
     while rounds < MOST_ROUNDS:
         least = size(best.case)
-        fewer = (one for one in simpler(best.case) if size(one) < least)
-        asked = [*([] if is_alone else [best.case]), *islice(_once(fewer), MOST_AT_ONCE)]
-        if not asked:
+        fewer = (case for case in simpler(best.case) if size(case) < least)
+        cases = [*([] if is_alone else [best.case]), *islice(_once(fewer), MOST_AT_ONCE)]
+        if not cases:
             break
         rounds += 1
-        found = list(differing(asked))
-        if not found:
+        differences = list(differing(cases))
+        if not differences:
             break
         is_alone = True
-        better = min(found, key=lambda one: size(one.case))
+        better = min(differences, key=lambda difference: size(difference.case))
         if size(better.case) >= least:
             break
         best = better
@@ -115,10 +119,10 @@ def smallest(
 
 def _once(cases: Iterable[Case]) -> Iterator[Case]:
     seen: set[str] = set()
-    for one in cases:
-        if repr(one) not in seen:
-            seen.add(repr(one))
-            yield one
+    for case in cases:
+        if repr(case) not in seen:
+            seen.add(repr(case))
+            yield case
 
 
 # ---- what may be taken away ----
@@ -141,12 +145,14 @@ def fewer_of(items: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
 def plainer(value: Any, plain: Sequence[dict[str, Any]]) -> Iterator[Any]:
     """A frozen value with some of its attributes as `plain` has them, the most of them first; each
     of `plain` is taken or left as a whole."""
-    changes = [one for one in plain if replace(value, **one) != value]
+    changes = [change for change in plain if replace(value, **change) != value]
     for number in range(len(changes), 0, -1):
         for some in combinations(changes, number):
-            yield replace(value, **{name: one for each in some for name, one in each.items()})
+            yield replace(
+                value, **{name: attribute for each in some for name, attribute in each.items()}
+            )
 
 
 def oddities(value: Any, plain: Sequence[dict[str, Any]]) -> int:
     """How many of `plain` a frozen value does not have."""
-    return sum(replace(value, **one) != value for one in plain)
+    return sum(replace(value, **change) != value for change in plain)

@@ -27,8 +27,8 @@ from tests.claim_batches import Batch, Case, Named, batch_of, simpler, size
 from tests.shrinking import Difference, assert_same
 from tests.spark.literal import (
     LiteralStore,
+    _before,
     _claimed,
-    _found,
     _id,
     _seen,
     rows_by_group,
@@ -81,18 +81,18 @@ def claims_differences(batch: Batch, rows: Iterable[Row]) -> list[Difference[Cas
     by_group = rows_by_group(rows)
     assert by_group.keys() <= batch.cases.keys(), "nobody asked"
     return [
-        one
+        difference
         for names, case in batch.cases.items()
-        for one in [_compared(case, by_group[names])]
-        if one.expected != one.found
+        for difference in [_compared(case, by_group[names])]
+        if difference.expected != difference.actual
     ]
 
 
 def assert_claimed_as_the_reference(spark: SparkSession, batch: Batch, rows: Iterable[Row]) -> None:
     """Fail, with the smallest example to be had, where XCLAIM's journal rows say something else
     than the reference."""
-    found = claims_differences(batch, rows)
-    assert_same(found, simpler, size, partial(claims_that_differ, spark))
+    differing = claims_differences(batch, rows)
+    assert_same(differing, simpler, size, partial(claims_that_differ, spark))
 
 
 def claims_that_differ(spark: SparkSession, cases: Sequence[Case]) -> list[Difference[Case]]:
@@ -112,12 +112,12 @@ def table_of(spark: SparkSession, batch: Batch) -> DataFrame:
 
 def _compared(case: Case, rows: list[Row]) -> Difference[Case]:
     """One group: what differs of it, by name."""
-    expected, found = _expected(case), said_by(_said, case, rows)
-    if not isinstance(found, dict):
-        return Difference(case, expected, found)
-    names = [name for name in expected if expected[name] != found[name]]
+    expected, actual = _expected(case), said_by(_said, case, rows)
+    if not isinstance(actual, dict):
+        return Difference(case, expected, actual)
+    names = [name for name in expected if expected[name] != actual[name]]
     return Difference(
-        case, {name: expected[name] for name in names}, {name: found[name] for name in names}
+        case, {name: expected[name] for name in names}, {name: actual[name] for name in names}
     )
 
 
@@ -128,8 +128,8 @@ def _expected(case: Case) -> dict[str, object]:
         "requests": {n: (status, case.refusal, case.now_ms) for n, _ in case.requests},
         "number of requests": len(case.requests),
         "state": state,
-        "claimed": {n: one[0] for n, one in replies.items() if one[0]},
-        "deleted": {n: one[1] for n, one in replies.items() if one[1]},
+        "claimed": {n: reply[0] for n, reply in replies.items() if reply[0]},
+        "deleted": {n: reply[1] for n, reply in replies.items() if reply[1]},
         "ids": case.named,
     }
 
@@ -171,9 +171,9 @@ def applied(
         return None, claimed, deleted
     pending = {entry.id: entry for entry in group.pending}
     for row in kinds["deleted"] + kinds["acked"]:
-        assert pending.pop(_id(row)) == _found(row)
+        assert pending.pop(_id(row)) == _before(row)
     for row in kinds["claimed"]:
-        assert pending[_id(row)] == _found(row)
+        assert pending[_id(row)] == _before(row)
         pending[_id(row)] = _claimed(row)
     for row in kinds["forced"]:
         assert _id(row) not in pending
@@ -185,37 +185,37 @@ def applied(
     after = replace(
         group,
         last_delivered_id=last_delivered_id,
-        pending=tuple(pending[one] for one in sorted(pending)),
+        pending=tuple(pending[stream_id] for stream_id in sorted(pending)),
         consumers=_seen(group.consumers, kinds["consumer"] + got),
     )
     return after, claimed, deleted
 
 
 def _by_request(rows: Iterable[Row]) -> dict[int, tuple[StreamId, ...]]:
-    found: dict[int, list[StreamId]] = defaultdict(list)
+    by_request: dict[int, list[StreamId]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row["request_number"], row["position"])):
-        found[row["request_number"]].append(_id(row))
-    return {number: tuple(ids) for number, ids in found.items()}
+        by_request[row["request_number"]].append(_id(row))
+    return {number: tuple(ids) for number, ids in by_request.items()}
 
 
 def named_of(case: Case, kinds: Mapping[str, list[Row]]) -> dict[tuple[int, int], Named]:
     """By request and position, what the journal says of each id; each once."""
     requests = dict(case.requests)
-    found: dict[tuple[int, int], Named] = {}
+    named: dict[tuple[int, int], Named] = {}
     for kind in (*GOT, "deleted", "left", "not_pending"):
         for row in kinds[kind]:
             at = row["request_number"], row["position"]
-            assert at not in found, f"{at} has two rows"
+            assert at not in named, f"{at} has two rows"
             request = requests[at[0]]
             assert request.ids[at[1]] == _id(row)
             assert row["at_ms"] == case.now_ms
-            before = None if row["from_delivery_count"] is None else _found(row)
-            found[at] = Named(kind, before, _claimed(row) if kind in GOT else None)
+            before = None if row["from_delivery_count"] is None else _before(row)
+            named[at] = Named(kind, before, _claimed(row) if kind in GOT else None)
             seen = (request.justid, case.now_ms) if kind in GOT else (None, None)
             assert (row["justid"], row["seen_time_ms"]) == seen
             is_active = kind in GOT and request.profile is not Profile.REDIS_7_0
             assert row["active_time_ms"] == (case.now_ms if is_active else None)
-    return found
+    return named
 
 
 # ---- XACK: the ids of the same requests ----
@@ -224,9 +224,9 @@ def named_of(case: Case, kinds: Mapping[str, list[Row]]) -> dict[tuple[int, int]
 def asked_acks(batch: Batch) -> list[NamedAck]:
     """Of groups that somebody made, the ids of their requests; in their order."""
     return [
-        NamedAck(one.stream, one.group, one.claim.ids)
-        for _, one in sorted(batch.requests.items())
-        if one.group in batch.keyspace[one.stream].groups
+        NamedAck(named.stream, named.group, named.claim.ids)
+        for _, named in sorted(batch.requests.items())
+        if named.group in batch.keyspace[named.stream].groups
     ]
 
 
@@ -238,13 +238,13 @@ def acks_differences(batch: Batch, decision: Decision) -> list[Difference[Case]]
         for names, case in batch.cases.items()
         if case.group is not None
     ]
-    return [one for one in compared if one.expected != one.found]
+    return [difference for difference in compared if difference.expected != difference.actual]
 
 
 def assert_acked_as_the_reference(spark: SparkSession, batch: Batch, decision: Decision) -> None:
     """As `assert_claimed_as_the_reference`."""
-    found = acks_differences(batch, decision)
-    assert_same(found, simpler, size, partial(acks_that_differ, spark))
+    differing = acks_differences(batch, decision)
+    assert_same(differing, simpler, size, partial(acks_that_differ, spark))
 
 
 def acks_that_differ(spark: SparkSession, cases: Sequence[Case]) -> list[Difference[Case]]:
@@ -255,7 +255,7 @@ def acks_that_differ(spark: SparkSession, cases: Sequence[Case]) -> list[Differe
 
 
 def _acked(case: Case) -> dict[str, object]:
-    ids = [one for _, request in case.requests for one in request.ids]
+    ids = [stream_id for _, request in case.requests for stream_id in request.ids]
     group, number = scan.xack(case.group, ids)
     ended = +Counter(acked=number, not_pending=len(ids) - number)
     return {"state": group, "ids": ended, "rows": ended + Counter(requested=len(case.requests))}

@@ -97,14 +97,14 @@ def differences(batch: Batch, rows: Iterable[Row]) -> list[Difference[Case]]:
         Difference(case, _as_swept(case), said_by(_swept, case, by_group[names]))
         for names, case in batch.cases().items()
     ]
-    return [one for one in compared if one.expected != one.found]
+    return [difference for difference in compared if difference.expected != difference.actual]
 
 
 def assert_swept_as_the_reference(spark: SparkSession, batch: Batch) -> None:
     """Fail, with the smallest example to be had, where a sweep over a batch decides something else
     than the reference."""
-    found = differences(batch, decide(literal_store(spark, batch), batch))
-    assert_same(found, simpler, size, partial(swept_differences, spark))
+    differing = differences(batch, decide(literal_store(spark, batch), batch))
+    assert_same(differing, simpler, size, partial(swept_differences, spark))
 
 
 def swept_differences(spark: SparkSession, cases: Sequence[Case]) -> list[Difference[Case]]:
@@ -146,9 +146,9 @@ def _swept(case: Case, rows: list[Row]) -> Swept:
     _check_swept(case, kinds["swept"])
     pending = {entry.id: entry for entry in case.group.pending}
     for row in kinds["deleted"]:
-        assert pending.pop(_id(row)) == _found(row)
+        assert pending.pop(_id(row)) == _before(row)
     for row in kinds["claimed"]:
-        assert pending[_id(row)] == _found(row)
+        assert pending[_id(row)] == _before(row)
         pending[_id(row)] = _claimed(row)
     group = replace(
         case.group,
@@ -209,7 +209,7 @@ def _id(row: Row) -> StreamId:
     return StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"]))
 
 
-def _found(row: Row) -> PendingEntry:
+def _before(row: Row) -> PendingEntry:
     return PendingEntry(
         _id(row),
         _name(row["from_consumer"]),

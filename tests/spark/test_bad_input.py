@@ -106,17 +106,17 @@ def some_row(rng):
 
 def meaning(row):
     """What each value means."""
-    found = {
+    values = {
         column: (None if column in NULLABLE else BAD) if row[column] is None else told(row[column])
         for column, (told, _) in COLUMNS.items()
     }
     if (row["start_ms"] is None) != (row["start_seq"] is None):
-        found["start_seq"] = BAD
+        values["start_seq"] = BAD
     parking = row["parking_consumer"]
     is_alone = (row["max_deliveries"] is None) != (parking is None)
     if is_alone or (parking is not None and parking == row["consumer"]):
-        found["parking_consumer"] = BAD
-    return found
+        values["parking_consumer"] = BAD
+    return values
 
 
 @pytest.fixture(scope="module")
@@ -140,15 +140,15 @@ def test_the_columns_that_cannot_be_used_are_named_row_by_row(spark, rows):
     table = request_rows(spark, dict(enumerate(rows)))
     typed = [F.col(name).try_cast(REQUEST_COLUMNS[name]).alias(name) for name in COLUMNS]
     answers = table.select(*typed, SWEEPS.unusable().alias("unusable"), "stream").collect()
-    found = {int(answer["stream"][1:]): answer for answer in answers}
+    answered = {int(answer["stream"][1:]): answer for answer in answers}
     wrong, good = [], []
     for n, row in enumerate(rows):
         expected = meaning(row)
         unusable = {column for column in COLUMNS if expected[column] is BAD}
         good.append(not unusable)
-        values = {column: found[n][column] for column in COLUMNS if column not in unusable}
-        if set(found[n]["unusable"]) != unusable:
-            wrong.append(f"{row}: {unusable} expected, {found[n]['unusable']} found")
+        values = {column: answered[n][column] for column in COLUMNS if column not in unusable}
+        if set(answered[n]["unusable"]) != unusable:
+            wrong.append(f"{row}: {unusable} expected, {answered[n]['unusable']} found")
         elif any(values[column] != expected[column] for column in values):
             wrong.append(f"{row}: {expected} expected, {values} found")
     tally("rows of request tables", good, begun, wrong)
@@ -195,8 +195,8 @@ def test_a_column_whose_type_a_cast_would_change_is_refused_with_both_types(
 
 @pytest.mark.parametrize("value", ["5S", "5", "CAST(5 AS DECIMAL(20, 0))", "'5'"])
 def test_a_column_of_whole_numbers_or_texts_of_them_is_taken(one_request, value):
-    asked = SWEEPS.checked(one_request.withColumn("count", F.expr(value)))
-    assert asked.select("count").first()["count"] == 5
+    checked = SWEEPS.checked(one_request.withColumn("count", F.expr(value)))
+    assert checked.select("count").first()["count"] == 5
 
 
 def test_a_consumer_that_spells_no_name_is_refused(one_request):

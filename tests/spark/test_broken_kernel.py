@@ -47,9 +47,9 @@ def test_the_comparison_fails_for_each_broken_rule_and_for_no_other_reason(spark
     for how in BROKEN:
         with monkeypatch.context() as patch:
             patch.setattr(kernel, "rules", broken_rules(how))
-            found = differences(batch, decide(store, batch))
-        print(f"{how}: {len(found)} of {len(batch.requests)} groups differ")
-        assert found, how
+            differing = differences(batch, decide(store, batch))
+        print(f"{how}: {len(differing)} of {len(batch.requests)} groups differ")
+        assert differing, how
 
 
 @pytest.mark.usefixtures("_kernel_by_value")
@@ -83,7 +83,7 @@ def test_of_claims_with_a_broken_rule_an_example_of_two_entries_at_most_is_print
         assert_claimed_as_the_reference(spark, batch, rows)
     shown = example_of(str(raised.value))
     assert shown["pending"].count("PendingEntry(") == 1
-    (request,) = (one for name, one in shown.items() if name.startswith("request "))
+    (request,) = (text for name, text in shown.items() if name.startswith("request "))
     assert request.count("StreamId(") == 1
     assert "idle_rule=<IdleRule.SERVER: 'server'>" in request
     assert shown["the reference says"] != shown["the tables say"]

@@ -114,18 +114,18 @@ def branches_of_acks(case: Case):
         return
     pending = {entry.id: entry for entry in case.group.pending}
     seen = set()
-    for one in (one for _, request in case.requests for one in request.ids):
-        if one not in pending:
+    for stream_id in (stream_id for _, request in case.requests for stream_id in request.ids):
+        if stream_id not in pending:
             yield "not pending"
         else:
-            yield "acked again" if one in seen else "acked"
-            if one not in case.entries:
+            yield "acked again" if stream_id in seen else "acked"
+            if stream_id not in case.entries:
                 yield "dangling"
-            if pending[one].consumer is None:
+            if pending[stream_id].consumer is None:
                 yield "nobody's"
             if case.now_ms is None or case.proven is None:
                 yield "without proof"
-        seen.add(one)
+        seen.add(stream_id)
 
 
 # ---- retirement ----
@@ -142,11 +142,13 @@ def estate():
     ids = [StreamId(ms, seq) for ms in EDGES for seq in (*range(1, 41), 2**63, MAX_U64)]
     owners = (b"leaves", b"stays", RECIPIENTS[0], b"leaves", None)
     pending = tuple(
-        PendingEntry(one, owners[n % 5], NOW_MS + 5 - n, n) for n, one in enumerate(ids)
+        PendingEntry(stream_id, owners[n % 5], NOW_MS + 5 - n, n) for n, stream_id in enumerate(ids)
     )
     names = sorted({*RECIPIENTS, b"leaves", b"stays"})
     group = Group(MAX_ID, pending, tuple(Consumer(name, 5, 4) for name in names))
-    return Stream({one: () for n, one in enumerate(ids) if n % 3}, {b"g": group, b"h": group})
+    return Stream(
+        {stream_id: () for n, stream_id in enumerate(ids) if n % 3}, {b"g": group, b"h": group}
+    )
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -160,8 +162,8 @@ def test_the_nth_entry_by_id_goes_to_recipient_n_modulo_their_number_and_nothing
 
     group = estate.groups[b"g"]
     owned = [entry.id for entry in group.pending if entry.consumer == b"leaves"]
-    alive = [one for one in owned if one in estate.entries]
-    dangling = [one for one in owned if one not in estate.entries]
+    alive = [stream_id for stream_id in owned if stream_id in estate.entries]
+    dangling = [stream_id for stream_id in owned if stream_id not in estate.entries]
     assert len(alive) >= LEAST * number
     assert len(dangling) >= LEAST
     expected = group

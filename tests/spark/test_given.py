@@ -24,7 +24,7 @@ ROWS = [
 TEXT_ID = {"id": ("id",)}
 TWO_NUMBERS = {"id": ("ms", "seq")}
 # The pending entries above: their columns, how a row is written, and how it is read.
-FORMS = {
+ROW_FORMS = {
     "text, bytes, timestamp": (
         "stream BINARY, consumer_group STRING, id STRING, consumer BINARY",
         "delivery_time_ms TIMESTAMP, delivery_count INT",
@@ -63,35 +63,35 @@ def in_berlin(spark: SparkSession):
     spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ROW_FORMS)
 def test_every_form_of_a_row_is_the_same_row_whatever_the_session_s_zone(
     in_berlin: SparkSession, form: str
 ) -> None:
-    *columns, written, table_map = FORMS[form]
-    given = in_berlin.createDataFrame([written(*row) for row in ROWS], ", ".join(columns))
-    found = conformed("pending", given, table_map).drop("shown").collect()
-    assert [tuple(row) for row in found] == [
+    *columns, written, table_map = ROW_FORMS[form]
+    frame = in_berlin.createDataFrame([written(*row) for row in ROWS], ", ".join(columns))
+    rows = conformed("pending", frame, table_map).drop("shown").collect()
+    assert [tuple(row) for row in rows] == [
         (
-            *(spell(stream), "g", to_bigint(one.ms), to_bigint(one.seq), spell(consumer)),
+            *(spell(stream), "g", to_bigint(id_.ms), to_bigint(id_.seq), spell(consumer)),
             *(at_ms, count, None, None),
         )
-        for stream, consumer, one, at_ms, count in ROWS
+        for stream, consumer, id_, at_ms, count in ROWS
     ]
 
 
 def test_an_id_that_is_one_text_of_the_map_s_name_needs_no_entry(spark: SparkSession) -> None:
-    given = spark.sql("SELECT 's' AS stream, 'g' AS consumer_group, '5-1' AS last_delivered")
-    groups = conformed("groups", given, TableMap())
+    frame = spark.sql("SELECT 's' AS stream, 'g' AS consumer_group, '5-1' AS last_delivered")
+    groups = conformed("groups", frame, TableMap())
     halves = ("last_delivered_ms", "last_delivered_seq")
-    assert [tuple(row[one] for one in (*halves, "fault")) for row in groups.collect()] == [
+    assert [tuple(row[name] for name in (*halves, "fault")) for row in groups.collect()] == [
         (5, 1, None)
     ]
     # Ours come first; and a number is no text, whatever its name.
-    both = given.selectExpr("*", "6L AS last_delivered_ms", "2L AS last_delivered_seq")
+    both = frame.selectExpr("*", "6L AS last_delivered_ms", "2L AS last_delivered_seq")
     assert [
         row["last_delivered_ms"] for row in conformed("groups", both, TableMap()).collect()
     ] == [6]
-    number = given.withColumn("last_delivered", F.lit(5))
+    number = frame.withColumn("last_delivered", F.lit(5))
     with pytest.raises(ConfigError, match="last_delivered int, but must be one STRING"):
         conformed("groups", number, TableMap())
     half = both.drop("last_delivered_ms")
@@ -101,19 +101,19 @@ def test_an_id_that_is_one_text_of_the_map_s_name_needs_no_entry(spark: SparkSes
 
 def test_fields_are_the_same_pairs_in_every_form(spark: SparkSession) -> None:
     pairs = [("a", "é"), ("a", "\\"), ("", "")]
-    written = [("'a'", "'é'"), ("'a'", r"r'\'"), ("''", "''")]
-    array = f"array({', '.join(f'struct({one} AS name, {two} AS value)' for one, two in written)})"
-    of_array = [[one.encode(), two.encode()] for one, two in pairs]
-    forms = {
+    sql = [("'a'", "'é'"), ("'a'", r"r'\'"), ("''", "''")]
+    array = f"array({', '.join(f'struct({name} AS name, {text} AS value)' for name, text in sql)})"
+    of_array = [[name.encode(), value.encode()] for name, value in pairs]
+    expressions = {
         array: of_array,
         f"transform({array}, x -> struct(CAST(x.value AS BINARY) AS value, x.name))": of_array,
         "map('a', 'é')": of_array[:1],
         "map(x'ff', 'é')": [[b"\xff", "é".encode()]],
         "CAST(NULL AS MAP<STRING, STRING>)": None,
     }
-    for expression, expected in forms.items():
-        given = spark.sql(f"SELECT 's' AS stream, '5-1' AS id, {expression} AS fields")
-        row = conformed("entries", given, TableMap(TEXT_ID)).first()
+    for expression, expected in expressions.items():
+        frame = spark.sql(f"SELECT 's' AS stream, '5-1' AS id, {expression} AS fields")
+        row = conformed("entries", frame, TableMap(TEXT_ID)).first()
         shown = row["fields"] and [[bytes(f["name"]), bytes(f["value"])] for f in row["fields"]]
         assert (row["fault"], shown) == (None, expected), expression
 
@@ -124,11 +124,11 @@ def _id_texts() -> list[str]:
     halves = [0, 1, 9, 10, 2**31, 2**53, 2**63 - 1, 2**63, MAX_U64, MAX_U64 + 1, 10**20]
     texts = ["", "-", "+", "5", "5-", "-5", "5-*", "0x5-1", "\uff15-1", "5-1\n", "\x005-1", "5-1-1"]
     for _ in range(4000):
-        one, two = (
+        ms, seq = (
             chance.choice([*halves, chance.randrange(MAX_U64), chance.randrange(2**44)])
             for _ in range(2)
         )
-        text = f"{one}-{two}"
+        text = f"{ms}-{seq}"
         if chance.random() < 0.4:
             at = chance.randrange(len(text) + 1)
             text = text[:at] + chance.choice(["0", "-", " ", "+", "a", ".", ""]) + text[at + 1 :]
@@ -138,22 +138,22 @@ def _id_texts() -> list[str]:
 
 def _canonical(text: str) -> StreamId | None:
     try:
-        found = parse_id(text)
+        stream_id = parse_id(text)
     except IdError:
         return None
-    return found if str(found) == text else None
+    return stream_id if str(stream_id) == text else None
 
 
 def test_a_text_is_an_id_if_it_is_written_as_a_server_writes_it(spark: SparkSession) -> None:
     texts = _id_texts()
     expected = list(map(_canonical, texts))
-    assert min(sum(one is None for one in expected), sum(map(bool, expected))) >= 1000
-    given = spark.createDataFrame([("s", text) for text in texts], "stream STRING, id STRING")
-    found = conformed("entries", given, TableMap(TEXT_ID)).collect()
-    for text, one, row in zip(texts, expected, found, strict=True):
-        bits = (None, None) if one is None else (to_bigint(one.ms), to_bigint(one.seq))
+    assert min(sum(id_ is None for id_ in expected), sum(map(bool, expected))) >= 1000
+    frame = spark.createDataFrame([("s", text) for text in texts], "stream STRING, id STRING")
+    rows = conformed("entries", frame, TableMap(TEXT_ID)).collect()
+    for text, id_, row in zip(texts, expected, rows, strict=True):
+        bits = (None, None) if id_ is None else (to_bigint(id_.ms), to_bigint(id_.seq))
         assert (row["id_ms"], row["id_seq"]) == bits, text
-        assert (row["fault"] is None) == (one is not None), text
+        assert (row["fault"] is None) == (id_ is not None), text
 
 
 def _names() -> list[bytes]:
@@ -181,15 +181,15 @@ def test_bytes_are_spelled_as_everywhere_and_a_text_must_be_such_a_spelling(
     texts = [*map(spell, names), *(name.decode("utf-8", "replace") for name in names)]
     expected = list(map(_is_spelling, texts))
     assert min(expected.count(True), expected.count(False)) >= 1000
-    given = spark.createDataFrame(
+    frame = spark.createDataFrame(
         [(bytearray(name), "1-1") for name in names], "n BINARY, id STRING"
     )
     by_bytes = TableMap({**TEXT_ID, "stream": ("n",)})
-    spelled = conformed("entries", given, by_bytes).select("stream").collect()
+    spelled = conformed("entries", frame, by_bytes).select("stream").collect()
     assert [row["stream"] for row in spelled] == list(map(spell, names))
-    given = spark.createDataFrame([(text, "1-1") for text in texts], "stream STRING, id STRING")
-    found = conformed("entries", given, TableMap(TEXT_ID)).collect()
-    for text, is_one, row in zip(texts, expected, found, strict=True):
+    frame = spark.createDataFrame([(text, "1-1") for text in texts], "stream STRING, id STRING")
+    rows = conformed("entries", frame, TableMap(TEXT_ID)).collect()
+    for text, is_one, row in zip(texts, expected, rows, strict=True):
         assert row["stream"] == (text if is_one else None), text
 
 
@@ -222,25 +222,25 @@ def test_a_value_that_no_store_can_hold_is_a_fault_of_its_column(sound: DataFram
         f"{column} {text}": conformed("pending", sound.withColumn(column, F.expr(text)), TableMap())
         for column, text in cases
     }
-    found = {row["table"]: row for row in faults(tables).collect()}
+    by_table = {row["table"]: row for row in faults(tables).collect()}
     for column, text in cases:
-        row = found[f"{column} {text}"]
+        row = by_table[f"{column} {text}"]
         assert column in row["fault_column"], text
         assert row["rows"] == 1
     assert faults({"pending": conformed("pending", sound, TableMap())}).first()["fault"] is None
 
 
 def test_a_range_that_is_half_or_ends_before_it_begins_is_a_fault(spark: SparkSession) -> None:
-    given = spark.sql(
+    frame = spark.sql(
         "SELECT 's' AS stream, low, high FROM VALUES ('5-1', '5-1'), (NULL, NULL), ('5-1', NULL),"
         " (NULL, '5-1'), ('5-2', '5-1'), ('9223372036854775808-0', '9223372036854775807-0')"
         " AS v(low, high)"
     )
     by_text = TableMap({"complete_from": ("low",), "complete_to": ("high",)})
-    found = [row["fault"] for row in conformed("streams", given, by_text).collect()]
-    assert found[:2] == [None, None]
-    assert ["only one end of a range" in one for one in found[2:]] == [True, True, False, False]
-    assert all("ends before it begins" in one for one in found[4:])
+    said = [row["fault"] for row in conformed("streams", frame, by_text).collect()]
+    assert said[:2] == [None, None]
+    assert ["only one end of a range" in fault for fault in said[2:]] == [True, True, False, False]
+    assert all("ends before it begins" in fault for fault in said[4:])
 
 
 @pytest.mark.parametrize(
@@ -256,9 +256,9 @@ def test_a_range_that_is_half_or_ends_before_it_begins_is_a_fault(spark: SparkSe
 def test_a_column_of_a_type_that_says_something_else_is_refused(
     sound: DataFrame, column: str, type_: str, says: str
 ) -> None:
-    given = sound.withColumn(column, F.lit(None).cast(type_))
+    frame = sound.withColumn(column, F.lit(None).cast(type_))
     with pytest.raises(ConfigError) as raised:
-        conformed("pending", given, TableMap())
+        conformed("pending", frame, TableMap())
     assert f"{column} {type_.lower()}" in raised.value.message
     assert says in raised.value.message
 

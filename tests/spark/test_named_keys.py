@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from claimlib.plans.keys import IS_SHARED, named_keys, owners_of_keys
 from tests.delta.test_keys import COLLIDING
 
-ONE, OTHER = (name.decode() for name in COLLIDING)
+NAME, OTHER = (name.decode() for name in COLLIDING)
 GROUPS = "stream STRING, consumer_group STRING, pending_before BIGINT"
 
 
@@ -27,28 +27,28 @@ class Named:
     streams: list[str] = field(default_factory=lambda: ["s", "s"])
 
     def keys(self, spark: SparkSession, *, in_one_task: bool, totals: bool) -> DataFrame:
-        groups = spark.createDataFrame([(*one, 2) for one in self.groups], GROUPS)
-        owners = spark.createDataFrame([(one,) for one in self.consumers], "consumer STRING")
+        groups = spark.createDataFrame([(*names, 2) for names in self.groups], GROUPS)
+        owners = spark.createDataFrame([(owner,) for owner in self.consumers], "consumer STRING")
         known = spark.createDataFrame(self.known, "stream STRING, consumer_group STRING")
-        entries = spark.createDataFrame([(one,) for one in self.streams], "stream STRING")
+        entries = spark.createDataFrame([(stream,) for stream in self.streams], "stream STRING")
         added = [F.sum("pending_before").alias("pending_before")] if totals else []
         about = (groups, owners, known, entries, added)
         return named_keys(*about, in_one_task=in_one_task)
 
 
 SHARED = {
-    "two owners": Named(consumers=[ONE, OTHER, "c"]),
+    "two owners": Named(consumers=[NAME, OTHER, "c"]),
     "two streams, one of which has entries alone": Named(
-        groups=[(ONE, "g")], known=[(ONE, "g")], streams=[OTHER]
+        groups=[(NAME, "g")], known=[(NAME, "g")], streams=[OTHER]
     ),
     "two streams, one of which no group is known of": Named(
-        groups=[(ONE, "g"), (OTHER, "g")], known=[(ONE, "g")], streams=[ONE]
+        groups=[(NAME, "g"), (OTHER, "g")], known=[(NAME, "g")], streams=[NAME]
     ),
-    "two known streams, of which nothing is pending": Named(known=[(ONE, "g"), (OTHER, "h")]),
+    "two known streams, of which nothing is pending": Named(known=[(NAME, "g"), (OTHER, "h")]),
 }
 APART = {
     "others": Named(),
-    "an owner and a stream": Named(consumers=[ONE], streams=["s", OTHER]),
+    "an owner and a stream": Named(consumers=[NAME], streams=["s", OTHER]),
     "nothing": Named([], [], [], []),
 }
 

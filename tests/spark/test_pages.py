@@ -48,7 +48,7 @@ class Pel:
 
     @property
     def behind(self) -> list[StreamId]:
-        return [one for one in self.ids if one >= self.start]
+        return [stream_id for stream_id in self.ids if stream_id >= self.start]
 
 
 def ids(milliseconds: Iterable[int]) -> tuple[StreamId, ...]:
@@ -77,7 +77,7 @@ PELS = {
 
 
 def stream(pel: Pel) -> Stream:
-    pending = tuple(PendingEntry(one, b"c", NOW_MS, 1) for one in pel.ids)
+    pending = tuple(PendingEntry(stream_id, b"c", NOW_MS, 1) for stream_id in pel.ids)
     return Stream({}, {b"g": Group(MAX_ID, pending, ())})
 
 
@@ -88,7 +88,7 @@ TARGETS = (
 
 
 @dataclass(frozen=True)
-class Found:
+class Located:
     """Of each page the last id_ms of its window, and the last of its rows (none: too few)."""
 
     windows: dict[str, int]
@@ -96,13 +96,13 @@ class Found:
 
 
 @pytest.fixture(scope="module", params=[0, stores.FEW_ROWS], ids=["read again", "held"])
-def found(spark: SparkSession, request: pytest.FixtureRequest) -> Found:
+def located(spark: SparkSession, request: pytest.FixtureRequest) -> Located:
     with pytest.MonkeyPatch.context() as patch:  # for the search alone, not for other tests
         patch.setattr(stores, "FEW_ROWS", request.param)
-        return _found(spark)
+        return _located(spark)
 
 
-def _found(spark: SparkSession) -> Found:
+def _located(spark: SparkSession) -> Located:
     store = LiteralStore(spark)
     write_keyspace(store, {name.encode(): stream(pel) for name, pel in PELS.items()}, NOW_MS)
     pending = store.read_at("pending", 0)
@@ -121,7 +121,7 @@ def _found(spark: SparkSession) -> Found:
     pages, _ = paging._settled(store, pending, [paging.Page.of(row) for row in rows])
     located = paging.locate(store, pending, targets)
     assert located is not None
-    return Found(
+    return Located(
         {page.stream: page.last_ms for page in pages},
         {
             row["stream"]: StreamId(
@@ -133,16 +133,16 @@ def _found(spark: SparkSession) -> Found:
 
 
 @pytest.mark.parametrize("name", PELS)
-def test_a_page_ends_with_the_last_of_its_rows_if_there_are_so_many(name, found):
+def test_a_page_ends_with_the_last_of_its_rows_if_there_are_so_many(name, located):
     behind = PELS[name].behind
     last = PELS[name].page_rows - 1
-    assert found.ends.get(name) == (behind[last] if last < len(behind) else None)
+    assert located.ends.get(name) == (behind[last] if last < len(behind) else None)
 
 
 @pytest.mark.parametrize("name", PELS)
-def test_a_window_holds_few_others_unless_one_millisecond_has_them_all(name, found):
+def test_a_window_holds_few_others_unless_one_millisecond_has_them_all(name, located):
     pel = PELS[name]
-    within = [one for one in pel.behind if one.ms <= found.windows[name]]
+    within = [stream_id for stream_id in pel.behind if stream_id.ms <= located.windows[name]]
     assert len(within) <= 4 * pel.page_rows or within[pel.page_rows - 1].ms == within[-1].ms
 
 
@@ -226,8 +226,8 @@ def test_what_lies_behind_the_page_neither_refuses_the_group_nor_is_counted(spar
     assert set(rows) == {"claimed", "swept", "consumer", "cursor"}
     assert (rows["claimed"]["id_ms"], rows["cursor"]["next_ms"]) == (1, 2)
     assert rows["swept"]["at_boundary"] is None
-    found = {name: number for name, number in decision.counts.items() if number}
-    assert found == {"delivered_later": 11}
+    counts = {name: number for name, number in decision.counts.items() if number}
+    assert counts == {"delivered_later": 11}
 
 
 @pytest.mark.parametrize("count", [None, 1])
@@ -245,10 +245,10 @@ def test_few_rows_are_decided_without_dividing_them(spark, capsys, count):
 
 def test_a_group_whose_page_has_no_rows_is_kept_apart_from_one_whose_hash_it_shares(spark):
     """Only `pending` knows the group; what it holds lies before the page, between the other's."""
-    one, other = COLLIDING
+    swept, other = COLLIDING
     pels = {
         name: Group(MAX_ID, tuple(PendingEntry(at, b"d", NOW_MS - 9, 1) for at in ids(numbers)), ())
-        for name, numbers in ((one, (1, 5)), (other, (2,)))
+        for name, numbers in ((swept, (1, 5)), (other, (2,)))
     }
     store = LiteralStore(spark)
     keyspace = {
@@ -257,18 +257,18 @@ def test_a_group_whose_page_has_no_rows_is_kept_apart_from_one_whose_hash_it_sha
     }
     write_keyspace(store, keyspace, NOW_MS)
     for table in ("groups", "streams", "entries"):
-        is_known = F.col("stream") == one.decode()
+        is_known = F.col("stream") == swept.decode()
         store._tables[table] = store.held(store._tables[table].where(is_known))
     requests = {
-        (one, b"g"): AutoclaimRequest(b"c", 0),
+        (swept, b"g"): AutoclaimRequest(b"c", 0),
         (other, b"g"): AutoclaimRequest(b"c", 0, StreamId(100, 0), count=1),
     }
     begun = Begun(store, 1, Pins(dict.fromkeys(TABLES, 0), {}))
     table = request_table(spark, requests)
     rows = decide(begun, table, NOW_MS, refuse_duplicates=False).rows.collect()
-    found = {(row["kind"], row["stream"].encode(), row["id_ms"]) for row in rows}
-    of_groups = {("swept", one, None), ("consumer", one, None), ("refused", other, None)}
-    assert found == {("claimed", one, 1), ("claimed", one, 5), *of_groups}
+    decided = {(row["kind"], row["stream"].encode(), row["id_ms"]) for row in rows}
+    of_groups = {("swept", swept, None), ("consumer", swept, None), ("refused", other, None)}
+    assert decided == {("claimed", swept, 1), ("claimed", swept, 5), *of_groups}
 
 
 def test_two_rows_of_one_id_at_the_pages_cut_both_reach_the_kernel(spark):

@@ -21,7 +21,7 @@ from claimlib.semantics.ids import from_bigint, to_bigint
 from claimlib.semantics.names import spell
 from tests.unit.rule_cases import ANSWERS, FREE_CASES, RULE_CASES, answers
 
-GIVEN = {
+INPUT_TYPES = {
     "name": "STRING",
     "present": "BOOLEAN",
     "now_ms": "BIGINT",
@@ -38,22 +38,22 @@ GIVEN = {
 @pytest.mark.smoke
 def test_terms_of_sql_give_what_the_table_of_rules_says(spark):
     cases = spark.createDataFrame(
-        list(map(attrgetter(*GIVEN), RULE_CASES)),
-        ", ".join(f"{name} {type_}" for name, type_ in GIVEN.items()),
+        list(map(attrgetter(*INPUT_TYPES), RULE_CASES)),
+        ", ".join(f"{name} {type_}" for name, type_ in INPUT_TYPES.items()),
     )
 
-    found = cases.selectExpr("name", *(one.sql for one in answers(Term))).collect()
+    rows = cases.selectExpr("name", *(term.sql for term in answers(Term))).collect()
 
-    assert {row[0]: tuple(row[1:]) for row in found} == {
+    assert {row[0]: tuple(row[1:]) for row in rows} == {
         case.name: attrgetter(*ANSWERS)(case) for case in RULE_CASES
     }
 
 
 def test_terms_of_sql_say_of_each_named_id_whether_it_is_free(spark):
-    given = ["pending", "owned", "idle_enough", "force"]
-    cases = spark.createDataFrame(FREE_CASES, [*given, "free"])
-    found = cases.selectExpr(f"{rules.is_free(*terms(*given)).sql} AS found", "free").collect()
-    assert [row["found"] for row in found] == [row["free"] for row in found]
+    inputs = ["pending", "owned", "idle_enough", "force"]
+    cases = spark.createDataFrame(FREE_CASES, [*inputs, "free"])
+    rows = cases.selectExpr(f"{rules.is_free(*terms(*inputs)).sql} AS found", "free").collect()
+    assert [row["found"] for row in rows] == [row["free"] for row in rows]
 
 
 # ---- unsigned numbers ----
@@ -71,9 +71,9 @@ def test_bigints_sort_and_read_as_the_unsigned_numbers_that_they_hold(spark):
     shuffled = random.Random(1).sample(NUMBERS, len(NUMBERS))
     frame = spark.createDataFrame([(to_bigint(number),) for number in shuffled], "bits BIGINT")
 
-    found = frame.orderBy(unsigned("bits")).select("bits", unsigned_text("bits")).collect()
+    rows = frame.orderBy(unsigned("bits")).select("bits", unsigned_text("bits")).collect()
 
-    assert [(from_bigint(bits), text) for bits, text in found] == [
+    assert [(from_bigint(bits), text) for bits, text in rows] == [
         (number, str(number)) for number in sorted(NUMBERS)
     ]
 
@@ -84,11 +84,11 @@ def test_ids_are_compared_as_pairs_of_unsigned_numbers(spark):
     bounds = ids.toDF("bound_ms", "bound_seq")
     bound = ("bound_ms", "bound_seq")
 
-    found = ids.crossJoin(bounds).selectExpr(
+    compared = ids.crossJoin(bounds).selectExpr(
         "*", id_at_least("ms", "seq", *bound), id_at_most("ms", "seq", *bound)
     )
 
-    rows = [(*map(from_bigint, row[:4]), *row[4:]) for row in found.collect()]
+    rows = [(*map(from_bigint, row[:4]), *row[4:]) for row in compared.collect()]
     assert len(rows) == len(PAIRS) ** 2
     assert all(
         (at_least, at_most) == ((ms, seq) >= (low_ms, low_seq), (ms, seq) <= (low_ms, low_seq))
@@ -136,9 +136,9 @@ def test_java_matches_globs_on_the_bytes_of_names_as_python_does(spark):
     globs = some_globs(rnd, all_names)
     frame = spark.createDataFrame([(spell(name),) for name in all_names], "name STRING")
 
-    found = frame.select("name", F.array(*(glob_matches("name", glob) for glob in globs)))
+    by_java = frame.select("name", F.array(*(glob_matches("name", glob) for glob in globs)))
 
-    answers = {name: dict(zip(globs, matched, strict=True)) for name, matched in found.collect()}
+    answers = {name: dict(zip(globs, matched, strict=True)) for name, matched in by_java.collect()}
     expected = {(glob, name): names.matches(glob, name) for glob in globs for name in all_names}
     print(f"{len(globs)} globs, {len(all_names)} names, {sum(expected.values())} matches")
     assert len(expected) >= 17_000

@@ -122,13 +122,13 @@ def pel(spark: SparkSession) -> DataFrame:
 
 
 def test_the_first_reading_at_which_an_entry_was_idle_for_longer_claims_it(pel, read):
-    found = claims(pel, read, [5 * MINUTE, 15 * MINUTE]).collect()
+    rows = claims(pel, read, [5 * MINUTE, 15 * MINUTE]).collect()
     assert {
         (row["min_idle_ms"] // MINUTE, row["consumer_group"], row["id_ms"]): (
             *(row["from_consumer"], row["claimed_ms"] // MINUTE, row["idle_ms"] // MINUTE),
             row["outcome"],
         )
-        for row in found
+        for row in rows
     } == {
         (5, "g", 1): ("slow", 10, 10, "acknowledged"),
         (5, "g", 2): ("dead", 10, 10, "still_pending"),
@@ -141,12 +141,12 @@ def test_the_first_reading_at_which_an_entry_was_idle_for_longer_claims_it(pel, 
         (15, "g", 3): ("heir", 20, 20, "acknowledged"),
         (15, "g", 6): (None, 30, 19, "still_pending"),
     }
-    assert len(found) == 10
+    assert len(rows) == 10
 
 
 def test_an_entry_that_was_idle_for_exactly_min_idle_is_left(pel, read):
-    found = claims(pel, read, [10 * MINUTE]).where("id_ms IN (1, 6)").collect()
-    assert {(row["id_ms"], row["claimed_ms"] // MINUTE) for row in found} == {(1, 20), (6, 30)}
+    rows = claims(pel, read, [10 * MINUTE]).where("id_ms IN (1, 6)").collect()
+    assert {(row["id_ms"], row["claimed_ms"] // MINUTE) for row in rows} == {(1, 20), (6, 30)}
 
 
 def test_each_value_has_a_row_that_counts_what_it_would_have_claimed(pel, read):
@@ -190,20 +190,22 @@ def batches(keyspace: Keyspace, at_ms: int) -> Iterator[Batch]:
     for key, stream in keyspace.items():
         for name, group in stream.groups.items():
             rows = tuple(
-                PendingRow(one.id, one.consumer, one.delivery_time_ms, one.delivery_count)
-                for one in group.pending
+                PendingRow(entry.id, entry.consumer, entry.delivery_time_ms, entry.delivery_count)
+                for entry in group.pending
             )
             consumers = tuple(
-                ConsumerRow(one.name, one.seen_time_ms, one.active_time_ms)
-                for one in group.consumers
+                ConsumerRow(consumer.name, consumer.seen_time_ms, consumer.active_time_ms)
+                for consumer in group.consumers
             )
             if rows:
                 yield PendingPage(key, name, at_ms, rows)
             yield GroupDone(key, name, at_ms, group.last_delivered_id, consumers, len(rows))
-        ids = [one.id for group in stream.groups.values() for one in group.pending]
+        ids = [entry.id for group in stream.groups.values() for entry in group.pending]
         span = (min(ids), max(ids)) if ids else (None, None)
         entries = tuple(
-            EntryRow(one, None) for one in stream.entries if ids and span[0] <= one <= span[1]
+            EntryRow(stream_id, None)
+            for stream_id in stream.entries
+            if ids and span[0] <= stream_id <= span[1]
         )
         if entries:
             yield EntryPage(key, entries)
@@ -235,11 +237,11 @@ def test_the_sample_series_is_what_snapshots_of_the_same_groups_leave(sample, st
     real = content(store.read("pel_snapshots"), *pel_columns)
     assert content(sample.read("pel_snapshots").where(later), *pel_columns) == real
     columns = ("stream", "consumer_group", "at_ms", "next_at_ms", "next_last_delivered_ms")
-    found = [readings(one.read("journal"), one.read("runs")) for one in (sample, store)]
+    series = [readings(either.read("journal"), either.read("runs")) for either in (sample, store)]
     last = F.col("at_ms") >= chosen[0]
-    assert content(found[0].where(last), *columns) == content(found[1], *columns)
+    assert content(series[0].where(last), *columns) == content(series[1], *columns)
     for table in ("pending", "groups", "consumers"):
-        columns = [one.name for one in TABLES[table].written if one.name != "run_seq"]
+        columns = [column.name for column in TABLES[table].written if column.name != "run_seq"]
         assert content(sample.read(table), *columns) == content(store.read(table), *columns), table
 
 
@@ -252,7 +254,7 @@ def chosen_by_hand(min_idle_ms: int) -> Counter[str]:
                 seen[key, entry.id].append((at_ms, entry))
     counted: Counter[str] = Counter()
     for states in seen.values():
-        claimed = [one for at, one in states if at - one.delivery_time_ms > min_idle_ms]
+        claimed = [entry for at, entry in states if at - entry.delivery_time_ms > min_idle_ms]
         if not claimed:
             continue
         last_ms, last = states[-1]
@@ -266,11 +268,14 @@ def test_of_the_sample_each_value_claims_what_plain_python_says(sample):
     values = [minutes * MINUTE for minutes in (1, 15, 90, 240)]
     read = readings(sample.read("journal"), sample.read("runs"))
     rows = choices(claims(sample.read("pel_snapshots"), read, values), values).collect()
-    found = {row["min_idle_ms"]: {one: row[one] for one in OUTCOMES if row[one]} for row in rows}
-    assert found == {value: dict(chosen_by_hand(value)) for value in values}
+    chosen = {
+        row["min_idle_ms"]: {outcome: row[outcome] for outcome in OUTCOMES if row[outcome]}
+        for row in rows
+    }
+    assert chosen == {value: dict(chosen_by_hand(value)) for value in values}
     # What notebook 3 tells of it.
-    assert found[15 * MINUTE] == {"acknowledged": 127, "taken_over": 34, "still_pending": 54}
-    assert found[90 * MINUTE] == {"acknowledged": 5, "taken_over": 34, "still_pending": 27}
+    assert chosen[15 * MINUTE] == {"acknowledged": 127, "taken_over": 34, "still_pending": 54}
+    assert chosen[90 * MINUTE] == {"acknowledged": 5, "taken_over": 34, "still_pending": 27}
 
 
 HOUR = 60 * MINUTE
@@ -305,5 +310,5 @@ def test_of_the_sample_what_notebook_2_tells_is_so(sample):
     # The others work: hardly anything of theirs is right of the red line, at one hour.
     assert idle.keys() == {"erin", "alice", "carol", "dave"}
     names = ("alice", "carol", "dave")
-    assert [sum(one >= 1 for one in idle[name]) for name in names] == [1, 0, 1]
+    assert [sum(hours >= 1 for hours in idle[name]) for name in names] == [1, 0, 1]
     assert [deliveries[name] for name in names] == [15, 13, 8]

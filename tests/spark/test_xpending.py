@@ -20,7 +20,7 @@ from tests.spark.literal import literal_store
 
 STALLED_MS = 60_000
 MIDDLE = StreamId(2**63, 0)
-ASKED = [
+QUERIES = [
     PendingRange(MIN_ID, MAX_ID, 100),
     PendingRange(MIN_ID, MAX_ID, 2),
     PendingRange(MIN_ID, MAX_ID, 0),
@@ -49,17 +49,20 @@ def at(spark, batch) -> Reading:
 
 def test_the_overview_counts_what_stands_in_each_group(at, batch):
     rows = overview(at, stalled_ms=STALLED_MS).collect()
-    found = {(unspell(row["stream"]), unspell(row["consumer_group"])): row for row in rows}
+    by_group = {(unspell(row["stream"]), unspell(row["consumer_group"])): row for row in rows}
     cases = batch.cases()
-    assert found.keys() == cases.keys()
+    assert by_group.keys() == cases.keys()
     for names, case in cases.items():
-        pending, known = case.group.pending, {one.name: one for one in case.group.consumers}
+        pending, known = (
+            case.group.pending,
+            {consumer.name: consumer for consumer in case.group.consumers},
+        )
         idles = [case.now_ms - entry.delivery_time_ms for entry in pending]
         owners = Counter(entry.consumer for entry in pending if entry.consumer is not None)
         last = {name: known[name].active_time_ms or known[name].seen_time_ms for name in known}
         knowns = [name for name in owners if name in known]
         dead = [name for name in knowns if case.now_ms - last[name] >= STALLED_MS]
-        row = found[names].asDict()
+        row = by_group[names].asDict()
         assert row | {"stream": None, "consumer_group": None} == {
             "stream": None,
             "consumer_group": None,
@@ -69,7 +72,9 @@ def test_the_overview_counts_what_stands_in_each_group(at, batch):
             "pending": len(pending),
             "stalled": sum(idle >= STALLED_MS for idle in idles),
             "oldest_idle_ms": max(idles, default=None),
-            "highest_delivery_count": max((one.delivery_count for one in pending), default=None),
+            "highest_delivery_count": max(
+                (entry.delivery_count for entry in pending), default=None
+            ),
             "delivered_5_plus": sum(entry.delivery_count >= 5 for entry in pending),
             "delivered_10_plus": sum(entry.delivery_count >= 10 for entry in pending),
             "owners": len(owners),
@@ -87,14 +92,19 @@ def test_a_group_is_shown_as_the_reference_shows_it(at, batch):
     for number, ((stream, group), case) in enumerate(batch.cases().items()):
         if number < 3:
             assert summary(at, stream, group) == scan.xpending_summary(case.group)
-        if number >= len(ASKED):
+        if number >= len(QUERIES):
             break
-        asked = ASKED[number]
-        expected = scan.xpending_range(case.group, asked, case.now_ms)
-        rows = pending_range(at, stream, group, asked).collect()
+        query = QUERIES[number]
+        expected = scan.xpending_range(case.group, query, case.now_ms)
+        rows = pending_range(at, stream, group, query).collect()
         assert [_row(row) for row in rows] == [
-            (one.id, one.consumer, max(0, case.now_ms - one.delivery_time_ms), one.delivery_count)
-            for one in expected
+            (
+                entry.id,
+                entry.consumer,
+                max(0, case.now_ms - entry.delivery_time_ms),
+                entry.delivery_count,
+            )
+            for entry in expected
         ]
         shown += len(rows)
     assert shown > 20
@@ -106,25 +116,25 @@ def test_what_is_printed_of_a_group_is_bounded_and_goes_on_behind_its_last_entry
         batch.cases().items(), key=lambda item: (len(item[1].group.pending), item[0])
     )
     everything = len(case.group.pending)
-    expected = scan.xpending_range(case.group, ASKED[4], case.now_ms)
+    expected = scan.xpending_range(case.group, QUERIES[4], case.now_ms)
     assert everything > 5
-    asked, seen = ASKED[4], []
+    query, seen = QUERIES[4], []
     while True:
-        found = shown_range(at, stream, group, asked, most=everything // 2)
-        seen += map(_row, found.rows)
-        document = of_range(stream, group, found).document
+        page = shown_range(at, stream, group, query, most=everything // 2)
+        seen += map(_row, page.rows)
+        document = of_range(stream, group, page).document
         assert document["rows_not_shown"] == everything - len(seen)
-        assert [row["id"] for row in document["rows"]] == [str(_row(row)[0]) for row in found.rows]
+        assert [row["id"] for row in document["rows"]] == [str(_row(row)[0]) for row in page.rows]
         if document["next_start"] is None:
             break
-        assert len(found.rows) == everything // 2
-        asked = replace(asked, start=parse_range_start(document["next_start"]))
-    assert [row[0] for row in seen] == [one.id for one in expected]
+        assert len(page.rows) == everything // 2
+        query = replace(query, start=parse_range_start(document["next_start"]))
+    assert [row[0] for row in seen] == [entry.id for entry in expected]
     counted = [
-        (count, (len(found.rows), found.total))
+        (count, (len(page.rows), page.total))
         for count in (-1, 0, 1, 2, 3, everything, MAX_I64)
-        for found in [
-            shown_range(at, stream, group, replace(asked, start=MIN_ID, count=count), most=2)
+        for page in [
+            shown_range(at, stream, group, replace(query, start=MIN_ID, count=count), most=2)
         ]
     ]
     assert counted == [(count, (min(max(count, 0), 2), everything)) for count, _ in counted]
@@ -153,7 +163,7 @@ def test_what_is_not_known_is_not_0(at, batch):
     assert {row["now_ms"] for row in given_now} == {MAX_I64}
     assert all(row["stalled"] is not None for row in given_now)
     (stream, group), _ = next(item for item in batch.cases().items() if item[1].group.pending)
-    rows = pending_range(lacking, stream, group, ASKED[0]).collect()
+    rows = pending_range(lacking, stream, group, QUERIES[0]).collect()
     assert {row["idle_ms"] for row in rows} == {None}
 
 

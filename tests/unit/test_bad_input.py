@@ -54,11 +54,11 @@ def instant_ms(text):
     if re.fullmatch("[0-9]+", text):
         is_ms = not 10**9 <= int(text) < 10**11 and int(text) < 253_402_300_800_000
         return int(text) if is_ms else BAD
-    found = ISO.fullmatch(text)
-    if found is None:
+    match = ISO.fullmatch(text)
+    if match is None:
         return BAD
-    year, month, day, week, weekday = (int(found[n] or 0) for n in (1, 3, 4, 5, 6))
-    clock, zone = ([int(found[n] or 0) for n in three] for three in ((7, 9, 10), (13, 15, 16)))
+    year, month, day, week, weekday = (int(match[n] or 0) for n in (1, 3, 4, 5, 6))
+    clock, zone = ([int(match[n] or 0) for n in three] for three in ((7, 9, 10), (13, 15, 16)))
     try:
         calendar = date.fromisocalendar(year, week, weekday) if week else date(year, month, day)
     except ValueError:
@@ -66,8 +66,8 @@ def instant_ms(text):
     if any(part[0] > 23 or part[1] > 59 or part[2] > 59 for part in (clock, zone)):
         return BAD
     days = calendar.toordinal() - date(1970, 1, 1).toordinal()
-    micros, zone_micros = (int((found[n] or "").ljust(6, "0")[:6]) for n in (11, 17))
-    sign = -1 if found[12] == "-" else 1
+    micros, zone_micros = (int((match[n] or "").ljust(6, "0")[:6]) for n in (11, 17))
+    sign = -1 if match[12] == "-" else 1
     offset = sign * (seconds(*zone) * 10**6 + zone_micros)
     ms = (((days * 86_400 + seconds(*clock)) * 10**6) + micros - offset) // 1000
     return ms if ms >= 0 else BAD
@@ -172,10 +172,10 @@ URL = re.compile(
 
 
 def address(url):
-    found = URL.fullmatch(url)
-    if found is None or re.search("[\ud800-\udfff]", url):
+    match = URL.fullmatch(url)
+    if match is None or re.search("[\ud800-\udfff]", url):
         return BAD
-    tls, user, literal, zone, name, port, db = found.groups()
+    tls, user, literal, zone, name, port, db = match.groups()
     try:
         host = literal or name
         ip_address(literal or "::")

@@ -111,19 +111,19 @@ def fits(form, value):
             k in value and fits(f, value[k]) for k, f in form.items()
         )
     if isinstance(form, list):
-        return isinstance(value, list) and all(fits(form[0], one) for one in value)
+        return isinstance(value, list) and all(fits(form[0], member) for member in value)
     return form(value)
 
 
 def are_groups(value):
-    if not fits([GROUP_FORM], value) or len({one["name"] for one in value}) < len(value):
+    if not fits([GROUP_FORM], value) or len({group["name"] for group in value}) < len(value):
         return False
-    pels = [[parse_id(one["id"]) for one in group["pending"]] for group in value]
+    pels = [[parse_id(entry["id"]) for entry in group["pending"]] for group in value]
     names = [
-        [one["name"].encode("utf-8", "surrogateescape") for one in group["consumers"]]
+        [consumer["name"].encode("utf-8", "surrogateescape") for consumer in group["consumers"]]
         for group in value
     ]
-    return all(one < other for keys in (*pels, *names) for one, other in pairwise(keys))
+    return all(key < following for keys in (*pels, *names) for key, following in pairwise(keys))
 
 
 def is_entry(value):
@@ -134,11 +134,13 @@ def is_entry(value):
 
 def are_entries(value):
     is_entry = isinstance(value, list) and all(
-        isinstance(one, list) and len(one) == 2 for one in value
+        isinstance(entry, list) and len(entry) == 2 for entry in value
     )
-    if not is_entry or not all(is_id(one) and fits([is_text], fields) for one, fields in value):
+    if not is_entry or not all(
+        is_id(entry_id) and fits([is_text], fields) for entry_id, fields in value
+    ):
         return False
-    ids = {parse_id(one) for one, _ in value}
+    ids = {parse_id(entry_id) for entry_id, _ in value}
     return len(ids) == len(value) and all(len(fields) % 2 == 0 for _, fields in value)
 
 
@@ -169,8 +171,8 @@ def places(value, place=()):
     yield place
     inside = dict(enumerate(value)) if isinstance(value, list) else value
     if isinstance(inside, dict):
-        for key, one in inside.items():
-            yield from places(one, (*place, key))
+        for key, member in inside.items():
+            yield from places(member, (*place, key))
 
 
 def spoilt(rng):
@@ -272,10 +274,10 @@ def test_what_is_no_vector_file_is_refused_and_a_wrong_value_with_its_place():
     wrong = []
     for text, expected, place in inputs:
         file.data = text.encode("utf-8", "surrogatepass")
-        found, named = answer(file)
+        answered, named = answer(file)
         # What is missing, doubled or out of order is a fault of what holds it, or holds that.
-        if found != expected or not (place is None or is_around(named, place)):
-            wrong.append(f"{place}: {expected} expected, {found} at {named}; {text}")
+        if answered != expected or not (place is None or is_around(named, place)):
+            wrong.append(f"{place}: {expected} expected, {answered} at {named}; {text}")
     tally("vector files", [expected is not BAD for _, expected, _ in inputs], begun, wrong)
 
 

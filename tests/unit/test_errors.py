@@ -67,11 +67,11 @@ def drawn_tree():
     branch = re.compile(r"^([ │├└─]*)(\w+Error) +(?:exit code )?(\d+)?")
     above: list[str] = []
     for line in inspect.getdoc(errors).splitlines():
-        if found := branch.match(line):
-            depth = (len(found[1]) - 4) // 4
+        if match := branch.match(line):
+            depth = (len(match[1]) - 4) // 4
             del above[depth:]
-            yield found[2], above[-1] if above else None, int(found[3]) if found[3] else None
-            above.append(found[2])
+            yield match[2], above[-1] if above else None, int(match[3]) if match[3] else None
+            above.append(match[2])
 
 
 def test_each_error_has_its_exit_code():

@@ -50,7 +50,7 @@ groups = st.tuples(
 )
 
 
-def rows_of(number, entries, present, asked):
+def rows_of(number, entries, present, requests):
     """A group's rows as the kernel gets them, its number for a key."""
     known = {entry.id: entry for entry in entries}
     return [
@@ -74,7 +74,7 @@ def rows_of(number, entries, present, asked):
             "retrycount": -1 if request.retrycount is None else request.retrycount,
             "new_delivery_time_ms": NOW_MS if request.time_ms is None else request.time_ms,
         }
-        for request_number, request in enumerate(asked)
+        for request_number, request in enumerate(requests)
         for position, stream_id in enumerate(request.ids)
     ]
 
@@ -94,18 +94,18 @@ def folded(states, rows_per_frame):
     return [row for out in kernel.fold_range(iter(frames)) for row in out.itertuples()]
 
 
-def replayed(entries, asked, rows):
+def replayed(entries, requests, rows):
     """The PEL after the rows, and what each request claimed and deleted, in its order."""
     after = {entry.id: entry for entry in entries}
     got = (Outcome.CLAIMED, Outcome.FORCED, Outcome.SUPERSEDED)
-    claimed, deleted = ([[] for _ in asked] for _ in range(2))
+    claimed, deleted = ([[] for _ in requests] for _ in range(2))
     for row in sorted(rows, key=lambda row: (row.request_number, row.position)):
         stream_id = StreamId(row.id_ms % 2**64, row.id_seq % 2**64)
-        found = next((entry for entry in entries if entry.id == stream_id), None)
-        assert row.is_pending == (found is not None)
-        if found is not None:
+        before = next((entry for entry in entries if entry.id == stream_id), None)
+        assert row.is_pending == (before is not None)
+        if before is not None:
             state = OWNERS[row.from_consumer_key], row.from_delivery_time_ms
-            assert PendingEntry(stream_id, *state, row.from_delivery_count) == found
+            assert PendingEntry(stream_id, *state, row.from_delivery_count) == before
         if row.outcome in got:
             claimed[row.request_number].append(stream_id)
         elif row.outcome == Outcome.DELETED:
@@ -113,17 +113,17 @@ def replayed(entries, asked, rows):
             del after[stream_id]
         if row.outcome in got[:2]:  # what is superseded is never applied
             assert (row.outcome == Outcome.CLAIMED) == row.is_pending
-            owner = asked[row.request_number].consumer
+            owner = requests[row.request_number].consumer
             after[stream_id] = PendingEntry(
                 stream_id, owner, row.delivery_time_ms, row.delivery_count
             )
-    return [after[one] for one in sorted(after)], claimed, deleted
+    return [after[key] for key in sorted(after)], claimed, deleted
 
 
-def by_reference(entries, present, asked):
+def by_reference(entries, present, requests):
     group = Group(IDS[0], tuple(entries), ())
     replies = []
-    for request in asked:
+    for request in requests:
         group, reply = scan.xclaim(group, request, NOW_MS, present)
         replies.append(reply)
     claimed, deleted = ([list(getattr(r, n)) for r in replies] for n in ("claimed", "deleted"))
@@ -136,14 +136,14 @@ def test_all_requests_at_once_leave_what_the_reference_leaves_one_after_the_othe
     states, rows_per_frame
 ):
     states = [
-        (sorted(entries, key=lambda entry: entry.id), present, asked)
-        for entries, present, asked in states
+        (sorted(entries, key=lambda entry: entry.id), present, requests)
+        for entries, present, requests in states
     ]
     rows = folded(states, rows_per_frame)
     assert len(rows) == sum(len(request.ids) for state in states for request in state[2])
-    for number, (entries, present, asked) in enumerate(states):
+    for number, (entries, present, requests) in enumerate(states):
         own = [row for row in rows if row.group_key == number]
-        assert replayed(entries, asked, own) == by_reference(entries, present, asked)
+        assert replayed(entries, requests, own) == by_reference(entries, present, requests)
 
 
 def one_row(**others):

@@ -13,8 +13,8 @@ def test_what_stands_where_runs_have_seen_it_or_later_has_not_gone_back():
 
 def test_of_all_runs_that_are_known_the_one_that_has_seen_a_later_version_counts():
     later = Seen(8, {**NOW, "entries": 6})
-    found = gone_back(NOW, [NEWEST, later], Accepted())
-    assert found == {"entries": "at version 5, and run 8 has seen version 6"}
+    tables = gone_back(NOW, [NEWEST, later], Accepted())
+    assert tables == {"entries": "at version 5, and run 8 has seen version 6"}
 
 
 def test_what_was_accepted_is_refused_again_only_once_it_goes_back_further():

@@ -186,10 +186,10 @@ def test_a_bigint_has_the_bits_of_the_unsigned_number(unsigned, signed):
 
 @settings(deadline=None)
 @given(numbers, numbers)
-def test_bigints_with_the_sign_bit_flipped_order_like_the_unsigned_numbers(one, other):
-    flipped = [to_bigint(number) ^ -(2**63) for number in (one, other)]
-    assert (flipped[0] < flipped[1]) == (one < other)
-    assert from_bigint(to_bigint(one)) == one
+def test_bigints_with_the_sign_bit_flipped_order_like_the_unsigned_numbers(first, second):
+    flipped = [to_bigint(number) ^ -(2**63) for number in (first, second)]
+    assert (flipped[0] < flipped[1]) == (first < second)
+    assert from_bigint(to_bigint(first)) == first
 
 
 @pytest.mark.parametrize("number", [-1, 2**64])

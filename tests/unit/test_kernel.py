@@ -63,7 +63,7 @@ def decided(batch, rows_per_frame):
     cases = list(batch.cases().values())
     rows = [row for number, case in enumerate(cases) for row in rows_of(number, case)]
     frames = [frame(rows[at : at + rows_per_frame]) for at in range(0, len(rows), rows_per_frame)]
-    asked = requests({number: request_of(case) for number, case in enumerate(cases)})
+    request_rows = requests({number: request_of(case) for number, case in enumerate(cases)})
     return {
         (row.group_key, StreamId(from_bigint(row.id_ms), from_bigint(row.id_seq))): (
             Outcome(row.outcome),
@@ -72,7 +72,7 @@ def decided(batch, rows_per_frame):
             row.from_delivery_count,
             row.delivery_count,
         )
-        for out in kernel.decide_range(iter(frames), asked)
+        for out in kernel.decide_range(iter(frames), request_rows)
         for row in out.itertuples()
     }
 
@@ -84,14 +84,14 @@ def expected(batch):
         after, reply = case.expected()
         counts = {entry.id: entry.delivery_count for entry in after.pending}
         owners = {entry.id: entry.consumer for entry in after.pending}
-        found = {entry.id: entry for entry in case.group.pending}
+        pending = {entry.id: entry for entry in case.group.pending}
         outcomes = {
-            **{one: _claim(case, owners[one]) for one in reply.claimed},
+            **{stream_id: _claim(case, owners[stream_id]) for stream_id in reply.claimed},
             **dict.fromkeys(reply.deleted, Outcome.DELETED),
         }
         for stream_id, outcome in outcomes.items():
-            _, *state = (getattr(found[stream_id], name) for name in PENDING)
-            new_count = counts.get(stream_id, found[stream_id].delivery_count)
+            _, *state = (getattr(pending[stream_id], name) for name in PENDING)
+            new_count = counts.get(stream_id, pending[stream_id].delivery_count)
             decisions[number, stream_id] = (outcome, *state, new_count)
     return decisions
 
@@ -119,19 +119,19 @@ def test_with_a_broken_rule_the_comparison_with_the_reference_fails(how, monkeyp
 
 # ---- order ----
 
-ONE = dict.fromkeys(kernel.INPUT, 0) | dict.fromkeys(FLAGS, False)
-ASKED = dict.fromkeys(kernel.REQUEST, 0) | {"equal_counts": True, "raise_by": 1}
-ASKED |= {"park_above": DELIVERY_COUNT_MAX}
+ROW = dict.fromkeys(kernel.INPUT, 0) | dict.fromkeys(FLAGS, False)
+REQUEST = dict.fromkeys(kernel.REQUEST, 0) | {"equal_counts": True, "raise_by": 1}
+REQUEST |= {"park_above": DELIVERY_COUNT_MAX}
 
 
 def keyed(*keys):
-    return frame([ONE | dict(zip(kernel.KEY, key, strict=True)) for key in keys])
+    return frame([ROW | dict(zip(kernel.KEY, key, strict=True)) for key in keys])
 
 
-def decide(frames, **asked):
+def decide(frames, **changes):
     """What is decided where all groups ask for the same."""
-    keys = {key for one in frames for key in one["group_key"]}
-    return kernel.decide_range(iter(frames), requests(dict.fromkeys(keys, ASKED | asked)))
+    keys = {key for rows in frames for key in rows["group_key"]}
+    return kernel.decide_range(iter(frames), requests(dict.fromkeys(keys, REQUEST | changes)))
 
 
 def run(*frames):
@@ -203,7 +203,7 @@ def test_empty_batches_and_empty_ranges_give_nothing():
 
 
 def test_a_row_that_is_left_alone_gives_none():
-    fresh = ONE | {"present": True, "delivery_time_ms": 5}
+    fresh = ROW | {"present": True, "delivery_time_ms": 5}
     rows = frame([fresh, fresh | {"id_seq": 1, "present": False}])
     (decisions,) = decide([rows], now_ms=10, min_idle_ms=6)
     assert decisions["id_seq"].tolist() == [1]
@@ -212,7 +212,7 @@ def test_a_row_that_is_left_alone_gives_none():
 def test_names_may_be_keys_where_hashes_collide():
     types = TYPES | dict.fromkeys(("group_key", "consumer_key"), "object")
     names = ["1:ab", "1:b", "2:a"]
-    rows = [ONE | {"group_key": name, "consumer_key": f"={name}"} for name in names]
+    rows = [ROW | {"group_key": name, "consumer_key": f"={name}"} for name in names]
     for frames in ([frame(rows, types)], [frame([row], types) for row in rows]):
         out = pd.concat(decide(frames))
         assert out["group_key"].tolist() == names
@@ -231,26 +231,26 @@ def test_the_output_has_its_columns_and_64_bit_numbers():
 
 
 def test_the_edges_of_the_range_of_ids_are_ordinary_ids():
-    ids = [(to_bigint(one.ms), to_bigint(one.seq)) for one in (MIN_ID, MAX_ID)]
-    keys = [(1, *one) for one in ids]
+    ids = [(to_bigint(stream_id.ms), to_bigint(stream_id.seq)) for stream_id in (MIN_ID, MAX_ID)]
+    keys = [(1, *pair) for pair in ids]
     assert run(keyed(*keys)) == keys
 
 
 def test_each_group_is_judged_by_its_own_request():
-    equal = ASKED | {"now_ms": 60, "min_idle_ms": 10}
-    asked = requests(
+    equal = REQUEST | {"now_ms": 60, "min_idle_ms": 10}
+    request_rows = requests(
         {
             key: equal | {"equal_counts": rules.EQUAL_COUNTS[rule]}
             for key, rule in ((5, IdleRule.SERVER), (-3, IdleRule.DOCUMENTED))
         }
     )
-    row = ONE | {"present": True, "delivery_time_ms": 50}
+    row = ROW | {"present": True, "delivery_time_ms": 50}
     rows = frame([row | {"group_key": -3}, row | {"group_key": 5}])
-    (out,) = kernel.decide_range([rows], asked)
+    (out,) = kernel.decide_range([rows], request_rows)
     assert out["group_key"].tolist() == [5]
 
 
 def test_rows_of_a_group_without_a_request_raise():
-    decisions = kernel.decide_range([keyed((1, 1, 0), (2, 1, 0))], requests({1: ASKED}))
+    decisions = kernel.decide_range([keyed((1, 1, 0), (2, 1, 0))], requests({1: REQUEST}))
     with pytest.raises(ValueError, match=kernel.NO_REQUEST_MARK):
         list(decisions)

@@ -57,8 +57,8 @@ class Model:
         """A snapshot, a claim or an XCLAIM with FORCE: rows that bear the run's number, of entries
         that are there or not."""
         self.run_seq += 1
-        for one in self.random.sample(IDS, 2):
-            self.pending[one] = self.run_seq
+        for entry_id in self.random.sample(IDS, 2):
+            self.pending[entry_id] = self.run_seq
 
     def lose(self) -> None:
         """Somebody writes rows that bear whatever number: then there is no base any more."""
@@ -69,30 +69,30 @@ class Model:
     def sweep(self) -> None:
         """Deletes what it looks for and does not find; it may claim what it knows."""
         self.run_seq += 1
-        for one in sorted(self.pending):
-            present = self.is_known(one)
+        for entry_id in sorted(self.pending):
+            present = self.is_known(entry_id)
             self.known += present
             if not present:
                 self.looked_for += 1
-                present = one in self.entries
+                present = entry_id in self.entries
             if not present:
-                del self.pending[one]
+                del self.pending[entry_id]
             elif self.random.random() < 0.3:
-                self.pending[one] = self.run_seq
+                self.pending[entry_id] = self.run_seq
         self.base_seq, self.base_version = self.run_seq, self.version
 
-    def is_known(self, one: int) -> bool:
+    def is_known(self, entry_id: int) -> bool:
         if self.base_seq is None:
             return False
         changed = {gone for version, gone in self.deletions if version > self.base_version}
         return bool(
             rules.is_known_present(
-                is_new=self.pending[one] > self.base_seq, is_changed=one in changed
+                is_new=self.pending[entry_id] > self.base_seq, is_changed=entry_id in changed
             )
         )
 
     def check(self) -> None:
-        known = {one for one in self.pending if self.is_known(one)}
+        known = {entry_id for entry_id in self.pending if self.is_known(entry_id)}
         assert known <= self.entries, "an entry that is gone would stay in the PEL"
 
 

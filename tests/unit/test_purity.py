@@ -68,7 +68,7 @@ PURE = [path for row in ROWS[:PURE_ROWS] for room in row for path in files_of(ro
 def strangers(room, rows):
     """What a room imports that stands neither above it nor within it."""
     row = next(at for at, rooms in enumerate(rows) if room in rooms)
-    allowed = {room, *(one for rooms in rows[:row] for one in rooms)}
+    allowed = {room, *(above for rooms in rows[:row] for above in rooms)}
     return {
         (str(path.relative_to(PACKAGE)), name)
         for path in files_of(room)
@@ -79,13 +79,13 @@ def strangers(room, rows):
 
 def reached(paths):
     """The modules of claimlib that files import, directly or through others."""
-    found = set()
+    modules = set()
     todo = list(paths)
     while todo:
-        new = own(todo.pop()) - found
-        found |= new
+        new = own(todo.pop()) - modules
+        modules |= new
         todo += [file_of(module) for module in new]
-    return found
+    return modules
 
 
 def test_the_table_has_each_module_and_package_once():
@@ -208,12 +208,12 @@ def classic_only(path):
 
 
 def test_nothing_asks_for_what_serverless_compute_lacks():
-    found = {
+    uses = {
         (path.relative_to(PACKAGE).as_posix(), name)
         for path in PACKAGE.rglob("*.py")
         for name in classic_only(path)
     }
-    assert found == set(_MAY)
+    assert uses == set(_MAY)
 
 
 def test_the_walk_sees_what_serverless_compute_lacks(tmp_path):
@@ -229,10 +229,10 @@ def test_the_walk_sees_what_serverless_compute_lacks(tmp_path):
 
 
 def test_rows_of_the_driver_become_frames_in_one_place_which_keeps_to_the_most_bytes():
-    found = {
+    files = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute) and node.attr == "createDataFrame"
     }
-    assert found == {"local_rows.py"}
+    assert files == {"local_rows.py"}

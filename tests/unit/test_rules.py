@@ -39,9 +39,9 @@ def test_the_names_in_the_table_are_unique():
 
 @rule_case
 def test_plain_values_give_what_the_table_says(case: RuleCase):
-    found = answers(partial(getattr, case))
-    assert found == attrgetter(*ANSWERS)(case)
-    assert {type(answer) for answer in found} == {bool}
+    answered = answers(partial(getattr, case))
+    assert answered == attrgetter(*ANSWERS)(case)
+    assert {type(answer) for answer in answered} == {bool}
 
 
 @count_case
@@ -61,8 +61,8 @@ def test_arrays_of_times_go_with_one_plain_request():
     delivery_time_ms = np.array([899, 900, 901], dtype=np.int64)
     server, documented = True, False
     assert rules.is_idle_enough(1000, delivery_time_ms, 100, server).tolist() == [True, True, False]
-    found = rules.is_idle_enough(1000, delivery_time_ms, 100, documented)
-    assert found.tolist() == [True, False, False]
+    enough = rules.is_idle_enough(1000, delivery_time_ms, 100, documented)
+    assert enough.tolist() == [True, False, False]
 
 
 def test_arrays_of_counts_are_raised_without_leaving_64_bits():
@@ -80,5 +80,5 @@ def test_equality_counts_on_servers_only():
 
 def test_an_id_is_free_in_plain_values_and_in_arrays_alike():
     assert [rules.is_free(*case[:4]) for case in FREE_CASES] == [case[4] for case in FREE_CASES]
-    *given, free = map(np.array, zip(*FREE_CASES, strict=True))
-    assert rules.is_free(*given).tolist() == free.tolist()
+    *arguments, free = map(np.array, zip(*FREE_CASES, strict=True))
+    assert rules.is_free(*arguments).tolist() == free.tolist()

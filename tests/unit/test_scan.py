@@ -46,13 +46,13 @@ def everything(_stream_id):
     return True
 
 
-def claimed(found, count=None):
+def claimed(before, count=None):
     """What an entry becomes when `me` claims it."""
     return replace(
-        found,
+        before,
         consumer=b"me",
         delivery_time_ms=NOW_MS,
-        delivery_count=found.delivery_count + 1 if count is None else count,
+        delivery_count=before.delivery_count + 1 if count is None else count,
     )
 
 
@@ -90,8 +90,8 @@ def test_the_idle_rules_agree_elsewhere(idle_rule, idle_ms, taken):
 
 @pytest.mark.parametrize("idle_rule", IdleRule)
 def test_min_idle_0_claims_even_a_delivery_in_the_future(idle_rule):
-    found = group(entry(1, 0), entry(2, FUTURE))
-    _, reply = xautoclaim(found, request(min_idle_ms=0, idle_rule=idle_rule), NOW_MS, everything)
+    before = group(entry(1, 0), entry(2, FUTURE))
+    _, reply = xautoclaim(before, request(min_idle_ms=0, idle_rule=idle_rule), NOW_MS, everything)
     assert reply.claimed == ids(1, 2)
 
 
@@ -111,8 +111,8 @@ def test_a_dangling_entry_is_deleted_with_min_idle_0_too():
 
 
 def test_an_entry_is_claimed_from_oneself_and_from_nobody():
-    found = group(entry(1, consumer=b"me"), entry(2, consumer=None))
-    after, _ = xautoclaim(found, request(), NOW_MS, everything)
+    before = group(entry(1, consumer=b"me"), entry(2, consumer=None))
+    after, _ = xautoclaim(before, request(), NOW_MS, everything)
     assert after.pending == (claimed(entry(1)), claimed(entry(2)))
 
 
@@ -122,50 +122,50 @@ def test_justid_leaves_the_count_alone():
 
 
 def test_a_count_stays_at_the_largest():
-    found = group(entry(1, count=DELIVERY_COUNT_MAX), entry(2, count=DELIVERY_COUNT_MAX - 1))
-    after, _ = xautoclaim(found, request(), NOW_MS, everything)
+    before = group(entry(1, count=DELIVERY_COUNT_MAX), entry(2, count=DELIVERY_COUNT_MAX - 1))
+    after, _ = xautoclaim(before, request(), NOW_MS, everything)
     assert [claim.delivery_count for claim in after.pending] == [DELIVERY_COUNT_MAX] * 2
 
 
 def test_times_at_the_ends_of_the_range():
     now_ms = 2**63 - 1
-    found = Group(MAX_ID, (PendingEntry(StreamId(1, 0), b"a", 0, 0),), ())
+    before = Group(MAX_ID, (PendingEntry(StreamId(1, 0), b"a", 0, 0),), ())
     largest = request(min_idle_ms=now_ms)
-    assert xautoclaim(found, largest, now_ms, everything)[1].claimed == ()
+    assert xautoclaim(before, largest, now_ms, everything)[1].claimed == ()
     by_server = replace(largest, idle_rule=IdleRule.SERVER)
-    assert xautoclaim(found, by_server, now_ms, everything)[1].claimed == ids(1)
+    assert xautoclaim(before, by_server, now_ms, everything)[1].claimed == ids(1)
 
 
 # ---- many entries ----
 
 
 def test_claimed_and_deleted_are_apart_and_the_rest_stays_where_it_was():
-    found = group(entry(1), entry(2, FRESH), entry(3), entry(4), entry(5, FRESH))
-    after, reply = xautoclaim(found, request(), NOW_MS, frozenset(ids(1, 2, 4)))
+    before = group(entry(1), entry(2, FRESH), entry(3), entry(4), entry(5, FRESH))
+    after, reply = xautoclaim(before, request(), NOW_MS, frozenset(ids(1, 2, 4)))
     assert after.pending == (claimed(entry(1)), entry(2, FRESH), claimed(entry(4)))
     assert reply == AutoclaimReply(END_OF_SCAN, ids(1, 4), ids(3, 5))
 
 
 def test_presence_may_be_a_function_a_set_or_a_mapping():
-    found = group(entry(1), entry(2))
-    expected = xautoclaim(found, request(), NOW_MS, lambda stream_id: stream_id.ms == 2)
+    before = group(entry(1), entry(2))
+    expected = xautoclaim(before, request(), NOW_MS, lambda stream_id: stream_id.ms == 2)
     assert expected[1].deleted == ids(1)
-    assert xautoclaim(found, request(), NOW_MS, set(ids(2))) == expected
-    assert xautoclaim(found, request(), NOW_MS, {StreamId(2, 0): ()}) == expected
+    assert xautoclaim(before, request(), NOW_MS, set(ids(2))) == expected
+    assert xautoclaim(before, request(), NOW_MS, {StreamId(2, 0): ()}) == expected
 
 
 def test_entries_before_the_start_are_not_examined():
-    found = group(entry(1), entry(2), entry(3))
-    after, reply = xautoclaim(found, request(start=StreamId(2, 0)), NOW_MS, frozenset(ids(3)))
+    before = group(entry(1), entry(2), entry(3))
+    after, reply = xautoclaim(before, request(start=StreamId(2, 0)), NOW_MS, frozenset(ids(3)))
     assert after.pending == (entry(1), claimed(entry(3)))
     assert reply == AutoclaimReply(END_OF_SCAN, ids(3), ids(2))
 
 
 @pytest.mark.parametrize("start", [StreamId(3, 1), MAX_ID])
 def test_a_start_past_the_last_entry_examines_nothing(start):
-    found = group(entry(1), entry(3))
-    after, reply = xautoclaim(found, request(start=start), NOW_MS, frozenset())
-    assert after.pending == found.pending
+    before = group(entry(1), entry(3))
+    after, reply = xautoclaim(before, request(start=start), NOW_MS, frozenset())
+    assert after.pending == before.pending
     assert reply == AutoclaimReply(END_OF_SCAN, (), ())
 
 
@@ -177,21 +177,21 @@ def test_ids_are_compared_as_unsigned_pairs():
         StreamId(2**63, 0),
         MAX_ID,
     ]
-    found = group(*(PendingEntry(edge, b"dead", 0, 1) for edge in edges))
-    _, reply = xautoclaim(found, request(start=StreamId(2**63 - 1, MAX_U64)), NOW_MS, everything)
+    before = group(*(PendingEntry(edge, b"dead", 0, 1) for edge in edges))
+    _, reply = xautoclaim(before, request(start=StreamId(2**63 - 1, MAX_U64)), NOW_MS, everything)
     assert reply.claimed == tuple(edges[2:])
 
 
 def test_the_given_group_stays_as_it_is():
-    found = group(entry(1), entry(2))
-    copy = replace(found)
-    xautoclaim(found, request(), NOW_MS, frozenset(ids(1)))
-    assert found == copy
+    before = group(entry(1), entry(2))
+    copy = replace(before)
+    xautoclaim(before, request(), NOW_MS, frozenset(ids(1)))
+    assert before == copy
 
 
 def test_the_last_delivered_id_is_kept():
-    found = Group(StreamId(9, 9), (entry(1),), ())
-    after, _ = xautoclaim(found, request(), NOW_MS, everything)
+    before = Group(StreamId(9, 9), (entry(1),), ())
+    after, _ = xautoclaim(before, request(), NOW_MS, everything)
     assert after.last_delivered_id == StreamId(9, 9)
 
 
@@ -199,52 +199,52 @@ def test_the_last_delivered_id_is_kept():
 
 
 def test_a_page_ends_when_count_entries_are_claimed():
-    found = group(entry(1), entry(2), entry(3))
-    after, reply = xautoclaim(found, request(count=2), NOW_MS, everything)
+    before = group(entry(1), entry(2), entry(3))
+    after, reply = xautoclaim(before, request(count=2), NOW_MS, everything)
     assert after.pending == (claimed(entry(1)), claimed(entry(2)), entry(3))
     assert reply == AutoclaimReply(StreamId(3, 0), ids(1, 2), ())
 
 
 def test_a_page_that_ends_on_the_last_entry_has_no_cursor():
-    found = group(entry(1), entry(2))
-    _, reply = xautoclaim(found, request(count=2), NOW_MS, everything)
+    before = group(entry(1), entry(2))
+    _, reply = xautoclaim(before, request(count=2), NOW_MS, everything)
     assert reply == AutoclaimReply(END_OF_SCAN, ids(1, 2), ())
 
 
 def test_deleted_entries_use_up_count():
-    found = group(entry(1), entry(2), entry(3))
-    _, reply = xautoclaim(found, request(count=2), NOW_MS, frozenset(ids(2, 3)))
+    before = group(entry(1), entry(2), entry(3))
+    _, reply = xautoclaim(before, request(count=2), NOW_MS, frozenset(ids(2, 3)))
     assert reply == AutoclaimReply(StreamId(3, 0), ids(2), ids(1))
 
 
 def test_entries_left_alone_use_up_the_budget_only():
-    found = group(*(entry(ms, FRESH) for ms in range(1, 10)), entry(10), entry(11))
-    _, reply = xautoclaim(found, request(count=1), NOW_MS, everything)
+    before = group(*(entry(ms, FRESH) for ms in range(1, 10)), entry(10), entry(11))
+    _, reply = xautoclaim(before, request(count=1), NOW_MS, everything)
     assert reply == AutoclaimReply(StreamId(11, 0), ids(10), ())
 
 
 def test_a_page_ends_when_ten_times_count_entries_are_examined():
-    found = group(*(entry(ms, FRESH) for ms in range(1, 21)), entry(21))
-    _, reply = xautoclaim(found, request(count=2), NOW_MS, everything)
+    before = group(*(entry(ms, FRESH) for ms in range(1, 21)), entry(21))
+    _, reply = xautoclaim(before, request(count=2), NOW_MS, everything)
     assert reply == AutoclaimReply(StreamId(21, 0), (), ())
 
 
 def test_a_budget_that_ends_on_the_last_entry_has_no_cursor():
-    found = group(*(entry(ms, FRESH) for ms in range(1, 11)))
-    _, reply = xautoclaim(found, request(count=1), NOW_MS, everything)
+    before = group(*(entry(ms, FRESH) for ms in range(1, 11)))
+    _, reply = xautoclaim(before, request(count=1), NOW_MS, everything)
     assert reply == AutoclaimReply(END_OF_SCAN, (), ())
 
 
 def test_the_budget_counts_from_the_start():
-    found = group(*(entry(ms, FRESH) for ms in range(1, 16)))
-    _, reply = xautoclaim(found, request(count=1, start=StreamId(4, 0)), NOW_MS, everything)
+    before = group(*(entry(ms, FRESH) for ms in range(1, 16)))
+    _, reply = xautoclaim(before, request(count=1, start=StreamId(4, 0)), NOW_MS, everything)
     assert reply.cursor == StreamId(14, 0)
 
 
 def test_the_largest_count_is_a_sweep():
-    found = group(*(entry(ms) for ms in range(1, 150)))
-    page = xautoclaim(found, request(count=COUNT_MAX), NOW_MS, everything)
-    assert page == xautoclaim(found, request(), NOW_MS, everything)
+    before = group(*(entry(ms) for ms in range(1, 150)))
+    page = xautoclaim(before, request(count=COUNT_MAX), NOW_MS, everything)
+    assert page == xautoclaim(before, request(), NOW_MS, everything)
     assert len(page[1].claimed) == 149
 
 
@@ -254,9 +254,9 @@ OTHERS = (Consumer(b"dead", 5, 5), Consumer(b"zoe", 6, None))
 ME = Consumer(b"me", 1, 1)
 
 
-def consumers_after(found, profile, consumers, present=everything):
+def consumers_after(pending_entry, profile, consumers, present=everything):
     after, _ = xautoclaim(
-        group(found, consumers=consumers), request(profile=profile), NOW_MS, present
+        group(pending_entry, consumers=consumers), request(profile=profile), NOW_MS, present
     )
     return after.consumers
 
@@ -310,15 +310,15 @@ entries = st.builds(
     st.sampled_from([NOW_MS - idle_ms for idle_ms in (IDLE, EQUAL, FRESH, 0, FUTURE, NOW_MS)]),
     st.sampled_from([0, 1, 5, DELIVERY_COUNT_MAX - 1, DELIVERY_COUNT_MAX]),
 )
-pending = st.lists(entries, max_size=60, unique_by=lambda found: found.id).map(
-    lambda found: tuple(sorted(found, key=lambda one: one.id))
+pending = st.lists(entries, max_size=60, unique_by=lambda entry: entry.id).map(
+    lambda drawn: tuple(sorted(drawn, key=lambda entry: entry.id))
 )
 groups = st.builds(
     Group,
     stream_ids,
     pending,
     st.lists(names, unique=True).map(
-        lambda found: tuple(Consumer(n, 7, None) for n in sorted(found))
+        lambda drawn: tuple(Consumer(n, 7, None) for n in sorted(drawn))
     ),
 )
 requests = st.builds(
@@ -336,40 +336,40 @@ requests = st.builds(
 @st.composite
 def situations(draw):
     """A group, a request with COUNT, and which of the pending ids the stream still has."""
-    found = draw(groups)
+    before = draw(groups)
     gone_every = draw(st.integers(1, 7))
-    kept = [one.id for i, one in enumerate(found.pending) if i % gone_every or gone_every == 1]
-    return found, draw(requests), frozenset(kept if draw(st.booleans()) else kept[::2])
+    kept = [entry.id for i, entry in enumerate(before.pending) if i % gone_every or gone_every == 1]
+    return before, draw(requests), frozenset(kept if draw(st.booleans()) else kept[::2])
 
 
-def is_hit(found, asked, present):
-    idle_ms = NOW_MS - found.delivery_time_ms
-    needed_ms = asked.min_idle_ms + (asked.idle_rule is IdleRule.DOCUMENTED)
-    return found.id not in present or asked.min_idle_ms == 0 or idle_ms >= needed_ms
+def is_hit(entry, request, present):
+    idle_ms = NOW_MS - entry.delivery_time_ms
+    needed_ms = request.min_idle_ms + (request.idle_rule is IdleRule.DOCUMENTED)
+    return entry.id not in present or request.min_idle_ms == 0 or idle_ms >= needed_ms
 
 
 @settings(deadline=None, max_examples=examples(400))
 @given(situations())
 def test_a_page_is_the_set_that_ranks_and_hits_give(situation):
-    found, asked, present = situation
-    ranked = [one for one in found.pending if one.id >= asked.start]
-    hits = [is_hit(one, asked, present) for one in ranked]
+    before, request, present = situation
+    ranked = [entry for entry in before.pending if entry.id >= request.start]
+    hits = [is_hit(entry, request, present) for entry in ranked]
     examined = [
-        rank <= 10 * asked.count and sum(hits[: rank - 1]) < asked.count
+        rank <= 10 * request.count and sum(hits[: rank - 1]) < request.count
         for rank in range(1, len(ranked) + 1)
     ]
     size = sum(examined)
     assert examined == [True] * size + [False] * (len(ranked) - size)
-    taken = [one.id for one, hit in zip(ranked[:size], hits, strict=False) if hit]
-    after, reply = xautoclaim(found, asked, NOW_MS, present)
+    taken = [entry.id for entry, hit in zip(ranked[:size], hits, strict=False) if hit]
+    after, reply = xautoclaim(before, request, NOW_MS, present)
     assert reply == AutoclaimReply(
         cursor=ranked[size].id if size < len(ranked) else END_OF_SCAN,
-        claimed=tuple(one for one in taken if one in present),
-        deleted=tuple(one for one in taken if one not in present),
+        claimed=tuple(stream_id for stream_id in taken if stream_id in present),
+        deleted=tuple(stream_id for stream_id in taken if stream_id not in present),
     )
-    untouched = [one for one in found.pending if one.id not in taken]
-    assert [one for one in after.pending if one.id not in taken] == untouched
-    assert {one.id for one in after.pending} == {one.id for one in found.pending} - set(
+    untouched = [entry for entry in before.pending if entry.id not in taken]
+    assert [entry for entry in after.pending if entry.id not in taken] == untouched
+    assert {entry.id for entry in after.pending} == {entry.id for entry in before.pending} - set(
         reply.deleted
     )
 
@@ -377,27 +377,27 @@ def test_a_page_is_the_set_that_ranks_and_hits_give(situation):
 @settings(deadline=None, max_examples=examples(400))
 @given(situations(), st.lists(st.integers(1, 70), min_size=1, max_size=5))
 def test_a_sweep_is_pages_of_any_count_up_to_the_end(situation, counts):
-    found, asked, present = situation
-    state, cursor, pages = found, asked.start, []
+    before, request, present = situation
+    state, cursor, pages = before, request.start, []
     while not pages or cursor != END_OF_SCAN:
-        page = replace(asked, start=cursor, count=counts[len(pages) % len(counts)])
+        page = replace(request, start=cursor, count=counts[len(pages) % len(counts)])
         state, reply = xautoclaim(state, page, NOW_MS, present)
         assert reply.cursor == END_OF_SCAN or reply.cursor > cursor
         cursor = reply.cursor
         pages.append(reply)
-    swept, reply = xautoclaim(found, replace(asked, count=None), NOW_MS, present)
+    swept, reply = xautoclaim(before, replace(request, count=None), NOW_MS, present)
     assert swept == state
-    assert reply.claimed == tuple(one for page in pages for one in page.claimed)
-    assert reply.deleted == tuple(one for page in pages for one in page.deleted)
+    assert reply.claimed == tuple(stream_id for page in pages for stream_id in page.claimed)
+    assert reply.deleted == tuple(stream_id for page in pages for stream_id in page.deleted)
     assert reply.cursor == END_OF_SCAN
 
 
 @settings(deadline=None)
 @given(situations())
 def test_a_second_sweep_at_the_same_instant_changes_nothing(situation):
-    found, asked, present = situation
-    sweep = replace(asked, count=None, min_idle_ms=MIN_IDLE_MS)
-    once, _ = xautoclaim(found, sweep, NOW_MS, present)
+    before, request, present = situation
+    sweep = replace(request, count=None, min_idle_ms=MIN_IDLE_MS)
+    once, _ = xautoclaim(before, sweep, NOW_MS, present)
     twice, reply = xautoclaim(once, sweep, NOW_MS, present)
     assert (twice, reply) == (once, AutoclaimReply(END_OF_SCAN, (), ()))
 
@@ -405,12 +405,12 @@ def test_a_second_sweep_at_the_same_instant_changes_nothing(situation):
 @settings(deadline=None)
 @given(situations())
 def test_starting_behind_an_entry_leaves_it_out(situation):
-    found, asked, present = situation
-    for one in found.pending[:3]:
-        if one.id == MAX_ID:
+    before, request, present = situation
+    for entry in before.pending[:3]:
+        if entry.id == MAX_ID:
             continue
-        after, _ = xautoclaim(found, replace(asked, start=successor(one.id)), NOW_MS, present)
-        assert one in after.pending
+        after, _ = xautoclaim(before, replace(request, start=successor(entry.id)), NOW_MS, present)
+        assert entry in after.pending
 
 
 # ---- guards ----
@@ -428,16 +428,16 @@ def test_without_guards_there_are_none():
 
 @pytest.mark.parametrize(("most", "refused"), [(1, True), (2, False), (0, True), (3, False)])
 def test_more_claims_than_max_claims_refuse_the_group(most, refused):
-    found = group(entry(1), entry(2), entry(3, FRESH), entry(4))
+    before = group(entry(1), entry(2), entry(3, FRESH), entry(4))
     present = frozenset(ids(1, 2, 3))
     if refused:
         with pytest.raises(
             GuardError, match=f"guard max_claims: 2 entries would be claimed, and it allows {most}$"
         ):
-            xautoclaim(found, guarded(max_claims=most), NOW_MS, present)
+            xautoclaim(before, guarded(max_claims=most), NOW_MS, present)
     else:
-        assert xautoclaim(found, guarded(max_claims=most), NOW_MS, present) == xautoclaim(
-            found, request(), NOW_MS, present
+        assert xautoclaim(before, guarded(max_claims=most), NOW_MS, present) == xautoclaim(
+            before, request(), NOW_MS, present
         )
 
 
@@ -445,21 +445,21 @@ def test_more_claims_than_max_claims_refuse_the_group(most, refused):
     ("share", "refused"), [(0.0, True), (0.24, True), (0.25, False), (1.0, False)]
 )
 def test_a_larger_share_of_purges_than_max_deleted_share_refuses_the_group(share, refused):
-    found = group(entry(1), entry(2), entry(3, FRESH), entry(4))
+    before = group(entry(1), entry(2), entry(3, FRESH), entry(4))
     present = frozenset(ids(1, 2, 3))
-    asked = guarded(max_deleted_share=share)
+    request = guarded(max_deleted_share=share)
     if refused:
         with pytest.raises(GuardError, match="max_deleted_share: 1 of 4 pending entries"):
-            xautoclaim(found, asked, NOW_MS, present)
+            xautoclaim(before, request, NOW_MS, present)
     else:
-        assert xautoclaim(found, asked, NOW_MS, present)[1].deleted == ids(4)
+        assert xautoclaim(before, request, NOW_MS, present)[1].deleted == ids(4)
 
 
 def test_shares_are_compared_as_they_are_written():
     # As a product this would be 29 > 0.29 * 100 = 28.999999999999996.
-    found = group(*map(entry, range(1, 101)))
+    before = group(*map(entry, range(1, 101)))
     present = frozenset(ids(*range(30, 101)))
-    _, reply = xautoclaim(found, guarded(max_deleted_share=0.29), NOW_MS, present)
+    _, reply = xautoclaim(before, guarded(max_deleted_share=0.29), NOW_MS, present)
     assert len(reply.deleted) == 29
 
 
@@ -468,13 +468,13 @@ def test_a_group_without_purges_is_below_every_share():
 
 
 def test_only_from_spares_what_others_own_and_costs_no_count():
-    found = group(
+    before = group(
         entry(1, consumer=b"live-1"), entry(2, consumer=None), entry(3), entry(4), entry(5)
     )
-    asked = replace(guarded(only_from="d*"), count=1)
-    after, reply = xautoclaim(found, asked, NOW_MS, frozenset(ids(1, 2, 3, 4)))
+    request = replace(guarded(only_from="d*"), count=1)
+    after, reply = xautoclaim(before, request, NOW_MS, frozenset(ids(1, 2, 3, 4)))
     assert reply == AutoclaimReply(StreamId(4, 0), ids(3), ())
-    assert after.pending[:2] == found.pending[:2]
+    assert after.pending[:2] == before.pending[:2]
 
 
 def test_what_is_spared_is_deleted_all_the_same_where_it_dangles():
@@ -496,33 +496,33 @@ def test_what_is_spared_is_deleted_all_the_same_where_it_dangles():
     ],
 )
 def test_only_consumers_that_were_not_active_for_so_long_lose_entries(known, rule, taken):
-    asked = replace(guarded(only_consumers_idle_ms=10), idle_rule=rule)
-    _, reply = xautoclaim(group(entry(1), consumers=[known]), asked, NOW_MS, everything)
+    request = replace(guarded(only_consumers_idle_ms=10), idle_rule=rule)
+    _, reply = xautoclaim(group(entry(1), consumers=[known]), request, NOW_MS, everything)
     assert reply.claimed == (ids(1) if taken else ())
 
 
 def test_what_nobody_owns_has_no_consumer_that_could_be_active():
-    found = group(entry(1, consumer=None))
-    _, reply = xautoclaim(found, guarded(only_consumers_idle_ms=10), NOW_MS, everything)
+    before = group(entry(1, consumer=None))
+    _, reply = xautoclaim(before, guarded(only_consumers_idle_ms=10), NOW_MS, everything)
     assert reply.claimed == ids(1)
 
 
 def test_what_was_delivered_too_often_is_parked_as_with_justid_and_stays_there():
-    found = group(
+    before = group(
         entry(1, count=2), entry(2, count=3), entry(3, count=4, consumer=PARKING), entry(4, FRESH)
     )
-    asked = guarded(max_deliveries=3, parking_consumer=PARKING)
-    after, reply = xautoclaim(found, asked, NOW_MS, everything)
+    request = guarded(max_deliveries=3, parking_consumer=PARKING)
+    after, reply = xautoclaim(before, request, NOW_MS, everything)
     assert reply == AutoclaimReply(END_OF_SCAN, ids(1, 2), ())
     parked = replace(claimed(entry(2), count=3), consumer=PARKING)
-    assert after.pending == (claimed(entry(1, count=2)), parked, *found.pending[2:])
+    assert after.pending == (claimed(entry(1, count=2)), parked, *before.pending[2:])
     assert after.consumers == (Consumer(b"me", NOW_MS, NOW_MS), Consumer(PARKING, NOW_MS, NOW_MS))
 
 
 def test_the_parking_consumers_fresh_counts_are_claimed_again():
-    found = group(entry(1, count=0, consumer=PARKING))
-    asked = guarded(max_deliveries=3, parking_consumer=PARKING)
-    after, _ = xautoclaim(found, asked, NOW_MS, everything)
+    before = group(entry(1, count=0, consumer=PARKING))
+    request = guarded(max_deliveries=3, parking_consumer=PARKING)
+    after, _ = xautoclaim(before, request, NOW_MS, everything)
     assert after.pending == (claimed(entry(1, count=0)),)
 
 
@@ -534,15 +534,15 @@ def test_the_parking_consumers_fresh_counts_are_claimed_again():
     ],
 )
 def test_a_caller_that_got_nothing_but_parked_entries_is_not_active(profile, consumers):
-    asked = guarded(max_deliveries=1, parking_consumer=PARKING)
-    after, _ = xautoclaim(group(entry(1)), replace(asked, profile=profile), NOW_MS, everything)
+    request = guarded(max_deliveries=1, parking_consumer=PARKING)
+    after, _ = xautoclaim(group(entry(1)), replace(request, profile=profile), NOW_MS, everything)
     assert after.consumers == consumers
 
 
 def test_what_is_parked_uses_up_count_and_max_claims():
-    found = group(entry(1), entry(2))
-    asked = guarded(max_deliveries=1, parking_consumer=PARKING, max_claims=1)
+    before = group(entry(1), entry(2))
+    request = guarded(max_deliveries=1, parking_consumer=PARKING, max_claims=1)
     with pytest.raises(GuardError, match="max_claims: 2 entries"):
-        xautoclaim(found, asked, NOW_MS, everything)
-    _, reply = xautoclaim(found, replace(asked, count=1), NOW_MS, everything)
+        xautoclaim(before, request, NOW_MS, everything)
+    _, reply = xautoclaim(before, replace(request, count=1), NOW_MS, everything)
     assert reply == AutoclaimReply(StreamId(2, 0), ids(1), ())

@@ -11,13 +11,13 @@ from tests.shrinking import MOST_AT_ONCE, MOST_ROUNDS, Difference, assert_same, 
 
 
 def test_the_random_requests_have_every_guard_and_a_request_can_be_had_without_each():
-    given = (asdict(one).items() for one in batches.GUARDS)
-    drawn = {name for items in given for name, value in items if value is not None}
-    dropped = {name for one in batches._PLAIN_GUARDS for name in one}
-    assert drawn == dropped == {one.name for one in fields(Guards)}
+    limits = (asdict(guards).items() for guards in batches.GUARDS)
+    drawn = {name for items in limits for name, value in items if value is not None}
+    dropped = {name for plain in batches._PLAIN_GUARDS for name in plain}
+    assert drawn == dropped == {field.name for field in fields(Guards)}
 
 
-class Asked:
+class Comparison:
     """In the place of Spark: says which cases differ, and counts what it was asked."""
 
     def __init__(self, is_wrong):
@@ -29,25 +29,25 @@ class Asked:
         return [Difference(case, "right", "wrong") for case in cases if self.is_wrong(case)]
 
 
-def first_of(asked, cases):
-    return max(asked(cases), key=lambda one: len(one.case.group.pending))
+def first_of(comparison, cases):
+    return max(comparison(cases), key=lambda difference: len(difference.case.group.pending))
 
 
-def shrunk(asked, module, first):
-    asked.rounds.clear()
-    found = smallest(first, module.simpler, module.size, asked)
-    assert found.rounds == len(asked.rounds) <= MOST_ROUNDS
-    assert max(asked.rounds) <= MOST_AT_ONCE + 1
-    assert found == smallest(first, module.simpler, module.size, Asked(asked.is_wrong))
-    return found
+def shrunk(comparison, module, first):
+    comparison.rounds.clear()
+    example = smallest(first, module.simpler, module.size, comparison)
+    assert example.rounds == len(comparison.rounds) <= MOST_ROUNDS
+    assert max(comparison.rounds) <= MOST_AT_ONCE + 1
+    assert example == smallest(first, module.simpler, module.size, Comparison(comparison.is_wrong))
+    return example
 
 
 @pytest.mark.parametrize(
     ("is_wrong", "entries", "left"),
     [
-        (lambda case: any(one.id not in case.entries for one in case.group.pending), 1, {}),
-        (lambda case: len({one.consumer for one in case.group.pending}) > 1, 2, {}),
-        (lambda case: sum(one.delivery_count > 1 for one in case.group.pending) > 2, 3, {}),
+        (lambda case: any(entry.id not in case.entries for entry in case.group.pending), 1, {}),
+        (lambda case: len({entry.consumer for entry in case.group.pending}) > 1, 2, {}),
+        (lambda case: sum(entry.delivery_count > 1 for entry in case.group.pending) > 2, 3, {}),
         (
             lambda case: case.request.justid and case.request.idle_rule is IdleRule.SERVER,
             0,
@@ -62,10 +62,10 @@ def shrunk(asked, module, first):
 )
 def test_of_a_sweep_nothing_is_left_that_has_nothing_to_do_with_it(is_wrong, entries, left):
     cases = [*batches.random_batch(300, seed=3).cases().values()]
-    asked = Asked(is_wrong)
-    found = shrunk(asked, batches, first_of(asked, cases))
-    assert found.is_alone
-    case = found.difference.case
+    comparison = Comparison(is_wrong)
+    example = shrunk(comparison, batches, first_of(comparison, cases))
+    assert example.is_alone
+    case = example.difference.case
     assert is_wrong(case)
     assert [entry.id for entry in case.group.pending] == [
         StreamId(n, 0) for n in range(1, entries + 1)
@@ -77,16 +77,16 @@ def test_of_a_sweep_nothing_is_left_that_has_nothing_to_do_with_it(is_wrong, ent
 def test_of_claims_one_request_of_one_id_and_one_entry_are_left():
     def is_wrong(case):
         return case.group is not None and any(
-            request.force and request.profile is Profile.REDIS_7_0 and one in pending
+            request.force and request.profile is Profile.REDIS_7_0 and stream_id in pending
             for pending in [{entry.id for entry in case.group.pending}]
             for _, request in case.requests
-            for one in request.ids
+            for stream_id in request.ids
         )
 
     cases = [*claim_batches.random_batch(200, seed=3).cases.values()]
-    asked = Asked(is_wrong)
-    found = shrunk(asked, claim_batches, first_of(asked, cases))
-    case = found.difference.case
+    comparison = Comparison(is_wrong)
+    example = shrunk(comparison, claim_batches, first_of(comparison, cases))
+    case = example.difference.case
     ((_, request),) = case.requests
     (entry,) = case.group.pending
     assert request.ids == (entry.id,)
@@ -100,11 +100,11 @@ def test_a_batch_of_cases_has_the_same_cases_under_names_of_its_own():
     cases = [*batches.random_batch(20, seed=4).cases().values()]
     assert [*batches.batch_of(cases).cases().values()] == cases
     claims = [*claim_batches.random_batch(20, seed=4).cases.values()]
-    found = [*claim_batches.batch_of(claims).cases.values()]
-    assert [one.expected[0] for one in found] == [one.expected[0] for one in claims]
-    named = [replace(one, names=other.names) for one, other in zip(claims, found, strict=True)]
-    assert [one.refusal for one in found] == [one.refusal for one in named]
-    assert any(one.group is None and one.refusal for one in named)
+    batched = [*claim_batches.batch_of(claims).cases.values()]
+    assert [case.expected[0] for case in batched] == [case.expected[0] for case in claims]
+    named = [replace(case, names=other.names) for case, other in zip(claims, batched, strict=True)]
+    assert [case.refusal for case in batched] == [case.refusal for case in named]
+    assert any(case.group is None and case.refusal for case in named)
 
 
 def test_what_differs_among_others_only_is_said_to_do_so():
@@ -118,13 +118,13 @@ def test_what_differs_among_others_only_is_said_to_do_so():
 
 def test_the_text_has_the_request_the_instant_the_entries_and_what_both_say():
     (case, *_) = batches.random_batch(20, seed=4).cases().values()
-    asked = Asked(lambda _: True)
+    comparison = Comparison(lambda _: True)
     with pytest.raises(AssertionError) as raised:
-        assert_same(asked([case]), batches.simpler, batches.size, asked)
+        assert_same(comparison([case]), batches.simpler, batches.size, comparison)
     names = [line.strip().partition(":")[0] for line in str(raised.value).splitlines()[1:]]
     assert names == [
         *("request", "instant", "pending", "ids in the stream", "consumers"),
         *("the reference says", "the tables say"),
     ]
     assert str(raised.value).startswith("1 groups differ from the reference; the smallest such")
-    assert_same([], batches.simpler, batches.size, asked)
+    assert_same([], batches.simpler, batches.size, comparison)

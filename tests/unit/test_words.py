@@ -39,10 +39,10 @@ def keyspace(*idle_ms, gone=()):
 
 def words(*options, **changed):
     """The words of a plain XAUTOCLAIM, with some of them changed by place."""
-    found = [*BASE, *options]
+    command = [*BASE, *options]
     for place, word in changed.items():
-        found[int(place.removeprefix("word"))] = word
-    return found
+        command[int(place.removeprefix("word"))] = word
+    return command
 
 
 def error_of(*args, **kwargs):
@@ -63,10 +63,10 @@ def test_the_command_is_in_any_case(command):
     assert parse_xautoclaim(words(word0=command))[2].consumer == b"me"
 
 
-@pytest.mark.parametrize("given", [[], [b"XCLAIM", b"s", b"g", b"me", b"0", b"0"]])
-def test_another_command_is_refused(given):
+@pytest.mark.parametrize("command", [[], [b"XCLAIM", b"s", b"g", b"me", b"0", b"0"]])
+def test_another_command_is_refused(command):
     with pytest.raises(RequestError, match="the first word must be XAUTOCLAIM"):
-        parse_xautoclaim(given)
+        parse_xautoclaim(command)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ _ESCAPES = {"n": 10, "r": 13, "t": 9, "b": 8, "a": 7}
 
 def read_by_redis_cli(line):
     """The words of a line, as `sdssplitargs` of Redis 7.2 (src/sds.c) reads them."""
-    found, at = [], 0
+    read, at = [], 0
     while at < len(line):
         if line[at] == " ":
             at += 1
@@ -274,8 +274,8 @@ def read_by_redis_cli(line):
             else:
                 word.append(ord(line[at]))
             at += 1
-        found.append(bytes(word))
-    return found
+        read.append(bytes(word))
+    return read
 
 
 @given(st.lists(st.binary(max_size=12) | st.sampled_from([b'"', b"\\", b"\\n", b"a b", b"a:b*"])))

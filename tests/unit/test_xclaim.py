@@ -19,10 +19,10 @@ from claimlib.semantics.model import (
 from claimlib.semantics.words import Stream, execute, parse_xclaim, parse_xpending
 
 NOW_MS = 1_750_000_000_000
-ONE, TWO, THREE = (StreamId(ms, 0) for ms in (1, 2, 3))
-PEL = (PendingEntry(ONE, b"dead", NOW_MS - 100, 1), PendingEntry(TWO, None, NOW_MS + 5, 7))
+ID_1, ID_2, ID_3 = (StreamId(ms, 0) for ms in (1, 2, 3))
+PEL = (PendingEntry(ID_1, b"dead", NOW_MS - 100, 1), PendingEntry(ID_2, None, NOW_MS + 5, 7))
 KEYSPACE = {
-    b"s": Stream({ONE: (b"f", b"1"), THREE: (b"f", b"3")}, {b"g": Group(TWO, PEL, ())}),
+    b"s": Stream({ID_1: (b"f", b"1"), ID_3: (b"f", b"3")}, {b"g": Group(ID_2, PEL, ())}),
 }
 XCLAIM = [b"XCLAIM", b"s", b"g", b"me", b"0"]
 
@@ -40,19 +40,19 @@ def claim(*ids, min_idle_ms=0, **others):
     return ClaimRequest(b"me", min_idle_ms, ids, **others)
 
 
-def claimed(request, present=(ONE, TWO, THREE)):
-    return scan.xclaim(Group(TWO, PEL, ()), request, NOW_MS, frozenset(present))
+def claimed(request, present=(ID_1, ID_2, ID_3)):
+    return scan.xclaim(Group(ID_2, PEL, ()), request, NOW_MS, frozenset(present))
 
 
 def test_what_nobody_owns_is_claimed_however_fresh():
-    after, reply = claimed(claim(TWO, min_idle_ms=1000))
-    assert reply == ClaimReply((TWO,), ())
-    assert after.pending[1] == PendingEntry(TWO, b"me", NOW_MS, 8)
+    after, reply = claimed(claim(ID_2, min_idle_ms=1000))
+    assert reply == ClaimReply((ID_2,), ())
+    assert after.pending[1] == PendingEntry(ID_2, b"me", NOW_MS, 8)
 
 
 def test_what_the_stream_no_longer_has_is_deleted_once_and_never_forced():
-    after, reply = claimed(claim(ONE, ONE, THREE, force=True), present=())
-    assert reply == ClaimReply((), (ONE,))
+    after, reply = claimed(claim(ID_1, ID_1, ID_3, force=True), present=())
+    assert reply == ClaimReply((), (ID_1,))
     assert after.pending == PEL[1:]
 
 
@@ -73,7 +73,7 @@ def test_what_the_stream_no_longer_has_is_deleted_once_and_never_forced():
     ],
 )
 def test_a_delivery_time_before_1970_or_to_come_is_now(times, expected_ms):
-    after, _ = claimed(claim(ONE, **times))
+    after, _ = claimed(claim(ID_1, **times))
     assert after.pending[0].delivery_time_ms == expected_ms
 
 
@@ -88,33 +88,33 @@ def test_a_delivery_time_before_1970_or_to_come_is_now(times, expected_ms):
     ],
 )
 def test_retrycount_goes_before_justid(others, count):
-    assert claimed(claim(ONE, **others))[0].pending[0].delivery_count == count
+    assert claimed(claim(ID_1, **others))[0].pending[0].delivery_count == count
 
 
 @pytest.mark.parametrize(("justid", "count"), [(False, 2), (True, 1)])
 def test_what_is_forced_was_delivered_once_before(justid, count):
-    after, _ = claimed(claim(THREE, force=True, justid=justid))
-    assert after.pending[-1] == PendingEntry(THREE, b"me", NOW_MS, count)
+    after, _ = claimed(claim(ID_3, force=True, justid=justid))
+    assert after.pending[-1] == PendingEntry(ID_3, b"me", NOW_MS, count)
 
 
 def test_the_idle_rules_differ_at_exact_equality():
-    for rule, taken in ((IdleRule.DOCUMENTED, ()), (IdleRule.SERVER, (ONE,))):
-        assert claimed(claim(ONE, min_idle_ms=100, idle_rule=rule))[1].claimed == taken
+    for rule, taken in ((IdleRule.DOCUMENTED, ()), (IdleRule.SERVER, (ID_1,))):
+        assert claimed(claim(ID_1, min_idle_ms=100, idle_rule=rule))[1].claimed == taken
 
 
 def test_an_id_is_claimed_again_where_idle_dates_it_back_far_enough():
-    request = claim(ONE, ONE, min_idle_ms=50, idle_ms=60)
-    assert claimed(request)[1].claimed == (ONE, ONE)
-    assert claimed(claim(ONE, ONE, min_idle_ms=50))[1].claimed == (ONE,)
+    request = claim(ID_1, ID_1, min_idle_ms=50, idle_ms=60)
+    assert claimed(request)[1].claimed == (ID_1, ID_1)
+    assert claimed(claim(ID_1, ID_1, min_idle_ms=50))[1].claimed == (ID_1,)
 
 
 @pytest.mark.parametrize(
     ("profile", "ids", "consumers"),
     [
         (Profile.REDIS_7_2, (), (Consumer(b"me", NOW_MS, None),)),
-        (Profile.REDIS_7_2, (ONE,), (Consumer(b"me", NOW_MS, NOW_MS),)),
+        (Profile.REDIS_7_2, (ID_1,), (Consumer(b"me", NOW_MS, NOW_MS),)),
         (Profile.REDIS_7_0, (), ()),
-        (Profile.REDIS_7_0, (ONE,), (Consumer(b"me", NOW_MS, None),)),
+        (Profile.REDIS_7_0, (ID_1,), (Consumer(b"me", NOW_MS, None),)),
     ],
 )
 def test_the_caller_is_seen(profile, ids, consumers):
@@ -122,7 +122,7 @@ def test_the_caller_is_seen(profile, ids, consumers):
 
 
 def test_the_last_delivered_id_is_raised_and_never_lowered():
-    for last_id, expected in ((MIN_ID, TWO), (THREE, THREE)):
+    for last_id, expected in ((MIN_ID, ID_2), (ID_3, ID_3)):
         assert claimed(claim(last_id=last_id))[0].last_delivered_id == expected
 
 
@@ -135,9 +135,9 @@ def test_a_request_says_idle_or_time():
 
 def test_of_options_given_several_times_the_last_one_counts():
     words = [b"1", b"IDLE", b"5", b"time", b"7", b"LASTID", b"9", b"LASTID", b"8-1", b"RETRYCOUNT"]
-    assert parse_xclaim([*XCLAIM, *words, b"-3"]) == claim(ONE, time_ms=7, last_id=StreamId(8, 1))
+    assert parse_xclaim([*XCLAIM, *words, b"-3"]) == claim(ID_1, time_ms=7, last_id=StreamId(8, 1))
     assert parse_xclaim([*XCLAIM, *words, b"2", b"RETRYCOUNT", b"-3"]).retrycount is None
-    assert parse_xclaim([*XCLAIM, b"1", b"TIME", b"7", b"IDLE", b"5"]) == claim(ONE, idle_ms=5)
+    assert parse_xclaim([*XCLAIM, b"1", b"TIME", b"7", b"IDLE", b"5"]) == claim(ID_1, idle_ms=5)
 
 
 @pytest.mark.parametrize(
@@ -181,8 +181,8 @@ def test_a_summary_of_nothing_has_no_ids():
 
 
 def test_a_summary_counts_what_nobody_owns_under_no_consumer():
-    found = scan.xpending_summary(Group(TWO, PEL, ()))
-    assert found == PendingSummary(2, ONE, TWO, ((b"dead", 1),))
+    summary = scan.xpending_summary(Group(ID_2, PEL, ()))
+    assert summary == PendingSummary(2, ID_1, ID_2, ((b"dead", 1),))
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_a_summary_counts_what_nobody_owns_under_no_consumer():
         ({"count": 1}, PEL[:1]),
         ({"count": 0}, ()),
         ({"count": -(2**63)}, ()),
-        ({"start": TWO}, PEL[1:]),
-        ({"end": ONE}, PEL[:1]),
+        ({"start": ID_2}, PEL[1:]),
+        ({"end": ID_1}, PEL[:1]),
         ({"min_idle_ms": 100}, PEL[:1]),
         ({"min_idle_ms": 101}, ()),
         ({"min_idle_ms": 0}, PEL),
@@ -204,8 +204,8 @@ def test_a_summary_counts_what_nobody_owns_under_no_consumer():
     ],
 )
 def test_a_range_is_cut_by_ids_idle_time_owner_and_count(changes, rows):
-    asked = PendingRange(**{"start": MIN_ID, "end": MAX_ID, "count": 9, **changes})
-    assert scan.xpending_range(Group(TWO, PEL, ()), asked, NOW_MS) == rows
+    query = PendingRange(**{"start": MIN_ID, "end": MAX_ID, "count": 9, **changes})
+    assert scan.xpending_range(Group(ID_2, PEL, ()), query, NOW_MS) == rows
 
 
 def test_words_behind_the_consumer_are_ignored_without_idle():
