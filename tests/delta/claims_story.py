@@ -25,22 +25,24 @@ from tests.delta.reading import query
 MINUTE_MS = 60_000
 ALICE, BOB, DEAD = b"alice", b"bob", b"dead"
 IDS = tuple(StreamId(ms, 0) for ms in range(1, 9))
-ONE, TWO, THREE, FOUR, FIVE, SIX, SEVEN, EIGHT = IDS
-GONE = FOUR  # no longer in the streams, and pending
-FREE = (SEVEN, EIGHT)  # in the streams, and not pending
+ID_1, ID_2, ID_3, ID_4, ID_5, ID_6, ID_7, ID_8 = IDS
+GONE = ID_4  # no longer in the streams, and pending
+FREE = (ID_7, ID_8)  # in the streams, and not pending
 EDGE = StreamId(2**63, MAX_U64)
 
 
-def entry(one: StreamId, owner: bytes | None = DEAD, idle_ms: int = MINUTE_MS) -> PendingEntry:
-    return PendingEntry(one, owner, NOW_MS - idle_ms, 1)
+def entry(
+    stream_id: StreamId, owner: bytes | None = DEAD, idle_ms: int = MINUTE_MS
+) -> PendingEntry:
+    return PendingEntry(stream_id, owner, NOW_MS - idle_ms, 1)
 
 
 PEL = Group(
     last_delivered_id=StreamId(2**63, 5),
-    pending=tuple(entry(one) for one in IDS if one not in FREE),
+    pending=tuple(entry(stream_id) for stream_id in IDS if stream_id not in FREE),
     consumers=(Consumer(BOB, 5, 4), Consumer(DEAD, NOW_MS - MINUTE_MS, None)),
 )
-ENTRIES = {one: (b"field", b"%d" % one.ms) for one in IDS if one != GONE}
+ENTRIES = {stream_id: (b"field", b"%d" % stream_id.ms) for stream_id in IDS if stream_id != GONE}
 SOUND = Stream(ENTRIES, {b"g": PEL})
 
 
@@ -52,20 +54,20 @@ def claim(*ids: StreamId, consumer: bytes = ALICE, min_idle_ms: int = 1000, **ot
 
 DONE: Mapping[bytes, Sequence[ClaimRequest]] = {
     b"all": [
-        claim(THREE, ONE, GONE, GONE, SEVEN),
-        claim(SEVEN, ONE, consumer=BOB, min_idle_ms=0, force=True, retrycount=9),
-        claim(ONE, TWO, FIVE, idle_ms=5000, justid=True),
-        claim(TWO, EIGHT, force=True, justid=True),
+        claim(ID_3, ID_1, GONE, GONE, ID_7),
+        claim(ID_7, ID_1, consumer=BOB, min_idle_ms=0, force=True, retrycount=9),
+        claim(ID_1, ID_2, ID_5, idle_ms=5000, justid=True),
+        claim(ID_2, ID_8, force=True, justid=True),
     ],
     b"lastid above": [claim(last_id=StreamId(2**63, 6)), claim(last_id=StreamId(2**63, 7))],
-    b"lastid below": [claim(ONE, last_id=StreamId(2**63 - 1, MAX_U64))],
+    b"lastid below": [claim(ID_1, last_id=StreamId(2**63 - 1, MAX_U64))],
     b"no ids": [claim(), claim(consumer=b"new")],
     b"no ids, 7.0": [claim(profile=Profile.REDIS_7_0)],
-    b"7.0": [claim(ONE, SEVEN, force=True, consumer=BOB, profile=Profile.REDIS_7_0)],
-    b"equal, documented": [claim(ONE, min_idle_ms=MINUTE_MS)],
-    b"equal, server": [claim(ONE, min_idle_ms=MINUTE_MS, idle_rule=IdleRule.SERVER)],
+    b"7.0": [claim(ID_1, ID_7, force=True, consumer=BOB, profile=Profile.REDIS_7_0)],
+    b"equal, documented": [claim(ID_1, min_idle_ms=MINUTE_MS)],
+    b"equal, server": [claim(ID_1, min_idle_ms=MINUTE_MS, idle_rule=IdleRule.SERVER)],
     b"nobody asks": [],
-    b"outside, and of no account": [claim(ONE, EDGE, MAX_ID)],
+    b"outside, and of no account": [claim(ID_1, EDGE, MAX_ID)],
 }
 PROVEN = (MIN_ID, StreamId(8, 0))
 
@@ -75,10 +77,10 @@ LOST = b"lost"
 LOST_7_0 = b"lost, 7.0"
 FORESTALLED = {
     LOST: [
-        claim(ONE, TWO, THREE, consumer=BOB),
-        claim(ONE, GONE, SEVEN, EIGHT, min_idle_ms=0, force=True),
+        claim(ID_1, ID_2, ID_3, consumer=BOB),
+        claim(ID_1, GONE, ID_7, ID_8, min_idle_ms=0, force=True),
     ],
-    LOST_7_0: [claim(ONE, consumer=b"new", profile=Profile.REDIS_7_0)],
+    LOST_7_0: [claim(ID_1, consumer=b"new", profile=Profile.REDIS_7_0)],
 }
 
 
@@ -88,7 +90,7 @@ def interfere(store: Store) -> None:
     in_both = f"stream IN ('{LOST.decode()}', '{LOST_7_0.decode()}')"
     store.spark.sql(f"DELETE FROM {pending} WHERE {in_both} AND id_ms IN (1, 4)")
     store.spark.sql(f"UPDATE {pending} SET consumer = 'eve' WHERE {in_both} AND id_ms = 2")
-    seven = (LOST.decode(), "g", SEVEN.ms, SEVEN.seq, "eve", NOW_MS + 7, 1, 0)
+    seven = (LOST.decode(), "g", ID_7.ms, ID_7.seq, "eve", NOW_MS + 7, 1, 0)
     store.append("pending", store.rows("pending", [seven], PENDING), are_few=True)
 
 
@@ -100,16 +102,16 @@ PENDING = (
 # ---- what is refused ----
 
 REFUSED: Mapping[bytes, Sequence[ClaimRequest]] = {
-    b"unknown": [claim(ONE)],
-    b"no instant": [claim(ONE), claim()],
-    b"instant before 1970": [claim(ONE, idle_ms=2**63 - 1)],
-    b"negative time": [claim(ONE, TWO)],
-    b"negative count": [claim(ONE, TWO)],
-    b"twice": [claim(ONE, SIX)],
-    b"unproven and pending": [claim(ONE, SIX, SEVEN)],
-    b"unproven and forced": [claim(SEVEN, EIGHT, SEVEN, force=True)],
-    b"two rows in groups": [claim(ONE)],
-    b"two rows in streams": [claim(ONE)],
+    b"unknown": [claim(ID_1)],
+    b"no instant": [claim(ID_1), claim()],
+    b"instant before 1970": [claim(ID_1, idle_ms=2**63 - 1)],
+    b"negative time": [claim(ID_1, ID_2)],
+    b"negative count": [claim(ID_1, ID_2)],
+    b"twice": [claim(ID_1, ID_6)],
+    b"unproven and pending": [claim(ID_1, ID_6, ID_7)],
+    b"unproven and forced": [claim(ID_7, ID_8, ID_7, force=True)],
+    b"two rows in groups": [claim(ID_1)],
+    b"two rows in streams": [claim(ID_1)],
 }
 UNPROVEN = f"no proof of absence: {NO_PROOF}: {{}}. {NO_PROOF_REMEDY}"
 NEGATIVE = "rows of pending with a negative delivery_time_ms or delivery_count: 1"
@@ -130,9 +132,9 @@ REASONS = {
 }
 # The same rows are there, and nobody asks for them: these are done.
 SPARED = {
-    b"negative time, elsewhere": [claim(ONE)],
-    b"twice, elsewhere": [claim(ONE)],
-    b"unproven, elsewhere": [claim(ONE), claim(SEVEN)],
+    b"negative time, elsewhere": [claim(ID_1)],
+    b"twice, elsewhere": [claim(ID_1)],
+    b"unproven, elsewhere": [claim(ID_1), claim(ID_7)],
 }
 
 # ---- all of it ----
@@ -144,21 +146,21 @@ def everything() -> Batch:
     """All stories and the random batch; what only the tables can hold, `write` adds."""
     stories = {**DONE, **FORESTALLED, **REFUSED, **SPARED}
     drawn = random_batch(EXTRA, seed=20)
-    asked = [
-        (turn, NamedClaim(stream, b"g", one))
+    in_turn = [
+        (turn, NamedClaim(stream, b"g", request))
         for stream, claims in stories.items()
-        for turn, one in enumerate(claims)
+        for turn, request in enumerate(claims)
     ]
-    asked += list(enumerate(one for _, one in sorted(drawn.requests.items())))
-    asked.sort(key=lambda one: one[0])
+    in_turn += list(enumerate(named for _, named in sorted(drawn.requests.items())))
+    in_turn.sort(key=lambda numbered: numbered[0])
     keyspace: Keyspace = dict.fromkeys(stories, SOUND) | {b"unknown": Stream(ENTRIES, {})}
     instants = dict.fromkeys(stories, NOW_MS) | {b"no instant": None, b"instant before 1970": -5}
-    unproven = {stream: (MIN_ID, FIVE) for stream in stories if stream.startswith(b"unproven")}
+    unproven = {stream: (MIN_ID, ID_5) for stream in stories if stream.startswith(b"unproven")}
     return Batch(
         keyspace | drawn.keyspace,
         instants | drawn.instants,
         dict.fromkeys(stories, PROVEN) | unproven | drawn.proven,
-        {number: one for number, (_, one) in enumerate(asked, start=1)},
+        {number: named for number, (_, named) in enumerate(in_turn, start=1)},
         f"stories, and {drawn.name}",
     )
 
@@ -170,12 +172,12 @@ def write(store: Store, batch: Batch) -> None:
     batch.write(gathered)
     pending = gathered.tables["pending"]
     for row in pending:
-        if row["id_ms"] == TWO.ms and row["stream"].startswith("negative"):
+        if row["id_ms"] == ID_2.ms and row["stream"].startswith("negative"):
             row["delivery_count" if "count" in row["stream"] else "delivery_time_ms"] = -1
     pending += [
         {**row, "consumer": "eve"}
         for row in pending
-        if row["id_ms"] == SIX.ms and row["stream"].startswith("twice")
+        if row["id_ms"] == ID_6.ms and row["stream"].startswith("twice")
     ]
     for table in ("groups", "streams"):
         rows = gathered.tables[table]
@@ -201,10 +203,10 @@ COLUMNS = {
 
 def rows_of(where: str, table: str) -> Rows:
     """What delta-rs reads of a table."""
-    found: Rows = defaultdict(list)
+    by_stream: Rows = defaultdict(list)
     for row in query(where, table, f"SELECT stream, {', '.join(COLUMNS[table])} FROM t"):
-        found[row["stream"]].append(tuple(row.values())[1:])
-    return {stream: sorted(rows, key=str) for stream, rows in found.items()}
+        by_stream[row["stream"]].append(tuple(row.values())[1:])
+    return {stream: sorted(rows, key=str) for stream, rows in by_stream.items()}
 
 
 def contents(where: str) -> dict[str, Rows]:
@@ -220,22 +222,23 @@ def as_rows(stream: Stream, after: Mapping[bytes, Group], touched: set[object]) 
         raised = int(group.last_delivered_id != before.last_delivered_id)
         rows["groups"].append((spelled, *_bits(group.last_delivered_id), raised))
         rows["pending"] += [
-            (spelled, *_state(one), int((name, one.id) in touched)) for one in group.pending
+            (spelled, *_state(entry), int((name, entry.id) in touched)) for entry in group.pending
         ]
         rows["consumers"] += [
-            (spelled, *_seen(one), int(one not in before.consumers)) for one in group.consumers
+            (spelled, *_seen(consumer), int(consumer not in before.consumers))
+            for consumer in group.consumers
         ]
-    return {table: sorted(found, key=str) for table, found in rows.items()}
+    return {table: sorted(of_table, key=str) for table, of_table in rows.items()}
 
 
-def _bits(one: StreamId) -> tuple[int, int]:
-    return to_bigint(one.ms), to_bigint(one.seq)
+def _bits(stream_id: StreamId) -> tuple[int, int]:
+    return to_bigint(stream_id.ms), to_bigint(stream_id.seq)
 
 
-def _state(one: PendingEntry) -> tuple[object, ...]:
-    owner = None if one.consumer is None else spell(one.consumer)
-    return (*_bits(one.id), owner, one.delivery_time_ms, one.delivery_count)
+def _state(entry: PendingEntry) -> tuple[object, ...]:
+    owner = None if entry.consumer is None else spell(entry.consumer)
+    return (*_bits(entry.id), owner, entry.delivery_time_ms, entry.delivery_count)
 
 
-def _seen(one: Consumer) -> tuple[object, ...]:
-    return spell(one.name), one.seen_time_ms, one.active_time_ms
+def _seen(consumer: Consumer) -> tuple[object, ...]:
+    return spell(consumer.name), consumer.seen_time_ms, consumer.active_time_ms

@@ -60,7 +60,7 @@ NAMED = {
             name: Group(
                 last_delivered_id=IDS[number],
                 pending=pel([name, b"dead", None], starts_fresh=number),
-                consumers=tuple(Consumer(one, 5, None) for one in sorted([name, b"dead"])),
+                consumers=tuple(Consumer(owner, 5, None) for owner in sorted([name, b"dead"])),
             )
         },
     )

@@ -70,7 +70,7 @@ def streams(rows: Sequence[Sequence[object]]) -> pa.Table:
     return table(rows, "stream", "low", "high")
 
 
-def request(where: Path, tables: Mapping[str, pa.Table], **asked: object) -> ImportRequest:
+def request(where: Path, tables: Mapping[str, pa.Table], **options: object) -> ImportRequest:
     """The tables written to a folder, and the request to import them: `pending` is a Delta table,
     `entries` one file of Parquet, each other one a folder of it."""
     places = {name: str(where / name) for name in tables}
@@ -82,7 +82,7 @@ def request(where: Path, tables: Mapping[str, pa.Table], **asked: object) -> Imp
         file.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows, file)
     maps = {name: MAPS[name] for name in tables}
-    return ImportRequest(**places, maps=maps, **asked)
+    return ImportRequest(**places, maps=maps, **options)
 
 
 def of_keyspace(keyspace: Keyspace, now_ms: int) -> dict[str, pa.Table]:
@@ -95,9 +95,9 @@ def of_keyspace(keyspace: Keyspace, now_ms: int) -> dict[str, pa.Table]:
     return {
         "entries": entries(
             [
-                (stream, str(one), [*zip(fields[::2], fields[1::2], strict=True)])
+                (stream, str(stream_id), [*zip(fields[::2], fields[1::2], strict=True)])
                 for stream, state in keyspace.items()
-                for one, fields in state.entries.items()
+                for stream_id, fields in state.entries.items()
             ]
         ),
         "pending": pending(

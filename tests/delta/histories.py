@@ -91,11 +91,11 @@ class History:
     def served(self) -> None:
         """The server has gone on: others own what is pending, entries came and went."""
         name, ids = self._some(4)
-        acked, delivered, given, gone = ids
+        acked, delivered, taken, gone = ids
         pending, entries = self.server.pending[name], self.server.entries[name]
         pending.pop(acked, None)
         pending[delivered] = b"live"
-        pending[given] = b"live"
+        pending[taken] = b"live"
         entries.discard(gone)
         entries.add(delivered)
         self.server.bring(self.store, self.now_ms)

@@ -77,9 +77,9 @@ def sweep_everything(store: Store) -> OneRun:
 
 
 def _by_group(rows: DataFrame, *columns: str) -> Ids:
-    found: dict[Names, dict[StreamId, tuple[object, ...]]] = defaultdict(dict)
+    by_names: dict[Names, dict[StreamId, tuple[object, ...]]] = defaultdict(dict)
     for row in rows.select("stream", "consumer_group", "id", *columns).collect():
         stream_id = parse_id(row["id"])
         assert row["id"] == str(stream_id)
-        found[unspell(row["stream"]), unspell(row["consumer_group"])][stream_id] = tuple(row[3:])
-    return {names: dict(sorted(ids.items())) for names, ids in found.items()}
+        by_names[unspell(row["stream"]), unspell(row["consumer_group"])][stream_id] = tuple(row[3:])
+    return {names: dict(sorted(ids.items())) for names, ids in by_names.items()}

@@ -34,6 +34,6 @@ def say_nothing_of_the_newest_commit(store: Store, table: str) -> None:
     log = Path(store.where, table, "_delta_log")
     file = max(log.glob("*.json"))
     actions = file.read_text(encoding="utf-8").splitlines()
-    silent = [one for one in actions if "commitInfo" not in json.loads(one)]
+    silent = [action for action in actions if "commitInfo" not in json.loads(action)]
     file.write_text("\n".join(silent) + "\n", encoding="utf-8")
     (log / f".{file.name}.crc").unlink(missing_ok=True)

@@ -19,10 +19,12 @@ def idle_ms(stream_id: StreamId) -> int:
 
 PEL = Group(
     last_delivered_id=StreamId(20, 0),
-    pending=tuple(PendingEntry(one, b"dead", NOW_MS - idle_ms(one), 1) for one in IDS),
+    pending=tuple(
+        PendingEntry(stream_id, b"dead", NOW_MS - idle_ms(stream_id), 1) for stream_id in IDS
+    ),
     consumers=(Consumer(b"dead", NOW_MS - 60_000, None),),
 )
-ENTRIES = {one: (b"field", b"%d" % one.ms) for one in IDS if one != GONE}
+ENTRIES = {stream_id: (b"field", b"%d" % stream_id.ms) for stream_id in IDS if stream_id != GONE}
 # What REQUEST does to PEL: five claimed, one deleted, four left alone.
 CLAIMED, DELETED, LEFT = 5, 1, 4
 

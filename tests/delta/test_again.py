@@ -231,10 +231,10 @@ def test_who_commits_between_two_looks_at_a_history_does_not_hide_what_a_run_has
     history, others = Store.history, [101]
 
     def look(self: Store, table: str, limit: int | None = None) -> list[Row]:
-        found = history(self, table, limit)
+        commits = history(self, table, limit)
         if table == "pending" and others:
             append(store, "pending", pending_row("s", others.pop()))
-        return found
+        return commits
 
     monkeypatch.setattr(Store, "history", look)
     again = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
@@ -301,13 +301,13 @@ def test_a_store_knows_its_source_when_no_stream_is_left(store: Store) -> None:
 
 
 def test_old_landings_of_finished_runs_are_swept_with_the_next(store: Store) -> None:
-    one = stream(b"s", {1: b"a"}, {1}, NOW_MS)
-    snapshot(store, ALL, lambda _: source(one))
+    batches = stream(b"s", {1: b"a"}, {1}, NOW_MS)
+    snapshot(store, ALL, lambda _: source(batches))
     row = decided(store, 1)
     left = store.rows("entry_landing", [(row.staged.uuid, "s", 1, 0, None)], LANDED)
     store.append("entry_landing", left)
 
-    snapshot(store, ALL, lambda _: source(one))
+    snapshot(store, ALL, lambda _: source(batches))
 
     assert count(store.where, "entry_landing") == 0
 
@@ -329,11 +329,11 @@ def test_a_landing_that_somebody_writes_to_while_it_is_swept_is_left_for_the_nex
     for method in (Store.execute, Store.replace):
         monkeypatch.setattr(Store, method.__name__, conflicts(method))
     monkeypatch.setattr(retry, "_FIRST_PAUSE_S", 0)
-    one = stream(b"s", {1: b"a"}, {1}, NOW_MS)
-    assert snapshot(store, ALL, lambda _: source(one)).counts["pending_written"] == 1
+    batches = stream(b"s", {1: b"a"}, {1}, NOW_MS)
+    assert snapshot(store, ALL, lambda _: source(batches)).counts["pending_written"] == 1
     assert count(store.where, "entry_landing") == 1
     monkeypatch.undo()
-    snapshot(store, ALL, lambda _: source(one))
+    snapshot(store, ALL, lambda _: source(batches))
     assert count(store.where, "entry_landing") == 0
 
 

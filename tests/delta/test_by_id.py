@@ -17,8 +17,8 @@ _IDS = [StreamId(ms, 0) for ms in range(1, 6)]
 
 def _stream() -> Stream:
     """Five entries that are pending for alice, the third of which is gone from the stream."""
-    pending = tuple(PendingEntry(one, b"alice", _NOW_MS - 5_000, 1) for one in _IDS)
-    alive = dict.fromkeys([one for one in _IDS if one != _IDS[2]], ())
+    pending = tuple(PendingEntry(stream_id, b"alice", _NOW_MS - 5_000, 1) for stream_id in _IDS)
+    alive = dict.fromkeys([stream_id for stream_id in _IDS if stream_id != _IDS[2]], ())
     consumers = tuple(Consumer(name, _NOW_MS, None) for name in (b"alice", b"carol"))
     return Stream(alive, {b"g": Group(MAX_ID, pending, consumers)})
 
@@ -36,8 +36,8 @@ def test_what_is_claimed_by_id_retired_and_acknowledged_is_applied_to_the_store(
     assert acked.counts["acked"] == 2
 
     (group,) = read_groups(store)[b"s"].values()
-    assert [(one.id, one.consumer, one.delivery_count) for one in group.pending] == [
+    assert [(entry.id, entry.consumer, entry.delivery_count) for entry in group.pending] == [
         (_IDS[1], b"bob", 2),
         (_IDS[3], b"carol", 1),
     ]
-    assert {one.name for one in group.consumers} == {b"bob", b"carol"}
+    assert {consumer.name for consumer in group.consumers} == {b"bob", b"carol"}

@@ -37,7 +37,9 @@ def test_a_name_that_no_request_can_give_is_found(store: Store) -> None:
     store.append(
         "consumers", store.rows("consumers", [("sound", "g", "\\xFF", 1, None, 0)], _CONSUMERS)
     )
-    said = [(found.table, found.count, found.example, found.refuses) for found in check(store)]
+    said = [
+        (problem.table, problem.count, problem.example, problem.refuses) for problem in check(store)
+    ]
     assert said == [
         ("consumers", 2, '{"stream":"a\\\\b","consumer_group":"g","consumer":"dead"}', False),
         ("groups", 1, '{"stream":"a\\\\b","consumer_group":"g"}', False),

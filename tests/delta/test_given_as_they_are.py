@@ -80,10 +80,10 @@ def test_an_entry_that_is_appended_before_its_pending_row_is_never_taken_for_one
             entries_seen.wait(2)
             write_deltalake(places["entries"], entries("2-0"), mode="append")
             write_deltalake(places["pending"], pending("2-0"), mode="append")
-        found = version(spark, identifier, is_name=is_name)
+        delta_version = version(spark, identifier, is_name=is_name)
         if "entries" in identifier:
             entries_seen.set()
-        return found
+        return delta_version
 
     monkeypatch.setattr(input_tables, "_delta_version", slowly)
     import_tables(store, ImportRequest(**places, entries_complete=True))
@@ -107,9 +107,9 @@ def test_a_folder_of_which_spark_would_pass_over_some_files_is_refused(
     for number, file in enumerate(files, start=1):
         parquet(where / "entries" / file, entries(f"{number}-0"))
     parquet(where / "pending" / "p.parquet", pending("1-0", "2-0"))
-    given = ImportRequest(str(where / "entries"), str(where / "pending"), entries_complete=True)
+    request = ImportRequest(str(where / "entries"), str(where / "pending"), entries_complete=True)
     with pytest.raises(InputError) as refused:
-        import_tables(store, given)
+        import_tables(store, request)
     assert str(where / "entries") in refused.value.message
     assert named in refused.value.message
     assert "would not read all of its files" in refused.value.message
@@ -143,8 +143,8 @@ def test_a_folder_whose_files_are_all_read_is_imported_with_all_of_them(
 def test_a_column_that_only_some_files_have_is_read(spark: SparkSession, tmp_path: Path) -> None:
     parquet(tmp_path / "t" / "a.parquet", entries("1-0"))
     parquet(tmp_path / "t" / "b.parquet", entries("2-0").append_column("fields", pa.array(["x"])))
-    found = read_input(spark, str(tmp_path / "t")).orderBy("id").collect()
-    assert [(row["id"], row["fields"]) for row in found] == [("1-0", None), ("2-0", "x")]
+    rows = read_input(spark, str(tmp_path / "t")).orderBy("id").collect()
+    assert [(row["id"], row["fields"]) for row in rows] == [("1-0", None), ("2-0", "x")]
     parquet(tmp_path / "t" / "c.parquet", entries("3-0").append_column("fields", pa.array([1])))
     with pytest.raises(InputError, match="columns of the same name but of different types"):
         read_input(spark, str(tmp_path / "t"))
@@ -160,8 +160,8 @@ def in_tokyo(spark: SparkSession):
 
 def test_a_time_that_is_the_name_of_a_folder_is_utc(in_tokyo: SparkSession, tmp_path: Path) -> None:
     parquet(tmp_path / "t" / "taken_at=2026-01-01 00%3A00%3A00" / "a.parquet", entries("1-0"))
-    found = read_input(in_tokyo, str(tmp_path / "t")).selectExpr("unix_millis(taken_at) AS ms")
-    assert [row["ms"] for row in found.collect()] == [AT_MS]
+    rows = read_input(in_tokyo, str(tmp_path / "t")).selectExpr("unix_millis(taken_at) AS ms")
+    assert [row["ms"] for row in rows.collect()] == [AT_MS]
 
 
 @pytest.mark.parametrize(
@@ -178,10 +178,10 @@ def test_times_that_are_all_in_another_unit_are_refused_and_nothing_is_imported(
     parquet(tmp_path / "e.parquet", entries("1-0", "2-0"))
     rows = [pending(f"{n}-0", at=at) for n, at in enumerate(times, start=1)]
     parquet(tmp_path / "p.parquet", pa.concat_tables(rows))
-    given = ImportRequest(str(tmp_path / "e.parquet"), str(tmp_path / "p.parquet"))
+    request = ImportRequest(str(tmp_path / "e.parquet"), str(tmp_path / "p.parquet"))
     said = rf"column delivery_time_ms \(or what the map assigns to it\): .* look like {unit},"
     with pytest.raises(InputError, match=said):
-        import_tables(store, given)
+        import_tables(store, request)
     assert is_empty(store)
 
 
@@ -241,16 +241,16 @@ def test_a_view_of_pending_entries_is_looked_at_before_the_entries_are(
     version = input_tables._delta_version
 
     def slowly(spark: SparkSession, identifier: str, *, is_name: bool) -> int | None:
-        found = version(spark, identifier, is_name=is_name)
+        delta_version = version(spark, identifier, is_name=is_name)
         if identifier.startswith("delta.") and "entries" in identifier:
             write_deltalake(tmp_path / "entries", entries("2-0"), mode="append")
             write_deltalake(tmp_path / "pending", pending("2-0"), mode="append")
-        return found
+        return delta_version
 
     monkeypatch.setattr(input_tables, "_delta_version", slowly)
-    given = replace(views, entries=str(tmp_path / "entries"))
+    request = replace(views, entries=str(tmp_path / "entries"))
     with pytest.raises(InputError, match=r"^pending \(v_pending\) changed while the import read"):
-        import_tables(store, given)
+        import_tables(store, request)
     assert is_empty(store)
 
 
@@ -273,8 +273,8 @@ def test_names_of_a_column_with_a_collation_are_compared_as_they_stand(
     spark.sql(f"SELECT {last}").write.parquet(str(tmp_path / "groups"))
     places = (str(tmp_path / name) for name in ("entries", "pending", "groups"))
     import_tables(store, ImportRequest(*places))
-    found = query(store.where, "entries", "SELECT stream FROM t ORDER BY stream")
-    assert [row["stream"] for row in found] == ["S", "s"]
+    rows = query(store.where, "entries", "SELECT stream FROM t ORDER BY stream")
+    assert [row["stream"] for row in rows] == ["S", "s"]
 
 
 def test_an_import_needs_no_word_that_a_session_may_reserve(
@@ -285,8 +285,8 @@ def test_an_import_needs_no_word_that_a_session_may_reserve(
     reserve = "spark.sql.ansi.enforceReservedKeywords"
     spark.conf.set(reserve, "true")
     try:
-        given = ImportRequest(str(tmp_path / "e.parquet"), str(tmp_path / "p.parquet"))
-        import_tables(store, given)
+        request = ImportRequest(str(tmp_path / "e.parquet"), str(tmp_path / "p.parquet"))
+        import_tables(store, request)
     finally:
         spark.conf.unset(reserve)
     assert ids(store, "pending") == [1]

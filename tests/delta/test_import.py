@@ -75,8 +75,8 @@ SECOND = {
 
 def rows(store: Store, table: str, *columns: str) -> list[tuple[object, ...]]:
     wanted = ", ".join(columns)
-    found = query(store.where, table, f"SELECT {wanted} FROM t ORDER BY {wanted}")
-    return [tuple(row.values()) for row in found]
+    selected = query(store.where, table, f"SELECT {wanted} FROM t ORDER BY {wanted}")
+    return [tuple(row.values()) for row in selected]
 
 
 def versions(store: Store) -> dict[str, int]:
@@ -108,9 +108,9 @@ def test_a_second_import_writes_what_differs_and_the_same_run_id_again_changes_n
         ("s", 3, "import", *whole),
     ]
     assert any("3 groups have no snapshot time" in note for note in of_import(reply).notes)
-    asked = of_run(find_run(store, "import:r")).document["request"]
-    assert asked["entries_complete"] is True
-    assert asked["tables"]["pending"] == str(tmp_path / "one" / "pending")
+    options = of_run(find_run(store, "import:r")).document["request"]
+    assert options["entries_complete"] is True
+    assert options["tables"]["pending"] == str(tmp_path / "one" / "pending")
 
     before = versions(store)
     assert import_tables(store, first, run_id="r") == replace(reply, is_repeat=True)
@@ -206,9 +206,9 @@ def test_what_no_store_can_hold_is_refused_with_its_rows_and_nothing_is_written(
 ) -> None:
     before = versions(store)
 
-    def refused(error: type[Exception], name: str, tables: object, **asked: object) -> str:
+    def refused(error: type[Exception], name: str, tables: object, **options: object) -> str:
         with pytest.raises(error) as raised:
-            import_tables(store, request(tmp_path / name, tables, **asked))
+            import_tables(store, request(tmp_path / name, tables, **options))
         return str(raised.value)
 
     said = refused(InputError, "faulty", FAULTY)
@@ -219,7 +219,9 @@ def test_what_no_store_can_hold_is_refused_with_its_rows_and_nothing_is_written(
     def twice(table):
         return table.take([0, 0, *range(len(table))])
 
-    said = refused(DuplicateRowsError, "twice", {name: twice(one) for name, one in SECOND.items()})
+    said = refused(
+        DuplicateRowsError, "twice", {name: twice(table) for name, table in SECOND.items()}
+    )
     for name in SECOND:
         assert f"{name} ({tmp_path}/twice/{name}): 1 key has more than one row" in said
     assert '{"stream":"s","consumer_group":"g","id":"2-0"}' in said
@@ -266,9 +268,9 @@ def test_a_store_that_mirrors_a_server_refuses_an_import_naming_both(
 ) -> None:
     server = "server:6379/0"
     store.append("streams", spark.sql(f"SELECT 's' AS stream, '{server}' AS source, 0 AS run_seq"))
-    asked = request(tmp_path, FIRST)
+    import_request = request(tmp_path, FIRST)
     with pytest.raises(SourceMismatchError, match=f"mirrors {server}, not import"):
-        import_tables(store, asked)
+        import_tables(store, import_request)
     spark.sql(
         f"ALTER TABLE {store.identifier('streams')}"
         f" SET TBLPROPERTIES ('claimlib.sourceHex' = '{server.encode().hex()}')"
@@ -294,10 +296,10 @@ def test_a_given_table_may_be_a_name_of_the_catalog_and_stays_at_its_version(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     where = request(tmp_path, FIRST)
-    given = read_input(spark, where.pending)
+    pending = read_input(spark, where.pending)
     request(tmp_path, SECOND)
-    assert given.count() == len(FIRST["pending"])
-    given.createOrReplaceTempView("given_pending")
+    assert pending.count() == len(FIRST["pending"])
+    pending.createOrReplaceTempView("given_pending")
     assert read_input(spark, "given_pending").count() == len(FIRST["pending"])
     spark.catalog.dropTempView("given_pending")
 

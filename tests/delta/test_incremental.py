@@ -104,7 +104,7 @@ def rows_of(decided: Decision) -> list[Row]:
 def said(rows: list[Row]) -> list[str]:
     """All that a sweep decided, but what only a look at the whole PEL can say."""
     known = ({k: v for k, v in row.asDict().items() if k not in _OF_WHOLE_PELS} for row in rows)
-    return sorted(str(sorted(one.items())) for one in known)
+    return sorted(str(sorted(row.items())) for row in known)
 
 
 def ids(rows: list[Row], kind: str) -> list[int]:
@@ -137,9 +137,9 @@ def test_after_any_history_it_decides_what_a_full_sweep_decides(
     history: Callable[[int], History], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is random: what happens follows from the seed."""
-    one = history(SEED)
-    played(one, partial(monkeypatch.setattr, "claimlib.commands.sweep_base.MOST_HELD"))
-    assert one.done == ["deleted", "served", "sweep", "forced"]
+    made = history(SEED)
+    played(made, partial(monkeypatch.setattr, "claimlib.commands.sweep_base.MOST_HELD"))
+    assert made.done == ["deleted", "served", "sweep", "forced"]
 
 
 @pytest.mark.long
@@ -445,10 +445,10 @@ def test_who_commits_between_two_looks_at_a_history_does_not_hide_another_writer
     history, others = Store.history, ["2"]
 
     def look(self: Store, table: str, limit: int | None = None) -> list[Row]:
-        found = history(self, table, limit)
+        commits = history(self, table, limit)
         if table == "pending" and others:
             _set_property(store, others.pop())
-        return found
+        return commits
 
     monkeypatch.setattr(Store, "history", look)
     assert base_of(store) is None
@@ -462,14 +462,14 @@ def _set_property(store: Store, value: str) -> None:
 
 def test_a_run_keeps_how_it_was_decided(store: Store) -> None:
     xautoclaim(store, AT_ONCE, now_ms=61_011, incremental=True)
-    found = find_run(store, "3")
-    assert remark_on(store, found) == (
+    run = find_run(store, "3")
+    assert remark_on(store, run) == (
         "full sweep: a request has no minimum idle time, so every entry may be due"
     )
     xautoclaim(store, SWEEP, now_ms=61_012, incremental=True)
-    found = find_run(store, "4")
-    assert found.counts["base_run"] == 3
-    assert remark_on(store, found) == "incremental sweep, based on run 3"
+    run = find_run(store, "4")
+    assert run.counts["base_run"] == 3
+    assert remark_on(store, run) == "incremental sweep, based on run 3"
 
 
 def test_a_sweep_of_other_groups_is_no_base_and_one_of_all_is(store: Store) -> None:

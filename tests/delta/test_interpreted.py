@@ -77,7 +77,7 @@ def test_a_run_on_small_tables_interprets_its_queries_and_one_on_large_ones_comp
     overview(reading(store))
     describe(reading(store, tables=TABLES), EVERYTHING)
     assert len(seen) == of_runs + 3
-    assert all(one == expected for one in seen)
+    assert all(values == expected for values in seen)
     assert settings(compiling) == COMPILED
 
 
@@ -130,7 +130,7 @@ def test_a_small_store_that_becomes_a_large_one_is_written_by_compiled_queries(
         read = stream(b"s", {1: b"x", 2: b"x"}, {1, 2}, at_ms)
         snapshot(store, ALL, lambda _, read=read: source(read))
         assert seen
-        assert all(one == expected for one in seen)
+        assert all(values == expected for values in seen)
         seen.clear()
         assert settings(compiling) == COMPILED
 

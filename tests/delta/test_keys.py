@@ -36,8 +36,8 @@ def pel(*owners, ids=IDS, fresh=()):
     return Group(
         last_delivered_id=MAX_ID,
         pending=tuple(
-            PendingEntry(one, owners[n % len(owners)], NOW_MS - (9 if one in fresh else 60_000), 1)
-            for n, one in enumerate(ids)
+            PendingEntry(id_, owners[n % len(owners)], NOW_MS - (9 if id_ in fresh else 60_000), 1)
+            for n, id_ in enumerate(ids)
         ),
         consumers=(Consumer(b"alice", 5, None),),
     )
@@ -45,7 +45,7 @@ def pel(*owners, ids=IDS, fresh=()):
 
 def stream(dangling, **groups):
     """A stream that has the ids 1-0 … 6-0, but one."""
-    ids = [one for one in IDS if one.ms != dangling]
+    ids = [id_ for id_ in IDS if id_.ms != dangling]
     return Stream(dict.fromkeys(ids, (b"n", b"v")), {k.encode(): v for k, v in groups.items()})
 
 
@@ -172,9 +172,9 @@ def test_a_key_that_two_names_share_is_found_and_no_other(spark):
     )
     other = keyed.limit(1).select(F.lit("elsewhere"), *keyed.columns[1:2], F.lit("another"))
 
-    found = shared_keys(keyed.union(other).toDF("of", "key", "name")).collect()
+    shared = shared_keys(keyed.union(other).toDF("of", "key", "name")).collect()
 
-    assert sorted(row["of"] for row in found) == ["group", "stream"]
+    assert sorted(row["of"] for row in shared) == ["group", "stream"]
 
 
 @pytest.fixture(scope="module")
@@ -274,8 +274,8 @@ def seen_now(store):
 
 def state_of(store, table, *columns):
     """Per group the rows of a table, sorted; a row as a tuple.  A group without rows has none."""
-    found = defaultdict(list)
+    by_group = defaultdict(list)
     rows = store.read(table).select("stream", "consumer_group", *(columns or PENDING)).collect()
     for row in sorted(rows, key=str):
-        found[row[0], row[1]].append(tuple(row[2:]))
-    return found
+        by_group[row[0], row[1]].append(tuple(row[2:]))
+    return by_group

@@ -57,8 +57,8 @@ def expected(first: int) -> AutoclaimReply:
 def test_a_page_of_a_large_group_is_the_references(pages, rows, name):
     answer = expected(0 if name == "first" else rows // 2)
     page = pages[rows][name]
-    assert sorted(page["claimed"]) == [one.ms for one in answer.claimed]
-    assert sorted(page["deleted"]) == [one.ms for one in answer.deleted]
+    assert sorted(page["claimed"]) == [stream_id.ms for stream_id in answer.claimed]
+    assert sorted(page["deleted"]) == [stream_id.ms for stream_id in answer.deleted]
     assert page["next_ms"] == [answer.cursor.ms]
 
 

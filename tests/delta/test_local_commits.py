@@ -45,9 +45,9 @@ def spark_writes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(store: Store, *ids: int, stream: str = "s") -> DataFrame:
-    values = [pending_row(stream, one) for one in ids]
+    values = [pending_row(stream, id_ms) for id_ms in ids]
     columns = list(values[0])
-    return store.rows("pending", [tuple(one[name] for name in columns) for one in values], columns)
+    return store.rows("pending", [tuple(row[name] for name in columns) for row in values], columns)
 
 
 def ids(store: Store, table: str = "pending") -> list[int]:
@@ -55,9 +55,9 @@ def ids(store: Store, table: str = "pending") -> list[int]:
 
 
 def newest(store: Store, table: str) -> LocalTable:
-    found = local_delta.newest(Path(store.where) / table)
-    assert found is not None
-    return found
+    local = local_delta.newest(Path(store.where) / table)
+    assert local is not None
+    return local
 
 
 @pytest.mark.usefixtures("spark_writes_nothing")
@@ -65,8 +65,8 @@ def test_spark_reads_what_was_appended_with_generated_columns_and_skips_files_by
     store: Store,
 ) -> None:
     store.append("pending", rows(store, 2, 1), are_few=True, note="mine")
-    found = store.read("pending").where("bucket = pmod(xxhash64(stream), 8) AND id_ms >= 1")
-    assert found.where("group_key = xxhash64(stream, consumer_group)").count() == 2
+    pending = store.read("pending").where("bucket = pmod(xxhash64(stream), 8) AND id_ms >= 1")
+    assert pending.where("group_key = xxhash64(stream, consumer_group)").count() == 2
     assert store.read("pending").where("id_ms = 3").count() == 0
     assert store.last_note("pending")[1] == "mine"
     assert store.history("pending", 1)[0]["userMetadata"] == "mine"
@@ -94,10 +94,10 @@ def test_rows_of_this_process_get_what_delta_generates_of_their_names_whoever_wr
     else:
         request.getfixturevalue("spark_writes_nothing")
     store.append_arrow("pel_snapshots", pa.table(LANDED))
-    found = store.read("pel_snapshots")
+    landed = store.read("pel_snapshots")
     of_names = "stream_key = xxhash64(stream) AND group_key = xxhash64(stream, consumer_group)"
-    assert found.where(of_names).where("bucket = pmod(xxhash64(stream), 8)").count() == 5
-    rows = {tuple(row) for row in found.select(*LANDED).collect()}
+    assert landed.where(of_names).where("bucket = pmod(xxhash64(stream), 8)").count() == 5
+    rows = {tuple(row) for row in landed.select(*LANDED).collect()}
     assert rows == set(zip(*LANDED.values(), strict=True))
 
 
@@ -186,8 +186,8 @@ def test_a_snapshot_that_ends_between_its_commits_is_finished_by_the_next_run(
     rows = store.read("pending").select("id_ms", "consumer", "run_seq").collect()
     assert sorted(map(tuple, rows)) == [(1, "b", 2), (3, "a", 1), (4, "a", 2)]
     assert ids(store, "entries") == [1, 3, 4]
-    found = store.read("consumers").select("consumer", "run_seq").collect()
-    assert sorted(map(tuple, found)) == [("a", 1), ("b", 2)]
+    consumers = store.read("consumers").select("consumer", "run_seq").collect()
+    assert sorted(map(tuple, consumers)) == [("a", 1), ("b", 2)]
     assert store.read("entry_landing").count() == 0
 
 
@@ -195,10 +195,10 @@ def test_a_snapshot_that_ends_between_its_commits_is_finished_by_the_next_run(
 def test_a_commit_comes_right_after_its_version_or_leaves_nothing_behind(store: Store) -> None:
     before, after = newest(store, "groups"), newest(store, "groups")
     names = {"stream": ["s"], "consumer_group": ["g"], "last_delivered_ms": [1]}
-    one = pa.table({**names, "last_delivered_seq": [0], "snapshot_ms": [5], "run_seq": [0]})
-    assert before.commit(one, Commit("append"))
+    row = pa.table({**names, "last_delivered_seq": [0], "snapshot_ms": [5], "run_seq": [0]})
+    assert before.commit(row, Commit("append"))
     files = set(Path(store.where, "groups").glob("*.parquet"))
-    assert not after.commit(one, Commit("append"))
+    assert not after.commit(row, Commit("append"))
     assert set(Path(store.where, "groups").glob("*.parquet")) == files
     assert store.read("groups").count() == 1
     earlier = before.rows(10)
@@ -218,9 +218,9 @@ def test_a_token_lets_one_append_through_whoever_writes_first(store: Store) -> N
 
 
 def test_rows_made_from_a_version_are_not_written_after_another_one(store: Store) -> None:
-    found = store.few_now("pending")
-    assert found is not None
-    _, version = found
+    few = store.few_now("pending")
+    assert few is not None
+    _, version = few
     store.append("pending", rows(store, 1), are_few=True)
     with pytest.raises(CommitConflictError, match="pending"):
         store.append("pending", rows(store, 2), are_few=True, after=version)
@@ -234,10 +234,10 @@ def test_who_commits_between_two_looks_of_an_append_does_not_lose_it(
 ) -> None:
     commit, others = LocalTable.commit, [2, 3]
 
-    def late(self: LocalTable, found: pa.Table, how: Commit) -> bool:
+    def late(self: LocalTable, written: pa.Table, how: Commit) -> bool:
         if others:
             store.append("pending", rows(store, others.pop()))
-        return commit(self, found, how)
+        return commit(self, written, how)
 
     monkeypatch.setattr(LocalTable, "commit", late)
     store.append("pending", rows(store, 1), token=TOKEN, are_few=True)
@@ -248,15 +248,15 @@ def test_while_spark_writes_a_table_it_also_writes_the_few_rows_that_come_meanwh
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark's local file system would put its commit over one that comes at that moment."""
-    found = store.few_now("pending")
-    assert found is not None
+    few = store.few_now("pending")
+    assert few is not None
     write, others = Store._write, [2]
 
     def meanwhile(self: Store, *arguments: object) -> None:
         if others:
             store.append("pending", rows(store, others.pop()), are_few=True)
             with pytest.raises(CommitConflictError, match="pending"):
-                store.append("pending", rows(store, 3), are_few=True, after=found[1])
+                store.append("pending", rows(store, 3), are_few=True, after=few[1])
         write(self, *arguments)  # type: ignore[arg-type]
 
     with WRITES.by_spark(store.identifier("pending")):
@@ -273,10 +273,10 @@ def test_of_two_appends_with_one_token_at_a_time_one_is_refused(
 ) -> None:
     commit, others = LocalTable.commit, [2]
 
-    def late(self: LocalTable, found: pa.Table, how: Commit) -> bool:
+    def late(self: LocalTable, written: pa.Table, how: Commit) -> bool:
         if others:
             store.append("pending", rows(store, others.pop()), token=TOKEN)
-        return commit(self, found, how)
+        return commit(self, written, how)
 
     monkeypatch.setattr(LocalTable, "commit", late)
     with pytest.raises(CommitConflictError, match="pending"):
@@ -329,7 +329,7 @@ def test_a_table_with_more_than_a_store_gives_it_is_written_by_spark(
 
 
 def test_null_where_none_may_be_is_refused(store: Store) -> None:
-    columns = [one for one in TABLES["pending"].struct.names if one != "id_ms"]
+    columns = [name for name in TABLES["pending"].struct.names if name != "id_ms"]
     row = pending_row("s", 1)
     lacking = store.rows("pending", [tuple(row[name] for name in columns)], columns)
     with pytest.raises(Exception, match="NOT NULL"):
@@ -357,7 +357,7 @@ def test_with_checkpoints_and_deletion_vectors_spark_and_delta_rs_read_the_same(
     for table in ("pending", "journal", "consumers", "runs"):
         assert list(Path(store.where, table, "_delta_log").glob("*.checkpoint.parquet"))
         by_spark = fresh.read.format("delta").load(f"{store.where}/{table}").select("run_seq")
-        found = newest(store, table).rows(10_000)
-        assert found is not None
+        by_delta_rs = newest(store, table).rows(10_000)
+        assert by_delta_rs is not None
         expected = sorted(row["run_seq"] for row in by_spark.collect())
-        assert sorted(found["run_seq"].to_pylist()) == expected
+        assert sorted(by_delta_rs["run_seq"].to_pylist()) == expected

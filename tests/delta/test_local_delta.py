@@ -134,8 +134,8 @@ def test_neither_many_parts_of_a_table_are_kept_in_memory_nor_large_ones(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
-    above = [Condition("id_ms", one, True) for one in range(20)]
-    shown = [[store.now("pending", one) for one in above] for _ in range(2)]
+    above = [Condition("id_ms", id_ms, True) for id_ms in range(20)]
+    shown = [[store.now("pending", condition) for condition in above] for _ in range(2)]
     assert sum(first is second for first, second in zip(*shown, strict=True)) == 8
     monkeypatch.setattr("claimlib.store.tables._KEPT_BYTES", 1)
     again = Store.open(store.spark, store.where)
@@ -156,7 +156,7 @@ def test_who_has_looked_at_a_table_sees_each_commit_of_others_at_once(
         other = Store.open(store.spark, store.where)
         other.replace("pending", other.now("pending").where("id_ms <> 3"), after=before[0])
     assert store.version("pending") == before[0] + 1
-    assert pending_ids(store) == [one for one in before[1] if one != 3]
+    assert pending_ids(store) == [id_ms for id_ms in before[1] if id_ms != 3]
 
 
 def test_a_table_that_was_made_again_is_not_taken_for_the_one_that_was_looked_at(
@@ -190,11 +190,11 @@ def test_a_table_that_is_made_again_while_it_is_opened_is_opened_once_more(
     open_anew = local_delta.newest
 
     def opened(folder: Path) -> local_delta.LocalTable | None:
-        found = open_anew(folder)
+        local = open_anew(folder)
         monkeypatch.undo()
         shutil.rmtree(folder)
         shutil.move(Path(other, "pending"), folder)
-        return found
+        return local
 
     monkeypatch.setattr(local_delta, "newest", opened)
     assert store.is_small("pending", number)
@@ -285,10 +285,10 @@ def test_of_a_large_table_the_rows_within_bounds_are_those_that_spark_reads(
         for low, high in [(0, 9), (5, 4_000), (29_990, 31_010), (41_000, 59_999), (60_000, 70_000)]
     }
     assert last_query(store.spark) == before
-    for (low, high), found in few.items():
-        assert store.is_held(found)
+    for (low, high), fetched in few.items():
+        assert store.is_held(fetched)
         within = pending.where(f"id_ms BETWEEN {low} AND {high}")
-        assert_df_equality(found, within, ignore_row_order=True)
+        assert_df_equality(fetched, within, ignore_row_order=True)
     assert not store.is_held(store.few_where(pending, IdBounds(((number, 0, 50_000),))))
     # What was pinned stays what it was, whoever has written since.
     store.execute("pending", "DELETE FROM {table} WHERE id_ms < 5")
@@ -369,8 +369,8 @@ def test_a_table_of_many_files_is_left_to_spark(
 
 def test_the_types_that_are_read_so_are_those_of_a_store(module_store: Store) -> None:
     structs = (module_store.read(table).schema for table in TABLES)
-    found = {column.dataType.simpleString() for struct in structs for column in struct.fields}
-    assert found == local_delta.TYPES
+    types = {column.dataType.simpleString() for struct in structs for column in struct.fields}
+    assert types == local_delta.TYPES
     for table in TABLES.values():
         for column in table.columns:
             assert column.simple_type == DataType.fromDDL(column.type).simpleString()
@@ -411,11 +411,11 @@ def test_without_delta_rs_spark_reads_all(
         monkeypatch.setitem(sys.modules, "deltalake", None)
     else:
         monkeypatch.setattr("deltalake.DeltaTable.__init__", _raise)
-    found = Store.open(store.spark, store.where)
-    assert not found.is_small("pending")
-    assert not found.is_held(found.read_at("pending", found.version("pending")))
-    assert found.highest("pending", "id_ms") == 10
-    assert [row["id_ms"] for row in found.find("pending", Condition("id_ms", 9, True))] == [10]
+    opened = Store.open(store.spark, store.where)
+    assert not opened.is_small("pending")
+    assert not opened.is_held(opened.read_at("pending", opened.version("pending")))
+    assert opened.highest("pending", "id_ms") == 10
+    assert [row["id_ms"] for row in opened.find("pending", Condition("id_ms", 9, True))] == [10]
 
 
 def test_a_sweep_decides_the_same_whoever_reads_small_tables(
@@ -429,7 +429,7 @@ def test_a_sweep_decides_the_same_whoever_reads_small_tables(
     assert {name: expected[name] for name in by_spark.counts} == by_spark.counts
     for table in ("pending", "tombstones", "consumers"):
         rows, others = (
-            sorted(map(str, one.read(table).collect())) for one in (store, module_store)
+            sorted(map(str, either.read(table).collect())) for either in (store, module_store)
         )
         assert rows == others
 

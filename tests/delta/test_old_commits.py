@@ -89,8 +89,8 @@ def written(
 def swept(spark: SparkSession, written: Path, tmp_path_factory: pytest.TempPathFactory) -> Swept:
     where = tmp_path_factory.mktemp("swept") / "store"
     store = copied(spark, written, where)
-    found = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
-    return Swept(where, {row["id"]: row for row in found.claimed.collect()}, found.counts)
+    reply = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
+    return Swept(where, {row["id"]: row for row in reply.claimed.collect()}, reply.counts)
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +136,12 @@ def test_what_a_run_did_is_answered_for_ever_and_its_run_id_again_changes_nothin
     ):
         assert again.counts == swept.counts
         assert again.deleted.count() == DELETED
-        found = {row["id"]: row for row in again.claimed.collect()}
-        assert found.keys() == claimed.keys()
-        payloads = [(one, row["payload"]) for one, row in sorted(found.items())]
+        answered = {row["id"]: row for row in again.claimed.collect()}
+        assert answered.keys() == claimed.keys()
+        payloads = [(id_, row["payload"]) for id_, row in sorted(answered.items())]
         kept = [(f"{n}-0", "present") for n in (5, 7, 9)]
         assert payloads == [("1-0", "gone"), ("3-0", "not_kept"), *kept]
-        assert found["5-0"] == claimed["5-0"]
+        assert answered["5-0"] == claimed["5-0"]
         (group,) = again.groups.collect()
         assert (group["pending_before"], group["pending_after"]) == (10, 9)
     assert {table: store.version(table) for table in TABLES} == versions

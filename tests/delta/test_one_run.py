@@ -54,7 +54,9 @@ def test_names_and_ids_at_the_edges_are_swept_like_any_other(one_run, expected):
         assert list(claimed) == list(answer.claimed)
         assert list(one_run.deleted.get((stream, group), {})) == list(answer.deleted)
         entries = KEYSPACE[stream].entries
-        assert list(claimed.values()) == [(pairs(entries[one]),) for one in answer.claimed]
+        assert list(claimed.values()) == [
+            (pairs(entries[stream_id]),) for stream_id in answer.claimed
+        ]
 
 
 def pairs(fields):
@@ -87,8 +89,8 @@ def test_a_run_leaves_hundreds_of_groups_in_the_tables_as_the_reference_does(one
     assert [name for name in BRANCHES if not reached[name]] == []
     cases = one_run.batch.cases()
     assert len(cases) >= GROUPS
-    asked = one_run.requests.keys()
-    assert (one_run.claimed.keys() | one_run.deleted.keys()) <= asked, "nobody else is touched"
+    requested = one_run.requests.keys()
+    assert (one_run.claimed.keys() | one_run.deleted.keys()) <= requested, "nobody else is touched"
     assert {stream: set(groups) for stream, groups in one_run.after.items()} == {
         stream: set(groups) for stream, groups in one_run.before.items()
     }
@@ -107,7 +109,9 @@ def test_the_report_counts_what_was_done(one_run):
     ]
     cases = one_run.batch.cases()
     refused = {names for names, case in cases.items() if case.refusal is not None}
-    accepted = {names: one for names, one in one_run.requests.items() if names not in refused}
+    accepted = {
+        names: request for names, request in one_run.requests.items() if names not in refused
+    }
     guarded = Counter(
         branch.split(",")[0]
         for names, case in cases.items()
@@ -120,7 +124,7 @@ def test_the_report_counts_what_was_done(one_run):
         "deleted": sum(map(len, one_run.deleted.values())),
         "swept": len(accepted),
         "refused": len(refused),
-        "cursor": sum(one.count is not None for one in accepted.values()),
+        "cursor": sum(request.count is not None for request in accepted.values()),
         "spared": guarded["spared"],
         "parked": guarded["parked"],
         **dict.fromkeys(("lost", "gone"), 0),

@@ -77,9 +77,9 @@ def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
         def watched(store: Store, rows: DataFrame, bounds: IdBounds) -> DataFrame:
             before = last_query(store.spark)
-            found = few_where(store, rows, bounds)
-            assert (store.is_held(found), last_query(store.spark)) == (True, before)
-            return found
+            few = few_where(store, rows, bounds)
+            assert (store.is_held(few), last_query(store.spark)) == (True, before)
+            return few
 
         monkeypatch.setattr(Store, "few_where", watched)
     return str(request.param)
@@ -209,8 +209,8 @@ def test_a_range_of_xpending_and_an_xclaim_open_the_files_of_their_ids(full_stor
         for file in others:
             file.path.unlink()
     before = last_query(full_store.spark)
-    asked = PendingRange(StreamId(id_ms(first), 0), StreamId(id_ms(last), 0), 1000)
-    rows = pending_range(reading(full_store), HOT.encode(), b"g", asked).collect()
+    query = PendingRange(StreamId(id_ms(first), 0), StreamId(id_ms(last), 0), 1000)
+    rows = pending_range(reading(full_store), HOT.encode(), b"g", query).collect()
     assert [row["id_ms"] for row in rows] == [id_ms(n) for n in range(first, last + 1)]
     assert opened(full_store.spark, "pending", before) == [1]
 

@@ -29,7 +29,7 @@ def broadcast(plan: str) -> Iterator[str]:
     above: list[tuple[int, str]] = []
     for line in plan.splitlines():
         depth = len(line) - len(line.lstrip(" :+-*(0123456789)"))
-        above = [one for one in above if one[0] < depth]
+        above = [node for node in above if node[0] < depth]
         scanned = SCANNED.search(line)
         names = [name for _, name in above]
         if scanned and "broadcast" in names:

@@ -59,14 +59,14 @@ def test_no_command_costs_more_queries_than_are_written_down_here(
     store = Store.open(spark, str(store_path))
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     xautoclaim(store, SweepRequest(REQUEST))
-    found = {}
+    queries = {}
     for name, (*_, command) in MOST.items():
         before = last_query(store.spark)
         command(store)
-        found[name] = last_query(store.spark) - before
-    print(found)
+        queries[name] = last_query(store.spark) - before
+    print(queries)
     most = {name: numbers[reader == "Spark"] for name, (*numbers, _) in MOST.items()}
-    assert {name: n for name, n in found.items() if n > most[name]} == {}
+    assert {name: n for name, n in queries.items() if n > most[name]} == {}
 
 
 @pytest.mark.parametrize(("reader", "most"), [("delta-rs", 24), ("Spark", 213)])
@@ -82,6 +82,6 @@ def test_no_snapshot_costs_more_queries_than_are_written_down_here(
     before = last_query(store.spark)
     second = stream(b"s", {2: b"b", 3: b"b"}, {2, 3}, NOW_MS + 1)
     snapshot(store, ANY, lambda _: source(second))
-    found = last_query(store.spark) - before
-    print(found)
-    assert found <= most
+    queries = last_query(store.spark) - before
+    print(queries)
+    assert queries <= most

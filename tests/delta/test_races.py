@@ -131,7 +131,7 @@ def test_what_another_writer_takes_between_decision_and_apply_is_lost_and_stays_
 
 def copy(store: Store, condition: str) -> None:
     """What somebody does who appends rows of `pending` twice."""
-    columns = ", ".join(one.name for one in TABLES["pending"].written)
+    columns = ", ".join(column.name for column in TABLES["pending"].written)
     name = store.identifier("pending")
     copied = f"SELECT {columns} FROM {name} WHERE {condition}"
     store.spark.sql(f"INSERT INTO {name} ({columns}) {copied}")
@@ -221,19 +221,19 @@ def test_an_entry_that_a_pipeline_appends_while_a_run_begins_is_not_taken_for_on
     append(store, "streams", {"stream": "s", **whole, "complete_to_ms": 99, "run_seq": 0})
     group = {"stream": "s", "consumer_group": "g", "last_delivered_ms": 99, "last_delivered_seq": 0}
     append(store, "groups", {**group, "snapshot_ms": NOW_MS, "run_seq": 0})
-    asked: list[str] = []
+    looked_at: list[str] = []
     look, one_at_a_time = Store.version, Lock()
 
     def version(store: Store, table: str) -> int:
         with one_at_a_time:
-            asked.append(table)
-            append(store, "entries", entry_row("s", len(asked)))
-            append(store, "pending", pending_row("s", len(asked)))
+            looked_at.append(table)
+            append(store, "entries", entry_row("s", len(looked_at)))
+            append(store, "pending", pending_row("s", len(looked_at)))
             return look(store, table)
 
     monkeypatch.setattr(Store, "version", version)
     reply = xautoclaim(store, SweepRequest(REQUEST))
-    assert len(asked) > len(INPUTS)
+    assert len(looked_at) > len(INPUTS)
     assert reply.counts["deleted"] == 0
     assert reply.counts["claimed"] >= 1
 

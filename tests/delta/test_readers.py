@@ -61,9 +61,11 @@ def test_a_check_that_a_run_got_in_between_looks_again(
 ) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     between = RunBetweenPins(monkeypatch, times=1)
-    found = check(store)
+    problems = check(store)
     assert between.left == 0
-    assert [one for one in found if "missing from the table consumers" in one.what] == []
+    assert [
+        problem for problem in problems if "missing from the table consumers" in problem.what
+    ] == []
 
 
 def test_a_dry_run_that_runs_get_in_between_again_and_again_says_so(

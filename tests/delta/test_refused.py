@@ -210,9 +210,9 @@ def test_a_store_to_whose_entries_a_pipeline_only_appends_is_swept_and_not_impor
         _set(store, table, "delta.appendOnly", "true")
     opened = Store.open(spark, store.where)
     assert xautoclaim(opened, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
-    given = given_files.request(tmp_path, given_files.of_keyspace(keyspace(b"s"), NOW_MS))
+    request = given_files.request(tmp_path, given_files.of_keyspace(keyspace(b"s"), NOW_MS))
     with pytest.raises(SchemaError, match=r"table entries of .* is append-only"):
-        import_tables(opened, given)
+        import_tables(opened, request)
     assert opened.read("journal").where("run_seq > 1").isEmpty()
 
 
@@ -259,9 +259,9 @@ def test_a_constraint_that_refuses_what_was_decided_is_named_and_the_run_is_fini
 
 def test_a_glob_of_bytes_that_are_no_text_is_kept_with_its_run(store: Store) -> None:
     write_keyspace(store, keyspace(b"\xffs", b"other"), NOW_MS)
-    asked = SweepRequest(REQUEST, stream_glob="\udcff*")
+    sweep = SweepRequest(REQUEST, stream_glob="\udcff*")
     for _ in range(2):
-        reply = xautoclaim(store, asked, run_id="bytes")
+        reply = xautoclaim(store, sweep, run_id="bytes")
         assert (reply.run_seq, reply.counts["swept"], reply.counts["claimed"]) == (1, 1, CLAIMED)
 
 

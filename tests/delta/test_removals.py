@@ -187,7 +187,7 @@ def test_a_server_that_says_of_no_stream_how_much_it_got_explains_nothing_once_i
 
 
 def test_an_import_is_judged_by_the_same_share(store: Store, tmp_path: Path) -> None:
-    def given(*ids: int, upto: int) -> dict[str, object]:
+    def tables(*ids: int, upto: int) -> dict[str, object]:
         return {
             "entries": given_entries([(b"s", f"{n}-0", None) for n in ids]),
             "pending": given_pending([(b"s", b"g", f"{n}-0", b"x", 5, 1) for n in ids]),
@@ -197,14 +197,14 @@ def test_an_import_is_judged_by_the_same_share(store: Store, tmp_path: Path) -> 
     def limits(share: float) -> dict[str, object]:
         return {"entries_complete": True, "limits": RemovalLimits(max_removed_share=share)}
 
-    first = request(tmp_path / "1", given(1, 2, 3, 4, upto=4), **limits(0.5))
+    first = request(tmp_path / "1", tables(1, 2, 3, 4, upto=4), **limits(0.5))
     import_tables(store, first)
     before = contents(store)
-    fewer = request(tmp_path / "2", given(1, upto=1), **limits(0.5))
+    fewer = request(tmp_path / "2", tables(1, upto=1), **limits(0.5))
     with pytest.raises(GuardError, match="3 of 4 rows of pending of stream s"):
         import_tables(store, fewer)
     assert contents(store) == before
-    import_tables(store, request(tmp_path / "3", given(1, upto=1), **limits(1)))
+    import_tables(store, request(tmp_path / "3", tables(1, upto=1), **limits(1)))
     assert owners(store) == {(b"s", 1): b"x"}
 
 
@@ -287,8 +287,10 @@ def test_a_snapshot_of_one_stream_opens_no_file_of_another_bucket(store: Store) 
             if folder.name != f"bucket={bucket}":
                 for file in folder.glob("*.parquet"):
                     file.unlink()
-    one = SnapshotRequest(ALL.source, stream_glob=names[0].decode())
-    reply = snapshot(store, one, lambda _: source(stream(names[0], {2: b"y"}, {2}, NOW_MS + 1)))
+    snapshot_request = SnapshotRequest(ALL.source, stream_glob=names[0].decode())
+    reply = snapshot(
+        store, snapshot_request, lambda _: source(stream(names[0], {2: b"y"}, {2}, NOW_MS + 1))
+    )
     assert (reply.counts["pending_new"], reply.counts["pending_removed"]) == (1, 1)
 
 
@@ -342,8 +344,8 @@ def test_an_import_that_is_recovered_leaves_alone_what_was_appended_and_changed_
     assert [tuple(row.values()) for row in ids] == [("s", 3), ("s", 7), ("t", 8)]
     for table in ("streams", "groups", "consumers"):
         assert count(store.where, table, "stream = 't'") == 1, table
-    found = query(store.where, "groups", "SELECT consumer_group AS g FROM t WHERE stream = 's'")
-    assert {row["g"] for row in found} == {"g", "h"}
+    left = query(store.where, "groups", "SELECT consumer_group AS g FROM t WHERE stream = 's'")
+    assert {row["g"] for row in left} == {"g", "h"}
     done = find_run(store, "import:cut")
     wanted = {"pending_removed": 3, "lost": 2, "pending_extra": 3, "entries_extra": 2}
     assert {name: done.counts[name] for name in wanted} == wanted
@@ -544,8 +546,8 @@ def test_where_entries_are_accepted_while_a_snapshot_writes_its_proofs_they_are_
     monkeypatch.setattr("claimlib.runs.mirror._is_pinned_entries", lambda *_: next(looks))
     snapshot(store, ALL, lambda _: source(stream(b"s", {1: b"x"}, {1}, NOW_MS)))
     assert not list(looks)
-    (found,) = query(store.where, "streams", "SELECT complete_to_ms FROM t")
-    assert found == {"complete_to_ms": None}
+    (row,) = query(store.where, "streams", "SELECT complete_to_ms FROM t")
+    assert row == {"complete_to_ms": None}
 
 
 def test_a_run_that_claims_is_not_given_up_for_the_next_run_finishes_it(store: Store) -> None:

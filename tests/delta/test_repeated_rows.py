@@ -74,7 +74,9 @@ def test_guards_take_a_consumer_with_two_rows_for_one_and_a_negative_time_for_no
 ) -> None:
     owners = [b"bob"] * 4 + [b"carl"] * 4 + [b"dora"] * 4
     ids = [StreamId(n, 0) for n in range(1, 13)]
-    pel = tuple(PendingEntry(*one, NOW_MS - MINUTE_MS, 1) for one in zip(ids, owners, strict=True))
+    pel = tuple(
+        PendingEntry(*pair, NOW_MS - MINUTE_MS, 1) for pair in zip(ids, owners, strict=True)
+    )
     stream = Stream(dict.fromkeys(ids, ()), {b"g": Group(MIN_ID, pel, ())})
     write_keyspace(store, {b"s": stream}, NOW_MS)
     for idle_ms in (MINUTE_MS, 10):
@@ -97,7 +99,7 @@ def test_a_caller_with_two_rows_is_seen_in_both(store: Store) -> None:
 
 def test_a_page_is_not_looked_for_between_two_ranges_of_one_stream(store: Store) -> None:
     ids = [StreamId(MAX_U64 - 100, 0), *(StreamId(MAX_U64, n) for n in range(1, 50))]
-    pel = tuple(PendingEntry(one, b"bob", 0, 1) for one in ids)
+    pel = tuple(PendingEntry(stream_id, b"bob", 0, 1) for stream_id in ids)
     write_keyspace(store, {b"s": Stream({}, {b"g": Group(MIN_ID, pel, ())})}, NOW_MS)
     append(store, "streams", ("s", None, None, None, -101, 0, -1, -1, None, None, None, 0))
     before = read_groups(store)
@@ -113,8 +115,8 @@ def test_a_cursor_that_stands_there_twice_is_set_in_both_rows_and_no_row_is_adde
 ) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     names = [column.name for column in TABLES["cursors"].written]
-    found = {"name": "c", "stream": "s", "consumer_group": "g", "next_ms": 2, "next_seq": 0}
-    row = [found.get(name, 0) for name in names]
+    cursor = {"name": "c", "stream": "s", "consumer_group": "g", "next_ms": 2, "next_seq": 0}
+    row = [cursor.get(name, 0) for name in names]
     append(store, "cursors", row, row)
     for ms in (3, 4):
         reset_cursor(store, "c", Scope("*", "*"), to=StreamId(ms, 0))
@@ -134,12 +136,12 @@ def test_an_import_over_a_key_that_the_store_holds_twice_each_time_otherwise_com
     store: Store, tmp_path: Path
 ) -> None:
     def imported(folder: str, stream_id: str, fields: object) -> Mapping[str, int]:
-        given = {
+        tables = {
             "entries": entries([(b"s", stream_id, fields)]),
             "pending": pending([(b"s", b"g", stream_id, b"new", 5, 1)]),
         }
-        asked = request(tmp_path / folder, given, entries_complete=True, limits=ANY)
-        return import_tables(store, asked).counts
+        import_request = request(tmp_path / folder, tables, entries_complete=True, limits=ANY)
+        return import_tables(store, import_request).counts
 
     imported("first", "1-0", None)
     for owner, fields in (("bob", None), ("carol", [(b"f", b"v")]), (None, [(b"f", b"w")])):
@@ -148,8 +150,8 @@ def test_an_import_over_a_key_that_the_store_holds_twice_each_time_otherwise_com
     counts = imported("second", "2-0", [(b"f", b"new")])
     assert (counts["pending_replaced"], counts["pending_removed"]) == (3, 4)
     assert (counts["entry_filled"], counts["entry_removed"]) == (3, 4)
-    found = query(store.where, "pending", "SELECT DISTINCT id_ms, consumer FROM t")
-    assert found == [{"id_ms": 2, "consumer": "new"}]
+    rows = query(store.where, "pending", "SELECT DISTINCT id_ms, consumer FROM t")
+    assert rows == [{"id_ms": 2, "consumer": "new"}]
     ids = query(store.where, "entries", "SELECT id_ms FROM t")
     assert ids == [{"id_ms": 2}] * 3
 
@@ -164,17 +166,17 @@ def test_an_import_over_repeated_rows_comes_to_its_end(store: Store, tmp_path: P
         write_keyspace(twice, {b"s": stream, b"t": stream}, instant)
     twice.write(store)
     append(store, "consumers", consumer("bob", 7))
-    given = {
+    tables = {
         "entries": entries([(b"s", "1-0", None)]),
         "pending": pending([(b"s", b"g", "1-0", b"new", 5, 1)]),
     }
     reply = import_tables(
-        store, request(tmp_path, given, entries_complete=True, limits=ANY), run_id="i"
+        store, request(tmp_path, tables, entries_complete=True, limits=ANY), run_id="i"
     )
     assert (reply.counts["pending_read"], reply.counts["pending_extra"]) == (1, 1)
     assert seen(store) == [("bob", 7)] * 3
     for table in ("entries", "pending", "groups", "streams"):
-        found = query(store.where, table, "SELECT DISTINCT stream, run_seq > 0 AS new FROM t")
-        assert [tuple(row.values()) for row in found] == [("s", table != "entries")], table
+        rows = query(store.where, table, "SELECT DISTINCT stream, run_seq > 0 AS new FROM t")
+        assert [tuple(row.values()) for row in rows] == [("s", table != "entries")], table
     ids = query(store.where, "entries", "SELECT DISTINCT id_ms FROM t")
     assert ids == [{"id_ms": 1}]

@@ -37,12 +37,12 @@ def stream_of(owner: bytes, *known: bytes) -> Stream:
     """A group in which a consumer owns all ids but 8-0, its deliveries as many as the id says."""
     owners = [owner] * 7 + [RECIPIENTS[0]]
     pending = tuple(
-        PendingEntry(one, name, NOW_MS - one.ms, one.ms)
-        for one, name in zip(IDS, owners, strict=True)
+        PendingEntry(stream_id, name, NOW_MS - stream_id.ms, stream_id.ms)
+        for stream_id, name in zip(IDS, owners, strict=True)
     )
     names = sorted({*RECIPIENTS, *known})
     consumers = tuple(Consumer(name, NOW_MS - MINUTE_MS, None) for name in names)
-    alive = dict.fromkeys([one for one in IDS if one not in DANGLING], ())
+    alive = dict.fromkeys([stream_id for stream_id in IDS if stream_id not in DANGLING], ())
     return Stream(alive, {b"g": Group(MAX_ID, pending, consumers)})
 
 
@@ -187,11 +187,11 @@ def test_all_goes_to_the_recipients_in_turn_with_its_delivery_count_and_delivere
 
 
 def test_the_reply_has_a_request_per_recipient_and_what_dangles_under_the_first(retired):
-    found = [
+    rows = [
         (row["request"], row["position"], row["id"], row["status"], row["consumer"])
         for row in retired.left.ids.collect()
     ]
-    assert found == [
+    assert rows == [
         *((1, 0, "1-0", "claimed", "anna"), (1, 1, "4-0", "claimed", "anna")),
         *((1, 2, "7-0", "claimed", "anna"), (1, 3, "2-0", "deleted", None)),
         (1, 4, "5-0", "deleted", None),

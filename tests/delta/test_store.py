@@ -128,8 +128,8 @@ ALL_PENDING = SweepRequest(REQUEST)
 
 def accepted(spark: SparkSession, store: Store) -> tuple[Store, list[str]]:
     """A store after `init`, and what that says."""
-    found = Store.init(spark, store.where, buckets=4)
-    return found, list(of_store(found, None).notes)
+    after = Store.init(spark, store.where, buckets=4)
+    return after, list(of_store(after, None).notes)
 
 
 def test_entries_made_again_with_their_old_id_are_refused_until_init_takes_the_proofs_back(
@@ -370,7 +370,7 @@ def test_a_statement_that_delta_passes_over_by_a_setting_of_the_session_is_an_er
     finally:
         for name in settings:
             store.spark.conf.unset(name)
-    assert [found["next_ms"] for found in store.read("cursors").collect()] == [2]
+    assert [cursor["next_ms"] for cursor in store.read("cursors").collect()] == [2]
 
 
 def test_no_local_relation_has_more_bytes_than_serverless_compute_takes(
@@ -429,20 +429,20 @@ def test_many_rows_of_this_process_are_the_same_rows_and_few_for_the_optimizer(
     rows = pa.table(
         {
             "id": pa.array(ids, pa.int64()),
-            "text": [None if one % 3 == 0 else f"text {one}" for one in ids],
+            "text": [None if id_ % 3 == 0 else f"text {id_}" for id_ in ids],
             "fields": pa.array(
-                [None if one % 5 == 0 else [{"name": b"\xff", "value": None}] for one in ids],
+                [None if id_ % 5 == 0 else [{"name": b"\xff", "value": None}] for id_ in ids],
                 pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())])),
             ),
             "counts": pa.array(
-                [None if one % 7 == 0 else [("lost", one)] for one in ids],
+                [None if id_ % 7 == 0 else [("lost", id_)] for id_ in ids],
                 pa.map_(pa.string(), pa.int64()),
             ),
         }
     )
     frame = local_frame(spark, rows)
-    found = frame.toArrow().sort_by("id")
-    assert found.to_pylist() == rows.to_pylist()
+    read = frame.toArrow().sort_by("id")
+    assert read.to_pylist() == rows.to_pylist()
     assert frame.columns == rows.column_names
     assert local_frame(spark, rows, frame.schema).schema == frame.schema
     assert ("inline" in explained(frame)) == (number >= 500)

@@ -85,9 +85,9 @@ def test_the_survey_of_delta_rs_says_of_each_group_what_that_of_spark_says(
     wanted = targets(full_store, batch)
     surveyed = survey.surveyed_of(wanted)
     by_spark = survey.by_group(pending, surveyed, RUN_SEQ)
-    found = full_store.queried(pending, survey.by_group_sql(RUN_SEQ), surveyed=surveyed)
-    assert found is not None
-    assert rows(full_store.in_memory(found)) == rows(by_spark)
+    by_delta_rs = full_store.queried(pending, survey.by_group_sql(RUN_SEQ), surveyed=surveyed)
+    assert by_delta_rs is not None
+    assert rows(full_store.in_memory(by_delta_rs)) == rows(by_spark)
     total = by_spark.agg(*survey.totals()).first()
     assert total is not None
     assert min(total[name] for name in ("invalid", "ahead", "unproven", "at_boundary")) > 0
@@ -99,9 +99,9 @@ def test_so_are_the_names_of_owners_and_of_streams(full_store: Store) -> None:
     for table, columns, name in (("pending", None, "consumer"), ("entries", ENTRY_IDS, "stream")):
         version = full_store.version(table)
         all_rows = full_store.read_at(table, version, columns)
-        found = full_store.queried(all_rows, f"SELECT DISTINCT {name} FROM t")
-        assert found is not None
-        assert rows(full_store.in_memory(found)) == rows(all_rows.select(name).distinct())
+        by_delta_rs = full_store.queried(all_rows, f"SELECT DISTINCT {name} FROM t")
+        assert by_delta_rs is not None
+        assert rows(full_store.in_memory(by_delta_rs)) == rows(all_rows.select(name).distinct())
 
 
 @pytest.mark.classic
@@ -112,16 +112,17 @@ def test_so_are_the_entries_with_some_ids_whichever_half_of_an_id_differs(
     there = entries.selectExpr(*ENTRY).distinct()
     near = (("stream_key ^ 1", "id_ms", "id_seq"), ("stream_key", "id_ms", "id_seq ^ 1"))
     others = [
-        there.selectExpr(*(f"{x} AS {n}" for x, n in zip(one, ENTRY, strict=True))) for one in near
+        there.selectExpr(*(f"{x} AS {n}" for x, n in zip(columns, ENTRY, strict=True)))
+        for columns in near
     ]
     ids = full_store.held(
         reduce(DataFrame.union, others, there.where("pmod(id_ms, 3) > 0")).distinct()
     )
-    found = full_store.queried(entries, incremental.with_ids_of_sql(entries.columns), ids=ids)
-    assert found is not None
+    by_delta_rs = full_store.queried(entries, incremental.with_ids_of_sql(entries.columns), ids=ids)
+    assert by_delta_rs is not None
     by_spark = incremental.with_ids_of(entries, ids).select(*ENTRY_IDS)
-    assert rows(full_store.in_memory(found)) == rows(by_spark)
-    assert 0 < found.num_rows < entries.count()
+    assert rows(full_store.in_memory(by_delta_rs)) == rows(by_spark)
+    assert 0 < by_delta_rs.num_rows < entries.count()
 
 
 def test_of_a_part_of_a_table_or_an_old_version_delta_rs_says_nothing(
@@ -161,8 +162,8 @@ def test_a_folder_for_temporary_files_is_needed_whatever_its_name_and_else_spark
 ) -> None:
     others = store.spark.sql("SELECT 's' AS stream, 7 AS n")
     joined = "SELECT n, count(*) AS rows FROM t JOIN others ON t.stream = others.stream GROUP BY n"
-    found = store.queried("pending", joined, others=others)
-    assert (found and found.to_pylist()) == ([{"n": 7, "rows": 1}] if is_there else None)
+    answer = store.queried("pending", joined, others=others)
+    assert (answer and answer.to_pylist()) == ([{"n": 7, "rows": 1}] if is_there else None)
     assert store.queried("pending", "SELECT DISTINCT consumer FROM t") is not None
 
 
@@ -174,8 +175,8 @@ def test_so_it_is_for_rows_that_spark_reads_from_a_file(
     store: Store, temporary: Path, *, is_read: bool
 ) -> None:
     pending = store.read_at("pending", store.version("pending"))
-    found = store.saved(pending, "SELECT stream, id_ms FROM t", 1)
-    assert (found and found.collect()) == ([("s", 1)] if is_read else None)
+    answer = store.saved(pending, "SELECT stream, id_ms FROM t", 1)
+    assert (answer and answer.collect()) == ([("s", 1)] if is_read else None)
     assert len(list(temporary.glob("*/*.parquet"))) == is_read
 
 
@@ -189,7 +190,7 @@ def test_what_a_run_decided_is_counted_alike(store: Store, monkeypatch: pytest.M
     monkeypatch.setattr(Store, "queried", lambda *_, **__: None)
     by_spark = journal._counted(store, 2)
     assert sorted(map(str, by_delta_rs)) == sorted(map(str, by_spark))
-    assert sum(one["n"] for one in by_delta_rs) == 20
+    assert sum(row["n"] for row in by_delta_rs) == 20
 
 
 def test_the_rows_of_a_large_bucket_are_written_to_several_files_in_the_order_of_their_key(

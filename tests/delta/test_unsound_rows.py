@@ -73,20 +73,24 @@ def test_rows_with_run_numbers_of_another_store_refuse_their_group_and_check_say
             store.spark.sql(
                 f"UPDATE {store.identifier(name)} SET run_seq = 77 WHERE stream = '{name}'"
             )
-    found = reasons(store, PAGE)
-    assert found["pending"].startswith("rows of pending with a run_seq that no run of this")
-    assert ": 10; " in found["pending"]
+    by_stream = reasons(store, PAGE)
+    assert by_stream["pending"].startswith("rows of pending with a run_seq that no run of this")
+    assert ": 10; " in by_stream["pending"]
     for name in ("groups", "streams", "cursors"):
-        assert found[name].startswith(f"{name} has a row with a run_seq that no run"), name
-    assert all(reason.endswith("prints the statement that repairs it") for reason in found.values())
+        assert by_stream[name].startswith(f"{name} has a row with a run_seq that no run"), name
+    assert all(
+        reason.endswith("prints the statement that repairs it") for reason in by_stream.values()
+    )
     with pytest.raises(ForeignRunSeqError, match="nothing was acknowledged"):
         xack(store, [NamedAck(b"pending", b"g", (StreamId(1, 0),))])
 
-    remedies = {one.table: one.remedy for one in check(store) if one.remedy is not None}
+    remedies = {
+        problem.table: problem.remedy for problem in check(store) if problem.remedy is not None
+    }
     assert set(remedies) == set(tables)
     for remedy in remedies.values():
         store.spark.sql(remedy)
-    assert [one for one in check(store) if one.refuses] == []
+    assert [problem for problem in check(store) if problem.refuses] == []
     reply = xautoclaim(store, PAGE)
     assert (reply.counts["refused"], reply.counts["claimed"]) == (0, len(tables) * CLAIMED)
 
@@ -100,9 +104,9 @@ def test_a_snapshot_of_a_store_with_run_numbers_of_another_store_is_refused_with
         store.spark.sql(f"UPDATE {store.identifier(table)} SET run_seq = 77")
         with pytest.raises(
             ForeignRunSeqError, match=rf"UPDATE .*{table}` SET run_seq = 0"
-        ) as found:
+        ) as refused:
             snapshot(store, ALL, lambda _: source(batches))
-        assert found.value.table == table
+        assert refused.value.table == table
         store.spark.sql(f"UPDATE {store.identifier(table)} SET run_seq = 0 WHERE run_seq >= 2")
     assert snapshot(store, ALL, lambda _: source(batches)).run_seq == 2
 

@@ -27,17 +27,17 @@ from claimlib.schema import TABLES
 from claimlib.semantics.ids import MAX_ID
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
-from tests.delta.claims_story import GONE, MINUTE_MS, ONE, SEVEN, SIX, SOUND, THREE, TWO, contents
+from tests.delta.claims_story import GONE, ID_1, ID_2, ID_3, ID_6, ID_7, MINUTE_MS, SOUND, contents
 from tests.delta.pels import NOW_MS
 from tests.delta.reading import count
 from tests.delta.snapshots import ALL, source, stream
 
 ACK = [
-    NamedAck(b"s", b"g", (THREE, GONE, THREE, SEVEN, MAX_ID)),
+    NamedAck(b"s", b"g", (ID_3, GONE, ID_3, ID_7, MAX_ID)),
     NamedAck(b"none", b"g", ()),
-    NamedAck(b"s", b"g", (GONE, ONE)),
-    NamedAck(b"lost", b"g", (ONE, TWO, THREE)),
-    NamedAck(b"unproven", b"g", (SIX, GONE)),
+    NamedAck(b"s", b"g", (GONE, ID_1)),
+    NamedAck(b"lost", b"g", (ID_1, ID_2, ID_3)),
+    NamedAck(b"unproven", b"g", (ID_6, GONE)),
 ]
 STATUSES = [
     *((1, "3-0", "acked"), (1, "4-0", "acked"), (1, "3-0", "not_pending")),
@@ -100,7 +100,7 @@ def acked(
 
 def refuse_all(store: Store) -> None:
     """What refuses all acknowledgements, dry or not, and is named."""
-    unknown = [*ACK, NamedAck(b"s", b"typo", (ONE,)), NamedAck(b"no", b"g", ())]
+    unknown = [*ACK, NamedAck(b"s", b"typo", (ID_1,)), NamedAck(b"no", b"g", ())]
     for dry_run in (True, False):
         with pytest.raises(
             RequestError,
@@ -111,7 +111,7 @@ def refuse_all(store: Store) -> None:
         assert no.value.groups == [("no", "g"), ("s", "typo")]
         said = r"twice/g: duplicate key.* 1-0; nothing"
         with pytest.raises(DuplicateRowsError, match=said):
-            xack(store, [*ACK, NamedAck(b"twice", b"g", (ONE, TWO))], dry_run=dry_run)
+            xack(store, [*ACK, NamedAck(b"twice", b"g", (ID_1, ID_2))], dry_run=dry_run)
 
 
 def cut_off(phase: Phase, _detail: str) -> None:
@@ -132,12 +132,12 @@ def test_cut_off_behind_its_decision_a_run_has_changed_nothing_but_the_journal(a
 
 
 def test_each_id_is_acknowledged_once_also_a_dangling_one_and_one_that_nothing_proves(acked):
-    shown, found = (
+    shown, acknowledged = (
         [(row["request"], row["id"], row["status"]) for row in reply.ids.collect()]
         for reply in (acked.shown, acked.reply)
     )
-    assert found == STATUSES
-    assert shown == [(*one[:2], one[2].replace("lost", "acked")) for one in STATUSES]
+    assert acknowledged == STATUSES
+    assert shown == [(*row[:2], row[2].replace("lost", "acked")) for row in STATUSES]
     assert {name: number for name, number in acked.reply.counts.items() if number} == {
         "acked": 8,
         "not_pending": 4,
@@ -147,7 +147,7 @@ def test_each_id_is_acknowledged_once_also_a_dangling_one_and_one_that_nothing_p
     requests = acked.reply.requests.orderBy("request").collect()
     told = [(row["request"], row["stream"], row["consumer"], row["status"]) for row in requests]
     assert told == [
-        (number, one.stream.decode(), None, "requested") for number, one in enumerate(ACK, start=1)
+        (number, ack.stream.decode(), None, "requested") for number, ack in enumerate(ACK, start=1)
     ]
 
 
@@ -176,7 +176,7 @@ def test_a_store_that_a_snapshot_has_read_refuses_and_names_the_server(store):
     before = versions(store.where)
     for dry_run in (True, False):
         with pytest.raises(SourceMismatchError, match="server:6379/0: the next snapshot") as no:
-            xack(store, [NamedAck(b"s", b"g", (ONE,))], dry_run=dry_run)
+            xack(store, [NamedAck(b"s", b"g", (ID_1,))], dry_run=dry_run)
         assert no.value.kept == "server:6379/0"
     assert versions(store.where) == before
     assert count(store.where, "pending") == 1
@@ -201,7 +201,7 @@ def test_a_store_that_a_snapshot_has_read_refuses_and_names_the_server(store):
 def test_an_ack_that_cannot_be_used_is_refused_with_its_column_and_request(
     spark, column, value, said
 ):
-    table = ack_table(spark, [NamedAck(b"s", b"g", (ONE,))])
+    table = ack_table(spark, [NamedAck(b"s", b"g", (ID_1,))])
     with pytest.raises(RequestError, match=said):
         ACKS.checked(table.withColumn(column, F.expr(value)))
 

@@ -35,21 +35,21 @@ from claimlib.testing.tables import write_keyspace
 from tests.claim_batches import Batch
 from tests.delta.claims_story import (
     DONE,
-    EIGHT,
     FORESTALLED,
     GONE,
+    ID_1,
+    ID_2,
+    ID_3,
+    ID_7,
+    ID_8,
     LOST,
     LOST_7_0,
     MINUTE_MS,
-    ONE,
     PENDING,
     REASONS,
     REFUSED,
-    SEVEN,
     SOUND,
     SPARED,
-    THREE,
-    TWO,
     as_rows,
     claim,
     contents,
@@ -181,14 +181,14 @@ def test_pending_consumers_and_groups_are_as_the_reference_leaves_them(run):
     for stream, groups in after.items():
         expected = as_rows(run.batch.keyspace[stream], groups, touched[stream])
         for table in ("pending", "consumers", "groups"):
-            found = run.after[table].get(spell(stream), [])
-            assert found == expected[table] or stream in SPARED, (stream, table)
+            rows = run.after[table].get(spell(stream), [])
+            assert rows == expected[table] or stream in SPARED, (stream, table)
 
 
 def test_a_group_is_not_refused_for_rows_that_nobody_asks_for(run):
     for stream in map(spell, SPARED):
-        before, after = (one["pending"][stream] for one in (run.before, run.after))
-        kept = [row for row in before if row[1] != ONE.ms]
+        before, after = (tables["pending"][stream] for tables in (run.before, run.after))
+        kept = [row for row in before if row[1] != ID_1.ms]
         assert after == sorted([*kept, ("g", 1, 0, "alice", NOW_MS, 2, 1)], key=str)
 
 
@@ -200,13 +200,15 @@ def test_each_purge_leaves_a_tombstone_with_its_last_owner_and_no_claim_does(run
         if row.status == "deleted"
     }
     assert len(expected) > 5
-    found = [(stream, *row) for stream, rows in run.after["tombstones"].items() for row in rows]
-    assert sorted(found, key=str) == sorted(expected, key=str)
+    tombstones = [
+        (stream, *row) for stream, rows in run.after["tombstones"].items() for row in rows
+    ]
+    assert sorted(tombstones, key=str) == sorted(expected, key=str)
 
 
 def bits(case, at: tuple[int, int]) -> tuple[int, int]:
-    one = dict(case.requests)[at[0]].ids[at[1]]
-    return one.ms - 2**64 * (one.ms >= 2**63), one.seq - 2**64 * (one.seq >= 2**63)
+    id_ = dict(case.requests)[at[0]].ids[at[1]]
+    return id_.ms - 2**64 * (id_.ms >= 2**63), id_.seq - 2**64 * (id_.seq >= 2**63)
 
 
 def state(entry) -> tuple[object, ...]:
@@ -224,15 +226,15 @@ def test_the_reply_has_one_row_per_id_that_a_request_names_in_their_order(run):
     }
     new = ("consumer", "delivery_time_ms", "delivery_count")
     columns = (*(f"from_{name}" for name in new), *new, "status", "at_ms")
-    found = {
+    rows = {
         (row["request"], row["position"]): tuple(row[name] for name in columns)
         for row in run.said.ids
         if row["stream"].encode() not in FORESTALLED and row["stream"].encode() not in SPARED
     }
-    others = {at for at in expected if at not in found}
-    elsewhere = {n for n, one in run.batch.requests.items() if one.stream in SPARED}
+    others = {at for at in expected if at not in rows}
+    elsewhere = {n for n, named in run.batch.requests.items() if named.stream in SPARED}
     assert {number for number, _ in others} <= elsewhere
-    assert found == {at: row for at, row in expected.items() if at not in others}
+    assert rows == {at: row for at, row in expected.items() if at not in others}
     order = [(row["request"], row["position"]) for row in run.said.ids]
     assert order == sorted(set(order))
     assert {row["status"] for row in run.said.ids} == {*DOINGS, "lost"}
@@ -240,11 +242,11 @@ def test_the_reply_has_one_row_per_id_that_a_request_names_in_their_order(run):
 
 def test_what_was_claimed_without_justid_comes_with_its_fields(run):
     for row in run.said.ids:
-        one = run.batch.requests[row["request"]]
-        stream_id = one.claim.ids[row["position"]]
-        assert (row["stream"], row["id"]) == (spell(one.stream), str(stream_id))
-        if row["status"] in ("claimed", "forced", "superseded") and not one.claim.justid:
-            flat = run.batch.keyspace[one.stream].entries[stream_id]
+        named = run.batch.requests[row["request"]]
+        stream_id = named.claim.ids[row["position"]]
+        assert (row["stream"], row["id"]) == (spell(named.stream), str(stream_id))
+        if row["status"] in ("claimed", "forced", "superseded") and not named.claim.justid:
+            flat = run.batch.keyspace[named.stream].entries[stream_id]
             assert row["fields"] == list(zip(flat[::2], flat[1::2], strict=True))
         else:
             assert row["fields"] is None
@@ -253,22 +255,22 @@ def test_what_was_claimed_without_justid_comes_with_its_fields(run):
 
 
 def test_the_reply_has_one_row_per_request(run):
-    found = [
+    rows = [
         (row["request"], row["stream"], row["consumer"], row["status"], row["reason"])
         for row in run.said.requests
     ]
-    assert found == [
+    assert rows == [
         (
-            *(number, spell(one.stream), spell(one.claim.consumer)),
+            *(number, spell(named.stream), spell(named.claim.consumer)),
             *(("requested", None) if reason is None else ("refused", reason)),
         )
-        for number, one in run.batch.requests.items()
-        for reason in [reason_of(run.batch, one)]
+        for number, named in run.batch.requests.items()
+        for reason in [reason_of(run.batch, named)]
     ]
 
 
-def reason_of(batch: Batch, one: NamedClaim) -> str | None:
-    return REASONS.get(one.stream) or batch.cases[one.stream, one.group].refusal
+def reason_of(batch: Batch, named: NamedClaim) -> str | None:
+    return REASONS.get(named.stream) or batch.cases[named.stream, named.group].refusal
 
 
 def test_the_counts_say_what_was_decided_and_the_dry_run_said_the_same(run):
@@ -278,7 +280,7 @@ def test_the_counts_say_what_was_decided_and_the_dry_run_said_the_same(run):
         if names[0] not in REASONS and case.refusal is None
         for row in case.named.values()
     )
-    refused = sum(reason_of(run.batch, one) is not None for one in run.batch.requests.values())
+    refused = sum(reason_of(run.batch, named) is not None for named in run.batch.requests.values())
     expected = {
         **statuses,
         "requested": len(run.batch.requests) - refused,
@@ -309,15 +311,15 @@ def test_the_journal_and_the_runs_say_what_was_asked(run):
     assert (row["command"], row["run_id"]) == ("xclaim", "once")
     (number,) = (
         n
-        for n, one in run.batch.requests.items()
-        if one.claim.retrycount == 9 and one.stream == b"all"
+        for n, named in run.batch.requests.items()
+        if named.claim.retrycount == 9 and named.stream == b"all"
     )
-    (asked,) = query(
+    (requested,) = query(
         run.store.where,
         "journal",
         f"SELECT * FROM t WHERE kind = 'requested' AND run_seq = 1 AND request_number = {number}",
     )
-    assert json.loads(asked["request"]) == {
+    assert json.loads(requested["request"]) == {
         "ids": 2,
         "consumer": "bob",
         "min_idle_ms": 0,
@@ -415,7 +417,7 @@ def halted(run):
         seen[stop] = contents(store.where) | {"runs": count(store.where, "runs")}
         if stop is Phase.APPLY:
             with pytest.raises(UnfinishedRunError, match="xclaim:once"):
-                xclaim(store, [NamedClaim(b"all", b"g", claim(ONE))], dry_run=True)
+                xclaim(store, [NamedClaim(b"all", b"g", claim(ID_1))], dry_run=True)
     reply = claimed_once(store, run.batch)
     return seen, Said.of(reply)
 
@@ -442,7 +444,7 @@ def test_cut_off_at_any_step_a_run_ends_row_for_row_as_one_that_was_not(run, hal
 def test_what_is_forced_comes_first_and_once_and_claims_behind_it(run, halted):
     seen, _ = halted
     assert [seen[stop]["runs"] for stop in seen] == [0] * len(seen)
-    by_run = {stop: touched(one["pending"], by=1) for stop, one in seen.items()}
+    by_run = {stop: touched(tables["pending"], by=1) for stop, tables in seen.items()}
     assert by_run[Phase.APPLY] == 0
     assert by_run["merge"] == run.said.counts["forced"] - 1, "one was lost"
     assert by_run[Phase.VERIFY] == touched(run.after["pending"], by=1)
@@ -475,16 +477,18 @@ def test_a_driver_that_is_late_brings_back_nothing_that_was_acknowledged_since(r
 
     assert outcome.counts() == {"lost": 5, "gone": 0}
     assert all_rows(store.where) == before
-    for one in forced:
-        rows = contents(store.where)["pending"][one["stream"]]
-        assert (one["consumer_group"], one["id_ms"], one["id_seq"]) not in [r[:3] for r in rows]
+    for forced_row in forced:
+        rows = contents(store.where)["pending"][forced_row["stream"]]
+        assert (forced_row["consumer_group"], forced_row["id_ms"], forced_row["id_seq"]) not in [
+            r[:3] for r in rows
+        ]
 
 
 @pytest.mark.classic
 def test_forced_rows_and_claims_of_a_small_store_come_by_one_commit(store):
     write_keyspace(store, {b"s": SOUND}, NOW_MS)
     before = store.version("pending")
-    reply = xclaim(store, [NamedClaim(b"s", b"g", claim(ONE, GONE, SEVEN, EIGHT, force=True))])
+    reply = xclaim(store, [NamedClaim(b"s", b"g", claim(ID_1, GONE, ID_7, ID_8, force=True))])
     assert store.version("pending") == before + 1
     assert [reply.counts[name] for name in ("claimed", "deleted", "forced", "lost")] == [1, 1, 2, 0]
     assert count(store.where, "pending", "run_seq = 1") == 3
@@ -497,7 +501,7 @@ def test_where_another_driver_has_appended_the_forced_rows_the_claims_are_still_
     """Both go on with one run; the other is stopped before its MERGE.  Its append bears the run's
     token, which does not say that all is done."""
     write_keyspace(store, {b"s": SOUND}, NOW_MS)
-    asked = [NamedClaim(b"s", b"g", claim(ONE, GONE, SEVEN, EIGHT, force=True))]
+    requests = [NamedClaim(b"s", b"g", claim(ID_1, GONE, ID_7, ID_8, force=True))]
     replace, others = Store.replace, ["another driver"]
 
     def meanwhile(self: Store, table: str, *rows: Any, **how: Any) -> None:
@@ -507,11 +511,11 @@ def test_where_another_driver_has_appended_the_forced_rows_the_claims_are_still_
                 appends_and_merges(patch)
                 patch.setattr(Store, "execute", cut_off)
                 with pytest.raises(HaltedError):
-                    xclaim(store, asked, run_id="both")
+                    xclaim(store, requests, run_id="both")
         replace(self, table, *rows, **how)
 
     monkeypatch.setattr(Store, "replace", meanwhile)
-    reply = xclaim(store, asked, run_id="both")
+    reply = xclaim(store, requests, run_id="both")
     assert not others
     assert [reply.counts[name] for name in ("claimed", "deleted", "forced", "lost")] == [1, 1, 2, 0]
     assert count(store.where, "pending", "run_seq = 1") == 3
@@ -522,17 +526,17 @@ def test_what_others_take_between_the_forced_rows_and_the_claims_is_lost_and_the
     store, monkeypatch
 ):
     write_keyspace(store, {b"s": SOUND}, NOW_MS)
-    asked = [NamedClaim(b"s", b"g", claim(ONE, GONE, SEVEN, EIGHT, force=True))]
+    requests = [NamedClaim(b"s", b"g", claim(ID_1, GONE, ID_7, ID_8, force=True))]
     with monkeypatch.context() as patch:
         appends_and_merges(patch)
         patch.setattr(Store, "execute", cut_off)
         with pytest.raises(HaltedError):
-            xclaim(store, asked, run_id="cut off")
+            xclaim(store, requests, run_id="cut off")
     assert count(store.where, "pending", "run_seq = 1") == 2
     pending = store.identifier("pending")
     store.spark.sql(f"DELETE FROM {pending} WHERE id_ms IN (1, 4, 7)")
 
-    reply = xclaim(store, asked, run_id="cut off")
+    reply = xclaim(store, requests, run_id="cut off")
 
     counted = {
         name: reply.counts[name] for name in ("claimed", "deleted", "forced", "lost", "gone")
@@ -547,14 +551,14 @@ def test_what_others_take_between_the_forced_rows_and_the_claims_is_lost_and_the
 
 def test_a_run_that_only_forces_says_what_it_lost(store):
     write_keyspace(store, {b"s": SOUND}, NOW_MS)
-    eve = ("s", "g", SEVEN.ms, SEVEN.seq, "eve", NOW_MS + 7, 1, 0)
+    eve = ("s", "g", ID_7.ms, ID_7.seq, "eve", NOW_MS + 7, 1, 0)
 
     def deliver(phase: Phase, _detail: str) -> None:
         if phase is Phase.APPLY:
             store.append("pending", store.rows("pending", [eve], PENDING))
 
-    asked = [NamedClaim(b"s", b"g", claim(SEVEN, EIGHT, force=True))]
-    reply = xclaim(store, asked, progress=deliver)
+    requests = [NamedClaim(b"s", b"g", claim(ID_7, ID_8, force=True))]
+    reply = xclaim(store, requests, progress=deliver)
 
     counted = {name: n for name, n in reply.counts.items() if n}
     assert counted == {"forced": 2, "lost": 1, "requested": 1}
@@ -570,8 +574,8 @@ def test_a_run_that_only_forces_says_what_it_lost(store):
 @pytest.fixture(scope="module")
 def row(spark: SparkSession) -> DataFrame:
     """A request table of one row, number 7."""
-    one = NamedClaim(b"s", b"g", claim(ONE, TWO, retrycount=3, last_id=THREE))
-    return claim_table(spark, [one]).withColumn("request", F.lit(7).cast("BIGINT"))
+    named = NamedClaim(b"s", b"g", claim(ID_1, ID_2, retrycount=3, last_id=ID_3))
+    return claim_table(spark, [named]).withColumn("request", F.lit(7).cast("BIGINT"))
 
 
 @pytest.mark.parametrize(
@@ -601,11 +605,11 @@ def row(spark: SparkSession) -> DataFrame:
 )
 def test_a_value_that_no_claim_can_have_is_refused_with_its_column_and_request(row, column, value):
     value = f"'{value}'" if column == "request" else value
-    given = row.withColumn("idle_ms", F.lit(5)).withColumn(column, F.expr(value))
+    table = row.withColumn("idle_ms", F.lit(5)).withColumn(column, F.expr(value))
     number = "x" if column == "request" else "7"
     said = rf"invalid {column} in the row for request {number} \(s/g\)"
     with pytest.raises(RequestError, match=said) as raised:
-        CLAIMS.checked(given)
+        CLAIMS.checked(table)
     assert raised.value.columns == [column]
 
 
@@ -639,8 +643,8 @@ def test_a_column_too_few_or_too_many_is_refused_but_what_may_be_left_out(row):
 
 def test_no_ids_are_ids_and_numbers_may_be_texts(row):
     texts = {"request": "' 7'", "min_idle_ms": "'007'", "ids": "array()", "force": "'y'"}
-    given = row.withColumns({name: F.expr(text) for name, text in texts.items()})
-    (checked,) = CLAIMS.checked(given).collect()
+    table = row.withColumns({name: F.expr(text) for name, text in texts.items()})
+    (checked,) = CLAIMS.checked(table).collect()
     assert (checked["request"], checked["min_idle_ms"], checked["ids"], checked["force"]) == (
         *(7, 7, []),
         True,
@@ -657,7 +661,7 @@ def test_each_request_has_a_number_of_its_own_however_it_is_written(row, number)
 def test_of_a_thousand_requests_one_of_which_is_bad_none_is_done(store):
     write_keyspace(store, {b"s": SOUND}, NOW_MS)
     before = versions(store.where)
-    good = NamedClaim(b"s", b"g", claim(ONE))
+    good = NamedClaim(b"s", b"g", claim(ID_1))
     table = claim_table(store.spark, [good] * 1000)
     is_bad = F.col("request") == 617
     bad = table.withColumn("ids", F.when(is_bad, F.array(F.lit("6"))).otherwise(F.col("ids")))
