@@ -149,7 +149,7 @@ def test_what_is_worth_a_retry_is_retried_with_the_same_words_and_no_secret_in_t
     assert "some groups were refused (exit code 6)" in run.log
     assert run.results["init"] == {"command": "init", "run_id": "r", "counts": {}, "exit_code": 0}
     words = [words for words, _ in ends.calls()]
-    assert [one[0] for one in words] == [
+    assert [line[0] for line in words] == [
         *["init"],
         *["snapshot"] * 3,
         *["xautoclaim"] * 2,
@@ -271,7 +271,7 @@ def _claimlib(*words):
 
 def _claims(story, run):
     """What the journal says that a run claimed: (group, id's time, from whom, delivered before)."""
-    (found,) = query(
+    (swept,) = query(
         story.store,
         "runs",
         f"SELECT run_seq FROM t WHERE command = 'xautoclaim' AND run_id = '{run.run_id}'",
@@ -280,7 +280,7 @@ def _claims(story, run):
         story.store,
         "journal",
         "SELECT consumer_group, id_ms, from_consumer, from_delivery_count FROM t"
-        f" WHERE kind = 'claimed' AND run_seq = {found['run_seq']} ORDER BY 1, 2",
+        f" WHERE kind = 'claimed' AND run_seq = {swept['run_seq']} ORDER BY 1, 2",
     )
     return [tuple(row.values()) for row in rows]
 

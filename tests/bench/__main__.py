@@ -75,36 +75,36 @@ def main() -> int:
         metavar="TABLE",
         help=f"spoil one row of {', '.join(check.CHECKED)}: the check must see it",
     )
-    asked = parser.parse_args()
-    if asked.shape != "many" and asked.flip == "cursors":
-        parser.error(f"there are no pages in the shape {asked.shape}: no cursor can be spoilt")
+    arguments = parser.parse_args()
+    if arguments.shape != "many" and arguments.flip == "cursors":
+        parser.error(f"there are no pages in the shape {arguments.shape}: no cursor can be spoilt")
     with tempfile.TemporaryDirectory() as folder:
         events = Path(folder, "events")
         events.mkdir()
         spark = open_session(
-            driver_memory=asked.driver_memory,
+            driver_memory=arguments.driver_memory,
             java_options=event_log.options(str(events)),
-            conf={"spark.driver.maxResultSize": asked.max_result_size},
+            conf={"spark.driver.maxResultSize": arguments.max_result_size},
         )
         watch = Watch()
         shapes: dict[str, Callable[[SparkSession, str, int, Watch], Measured]] = {
             "many": run,
             "claims": claims.run,
             **{
-                name: partial(one.run, data=asked.data, times=asked.times)
-                for name, one in _COMPARED.items()
+                name: partial(module.run, data=arguments.data, times=arguments.times)
+                for name, module in _COMPARED.items()
             },
         }
-        measured = shapes[asked.shape](spark, folder, asked.rows, watch)
-        if asked.flip is not None:
+        measured = shapes[arguments.shape](spark, folder, arguments.rows, watch)
+        if arguments.flip is not None:
             for result in measured.results.values():
-                check.spoil(result.store, asked.flip)
+                check.spoil(result.store, arguments.flip)
         differ = {**check.differ(measured.results), **measured.differ}
         spark.stop()
-        found = {"differ": differ, "read": _read(event_log.read(str(events)), watch.spans)}
-    if asked.shape == "rivals":
+        checked = {"differ": differ, "read": _read(event_log.read(str(events)), watch.spans)}
+    if arguments.shape == "rivals":
         terminal.err(rivals.markdown(measured.document))
-    terminal.out(json.dumps(measured.document | found))
+    terminal.out(json.dumps(measured.document | checked))
     return process.DONE if not any(differ.values()) else process.OUR_FAULT
 
 
@@ -120,8 +120,8 @@ def run(spark: SparkSession, folder: str, rows: int, watch: Watch) -> Measured:
     empty, small = (Store.init(spark, f"{folder}/{name}") for name in ("empty", "small"))
     make(small, _SMALL)
     pages = {"page": store, "page of an empty store": empty, f"page of {_SMALL} rows": small}
-    for name, one in [*pages.items()] * _PAGES:
-        watch.run(name, partial(_page, one))
+    for name, paged in [*pages.items()] * _PAGES:
+        watch.run(name, partial(_page, paged))
     reply = watch.run("sweep", partial(sweep, store))
     document: dict[str, object] = {
         "rows": rows,

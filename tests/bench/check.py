@@ -64,7 +64,7 @@ def differ(results: Mapping[str, Result]) -> dict[str, int]:
     }
 
 
-def differing(table: str, wanted: DataFrame, found: DataFrame) -> int:
+def differing(table: str, wanted: DataFrame, actual: DataFrame) -> int:
     """Of how many streams (of `runs`, of how many runs) two sets of a table's rows are not the
     same: one shuffle, of two sums per stream and partition.
 
@@ -72,7 +72,7 @@ def differing(table: str, wanted: DataFrame, found: DataFrame) -> int:
     """
     of = "run_seq" if table == "runs" else "stream"
     content = wanted.select(of, F.lit(1).alias("n"), _hash(table, wanted).alias("hash"))
-    both = content.union(found.select(of, F.lit(-1), -_hash(table, found)))
+    both = content.union(actual.select(of, F.lit(-1), -_hash(table, actual)))
     sums = both.groupBy(of).agg(F.sum("n").alias("n"), F.sum("hash").alias("hash"))
     return sums.where("n <> 0 OR hash <> 0").count()
 

@@ -117,15 +117,15 @@ def read(folder: str) -> EventLog:
 
 def _task(event: dict[str, Any]) -> Task:
     # A task that failed at once has no metrics.
-    found = event.get("Task Metrics") or {}
-    shuffled = found.get("Shuffle Write Metrics", {})
+    metrics = event.get("Task Metrics") or {}
+    shuffled = metrics.get("Shuffle Write Metrics", {})
     return Task(
         at_ms=event["Task Info"]["Finish Time"],
-        bytes_read=found.get("Input Metrics", {}).get("Bytes Read", 0),
-        bytes_written=found.get("Output Metrics", {}).get("Bytes Written", 0),
+        bytes_read=metrics.get("Input Metrics", {}).get("Bytes Read", 0),
+        bytes_written=metrics.get("Output Metrics", {}).get("Bytes Written", 0),
         bytes_shuffled=shuffled.get("Shuffle Bytes Written", 0),
-        bytes_spilled=found.get("Disk Bytes Spilled", 0),
-        records_shuffled_in=found.get("Shuffle Read Metrics", {}).get("Total Records Read", 0),
+        bytes_spilled=metrics.get("Disk Bytes Spilled", 0),
+        records_shuffled_in=metrics.get("Shuffle Read Metrics", {}).get("Total Records Read", 0),
         records_shuffled_out=shuffled.get("Shuffle Records Written", 0),
     )
 

@@ -100,5 +100,5 @@ def _streams(rows: int, number: int) -> list[list[Batch]]:
     each = rows // _STREAMS
     ids = set(range(number + 1, number + 1 + each))
     owners = dict.fromkeys(ids, b"bob")
-    names = (b"stream-%05d" % one for one in range(_STREAMS))
+    names = (b"stream-%05d" % n for n in range(_STREAMS))
     return [stream(name, owners, ids, hours_later_ms(number)) for name in names]

@@ -118,13 +118,13 @@ def _floor(store: Store, tables: dict[str, str], folder: str) -> None:
         divided = arranged(
             TABLES[name], there.withColumn("bucket", bucket(store.buckets)), store.buckets
         )
-        columns = ", ".join(one.name for one in TABLES[name].written)
-        same = " AND ".join(f"t.{one} = s.{one}" for one in TABLES[name].key)
+        columns = ", ".join(column.name for column in TABLES[name].written)
+        same = " AND ".join(f"t.{key_column} = s.{key_column}" for key_column in TABLES[name].key)
         store.execute(
             name,
             f"MERGE INTO {{table}} t USING {{landed}} s ON {same} WHEN NOT MATCHED THEN"
             f" INSERT ({columns}) VALUES ({columns})",
-            landed=divided.select(*(one.name for one in TABLES[name].written)),
+            landed=divided.select(*(column.name for column in TABLES[name].written)),
         )
 
 
@@ -140,13 +140,13 @@ def _batches(rows: int) -> Iterator[Batch]:
         pages = [ids[first : first + _PAGE] for first in range(0, each, _PAGE)]
         for page in pages:
             owned = tuple(
-                PendingRow(one, consumers[n % 20].name, NOW_MS - 1000, 1)
-                for n, one in enumerate(page)
+                PendingRow(stream_id, consumers[n % 20].name, NOW_MS - 1000, 1)
+                for n, stream_id in enumerate(page)
             )
             yield PendingPage(name, GROUP.encode(), NOW_MS, owned)
         yield GroupDone(name, GROUP.encode(), NOW_MS, ids[-1], consumers, each)
         for page in pages:
-            yield EntryPage(name, tuple(EntryRow(one, _FIELDS) for one in page))
+            yield EntryPage(name, tuple(EntryRow(stream_id, _FIELDS) for stream_id in page))
         yield StreamDone(name, each, ids[-1], ids[0], ids[-1], NOW_MS, 1, each, each)
     yield SourceDone(Counts(streams=_STREAMS, groups=_STREAMS, pending=total, entries=total))
 

@@ -61,7 +61,7 @@ def _sweep(store: Store, incremental: bool, progress: Progress) -> None:
 def _differ(stores: Mapping[str, Store]) -> dict[str, int]:
     """Of how many streams the two sweeps say something else."""
     return {
-        name: differing(name, *(_rows(stores[one], name) for one in (INCREMENTAL, FULL)))
+        name: differing(name, *(_rows(stores[how], name) for how in (INCREMENTAL, FULL)))
         for name in ("journal", "pending", "tombstones")
     }
 

@@ -115,7 +115,7 @@ def run(
     if served:
         medians[SERVER] = seconds_of(watch)[SERVER]
     phases = [watch.phases[f"{OURS} {number}"] for number in range(1, times + 1)]
-    by_phase = {name: round(median(one[name] for one in phases), 2) for name in phases[0]}
+    by_phase = {name: round(median(of_run[name] for of_run in phases), 2) for name in phases[0]}
     document: dict[str, object] = {
         "rows": rows,
         "data": data,
@@ -157,8 +157,8 @@ def _served(
     """A server's loop, timed; of how many streams it says something else than our run."""
     with valkey_server() as valkey:
         streams = server.fill(spark, valkey, rows, shape)
-        found = watch.time(SERVER, lambda: server.claim_all(valkey, streams))
-    return {"replies of the server": server.differing(store, found)}
+        claimed = watch.time(SERVER, lambda: server.claim_all(valkey, streams))
+    return {"replies of the server": server.differing(store, claimed)}
 
 
 def _floor(store: Store) -> None:

@@ -35,7 +35,7 @@ class Claimed:
     def add(self, kind: str, stream: str, ids: Sequence[bytes]) -> None:
         """More ids of one reply."""
         count, total = self.sums.get((kind, stream), (0, 0))
-        times = (int(one.partition(b"-")[0]) for one in ids)
+        times = (int(id_.partition(b"-")[0]) for id_ in ids)
         self.sums[kind, stream] = count + len(ids), total + sum(times)
 
 
@@ -54,22 +54,22 @@ def fill(spark: SparkSession, server: Server, rows: int, shape: Shape) -> list[s
 
 
 def _fill_stream(client: Any, stream: str, entries: Sequence[Any]) -> None:
-    ids = [f"{one['id_ms']}-0" for one in entries]
-    _pipelined(client, ids, lambda pipe, one: pipe.xadd(stream, {"field": stream}, one))
+    ids = [f"{entry['id_ms']}-0" for entry in entries]
+    _pipelined(client, ids, lambda pipe, id_: pipe.xadd(stream, {"field": stream}, id_))
     client.xgroup_create(stream, GROUP, "0")
     client.xreadgroup(GROUP, "everybody", {stream: ">"}, count=len(ids))
     owned: dict[tuple[str, bool], list[str]] = {}
-    for one, entry in zip(ids, entries, strict=True):
-        owned.setdefault((entry["consumer"], entry["is_due"]), []).append(one)
+    for id_, entry in zip(ids, entries, strict=True):
+        owned.setdefault((entry["consumer"], entry["is_due"]), []).append(id_)
     claims = [(key, some) for key, all_of in owned.items() for some in _parts(all_of)]
 
-    def claim(pipe: Any, asked: tuple[tuple[str, bool], Sequence[str]]) -> None:
-        (consumer, is_due), some = asked
+    def claim(pipe: Any, part: tuple[tuple[str, bool], Sequence[str]]) -> None:
+        (consumer, is_due), some = part
         idle_ms = _IDLE_MS if is_due else 0
         pipe.xclaim(stream, GROUP, consumer, 0, list(some), idle=idle_ms, justid=True)
 
     _pipelined(client, claims, claim)
-    gone = [one for one, entry in zip(ids, entries, strict=True) if entry["is_gone"]]
+    gone = [id_ for id_, entry in zip(ids, entries, strict=True) if entry["is_gone"]]
     for some in _parts(gone):
         client.xdel(stream, *some)
 
@@ -82,19 +82,19 @@ def _parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
 def _pipelined(client: Any, items: Sequence[Any], send: Callable[[Any, Any], object]) -> None:
     for some in _parts(items):
         with client.pipeline(transaction=False) as pipe:
-            for one in some:
-                send(pipe, one)
+            for argument in some:
+                send(pipe, argument)
             pipe.execute()
 
 
 def claim_all(server: Server, streams: Sequence[str]) -> Claimed:
     """The loop."""
-    found = Claimed()
+    claimed = Claimed()
     with server.client() as client:
         for stream in streams:
             for kind, ids in _pages(client, stream):
-                found.add(kind, stream, ids)
-    return found
+                claimed.add(kind, stream, ids)
+    return claimed
 
 
 def _pages(client: Any, stream: str) -> Iterator[tuple[str, list[bytes]]]:
@@ -103,18 +103,18 @@ def _pages(client: Any, stream: str) -> Iterator[tuple[str, list[bytes]]]:
         cursor, claimed, deleted = client.xautoclaim(
             stream, GROUP, CONSUMER, _IDLE_MS // 2, cursor, COUNT
         )
-        yield "claimed", [one for one, _ in claimed]
+        yield "claimed", [id_ for id_, _ in claimed]
         yield "deleted", deleted
         if cursor == b"0-0":
             return
 
 
-def differing(store: Store, found: Claimed) -> int:
+def differing(store: Store, claimed: Claimed) -> int:
     """Of how many streams the journal of a sweep says something else than the loop."""
     said = store.read("journal").where("kind IN ('claimed', 'deleted')")
     sums = said.groupBy("kind", "stream").agg(F.count("*").alias("n"), F.sum("id_ms").alias("sum"))
     ours = {(row["kind"], row["stream"]): (row["n"], row["sum"]) for row in sums.collect()}
     theirs: Mapping[tuple[str, str], tuple[int, int]] = {
-        key: sums for key, sums in found.sums.items() if sums[0]
+        key: sums for key, sums in claimed.sums.items() if sums[0]
     }
     return len({key[1] for key in {*ours, *theirs} if ours.get(key) != theirs.get(key)})

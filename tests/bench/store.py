@@ -178,18 +178,18 @@ def peak_mib() -> dict[str, int]:
     """The largest resident size that this process' JVM, and any Python worker of it that still
     lives, had."""
     peaks = {"jvm": 0, "python worker": 0}
-    found = {}
+    statuses = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             lines = (folder / "status").read_text().splitlines()
         except OSError:
             continue
-        found[folder.name] = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        statuses[folder.name] = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
     # The JVM is a child of this process, the workers' daemon one of the JVM, the workers of that.
-    for pid, status in found.items():
+    for pid, status in statuses.items():
         what = "jvm" if status["Name"] == "java" else "python worker"
         is_ours = what == "jvm" or status["Name"].startswith("python")
-        if is_ours and "VmHWM" in status and str(os.getpid()) in _ancestors(pid, found):
+        if is_ours and "VmHWM" in status and str(os.getpid()) in _ancestors(pid, statuses):
             peaks[what] = max(peaks[what], int(status["VmHWM"].split()[0]) // 1024)
     return peaks
 

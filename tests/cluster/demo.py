@@ -69,7 +69,7 @@ def _by_server(server: Server, streams: list[str], mirror: Path) -> int:
     """How many pending entries only the server has, or only the store, with this owner and this
     number of deliveries."""
     with server.client() as client:
-        asked = Counter(
+        served = Counter(
             (stream, row["message_id"].decode(), row["consumer"].decode(), row["times_delivered"])
             for stream in streams
             for row in client.xpending_range(stream, GROUP, "-", "+", ON_SERVER)
@@ -79,20 +79,20 @@ def _by_server(server: Server, streams: list[str], mirror: Path) -> int:
         (row["stream"], f"{row['id_ms']}-{row['id_seq']}", row["consumer"], row["delivery_count"])
         for row in query(mirror, "pending", f"SELECT {columns} FROM t")
     )
-    different = (asked - kept) + (kept - asked)
-    print(f"XPENDING names {asked.total()} entries, the store {kept.total()}:", end=" ")
+    different = (served - kept) + (kept - served)
+    print(f"XPENDING names {served.total()} entries, the store {kept.total()}:", end=" ")
     print(f"{different.total()} differ")
     # A server that says nothing would agree with a store that has nothing.
-    return different.total() + abs(asked.total() - ON_SERVER)
+    return different.total() + abs(served.total() - ON_SERVER)
 
 
 def _by_formula(swept: Path) -> int:
     spark = open_session()
-    found = differ({"": Result(Store.open(spark, str(swept)), History(ROWS))})
+    differing = differ({"": Result(Store.open(spark, str(swept)), History(ROWS))})
     spark.stop()
-    for table, number in found.items():
+    for table, number in differing.items():
         print(f"{table:<12} streams that differ from the formula: {number}")
-    return sum(found.values())
+    return sum(differing.values())
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ from claimlib.session import open_session
 
 def copy_jars(spark: SparkSession, folder: Path) -> list[Path]:
     """The jars that Ivy has found for a session, copied."""
-    found = [
+    paths = [
         urlparse(jar).path for jar in spark.sparkContext.getConf().get("spark.jars").split(",")
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    return [Path(shutil.copy(jar, folder)) for jar in found]
+    return [Path(shutil.copy(jar, folder)) for jar in paths]
 
 
 if __name__ == "__main__":

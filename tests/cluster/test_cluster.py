@@ -33,8 +33,8 @@ def made(spark, empty_store, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with standalone(workers=2) as one:
-        yield one
+    with standalone(workers=2) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +62,8 @@ def test_a_sweep_whose_workers_are_killed_decides_and_writes_what_the_formula_sa
     assert process.returncode == 0, said
     assert not ivy.exists()
     store = Store.open(spark, str(where))
-    found = differ({"": Result(store, History(ROWS))})
-    assert {table: n for table, n in found.items() if n} == {}
+    differing = differ({"": Result(store, History(ROWS))})
+    assert {table: n for table, n in differing.items() if n} == {}
 
 
 def test_executors_without_the_package_are_named_with_the_remedy_and_nothing_is_written(

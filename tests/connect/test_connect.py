@@ -52,4 +52,4 @@ def test_a_command_over_connect_says_only_what_it_does(tmp_path):
     assert lines[0] == "claimlib: starting Spark"
     assert all(line.startswith("claimlib: ") for line in lines), said.stderr
     assert (tmp_path / "store" / "pending" / "_delta_log").is_dir()
-    assert [one.name for one in tmp_path.iterdir()] == ["store"]  # Spark has left nothing
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]  # Spark has left nothing

@@ -53,7 +53,7 @@ def reference() -> str:
     """The whole file."""
     group: Any = typer.main.get_command(app)
     commands: dict[str, Any] = group.commands
-    told = {name: [_row(one) for one in command.params] for name, command in commands.items()}
+    told = {name: [_row(param) for param in command.params] for name, command in commands.items()}
     # What all commands have but those that are for no store in particular.
     common = [
         row
@@ -78,10 +78,10 @@ def reference() -> str:
 
 
 def _usage(name: str, command: Any) -> str:
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
     words = [
-        (one.metavar if one.required else f"[{one.metavar}]") + "..." * (one.nargs == -1)
-        for one in arguments
+        (param.metavar if param.required else f"[{param.metavar}]") + "..." * (param.nargs == -1)
+        for param in arguments
     ]
     return f"`claimlib {' '.join((name, *words))} [OPTIONS]`"
 
@@ -95,14 +95,14 @@ def _without(missing: list[_Row], told: list[_Row]) -> str:
     return f"\nIt has no {', '.join(names)}.\n" if names else ""
 
 
-def _row(one: Any) -> _Row:
-    if one.param_type_name == "argument":
-        return one.metavar, _cell(one.help)
-    value = "" if one.is_flag else f" {one.metavar or '|'.join(map(str, type(one.default)))}"
-    names = ", ".join(f"{name}{value}" for name in (*one.opts, *one.secondary_opts))
-    default = one.default.value if isinstance(one.default, Enum) else one.default
-    is_told = one.show_default is False or one.is_flag or default is None
-    about = _cell(one.help) + (" Required." if one.required else "")
+def _row(param: Any) -> _Row:
+    if param.param_type_name == "argument":
+        return param.metavar, _cell(param.help)
+    value = "" if param.is_flag else f" {param.metavar or '|'.join(map(str, type(param.default)))}"
+    names = ", ".join(f"{name}{value}" for name in (*param.opts, *param.secondary_opts))
+    default = param.default.value if isinstance(param.default, Enum) else param.default
+    is_told = param.show_default is False or param.is_flag or default is None
+    about = _cell(param.help) + (" Required." if param.required else "")
     return names, about + ("" if is_told else f" [default: {default}]")
 
 

@@ -59,20 +59,20 @@ def examples_of(document: str) -> list[Example]:
     """The fenced blocks of a document."""
     text = text_of(document)
     return [
-        Example(document, text.count("\n", 0, found.start()) + 1, found[2], found[3])
-        for found in _BLOCK.finditer(text)
+        Example(document, text.count("\n", 0, block.start()) + 1, block[2], block[3])
+        for block in _BLOCK.finditer(text)
     ]
 
 
 def section(document: str, heading: str) -> str:
     """The prose under a heading, up to the next one of its level or above."""
     level = heading.partition(" ")[0]
-    (found,) = re.findall(
+    (prose,) = re.findall(
         rf"^{re.escape(heading)}\n(.*?)(?=^#{{1,{len(level)}}} |\Z)",
         prose_of(document),
         re.MULTILINE | re.DOTALL,
     )
-    return str(found)
+    return str(prose)
 
 
 def rows(text: str) -> list[tuple[str, ...]]:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 # A variable of the user's shell would change what a command says or does.
 _DROPPED = ("CLAIMLIB_", "PYSPARK_", "SPARK_", "PYTHON", "REDIS_", "FORCE_COLOR")
 # For each JVM that such a process starts, whatever its memory.
-QUICK_JAVA = " ".join(one for one in SHORT_LIVED.split() if one.startswith("-XX:"))
+QUICK_JAVA = " ".join(option for option in SHORT_LIVED.split() if option.startswith("-XX:"))
 _START = "import sys; sys.argv[0] = 'claimlib'; from claimlib.cli import main; main()"
 # As in a notebook: a session is there already.
 _START_IN_A_JVM = f"""
@@ -37,10 +37,10 @@ def promptly(run):
     took_s = []
     for _ in range(3):
         began = time.monotonic()
-        given = run()
+        outcome = run()
         took_s.append(time.monotonic() - began)
         if took_s[-1] < PROMPT_S:
-            return given
+            return outcome
     raise AssertionError(f"took {took_s} s")
 
 

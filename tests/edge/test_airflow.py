@@ -101,10 +101,10 @@ def task(dags, settings, tmp_path):
             f"sys.exit({code}) if {code} >= 0 else os.kill(os.getpid(), -{code})\n",
             encoding="utf-8",
         )
-        one = dags.ClaimlibOperator(task_id=task_id)
-        one.settings = {**settings, "command": f"{sys.executable} {script}", **others}
-        one.run_id = "scheduled__1"
-        return one
+        operator = dags.ClaimlibOperator(task_id=task_id)
+        operator.settings = {**settings, "command": f"{sys.executable} {script}", **others}
+        operator.run_id = "scheduled__1"
+        return operator
 
     return made
 
@@ -202,8 +202,8 @@ def test_the_workers_python_and_spark_are_left_out_unless_spark_submit_needs_the
 
 
 def test_only_what_can_go_otherwise_the_next_time_is_retried(dags):
-    kinds = [one for _, one in inspect.getmembers(errors, inspect.isclass)]
-    codes = {one.exit_code for one in kinds if issubclass(one, errors.ClaimlibError)}
+    kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
+    codes = {kind.exit_code for kind in kinds if issubclass(kind, errors.ClaimlibError)}
     assert {code for code in codes | {0, 3, 6} if dags.why_retry(code)} == {5, 75}
     assert all(dags.why_retry(code) for code in (INTERRUPTED, TERMINATED, 137, -9, -15))
     assert dags.why_retry(192) == "ended by signal 64"
@@ -284,10 +284,10 @@ def test_the_password_is_in_the_environment_only(task, caplog, monkeypatch):
     monkeypatch.setenv("REDIS_PASSWORD", "of the worker")
     run(task(0))
     assert "said of the worker" in caplog.text
-    one = task(0, redis_conn_id="redis")
-    run(one)
+    operator = task(0, redis_conn_id="redis")
+    run(operator)
     assert "said geheim" in caplog.text  # by the process, which has it of its environment
-    assert "geheim" not in " ".join(one._process.args)
+    assert "geheim" not in " ".join(operator._process.args)
     with pytest.raises(StandIn.AirflowFailException, match="claimlib_redis_conn_id"):
         run(task(0, redis_conn_id="none"))
 
@@ -309,12 +309,12 @@ def test_a_secret_in_a_place_is_refused_before_anything_is_logged_or_started(
     task, caplog, command, name, place
 ):
     caplog.set_level(logging.DEBUG)
-    one = task(0, task_id=command, **{name: place})
+    operator = task(0, task_id=command, **{name: place})
     with pytest.raises(StandIn.AirflowFailException, match=f"claimlib_{name} ") as raised:
-        run(one)
-    assert one._process is None
+        run(operator)
+    assert operator._process is None
     # Frames of other tests that Python drops meanwhile are let go in the JVM, which is logged.
-    assert [one for one in caplog.records if not one.name.startswith("py4j")] == []
+    assert [record for record in caplog.records if not record.name.startswith("py4j")] == []
     assert "cr3t" not in str(raised.value)
 
 
@@ -334,9 +334,9 @@ def test_a_place_without_a_secret_is_taken(task, name, place):
 
 
 def test_a_task_that_is_ended_ends_its_process(task):
-    one = task(0)
-    one.on_kill()  # before it has begun
+    operator = task(0)
+    operator.on_kill()  # before it has begun
     ended = []
-    one._process = SimpleNamespace(terminate=lambda: ended.append("terminated"))
-    one.on_kill()
+    operator._process = SimpleNamespace(terminate=lambda: ended.append("terminated"))
+    operator.on_kill()
     assert ended == ["terminated"]

@@ -154,8 +154,8 @@ def test_each_wrong_value_of_a_config_file_is_named_and_the_others_mean_what_the
         if not wrong:
             file.data = written(usable).encode()
             config = load(file)
-            found = {key: resolved(config, *key) for key in usable}
-            wrong += [f"{key}: {found[key]!r}" for key in usable if found[key] != meanings[key]]
+            read = {key: resolved(config, *key) for key in usable}
+            wrong += [f"{key}: {read[key]!r}" for key in usable if read[key] != meanings[key]]
         good += [key in usable for key in KEYS]
     tally("values of config files", good, begun, wrong)
 
@@ -193,7 +193,7 @@ def is_policy(text):
     requests = tables.get("request")
     if set(tables) != {"request"} or not isinstance(requests, list) or not requests:
         return False
-    return all(isinstance(one, dict) and is_request(one) for one in requests)
+    return all(isinstance(request, dict) and is_request(request) for request in requests)
 
 
 def is_request(table):
@@ -251,8 +251,8 @@ def test_the_faulty_line_of_a_policy_is_named():
         text, faulty = (wrong_value if n % 2 else spoilt_line)(rng)
         good.append(is_policy(text))
         expected = {None} if good[-1] else faulty
-        if (found := fault_of(text)) not in expected:
-            wrong.append(f"line {expected} expected, {found} found:\n{text}")
+        if (line := fault_of(text)) not in expected:
+            wrong.append(f"line {expected} expected, {line} found:\n{text}")
     tally("policies", good, begun, wrong)
 
 

@@ -118,10 +118,10 @@ def test_a_loop_of_the_server_that_says_something_else_is_seen(spark, tmp_path):
     sweep(store, lambda *_: None)
     with valkey_server() as valkey:
         streams = server.fill(spark, valkey, 200, shape)
-        found = server.claim_all(valkey, streams)
-    assert server.differing(store, found) == 0
-    found.add("claimed", streams[0], [b"5-0"])
-    assert server.differing(store, found) == 1
+        claimed = server.claim_all(valkey, streams)
+    assert server.differing(store, claimed) == 0
+    claimed.add("claimed", streams[0], [b"5-0"])
+    assert server.differing(store, claimed) == 1
 
 
 @pytest.mark.long

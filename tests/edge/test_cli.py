@@ -272,7 +272,7 @@ def test_every_command_that_may_start_spark_takes_settings_for_it():
     without = {
         name
         for name, command in commands.items()
-        if not any("--spark-conf" in one.opts for one in command.params)
+        if not any("--spark-conf" in parameter.opts for parameter in command.params)
     }
     assert without == {"demo"}  # its Spark and its stores are its own
 

@@ -89,8 +89,8 @@ def test_a_run_is_shown_refusals_are_named_and_the_run_can_be_looked_up(claimlib
 def test_a_check_that_finds_what_makes_groups_be_refused_ends_with_4(claimlib, stalled):
     said = claimlib("check", stalled, "--output", "json")
     assert said.code == 4
-    found = json.loads(said.out)["problems"]
-    assert [(one["table"], one["refuses"], one["count"]) for one in found] == [
+    problems = json.loads(said.out)["problems"]
+    assert [(problem["table"], problem["refuses"], problem["count"]) for problem in problems] == [
         ("pending", True, 1),
         ("streams", False, 1),
     ]
@@ -159,8 +159,8 @@ def test_init_of_a_store_that_is_there_says_so_and_what_it_mirrors(claimlib, sta
     assert "the store already exists: nothing was changed" in again.out
     named = ("init", tmp_path / "new", "--source", "lake", "--output", "json")
     for was_there in (False, True):
-        found = json.loads(claimlib(*named).out)
-        assert (found["was_there"], found["source"]) == (was_there, "lake")
+        document = json.loads(claimlib(*named).out)
+        assert (document["was_there"], document["source"]) == (was_there, "lake")
 
 
 def test_init_of_a_store_that_lost_its_entries_says_what_it_mirrors_and_what_it_took_back(
@@ -241,15 +241,15 @@ def test_a_policy_that_matches_no_group_is_refused(claimlib, stalled, tmp_path):
 
 def test_groups_that_no_request_of_a_policy_matches_are_counted(claimlib, stalled, tmp_path):
     policy = tmp_path / "policy.toml"
-    one = '[[request]]\nstream = "{}"\nconsumer = "c"\nmin_idle = "1m"\n'
-    policy.write_text(one.format("orders") + one.format("none"))
+    template = '[[request]]\nstream = "{}"\nconsumer = "c"\nmin_idle = "1m"\n'
+    policy.write_text(template.format("orders") + template.format("none"))
     words = ("xautoclaim", stalled, "--policy", policy, "--dry-run")
     said = claimlib(*words)
     assert said.code == 0, said.err
     assert "1 group matches no request of the policy; --explain lists" in said.out
     counts = json.loads(claimlib(*words, "--output", "json").out)["counts"]
     assert counts["without_request"] == 1
-    policy.write_text(one.format("orders") + one.format("*"))
+    policy.write_text(template.format("orders") + template.format("*"))
     assert "without_request" not in claimlib(*words, "--output", "json").out
 
 
@@ -441,16 +441,16 @@ def test_verbose_a_run_says_how_many_entries_it_is_about(claimlib, stalled):
     claimed = claimlib(*words).err.splitlines()
     assert "claimlib: decide · run 1 · 2 ids" in claimed
     assert "claimlib: apply · run 1 · 1 row to write" in claimed
-    assert any(re.fullmatch(r"claimlib: finish · run 1 · took [0-9.]+ s", one) for one in claimed)
+    assert any(re.fullmatch(r"claimlib: finish · run 1 · took [0-9.]+ s", line) for line in claimed)
 
 
 def test_memory_for_a_spark_that_runs_already_is_said_to_have_no_effect(claimlib, stalled):
-    given = ("--spark-conf", "spark.driver.memory=9g")
-    said = claimlib("xpending", stalled, *given)
+    options = ("--spark-conf", "spark.driver.memory=9g")
+    said = claimlib("xpending", stalled, *options)
     assert said.code == 0
     assert (
         "claimlib: spark.driver.memory has no effect, because Spark is running already: set it"
         " where Spark is started (spark-submit --driver-memory 9g)" in said.err.splitlines()
     )
-    for words in ((*given, "--quiet"), ("--spark-conf", "spark.sql.shuffle.partitions=2")):
+    for words in ((*options, "--quiet"), ("--spark-conf", "spark.sql.shuffle.partitions=2")):
         assert "has no effect" not in claimlib("xpending", stalled, *words).err

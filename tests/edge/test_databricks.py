@@ -28,32 +28,38 @@ BUNDLE = yaml.safe_load(TEXT)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 JOBS = BUNDLE["resources"]["jobs"]
-TASKS = {f"{job}.{one['task_key']}": (JOBS[job], one) for job in JOBS for one in JOBS[job]["tasks"]}
-WHEELS = {name: one for name, (_, one) in TASKS.items() if "python_wheel_task" in one}
-NOTEBOOKS = {name: one for name, (_, one) in TASKS.items() if "notebook_task" in one}
+TASKS = {
+    f"{job}.{job_task['task_key']}": (JOBS[job], job_task)
+    for job in JOBS
+    for job_task in JOBS[job]["tasks"]
+}
+WHEELS = {
+    name: job_task for name, (_, job_task) in TASKS.items() if "python_wheel_task" in job_task
+}
+NOTEBOOKS = {name: job_task for name, (_, job_task) in TASKS.items() if "notebook_task" in job_task}
 HOUR_MS = 3_600_000
 COMMANDS = typer.main.get_command(app).commands
 
 
-def filled_in(parameter, **given):
+def filled_in(parameter, **chosen):
     """A parameter as a run gets it, by the variables' defaults where they are not given."""
     parameter = parameter.replace("{{job.run_id}}", "123456")
-    values = {name: one["default"] for name, one in BUNDLE["variables"].items()} | given
-    return re.sub(r"\$\{var\.(\w+)\}", lambda found: values[found[1]], parameter)
+    values = {name: variable["default"] for name, variable in BUNDLE["variables"].items()} | chosen
+    return re.sub(r"\$\{var\.(\w+)\}", lambda match: values[match[1]], parameter)
 
 
 def asked_by(notebook):
     """What a notebook asks its reader for."""
     tree = ast.parse(notebook.read_text(encoding="utf-8"))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    (call,) = (one for one in calls if ast.unparse(one.func) == "widget_values")
+    (call,) = (call for call in calls if ast.unparse(call.func) == "widget_values")
     return {keyword.arg for keyword in call.keywords}
 
 
 def test_there_are_wheel_tasks_on_both_kinds_of_compute_and_a_task_for_each_notebook():
-    assert any("environment_key" in one for one in WHEELS.values())
-    assert any("job_cluster_key" in one for one in WHEELS.values())
-    notebooks = [one["notebook_task"]["notebook_path"] for one in NOTEBOOKS.values()]
+    assert any("environment_key" in job_task for job_task in WHEELS.values())
+    assert any("job_cluster_key" in job_task for job_task in WHEELS.values())
+    notebooks = [job_task["notebook_task"]["notebook_path"] for job_task in NOTEBOOKS.values()]
     there = [f"./notebooks/{path.name}" for path in sorted((ROOT / "notebooks").glob("*.py"))]
     assert notebooks == there
     assert len(TASKS) == len(WHEELS) + len(NOTEBOOKS)
@@ -78,42 +84,44 @@ def test_a_wheel_task_names_an_entry_point_that_is_there_and_a_command_that_take
 
 @pytest.mark.parametrize("name", WHEELS)
 def test_a_wheel_task_brings_the_wheel_and_what_the_runtime_lacks(name):
-    job, one = TASKS[name]
+    job, job_task = TASKS[name]
     needed = ["./dist/*.whl", *EXTRAS["databricks"]]
-    if "environment_key" in one:
+    if "environment_key" in job_task:
         environments = {each["environment_key"]: each["spec"] for each in job["environments"]}
-        assert environments[one["environment_key"]]["dependencies"] == needed
+        assert environments[job_task["environment_key"]]["dependencies"] == needed
     else:
-        found = [each.get("whl") or each["pypi"]["package"] for each in one["libraries"]]
-        assert found == needed
+        libraries = [each.get("whl") or each["pypi"]["package"] for each in job_task["libraries"]]
+        assert libraries == needed
         clusters = {each["job_cluster_key"] for each in job["job_clusters"]}
-        assert one["job_cluster_key"] in clusters
+        assert job_task["job_cluster_key"] in clusters
 
 
 def test_the_extra_is_what_the_command_line_needs_besides_a_spark():
     # By every runtime; but that no store is in a local folder there, where deltalake is of use.
     brought = {"delta-spark", "deltalake", "pandas", "pyarrow", "pyspark"}
-    spark = [one for one in EXTRAS["spark"] if re.match(r"[a-z-]+", one)[0] not in brought]
+    spark = [
+        package for package in EXTRAS["spark"] if re.match(r"[a-z-]+", package)[0] not in brought
+    ]
     assert EXTRAS["databricks"] == sorted({*spark, *EXTRAS["redis"], *EXTRAS["cli"]})
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_task_names_a_notebook_that_is_there_and_asks_for_its_parameters(name):
-    job, one = TASKS[name]
-    assert one["environment_key"] in {each["environment_key"] for each in job["environments"]}
-    notebook = ROOT / one["notebook_task"]["notebook_path"]
+    job, job_task = TASKS[name]
+    assert job_task["environment_key"] in {each["environment_key"] for each in job["environments"]}
+    notebook = ROOT / job_task["notebook_task"]["notebook_path"]
     assert notebook.read_text(encoding="utf-8").startswith("# Databricks notebook source\n")
-    assert set(one["notebook_task"].get("base_parameters", ())) <= asked_by(notebook)
+    assert set(job_task["notebook_task"].get("base_parameters", ())) <= asked_by(notebook)
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_tasks_wait_for_tasks_of_their_job_and_runs_on_a_store_go_one_at_a_time(job):
-    keys = [one["task_key"] for one in JOBS[job]["tasks"]]
-    for number, one in enumerate(JOBS[job]["tasks"]):
-        waited_for = [each["task_key"] for each in one.get("depends_on", [])]
-        writes = "python_wheel_task" in one
+    keys = [job_task["task_key"] for job_task in JOBS[job]["tasks"]]
+    for number, job_task in enumerate(JOBS[job]["tasks"]):
+        waited_for = [each["task_key"] for each in job_task.get("depends_on", [])]
+        writes = "python_wheel_task" in job_task
         assert waited_for == keys[max(number - 1, 0) : number] if writes else waited_for == []
-    if any("python_wheel_task" in one for one in JOBS[job]["tasks"]):
+    if any("python_wheel_task" in job_task for job_task in JOBS[job]["tasks"]):
         assert JOBS[job]["max_concurrent_runs"] == 1
 
 
@@ -155,10 +163,10 @@ def own_tables(folder):
 
 def test_the_job_of_your_own_tables_claims_by_its_own_parameters(spark, tmp_path, monkeypatch):
     store = str(tmp_path / "store")
-    given = {"store": store, **own_tables(tmp_path)}
-    for one in (*JOBS["make_store"]["tasks"], *JOBS["mirror_tables"]["tasks"]):
-        words = one["python_wheel_task"]["parameters"]
-        run(monkeypatch, *(filled_in(word, **given) for word in words))
+    chosen = {"store": store, **own_tables(tmp_path)}
+    for job_task in (*JOBS["make_store"]["tasks"], *JOBS["mirror_tables"]["tasks"]):
+        words = job_task["python_wheel_task"]["parameters"]
+        run(monkeypatch, *(filled_in(word, **chosen) for word in words))
     counts = find_run(Store.open(spark, store), "xautoclaim:123456").counts
     assert (counts["claimed"], counts["deleted"]) == (1, 1)
 

@@ -37,17 +37,17 @@ DOCUMENTED = re.search(r"`ACL SETUSER (reader on >PASSWORD .+)`", text_of("docs/
 
 @pytest.fixture(scope="module")
 def server():
-    with valkey_server(users=[DOCUMENTED]) as one:
-        yield one
+    with valkey_server(users=[DOCUMENTED]) as valkey:
+        yield valkey
 
 
 def checks(said):
     """State and text of each line by its name; a name that comes twice has both."""
-    found = {}
+    by_name = {}
     for line in said.out.splitlines():
         state, name, text = line[:6].strip(), line[7:23].strip(), line[24:]
-        found.setdefault(name, []).append((state, text))
-    return found
+        by_name.setdefault(name, []).append((state, text))
+    return by_name
 
 
 def test_where_all_is_there_every_line_is_ok(claimlib, spark, store, server, monkeypatch):
@@ -56,14 +56,14 @@ def test_where_all_is_there_every_line_is_ok(claimlib, spark, store, server, mon
     url = server.url.replace("//", "//reader@")
     assert claimlib("snapshot", url, store.where).code == 0
     said = claimlib("doctor", store.where, url)
-    found = checks(said)
+    by_name = checks(said)
     assert said.code == 0, said.out
-    assert {state for lines in found.values() for state, _ in lines} == {"ok"}
-    assert {"claimlib", "pyspark", "deltalake", "redis", "Java", "disk"} <= found.keys()
-    assert {"server", "clock", "rights", "Spark", "Delta", "workers", "store"} <= found.keys()
-    ((_, text),) = found["store"]
+    assert {state for lines in by_name.values() for state, _ in lines} == {"ok"}
+    assert {"claimlib", "pyspark", "deltalake", "redis", "Java", "disk"} <= by_name.keys()
+    assert {"server", "clock", "rights", "Spark", "Delta", "workers", "store"} <= by_name.keys()
+    ((_, text),) = by_name["store"]
     assert text == f"{store.where}: 1 run, 8 buckets, source {source_label(server.url)}"
-    ((_, text),) = found["rights"]
+    ((_, text),) = by_name["rights"]
     assert set(text.removeprefix("granted: ").split()) == documented_rights()
 
 
@@ -83,16 +83,16 @@ def test_what_is_missing_says_what_to_do_and_the_other_checks_go_on(
         client.execute_command("ACL", "SETUSER", "poor", "on", "nopass", "~*", "+time", "+select")
     url = server.url.replace("redis://", "redis://poor@")
     said = claimlib("doctor", tmp_path / "absent", url)
-    found = checks(said)
+    by_name = checks(said)
     assert said.code == 4
-    assert found["+scan"] == [("TO DO", "not granted: without it, a snapshot fails; grant +scan")]
+    assert by_name["+scan"] == [("TO DO", "not granted: without it, a snapshot fails; grant +scan")]
     lacking = documented_rights() - {"+time", "%R~*"}
-    assert {name for name in found if name.startswith("+")} == lacking
-    assert all(found[rule][0][1].endswith(f"; grant {rule}") for rule in lacking)
-    states = {rule: found[rule][0][0] for rule in lacking}
+    assert {name for name in by_name if name.startswith("+")} == lacking
+    assert all(by_name[rule][0][1].endswith(f"; grant {rule}") for rule in lacking)
+    states = {rule: by_name[rule][0][0] for rule in lacking}
     slower_but_enough = {"+eval_ro": "ok"}
     assert states == dict.fromkeys(lacking, "TO DO") | slower_but_enough
-    ((state, text),) = found["store"]
+    ((state, text),) = by_name["store"]
     assert state == "TO DO"
     assert "create it with: claimlib init" in text
     assert said.err == "claimlib: 10 checks need attention: see the lines marked TO DO\n"
@@ -102,9 +102,9 @@ def test_a_user_who_may_do_nothing_at_all_is_told_every_right(claimlib, spark, s
     assert spark is not None
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "nobody", "on", "nopass")
-    found = checks(claimlib("doctor", server.url.replace("//", "//nobody@")))
-    assert {name for name in found if name.startswith("+")} == documented_rights() - {"%R~*"}
-    ((state, text),) = found["server"]
+    by_name = checks(claimlib("doctor", server.url.replace("//", "//nobody@")))
+    assert {name for name in by_name if name.startswith("+")} == documented_rights() - {"%R~*"}
+    ((state, text),) = by_name["server"]
     assert (state, "grant +time" in text) == ("TO DO", True)
 
 
@@ -121,8 +121,8 @@ def test_a_package_that_is_missing_is_named_with_the_extra_that_brings_it(monkey
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr("claimlib.cli.doctor.metadata.version", missing)
-    found = {name: _package(name, extra) for extra, names in _PACKAGES.items() for name in names}
-    assert found["deltalake"] == Check(
+    by_name = {name: _package(name, extra) for extra, names in _PACKAGES.items() for name in names}
+    assert by_name["deltalake"] == Check(
         "deltalake", "is missing: pip install 'claimlib[spark]'", is_ok=False
     )
 
@@ -141,8 +141,8 @@ def test_where_there_is_no_java_it_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(("free", "is_ok"), [(2 * 2**30, True), (2 * 2**30 - 1, False)])
 def test_a_disk_that_is_nearly_full_is_named_with_its_folder(monkeypatch, free, is_ok):
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=free))
-    found = f"2{'' if is_ok else '.0'} GiB free for temporary files in /some"
-    expected = Check("disk", found if is_ok else f"{found}: make room", is_ok)
+    text = f"2{'' if is_ok else '.0'} GiB free for temporary files in /some"
+    expected = Check("disk", text if is_ok else f"{text}: make room", is_ok)
     assert _disk(Path("/some"), "temporary files") == expected
 
 
@@ -199,10 +199,10 @@ def test_where_spark_does_not_start_it_says_why_and_nothing_else_of_it_is_looked
 
 
 def test_spark_is_started_with_the_settings_of_the_options(claimlib, monkeypatch, config_file):
-    asked = []
+    confs = []
 
     def fails(settings, **_options):
-        asked.append(settings.spark.conf)
+        confs.append(settings.spark.conf)
         raise ConfigError("seen")
 
     monkeypatch.setattr("claimlib.cli.doctor.session_of", fails)
@@ -210,7 +210,7 @@ def test_spark_is_started_with_the_settings_of_the_options(claimlib, monkeypatch
     words = ("--spark-conf", "spark.b=given", "--spark-conf", "spark.c=x=y")
     said = claimlib("doctor", "--config", file, *words)
     assert checks(said)["Spark"] == [("TO DO", "seen")]
-    assert {"spark.b": "given", "spark.c": "x=y"}.items() <= asked[0].items()
+    assert {"spark.b": "given", "spark.c": "x=y"}.items() <= confs[0].items()
     assert claimlib("doctor", "--spark-conf", "spark.b").code == 2
 
 
@@ -227,9 +227,9 @@ def test_the_server_is_asked_with_the_password_of_the_file(claimlib, monkeypatch
     file = tmp_path / "password"
     file.write_text("s3cret\n", encoding="utf-8")
     with valkey_server(password="s3cret") as server:
-        found = checks(claimlib("doctor", server.url, "--password-file", file))
+        by_name = checks(claimlib("doctor", server.url, "--password-file", file))
         without = checks(claimlib("doctor", server.url))
-    assert (found["server"][0][0], found["rights"][0][0]) == ("ok", "ok")
+    assert (by_name["server"][0][0], by_name["rights"][0][0]) == ("ok", "ok")
     assert without["server"][0][0] == "TO DO"
 
 

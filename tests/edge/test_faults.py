@@ -338,7 +338,7 @@ DAMAGES = {
 }
 GIVE_A_JAR = "add its jar (--spark-conf spark.jars.packages=…), or give another location"
 ANOTHER = "give another location"
-GIVEN = ("import", "{store}", "--pending", "{at}/table", "--entries")
+IMPORT = ("import", "{store}", "--pending", "{at}/table", "--entries")
 WITH_A_JVM = {
     "gs": Fault(("runs", "gs://b/x"), 4, "(GoogleHadoopFileSystem)", GIVE_A_JAR),
     "abfss": Fault(
@@ -376,22 +376,22 @@ WITH_A_JVM = {
         ("init", "{store}/pending/x"), 4, "cannot be in the folder of a table", ANOTHER
     ),
     "no table to import": Fault(
-        (*GIVEN, "{at}/none"), 4, "{at}/none cannot be read", "nothing exists at this location"
+        (*IMPORT, "{at}/none"), 4, "{at}/none cannot be read", "nothing exists at this location"
     ),
     "a text to import": Fault(
-        (*GIVEN, "{at}/text"), 4, "{at}/text is not a Parquet file", "give a Delta or"
+        (*IMPORT, "{at}/text"), 4, "{at}/text is not a Parquet file", "give a Delta or"
     ),
     "an empty folder to import": Fault(
-        (*GIVEN, "{at}/empty"), 4, "{at}/empty cannot be read as a table", "nor a folder with"
+        (*IMPORT, "{at}/empty"), 4, "{at}/empty cannot be read as a table", "nor a folder with"
     ),
     "no name to import": Fault(
-        (*GIVEN, "no.such.table"), 4, "Spark has no such catalog", "write a path as ./no.such"
+        (*IMPORT, "no.such.table"), 4, "Spark has no such catalog", "write a path as ./no.such"
     ),
     "a damaged table to import": Fault(
-        (*GIVEN, "{at}/damaged"), 4, "a table is damaged, {at}/damaged/_delta_log", RESTORE
+        (*IMPORT, "{at}/damaged"), 4, "a table is damaged, {at}/damaged/_delta_log", RESTORE
     ),
     "other columns to import": Fault(
-        (*GIVEN, "{at}/table"), 2, "has no column stream", "the map assigns no column to"
+        (*IMPORT, "{at}/table"), 2, "has no column stream", "the map assigns no column to"
     ),
     "no request table": Fault(
         ("xclaim", "{store}", "--requests", "{at}/none"),

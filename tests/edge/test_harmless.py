@@ -27,14 +27,14 @@ def is_harmless(text):
 def server(monkeypatch):
     """A server with a key that moves the cursor, which its user `reader` may not read."""
     user = "reader on >sesame %R~sound* -@all +scan +time +multi +exec +xinfo +xpending +xrange"
-    with valkey_server(users=[user]) as one:
-        with one.client() as client:
+    with valkey_server(users=[user]) as valkey:
+        with valkey.client() as client:
             for key in (b"sound", EVIL):
                 client.xadd(key, {"f": "v"}, id="1-0")
                 client.xgroup_create(key, "g", id="0")
                 client.xreadgroup("g", "c", {key: ">"})
         monkeypatch.setenv("REDIS_PASSWORD", "sesame")
-        yield one.url.replace("//", "//reader@")
+        yield valkey.url.replace("//", "//reader@")
 
 
 def test_a_key_that_an_acl_forbids_is_named_and_does_nothing_to_the_terminal(
@@ -68,10 +68,10 @@ def test_reports_notes_and_json_show_names_and_leave_the_terminal_alone(claimlib
     assert table.code == 6
     run = f"xautoclaim:{EVIL.decode()}"
     shown, pending = job("runs", evil_store, run), claimlib("xpending", evil_store)
-    for one in (table, shown, pending):
-        assert is_harmless(one.out + one.err), (one.out, one.err)
-        assert WRITTEN_OUT in one.out
-        assert OTHERS_WRITTEN_OUT in one.out
+    for said in (table, shown, pending):
+        assert is_harmless(said.out + said.err), (said.out, said.err)
+        assert WRITTEN_OUT in said.out
+        assert OTHERS_WRITTEN_OUT in said.out
     assert f"refused: {WRITTEN_OUT}2 / {OTHERS_WRITTEN_OUT}: " in table.err
     (request,) = re.findall("request: group glob .*", shown.out)
     assert request.endswith(f"*{OTHERS_WRITTEN_OUT}")

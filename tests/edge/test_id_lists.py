@@ -13,15 +13,15 @@ from claimlib.errors import InputError
 @pytest.fixture
 def rows(monkeypatch):
     """The requests that become a frame."""
-    found = []
-    monkeypatch.setattr(id_lists, "frame_of", lambda _spark, rows, _columns: found.extend(rows))
-    return found
+    kept = []
+    monkeypatch.setattr(id_lists, "frame_of", lambda _spark, rows, _columns: kept.extend(rows))
+    return kept
 
 
 def test_what_is_in_a_file_in_place_of_its_name_is_refused():
-    given = "\n".join(f"{n}-0" for n in range(1000))
+    ids = "\n".join(f"{n}-0" for n in range(1000))
     with pytest.raises(InputError, match=r"^the file of ids 0-0") as raised:
-        ids_from(None, given)
+        ids_from(None, ids)
     assert raised.value.exit_code == 4
     assert "(File name too long): give the name of a file" in raised.value.message
     assert len(raised.value.message) < 300

@@ -23,7 +23,7 @@ def run(folder, *words, **variables):
 def run_silently(folder, *words, **variables):
     """As `run`, of a command of claimlib's: standard error has nothing but its own lines."""
     done = finished(folder, *words, **variables)
-    others = [one for one in done.stderr.splitlines() if not one.startswith("claimlib: ")]
+    others = [line for line in done.stderr.splitlines() if not line.startswith("claimlib: ")]
     assert others == []
     return done.stdout
 
@@ -116,7 +116,7 @@ def test_the_demo_proves_in_any_folder_that_server_and_store_agree(commands, tmp
     path = f"{commands}{os.pathsep}{os.environ['PATH']}"
     said = run(tmp_path, commands / "claimlib", "demo", "--entries", "600", PATH=path)
     assert "PROVED: server and store agree" in said
-    assert {one.name for one in (tmp_path / "demo-store").iterdir()} >= {"first", "second"}
+    assert {path.name for path in (tmp_path / "demo-store").iterdir()} >= {"first", "second"}
 
 
 def test_the_command_line_alone_has_help_and_version(wheel, tmp_path):
@@ -159,8 +159,10 @@ def test_a_notebook_finds_all_that_it_imports_with_the_extras_that_are_documente
     )
     install(commands / "python", wheel, extras)
     named = extras.split(",")
-    hidden = [one for extra, brought in BROUGHT.items() if extra not in named for one in brought]
-    notebooks = "\n".join(one.read_text("utf-8") for one in (ROOT / "notebooks").glob("*.py"))
+    hidden = [
+        package for extra, brought in BROUGHT.items() if extra not in named for package in brought
+    ]
+    notebooks = "\n".join(path.read_text("utf-8") for path in (ROOT / "notebooks").glob("*.py"))
     imports = sorted(set(re.findall(r"^(?:import|from) .+", notebooks, re.MULTILINE)))
-    lines = ["import sys", *(f"sys.modules[{one!r}] = None" for one in hidden), *imports]
+    lines = ["import sys", *(f"sys.modules[{package!r}] = None" for package in hidden), *imports]
     run(tmp_path, commands / "python", "-c", "\n".join(lines))

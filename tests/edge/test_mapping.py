@@ -127,8 +127,8 @@ def test_ten_thousand_maps_say_what_was_written_or_name_the_line_of_their_fault(
     for _ in range(CASES):
         text, said, fault_line = _a_map(chance)
         if fault_line is None:
-            found = {table: dict(one.columns) for table, one in load_map(file).items()}
-            assert found == said, text
+            maps = {table: dict(table_map.columns) for table, table_map in load_map(file).items()}
+            assert maps == said, text
             outcomes["good"] += 1
             continue
         with pytest.raises(ConfigError) as raised:

@@ -49,8 +49,8 @@ CLASSIC_ONLY = re.compile(r"sparkContext|_jvm|_jsc|\.rdd\b|\.conf\b|\.cache\(|\.
 class Widgets:
     """What Databricks gives a notebook as `dbutils.widgets`."""
 
-    def __init__(self, **given: str) -> None:
-        self._values = given
+    def __init__(self, **values: str) -> None:
+        self._values = values
 
     def text(self, name: str, value: str, label: str) -> None:
         assert label
@@ -60,7 +60,7 @@ class Widgets:
         return self._values[name]
 
 
-def cells(path: Path) -> Iterator[str]:
+def code_cells(path: Path) -> Iterator[str]:
     """The code cells of a notebook in Databricks' source format."""
     header, source = path.read_text(encoding="utf-8").split("\n", 1)
     assert header == "# Databricks notebook source"
@@ -74,7 +74,7 @@ def run_cells(path: Path, **widgets: str) -> dict[str, Any]:
     """Run a notebook as Databricks does, with what its reader has put into the widgets; the
     variables afterwards."""
     names = {"dbutils": SimpleNamespace(widgets=Widgets(**widgets))}
-    for cell in cells(path):
+    for cell in code_cells(path):
         exec(cell, names)
     return names
 
@@ -145,7 +145,7 @@ def test_a_notebook_that_writes_samples_refuses_a_store_that_is_there_and_leaves
 
 
 def files(folder: Path) -> set[Path]:
-    return {one.relative_to(folder) for one in folder.rglob("*") if one.is_file()}
+    return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("keyspace", [{}, sample_keyspace(NOW_MS)], ids=["nothing", "entries"])
@@ -161,7 +161,7 @@ def test_of_a_store_without_a_snapshot_a_notebook_says_so_and_has_no_chart_over_
     ) in out
     assert "nan" not in out
     drawn = {"02_idle_times.png", "02_delivery_counts.png"} if path == STALLED else set()
-    assert {one.name for one in plots.glob("*")} == drawn
+    assert {plot.name for plot in plots.glob("*")} == drawn
 
 
 @pytest.mark.usefixtures("plots")
@@ -174,10 +174,10 @@ def test_names_that_mean_something_to_a_plot_or_a_terminal_are_shown_as_they_are
         for count, (name, owner) in zip((4, 3, 2), owners.items(), strict=True)
     ]
     snapshot(store, ANY, lambda _: source(*batches))
-    found = run_cells(STALLED, store=store.where)
+    variables = run_cells(STALLED, store=store.where)
     shown = ["_ / a$_$b", "$x_$ s / c", r"\u001b[31mred / \u001b[0m"]
-    assert [panel.get_ylabel() for panel in found["panels"]] == shown
-    assert [text.get_text() for text in found["above"].get_legend().get_texts()] == shown
+    assert [panel.get_ylabel() for panel in variables["panels"]] == shown
+    assert [text.get_text() for text in variables["above"].get_legend().get_texts()] == shown
     run_cells(MIN_IDLE, store=store.where)
     assert "\x1b" not in capsys.readouterr().out
 

@@ -123,7 +123,7 @@ def test_whatever_names_hold_a_line_of_jsonl_is_harmless_and_csv_has_them_as_the
     assert [json.loads(line) for line in lines] == records
     assert all(line.isprintable() for line in lines)
     table = io.StringIO(model.as_csv(report), newline="")
-    assert [(one["stream"], one["consumer"]) for one in csv.DictReader(table)] == rows
+    assert [(row["stream"], row["consumer"]) for row in csv.DictReader(table)] == rows
 
 
 def test_csv_is_exact_in_a_file_or_a_pipe_and_harmless_on_a_terminal(capsys, monkeypatch):
@@ -333,8 +333,8 @@ def test_of_a_consumer_that_a_dry_run_would_retire_it_is_not_said_that_it_was(dr
 
 
 def of_entries():
-    found = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
-    row = row_of((*found, "consumer"), **GROUP_ROW, id="1-0", id_ms=1, id_seq=0)
+    before = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
+    row = row_of((*before, "consumer"), **GROUP_ROW, id="1-0", id_ms=1, id_seq=0)
     return runs.of_entries(RUN, "claimed", Frame([row]), 10), "claimed"
 
 
@@ -422,16 +422,18 @@ OTHERS = {
 
 
 def test_a_name_has_one_heading_in_all_reports():
-    found = {}
+    headings = {}
     for report in (*(made()[0] for made in WITH_ROWS), *OTHERS.values()):
         for name, heading in report.columns.items():
-            found.setdefault(name, set()).add(heading)
-    assert {name: said for name, said in found.items() if len(said) > 1} == {}
-    assert found["consumer_group"] == {"consumer group"}
-    assert found["delivery_count"] == {"deliveries now"}
+            headings.setdefault(name, set()).add(heading)
+    assert {name: said for name, said in headings.items() if len(said) > 1} == {}
+    assert headings["consumer_group"] == {"consumer group"}
+    assert headings["delivery_count"] == {"deliveries now"}
 
 
-@pytest.mark.parametrize("report", [pytest.param(one, id=name) for name, one in OTHERS.items()])
+@pytest.mark.parametrize(
+    "report", [pytest.param(report, id=name) for name, report in OTHERS.items()]
+)
 def test_every_other_report_has_records_too(report):
     names = report.names or tuple(report.columns)
     assert report.records
@@ -467,8 +469,8 @@ def test_a_run_is_shown_to_programs_in_milliseconds():
 )
 def test_entries_without_an_owner_are_counted_beside_the_consumers(number, notes):
     ids = (StreamId(1, 0), StreamId(2, 0))
-    found = PendingSummary(number, *ids, ((b"a", 1), (b"b", 1)))
-    report = xpending.of_summary(b"s", b"g", found)
+    summary = PendingSummary(number, *ids, ((b"a", 1), (b"b", 1)))
+    report = xpending.of_summary(b"s", b"g", summary)
     assert report.notes == notes
     document = report.document
     assert document["pending"] - sum(document["consumers"].values()) == number - 2

@@ -82,8 +82,8 @@ def test_no_number_id_instant_or_run_key_is_ever_cut(report, width):
 
 @given(reports(), WIDTHS)
 def test_no_line_is_wider_than_the_terminal_if_each_field_fits_in_it(report, width):
-    cells = [cell_text(cell) for row in report.rows for cell in row]
-    assume(all(cell_len(cell) <= width for cell in cells))
+    texts = [cell_text(cell) for row in report.rows for cell in row]
+    assume(all(cell_len(cell) <= width for cell in texts))
     assert max(map(cell_len, shown(report, width))) <= width
 
 
@@ -105,8 +105,8 @@ def test_of_two_names_no_table_makes_one(report, width):
         return
     whole = {column.heading: column for column in columns}
     for column in table.columns:
-        cells = whole[" ".join(column.heading.split())].texts
-        assert len(set(column.texts)) == len(set(cells))
+        texts = whole[" ".join(column.heading.split())].texts
+        assert len(set(column.texts)) == len(set(texts))
 
 
 def test_names_that_only_their_middle_tells_apart_are_shown_whole():
@@ -147,8 +147,8 @@ def test_a_wrapped_text_is_the_text_and_only_a_word_may_be_wider(text, width):
     assert all(cell_len(line) <= width or " " not in line for line in lines)
 
 
-def column(kind, *cells, heading="name"):
-    return Column(heading, cells, kind, right=False)
+def column(kind, *texts, heading="name"):
+    return Column(heading, texts, kind, right=False)
 
 
 def test_no_name_is_shortened_to_less_than_twelve_characters():
@@ -211,8 +211,8 @@ def test_then_the_borders_go_and_then_minor_columns_which_are_named():
     _, wrapped, head, rule, row, *_, note = shown(WIDE, 84)
     assert (wrapped.split(), rule) == (["pending", "most"], "─" * 84)
     assert head.split() == ["stream", "group", "before", "claimed", "deliveries", "--now"]
-    found = ["order…tion-00017", "billing", "9,421", "312", "17", "2026-01-01T00:00:00.000Z"]
-    assert row.split() == found
+    fields = ["order…tion-00017", "billing", "9,421", "312", "17", "2026-01-01T00:00:00.000Z"]
+    assert row.split() == fields
     assert note == WIDE.notes[0]
     narrow = shown(WIDE, 64)
     (row,) = [line for line in narrow if "9,421" in line]
@@ -245,7 +245,7 @@ def test_what_was_chosen_is_never_left_out_but_a_record_per_row():
 @pytest.mark.parametrize("width", [20, 40, 60, 80])
 def test_a_run_id_can_be_copied_in_one_piece(width):
     assert any(
-        "xautoclaim:3f0c9a52-31be-4c0e-8f57-6f6f0b7a9f11" in one for one in shown(WIDE, width)
+        "xautoclaim:3f0c9a52-31be-4c0e-8f57-6f6f0b7a9f11" in line for line in shown(WIDE, width)
     )
 
 

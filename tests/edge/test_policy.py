@@ -95,7 +95,7 @@ GUARDS = {
 
 def test_these_are_all_guards():
     settings = load(xautoclaim=GUARDS).xautoclaim
-    assert None not in [getattr(settings, one.name) for one in fields(Guards)]
+    assert None not in [getattr(settings, guard.name) for guard in fields(Guards)]
 
 
 @pytest.mark.parametrize("key", GUARDS)

@@ -167,9 +167,9 @@ def test_quiet_and_verbose_reach_the_progress_of_every_command(claimlib, monkeyp
     for module, lines in commands.items():
         monkeypatch.setattr(f"claimlib.cli.{module}.opened_store", opened)
         for words in lines:
-            for given in ([], ["--quiet"], ["--verbose"]):
-                assert claimlib(*words, *given).err == "claimlib: error: seen\n"
-                assert told.pop() == ("--quiet" in given, "--verbose" in given)
+            for options in ([], ["--quiet"], ["--verbose"]):
+                assert claimlib(*words, *options).err == "claimlib: error: seen\n"
+                assert told.pop() == ("--quiet" in options, "--verbose" in options)
 
 
 @pytest.mark.parametrize(
@@ -331,16 +331,16 @@ def test_over_connect_the_line_has_the_tasks_of_all_queries_until_they_are_done(
     line.watch_spark(session)
     line.tell(Phase.READ, "the given tables")
     assert seen(line) == "read · the given tables"
-    with session.query("a") as one, session.query("b") as other:
-        one.update_ticks([StageInfo(1, 4, 4, 0, True), StageInfo(2, 8, 0, 0, False)], 2)
+    with session.query("a") as first, session.query("b") as second:
+        first.update_ticks([StageInfo(1, 4, 4, 0, True), StageInfo(2, 8, 0, 0, False)], 2)
         assert seen(line) == "read · the given tables · 0 of 8 tasks"
         clock.now += 6
-        one.update_ticks([StageInfo(1, 4, 4, 0, True), StageInfo(2, 8, 4, 0, False)], 2)
+        first.update_ticks([StageInfo(1, 4, 4, 0, True), StageInfo(2, 8, 4, 0, False)], 2)
         assert seen(line) == "read · the given tables · 4 of 8 tasks · a few seconds left"
         skipped = StageInfo(3, 40, 0, 0, False)
-        other.update_ticks([skipped, StageInfo(4, 10, 0, 0, False)], 1)
+        second.update_ticks([skipped, StageInfo(4, 10, 0, 0, False)], 1)
         assert seen(line).startswith("read · the given tables · 4 of 58 tasks · ")
-        other.update_ticks([skipped, StageInfo(4, 10, 1, 0, False)], 1)
+        second.update_ticks([skipped, StageInfo(4, 10, 1, 0, False)], 1)
         assert seen(line).startswith("read · the given tables · 5 of 18 tasks · ")
     assert seen(line) == "read · the given tables"
     line.forget_spark()

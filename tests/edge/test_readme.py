@@ -194,9 +194,9 @@ def write_lake(where: Path) -> None:
 def test_only_documents_that_are_played_have_examples_that_run() -> None:
     assert set(PLAYED) <= set(DOCUMENTS)
     known = RUN | {"text"}
-    languages = {name: {one.language for one in examples_of(name)} for name in DOCUMENTS}
-    assert {name for name, found in languages.items() if found & RUN} <= set(PLAYED)
-    assert {name: found - known for name, found in languages.items() if found - known} == {}
+    languages = {name: {example.language for example in examples_of(name)} for name in DOCUMENTS}
+    assert {name for name, used in languages.items() if used & RUN} <= set(PLAYED)
+    assert {name: used - known for name, used in languages.items() if used - known} == {}
 
 
 def test_the_readme_is_short_and_leads_to_every_page() -> None:
@@ -259,8 +259,8 @@ def test_a_pipeline_is_told_which_columns_it_must_write() -> None:
     for name in PARTS:
         must, may = told[f"`{name}`"]
         written = TABLES[name].written
-        assert set(must.split(", ")) == {one.name for one in written if not one.nullable}
-        assert set(may.split(", ")) == {one.name for one in written if one.nullable}
+        assert set(must.split(", ")) == {column.name for column in written if not column.nullable}
+        assert set(may.split(", ")) == {column.name for column in written if column.nullable}
 
 
 def test_an_import_is_told_which_columns_it_reads() -> None:

@@ -51,7 +51,7 @@ def test_the_number_of_a_run_is_shown_as_it_can_be_given():
     assert [row[claimed : claimed + 7] for row in rows] == ["  1,234", "  1,234"]
     assert [row[base : base + 8] for row in rows] == ["    1230", "    1230"]
     assert dict(runs.of_run(many).rows)["base run"] == "1230"
-    on_terminal = {one.heading: one.texts for one in render.columns_of(report)}
+    on_terminal = {column.heading: column.texts for column in render.columns_of(report)}
     assert on_terminal["run"] == ("12345", "7")
     assert on_terminal["base run"] == ("1230", "1230")
 
@@ -71,18 +71,18 @@ def test_what_would_move_a_terminals_cursor_is_written_out():
 def test_runs_that_are_not_shown_are_counted():
     some = runs.of_runs("store", RunList((RUN,), 1001, ()))
     assert some.cut_off == ("1,000 more runs not shown; use --limit to show more",)
-    one = runs.of_runs("store", RunList((RUN,), 2, ()))
-    assert one.cut_off == ("1 more run not shown; use --limit to show more",)
+    all_but_one = runs.of_runs("store", RunList((RUN,), 2, ()))
+    assert all_but_one.cut_off == ("1 more run not shown; use --limit to show more",)
     assert some.document["runs_not_shown"] == 1000
     assert runs.of_runs("store", RunList((), 0, ())).notes == ("no run yet",)
 
 
 def test_people_read_two_units_and_programs_milliseconds():
-    one = runs.of_run(RUN)
-    took = {what: value for what, value in one.rows if what.endswith(" took")}
+    report = runs.of_run(RUN)
+    took = {what: value for what, value in report.rows if what.endswith(" took")}
     assert list(took.values()) == ["1m1s", "1h", "1s", "7ms"]
-    assert dict(one.rows)["began"] == "2025-06-15T15:06:40.000Z"
-    document = json.loads(model.as_json(one))
+    assert dict(report.rows)["began"] == "2025-06-15T15:06:40.000Z"
+    document = json.loads(model.as_json(report))
     assert document["phase_ms"]["decide"] == 61_001
     assert document["ended_ms"] - document["began_ms"] == 61_001
     assert document["request"] == {"consumer": "c"}

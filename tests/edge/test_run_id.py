@@ -28,15 +28,15 @@ def _spark_does_not_start(monkeypatch):
 
 def test_these_are_all_commands_that_take_a_run_id():
     commands = {
-        (one.name or one.callback.__name__)
-        for one in app.registered_commands
-        if "run_id" in inspect.signature(one.callback).parameters
+        (command.name or command.callback.__name__)
+        for command in app.registered_commands
+        if "run_id" in inspect.signature(command.callback).parameters
     }
     assert commands == {*ARGUMENTS, "reset-cursor"}
 
 
 def test_each_job_is_the_command_of_its_name():
-    names = {(one.name or one.callback.__name__) for one in app.registered_commands}
+    names = {(command.name or command.callback.__name__) for command in app.registered_commands}
     jobs = {path.stem for path in (ROOT / "jobs").glob("*.py")} - {"airflow_dag"}
     assert jobs == names - {"abandon", "demo", "describe", "doctor", "reset-cursor"}
     for name in jobs:

@@ -23,7 +23,7 @@ SWEEP = SweepRequest(AutoclaimRequest(b"c\xff", 60_000))
 NO_COLUMNS = "claimlib: error: --columns goes with"
 OUTPUTS = ("table", "json", "csv", "jsonl")
 LISTED = [(), ("--limit", "1"), ("--limit", "1", "--quiet")]
-ONE = [("1",), ("xautoclaim:it's",), ("xautoclaim:\x1bé", "--columns", "value")]
+SHOWN = [("1",), ("xautoclaim:it's",), ("xautoclaim:\x1bé", "--columns", "value")]
 REFUSED = [("7",), ("xautoclaim:none",), ("none",), ("99999999999999999999",), ("--limit", "0")]
 NO_JAVA = {"JAVA_HOME": "/nowhere"}
 TAKES_PATHS = "claimlib.cli.opening.takes_paths_for_folders"
@@ -81,10 +81,10 @@ def without_progress(text):
 
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_all_outputs_are_to_the_byte_what_they_are_by_spark(claimlib, monkeypatch, filled, output):
-    for words in (*LISTED, *ONE, *REFUSED):
-        given = (filled, *words, "--output", output)
-        said = by_delta_rs(claimlib, monkeypatch, *given)
-        expected = by_spark(claimlib, monkeypatch, *given)
+    for words in (*LISTED, *SHOWN, *REFUSED):
+        arguments = (filled, *words, "--output", output)
+        said = by_delta_rs(claimlib, monkeypatch, *arguments)
+        expected = by_spark(claimlib, monkeypatch, *arguments)
         assert (said.code, said.out) == (expected.code, expected.out), words
         assert said.err.splitlines() == without_progress(expected.err), words
         assert said.code == (2 if words in REFUSED or said.err.startswith(NO_COLUMNS) else 0)

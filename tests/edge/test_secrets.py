@@ -126,11 +126,11 @@ def test_a_job_names_an_option_that_there_is_not_without_its_value(job, words):
     ],
 )
 def test_a_job_says_in_one_line_what_is_wrong_with_its_arguments(job, words, said):
-    found = job("snapshot", *words)
-    assert (found.code, found.out) == (2, "")
-    assert said in found.err
-    assert found.err.endswith("; see --help\n")
-    assert found.err.count("\n") == 1
+    ended = job("snapshot", *words)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+    assert ended.err.endswith("; see --help\n")
+    assert ended.err.count("\n") == 1
 
 
 def test_settings_that_are_sound_are_taken(config_file):

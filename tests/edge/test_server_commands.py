@@ -12,15 +12,15 @@ HOSTILE = b'odd "name" \\ \xff\n'
 
 @pytest.fixture(scope="module")
 def server():
-    with valkey_server() as one:
-        yield one
+    with valkey_server() as valkey:
+        yield valkey
 
 
 @pytest.fixture
 def client(server):
-    with server.client() as one:
-        one.flushall()
-        yield one
+    with server.client() as connected:
+        connected.flushall()
+        yield connected
 
 
 def stall(client, stream, group, number):

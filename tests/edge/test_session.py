@@ -112,8 +112,8 @@ def test_settings_go_to_java_in_a_file_for_this_user_alone_and_arrive_as_they_ar
             option, path, *others = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
             assert option == "--properties-file"
             assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
-            found = spark._jvm.org.apache.spark.util.Utils.getPropertiesFromFile(path)
-            read = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(found)
+            properties = spark._jvm.org.apache.spark.util.Utils.getPropertiesFromFile(path)
+            read = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(properties)
             assert dict(read) == {k: str(v).strip() for k, v in conf.items()}
         assert others == ["--load-spark-defaults", *shlex.split(before or "pyspark-shell")]
         assert os.environ.get("PYSPARK_SUBMIT_ARGS") == before
@@ -129,8 +129,8 @@ def test_what_the_user_tells_spark_submit_stays_but_for_what_settings_replace(
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--properties-file {theirs} {options}")
     with settings_in_file({"spark.b": "ours", "spark.c": "ours"}):
         option, path, *others = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
-        found = spark._jvm.org.apache.spark.util.Utils.getPropertiesFromFile(path)
-        read = dict(spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(found))
+        properties = spark._jvm.org.apache.spark.util.Utils.getPropertiesFromFile(path)
+        read = dict(spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(properties))
     assert option == "--properties-file"
     assert read == {"spark.a": "theirs", "spark.b": "ours", "spark.c": "ours"}
     assert others == ["--conf", "spark.d=theirs", "--driver-memory", "1g", "pyspark-shell"]
@@ -138,10 +138,10 @@ def test_what_the_user_tells_spark_submit_stays_but_for_what_settings_replace(
 
 def test_a_secret_is_no_argument_and_a_jvm_without_memory_ends_with_what_to_do():
     """Java ends the one thread that lacks memory, and then the others wait for it."""
-    given = run_python(ROOT / "tests" / "edge" / "without_memory.py", timeout=120)
-    assert given.returncode == 2, given.stderr
-    assert given.stdout == "the settings are there\n"
-    assert "Spark ran out of memory: give it more" in given.stderr
+    process = run_python(ROOT / "tests" / "edge" / "without_memory.py", timeout=120)
+    assert process.returncode == 2, process.stderr
+    assert process.stdout == "the settings are there\n"
+    assert "Spark ran out of memory: give it more" in process.stderr
 
 
 def test_workers_run_this_python(spark):
@@ -271,17 +271,19 @@ def test_packages_that_settings_name_come_besides_that_of_delta():
         "spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:1",
     }
     ours = {"spark.a": "ours", "spark.hadoop.fs.s3a.endpoint": "ours"}
-    found = session._with_delta(SparkSession.Builder(), ours, wanted)._options
-    assert found["spark.a"] == "ours"
-    assert "spark.hadoop.fs.s3a.endpoint" not in found, "it would come before that of the file"
-    packages = found["spark.jars.packages"].split(",")
+    options = session._with_delta(SparkSession.Builder(), ours, wanted)._options
+    assert options["spark.a"] == "ours"
+    assert "spark.hadoop.fs.s3a.endpoint" not in options, "it would come before that of the file"
+    packages = options["spark.jars.packages"].split(",")
     assert "org.apache.hadoop:hadoop-aws:3.5.0" in packages
-    assert [one.rpartition(":")[2] for one in packages if "delta-spark" in one] == ["4.4.0"]
+    assert [package.rpartition(":")[2] for package in packages if "delta-spark" in package] == [
+        "4.4.0"
+    ]
 
 
 def test_where_settings_name_the_jar_of_delta_no_package_is_asked_for():
     wanted = {"spark.jars": "/jars/io.delta_delta-spark_4.2_2.13-4.4.0.jar,/jars/other.jar"}
     assert session._with_delta(SparkSession.Builder(), {}, wanted)._options == {}
     others = {"spark.jars": "/jars/other.jar"}
-    found = session._with_delta(SparkSession.Builder(), {}, others)._options
-    assert "delta-spark" in found["spark.jars.packages"]
+    options = session._with_delta(SparkSession.Builder(), {}, others)._options
+    assert "delta-spark" in options["spark.jars.packages"]

@@ -35,7 +35,7 @@ def is_dangerous(character):
 def decoded(shown):
     """What a text stands for whose backslashes all write out a character."""
     written = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
-    return written.sub(lambda found: chr(int(found[1] or found[2], 16)), shown)
+    return written.sub(lambda match: chr(int(match[1] or match[2], 16)), shown)
 
 
 def test_of_all_of_unicode_only_what_a_terminal_would_act_on_or_not_show_is_written_out():
@@ -129,13 +129,13 @@ def test_a_name_that_the_encoding_of_the_output_lacks_is_an_escape_and_json_stay
     for output in Output:
         written = [io.BytesIO(), io.BytesIO()]
         with monkeypatch.context() as patched:
-            streams = [io.TextIOWrapper(one, encoding=encoding) for one in written]
+            streams = [io.TextIOWrapper(buffer, encoding=encoding) for buffer in written]
             patched.setattr(sys, "stdout", streams[0])
             patched.setattr(sys, "stderr", streams[1])
             code = process.ending(partial(work, output))
         assert code == process.STALLED
-        assert [one.errors for one in streams] == ["strict", "strict"]
-        out, err = (one.getvalue().decode(encoding) for one in written)
+        assert [stream.errors for stream in streams] == ["strict", "strict"]
+        out, err = (buffer.getvalue().decode(encoding) for buffer in written)
         assert json.loads(f'"{err.removeprefix("claimlib: ").rstrip()}"') == name
         said[output] = out
     assert json.loads(said[Output.JSON]) == json.loads(said[Output.JSONL]) == {"stream": name}
@@ -211,13 +211,13 @@ def sources():
 
 def test_no_other_module_and_no_job_prints():
     assert len(sources()) > 100
-    found = {
+    printing = {
         str(path.relative_to(ROOT)): ways
         for path in sources()
         if path.name != "terminal.py"
         if (ways := sorted(set(other_ways_to_print(ast.parse(path.read_text(encoding="utf-8"))))))
     }
-    assert found == {}, "print by claimlib.terminal, so that texts of others are harmless"
+    assert printing == {}, "print by claimlib.terminal, so that texts of others are harmless"
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,7 @@ def branches(played: Played) -> list[list[Branch]]:
     calls_of = Counter(sent.number for sent in played.sent)
     removed: dict[StreamId, str] = {}
     claimed: set[StreamId] = set()
-    cursor, numbers, found = END_OF_SCAN, set(), []
+    cursor, numbers, met = END_OF_SCAN, set(), []
     for sent in played.sent:
         command = sent.words[0].decode()
         names = [] if sent.is_refused else list(_MET[command](sent, removed))
@@ -275,8 +275,8 @@ def branches(played: Played) -> list[list[Branch]]:
             calls = "one call" if calls_of[sent.number] == 1 else "several calls"
             names.append(f"sweep of {calls}")
         numbers.add(sent.number)
-        found.append([(command, name) for name in names])
-    return found
+        met.append([(command, name) for name in names])
+    return met
 
 
 def parsed(command: Words) -> tuple[bytes, bytes, AutoclaimRequest]:
@@ -467,13 +467,13 @@ class _Claim:
 
     def of_counts(self) -> Iterator[str]:
         """What becomes of delivery counts."""
-        given, retrycount = dict(self.options()).get(b"RETRYCOUNT"), self.request.retrycount
+        written, retrycount = dict(self.options()).get(b"RETRYCOUNT"), self.request.retrycount
         if retrycount is None:
             yield "claimed with JUSTID" if self.request.justid else "claimed without JUSTID"
         yield from _if(
             {
                 "RETRYCOUNT 0": retrycount == 0,
-                "RETRYCOUNT below 0": given is not None and retrycount is None,
+                "RETRYCOUNT below 0": written is not None and retrycount is None,
                 "RETRYCOUNT above 0": retrycount is not None and retrycount > 0,
                 "RETRYCOUNT with JUSTID": retrycount is not None and self.request.justid,
                 "RETRYCOUNT of the highest count": retrycount == DELIVERY_COUNT_MAX,
@@ -482,41 +482,41 @@ class _Claim:
 
     def of_last_id(self) -> Iterator[str]:
         """What LASTID does."""
-        given = [parse_id(value) for name, value in self.options() if name == b"LASTID"]
-        before, after = (one.groups[GROUP].last_delivered_id for one in _states(self.sent))
+        ids = [parse_id(value) for name, value in self.options() if name == b"LASTID"]
+        before, after = (stream.groups[GROUP].last_delivered_id for stream in _states(self.sent))
         yield from _if(
             {
                 "LASTID raised": after > before,
                 "LASTID raised beyond signed numbers": after > before and _is_unsigned(after),
                 "LASTID raised, nothing claimed": after > before and not self.got,
-                "LASTID not raised": bool(given) and after == before,
-                "LASTID twice, the lower one last": len(given) > 1
-                and given[-1] < max(given)
-                and max(given) > before,
-                "LASTID twice, the higher one last": len(given) > 1
-                and given[-1] > min(given)
+                "LASTID not raised": bool(ids) and after == before,
+                "LASTID twice, the lower one last": len(ids) > 1
+                and ids[-1] < max(ids)
+                and max(ids) > before,
+                "LASTID twice, the higher one last": len(ids) > 1
+                and ids[-1] > min(ids)
                 and after > before,
-                "no ids, LASTID": bool(given) and not self.request.ids,
+                "no ids, LASTID": bool(ids) and not self.request.ids,
             }
         )
 
     def of_words(self) -> Iterator[str]:
         """How the options were written."""
-        given = [word for word in self.sent.words[5:] if word.isalpha()]
-        places = [_USUAL_ORDER.index(name.upper()) for name in given]
+        names = [word for word in self.sent.words[5:] if word.isalpha()]
+        places = [_USUAL_ORDER.index(name.upper()) for name in names]
         yield from _if(
             {
-                "option words in odd case": any(not word.isupper() for word in given),
+                "option words in odd case": any(not word.isupper() for word in names),
                 "options in odd order": places != sorted(places),
             }
         )
 
     def options(self) -> Iterator[tuple[bytes, bytes]]:
         """The options that have a value."""
-        given = self.sent.words
-        for at, word in enumerate(given[5:-1], start=5):
+        sent_words = self.sent.words
+        for at, word in enumerate(sent_words[5:-1], start=5):
             if word.upper() in _USUAL_ORDER[:4]:
-                yield word.upper(), given[at + 1]
+                yield word.upper(), sent_words[at + 1]
 
 
 _USUAL_ORDER = (b"IDLE", b"TIME", b"RETRYCOUNT", b"LASTID", b"FORCE", b"JUSTID")
@@ -572,9 +572,9 @@ def _of_time(time_ms: int, now_ms: int) -> str:
 
 
 def _of_xpending(sent: Sent, _: Mapping[StreamId, str]) -> Iterator[str]:
-    asked, group = words.parse_xpending(sent.words), _group(sent)
+    query, group = words.parse_xpending(sent.words), _group(sent)
     dangling = {entry.id for entry in group.pending} - sent.before.entries.keys()
-    if asked is None:
+    if query is None:
         yield from _if(
             {
                 "summary": bool(group.pending),
@@ -586,15 +586,15 @@ def _of_xpending(sent: Sent, _: Mapping[StreamId, str]) -> Iterator[str]:
         return
     shown = {parse_id(row[0]) for row in sent.reply}
     for entry in group.pending:
-        yield from _of_row(entry, asked, sent, is_shown=entry.id in shown)
-    yield from _of_range(asked, sent)
-    yield from _of_owner(asked, group, shown)
+        yield from _of_row(entry, query, sent, is_shown=entry.id in shown)
+    yield from _of_range(query, sent)
+    yield from _of_owner(query, group, shown)
 
 
 def _of_row(
-    entry: PendingEntry, asked: PendingRange, sent: Sent, *, is_shown: bool
+    entry: PendingEntry, query: PendingRange, sent: Sent, *, is_shown: bool
 ) -> Iterator[str]:
-    idle_ms, least_ms = sent.between_ms[0] - entry.delivery_time_ms, asked.min_idle_ms or 0
+    idle_ms, least_ms = sent.between_ms[0] - entry.delivery_time_ms, query.min_idle_ms or 0
     if is_shown:
         yield from _if(
             {
@@ -608,7 +608,7 @@ def _of_row(
                 "IDLE below 0, future delivery": least_ms < 0 and idle_ms < 0,
             }
         )
-    elif asked.start <= entry.id <= asked.end and asked.consumer is None and asked.count >= 100:
+    elif query.start <= entry.id <= query.end and query.consumer is None and query.count >= 100:
         yield from _if(
             {
                 "IDLE: row left out, one ms short": idle_ms == least_ms - 1 and least_ms > 0,
@@ -617,28 +617,28 @@ def _of_row(
         )
 
 
-def _of_range(asked: PendingRange, sent: Sent) -> Iterator[str]:
-    given = sent.words[3:]
-    has_idle = asked.min_idle_ms is not None
-    start, end = given[2:4] if has_idle else given[:2]
+def _of_range(query: PendingRange, sent: Sent) -> Iterator[str]:
+    arguments = sent.words[3:]
+    has_idle = query.min_idle_ms is not None
+    start, end = arguments[2:4] if has_idle else arguments[:2]
     ids = {entry.id for entry in _group(sent).pending}
-    within = sum(asked.start <= one <= asked.end for one in ids)
+    within = sum(query.start <= stream_id <= query.end for stream_id in ids)
     yield from _if(
         {
             "of an empty PEL": not ids,
-            "IDLE 0": asked.min_idle_ms == 0,
-            "IDLE below 0": has_idle and asked.min_idle_ms < 0,
-            "IDLE in odd case": has_idle and not given[0].isupper(),
-            "COUNT 0": asked.count == 0 and within > 0,
-            "COUNT below 0": asked.count < 0 and within > 0,
-            "cut by COUNT": 0 < asked.count == len(sent.reply) < within and not has_idle,
+            "IDLE 0": query.min_idle_ms == 0,
+            "IDLE below 0": has_idle and query.min_idle_ms < 0,
+            "IDLE in odd case": has_idle and not arguments[0].isupper(),
+            "COUNT 0": query.count == 0 and within > 0,
+            "COUNT below 0": query.count < 0 and within > 0,
+            "cut by COUNT": 0 < query.count == len(sent.reply) < within and not has_idle,
             "start exclusive, pending": _excluded(start) in ids,
             "end exclusive, pending": _excluded(end) in ids,
-            "start at a pending id": start != b"-" and asked.start in ids,
-            "end at a pending id": end != b"+" and asked.end in ids,
+            "start at a pending id": start != b"-" and query.start in ids,
+            "end at a pending id": end != b"+" and query.end in ids,
             "partial end": end.isdigit(),
-            "start behind the end": asked.start > asked.end,
-            "words behind the consumer": not has_idle and len(given) > 4,
+            "start behind the end": query.start > query.end,
+            "words behind the consumer": not has_idle and len(arguments) > 4,
         }
     )
 
@@ -648,14 +648,14 @@ def _excluded(bound: bytes) -> StreamId | None:
     return parse_id(bound[1:]) if bound.startswith(b"(") else None
 
 
-def _of_owner(asked: PendingRange, group: Group, shown: set[StreamId]) -> Iterator[str]:
-    if asked.consumer is None:
+def _of_owner(query: PendingRange, group: Group, shown: set[StreamId]) -> Iterator[str]:
+    if query.consumer is None:
         return
-    is_known = asked.consumer in {consumer.name for consumer in group.consumers}
-    owns = any(entry.consumer == asked.consumer for entry in group.pending)
+    is_known = query.consumer in {consumer.name for consumer in group.consumers}
+    owns = any(entry.consumer == query.consumer for entry in group.pending)
     yield from _if(
         {
-            "IDLE and a consumer": asked.min_idle_ms is not None and bool(shown),
+            "IDLE and a consumer": query.min_idle_ms is not None and bool(shown),
             "consumer that owns some": bool(shown),
             "consumer that owns nothing": is_known and not owns,
             "consumer that is unknown": not is_known and bool(group.pending),
@@ -667,19 +667,19 @@ def _of_owner(asked: PendingRange, group: Group, shown: set[StreamId]) -> Iterat
 
 
 def _of_xack(sent: Sent, _: Mapping[StreamId, str]) -> Iterator[str]:
-    _, key, name, *given = sent.words
+    _, key, name, *texts = sent.words
     if key != KEY or name != GROUP:
         yield "unknown key" if key != KEY else "unknown group"
         return
     pending = {entry.id for entry in _group(sent).pending}
-    ids = list(map(parse_id, given))
+    ids = list(map(parse_id, texts))
     for stream_id in dict.fromkeys(ids):
         is_pending, is_present = stream_id in pending, stream_id in sent.before.entries
         yield from _if(
             {
                 "acknowledged": is_pending,
                 "acknowledged, dangling": is_pending and not is_present,
-                "acknowledged by a partial id": is_pending and b"%d" % stream_id.ms in given,
+                "acknowledged by a partial id": is_pending and b"%d" % stream_id.ms in texts,
                 "acknowledged beyond signed numbers": is_pending and _is_unsigned(stream_id),
                 "repeated": is_pending and ids.count(stream_id) > 1,
                 "alive, not pending": is_present and not is_pending,
@@ -724,8 +724,8 @@ def _refusal(sent: Sent) -> str:
     """What the server refused, by its error."""
     message, command = sent.reply["err"], sent.words[0].decode()
     for pattern, kind in _KINDS.items():
-        if found := re.search(pattern, message):
-            return found.expand(kind)
+        if match := re.search(pattern, message):
+            return match.expand(kind)
     if message.startswith("NOGROUP"):
         return "unknown key" if sent.words[1] != KEY else "unknown group"
     if "Invalid stream ID" in message:

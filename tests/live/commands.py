@@ -108,7 +108,7 @@ _LAST_IDS_TWICE = (
 _RAISED = (
     *[()] * 10,
     *((b"LASTID", word) for word in _LAST_IDS),
-    *((b"LASTID", one, b"LASTID", other) for one, other in _LAST_IDS_TWICE),
+    *((b"LASTID", first, b"LASTID", second) for first, second in _LAST_IDS_TWICE),
 )
 _CASES = (bytes.upper, bytes.upper, bytes.lower, bytes.swapcase, lambda word: word.title())
 _ORDERS = (0, 0, 1, 2, 3)
@@ -138,16 +138,28 @@ def _claims_dated(times: Times) -> st.SearchStrategy[Words]:
     drawn = any_of(CALLERS, (b"0", b"0", usual), times.dated, ((), (b"FORCE",)))
     ids = st.lists(st.sampled_from((*_ENTRIES, *_PARTIAL)), min_size=1, max_size=3)
     return st.builds(
-        lambda one, ids: (b"XCLAIM", KEY, GROUP, *one[:2], *ids, *one[2], *one[3]), drawn, ids
+        lambda chosen, ids: (b"XCLAIM", KEY, GROUP, *chosen[:2], *ids, *chosen[2], *chosen[3]),
+        drawn,
+        ids,
     )
 
 
 def _claims_again(times: Times) -> st.SearchStrategy[Words]:
     """The same id once more in one command: refused, or idle enough again at once."""
-    back = (*[((), times.min_idles[0])], *((one, times.min_idles[0]) for one in times.back))
+    back = (*[((), times.min_idles[0])], *((words, times.min_idles[0]) for words in times.back))
     drawn = any_of(CALLERS, _ENTRIES, ((), (b"JUSTID",), (b"FORCE",)), (*back, ((), b"0")))
     return drawn.map(
-        lambda one: (b"XCLAIM", KEY, GROUP, one[0], one[3][1], one[1], one[1], *one[3][0], *one[2])
+        lambda chosen: (
+            b"XCLAIM",
+            KEY,
+            GROUP,
+            chosen[0],
+            chosen[3][1],
+            chosen[1],
+            chosen[1],
+            *chosen[3][0],
+            *chosen[2],
+        )
     )
 
 
@@ -156,8 +168,8 @@ def _claim(
 ) -> Words:
     """`form`: where the options begin (they are turned round), and the case of their words."""
     turn, case = form
-    given = [option for option in options if option]
-    turned = given[turn % len(given) :] + given[: turn % len(given)] if given else []
+    chosen = [option for option in options if option]
+    turned = chosen[turn % len(chosen) :] + chosen[: turn % len(chosen)] if chosen else []
     words = (word if at % 2 else case(word) for option in turned for at, word in enumerate(option))
     return (b"XCLAIM", KEY, GROUP, *who, *ids, *words)
 
@@ -189,14 +201,14 @@ _OF = (*[()] * 4, *((name,) for name in (*OWNERS, b"new", b"nobody")))
 
 
 def _ranges(times: Times) -> st.SearchStrategy[Words]:
-    given = (*[()] * 6, *product((b"IDLE", b"idle", b"Idle"), times.read_idles))
+    idles = (*[()] * 6, *product((b"IDLE", b"idle", b"Idle"), times.read_idles))
     return st.builds(
         lambda least, bounds, rest, more: (
             *(b"XPENDING", KEY, GROUP, *least, *bounds, rest[0], *rest[1]),
             # Without IDLE the server does not look behind the consumer.
             *(more if rest[1] and not least else ()),
         ),
-        *(st.sampled_from(given), any_of(_FROM, _TO), any_of(_ROWS, _OF)),
+        *(st.sampled_from(idles), any_of(_FROM, _TO), any_of(_ROWS, _OF)),
         st.sampled_from(((), (b"x",), (b"x", b"1"))),
     )
 
@@ -282,15 +294,15 @@ _BAD_COUNTS = (b"0", b"-1", b"%d" % (COUNT_MAX + 1))
 
 
 def _each(part: str, words: Iterable[bytes | Words]) -> list[Fault]:
-    return [(part, (one,) if isinstance(one, bytes) else one) for one in words]
+    return [(part, (word,) if isinstance(word, bytes) else word) for word in words]
 
 
 _PARTS = ("command", "key", "group", "who", "idle", "start", "ids", "from", "to", "rows", "options")
 
 
 def _with(parts: Mapping[str, Words], *faults: Fault) -> Words:
-    found = {**parts, **dict(faults)}
-    return tuple(chain.from_iterable(found.get(part, ()) for part in _PARTS))
+    by_part = {**parts, **dict(faults)}
+    return tuple(chain.from_iterable(by_part.get(part, ()) for part in _PARTS))
 
 
 def _bad(
@@ -301,6 +313,6 @@ def _bad(
     whole = _with(good)
     fault = one_of(*map(st.sampled_from, kinds))
     short = st.integers(1, len(whole) - 1).map(lambda number: whole[:number])
-    one = fault.map(lambda found: _with(good, found))
+    single = fault.map(lambda wrong: _with(good, wrong))
     two = st.tuples(fault, fault).map(lambda both: _with(good, *both))
-    return one_of(*[one] * 5, two, short)
+    return one_of(*[single] * 5, two, short)

@@ -36,8 +36,8 @@ def open_here(
     with ExitStack() as opened:
 
         def open_(**options: object) -> Source:
-            given = {"max_commands_per_second": None} | options
-            return opened.enter_context(open_source(server.url, **given))
+            settings = {"max_commands_per_second": None} | options
+            return opened.enter_context(open_source(server.url, **settings))
 
         yield open_
 

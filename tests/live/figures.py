@@ -35,7 +35,7 @@ def record(
         "seed": drawn_by,
         "sequences": tally.sequences,
         "commands": dict(sorted(tally.commands.items())),
-        "branches": {": ".join(one): tally.branches[one] for one in tally.expected},
+        "branches": {": ".join(branch): tally.branches[branch] for branch in tally.expected},
         "steps_in_tables": dict(sorted(steps.items())),
         "seconds": {name: round(number, 1) for name, number in seconds.items()},
     }
@@ -54,18 +54,18 @@ def taken_over(report: Mapping[str, Any], folder: Path = COUNTED) -> dict[str, A
 def lines(report: Mapping[str, Any]) -> str:
     """What the document says of a report: an item for each server."""
     return "\n".join(
-        textwrap.fill(_said(one), _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
-        for one in report.values()
+        textwrap.fill(_said(run), _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+        for run in report.values()
     )
 
 
-def _said(one: Mapping[str, Any]) -> str:
-    commands, branches = one["commands"], one["branches"]
+def _said(run: Mapping[str, Any]) -> str:
+    commands, branches = run["commands"], run["branches"]
     counted = ", ".join(f"{commands[name]:,} {name}" for name in _COMMANDS)
     rarest = min(branches, key=branches.__getitem__)
-    in_tables = sum(one["steps_in_tables"].values())
+    in_tables = sum(run["steps_in_tables"].values())
     return (
-        f"- {one['server']}: {one['sequences']:,} sequences (seed {one['seed']}) with {counted}."
+        f"- {run['server']}: {run['sequences']:,} sequences (seed {run['seed']}) with {counted}."
         " All replies and states were those of the reference."
         f" Of {len(branches)} branches the rarest ({rarest}) was met {branches[rarest]:,} times."
         + f" The tables repeated {in_tables:,} of the steps."
@@ -75,7 +75,7 @@ def _said(one: Mapping[str, Any]) -> str:
 
 def with_figures(document: str, report: Mapping[str, Any]) -> str:
     """The document with the lines of a report."""
-    new, number = _BLOCK.subn(lambda found: f"{found[1]}{lines(report)}\n{found[2]}", document)
+    new, number = _BLOCK.subn(lambda match: f"{match[1]}{lines(report)}\n{match[2]}", document)
     assert number == 1, "the document has not one block of figures"
     return new
 

@@ -54,11 +54,15 @@ class Tally:
         self.branches.update(chain.from_iterable(reached))
         for places, step in played.answered(f"sequence {self.sequences}"):
             met = chain.from_iterable(reached[place] for place in places)
-            self._offer(step, Counter(one for one in met if step.is_sweep or not is_of_sweep(one)))
+            self._offer(
+                step, Counter(branch for branch in met if step.is_sweep or not is_of_sweep(branch))
+            )
 
     def _offer(self, step: Step, reached: Counter[Branch]) -> None:
         """The tables get a step that reaches what they have not reached often enough."""
-        if any(self.branches_of_steps[one] < self.in_tables.get(one[0], 0) for one in reached):
+        if any(
+            self.branches_of_steps[branch] < self.in_tables.get(branch[0], 0) for branch in reached
+        ):
             self.steps.append(step)
             self.branches_of_steps.update(reached)
 
@@ -70,17 +74,17 @@ class Tally:
     def table(self) -> str:
         """How often each branch was reached, and how often of that in the tables."""
         return "\n".join(
-            f"{self.branches[one]:7} {self.branches_of_steps[one]:7} {': '.join(one)}"
-            for one in self.expected
+            f"{self.branches[branch]:7} {self.branches_of_steps[branch]:7} {': '.join(branch)}"
+            for branch in self.expected
         )
 
     def missed(self) -> list[Branch]:
         """The branches that were not reached often enough, or not in the tables."""
         return [
-            one
-            for one in self.expected
-            if self.branches[one] < LEAST
-            or self.branches_of_steps[one] < self.in_tables.get(one[0], 0)
+            branch
+            for branch in self.expected
+            if self.branches[branch] < LEAST
+            or self.branches_of_steps[branch] < self.in_tables.get(branch[0], 0)
         ]
 
 
@@ -152,26 +156,26 @@ def _difference_of_step(step: Step, last_ms: int) -> str | None:
     return None if fits else step.difference(told[0])
 
 
-def _is_between(first: Any, found: Any, last: Any) -> bool:
+def _is_between(first: Any, value: Any, last: Any) -> bool:
     """Whether three values are the same but for their numbers, and those ascend."""
-    if is_dataclass(found):
-        return _is_between(astuple(first), astuple(found), astuple(last))
-    if isinstance(found, Mapping):
-        return first.keys() == found.keys() == last.keys() and all(
-            _is_between(first[key], found[key], last[key]) for key in found
+    if is_dataclass(value):
+        return _is_between(astuple(first), astuple(value), astuple(last))
+    if isinstance(value, Mapping):
+        return first.keys() == value.keys() == last.keys() and all(
+            _is_between(first[key], value[key], last[key]) for key in value
         )
-    if isinstance(found, list | tuple):
-        alike = type(first) is type(found) is type(last) and len(first) == len(found) == len(last)
-        return alike and all(map(_is_between, first, found, last))
-    if isinstance(found, int):
-        return isinstance(first, int) and isinstance(last, int) and first <= found <= last
-    return bool(first == found == last)
+    if isinstance(value, list | tuple):
+        alike = type(first) is type(value) is type(last) and len(first) == len(value) == len(last)
+        return alike and all(map(_is_between, first, value, last))
+    if isinstance(value, int):
+        return isinstance(first, int) and isinstance(last, int) and first <= value <= last
+    return bool(first == value == last)
 
 
 def _differences_of_sweep(step: Step) -> Iterator[str]:
     """A sweep as one request without a count, beside the calls that it is on the server."""
     stream, (_, name, request) = step.before[KEY], parsed(step.command)
-    found = scan.xautoclaim(
+    decided = scan.xautoclaim(
         stream.groups[name],
         replace(request, count=None, profile=step.profile),
         step.now_ms,
@@ -183,16 +187,16 @@ def _differences_of_sweep(step: Step) -> Iterator[str]:
         for rows in (claimed, deleted)
     ]
     expected = (step.after[KEY].groups[name], AutoclaimReply(END_OF_SCAN, *ids))
-    if found != expected:
-        yield f"{step.name}, without a count:\n  expected {expected}\n  found    {found}"
+    if decided != expected:
+        yield f"{step.name}, without a count:\n  expected {expected}\n  found    {decided}"
 
 
 def _differences_of_removal(sent: Sent) -> Iterator[str]:
     kept = _KEPT[sent.words[0]](sent.before.entries, sent.words)
-    entries = {one: sent.before.entries[one] for one in kept}
-    found = (len(sent.before.entries) - len(kept), Stream(entries, sent.before.groups))
-    if found != (sent.reply, sent.after):
-        yield f"{text_of_words(sent.words)}:\n  expected {sent}\n  found    {found}"
+    entries = {stream_id: sent.before.entries[stream_id] for stream_id in kept}
+    computed = (len(sent.before.entries) - len(kept), Stream(entries, sent.before.groups))
+    if computed != (sent.reply, sent.after):
+        yield f"{text_of_words(sent.words)}:\n  expected {sent}\n  found    {computed}"
 
 
 def _kept_by_xdel(entries: Mapping[StreamId, object], command: tuple[bytes, ...]) -> set[StreamId]:
@@ -202,7 +206,7 @@ def _kept_by_xdel(entries: Mapping[StreamId, object], command: tuple[bytes, ...]
 def _kept_by_xtrim(entries: Mapping[StreamId, object], command: tuple[bytes, ...]) -> set[StreamId]:
     _, _, how, bound = command
     if how == b"MINID":
-        return {one for one in entries if one >= parse_id(bound)}
+        return {stream_id for stream_id in entries if stream_id >= parse_id(bound)}
     newest_first = sorted(entries, reverse=True)
     return set(newest_first[: int(bound)])
 

@@ -190,7 +190,10 @@ def play(wire: Wire, sequence: Sequence) -> Played:
     ]
     scripts = (sequence.setup, *((command,) for _, command in steps))
     *_, replies = wire.ask(
-        (b"MULTI",), (b"DEL", KEY, _CURSOR), *chain.from_iterable(map(_asked, scripts)), (b"EXEC",)
+        (b"MULTI",),
+        (b"DEL", KEY, _CURSOR),
+        *chain.from_iterable(map(_sent_for, scripts)),
+        (b"EXEC",),
     )
     (now_ms, _), *answers = replies[1::2]
     before, *states = map(_stream, replies[2::2])
@@ -216,7 +219,7 @@ def _count(page: Words) -> int:
     return int(page[page.index(b"COUNT") + 1]) if b"COUNT" in page else DEFAULT_COUNT
 
 
-def _asked(commands: tuple[Words, ...]) -> Iterator[Words]:
+def _sent_for(commands: tuple[Words, ...]) -> Iterator[Words]:
     """What the server is sent for some commands: they, and a look at the stream."""
     if _is_read(commands[0]):
         yield commands[0]
@@ -294,11 +297,11 @@ def play_on(wire: Wire, sequence: Sequence) -> Played:
         is_sweep = step[0] == b"SWEEP"
         words = _meant(step[1:] if is_sweep else step, begun_ms, cursor)
         while True:
-            one = _sent_by_itself(wire, number, before, words)
-            sent.append(one)
-            before = one.after
-            if words[0] == b"XAUTOCLAIM" and not one.is_refused:
-                cursor = one.reply[0]
+            call = _sent_by_itself(wire, number, before, words)
+            sent.append(call)
+            before = call.after
+            if words[0] == b"XAUTOCLAIM" and not call.is_refused:
+                cursor = call.reply[0]
             if not is_sweep or cursor == b"0-0":
                 break
             words = (*words[:5], cursor, *words[6:])
@@ -320,7 +323,7 @@ def _meant(words: Words, now_ms: int, cursor: bytes) -> Words:
     return tuple(
         cursor
         if word == b"@cursor"
-        else re.sub(rb"^@now([+-][0-9]+)$", lambda found: b"%d" % (now_ms + int(found[1])), word)
+        else re.sub(rb"^@now([+-][0-9]+)$", lambda match: b"%d" % (now_ms + int(match[1])), word)
         for word in words
     )
 

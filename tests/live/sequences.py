@@ -141,9 +141,9 @@ _ENTRY = re.compile(rb"(\(?)@entry([0-9]+)(~?)")
 def _with_ids(words: Words, ids: list[StreamId]) -> Words:
     """The words with ids of the stream for `@entry3` and `@entry3~` (see `commands`)."""
 
-    def put(found: re.Match[bytes]) -> bytes:
-        stream_id = ids[int(found[2]) % len(ids)] if ids else NEAR[int(found[2])]
-        is_short = found[3] and stream_id.seq == 0
-        return found[1] + (b"%d" % stream_id.ms if is_short else str(stream_id).encode())
+    def put(match: re.Match[bytes]) -> bytes:
+        stream_id = ids[int(match[2]) % len(ids)] if ids else NEAR[int(match[2])]
+        is_short = match[3] and stream_id.seq == 0
+        return match[1] + (b"%d" % stream_id.ms if is_short else str(stream_id).encode())
 
     return tuple(_ENTRY.sub(put, word) if b"@entry" in word else word for word in words)

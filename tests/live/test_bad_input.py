@@ -74,7 +74,7 @@ def _reply(said):
 NUMBERS = [0, 1, 5, 1526569498055, 2**53 + 1, 2**63 - 1, 2**63, MAX_U64]
 IDS = [b"%d-%d" % (ms, seq) for ms in NUMBERS for seq in NUMBERS]
 IDS += [b"5", b" 5", b"+5-007", b"5--03", b"5--9223372036854775809", b"5\0x", b"0" * 126 + b"5"]
-BOUNDS = [*IDS, *(b"(" + one for one in IDS), b"-", b"+", b"(", b"(-", b"(+", b"-\0", b"+\0x"]
+BOUNDS = [*IDS, *(b"(" + id_ for id_ in IDS), b"-", b"+", b"(", b"(-", b"(+", b"-\0", b"+\0x"]
 ID_PIECES = [*BYTE_PIECES, b"--", b"-0", b"*", b"$", b"0" * 120, b"-18446744073709551615"]
 
 
@@ -83,16 +83,16 @@ def test_an_id_is_what_the_server_reads(server: Server, client):
     client.xgroup_create("s", "g", mkstream=True)
     inputs = mutants("ids", IDS, ID_PIECES)
     ask = (b"XINFO", b"STREAM", b"s")
-    commands = [command for one in inputs for command in ((b"XSETID", b"s", one), ask)]
+    commands = [command for raw in inputs for command in ((b"XSETID", b"s", raw), ask)]
     said = replies(server, commands)
     expected = [
         stream[stream.index("last-generated-id") + 1] if done == "OK" else done
         for done, stream in zip(said, said, strict=True)
     ]
-    found = list(map(_id_of, inputs))
-    assert found == [_id_of(one.decode("utf-8", "surrogateescape")) for one in inputs]
-    good = [not isinstance(one, dict) for one in expected]
-    tally("ids", good, begun, wrong(inputs, expected, found))
+    ours = list(map(_id_of, inputs))
+    assert ours == [_id_of(raw.decode("utf-8", "surrogateescape")) for raw in inputs]
+    good = [not isinstance(answer, dict) for answer in expected]
+    tally("ids", good, begun, wrong(inputs, expected, ours))
 
 
 def _id_of(raw):
@@ -103,10 +103,10 @@ def _id_of(raw):
     return str(parsed)
 
 
-def wrong(inputs, expected, found):
+def wrong(inputs, expected, answers):
     return [
-        f"{one!r}: the server says {told!r}, we say {ours!r}"
-        for one, told, ours in zip(inputs, expected, found, strict=True)
+        f"{input_!r}: the server says {told!r}, we say {ours!r}"
+        for input_, told, ours in zip(inputs, expected, answers, strict=True)
         if told != ours
     ]
 
@@ -126,14 +126,16 @@ def check_bounds(server, name, parse, read):
     """The server finds the id that we read as a bound, and not its neighbor outside."""
     begun = time.perf_counter()
     inputs = mutants(name, BOUNDS, ID_PIECES)
-    found = [_bound_of(parse, one) for one in inputs]
+    bounds = [_bound_of(parse, raw) for raw in inputs]
     is_start = parse is parse_range_start
-    asked = [_asked(bound, read(raw), is_start) for raw, bound in zip(inputs, found, strict=True)]
-    said = replies(server, [command for commands in asked for command in commands])
-    last = [[next(said) for _ in commands][-1] for commands in asked]
-    expected = [one if isinstance(one, dict) else _first_id(one) for one in last]
-    ours = [_shown_bound(bound, is_start) for bound in found]
-    good = [not isinstance(one, dict) for one in expected]
+    scripts = [
+        _script(bound, read(raw), is_start) for raw, bound in zip(inputs, bounds, strict=True)
+    ]
+    said = replies(server, [command for commands in scripts for command in commands])
+    last = [[next(said) for _ in commands][-1] for commands in scripts]
+    expected = [answer if isinstance(answer, dict) else _first_id(answer) for answer in last]
+    ours = [_shown_bound(bound, is_start) for bound in bounds]
+    good = [not isinstance(answer, dict) for answer in expected]
     tally(f"range {name}", good, begun, wrong(inputs, expected, ours))
 
 
@@ -146,14 +148,14 @@ def _bound_of(parse, raw):
         return BAD_ID
 
 
-def _asked(bound, read, is_start):
+def _script(bound, read, is_start):
     """The stream with the bound and the id right outside of it; and who is the first in range."""
     if isinstance(bound, dict):
         return [read]
     beside = predecessor if is_start and bound > MIN_ID else successor
     others = {beside(bound)} if is_start or bound < MAX_ID else set()
     ids = sorted({bound, *others} - {MIN_ID})  # where no entry can stand
-    adds = [(b"XADD", b"s", str(one).encode(), b"f", b"v") for one in ids]
+    adds = [(b"XADD", b"s", str(stream_id).encode(), b"f", b"v") for stream_id in ids]
     return [(b"DEL", b"s"), *adds, (*read, b"COUNT", b"1")]
 
 
@@ -203,7 +205,7 @@ class Form:
 CLAIM_NUMBERS = ("IDLE", "TIME", "RETRYCOUNT")
 BAD_ID_ERROR = "ERR Invalid stream ID specified as stream command argument"
 NO_GROUP = "NOGROUP No such key "
-FORMS = {
+COMMAND_FORMS = {
     "XAUTOCLAIM": Form(
         [COMMANDS["XAUTOCLAIM"], KEYS, GROUPS, CONSUMERS, MIN_IDLES, STARTS],
         [
@@ -292,7 +294,7 @@ NO_MEMORY = "ERR Insufficient memory, failed allocating transient memory, COUNT 
 
 def commands_with_faults(name: str) -> list[tuple[bytes, ...]]:
     """Different commands: words are changed, moved, missing, doubled or put in."""
-    form, rng = FORMS[name], random.Random(f"{SEED} words of {name}")
+    form, rng = COMMAND_FORMS[name], random.Random(f"{SEED} words of {name}")
     first = [place[0] for place in form.places]
     made = {(*first, *options): None for options in form.options}
     while len(made) < INPUTS:
@@ -323,7 +325,7 @@ def _spoil(rng: random.Random, words: list[bytes]) -> None:
         del words[at:]
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", COMMAND_FORMS)
 def test_a_command_answers_and_refuses_in_the_servers_words(server: Server, client, name):
     begun = time.perf_counter()
     inputs = commands_with_faults(name)
@@ -334,21 +336,21 @@ def test_a_command_answers_and_refuses_in_the_servers_words(server: Server, clie
     expected = [
         _as_ours(answer) for restored, answer in zip(said, said, strict=True) if restored == "OK"
     ]
-    found = [_answer(keyspace, words, now_ms) for words in inputs]
+    answers = [_answer(keyspace, words, now_ms) for words in inputs]
     # What this machine has no memory for is a good request all the same.
-    scarce = [one == {"err": NO_MEMORY} for one in expected]
+    scarce = [answer == {"err": NO_MEMORY} for answer in expected]
     expected = [
         ours if is_scarce and "err" not in ours else told
-        for told, ours, is_scarce in zip(expected, found, scarce, strict=True)
+        for told, ours, is_scarce in zip(expected, answers, scarce, strict=True)
     ]
-    good = [not isinstance(one, dict) for one in expected]
-    errors = {one["err"].partition("'")[0] for one in expected if isinstance(one, dict)}
+    good = [not isinstance(answer, dict) for answer in expected]
+    errors = {answer["err"].partition("'")[0] for answer in expected if isinstance(answer, dict)}
     print(f"{sum(scarce)} for which the server has no memory; errors: {sorted(errors)}")
-    tally(f"words of {name}", good, begun, wrong(inputs, expected, found))
+    tally(f"words of {name}", good, begun, wrong(inputs, expected, answers))
     assert errors == {
         "ERR unknown command ",
         "ERR wrong number of arguments for ",
-        *FORMS[name].errors,
+        *COMMAND_FORMS[name].errors,
     }
 
 

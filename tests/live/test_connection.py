@@ -172,7 +172,7 @@ def test_a_password_that_comes_through_a_pipe_opens_every_connection_and_is_neve
     with valkey_server(password=SECRET) as server, os.fdopen(there):
         reading = ServerReading(server.url, password_file=Path(f"/dev/fd/{there}"))
         reading.check()
-        assert [type(one).__name__ for one in reading()] == ["SourceOpened", "SourceDone"]
+        assert [type(batch).__name__ for batch in reading()] == ["SourceOpened", "SourceDone"]
     assert SECRET not in repr(reading) + repr(dataclasses.asdict(reading))
 
 

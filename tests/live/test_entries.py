@@ -142,7 +142,9 @@ def large_stream(client, n, size, small_before=0):
 
 def sent_to(client, user):
     """How many bytes the server has sent to a user's connection."""
-    (connection,) = [one for one in client.client_list() if one["user"] == user]
+    (connection,) = [
+        connection for connection in client.client_list() if connection["user"] == user
+    ]
     return int(connection["tot-net-out"])
 
 

@@ -34,6 +34,6 @@ def test_what_the_server_showed_at_any_instant_of_the_step_is_no_difference(olde
 
 @pytest.mark.parametrize(("older_ms", "newer_ms"), [(9, None), (16, 7), (14, None), (10, 1)])
 def test_what_it_can_have_shown_at_none_is_one(older_ms, newer_ms):
-    found = _difference_of_step(shown_idle_of_two(older_ms, newer_ms), NOW_MS + 5)
-    assert found is not None
-    assert "XPENDING s g IDLE 3 - + 9" in found
+    difference = _difference_of_step(shown_idle_of_two(older_ms, newer_ms), NOW_MS + 5)
+    assert difference is not None
+    assert "XPENDING s g IDLE 3 - + 9" in difference

@@ -24,11 +24,11 @@ def server(request, tmp_path_factory):
 
 def rights(server, login, db=0):
     """The rules of the rights that the user has, and of those that it lacks."""
-    found = ([], [])
+    rules = ([], [])
     with connect(server.url, **login) as source:
         for right, denied in tried_rights(source, db):
-            found[denied is not None].append(right.rule)
-    return found
+            rules[denied is not None].append(right.rule)
+    return rules
 
 
 def test_the_documented_user_has_every_right_and_no_other_is_asked_for(server, user):

@@ -33,9 +33,9 @@ HELLO_DISABLED = {"rename-command": 'HELLO ""'}
 def until(condition):
     """Asks until something is so, and returns it."""
     deadline = time.monotonic() + WITHIN_S
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < deadline, "it never came to that"
-    return found
+    return value
 
 
 def refusal(url, **options):

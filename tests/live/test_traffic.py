@@ -43,8 +43,8 @@ class Traffic:
     def check_as_read(self, page: PendingPage) -> None:
         """Nothing has moved since the page was read: each of its rows is pending, as it says."""
         first, last = page.rows[0].id, page.rows[-1].id
-        found = self.client.xpending_range(page.stream, "g", str(first), str(last), len(page.rows))
-        assert [(row["message_id"].decode(), row["consumer"]) for row in found] == [
+        rows = self.client.xpending_range(page.stream, "g", str(first), str(last), len(page.rows))
+        assert [(row["message_id"].decode(), row["consumer"]) for row in rows] == [
             (str(row.id), row.consumer) for row in page.rows
         ]
         self.pages |= {(page.stream, row.id): page for row in page.rows}
@@ -93,10 +93,12 @@ def test_a_snapshot_is_correct_while_entries_are_acknowledged_deleted_claimed_an
     reply = xautoclaim(store, SweepRequest(heir))
     purged = [(row["stream"].encode(), row["id"]) for row in reply.deleted.collect()]
     assert purged
-    assert [one for one in purged if client.xrange(one[0], one[1], one[1])] == [], (
+    assert [entry for entry in purged if client.xrange(entry[0], entry[1], entry[1])] == [], (
         "what is judged absent is absent: an id that was deleted never comes back"
     )
-    forgiven = [one for one in purged if not client.xpending_range(one[0], "g", one[1], one[1], 1)]
+    forgiven = [
+        entry for entry in purged if not client.xpending_range(entry[0], "g", entry[1], entry[1], 1)
+    ]
     print(f"{len(purged):6} purged, of which acknowledged and deleted: {len(forgiven)}")
     assert reply.counts["refused"] == 0
     assert reply.counts["claimed"] + reply.counts["deleted"] == len(stored)

@@ -53,8 +53,8 @@ class Times:
         """IDLE and TIME, one of them or both."""
         idle = [(b"IDLE", word) for word in self.idles]
         time = [(b"TIME", word) for word in self.times]
-        both = [(*one, *other) for one, other in product(idle[:4], time[:4])]
-        turned = [(*other, *one) for one, other in product(idle[:4], time[:4])]
+        both = [(*first, *second) for first, second in product(idle[:4], time[:4])]
+        turned = [(*second, *first) for first, second in product(idle[:4], time[:4])]
         return (*[*idle, *time] * 2, *both[::3], *turned[::3])
 
 

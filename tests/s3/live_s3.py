@@ -186,8 +186,8 @@ def owners(api):
         "AWS_SECRET_ACCESS_KEY": SECRET,
     }
     columns = "id_ms, consumer, delivery_count"
-    found = query("s3://bucket/store", "pending", f"SELECT {columns} FROM t", storage)
-    return {row["id_ms"]: (row["consumer"], row["delivery_count"]) for row in found}
+    rows = query("s3://bucket/store", "pending", f"SELECT {columns} FROM t", storage)
+    return {row["id_ms"]: (row["consumer"], row["delivery_count"]) for row in rows}
 
 
 DEAD, ALIVE, CLAIMED = ("dead", 1), ("alive", 1), ("reclaimer", 2)
