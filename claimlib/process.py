@@ -76,7 +76,7 @@ class _Signals:
     """Which signal has asked this process to end, and what it was doing."""
 
     received: int | None = None
-    state: str = "nothing was begun"
+    state: str = "no run had begun"
 
     def catch(self, number: int, _frame: FrameType | None) -> None:
         """Remember the signal: on its way up through Spark an interrupt becomes other errors."""
@@ -214,7 +214,7 @@ _JVM_ENDS_S = 10
 _JVM_OUT_OF_MEMORY = 52
 _MORE_MEMORY = (
     "Spark ran out of memory: give it more, for example --spark-conf spark.driver.memory=8g"
-    " (spark-submit: --driver-memory 8g; a cluster's executors: spark.executor.memory), or have"
+    " (spark-submit: --driver-memory 8g; a cluster's executors: spark.executor.memory), or process"
     " fewer groups at once (--stream, --group)"
 )
 _Cause = tuple[str, type[ClaimlibError], str]
@@ -253,10 +253,10 @@ _KNOWN_CAUSES: tuple[_Cause, ...] = (
         r"of \d+ tasks? \((.+?)\) is bigger than spark\.driver\.maxResultSize \((.+?)\)",
         SparkMemoryError,
         (
-            "what passes through Spark's driver has {0}, which is more than"
+            "the results that pass through Spark's driver take {0}, which is more than"
             " spark.driver.maxResultSize allows ({1}): allow more (--spark-conf, or --conf of"
-            " spark-submit: spark.driver.maxResultSize=4g), or have fewer groups at once (--stream,"
-            " --group)"
+            " spark-submit: spark.driver.maxResultSize=4g), or process fewer groups at once"
+            " (--stream, --group)"
         ),
     ),
     (

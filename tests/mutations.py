@@ -97,6 +97,11 @@ _UNFINISHED_ALIKE = (
 _BEFORE_INIT = "test_a_sweep_that_has_looked_at_proofs_before_init_takes_them_back_is_refused"
 _NOT_THE_OTHER = "test_a_table_that_was_not_accepted_is_refused_though_another_one_was"
 _OLD_STREAMS = "test_an_old_copy_of_streams_does_not_bring_back_proofs_that_were_taken_back"
+_TOLD_TO_ACCEPT = (
+    "test_init_refuses_replaced_tables_before_it_changes_anything_unless_told_to_accept_them"
+)
+_OTHER_ENTRIES = "test_init_leaves_the_proofs_alone_where_it_refuses_other_entries"
+_LOST_TABLE = "test_init_creates_a_lost_table_as_the_others_are_and_accepts_it"
 _ENTRIES_ALIKE = (
     "test_entries_made_again_with_their_old_id_are_refused_until_init_takes_the_proofs_back"
 )
@@ -1466,8 +1471,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "entries that were made again by hand are all taken for deleted",
         "claimlib/store/opening.py",
-        "    if not schema.has_entries_of_its_proofs(present):\n        buckets =",
-        "    if False and present:\n        buckets =",
+        "    if not schema.has_entries_of_its_proofs(present):\n        raise",
+        "    if False:\n        raise",
         (f"tests/delta/test_store.py::{_ENTRIES_BY_HAND}",),
     ),
     Mutation(
@@ -1546,6 +1551,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    store.check_not_gone_back(pins.versions, known.seen)\n",
         "",
         (f"tests/delta/test_store.py::{_ENTRIES_ALIKE}",),
+    ),
+    Mutation(
+        "init accepts tables that were replaced without being told to",
+        "claimlib/store/tables.py",
+        "refused = () if accept_replaced else tuple(present)",
+        "refused = ()",
+        (f"tests/delta/test_store.py::{_TOLD_TO_ACCEPT}",),
+    ),
+    Mutation(
+        "init takes proofs back before it refuses tables that were replaced",
+        "claimlib/store/tables.py",
+        "if was_there and refused:",
+        "if False:",
+        (f"tests/delta/test_store.py::{_OTHER_ENTRIES}",),
+    ),
+    Mutation(
+        "init of a store with other buckets than eight creates what it lacks with eight",
+        "claimlib/store/tables.py",
+        "buckets or buckets_of(where, present) or",
+        "buckets or",
+        (f"tests/delta/test_store.py::{_LOST_TABLE}",),
     ),
     Mutation(
         "init leaves the proofs of entries that were made again alike",

@@ -220,7 +220,7 @@ RunsLimitOption = Annotated[
         min=1,
         max=MOST_ROWS,
         help="Show at most this number of rows, or of commands."
-        f" [default: {DEFAULT_LIMIT}; of commands all]",
+        f" [default: {DEFAULT_LIMIT} rows; all commands]",
         show_default=False,
     ),
 ]
@@ -238,12 +238,21 @@ GroupsLimitOption = Annotated[
 ]
 
 BucketsOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--buckets",
         metavar="NUMBER",
         min=1,
-        help="Number of partitions of the large tables; cannot be changed later.",
+        help="Number of partitions of the large tables; cannot be changed later. [default: 8, or"
+        " what the store has]",
+    ),
+]
+AcceptReplacedOption = Annotated[
+    bool,
+    typer.Option(
+        "--accept-replaced",
+        help="Accept tables that were dropped and created again, or replaced by older copies, as"
+        " they are now. Commands refuse them otherwise, and so does init.",
     ),
 ]
 SourceOption = Annotated[
@@ -251,8 +260,8 @@ SourceOption = Annotated[
     typer.Option(
         "--source",
         metavar="NAME",
-        help="If the store is filled by imports: a name for their source, shown in reports."
-        " [default: the server of the first snapshot]",
+        help="A name for the source of imports, shown in reports. Leave it out for a store that"
+        " snapshots fill. [default: import]",
         show_default=False,
     ),
 ]
@@ -329,7 +338,7 @@ StartOption = Annotated[
     typer.Option(
         "--start",
         metavar="ID",
-        help="Begin at this id (ms-seq), after it (`(ms-seq`), or at the first entry (-)."
+        help="Where to begin: ms-seq at this id, `(ms-seq` after it, - at the first entry."
         " [default: -]",
         show_default=False,
     ),
@@ -515,7 +524,7 @@ EndOption = Annotated[
     typer.Option(
         "--end",
         metavar="ID",
-        help="End at this id (ms-seq), before it (`(ms-seq`), or at the last entry (+)."
+        help="Where to end: ms-seq at this id, `(ms-seq` before it, + at the last entry."
         " [default: +]",
         show_default=False,
     ),
@@ -552,7 +561,7 @@ FailOnStalledOption = Annotated[
         "--fail-on-stalled",
         metavar="DURATION",
         help="Exit with code 3 if an entry has been idle for DURATION or longer, or if this is not"
-        " known of a group. DURATION is also the limit for the columns that count idle entries and"
+        " known for a group. DURATION is also the limit for the columns that count idle entries and"
         " consumers (otherwise 15m).",
         show_default=False,
     ),

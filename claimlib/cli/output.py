@@ -91,4 +91,4 @@ def _table(shown: Shown) -> Table:
 
 def _left_out(shown: Shown | None) -> Iterable[str]:
     if shown is not None and shown.left_out:
-        yield f"no room for: {', '.join(shown.left_out)}; --columns chooses, or widen the terminal"
+        yield f"columns that do not fit: {', '.join(shown.left_out)}; choose with --columns"

@@ -174,8 +174,8 @@ def _stalled(groups: DataFrame, duration: str) -> Iterator[str]:
     if unknown := without_idle_times(groups):
         yield (
             f"unknown: for {groups_text(unknown)}, it is not known how long pending entries have"
-            " been idle, for there is no snapshot time: set the time with --now, or import groups"
-            " with their snapshot times"
+            " been idle, because there is no snapshot time: set the time with --now, or import"
+            " groups with their snapshot times"
         )
 
 

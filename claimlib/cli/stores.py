@@ -9,6 +9,7 @@ from claimlib.cli.app import app
 from claimlib.cli.common import Common, with_common
 from claimlib.cli.opening import check_new_store, opened_store, started
 from claimlib.cli.options import (
+    AcceptReplacedOption,
     AllowEmptyOption,
     BucketsOption,
     CaFileOption,
@@ -41,21 +42,22 @@ from claimlib.session import SHORT_LIVED
 @with_common
 def init(
     store: StoreArgument,
-    buckets: BucketsOption = 8,
+    buckets: BucketsOption = None,
     source: SourceOption = None,
+    accept_replaced: AcceptReplacedOption = False,
     print_sql: PrintSqlOption = False,
     *,
     common: Common,
 ) -> None:
     """Create the tables of a store.
 
-    Tables that already exist are left unchanged; those that are older than runs have seen them are
-    accepted as they are. Where entries is a new or an older table, what was proven of its entries
-    is taken back.
+    Tables that already exist are left unchanged; a table that the store has lost is created again,
+    without rows. If that is entries, sweeps refuse the groups until the next snapshot or import.
     """
     from claimlib.cli.output import show
     from claimlib.commands.mirror import source_of
     from claimlib.report.store import COLUMNS, of_store
+    from claimlib.schema import DEFAULT_BUCKETS
     from claimlib.store.opening import init_sql
     from claimlib.store.tables import Store
 
@@ -63,12 +65,19 @@ def init(
     settings = common.settings()
     if print_sql:
         view.check_lines("--print-sql")
-        for statement in init_sql(store, buckets=buckets, source=source):
+        if accept_replaced:
+            raise RequestError(
+                "--accept-replaced cannot be combined with --print-sql, which changes no store",
+                option="accept_replaced",
+            )
+        for statement in init_sql(store, buckets=buckets or DEFAULT_BUCKETS, source=source):
             terminal.out(f"{statement};\n")
         return
     check_new_store(store, settings)
     with started(settings, common, SHORT_LIVED) as (spark, _):
-        made = Store.init(spark, store, buckets=buckets, source=source)
+        made = Store.init(
+            spark, store, buckets=buckets, source=source, accept_replaced=accept_replaced
+        )
         result = of_store(made, source_of(made))
     show(result, view)
 

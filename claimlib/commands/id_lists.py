@@ -65,8 +65,8 @@ def _ids_of_file(place: str) -> list[str] | None:
     except OSError as error:
         name = place if len(place) <= _LONGEST_SHOWN else f"{place[:_LONGEST_SHOWN]}…"
         raise InputError(
-            f"the file of ids {name} cannot be read ({error.strerror}): give the name of a file"
-            " that this user may read, and not what is in it",
+            f"the file of ids {name} cannot be read ({error.strerror}): give the path of a file"
+            " that this user may read, not the ids themselves",
             file=place,
         ) from error
 

@@ -196,8 +196,8 @@ def refuse_changed(sound: Sound, places: Mapping[str, str], written: Mapping[str
     if changed:
         said = " and ".join(_called(table, places) for table in changed)
         raise InputError(
-            f"{said} changed while the import read it; nothing was imported. Import a table, which"
-            " is read as it is at one moment (also where a view depends on the clock), or import"
+            f"{said} changed while the import read it; nothing was imported. Write the"
+            " view to a table and import that (needed if the view depends on the clock), or import"
             " again while nobody writes to it",
             table=changed[0],
         )
@@ -239,8 +239,8 @@ def _refuse_units(summaries: Sequence[Row], places: Mapping[str, str]) -> None:
         if unit is not None:
             raise InputError(
                 f"{_called(table, places)}: column {column} (or what the map assigns to it): its"
-                f" times count milliseconds since 1970, and all of them look like {unit}, for"
-                f" example {high}: write milliseconds; nothing was imported",
+                f" times must be milliseconds since 1970, but all of them look like {unit}, for"
+                f" example {high}: convert them; nothing was imported",
                 table=table,
             )
 

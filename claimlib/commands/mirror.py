@@ -319,8 +319,8 @@ def _refuse_empty(
     stored += [table for table in ("groups", "streams") if survey.stored[table]]
     if stored:
         raise EmptySourceError(
-            f"{landing.source} has no stream and no group that matches the request, and the store"
-            f" {begun.store.where} has rows of them ({', '.join(stored)}), which would all be"
+            f"{landing.source} has no stream and no group that matches the request, but the store"
+            f" {begun.store.where} has such rows ({', '.join(stored)}), which would all be"
             " removed: was the server restarted or flushed? Nothing was changed. If the removal is"
             " intended, run the command again with --allow-empty",
             source=landing.source,
@@ -468,9 +468,10 @@ def check_source(
     if not others and declared in {None, source}:
         return
     name, command = min(others, key=lambda other: other[1] or "") if others else (declared, None)
-    how = f", read by claimlib {command}" if command else ""
+    how = f" (by claimlib {command})" if command else ""
     raise SourceMismatchError(
-        f"the store {begun.store.where} mirrors {name}{how}, not {source}: a store has one source;"
+        f"the store {begun.store.where} is filled from {name}{how}, not from {source}: a store has"
+        " one source;"
         " create another store for this one",
         kept=name,
         requested=source,

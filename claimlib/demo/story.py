@@ -100,8 +100,8 @@ def of_workload(server: Server, stalled: Workload) -> str:
     return (
         f"Valkey at {server.url}: {stalled.added:,} entries in {stalled.streams} streams,"
         f" {stalled.groups} consumer groups.\n"
-        f"{stalled.delivered:,} deliveries to {stalled.consumers} consumers, of whom"
-        f" {stalled.died} died; {stalled.acknowledged:,} acknowledged.\n"
+        f"{stalled.delivered:,} deliveries to {stalled.consumers} consumers ({stalled.died} of them"
+        f" died); {stalled.acknowledged:,} acknowledged.\n"
         f"{stalled.deleted:,} entries deleted (XDEL), {stalled.trimmed:,} trimmed (XTRIM)."
     )
 

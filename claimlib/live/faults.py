@@ -145,7 +145,10 @@ def _denied(label: str, command: str, key: str | None, text: str) -> PermissionD
         message = f"the user on {label} has no permission to run {command}: grant {rule}"
     elif "key" not in text:
         rule = f"+{command}"
-        message = f"the user on {label} has no permission to run {command}, or a command in it"
+        message = (
+            f"the user on {label} has no permission to run {command}, or a command that it calls:"
+            " claimlib doctor names the missing rights"
+        )
     else:
         rule = ALL_KEYS
         message = (

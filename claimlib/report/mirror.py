@@ -79,8 +79,8 @@ _LABELS = {
 
 
 _OF_SERVER = {
-    "server_restarted": "the server process is not that of the last snapshot (its run id is"
-    " different): it was restarted, or another server now answers at this address",
+    "server_restarted": "the server process is not that of the last snapshot (another run_id"
+    " in INFO server): it was restarted, or another server now answers at this address",
     "replication_changed": "the server's replication id is not that of the last snapshot: it"
     " was restarted without its data, or a replica took over",
 }

@@ -21,14 +21,14 @@ def of_store(store: Store, source: str | None) -> Report:
     """
     place = shlex.quote(store.where)
     lost = (
-        "what was proven is not about the entries that are there now: the proofs were taken back,"
-        " and sweeps refuse the groups until the next snapshot or import"
+        "the entries do not count as complete any more: sweeps refuse the groups until the next"
+        " snapshot or import"
     )
     unchanged = "the store already exists: nothing was changed"
     notes = [lost] if store.has_lost_proofs else []
     if store.newly_accepted:
         names = ", ".join(store.newly_accepted)
-        notes.append(f"older than runs have seen them, and accepted as they are: {names}")
+        notes.append(f"accepted at earlier versions than runs have used: {names}")
     if store.was_there and not notes:
         notes.append(unchanged)
     first = f"next: claimlib snapshot redis://HOST:PORT {place}, or claimlib import {place} …"
@@ -37,7 +37,7 @@ def of_store(store: Store, source: str | None) -> Report:
         columns=COLUMNS,
         rows=(
             ("buckets", store.buckets),
-            ("source", source or "not set: the first snapshot sets it"),
+            ("source", source or "not set: the first snapshot or import sets it"),
         ),
         notes=(*notes, *([] if store.was_there and source else [first])),
         document={

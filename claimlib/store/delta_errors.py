@@ -53,8 +53,8 @@ def errors_mapped(table: str) -> Iterator[None]:
         # What tasks found is only said in the text.
         if DuplicateRowsError.IN_WORKER in str(error):
             raise DuplicateRowsError(
-                "pending has more than one row for a key: (stream, consumer_group, id) must be"
-                " unique",
+                "pending has more than one row for a key (stream, consumer_group, id): claimlib"
+                " check shows an example; delete all rows of the key but one",
                 table="pending",
             ) from error
         if said := _refusal(str(error)):

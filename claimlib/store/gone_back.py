@@ -67,25 +67,25 @@ def gone_back(
         accepted: what `init` has accepted.
     """
     return {
-        table: f"at version {versions[table]}, and run {run.run_seq} has seen version {seen}"
+        table: f"at version {versions[table]}, but run {run.run_seq} has used version {seen}"
         for run in runs
         for table, seen in accepted.seen_by(run).items()
         if table in versions and versions[table] < seen
     }
 
 
-def error_of(where: str, buckets: int, older: Mapping[str, str]) -> SchemaError:
+def error_of(where: str, older: Mapping[str, str]) -> SchemaError:
     """The error of tables that have gone back."""
     said = "; ".join(f"{table} is {what}" for table, what in older.items())
     proofs = (
-        ", and takes back what is proven of its entries; sweeps then refuse its groups until the"
-        " next snapshot or import"
+        "; its entries then do not count as complete, and sweeps refuse its groups until the next"
+        " snapshot or import"
     )
     return SchemaError(
-        f"tables of {where} are older than runs have seen them ({said}): they were dropped and"
-        " created again, or older copies were put in their place, so that rows are missing. Nothing"
-        " more was done. Put the tables back if you have them; otherwise claimlib init"
-        f" {shlex.quote(where)} --buckets {buckets} accepts them as they are"
+        f"tables of {where} are at earlier versions than runs have used ({said}): they were dropped"
+        " and created again, or replaced by older copies, so that rows are missing. Nothing more"
+        " was done. Put the original tables back; if you no longer have them, claimlib init"
+        f" {shlex.quote(where)} --accept-replaced accepts the present ones"
         f"{proofs if PROVING & {*older} else ''}",
         table=next(iter(older)),
     )

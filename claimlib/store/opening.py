@@ -81,6 +81,17 @@ def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str
     Raises:
         RequestError: the name of the source is empty, or has credentials in it.
     """
+    check_source(source)
+    location = Location.parse(where)
+    return schema.create_sqls(location.identifier, buckets, source)
+
+
+def check_source(source: str | None) -> None:
+    """Refuse a name that no source can have.
+
+    Raises:
+        RequestError: it is empty, or has credentials in it.
+    """
     if source is not None and not source.strip():
         raise RequestError("the name of the source is empty: name it, or leave --source out")
     if source is not None and _CREDENTIALS.search(source):
@@ -88,8 +99,6 @@ def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str
             "a source is named without credentials, as host:port/db: its name is kept in the store"
             " and shown"
         )
-    location = Location.parse(where)
-    return schema.create_sqls(location.identifier, buckets, source)
 
 
 def check_catalog_lasts(spark: SparkSession, where: str) -> None:
@@ -279,23 +288,22 @@ def check_properties(
         )
     missing = sorted(set(TABLES) - set(present))
     if missing:
-        buckets = next(iter(present.values())).get(schema.BUCKETS_PROPERTY, "")
         raise StoreIncompleteError(
             f"the store at {location.where} lacks {', '.join(missing)};"
-            f" claimlib init {shlex.quote(where)} --buckets {buckets} creates what is missing"
+            f" claimlib init {shlex.quote(where)} creates what is missing"
             f"{_ENTRIES_LOST if 'entries' in missing else ''}",
             where=where,
             missing=missing,
         )
     check_versions(where, present)
-    _check_buckets(where, present)
+    buckets_of(where, present)
     if not schema.has_entries_of_its_proofs(present):
-        buckets = present["entries"][schema.BUCKETS_PROPERTY]
         raise SchemaError(
             f"the table entries of {location.where} is not the one whose entries are proven to be"
             " complete: it was dropped and created again, and a sweep would take all that it lacks"
-            f" for deleted. claimlib init {shlex.quote(where)} --buckets {buckets} takes the proofs"
-            f" back{_ENTRIES_LOST}",
+            " for deleted. Put the original table back; if you no longer have it, claimlib init"
+            f" {shlex.quote(where)} --accept-replaced accepts this one, whose entries then do not"
+            f" count as complete{_ENTRIES_LOST}",
             table="entries",
         )
 
@@ -332,26 +340,30 @@ def _says_missing(error: PySparkException) -> bool:
 
 
 def check_same(
-    where: str, present: Mapping[str, Mapping[str, str]], buckets: int, source: str | None
+    where: str, present: Mapping[str, Mapping[str, str]], buckets: int | None, source: str | None
 ) -> None:
-    """Refuse to complete a store that was made with other options."""
-    others = {properties.get(schema.BUCKETS_PROPERTY) for properties in present.values()} - {
-        str(buckets)
-    }
+    """Refuse to complete a store that was made with other options; null: whatever it has."""
+    numbers = {properties[schema.BUCKETS_PROPERTY] for properties in present.values()}
+    others = set() if buckets is None else numbers - {str(buckets)}
     declared = schema.declared_source(present.get("streams", {}))
     if others or (source is not None and "streams" in present and declared != source):
-        existing = ", ".join(sorted(map(str, others))) or str(buckets)
+        existing = ", ".join(sorted(numbers))
         raise StoreExistsError(
-            f"{where} already is a store, with {existing} buckets and"
-            f" {'no declared source' if declared is None else f'source {declared}'}; use it as it"
-            " is (without other --buckets or --source), or choose another location",
+            f"{where} is already a store, with {existing} buckets and"
+            f" {'no declared source' if declared is None else f'source {declared}'}: leave out"
+            " --buckets and --source to use it as it is, or choose another location",
             where=where,
             buckets=existing,
             source=declared,
         )
 
 
-def _check_buckets(where: str, present: Mapping[str, Mapping[str, str]]) -> None:
+def buckets_of(where: str, present: Mapping[str, Mapping[str, str]]) -> int | None:
+    """The number of buckets of those of a store's tables that are there; null: there is none.
+
+    Raises:
+        SchemaError: they differ, or it is no number.
+    """
     for name, properties in present.items():
         if not re.fullmatch("[1-9][0-9]{0,8}", properties[schema.BUCKETS_PROPERTY]):
             raise SchemaError(
@@ -360,14 +372,17 @@ def _check_buckets(where: str, present: Mapping[str, Mapping[str, str]]) -> None
                 " to what the other tables have",
                 table=name,
             )
-    buckets_of = {name: properties[schema.BUCKETS_PROPERTY] for name, properties in present.items()}
-    if len(set(buckets_of.values())) > 1:
-        said = ", ".join(f"{name} {buckets}" for name, buckets in sorted(buckets_of.items()))
+    buckets_by_table = {
+        name: properties[schema.BUCKETS_PROPERTY] for name, properties in present.items()
+    }
+    if len(set(buckets_by_table.values())) > 1:
+        said = ", ".join(f"{name} {buckets}" for name, buckets in sorted(buckets_by_table.items()))
         raise SchemaError(
             f"the tables of {where} are divided into different numbers of buckets ({said}): drop an"
-            " empty table, and recreate it with claimlib init --buckets",
+            " empty table, and recreate it with claimlib init",
             where=where,
         )
+    return next(map(int, buckets_by_table.values()), None)
 
 
 def _read_as(location: Location) -> str:
@@ -439,7 +454,8 @@ def _check_columns(table: Table, struct: StructType) -> None:
         if field.dataType.simpleString() != column.simple_type:
             raise SchemaError(
                 f"column {column.name} of table {table.name} is {field.dataType.simpleString()},"
-                f" and must be {column.simple_type}",
+                f" but must be {column.simple_type}: change its type, or drop the table and"
+                " recreate it with claimlib init",
                 table=table.name,
                 column=column.name,
             )

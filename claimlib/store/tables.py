@@ -53,12 +53,14 @@ from claimlib.store.opening import (
     all_local,
     append_only,
     bind_proofs,
+    buckets_of,
     check_catalog_lasts,
     check_columns,
     check_log_store,
     check_properties,
     check_reads_all,
     check_same,
+    check_source,
     check_versions,
     create_namespace,
     init_sql,
@@ -168,20 +170,24 @@ class Store:
         spark: SparkSession,
         where: str,
         *,
-        buckets: int = schema.DEFAULT_BUCKETS,
+        buckets: int | None = None,
         source: str | None = None,
+        accept_replaced: bool = False,
     ) -> Store:
         """Create the tables of a store that are not there yet, and open it.
 
-        A repeat changes nothing; so it also completes a store whose creation was cut off.  Tables
-        that have gone back (`gone_back`) are accepted as they are.  Where `entries` is or was made
-        again, or `streams` has gone back, the proofs of absence are taken back: sweeps refuse the
-        groups until the next snapshot or import.
+        A repeat changes nothing; so it also completes a store whose creation was cut off, or that
+        has lost a table.  Where `entries` is or was made again, or an older `streams` is accepted,
+        the proofs of absence are taken back: sweeps refuse the groups until the next snapshot or
+        import.
 
         Args:
             where: a folder or `catalog.schema`.
-            buckets: partitions of entries, pending and journal; fixed once created.
+            buckets: partitions of entries, pending and journal; fixed once created.  Null: those of
+                the tables that are there, or `schema.DEFAULT_BUCKETS`.
             source: what the store mirrors, if that is not a server whose snapshot will say so.
+            accept_replaced: whether runs are to use tables that have gone back (`gone_back`) as
+                they are now; else they are refused.
 
         Raises:
             StoreNotFoundError: the catalog is not known.
@@ -189,11 +195,13 @@ class Store:
             StoreExistsError: there is a store with other buckets or another source; it is left as
                 it is.
             SchemaVersionError: there is one of another version; it is left as it is.
-            SchemaError: proofs are to be taken back, and `streams` is append-only.
+            SchemaError: tables have gone back, and are not to be accepted; the tables are divided
+                into buckets differently; or proofs are to be taken back, and `streams` is
+                append-only.
             CommitConflictError: somebody changed `streams` meanwhile.
             RequestError: the name of the source is empty, or has credentials in it.
         """
-        statements = init_sql(where, buckets=buckets, source=source)
+        check_source(source)
         location = Location.parse(where)
         check_log_store(spark, location)
         if location.is_namespace:
@@ -202,23 +210,35 @@ class Store:
         present = present_tables(spark, location)
         check_versions(where, present)
         check_same(where, present, buckets, source)
+        buckets = buckets or buckets_of(where, present) or schema.DEFAULT_BUCKETS
+        statements = init_sql(where, buckets=buckets, source=source)
+        was_there = len(present) == len(TABLES)
+        refused = () if accept_replaced else tuple(present)
+        if was_there and refused:  # before anything is changed
+            check_columns(lambda: spark, location, [])
+            folder = shared_folder(spark, location)
+            cls(lambda: spark, location, present, folder).accept_gone_back(refused)
         # Before the tables are made: who is cut off in between must not leave proofs behind.
         were_void = take_proofs_back(spark, location, present)
         concurrently(partial(spark.sql, statement) for statement in statements)
         became_void = bind_proofs(spark, location)
         store = cls.open(spark, where)
-        store.was_there = len(present) == len(TABLES)
+        store.was_there = was_there
         store.has_lost_proofs = were_void or became_void
         if present:
-            store.accept_gone_back()
+            store.accept_gone_back(refused)
         return store
 
-    def accept_gone_back(self) -> None:
-        """Have runs use tables that have gone back as they are, as `init` does; where `entries` or
-        `streams` is one of them, what is proven is taken back.
+    def accept_gone_back(self, refused: Collection[str]) -> None:
+        """Have runs use tables that have gone back as they are; where `entries` or `streams` is one
+        of them, what is proven is taken back.
+
+        Args:
+            refused: the tables that are not to be accepted, if they have gone back.
 
         Raises:
-            SchemaError: proofs are to be taken back, and `streams` is append-only.
+            SchemaError: naming those of them; or proofs are to be taken back, and `streams` is
+                append-only.
             CommitConflictError: somebody changed `streams` meanwhile.
         """
         newest = self.newest_run()
@@ -231,6 +251,8 @@ class Store:
         older = gone_back(self.pin().versions, runs, self.accepted)
         if not older:
             return
+        if not older.keys().isdisjoint(refused):
+            raise error_of(self.where, older)
         if PROVING & {*older}:
             self.check_changeable(["streams"])
             self.execute("streams", f"UPDATE {{table}} SET {schema.WITHOUT_PROOF_SQL}")
@@ -324,7 +346,7 @@ class Store:
             # Somebody may have had them accepted since the store was opened.
             older = gone_back(versions, runs, self.accepted_now())
             if older:
-                raise error_of(self.where, self.buckets, older)
+                raise error_of(self.where, older)
 
     def accepted_now(self) -> Accepted:
         """What `init` has accepted by now."""

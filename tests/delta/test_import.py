@@ -269,7 +269,7 @@ def test_a_store_that_mirrors_a_server_refuses_an_import_naming_both(
     server = "server:6379/0"
     store.append("streams", spark.sql(f"SELECT 's' AS stream, '{server}' AS source, 0 AS run_seq"))
     import_request = request(tmp_path, FIRST)
-    with pytest.raises(SourceMismatchError, match=f"mirrors {server}, not import"):
+    with pytest.raises(SourceMismatchError, match=f"is filled from {server}, not from import"):
         import_tables(store, import_request)
     spark.sql(
         f"ALTER TABLE {store.identifier('streams')}"
@@ -288,7 +288,7 @@ def test_a_store_that_mirrors_a_server_refuses_an_import_naming_both(
     }
     declared.append("runs", declared.rows("runs", [tuple(ran.values())], list(ran)))
     begun = Begun(declared, 2, declared.pin())
-    with pytest.raises(SourceMismatchError, match=f"{server}, read by claimlib snapshot, not"):
+    with pytest.raises(SourceMismatchError, match=f"{server} .by claimlib snapshot., not"):
         check_source(begun, mirrored(begun), server, "snapshot")
 
 

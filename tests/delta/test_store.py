@@ -80,12 +80,14 @@ def test_entries_made_again_by_hand_are_refused_until_init_takes_the_proofs_back
     shutil.rmtree(Path(store.where, "entries"))
     for statement in statements:  # as somebody runs them who may not have claimlib create tables
         spark.sql(statement)
-    advice = f"claimlib init {store.where} --buckets {store.buckets} takes the proofs back"
+    advice = f"claimlib init {store.where} --accept-replaced accepts this one"
     for opened in (Store.open, lambda spark, where: Store.open_folder(lambda: spark, where)):
         with pytest.raises(SchemaError, match=f"dropped and created again.*{advice}"):
             opened(spark, store.where)
-    again = Store.init(spark, store.where, buckets=store.buckets)
-    assert "the proofs were taken back, and sweeps refuse" in of_store(again, None).notes[0]
+    again = Store.init(spark, store.where)
+    assert (
+        "entries do not count as complete any more: sweeps refuse" in of_store(again, None).notes[0]
+    )
     counts = xautoclaim(again, SweepRequest(REQUEST)).counts
     assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
     write_keyspace(again, keyspace(b"t"), NOW_MS)
@@ -127,8 +129,8 @@ ALL_PENDING = SweepRequest(REQUEST)
 
 
 def accepted(spark: SparkSession, store: Store) -> tuple[Store, list[str]]:
-    """A store after `init`, and what that says."""
-    after = Store.init(spark, store.where, buckets=4)
+    """A store after an `init` that accepts replaced tables, and what that says."""
+    after = Store.init(spark, store.where, accept_replaced=True)
     return after, list(of_store(after, None).notes)
 
 
@@ -137,8 +139,8 @@ def test_entries_made_again_with_their_old_id_are_refused_until_init_takes_the_p
 ) -> None:
     make_again("entries")
     says = (
-        rf"\(entries is at version 0, and run 1 has seen version 1\).*claimlib init {by_hand.where}"
-        r" --buckets 4 accepts them as they are, and takes back what is proven"
+        rf"\(entries is at version 0, but run 1 has used version 1\).*claimlib init {by_hand.where}"
+        " --accept-replaced accepts the present ones; its entries then do not count as complete"
     )
     # Also by a store that has been open all the while.
     for store in (by_hand, Store.open(spark, by_hand.where)):
@@ -146,8 +148,8 @@ def test_entries_made_again_with_their_old_id_are_refused_until_init_takes_the_p
             with pytest.raises(SchemaError, match=says):
                 xautoclaim(store, ALL_PENDING, dry_run=is_dry)
     again, notes = accepted(spark, by_hand)
-    assert "the proofs were taken back, and sweeps refuse" in notes[0]
-    assert notes[1] == "older than runs have seen them, and accepted as they are: entries"
+    assert "entries do not count as complete any more: sweeps refuse" in notes[0]
+    assert notes[1] == "accepted at earlier versions than runs have used: entries"
     counts = xautoclaim(by_hand, ALL_PENDING).counts
     assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
     with pytest.raises(RequestError, match="gone back after run 1, and were accepted"):
@@ -157,6 +159,57 @@ def test_entries_made_again_with_their_old_id_are_refused_until_init_takes_the_p
     once_more, notes = accepted(spark, by_hand)
     assert notes[0].endswith("already exists: nothing was changed")
     assert xautoclaim(once_more, ALL_PENDING, dry_run=True).counts["refused"] == 1, "s, and not t"
+
+
+@pytest.mark.parametrize("table", ["entries", "pending"])
+def test_init_refuses_replaced_tables_before_it_changes_anything_unless_told_to_accept_them(
+    spark: SparkSession, by_hand: Store, make_again: Callable[[str], None], table: str
+) -> None:
+    make_again(table)
+    version, before = by_hand.version("streams"), by_hand.read("streams").collect()
+    with pytest.raises(SchemaError, match=rf"\({table} is at version 0.* --accept-replaced"):
+        Store.init(spark, by_hand.where)
+    assert (by_hand.version("streams"), by_hand.read("streams").collect()) == (version, before)
+    accepted(spark, by_hand)
+    again = Store.init(spark, by_hand.where)
+    assert not again.newly_accepted
+
+
+def test_init_leaves_the_proofs_alone_where_it_refuses_other_entries(
+    spark: SparkSession, by_hand: Store
+) -> None:
+    """They have another id, so that `init` would take the proofs back."""
+    entries = Path(by_hand.where, "entries")
+    kept = entries.rename(entries.with_name("kept"))
+    for statement in init_sql(by_hand.where, buckets=4):
+        spark.sql(statement)
+    with pytest.raises(SchemaError, match=r"\(entries is at version 0.* --accept-replaced"):
+        Store.init(spark, by_hand.where)
+    shutil.rmtree(entries)
+    kept.rename(entries)
+    counts = xautoclaim(Store.open(spark, by_hand.where), ALL_PENDING, dry_run=True).counts
+    assert counts["refused"] == 0
+
+
+def test_init_creates_a_lost_table_as_the_others_are_and_accepts_it(
+    spark: SparkSession, by_hand: Store
+) -> None:
+    shutil.rmtree(Path(by_hand.where, "entries"))
+    again = Store.init(spark, by_hand.where)
+    assert (again.buckets, again.newly_accepted) == (4, ("entries",))
+    assert xautoclaim(again, ALL_PENDING).counts["refused"] == 1
+    assert not Store.init(spark, by_hand.where).newly_accepted
+
+
+def test_where_one_table_was_lost_and_another_one_replaced_init_refuses_both(
+    spark: SparkSession, by_hand: Store, make_again: Callable[[str], None]
+) -> None:
+    make_again("pending")
+    shutil.rmtree(Path(by_hand.where, "entries"))
+    with pytest.raises(SchemaError, match="pending is at version 0"):
+        Store.init(spark, by_hand.where)
+    with pytest.raises(SchemaError, match=r"entries is at version 0.*pending is at version 0"):
+        xautoclaim(by_hand, ALL_PENDING)
 
 
 def test_a_sweep_that_has_looked_at_proofs_before_init_takes_them_back_is_refused(
@@ -170,7 +223,7 @@ def test_a_sweep_that_has_looked_at_proofs_before_init_takes_them_back_is_refuse
 
     def looked_up(self: Store, table: str) -> int:
         if table == "entries" and self is by_hand and not has_accepted:
-            has_accepted.append(Store.init(spark, by_hand.where, buckets=4))
+            has_accepted.append(Store.init(spark, by_hand.where, accept_replaced=True))
         return version(self, table)
 
     monkeypatch.setattr(Store, "version", looked_up)
@@ -184,19 +237,19 @@ def test_what_is_accepted_is_one_table_as_it_is_now_and_no_other_one(
     spark: SparkSession, by_hand: Store, make_again: Callable[[str], None]
 ) -> None:
     make_again("pending")
-    with pytest.raises(SchemaError, match=r"\(pending is at .* accepts them as they are$"):
+    with pytest.raises(SchemaError, match=r"\(pending is at .* accepts the present ones$"):
         xautoclaim(by_hand, ALL_PENDING)
     for as_of in (None, "1"):
         with pytest.raises(SchemaError, match=r"\(pending is at version 0"):
             reading(by_hand, as_of)
     again, notes = accepted(spark, by_hand)
-    assert notes[0].endswith("accepted as they are: pending")
+    assert notes[0] == "accepted at earlier versions than runs have used: pending"
     assert xautoclaim(again, ALL_PENDING, dry_run=True).counts["refused"] == 0
     make_again("entries")  # before any run has seen the new state
     with pytest.raises(SchemaError, match=r"\(entries is at version 0"):
         xautoclaim(again, ALL_PENDING)
     again, notes = accepted(spark, by_hand)
-    assert "the proofs were taken back" in notes[0]
+    assert "entries do not count as complete any more" in notes[0]
     assert again.accepted.versions["entries"] == again.version("entries")
     assert xautoclaim(again, ALL_PENDING, dry_run=True).counts["refused"] == 0, "nothing is pending"
 
@@ -211,10 +264,10 @@ def test_an_old_copy_of_streams_does_not_bring_back_proofs_that_were_taken_back(
     assert xautoclaim(again, ALL_PENDING).counts["refused"] == 1
     shutil.rmtree(streams)
     Path(by_hand.where, "copy").rename(streams)
-    with pytest.raises(SchemaError, match=r"streams is at version .* takes back what is proven"):
+    with pytest.raises(SchemaError, match=r"streams is at version .* do not count as complete"):
         xautoclaim(Store.open(spark, by_hand.where), ALL_PENDING)
     again, notes = accepted(spark, by_hand)
-    assert "the proofs were taken back" in notes[0]
+    assert "entries do not count as complete any more" in notes[0]
     counts = xautoclaim(again, ALL_PENDING).counts
     assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
 
@@ -233,8 +286,10 @@ def test_entries_that_are_made_again_while_init_looks_at_them_have_their_proofs_
 
     with monkeypatch.context() as patched:
         patched.setattr("claimlib.store.tables.concurrently", create)
-        again = Store.init(spark, store.where, buckets=store.buckets)
-    assert "the proofs were taken back, and sweeps refuse" in of_store(again, None).notes[0]
+        again = Store.init(spark, store.where)
+    assert (
+        "entries do not count as complete any more: sweeps refuse" in of_store(again, None).notes[0]
+    )
     counts = xautoclaim(again, SweepRequest(REQUEST)).counts
     assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
 
@@ -317,7 +372,7 @@ def test_a_store_of_another_schema_version_is_refused(
 @pytest.mark.parametrize(
     ("change", "column", "says"),
     [
-        ("delivery_count INT NOT NULL", "delivery_count", "is int, and must be bigint"),
+        ("delivery_count INT NOT NULL", "delivery_count", "is int, but must be bigint: change"),
         ("delivery_count BIGINT", "delivery_count", "may hold null"),
         ("", "delivery_count", "has no column delivery_count"),
     ],

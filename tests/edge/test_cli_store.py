@@ -171,7 +171,7 @@ def test_init_of_a_store_that_lost_its_entries_says_what_it_mirrors_and_what_it_
     said = claimlib("init", store.where)
     assert said.code == 0
     assert "cache:6379/0" in said.out
-    assert "the proofs were taken back" in said.out
+    assert "entries do not count as complete any more" in said.out
     assert "next: claimlib snapshot" in said.out
 
 

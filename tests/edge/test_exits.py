@@ -225,7 +225,7 @@ def _while_interrupted(error):
 def test_an_interrupt_has_the_shells_exit_code_whatever_becomes_of_it_on_its_way(capsys, work):
     assert process.ending(work, debug=lambda: False) == 130
     said = capsys.readouterr().err
-    assert said == "claimlib: interrupted: nothing was begun\n"
+    assert said == "claimlib: interrupted: no run had begun\n"
 
 
 def test_what_py4j_logs_of_a_broken_connection_is_not_said_besides(capsys):

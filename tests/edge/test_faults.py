@@ -333,8 +333,8 @@ DAMAGES = {
     no_parquet: (OF_FILE, RESTORE),
     half_parquet: (OF_FILE, RESTORE),
     parquet_gone: ("{store}/pending/bucket=", RESTORE),
-    shutil.rmtree: ("lacks pending", "claimlib init '{store}' --buckets 8 creates what is missing"),
-    a_file: ("lacks pending", "claimlib init '{store}' --buckets 8 creates what is missing"),
+    shutil.rmtree: ("lacks pending", "claimlib init '{store}' creates what is missing"),
+    a_file: ("lacks pending", "claimlib init '{store}' creates what is missing"),
 }
 GIVE_A_JAR = "add its jar (--spark-conf spark.jars.packages=…), or give another location"
 ANOTHER = "give another location"

@@ -217,7 +217,7 @@ def test_then_the_borders_go_and_then_minor_columns_which_are_named():
     narrow = shown(WIDE, 64)
     (row,) = [line for line in narrow if "9,421" in line]
     assert "2026" not in row
-    assert narrow[-1] == "no room for: --now; --columns chooses, or widen the terminal"
+    assert narrow[-1] == "columns that do not fit: --now; choose with --columns"
 
 
 def test_what_was_chosen_is_never_left_out_but_a_record_per_row():

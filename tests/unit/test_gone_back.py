@@ -14,7 +14,7 @@ def test_what_stands_where_runs_have_seen_it_or_later_has_not_gone_back():
 def test_of_all_runs_that_are_known_the_one_that_has_seen_a_later_version_counts():
     later = Seen(8, {**NOW, "entries": 6})
     tables = gone_back(NOW, [NEWEST, later], Accepted())
-    assert tables == {"entries": "at version 5, and run 8 has seen version 6"}
+    assert tables == {"entries": "at version 5, but run 8 has used version 6"}
 
 
 def test_what_was_accepted_is_refused_again_only_once_it_goes_back_further():
@@ -41,7 +41,7 @@ def test_a_property_says_what_was_accepted():
 
 def test_only_of_tables_by_which_entries_are_proven_are_proofs_taken_back():
     for table, is_proving in (("pending", False), ("entries", True), ("streams", True)):
-        error = error_of("./a store", 8, {table: "at version 0, and run 7 has seen version 5"})
-        assert ("takes back what is proven" in str(error)) == is_proving
+        error = error_of("./a store", {table: "at version 0, but run 7 has used version 5"})
+        assert ("do not count as complete" in str(error)) == is_proving
         assert f"({table} is at version 0" in str(error)
-        assert "claimlib init './a store' --buckets 8 accepts" in str(error)
+        assert "claimlib init './a store' --accept-replaced accepts" in str(error)
