@@ -72,6 +72,7 @@ def all_local(folder: Path) -> dict[str, LocalTable]:
     return known if is_known else {}
 
 
+_TOO_MANY_BUCKETS = 10**9  # `buckets_of` takes nine digits
 _ENTRIES_LOST = "; sweeps then refuse its groups until the next snapshot or import"
 
 
@@ -81,17 +82,24 @@ def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str
     Raises:
         RequestError: the name of the source is empty, or has credentials in it.
     """
-    check_source(source)
+    check_options(buckets, source)
     location = Location.parse(where)
     return schema.create_sqls(location.identifier, buckets, source)
 
 
-def check_source(source: str | None) -> None:
-    """Refuse a name that no source can have.
+def check_options(buckets: int | None, source: str | None) -> None:
+    """Refuse a number of buckets that no store can have, and a name that no source can have.
 
     Raises:
-        RequestError: it is empty, or has credentials in it.
+        RequestError: the number is not positive, or too large; the name is empty, or has
+            credentials in it.
     """
+    if buckets is not None and not 0 < buckets < _TOO_MANY_BUCKETS:
+        raise RequestError(
+            f"a store cannot have {buckets} buckets: give a number from 1 to"
+            f" {_TOO_MANY_BUCKETS - 1:,}",
+            option="buckets",
+        )
     if source is not None and not source.strip():
         raise RequestError("the name of the source is empty: name it, or leave --source out")
     if source is not None and _CREDENTIALS.search(source):

@@ -57,10 +57,10 @@ from claimlib.store.opening import (
     check_catalog_lasts,
     check_columns,
     check_log_store,
+    check_options,
     check_properties,
     check_reads_all,
     check_same,
-    check_source,
     check_versions,
     create_namespace,
     init_sql,
@@ -199,9 +199,10 @@ class Store:
                 into buckets differently; or proofs are to be taken back, and `streams` is
                 append-only.
             CommitConflictError: somebody changed `streams` meanwhile.
-            RequestError: the name of the source is empty, or has credentials in it.
+            RequestError: a store cannot have so many buckets; the name of the source is empty, or
+                has credentials in it.
         """
-        check_source(source)
+        check_options(buckets, source)
         location = Location.parse(where)
         check_log_store(spark, location)
         if location.is_namespace:
@@ -210,7 +211,8 @@ class Store:
         present = present_tables(spark, location)
         check_versions(where, present)
         check_same(where, present, buckets, source)
-        buckets = buckets or buckets_of(where, present) or schema.DEFAULT_BUCKETS
+        if buckets is None:
+            buckets = buckets_of(where, present) or schema.DEFAULT_BUCKETS
         statements = init_sql(where, buckets=buckets, source=source)
         was_there = len(present) == len(TABLES)
         refused = () if accept_replaced else tuple(present)

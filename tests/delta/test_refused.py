@@ -173,6 +173,15 @@ def test_a_declared_source_is_read_back_as_it_was_given(
     assert Store.open(spark, store.where).declared_source == source
 
 
+@pytest.mark.parametrize("buckets", [0, -1, 10**9])
+def test_a_number_of_buckets_that_no_store_can_have_is_refused_before_anything_is_made(
+    spark: SparkSession, tmp_path, buckets: int
+) -> None:
+    with pytest.raises(RequestError, match=f"cannot have {buckets} buckets: give a number from 1"):
+        Store.init(spark, str(tmp_path / "store"), buckets=buckets)
+    assert not (tmp_path / "store").exists()
+
+
 @pytest.mark.parametrize("source", ["redis://u:pw@h:6379", "redis://u@h:6379", "u:pw@h:6379/0"])
 def test_a_source_with_credentials_is_refused_before_anything_is_made_or_printed(
     spark: SparkSession, tmp_path, source: str

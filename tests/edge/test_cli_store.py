@@ -148,6 +148,9 @@ def test_init_again_changes_nothing_and_another_number_of_buckets_is_refused(cla
     said = claimlib("init", store_path, "--buckets", "3")
     assert (said.code, said.out) == (4, "")
     assert "8 buckets" in said.err
+    refused = claimlib("init", store_path, "--print-sql", "--accept-replaced")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--accept-replaced cannot be combined with --print-sql" in refused.err
     refused = claimlib("init", store_path, "--source", "")
     assert (refused.code, refused.out) == (2, "")
     assert "the name of the source is empty" in refused.err

@@ -170,7 +170,7 @@ def test_a_connection_to_storage_that_is_lost_does_not_wait_for_the_jvm(capsys, 
     [
         (
             "results of 2 tasks (7 MiB) is bigger than spark.driver.maxResultSize (6 MiB)",
-            r"has 7 MiB, which is more than spark\.driver\.maxResultSize allows \(6 MiB\): ",
+            r"take 7 MiB, which is more than spark\.driver\.maxResultSize allows \(6 MiB\): ",
         ),
         ("java.lang.OutOfMemoryError: Java heap space", "Spark ran out of memory: give it more"),
         ("Not enough memory to build and broadcast the table", "Spark ran out of memory: give it"),

@@ -23,7 +23,7 @@ def test_what_is_in_a_file_in_place_of_its_name_is_refused():
     with pytest.raises(InputError, match=r"^the file of ids 0-0") as raised:
         ids_from(None, ids)
     assert raised.value.exit_code == 4
-    assert "(File name too long): give the name of a file" in raised.value.message
+    assert "(File name too long): give the path of a file" in raised.value.message
     assert len(raised.value.message) < 300
 
 
