@@ -440,7 +440,10 @@ def has_entries_of_its_proofs(present: Mapping[str, Mapping[str, str]]) -> bool:
 
 
 def create_sqls(
-    identifier: Callable[[str], str], buckets: int, source: str | None = None
+    identifier: Callable[[str], str],
+    buckets: int,
+    source: str | None = None,
+    others: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
     """The `CREATE TABLE` statements of all tables, every property explicit.
 
@@ -448,9 +451,10 @@ def create_sqls(
         identifier: the quoted name or path of a table.
         buckets: into how many partitions entries, pending and journal are divided.
         source: what the store mirrors, kept as a property of `streams`; null: not said yet.
+        others: further properties of `streams`.
     """
     ids = {name: uuid.uuid4().hex for name in TABLES}
-    of_streams = {ENTRIES_ID_PROPERTY: ids[ENTRIES.name]}
+    of_streams = {ENTRIES_ID_PROPERTY: ids[ENTRIES.name], **others}
     if source is not None:
         of_streams[SOURCE_PROPERTY] = source.encode("utf-8").hex()
     return [

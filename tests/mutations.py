@@ -100,7 +100,9 @@ _OLD_STREAMS = "test_an_old_copy_of_streams_does_not_bring_back_proofs_that_were
 _TOLD_TO_ACCEPT = (
     "test_init_refuses_replaced_tables_before_it_changes_anything_unless_told_to_accept_them"
 )
-_OTHER_ENTRIES = "test_init_leaves_the_proofs_alone_where_it_refuses_other_entries"
+_CUT_OFF_INIT = (
+    "test_an_init_that_is_cut_off_before_it_creates_a_lost_table_or_after_it_is_finished_by_another"
+)
 _LOST_TABLE = "test_init_creates_a_lost_table_as_the_others_are_and_accepts_it"
 _ENTRIES_ALIKE = (
     "test_entries_made_again_with_their_old_id_are_refused_until_init_takes_the_proofs_back"
@@ -1555,16 +1557,30 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "init accepts tables that were replaced without being told to",
         "claimlib/store/tables.py",
-        "refused = () if accept_replaced else tuple(present)",
-        "refused = ()",
+        "if not accept_replaced:",
+        "if False:",
         (f"tests/delta/test_store.py::{_TOLD_TO_ACCEPT}",),
     ),
     Mutation(
-        "init takes proofs back before it refuses tables that were replaced",
+        "init looks only at versions, and takes other entries for those of the proofs",
         "claimlib/store/tables.py",
-        "if was_there and refused:",
-        "if False:",
-        (f"tests/delta/test_store.py::{_OTHER_ENTRIES}",),
+        "if is_other and not self.read",
+        "if False and not self.read",
+        (f"tests/delta/test_store.py::{_ENTRIES_BY_HAND}",),
+    ),
+    Mutation(
+        "a lost table is accepted once it was created, and not before",
+        "claimlib/store/tables.py",
+        '                set_property(self.spark, self.location, "streams", name, text)\n',
+        "                pass\n",
+        (f"tests/delta/test_store.py::{_CUT_OFF_INIT}",),
+    ),
+    Mutation(
+        "init does not accept what it is about to create",
+        "claimlib/store/tables.py",
+        "**dict.fromkeys(TABLES, 0), **self.pin(present).versions",
+        "**self.pin(present).versions",
+        (f"tests/delta/test_store.py::{_CUT_OFF_INIT}",),
     ),
     Mutation(
         "init of a store with other buckets than eight creates what it lacks with eight",
@@ -1576,8 +1592,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "init leaves the proofs of entries that were made again alike",
         "claimlib/store/tables.py",
-        "if PROVING & {*older}:",
-        "if False:",
+        "self.has_lost_proofs = bool(PROVING & {*older})",
+        "self.has_lost_proofs = False",
         (f"tests/delta/test_store.py::{_ENTRIES_ALIKE}",),
     ),
     Mutation(
@@ -1597,8 +1613,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "init accepts only what had gone back, and no version of streams",
         "claimlib/store/tables.py",
-        "Accepted(max(run.run_seq for run in runs), self.pin().versions)",
-        "Accepted(max(run.run_seq for run in runs), self.pin(found).versions)",
+        "Accepted(max(run.run_seq for run in runs), self._versions(present))",
+        "Accepted(max(run.run_seq for run in runs), self.pin(older).versions)",
         (f"tests/delta/test_store.py::{_BEFORE_INIT}",),
     ),
     Mutation(

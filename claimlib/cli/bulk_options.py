@@ -152,7 +152,7 @@ def requests_of(
     """What `xclaim` or `xack` takes: one request, as often as a list of ids needs it, or a table.
 
     Args:
-        one: `claim_of` or `ack_of`.
+        single: what `claim_of` or `ack_of` gave; null: none.
         table: `claim_table` or `ack_table`.
 
     Raises:

@@ -267,7 +267,11 @@ SourceOption = Annotated[
 ]
 PrintSqlOption = Annotated[
     bool,
-    typer.Option("--print-sql", help="Print the SQL statements that create the tables, and stop."),
+    typer.Option(
+        "--print-sql",
+        help="Print the SQL statements that create the tables (with 8 buckets, or what --buckets"
+        " says), and stop.",
+    ),
 ]
 UrlArgument = Annotated[
     str,
@@ -841,7 +845,7 @@ def glob_of(text: str | None, what: str) -> str:
     """The glob of an option, or of an argument; not given, it matches every name.
 
     Args:
-        given: null: not given.  An empty text is given: that of a script's variable that is not
+        text: null: not given.  An empty text is given: that of a script's variable that is not
             set must not be taken for everything.
         what: the option's or the argument's name.
 

@@ -58,7 +58,7 @@ def init(
     from claimlib.commands.mirror import source_of
     from claimlib.report.store import COLUMNS, of_store
     from claimlib.schema import DEFAULT_BUCKETS
-    from claimlib.store.opening import init_sql
+    from claimlib.store.opening import check_options, init_sql
     from claimlib.store.tables import Store
 
     view = common.view(COLUMNS)
@@ -73,6 +73,7 @@ def init(
         for statement in init_sql(store, buckets=buckets or DEFAULT_BUCKETS, source=source):
             terminal.out(f"{statement};\n")
         return
+    check_options(buckets, source)
     check_new_store(store, settings)
     with started(settings, common, SHORT_LIVED) as (spark, _):
         made = Store.init(

@@ -30,7 +30,7 @@ def ids_from(spark: SparkSession, place: str) -> DataFrame:
     and `ids`, some 100,000 of them each.
 
     Args:
-        given: a text file or a pipe of this machine, an id (`ms-seq`, or `ms`) per line, two
+        place: a text file or a pipe of this machine, an id (`ms-seq`, or `ms`) per line, two
             million at most, in the order in which they are requested; or a table (see `place_of`)
             with a text column `id`, or with id_ms and id_seq as the store's own tables hold them,
             in the order of ids.

@@ -48,7 +48,7 @@ class Names:
     """How names travel through a plan, and how they are put back.
 
     Attributes:
-        owners: one row per owner of pending entries: from_consumer_key, from_consumer, `found`.
+        owners: one row per owner of pending entries: from_consumer_key, from_consumer, `is_known`.
     """
 
     mode: KeyMode

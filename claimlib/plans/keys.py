@@ -281,7 +281,7 @@ def _each_of(*keyed: str) -> str:
 
 def owners_of_keys(named: DataFrame) -> DataFrame:
     """One row per owner of pending entries: from_consumer_key, from_consumer (null: an entry
-    without an owner), `found` (true).  `named` is `named_keys`, where hashes are exact."""
+    without an owner), `is_known` (true).  `named` is `named_keys`, where hashes are exact."""
     return named.where("of = 'consumer'").selectExpr(
         "key AS from_consumer_key",
         # As `CONSUMER_KEY` spells a name.

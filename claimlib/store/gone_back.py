@@ -47,9 +47,12 @@ class Accepted:
         text = properties.get(ACCEPTED_PROPERTY)
         return cls() if text is None else cls(**json.loads(text))
 
-    def text(self) -> str:
-        """The same, as a property."""
-        return json.dumps({"after": self.after, "versions": dict(self.versions)})
+    def properties(self) -> dict[str, str]:
+        """The same, as properties of `streams`: none, if nothing was accepted."""
+        if not self.after:
+            return {}
+        said = {"after": self.after, "versions": dict(self.versions)}
+        return {ACCEPTED_PROPERTY: json.dumps(said)}
 
     def seen_by(self, run: Seen) -> Mapping[str, int]:
         """What a run has seen of the tables as they are now."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -76,15 +77,25 @@ _TOO_MANY_BUCKETS = 10**9  # `buckets_of` takes nine digits
 _ENTRIES_LOST = "; sweeps then refuse its groups until the next snapshot or import"
 
 
-def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str]:
-    """The statements that create a store, for those who may not create tables themselves.
+def init_sql(
+    where: str,
+    *,
+    buckets: int,
+    source: str | None = None,
+    accepted: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
+    """The statements that create a store, also for those who may not have claimlib create tables.
+
+    Args:
+        where, buckets, source: see `Store.init`.
+        accepted: further properties of `streams`, if that is created (`Accepted.properties`).
 
     Raises:
-        RequestError: the name of the source is empty, or has credentials in it.
+        RequestError: see `check_options`.
     """
     check_options(buckets, source)
     location = Location.parse(where)
-    return schema.create_sqls(location.identifier, buckets, source)
+    return schema.create_sqls(location.identifier, buckets, source, accepted)
 
 
 def check_options(buckets: int | None, source: str | None) -> None:
@@ -306,34 +317,44 @@ def check_properties(
     check_versions(where, present)
     buckets_of(where, present)
     if not schema.has_entries_of_its_proofs(present):
-        raise SchemaError(
-            f"the table entries of {location.where} is not the one whose entries are proven to be"
-            " complete: it was dropped and created again, and a sweep would take all that it lacks"
-            " for deleted. Put the original table back; if you no longer have it, claimlib init"
-            f" {shlex.quote(where)} --accept-replaced accepts this one, whose entries then do not"
-            f" count as complete{_ENTRIES_LOST}",
-            table="entries",
-        )
+        raise other_entries(where)
+
+
+def other_entries(where: str) -> SchemaError:
+    """The error of a table `entries` that is not the one that proofs are about."""
+    return SchemaError(
+        f"the table entries of {where} is not the one whose entries are proven to be complete: it"
+        " was dropped and created again, and a sweep would take all that it lacks for deleted. Put"
+        " the original table back; if you no longer have it, claimlib init"
+        f" {shlex.quote(where)} --accept-replaced accepts this one, whose entries then do not count"
+        f" as complete{_ENTRIES_LOST}",
+        table="entries",
+    )
 
 
 def check_columns(
-    spark: Callable[[], SparkSession], location: Location, known: Sequence[StructType]
+    spark: Callable[[], SparkSession],
+    location: Location,
+    known: Sequence[StructType] = (),
+    *,
+    tables: Collection[str] = tuple(TABLES),
 ) -> None:
     """Refuse a store whose tables lack a column, or have one of another type or nullability.
 
     Args:
         spark: opens a session, where the columns are not known.
         location: where the store is.
-        known: the columns of all tables, in the order of `TABLES`; empty: not known.
+        known: the columns of the tables, in their order; empty: not known.
+        tables: those to be looked at.
 
     Raises:
         SchemaError: a column is not as it must be.
     """
     structs = known or concurrently(
-        partial(_struct, spark(), location.identifier(name)) for name in TABLES
+        partial(_struct, spark(), location.identifier(name)) for name in tables
     )
-    for table, struct in zip(TABLES.values(), structs, strict=True):
-        _check_columns(table, struct)
+    for name, struct in zip(tables, structs, strict=True):
+        _check_columns(TABLES[name], struct)
 
 
 def _struct(spark: SparkSession, identifier: str) -> StructType:

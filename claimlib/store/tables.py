@@ -39,7 +39,6 @@ from claimlib.places import (
 from claimlib.schema import TABLES, Kind, Table
 from claimlib.store.delta_errors import conflict, errors_mapped, latest_version, says_expired
 from claimlib.store.gone_back import (
-    ACCEPTED_PROPERTY,
     PROVING,
     Accepted,
     Seen,
@@ -65,6 +64,7 @@ from claimlib.store.opening import (
     create_namespace,
     init_sql,
     is_one_process,
+    other_entries,
     present_tables,
     properties_of,
     set_property,
@@ -213,56 +213,96 @@ class Store:
         check_same(where, present, buckets, source)
         if buckets is None:
             buckets = buckets_of(where, present) or schema.DEFAULT_BUCKETS
-        statements = init_sql(where, buckets=buckets, source=source)
-        was_there = len(present) == len(TABLES)
-        refused = () if accept_replaced else tuple(present)
-        if was_there and refused:  # before anything is changed
-            check_columns(lambda: spark, location, [])
+        before = None
+        were_void = False
+        if present:
+            check_columns(lambda: spark, location, tables=present)
+            of_streams = {schema.BUCKETS_PROPERTY: str(buckets), schema.TABLE_ID_PROPERTY: ""}
             folder = shared_folder(spark, location)
-            cls(lambda: spark, location, present, folder).accept_gone_back(refused)
-        # Before the tables are made: who is cut off in between must not leave proofs behind.
-        were_void = take_proofs_back(spark, location, present)
+            before = cls(lambda: spark, location, {"streams": of_streams, **present}, folder)
+            if not accept_replaced:
+                before.refuse_replaced(present)
+            # Before tables are made: who is cut off in between must not leave proofs behind.
+            were_void = take_proofs_back(spark, location, present)
+            before.accept_gone_back(present)
+        statements = init_sql(
+            where,
+            buckets=buckets,
+            source=source,
+            accepted={} if before is None else before.accepted.properties(),
+        )
         concurrently(partial(spark.sql, statement) for statement in statements)
         became_void = bind_proofs(spark, location)
         store = cls.open(spark, where)
-        store.was_there = was_there
+        store.was_there = len(present) == len(TABLES)
         store.has_lost_proofs = were_void or became_void
-        if present:
-            store.accept_gone_back(refused)
+        if before is not None:
+            store.has_lost_proofs |= before.has_lost_proofs
+            store.newly_accepted = before.newly_accepted
         return store
 
-    def accept_gone_back(self, refused: Collection[str]) -> None:
-        """Have runs use tables that have gone back as they are; where `entries` or `streams` is one
-        of them, what is proven is taken back.
+    def refuse_replaced(self, present: Mapping[str, Mapping[str, str]]) -> None:
+        """Refuse tables that were dropped and created again, or replaced by older copies.
 
         Args:
-            refused: the tables that are not to be accepted, if they have gone back.
+            present: the properties of the tables that are there; the others were lost.
 
         Raises:
-            SchemaError: naming those of them; or proofs are to be taken back, and `streams` is
-                append-only.
+            SchemaError: naming them.
+        """
+        older = self._gone_back(present, self._seen(present))
+        replaced = {table: what for table, what in older.items() if table in present}
+        if replaced:
+            raise error_of(self.where, replaced)
+        is_other = "entries" in present and not schema.has_entries_of_its_proofs(present)
+        # Without proofs nothing is taken for deleted: two `init` may have crossed.
+        if is_other and not self.read("streams").where("complete_from_ms IS NOT NULL").isEmpty():
+            raise other_entries(self.where)
+
+    def accept_gone_back(self, present: Mapping[str, Mapping[str, str]]) -> None:
+        """Have runs use tables that have gone back as they are, and lost ones as they will be made;
+        where `entries` or `streams` is one of them, what is proven is taken back.
+
+        Args:
+            present: the properties of the tables that are there; the others were lost.
+
+        Raises:
+            SchemaError: proofs are to be taken back, and `streams` is append-only.
             CommitConflictError: somebody changed `streams` meanwhile.
         """
-        newest = self.newest_run()
-        finished = 0 if newest is None else newest.run_seq
-        later = Condition("run_seq", finished, is_above=True)
-        unfinished = self.find("journal", Condition("kind", str(Kind.RUN)), later)
-        runs = [Seen(row["run_seq"], json.loads(row["inputs"])["versions"]) for row in unfinished]
-        if newest is not None:
-            runs.append(newest)
-        older = gone_back(self.pin().versions, runs, self.accepted)
+        runs = self._seen(present)
+        older = self._gone_back(present, runs)
         if not older:
             return
-        if not older.keys().isdisjoint(refused):
-            raise error_of(self.where, older)
-        if PROVING & {*older}:
+        has_streams = "streams" in present
+        self.has_lost_proofs = bool(PROVING & {*older})
+        if self.has_lost_proofs and has_streams:
             self.check_changeable(["streams"])
             self.execute("streams", f"UPDATE {{table}} SET {schema.WITHOUT_PROOF_SQL}")
-            self.has_lost_proofs = True
         # Of all tables: who has looked at one of them before this has seen too early a version.
-        accepted = Accepted(max(run.run_seq for run in runs), self.pin().versions)
-        set_property(self.spark, self.location, "streams", ACCEPTED_PROPERTY, accepted.text())
-        self.accepted, self.newly_accepted = accepted, tuple(older)
+        self.accepted = Accepted(max(run.run_seq for run in runs), self._versions(present))
+        self.newly_accepted = tuple(older)
+        if has_streams:
+            for name, text in self.accepted.properties().items():
+                set_property(self.spark, self.location, "streams", name, text)
+
+    def _gone_back(self, present: Collection[str], runs: Sequence[Seen]) -> dict[str, str]:
+        return gone_back(self._versions(present), runs, self.accepted)
+
+    def _versions(self, present: Collection[str]) -> dict[str, int]:
+        """The versions of the tables now; of those that were lost, as they will be made."""
+        return {**dict.fromkeys(TABLES, 0), **self.pin(present).versions}
+
+    def _seen(self, present: Collection[str]) -> list[Seen]:
+        """What the newest finished run, and all that are not finished, have seen; by the tables
+        that are there."""
+        newest = self.newest_run() if "runs" in present else None
+        finished = 0 if newest is None else newest.run_seq
+        later = Condition("run_seq", finished, is_above=True)
+        is_run = Condition("kind", str(Kind.RUN))
+        unfinished = self.find("journal", is_run, later) if "journal" in present else []
+        runs = [Seen(row["run_seq"], json.loads(row["inputs"])["versions"]) for row in unfinished]
+        return runs if newest is None else [*runs, newest]
 
     @classmethod
     def open(cls, spark: SparkSession, where: str) -> Store:

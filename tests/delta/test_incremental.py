@@ -22,8 +22,8 @@ from claimlib.commands.sweep_decision import decide
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.runs import Decision, begin_reading
 from claimlib.semantics.model import AutoclaimRequest, Guards
-from claimlib.store.gone_back import ACCEPTED_PROPERTY, Accepted
-from claimlib.store.opening import is_one_process
+from claimlib.store.gone_back import Accepted
+from claimlib.store.opening import is_one_process, set_property
 from claimlib.store.tables import Store
 from tests.delta.histories import MINUTE_MS, SWEEP, History, Server
 from tests.delta.own_rows import append, pending_row, say_nothing_of_the_newest_commit
@@ -369,11 +369,8 @@ def _much_deleted(store: Store) -> None:
 
 
 def _gone_back(store: Store) -> None:
-    accepted = Accepted(2, {"pending": 0})
-    store.spark.sql(
-        f"ALTER TABLE {store.identifier('streams')}"
-        f" SET TBLPROPERTIES ('{ACCEPTED_PROPERTY}' = '{accepted.text()}')"
-    )
+    for name, text in Accepted(2, {"pending": 0}).properties().items():
+        set_property(store.spark, store.location, "streams", name, text)
 
 
 def _nothing(store: Store) -> None:

@@ -84,7 +84,9 @@ def test_entries_made_again_by_hand_are_refused_until_init_takes_the_proofs_back
     for opened in (Store.open, lambda spark, where: Store.open_folder(lambda: spark, where)):
         with pytest.raises(SchemaError, match=f"dropped and created again.*{advice}"):
             opened(spark, store.where)
-    again = Store.init(spark, store.where)
+    with pytest.raises(SchemaError, match=advice):
+        Store.init(spark, store.where)
+    again = Store.init(spark, store.where, accept_replaced=True)
     assert (
         "entries do not count as complete any more: sweeps refuse" in of_store(again, None).notes[0]
     )
@@ -201,15 +203,56 @@ def test_init_creates_a_lost_table_as_the_others_are_and_accepts_it(
     assert not Store.init(spark, by_hand.where).newly_accepted
 
 
-def test_where_one_table_was_lost_and_another_one_replaced_init_refuses_both(
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("lost", "refused", "claims"),
+    [
+        ("entries", 1, False),
+        ("streams", 1, False),
+        ("pending", 0, False),
+        ("runs", 0, True),
+        ("journal", 0, True),
+    ],
+)
+def test_an_init_that_is_cut_off_before_it_creates_a_lost_table_or_after_it_is_finished_by_another(
+    spark: SparkSession,
+    by_hand: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    lost: str,
+    refused: int,
+    claims: bool,
+) -> None:
+    table = Path(by_hand.where, lost)
+    shutil.rmtree(table)
+    for next_step, is_there in (("init_sql", False), ("bind_proofs", True)):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"claimlib.store.tables.{next_step}", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                Store.init(spark, by_hand.where)
+        assert table.exists() == is_there
+    again = Store.init(spark, by_hand.where)
+    counts = xautoclaim(again, ALL_PENDING).counts
+    assert (counts["refused"], counts["claimed"] > 0) == (refused, claims)
+
+
+def test_where_one_table_was_lost_and_another_one_replaced_init_changes_nothing(
     spark: SparkSession, by_hand: Store, make_again: Callable[[str], None]
 ) -> None:
     make_again("pending")
-    shutil.rmtree(Path(by_hand.where, "entries"))
-    with pytest.raises(SchemaError, match="pending is at version 0"):
+    entries = Path(by_hand.where, "entries")
+    entries.rename(entries.with_name("kept"))
+    version = by_hand.version("streams")
+    with pytest.raises(SchemaError, match=r"\(pending is at version 0, but run 1"):
         Store.init(spark, by_hand.where)
-    with pytest.raises(SchemaError, match=r"entries is at version 0.*pending is at version 0"):
-        xautoclaim(by_hand, ALL_PENDING)
+    assert by_hand.version("streams") == version
+    assert not entries.exists()
+    entries.with_name("kept").rename(entries)
+    again, notes = accepted(spark, by_hand)
+    assert notes[0] == "accepted at earlier versions than runs have used: pending"
+    assert xautoclaim(again, ALL_PENDING).counts["refused"] == 0
 
 
 def test_a_sweep_that_has_looked_at_proofs_before_init_takes_them_back_is_refused(

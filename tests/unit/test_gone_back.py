@@ -1,6 +1,6 @@
 """Which tables have gone back behind what runs have seen, once some of them were accepted."""
 
-from claimlib.store.gone_back import ACCEPTED_PROPERTY, Accepted, Seen, error_of, gone_back
+from claimlib.store.gone_back import Accepted, Seen, error_of, gone_back
 
 NOW = {"pending": 3, "entries": 5, "streams": 2}
 NEWEST = Seen(7, NOW)
@@ -35,7 +35,8 @@ def test_what_later_runs_have_seen_was_not_accepted():
 
 def test_a_property_says_what_was_accepted():
     accepted = Accepted(7, {"pending": 3})
-    assert Accepted.of({ACCEPTED_PROPERTY: accepted.text()}) == accepted
+    assert Accepted.of(accepted.properties()) == accepted
+    assert Accepted().properties() == {}
     assert Accepted.of({}) == Accepted()
 
 
