@@ -61,7 +61,7 @@ def reference() -> str:
         if sum(row in rows for rows in told.values()) >= len(told) - len(_FOR_NO_STORE)
     ]
     without = [name for name in commands if not (ROOT / "jobs" / f"{name}.py").is_file()]
-    missing = f" (not of {', '.join(f'`{name}`' for name in without)})" if without else ""
+    missing = f" (except {', '.join(f'`{name}`' for name in without)})" if without else ""
     parts = [
         _HEAD.format(missing),
         "## Common arguments and options\n",
