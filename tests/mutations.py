@@ -1487,8 +1487,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "entries made again while init looks at them keep the proofs of those before",
         "claimlib/store/opening.py",
-        "were_taken_back = take_proofs_back(spark, location, present)",
-        "were_taken_back = False",
+        "are_of_others = not schema.has_entries_of_its_proofs(present)",
+        "are_of_others = False",
         (f"tests/delta/test_store.py::{_WHILE_INIT}",),
     ),
     Mutation(
@@ -1501,7 +1501,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "init fails in Delta's words where streams cannot be changed",
         "claimlib/store/opening.py",
-        'if schema.is_append_only(present["streams"]):',
+        "if schema.is_append_only(of_streams):",
         "if not present:",
         ("tests/delta/test_store.py::test_init_refuses_a_store_before_it_changes_it",),
     ),
@@ -1592,8 +1592,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "init leaves the proofs of entries that were made again alike",
         "claimlib/store/tables.py",
-        "self.has_lost_proofs = bool(PROVING & {*older})",
-        "self.has_lost_proofs = False",
+        "are_of_others or not PROVING.isdisjoint(older)",
+        "are_of_others",
         (f"tests/delta/test_store.py::{_ENTRIES_ALIKE}",),
     ),
     Mutation(

@@ -8,7 +8,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.commands.reply import RunReply, with_fields
+from claimlib.commands.reply import PREVIOUS, RunReply, with_fields
 from claimlib.plans.keys import GROUP, id_text
 from claimlib.schema import Kind
 
@@ -84,11 +84,10 @@ def _requests(rows: DataFrame) -> DataFrame:
 
 
 def _ids(rows: DataFrame, entries: DataFrame) -> DataFrame:
-    previous = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
     kept = rows.select(
         F.col("request_number").alias("request"),
         *("position", *GROUP, id_text().alias("id"), "id_ms", "id_seq"),
         F.col("kind").alias("status"),
-        *("consumer", "delivery_time_ms", "delivery_count", *previous, "justid"),
+        *("consumer", "delivery_time_ms", "delivery_count", *PREVIOUS, "justid"),
     )
     return with_fields(kept, entries)

@@ -196,9 +196,9 @@ def refuse_changed(sound: Sound, places: Mapping[str, str], written: Mapping[str
     if changed:
         said = " and ".join(_called(table, places) for table in changed)
         raise InputError(
-            f"{said} changed while the import read it; nothing was imported. Write the"
-            " view to a table and import that (needed if the view depends on the clock), or import"
-            " again while nobody writes to it",
+            f"{said} changed while the import read it; nothing was imported. Write it"
+            " to a Delta table and import that (needed for a view that depends on the clock), or"
+            " import again while nobody writes to it",
             table=changed[0],
         )
 

@@ -202,16 +202,18 @@ def _cursors(rows: DataFrame) -> DataFrame:
     return rows.select(*GROUP, F.col("cursor_name").alias("name"), next_id, "next_ms", "next_seq")
 
 
+PREVIOUS = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
+"""What an entry was before the decision, and the instant of that."""
+
+
 def _entries(rows: DataFrame) -> DataFrame:
-    previous = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
-    return rows.select(*GROUP, id_text().alias("id"), "id_ms", "id_seq", *previous)
+    return rows.select(*GROUP, id_text().alias("id"), "id_ms", "id_seq", *PREVIOUS)
 
 
 def _claimed(rows: DataFrame, entries: DataFrame) -> DataFrame:
     """Claimed entries with their payload, joined back after the claim; none with JUSTID."""
     new = ("consumer", "delivery_time_ms", "delivery_count")
-    previous = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
-    kept = rows.select(*GROUP, id_text().alias("id"), "id_ms", "id_seq", *new, *previous, "justid")
+    kept = rows.select(*GROUP, id_text().alias("id"), "id_ms", "id_seq", *new, *PREVIOUS, "justid")
     return with_fields(kept, entries)
 
 

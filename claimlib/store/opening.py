@@ -209,25 +209,22 @@ def present_tables(spark: SparkSession, location: Location) -> dict[str, dict[st
 
 
 def take_proofs_back(
-    spark: SparkSession, location: Location, present: Mapping[str, Mapping[str, str]]
-) -> bool:
-    """Have no stream say any more which of its entries are complete, where `entries` is not the
-    table that this was said of: in a new one all entries would be gone.  Whether that was done.
+    spark: SparkSession, location: Location, of_streams: Mapping[str, str]
+) -> None:
+    """Have no stream say any more which of its entries are complete: that was said of other tables,
+    and in a new `entries` all entries would be gone.
 
     Args:
-        present: the properties of the tables that are there.
+        of_streams: the properties of `streams`.
 
     Raises:
         SchemaError: `streams` is append-only.
         CommitConflictError: somebody changed it meanwhile.
     """
-    if schema.has_entries_of_its_proofs(present):
-        return False
-    if schema.is_append_only(present["streams"]):
+    if schema.is_append_only(of_streams):
         raise append_only(location.where, "streams")
     with errors_mapped("streams"):
         spark.sql(f"UPDATE {location.identifier('streams')} SET {schema.WITHOUT_PROOF_SQL}")
-    return True
 
 
 def bind_proofs(spark: SparkSession, location: Location) -> bool:
@@ -245,9 +242,11 @@ def bind_proofs(spark: SparkSession, location: Location) -> bool:
     entries_id = present["entries"].get(schema.TABLE_ID_PROPERTY)
     if entries_id is None or present["streams"].get(schema.ENTRIES_ID_PROPERTY) == entries_id:
         return False
-    were_taken_back = take_proofs_back(spark, location, present)
+    are_of_others = not schema.has_entries_of_its_proofs(present)
+    if are_of_others:
+        take_proofs_back(spark, location, present["streams"])
     set_property(spark, location, "streams", schema.ENTRIES_ID_PROPERTY, entries_id)
-    return were_taken_back
+    return are_of_others
 
 
 def set_property(

@@ -214,17 +214,13 @@ class Store:
         if buckets is None:
             buckets = buckets_of(where, present) or schema.DEFAULT_BUCKETS
         before = None
-        were_void = False
         if present:
             check_columns(lambda: spark, location, tables=present)
             of_streams = {schema.BUCKETS_PROPERTY: str(buckets), schema.TABLE_ID_PROPERTY: ""}
             folder = shared_folder(spark, location)
             before = cls(lambda: spark, location, {"streams": of_streams, **present}, folder)
-            if not accept_replaced:
-                before.refuse_replaced(present)
             # Before tables are made: who is cut off in between must not leave proofs behind.
-            were_void = take_proofs_back(spark, location, present)
-            before.accept_gone_back(present)
+            before._look_back(present, accept_replaced=accept_replaced)
         statements = init_sql(
             where,
             buckets=buckets,
@@ -235,59 +231,55 @@ class Store:
         became_void = bind_proofs(spark, location)
         store = cls.open(spark, where)
         store.was_there = len(present) == len(TABLES)
-        store.has_lost_proofs = were_void or became_void
+        store.has_lost_proofs = became_void
         if before is not None:
             store.has_lost_proofs |= before.has_lost_proofs
             store.newly_accepted = before.newly_accepted
         return store
 
-    def refuse_replaced(self, present: Mapping[str, Mapping[str, str]]) -> None:
-        """Refuse tables that were dropped and created again, or replaced by older copies.
+    def _look_back(
+        self, present: Mapping[str, Mapping[str, str]], *, accept_replaced: bool
+    ) -> None:
+        """Refuse tables that were dropped and created again, or replaced by older copies; or have
+        runs use these as they are, and lost ones as they will be made.  Where `entries` or
+        `streams` is one of them, what is proven is taken back.
 
         Args:
             present: the properties of the tables that are there; the others were lost.
+            accept_replaced: see `init`.
 
         Raises:
-            SchemaError: naming them.
-        """
-        older = self._gone_back(present, self._seen(present))
-        replaced = {table: what for table, what in older.items() if table in present}
-        if replaced:
-            raise error_of(self.where, replaced)
-        is_other = "entries" in present and not schema.has_entries_of_its_proofs(present)
-        # Without proofs nothing is taken for deleted: two `init` may have crossed.
-        if is_other and not self.read("streams").where("complete_from_ms IS NOT NULL").isEmpty():
-            raise other_entries(self.where)
-
-    def accept_gone_back(self, present: Mapping[str, Mapping[str, str]]) -> None:
-        """Have runs use tables that have gone back as they are, and lost ones as they will be made;
-        where `entries` or `streams` is one of them, what is proven is taken back.
-
-        Args:
-            present: the properties of the tables that are there; the others were lost.
-
-        Raises:
-            SchemaError: proofs are to be taken back, and `streams` is append-only.
+            SchemaError: naming tables that are not accepted, before anything is changed; or proofs
+                are to be taken back, and `streams` is append-only.
             CommitConflictError: somebody changed `streams` meanwhile.
         """
         runs = self._seen(present)
-        older = self._gone_back(present, runs)
+        older = gone_back(self._versions(present), runs, self.accepted)
+        are_of_others = not schema.has_entries_of_its_proofs(present)
+        if not accept_replaced:
+            self._refuse_replaced(present, older, are_of_others=are_of_others)
+        self.has_lost_proofs = are_of_others or not PROVING.isdisjoint(older)
+        if self.has_lost_proofs and "streams" in present:
+            take_proofs_back(self.spark, self.location, present["streams"])
         if not older:
             return
-        has_streams = "streams" in present
-        self.has_lost_proofs = bool(PROVING & {*older})
-        if self.has_lost_proofs and has_streams:
-            self.check_changeable(["streams"])
-            self.execute("streams", f"UPDATE {{table}} SET {schema.WITHOUT_PROOF_SQL}")
         # Of all tables: who has looked at one of them before this has seen too early a version.
         self.accepted = Accepted(max(run.run_seq for run in runs), self._versions(present))
         self.newly_accepted = tuple(older)
-        if has_streams:
+        if "streams" in present:
             for name, text in self.accepted.properties().items():
                 set_property(self.spark, self.location, "streams", name, text)
 
-    def _gone_back(self, present: Collection[str], runs: Sequence[Seen]) -> dict[str, str]:
-        return gone_back(self._versions(present), runs, self.accepted)
+    def _refuse_replaced(
+        self, present: Collection[str], older: Mapping[str, str], *, are_of_others: bool
+    ) -> None:
+        replaced = {table: what for table, what in older.items() if table in present}
+        if replaced:
+            raise error_of(self.where, replaced)
+        # Without proofs nothing is taken for deleted: two `init` may have crossed.
+        is_other = "entries" in present and are_of_others
+        if is_other and not self.read("streams").where("complete_from_ms IS NOT NULL").isEmpty():
+            raise other_entries(self.where)
 
     def _versions(self, present: Collection[str]) -> dict[str, int]:
         """The versions of the tables now; of those that were lost, as they will be made."""
