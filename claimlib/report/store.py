@@ -26,9 +26,11 @@ def of_store(store: Store, source: str | None) -> Report:
     )
     unchanged = "the store already exists: nothing was changed"
     notes = [lost] if store.has_lost_proofs else []
-    if store.newly_accepted:
-        names = ", ".join(store.newly_accepted)
-        notes.append(f"accepted at earlier versions than runs have used: {names}")
+    if store.created:
+        notes.append(f"missing, and created without rows: {', '.join(store.created)}")
+    accepted = [name for name in store.newly_accepted if name not in store.created]
+    if accepted:
+        notes.append(f"accepted at earlier versions than runs have used: {', '.join(accepted)}")
     if store.was_there and not notes:
         notes.append(unchanged)
     first = f"next: claimlib snapshot redis://HOST:PORT {place}, or claimlib import {place} …"

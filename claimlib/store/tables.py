@@ -119,7 +119,8 @@ class Store:
         has_lost_proofs: whether `init` has taken back what was proven of its entries, as the table
             `entries`, or `streams`, is not the one that was there.
         accepted: what `init` had accepted when that was last looked up.
-        newly_accepted: the tables that had gone back, and that `init` has just accepted.
+        newly_accepted: the tables that had gone back, or were lost, and that `init` has accepted.
+        created: the tables that `init` has just created in a store of which others were there.
         append_only: the tables whose rows nobody can change, as somebody has set it.
     """
 
@@ -150,6 +151,7 @@ class Store:
         self.has_lost_proofs = False
         self.accepted = Accepted.of(properties["streams"])
         self.newly_accepted: tuple[str, ...] = ()
+        self.created: tuple[str, ...] = ()
         self.append_only = {
             name for name, of_table in properties.items() if schema.is_append_only(of_table)
         }
@@ -235,6 +237,7 @@ class Store:
         if before is not None:
             store.has_lost_proofs |= before.has_lost_proofs
             store.newly_accepted = before.newly_accepted
+            store.created = tuple(name for name in TABLES if name not in present)
         return store
 
     def _look_back(

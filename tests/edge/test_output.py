@@ -401,12 +401,12 @@ def test_the_records_are_the_rows_of_the_document(made):
 
 
 A_STORE = mock.Mock(
-    spec_set=("where", "buckets", "was_there", "has_lost_proofs", "newly_accepted"),
+    spec_set=("where", "buckets", "was_there", "has_lost_proofs", "newly_accepted", "created"),
     where="s",
     buckets=8,
 )
 A_STORE.was_there = A_STORE.has_lost_proofs = False
-A_STORE.newly_accepted = ()
+A_STORE.newly_accepted = A_STORE.created = ()
 OTHERS = {
     "run": runs.of_run(RUN),
     "runs": runs.of_runs("s", RunList((RUN,), 1, ())),
