@@ -722,9 +722,8 @@ MaxRemovedShareOption = Annotated[
     typer.Option(
         "--max-removed-share",
         metavar="SHARE",
-        help="Change nothing if more than this share of the store's rows of a stream would be"
-        " removed although the source does not show that they were acknowledged, deleted or"
-        " trimmed; 1 means no limit. [default: 0.5]",
+        help="Stop if more than this share of a stream, or of all streams together, would vanish from"
+        " the store without a trace of why (0.5 = half; 1 = never stop). [default: 0.5]",
         show_default=False,
     ),
 ]

@@ -20,10 +20,12 @@ from claimlib.commands.mirror import (
     IMPORT,
     SNAPSHOT,
     Landing,
+    NamedStreams,
     check_source,
     decide,
     discarded_on_error,
     mirrored,
+    named_streams,
 )
 from claimlib.errors import LostRaceError, RequestError
 from claimlib.plans import input_tables
@@ -132,6 +134,7 @@ class ImportReply:
         is_repeat: whether an earlier call with the same run id had done it.
         counts: as those of a snapshot (`SnapshotReply`), and groups_without_instant,
             streams_without_proof.
+        streams: the streams that were removed.
     """
 
     run_id: str
@@ -139,6 +142,7 @@ class ImportReply:
     is_repeat: bool
     source: str
     counts: Mapping[str, int]
+    streams: NamedStreams = field(default_factory=NamedStreams)
 
 
 def import_tables(
@@ -202,6 +206,7 @@ def import_tables(
         is_repeat=finished.is_repeat,
         source=source,
         counts=finished.counts,
+        streams=named_streams(store, finished),
     )
 
 

@@ -14,25 +14,27 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.preconditions import groups_like
+from claimlib.commands.removal_guard import Removals, SourceState, check_removals
 from claimlib.errors import (
     EmptySourceError,
     ForeignRunSeqError,
-    GuardError,
     NotAMirrorError,
     SourceMismatchError,
     VerificationError,
     VersionExpiredError,
 )
+from claimlib.local_rows import frame_of
 from claimlib.plans import differences
 from claimlib.plans.differences import Comparison, Digest, Scope
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import GROUP, KeyMode, keyed_names, shared_keys
-from claimlib.runs import Begun, Decision, pinned
-from claimlib.runs.journal import ServerIdentity, Staged
+from claimlib.plans.requests import PROVEN_RANGE
+from claimlib.runs import Begun, Decision, Finished, pinned
+from claimlib.runs.journal import ServerIdentity, Staged, rows_of
 from claimlib.runs.mirror import (
     NEW,
     REMOVED_KINDS,
@@ -44,8 +46,10 @@ from claimlib.runs.mirror import (
     staged_pending,
 )
 from claimlib.runs.rollforward import ABANDONED
-from claimlib.schema import TABLES
+from claimlib.schema import TABLES, Kind
+from claimlib.semantics.ids import to_bigint
 from claimlib.semantics.model import RemovalLimits
+from claimlib.semantics.stream_life import StreamCounters
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
 
@@ -53,6 +57,10 @@ SNAPSHOT, IMPORT = "snapshot", "import"
 """The command that reads a server, and the one that reads given tables."""
 CLAIMS_REPLACED = "claims_replaced"
 """What a snapshot's or an import's report counts of claims that the store had made."""
+UNEXPLAINED = "removed_unexplained"
+"""What it counts of rows that it removes although the source does not show why they are gone."""
+REPLACED = "another stream of the same name was there at the last snapshot"
+"""The reason in the journal row of a stream that was deleted and created again."""
 OTHER_SERVER = ("server_restarted", "replication_changed")
 """What a snapshot counts (1) where the server's run id, or its replication id, is another one."""
 
@@ -68,8 +76,8 @@ class Landing:
         rows: how many rows of pending and of entries the reader handed over; null: not counted.
         server: of which server process; nothing is known of tables.
         counts: what else the report counts.
-        would_explain: by table (pending, entries) what the caller could give besides, so that the
-            source shows why rows are gone.
+        would_explain: see `SourceState`.
+        closing: see `SourceState`.
     """
 
     uuid: str
@@ -80,6 +88,7 @@ class Landing:
     server: ServerIdentity = field(default_factory=ServerIdentity)
     counts: Mapping[str, int] = field(default_factory=dict)
     would_explain: Mapping[str, str] = field(default_factory=dict)
+    closing: Mapping[str, StreamCounters] = field(default_factory=dict)
 
 
 def decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
@@ -131,12 +140,21 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
     }
     _refuse_foreign_run_seq(begun, survey, changes)
     _refuse_empty(begun, landing, survey, changes, limits)
+    removals = Removals()
     if any(survey.staged.values()):  # else an empty source was allowed
-        _refuse_share(begun, landing, changes, limits)
+        due = {
+            table: change.by_key
+            for table, change in changes.items()
+            if change.removed and change.by_key is not None
+        }
+        removals = check_removals(
+            begun, _source_state(begun, landing), due, limits.max_removed_share
+        )
+    streams = _with_replaced(landing.small["streams"], removals.replaced_streams, begun.store)
     return Decision(
         union_rows(
             [
-                *landing.small.values(),
+                *({**landing.small, "streams": streams}).values(),
                 *(
                     _removed(begun, landing, table)
                     for table in SMALL_TABLES
@@ -162,6 +180,7 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
             **landing.counts,
             **{NEW[table]: change.new for table, change in changes.items()},
             **({CLAIMS_REPLACED: claims} if (claims := changes["pending"].claims) else {}),
+            **({UNEXPLAINED: removals.unexplained} if removals.unexplained else {}),
         },
     )
 
@@ -250,8 +269,22 @@ def _pending_changes(begun: Begun, landing: Landing, mode: KeyMode) -> _Changes:
 def _entry_changes(begun: Begun, landing: Landing, mode: KeyMode) -> _Changes:
     lies_in = begun.read("entries").where(landing.scope.lies_in(begun.store.buckets))
     rows = staged_entries(begun.store, landing.uuid)
-    stored = entries_in_scope(lies_in, landing.small["streams"], landing.scope)
-    return _changes(begun, differences.ENTRIES, rows, stored, mode)
+    bounds = _bounds(begun.store, landing)
+    stored = entries_in_scope(lies_in, bounds, landing.scope, *differences.BOUNDS)
+    known = differences.with_known_absence(stored)
+    return _changes(begun, differences.ENTRIES, rows, known, mode)
+
+
+def _bounds(store: Store, landing: Landing) -> DataFrame:
+    """Return one row per stream that was read, with its `differences.BOUNDS`."""
+    firsts = [
+        (name, to_bigint(counters.first_id.ms), to_bigint(counters.first_id.seq))
+        for name, counters in landing.closing.items()
+        if counters.first_id is not None
+    ]
+    first = frame_of(store.spark, firsts, "stream STRING, first_ms BIGINT, first_seq BIGINT")
+    read = landing.small["streams"].select("stream", *PROVEN_RANGE)
+    return read.join(first, on="stream", how="left")
 
 
 _CHANGES = {"pending": _pending_changes, "entries": _entry_changes}
@@ -338,70 +371,65 @@ def _refuse_empty(
         )
 
 
-def _refuse_share(
-    begun: Begun, landing: Landing, changes: Mapping[str, _Changes], limits: RemovalLimits
-) -> None:
-    """Refuse a source that takes away a larger share of a stream than the limits allow; where it
-    takes away a larger share of all streams together, it does so of one of them."""
-    limit = limits.max_removed_share
-    due = {
-        table: change.by_key
-        for table, change in changes.items()
-        if change.removed and change.by_key is not None
-    }
-    if limit == 1 or not due:
-        return
-    recreated = begun.store.held(_recreated(begun, landing, changes["entries"]))
-    for table, by_key in due.items():
-        by_stream = _unexplained(landing, table, by_key, recreated)
-        (share,) = differences.largest_share(by_stream, limit).collect()
-        if share["above"]:  # else the share of all streams together is not above it, either
-            raise GuardError(
-                _too_much(landing, table, share, limit),
-                guard="max_removed_share",
-                table=table,
-                stream=share["worst"]["stream"],
-            )
-
-
-def _recreated(begun: Begun, landing: Landing, entries: _Changes) -> DataFrame:
-    """The streams (by name) that are not the ones of the last snapshot, as far as the server shows
-    it: see `differences.recreated_streams`."""
-    is_other_server = all(landing.counts.get(name) for name in OTHER_SERVER)
-    return differences.recreated_streams(
-        begun.read("streams"),
-        landing.small["streams"],
-        entries.by_key,
-        is_other_server=is_other_server,
+def _source_state(begun: Begun, landing: Landing) -> SourceState:
+    last, server = last_server(begun), landing.server
+    return SourceState(
+        name=landing.source,
+        scope=landing.scope,
+        groups=landing.small["groups"],
+        streams=landing.small["streams"],
+        closing=landing.closing,
+        is_other_server=all(landing.counts.get(name) for name in OTHER_SERVER),
+        is_same_process=server.run_id is not None and server == last,
+        would_explain=landing.would_explain,
     )
 
 
-def _unexplained(
-    landing: Landing, table: str, by_key: DataFrame, recreated: DataFrame
-) -> DataFrame:
-    """One row per stream: how many of its removed rows the source does not explain."""
-    compared, source = {
-        "pending": (differences.PENDING, landing.small["groups"]),
-        "entries": (differences.ENTRIES, landing.small["streams"]),
-    }[table]
-    continued = source.join(recreated, on="stream", how="left_anti")
-    return compared.unexplained(by_key, continued)
+def _with_replaced(streams: DataFrame, replaced: tuple[str, ...], store: Store) -> DataFrame:
+    """Return the journal rows of streams; a stream that replaced another one has a reason."""
+    if not replaced:
+        return streams
+    named = store.rows("journal", [(name, REPLACED) for name in replaced], ["stream", "reason"])
+    return store.held(streams.join(named, on="stream", how="left"))
 
 
-def _too_much(landing: Landing, table: str, share: Row, limit: float) -> str:
-    worst = share["worst"]
-    more = number_of(share["above"] - 1, "more stream is", "more streams are")
-    others = f"; {more} above the limit, too" if share["above"] > 1 else ""
-    explaining = landing.would_explain.get(table)
-    give = f" Give {explaining}." if explaining else ""
-    return (
-        f"guard max_removed_share: {landing.source} no longer has {worst['unexplained']:,} of"
-        f" {number_of(worst['stored'], 'row')} of {table} of stream {worst['stream']}"
-        f" ({share['unexplained']:,} of {share['stored']:,} in all streams{others}), and does not"
-        " show that they were acknowledged, deleted or trimmed: their stream or group is gone, or"
-        f" was recreated. At most a share of {limit:g} may be removed. Nothing was changed.{give}"
-        " If the removal is intended, run the command again with --max-removed-share 1"
+@dataclass(frozen=True, slots=True)
+class NamedStreams:
+    """Name the streams that a run removed, or saw replaced by others of the same name.
+
+    Attributes:
+        removed, replaced: spelled names in order, `MOST_NAMED` at most.
+        replaced_count: how many were replaced.
+    """
+
+    removed: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    replaced_count: int = 0
+
+
+MOST_NAMED = 20
+
+
+def named_streams(store: Store, finished: Finished) -> NamedStreams:
+    """Return the streams that a finished snapshot or import removed or replaced."""
+    counts = finished.counts
+    if not counts.get(Kind.STREAM_REMOVED) and not counts.get(UNEXPLAINED):
+        return NamedStreams()
+    rows = rows_of(store, finished.run_seq, Kind.STREAM_REMOVED, Kind.STREAM)
+    removed = rows.where(F.col("kind") == str(Kind.STREAM_REMOVED)).select("stream")
+    replaced = rows.where(
+        (F.col("kind") == str(Kind.STREAM)) & (F.col("reason") == REPLACED)
+    ).select("stream")
+    return NamedStreams(
+        removed=_first_names(removed),
+        replaced=_first_names(replaced),
+        replaced_count=replaced.count(),
     )
+
+
+def _first_names(streams: DataFrame) -> tuple[str, ...]:
+    rows = streams.orderBy("stream").limit(MOST_NAMED).collect()
+    return tuple(row["stream"] for row in rows)
 
 
 def _refuse_foreign_run_seq(begun: Begun, survey: _Survey, changes: Mapping[str, _Changes]) -> None:

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from claimlib.commands.mirror import (
@@ -19,21 +18,24 @@ from claimlib.commands.mirror import (
     OTHER_SERVER,
     SNAPSHOT,
     Landing,
+    NamedStreams,
     check_source,
     decide,
     discarded_on_error,
     last_server,
     mirrored,
+    named_streams,
     refuse_own_rows,
 )
 from claimlib.commands.staging import PageWriter
 from claimlib.errors import LostRaceError
 from claimlib.live.batches import Batch
 from claimlib.plans.differences import Scope, left_alone
+from claimlib.plans.keys import sortable_as_id
 from claimlib.runs import Begun, Decision, Phase, Progress, run
 from claimlib.runs.journal import ServerIdentity
 from claimlib.runs.mirror import CHANGED, discard_landing
-from claimlib.semantics.ids import StreamId, from_bigint
+from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
 from claimlib.semantics.names import glob_pattern, unspell
 from claimlib.store.tables import Store
@@ -88,7 +90,9 @@ class SnapshotReply:
             rows, those that a run of the store had given to another consumer; missing: none),
             server_restarted and
             replication_changed (1: the server's run id, or its replication id, is another one than
-            that of the last snapshot).
+            that of the last snapshot), removed_unexplained (removed rows of pending and entries
+            that the server does not explain; missing: none).
+        streams: the streams that were removed, or replaced by others of the same name.
     """
 
     run_id: str
@@ -96,6 +100,7 @@ class SnapshotReply:
     is_repeat: bool
     source: str
     counts: Mapping[str, int]
+    streams: NamedStreams = field(default_factory=NamedStreams)
 
 
 Spans = Mapping[bytes, tuple[StreamId, StreamId]]
@@ -148,6 +153,7 @@ def snapshot(
         is_repeat=finished.is_repeat,
         source=request.source,
         counts=finished.counts,
+        streams=named_streams(store, finished),
     )
 
 
@@ -209,7 +215,7 @@ def _spans(begun: Begun, scope: Scope) -> Spans:
         return {}
     pending = begun.read("pending").where(scope.lies_in(begun.store.buckets))
     return {
-        unspell(row["stream"]): (_unsigned_id(row["low"]), _unsigned_id(row["high"]))
+        unspell(row["stream"]): (sortable_as_id(row["low"]), sortable_as_id(row["high"]))
         for row in left_alone(pending, scope).collect()
     }
 
@@ -221,7 +227,3 @@ def _unlike(begun: Begun, server: ServerIdentity) -> dict[str, int]:
     pairs = ({last.run_id, server.run_id}, {last.replication_id, server.replication_id})
     changed = zip(OTHER_SERVER, pairs, strict=True)
     return {name: 1 for name, ids in changed if None not in ids and len(ids) > 1}
-
-
-def _unsigned_id(row: Row) -> StreamId:
-    return StreamId(*(from_bigint(half ^ -(2**63)) for half in row))

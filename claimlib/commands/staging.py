@@ -152,6 +152,11 @@ class PageWriter:
             rows=(pending, entries),
             server=self._server,
             counts=self._counts,
+            closing={
+                spell(stream.stream): stream.closing
+                for stream in self._streams
+                if stream.closing is not None
+            },
         )
 
     def _small(self) -> dict[str, DataFrame]:

@@ -22,10 +22,16 @@ from claimlib.commands.runs import find_run
 from claimlib.errors import RequestError
 from claimlib.plans import xpending as plan
 from claimlib.plans.differences import Scope
-from claimlib.plans.keys import GROUP, bigint_intervals, is_group, is_stream
+from claimlib.plans.keys import (
+    GROUP,
+    bigint_intervals,
+    is_group,
+    is_stream,
+    sortable_as_id,
+)
 from claimlib.runs import begin_reading, pinned
 from claimlib.runs.rollforward import ABANDONED
-from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
+from claimlib.semantics.ids import MAX_ID, MIN_ID
 from claimlib.semantics.model import PendingRange, PendingSummary
 from claimlib.semantics.names import spell, unspell
 from claimlib.semantics.words import no_group
@@ -151,8 +157,8 @@ def summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:
     named = {
         unspell(row["consumer"]): row["pending"] for row in rows if row["consumer"] is not None
     }
-    low = min(_unsigned_id(row["low"]) for row in rows)
-    high = max(_unsigned_id(row["high"]) for row in rows)
+    low = min(sortable_as_id(row["low"]) for row in rows)
+    high = max(sortable_as_id(row["high"]) for row in rows)
     number = sum(row["pending"] for row in rows)
     return PendingSummary(number, low, high, tuple(sorted(named.items())))
 
@@ -257,7 +263,3 @@ def _of_group(
     intervals = bigint_intervals(query.start.ms, query.end.ms)
     near = pending.where(reduce(or_, (F.col("id_ms").between(*interval) for interval in intervals)))
     return plan.idle_entries(near, groups, now_ms)
-
-
-def _unsigned_id(row: Row) -> StreamId:
-    return StreamId(*(from_bigint(half ^ -(2**63)) for half in row))

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from claimlib.semantics.ids import StreamId
+from claimlib.semantics.stream_life import StreamCounters
 
 Fields = tuple[tuple[bytes, bytes], ...]
 
@@ -129,7 +130,8 @@ class StreamDone:
     asked for besides, if there was one; null, and no entries, where there is neither.  `read_ms` is
     the server's time before the stream was read, which is after all of its pending entries.
     `entries_added` is how many entries the stream ever got; null: the server does not say (Redis
-    before 7.0).
+    before 7.0).  `closing` are the stream's counters after its last entry was read; None if the
+    reader does not have them.
     """
 
     stream: bytes
@@ -142,6 +144,7 @@ class StreamDone:
     pending_count: int
     entry_count: int
     entries_added: int | None = None
+    closing: StreamCounters | None = None
 
 
 @dataclass(frozen=True, slots=True)

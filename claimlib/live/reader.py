@@ -54,6 +54,7 @@ from claimlib.live.replies import (
     attributes,
     consumer_rows,
     pending_rows,
+    stream_counters,
     stream_id,
     time_ms,
     understood,
@@ -63,6 +64,7 @@ from claimlib.live.server import check_unchanged
 from claimlib.live.vanished import VanishedError
 from claimlib.semantics import names
 from claimlib.semantics.ids import MIN_ID, StreamId
+from claimlib.semantics.stream_life import StreamCounters
 
 __all__ = [
     "DEFAULT_PAGE",
@@ -86,11 +88,11 @@ __all__ = [
 DEFAULT_PAGE = 1000
 DEFAULT_REPLY_BYTES = 4 * 1024 * 1024
 
-# What is needed of XINFO STREAM, which also shows the first and the last entry with their payloads.
+# XINFO STREAM also shows the first and the last entry with their payloads; these are left out.
 _STATE_OF_STREAM = """
 local state, needed = redis.call('XINFO', 'STREAM', KEYS[1]), {}
 for i = 1, #state, 2 do
-  if state[i] == 'length' or state[i] == 'last-generated-id' or state[i] == 'entries-added' then
+  if state[i] ~= 'first-entry' and state[i] ~= 'last-entry' then
     needed[#needed + 1], needed[#needed + 2] = state[i], state[i + 1]
   end
 end
@@ -183,16 +185,6 @@ def _glob(glob: str | bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _StreamState:
-    """What XINFO STREAM says of a stream at one instant."""
-
-    read_ms: int
-    length: int
-    last_generated_id: StreamId
-    entries_added: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class _FirstPage:
     """A group at the instant of its first page; `end` is the last id pending then."""
 
@@ -279,24 +271,29 @@ class _Reading:
                 ids = PackedIds()
                 if (yield from self._group(stream, group, last_delivered_id, ids)):
                     held.append(ids)
-        state = self._state(stream)  # from here on the stream: all of its pending ids are held
+        # From here on the stream: all of its pending ids are held.
+        counters, read_ms = self._counters(stream)
         wanted = Wanted(held, self.also_spans.get(stream) if held else None)
         entry_count = 0
         for rows in self.walk.pages(stream, wanted):
             entry_count += len(rows)
             yield EntryPage(stream, rows)
         complete_from, complete_to = wanted.span or (None, None)
+        # An entry that was deleted while the entries were read is counted by the later counters
+        # only, so absent entries are judged by these.
+        closing = counters if wanted.span is None else self._counters(stream)[0]
         yield StreamDone(
             stream,
-            state.length,
-            state.last_generated_id,
+            counters.length,
+            counters.last_generated_id,
             complete_from,
             complete_to,
-            state.read_ms,
+            read_ms,
             group_count=len(held),
             pending_count=sum(ids.count for ids in held),
             entry_count=entry_count,
-            entries_added=state.entries_added,
+            entries_added=counters.entries_added,
+            closing=closing,
         )
 
     def _group(
@@ -327,21 +324,16 @@ class _Reading:
             states = list(map(attributes, reply))
             return {state[b"name"]: stream_id(state[b"last-delivered-id"]) for state in states}
 
-    def _state(self, stream: bytes) -> _StreamState:
+    def _counters(self, stream: bytes) -> tuple[StreamCounters, int]:
+        """Return the stream's counters, and the server's time (ms since the epoch) of them."""
         time = ("TIME",)
         reply, now = self.scripts.or_else(
             lambda: self.source.transaction(("EVAL_RO", _STATE_OF_STREAM, 1, stream), time),
             lambda: self.source.transaction(("XINFO", "STREAM", stream), time),
         )
-        now_ms = time_ms(now)
+        read_ms = time_ms(now)
         with understood(self.source.label, "XINFO STREAM"):
-            state = attributes(reply)
-            return _StreamState(
-                now_ms,
-                state[b"length"],
-                stream_id(state[b"last-generated-id"]),
-                state.get(b"entries-added"),
-            )
+            return stream_counters(reply), read_ms
 
     def _first_page(self, stream: bytes, group: bytes) -> _FirstPage:
         summary, page, consumers, time = self.source.transaction(

@@ -9,6 +9,7 @@ from typing import Any
 from claimlib.errors import RequestError
 from claimlib.live.batches import ConsumerRow, Fields, PendingRow
 from claimlib.semantics.ids import StreamId
+from claimlib.semantics.stream_life import StreamCounters
 
 _NEVER_ACTIVE = -1
 
@@ -49,6 +50,22 @@ def time_ms(reply: Sequence[bytes]) -> int:
 def attributes(reply: Sequence[Any]) -> dict[bytes, Any]:
     """Names and values that stand in turn, as XINFO writes them."""
     return dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+def stream_counters(reply: Sequence[Any]) -> StreamCounters:
+    """Return the counters of XINFO STREAM; servers before Redis 7.0 have only some of them."""
+    state = attributes(reply)
+    first, max_deleted = (
+        None if raw is None else stream_id(raw)
+        for raw in (state.get(b"recorded-first-entry-id"), state.get(b"max-deleted-entry-id"))
+    )
+    return StreamCounters(
+        length=state[b"length"],
+        last_generated_id=stream_id(state[b"last-generated-id"]),
+        entries_added=state.get(b"entries-added"),
+        first_id=first,
+        max_deleted_id=max_deleted,
+    )
 
 
 def fields(reply: Sequence[bytes]) -> Fields:

@@ -11,11 +11,11 @@ Entries are the same, but what is `filled` has a payload that the store lacks, o
 that are replaced, filled or removed are named in the journal, with what the store held; new rows
 are not: the landing has them.
 
-A removed row is EXPLAINED where the source shows why it is gone: its group is still there and has
+A removed row is EXPLAINED if the source shows why it is gone: its group is still there and has
 delivered up to the last removed row (so consumers have acknowledged them), or, for an entry, its
 stream is still there and has generated ids up to the last removed one (so they were deleted or
-trimmed).  Where stream or group is gone, or was recreated (see `recreated_streams`), nothing
-explains the removal.
+trimmed).  If stream or group is gone, or the stream is another one (`semantics.stream_life`),
+nothing explains the removal.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ from claimlib.plans.keys import (
     KeyMode,
     bucket_of,
     glob_matches,
+    id_at_least,
+    id_at_most,
     unsigned,
     with_keys,
 )
+from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.schema import Kind
 from claimlib.semantics.names import literal_name, spell
 
@@ -211,13 +214,38 @@ def pending_by_group(compared: DataFrame) -> DataFrame:
 # ------------------------------------------------------------------- entries
 
 
+BOUNDS = (*PROVEN_RANGE, "first_ms", "first_seq")
+"""Of a stream that was read: the bounds of the ids that were read (null if none were), and the
+smallest id that it has (0-0 if it is empty; null if unknown)."""
+
+
+def with_known_absence(stored: DataFrame) -> DataFrame:
+    """Replace the `BOUNDS` of stored entries by `absence_is_known`.
+
+    It is true if the source does not have the entry in case it was not read.  Only a part of a
+    stream is read, and entries outside of it may still exist.
+    """
+    from_ms, from_seq, to_ms, to_seq, *first = BOUNDS
+    was_read = (
+        f"{id_at_least('id_ms', 'id_seq', from_ms, from_seq)}"
+        f" AND {id_at_most('id_ms', 'id_seq', to_ms, to_seq)}"
+    )
+    is_before_first = f"NOT {id_at_least('id_ms', 'id_seq', *first)}"
+    is_known = f"(first_ms = 0 AND first_seq = 0) OR {was_read} OR {is_before_first}"
+    known = F.expr(f"coalesce({is_known}, false)")
+    return stored.withColumn("absence_is_known", known).drop(*BOUNDS)
+
+
 def compared_entries(staged: DataFrame, stored: DataFrame, mode: KeyMode) -> DataFrame:
     """One row per entry that the source or the store has.
 
     Columns: stream_key, id_ms, id_seq; `difference` (null: nothing changes); `payload` and
     `from_payload`, the hashes of the payload that the store will hold and of the one that it holds
-    (null: none); `stored_stream` and `stored_run_seq` (null: the store does not have it).  One
-    shuffle of both sides, without payloads.
+    (null: none); `stored_stream` and `stored_run_seq` (null: the store does not have it), and
+    `absence_is_known`.  One shuffle of both sides, without payloads.
+
+    Args:
+        stored: rows of `with_known_absence`.
     """
     of_source = with_keys(staged, mode).select(
         *("stream_key", *_ID, payload_hash().alias("staged_payload")), F.lit(True).alias("l")
@@ -225,6 +253,7 @@ def compared_entries(staged: DataFrame, stored: DataFrame, mode: KeyMode) -> Dat
     of_store = with_keys(stored, mode).select(
         *("stream_key", *_ID, payload_hash().alias("from_payload")),
         *(F.col(name).alias(f"stored_{name}") for name in ("stream", "run_seq")),
+        "absence_is_known",
     )
     filled = F.col("staged_payload").isNotNull() & ~F.col("staged_payload").eqNullSafe(
         F.col("from_payload")
@@ -238,7 +267,7 @@ def compared_entries(staged: DataFrame, stored: DataFrame, mode: KeyMode) -> Dat
     return both.select(
         *("stream_key", *_ID, difference.alias("difference")),
         F.coalesce("staged_payload", "from_payload").alias("payload"),
-        *("from_payload", "stored_stream", "stored_run_seq"),
+        *("from_payload", "stored_stream", "stored_run_seq", "absence_is_known"),
     )
 
 
@@ -251,21 +280,29 @@ def filled_and_removed(compared: DataFrame) -> DataFrame:
 
 
 def entries_by_stream(compared: DataFrame) -> DataFrame:
-    """As `pending_by_group`, one row per stream of the store, with `filled` for `replaced`."""
+    """As `pending_by_group`, one row per stream of the store, with `filled` for `replaced`; and of
+    the removed entries that the source is known not to have, `missing`, how many there are, and
+    `last_missing`, the largest id."""
+    is_missing = (F.col("difference") == "removed") & F.col("absence_is_known")
     return compared.groupBy(F.col("stored_stream").alias("stream")).agg(
         *_sums("new", "filled", "removed"),
+        F.count_if(is_missing).alias("missing"),
+        F.max(F.when(is_missing, _sortable_id())).alias("last_missing"),
         digest(entry_content(F.col("payload")), _stays()).alias("after"),
     )
 
 
 def _sums(*differences: str) -> list[Column]:
-    last = F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
     return [
         F.count("stored_stream").alias("stored"),
         *(F.count_if(F.col("difference") == name).alias(name) for name in differences),
-        F.max(F.when(F.col("difference") == "removed", last)).alias("last"),
+        F.max(F.when(F.col("difference") == "removed", _sortable_id())).alias("last"),
         F.max("stored_run_seq").alias("last_run_seq"),
     ]
+
+
+def _sortable_id() -> Column:
+    return F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
 
 
 def _stays() -> Column:
@@ -306,46 +343,22 @@ def _unexplained(
     )
 
 
-def recreated_streams(
-    stored: DataFrame, read: DataFrame, entries: DataFrame | None, *, is_other_server: bool
-) -> DataFrame:
-    """One row per stream of the store (`stream`) that the source has under this name, and that is
-    another one there: recreated after a flush, a loss of data, or a DEL.
-
-    Ids that a clock made do not show it, for those of the new stream are all larger.  How many
-    entries a stream ever got does: it never becomes less, and where it is no more than the stream's
-    length, nothing was ever deleted, so that all stored entries must be there.  Of servers that do
-    not say it (Redis before 7.0), a stream is another one where server and history are.
+def largest_share(by_stream: DataFrame, gone: DataFrame, limit: float) -> DataFrame:
+    """Return one row about all streams of `unexplained_pending` or `unexplained_entries`: `stored`,
+    `unexplained`, `above` (streams of which a larger share than `limit` is removed) and `worst`, a
+    struct of that with the largest: share, unexplained, stored, stream (null if there is none).
 
     Args:
-        stored, read: `streams` of the store and of the source, with length and entries_added (null:
-            not known).
-        entries: `entries_by_stream`; null: the store has no entries.
+        gone: the streams (`stream`) that count for all streams together only.
     """
-    before = stored.select("stream", F.col("entries_added").alias("added_before"))
-    now = read.select("stream", "length", F.col("entries_added").alias("added"))
-    both = now.join(before, on="stream", how="inner")
-    if entries is None:
-        both = both.withColumn("removed", F.lit(0))
-    else:
-        removed = entries.where("removed > 0").select("stream", "removed")
-        both = both.join(removed, on="stream", how="left")
-    has_all = (F.col("length") == F.col("added")) & (F.coalesce("removed", F.lit(0)) > 0)
-    is_known = F.col("added_before").isNotNull() & F.col("added").isNotNull()
-    shown = (F.col("added") < F.col("added_before")) | has_all
-    return both.where(F.when(is_known, shown).otherwise(F.lit(is_other_server))).select("stream")
-
-
-def largest_share(by_stream: DataFrame, limit: float) -> DataFrame:
-    """One row about all streams of `unexplained_pending` or `unexplained_entries`: `stored`,
-    `unexplained`, `above` (streams of which a larger share than `limit` is removed) and `worst`, a
-    struct of that with the largest: share, unexplained, stored, stream (null: there is none)."""
     share = F.try_divide("unexplained", "stored")
     worst = F.struct(share.alias("share"), "unexplained", "stored", "stream")
-    return by_stream.agg(
+    judged = by_stream.join(gone.withColumn("is_gone", F.lit(True)), on="stream", how="left")
+    is_judged = F.col("is_gone").isNull()
+    return judged.agg(
         *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("stored", "unexplained")),
-        F.count_if(share > limit).alias("above"),
-        F.max(worst).alias("worst"),
+        F.count_if((share > limit) & is_judged).alias("above"),
+        F.max(F.when(is_judged, worst)).alias("worst"),
     )
 
 

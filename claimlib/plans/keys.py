@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial, reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from claimlib.schema import BUCKET_SQL, TABLES, quote_text
-from claimlib.semantics.ids import to_bigint
+from claimlib.semantics.ids import StreamId, from_bigint, to_bigint
 from claimlib.semantics.names import glob_pattern
 
 GROUP = ("stream", "consumer_group")
@@ -47,6 +47,11 @@ def unsigned(column: Column | str) -> Column:
 
 def _unsigned_sql(number: str) -> str:
     return f"({number} ^ {_SIGN_BIT})"
+
+
+def sortable_as_id(sortable: Row) -> StreamId:
+    """Return the id of a struct (ms, seq) that sorts as ids do: each half is `unsigned`."""
+    return StreamId(*(from_bigint(half ^ -(2**63)) for half in sortable))
 
 
 def in_id_order() -> tuple[Column, Column]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from claimlib.commands.imports import ImportReply
-from claimlib.commands.mirror import CLAIMS_REPLACED
+from claimlib.commands.mirror import CLAIMS_REPLACED, UNEXPLAINED
 from claimlib.commands.snapshot import SnapshotReply
 from claimlib.report.headings import headings
 from claimlib.report.model import Report
 from claimlib.report.text import repeated
-from claimlib.terminal import number_of
+from claimlib.terminal import number_of, one_line
 
 _MIRROR_COUNTS = ("streams", "groups", "pending_read", "entries_read", "pending_written")
 
@@ -40,7 +40,7 @@ def _of_mirror(
             (_LABELS.get(name) or name.replace("_", " "), reply.counts.get(name, 0))
             for name in (*_MIRROR_COUNTS, *others)
         ),
-        notes=(*repeated(reply.run_seq, is_repeat=reply.is_repeat), *notes),
+        notes=(*repeated(reply.run_seq, is_repeat=reply.is_repeat), *notes, *_of_removals(reply)),
         document={
             "command": command,
             "run_seq": reply.run_seq,
@@ -48,6 +48,8 @@ def _of_mirror(
             "is_repeat": reply.is_repeat,
             "source": reply.source,
             "counts": dict(reply.counts),
+            "streams_removed": list(reply.streams.removed),
+            "streams_replaced": list(reply.streams.replaced),
         },
         records=[{"what": name, "count": number} for name, number in reply.counts.items()],
     )
@@ -72,6 +74,7 @@ _LABELS = {
     "commands": "commands sent to the server",
     CLAIMS_REPLACED: "claims overwritten",
     "vanished": "streams or groups deleted while they were read",
+    UNEXPLAINED: "rows removed without a trace of why",
     "lost": "rows that another writer changed first",
     "gone": "rows removed, by this run or by another writer",
 }
@@ -96,6 +99,32 @@ def _of_claims(counts: Mapping[str, int]) -> Iterable[str]:
             " claimlib runs STORE RUN --as-commands prints the commands; for an xclaim or a retire,"
             " claimlib runs STORE RUN --ids shows which entries were given to whom"
         )
+
+
+def _of_removals(reply: SnapshotReply | ImportReply) -> Iterable[str]:
+    """Name the streams that went, and count the rows that went without an explanation."""
+    streams = reply.streams
+    if number := reply.counts.get("stream_removed"):
+        gone = number_of(number, "stream is", "streams are")
+        yield f"{gone} gone from the source: {_names(streams.removed, number)}"
+    if streams.replaced:
+        number = streams.replaced_count
+        streams_are = number_of(number, "stream was", "streams were")
+        yield (
+            f"{streams_are} deleted and created again since the last snapshot:"
+            f" {_names(streams.replaced, number)}"
+        )
+    if number := reply.counts.get(UNEXPLAINED):
+        rows = number_of(number, "row was", "rows were")
+        yield (
+            f"{rows} removed without a trace of why: the source does not show that they were"
+            " acknowledged, deleted or trimmed"
+        )
+
+
+def _names(names: tuple[str, ...], number: int) -> str:
+    more = number - len(names)
+    return ", ".join(map(one_line, names)) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _of_server(counts: Mapping[str, int]) -> Iterable[str]:

@@ -149,11 +149,22 @@ def _title(reply: Reply) -> str:
 
 
 def _further(reply: Reply) -> Iterable[str]:
-    """How many pages did not reach the end of their PEL."""
-    further = reply.cursors.where("next_id <> '0-0'").count() if reply.counts.get("cursor") else 0
-    if further:
-        have = "group has" if further == 1 else "groups have"
-        yield f"{further:,} {have} more entries: run again for the next page"
+    """Yield how many groups have more entries behind their page, and how to get the next page.
+
+    A page without a cursor begins at the same id again, so the note asks for a cursor.
+    """
+    if not reply.counts.get("cursor"):
+        return
+    further = reply.cursors.where("next_id <> '0-0'")
+    by_cursor = further.groupBy(F.col("name").isNotNull().alias("is_kept")).count().collect()
+    for row in sorted(by_cursor, key=lambda row: not row["is_kept"]):
+        have = number_of(row["count"], "group has", "groups have")
+        how = (
+            "run again with another --run-id (the same --run-id returns this run again)"
+            if row["is_kept"]
+            else "add --cursor NAME, which stores where the next page begins"
+        )
+        yield f"{have} more entries: for the next page, {how}"
 
 
 def _unlike(counts: Mapping[str, int]) -> Iterable[str]:

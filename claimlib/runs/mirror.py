@@ -373,12 +373,16 @@ def _in_scope(store: Store, row: RunRow, decided: Decided) -> tuple[DataFrame, D
     return pending, entries_in_scope(store.now("entries").where(lies_in), streams, scope)
 
 
-def entries_in_scope(entries: DataFrame, streams: DataFrame, scope: Scope) -> DataFrame:
+def entries_in_scope(
+    entries: DataFrame, streams: DataFrame, scope: Scope, *of_stream: str
+) -> DataFrame:
     """The entries of streams that were read, or would have been read if they were there still.
 
-    `streams`: one row per stream that was read.
+    Args:
+        streams: one row per stream that was read.
+        of_stream: columns of `streams` that the rows get besides.
     """
-    read = streams.select("stream", F.lit(True).alias("was_read"))
+    read = streams.select("stream", *of_stream, F.lit(True).alias("was_read"))
     in_scope = F.coalesce("was_read", scope.has_whole_stream())
     return entries.join(read, on="stream", how="left").where(in_scope).drop("was_read")
 

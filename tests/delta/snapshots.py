@@ -19,6 +19,7 @@ from claimlib.live.batches import (
 )
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
+from claimlib.semantics.stream_life import StreamCounters
 from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups
 
@@ -34,9 +35,14 @@ def stream(
     entries: set[int],
     at_ms: int,
     added: int | None = None,
+    max_deleted: int = 0,
 ) -> list[Batch]:
     """One stream with one group: who owns which id, which ids the stream has, and how many it ever
     got."""
+    last = StreamId(99, 0)
+    if added is not None:  # the ids were added one by one, from 1-0 on
+        last = StreamId(max(added, *entries, max_deleted), 0)
+    first = StreamId(min(entries, default=0), 0)
     rows = tuple(
         PendingRow(StreamId(n, 0), owner, 1000 + n % 2**40, 1) for n, owner in pending.items()
     )
@@ -52,7 +58,10 @@ def stream(
         *([PendingPage(name, b"g", at_ms, rows)] if rows else []),
         GroupDone(name, b"g", at_ms, StreamId(99, 0), consumers, len(rows)),
         *([EntryPage(name, read)] if read else []),
-        StreamDone(name, len(entries), StreamId(99, 0), *span, at_ms, *counts, added),
+        StreamDone(
+            *(name, len(entries), last, *span, at_ms, *counts, added),
+            closing=StreamCounters(len(entries), last, added, first, StreamId(max_deleted, 0)),
+        ),
     ]
 
 

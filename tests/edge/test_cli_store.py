@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -281,8 +282,32 @@ def test_a_page_by_a_policy_shows_where_the_next_one_begins(claimlib, stalled, t
     assert (group["claimed"], group["deleted"], group["next_id"]) == (1, 0, "2-0")
     assert (group["pending_before"], group["pending_after"]) == (None, None)
     table = claimlib(*words, "--run-id", "second")
-    assert "1 group has more entries" in table.out
+    assert (
+        "1 group has more entries: for the next page, run again with another --run-id" in table.out
+    )
     assert "page" in claimlib("xautoclaim", "--help").out
+
+
+def test_the_line_for_schedulers_goes_on_page_by_page_and_begins_again_at_the_end(
+    claimlib, stalled
+):
+    document = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    (line,) = (line for line in document.splitlines() if '--run-id "page-$(' in line)
+    words = shlex.split(line)
+    assert (words[:3], words[-2]) == (["claimlib", "xautoclaim", "./store"], "--run-id")
+    words = ["xautoclaim", stalled, *words[3:-2], "--min-idle", "1m", "--stream", "orders"]
+    words += ["--count", "1"]
+    pages = []
+    for minute in range(5):
+        said = claimlib(*words, "--run-id", f"page-{minute}", "--output", "json")
+        pages.append(json.loads(said.out)["groups"][0]["next_id"])
+        repeat = claimlib(*words, "--run-id", f"page-{minute}", "--output", "json")
+        assert json.loads(repeat.out)["groups"][0]["next_id"] == pages[-1]
+    assert pages == ["2-0", "3-0", "0-0", "0-0", "0-0"]
+    without_cursor = claimlib("xautoclaim", stalled, *SWEEP, "--count", "1", "--start", "1-0")
+    assert (
+        "add --cursor NAME" not in without_cursor.out
+    )  # nothing is due, so the page reached the end
 
 
 @pytest.mark.parametrize("limit", [50, 1])

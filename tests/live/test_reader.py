@@ -33,6 +33,7 @@ from claimlib.live.batches import (
 from claimlib.live.reader import read_source
 from claimlib.live.reading import ServerReading
 from claimlib.semantics.ids import MAX_ID, MAX_U64, StreamId, parse_id, successor
+from claimlib.semantics.stream_life import StreamCounters
 from tests.live.readings import (
     LEAST_RIGHTS,
     Read,
@@ -665,12 +666,20 @@ def test_a_stream_deleted_between_scan_and_its_reading_is_gone(client, source, r
     assert result.counts.vanished == 1
 
 
-def test_a_stream_deleted_while_its_entries_are_read_has_no_more_of_them(client, source):
+def test_a_stream_deleted_while_its_entries_are_read_is_gone(client, source):
     stream_with_group(client, b"s", n=6)
     act = once(lambda batch: isinstance(batch, EntryPage), lambda: client.delete("s"))
     result = drive(source, act, entry_page=2)
-    assert ids_of(result.entries[b"s"]) == ["1-0", "2-0"]
-    assert result.streams[b"s"].entry_count == 2
+    assert (result.gone, result.streams) == ([b"s"], {})
+
+
+def test_counters_are_read_again_after_the_entries(client, either_source):
+    """An entry that is deleted meanwhile counts as absent, so the counters must know of it."""
+    stream_with_group(client, n=6)
+    act = once(lambda batch: isinstance(batch, EntryPage), lambda: client.xdel("s", "1-0", "5-0"))
+    done = drive(either_source, act, entry_page=2).streams[b"s"]
+    assert (done.length, done.entries_added) == (6, 6)
+    assert done.closing == StreamCounters(4, StreamId(6, 0), 6, StreamId(2, 0), StreamId(5, 0))
 
 
 @pytest.mark.parametrize("page", [1, 2, 3])

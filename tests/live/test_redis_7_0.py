@@ -3,6 +3,7 @@ each of them by that server's profile, at the instants right before and right af
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ from claimlib.testing.server import valkey_server
 from tests.live.figures import record
 from tests.live.followed import follow_all, version_of
 from tests.live.redis_7_0 import redis_server
+from tests.live.test_stream_life import LIVES, play
 from tests.live.wire import Wire
 from tests.seeds import new_seed
 
@@ -41,3 +43,13 @@ def test_the_reference_follows_six_thousand_sequences_as_redis_7_0_plays_them(
     print(tally.table())
     assert tally.missed() == []
     record(f"Redis {version}", drawn_by, tally, {"reference": time.monotonic() - started})
+
+
+def test_counters_of_streams_on_redis_7_0_are_those_of_the_model(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+):
+    program = redis_server(tmp_path_factory.mktemp("redis"))
+    chance = random.Random(new_seed(pytestconfig))
+    with valkey_server(binary=program) as server, server.client() as client:
+        for _ in range(LIVES):
+            play(client, chance)

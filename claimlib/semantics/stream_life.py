@@ -1,0 +1,120 @@
+"""Tell from a stream's counters whether it is the stream of an earlier reading, or another one.
+
+A stream's key has no identity of its own.  After a DEL, a FLUSHALL or the loss of a server's data,
+another stream may stand under the same name.  Its entries were never deleted by a consumer, so
+their absence must not count as a deletion.
+
+Within one life of a stream, these hold (Redis 7.0 to 8, Valkey 8 and 9; `XINFO STREAM`):
+
+- `entries-added` and `last-generated-id` never decrease, and each added entry raises both;
+- `length` is `entries-added` minus all deletions, whether by XDEL or by trimming;
+- XDEL raises `max-deleted-entry-id` to each larger id that it deletes; trimming leaves it alone;
+- trimming deletes the entry with the smallest id, so a trimmed id is smaller than
+  `recorded-first-entry-id`.
+
+XSETID and RESTORE can set the counters by hand; a stream changed by them may count as another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from claimlib.semantics.ids import MIN_ID, StreamId
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCounters:
+    """Hold what `XINFO STREAM` says of one stream at one instant.
+
+    Attributes:
+        length: the number of entries.
+        last_generated_id: the largest id that was ever added.
+        entries_added: the number of entries that were ever added; None if the server does not
+            say (Redis before 7.0).
+        first_id: the smallest id that the stream has, 0-0 if it is empty; None if unknown.
+        max_deleted_id: the largest id that XDEL ever deleted, 0-0 if none; None if unknown.
+    """
+
+    length: int
+    last_generated_id: StreamId
+    entries_added: int | None = None
+    first_id: StreamId | None = None
+    max_deleted_id: StreamId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MissingEntries:
+    """Count the entries of an earlier reading that the stream no longer has.
+
+    Attributes:
+        count: the number of these entries.
+        last_id: the largest of their ids; 0-0 if there is none.
+    """
+
+    count: int = 0
+    last_id: StreamId = MIN_ID
+
+
+def is_other_stream(
+    before: StreamCounters, now: StreamCounters, missing: MissingEntries
+) -> bool | None:
+    """Return True if no sequence of XADD, XDEL and XTRIM leads from one reading to the other.
+
+    Args:
+        before: the counters no later than the entries of the earlier reading were read.
+        now: the counters no earlier than the entries of the later reading were read.
+        missing: the entries of the earlier reading that the stream did not have at `now`.
+
+    Returns:
+        None if the counters cannot tell, because one of the readings has no `entries_added`.
+    """
+    if now.last_generated_id < before.last_generated_id:
+        return True
+    if before.entries_added is None or now.entries_added is None:
+        return None
+    added = now.entries_added - before.entries_added
+    has_new_id = now.last_generated_id > before.last_generated_id
+    deleted = before.length + added - now.length
+    return (
+        added < 0
+        or has_new_id != (added > 0)
+        or deleted < _least_deletions(before, now, missing)
+        or not _may_be_deleted(now, missing.last_id)
+        or not _may_keep_an_old_entry(before, now, missing, deleted)
+    )
+
+
+def _least_deletions(before: StreamCounters, now: StreamCounters, missing: MissingEntries) -> int:
+    """Return the number of deletions that the ids prove."""
+    old = before.length if _has_only_new_entries(before, now) else missing.count
+    return old + _has_deleted_new_entry(before, now)
+
+
+def _has_only_new_entries(before: StreamCounters, now: StreamCounters) -> bool:
+    if now.length == 0:
+        return True
+    return now.first_id is not None and now.first_id > before.last_generated_id
+
+
+def _has_deleted_new_entry(before: StreamCounters, now: StreamCounters) -> bool:
+    return now.max_deleted_id is not None and now.max_deleted_id > before.last_generated_id
+
+
+def _may_be_deleted(now: StreamCounters, last_missing_id: StreamId) -> bool:
+    """Return True if an id was trimmed, or may have been deleted by XDEL."""
+    if now.length == 0 or now.first_id is None or now.max_deleted_id is None:
+        return True
+    return last_missing_id < now.first_id or last_missing_id <= now.max_deleted_id
+
+
+def _may_keep_an_old_entry(
+    before: StreamCounters, now: StreamCounters, missing: MissingEntries, deleted: int
+) -> bool:
+    """Return False if the first entry is an old one, but by number no old entry can be left.
+
+    New entries are larger than an old first entry, so only XDEL can have deleted one of them.
+    """
+    if now.first_id is None or now.max_deleted_id is None or _has_only_new_entries(before, now):
+        return True
+    deleted_old = missing.count if _has_deleted_new_entry(before, now) else deleted
+    return deleted_old < before.length
