@@ -43,6 +43,7 @@ from claimlib.times import parse_instant_ms
 
 if TYPE_CHECKING:
     from claimlib.commands.bulk_reply import BulkReply
+    from claimlib.store.tables import Store
 
 
 @app.command(
@@ -73,10 +74,12 @@ def xclaim(
     *,
     common: Common,
 ) -> None:
-    """Claim entries by their ids.
+    """Claim entries of the store by their ids.
 
-    Does what Redis' XCLAIM does, for any number of ids: entries that were idle for longer than
-    --min-idle go to CONSUMER; ids that are not pending are reported as not pending.
+    Gives entries that were idle for longer than --min-idle to CONSUMER. The server is not changed.
+
+    Does what Redis' XCLAIM does, for any number of ids. Ids that are not pending are reported as
+    not pending.
     """
     from claimlib.cli.bulk_options import ClaimOptions, Named, claim_of, requests_of
     from claimlib.commands.xclaim import claim_table
@@ -93,7 +96,7 @@ def xclaim(
         reply = run_xclaim(
             opened, batch, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )
-        said = _said("xclaim", reply, limit)
+        said = _said("xclaim", reply, limit, opened, store)
     _end(*said, view)
 
 
@@ -127,7 +130,7 @@ def xack(
     with opened_store(store, common.settings(), common) as (opened, progress):
         batch = requests_of(opened.spark, named, ack, ack_table)
         reply = run_xack(opened, batch, run_id=run_id, dry_run=dry_run, progress=progress)
-        said = _said("xack", reply, limit)
+        said = _said("xack", reply, limit, opened, store)
     _end(*said, view)
 
 
@@ -161,7 +164,7 @@ def retire(
         reply = run_retire(
             opened, retirement, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )
-        said = _said("retire", reply, limit)
+        said = _said("retire", reply, limit, opened, store)
     _end(*said, view)
 
 
@@ -175,11 +178,15 @@ def _view(common: Common) -> View:
     return common.view(COLUMNS, NAMES)
 
 
-def _said(command: str, reply: BulkReply, limit: int) -> tuple[Report, list[str]]:
+def _said(
+    command: str, reply: BulkReply, limit: int, opened: Store, place: str
+) -> tuple[Report, list[str]]:
     """What is to be shown of a reply, and which requests were refused."""
+    from claimlib.commands.server_view import only_in_store
     from claimlib.report.bulk import of_bulk, refused_requests
 
-    return of_bulk(command, reply, limit), refused_requests(reply)
+    unknown = None if reply.run_seq is None else only_in_store(opened, reply.run_seq)
+    return of_bulk(command, reply, limit, place, unknown), refused_requests(reply)
 
 
 def _end(report: Report, refused: list[str], view: View) -> None:

@@ -30,6 +30,13 @@ class Output(StrEnum):
     JSONL = "jsonl"
 
 
+class PendingView(StrEnum):
+    """Whose pending entries are shown, if a store mirrors a server."""
+
+    SERVER = "server"
+    STORE = "store"
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """How a result is printed, as the options say.
@@ -565,8 +572,19 @@ FailOnStalledOption = Annotated[
         "--fail-on-stalled",
         metavar="DURATION",
         help="Exit with code 3 if an entry has been idle for DURATION or longer, or if this is not"
-        " known for a group. DURATION is also the limit for the columns that count idle entries and"
-        " consumers (otherwise 15m).",
+        " known for a group. On a store that mirrors a server, entries count as on the server,"
+        " unless --view store is given. DURATION is also the limit for the columns that count idle"
+        " entries and consumers (otherwise 15m).",
+        show_default=False,
+    ),
+]
+PendingViewOption = Annotated[
+    PendingView | None,
+    typer.Option(
+        "--view",
+        help="On a store that mirrors a server, show what the server had pending at the snapshot,"
+        " or what the store has after the runs since then. [default: store; server with"
+        " --fail-on-stalled]",
         show_default=False,
     ),
 ]
@@ -722,8 +740,8 @@ MaxRemovedShareOption = Annotated[
     typer.Option(
         "--max-removed-share",
         metavar="SHARE",
-        help="Stop if more than this share of a stream, or of all streams together, would vanish from"
-        " the store without a trace of why (0.5 = half; 1 = never stop). [default: 0.5]",
+        help="Stop if more than this share of a stream, or of all streams together, would vanish"
+        " from the store without a trace of why (0.5 = half; 1 = never stop). [default: 0.5]",
         show_default=False,
     ),
 ]

@@ -25,6 +25,8 @@ from claimlib.cli.options import (
     LimitOption,
     NowOption,
     OwnerOption,
+    PendingView,
+    PendingViewOption,
     RowsOption,
     StartOption,
     StoreArgument,
@@ -64,6 +66,7 @@ def xpending(
     fail_on_stale: FailOnStaleOption = None,
     now: NowOption = None,
     as_of: AsOfOption = None,
+    pending_view: PendingViewOption = None,
     limit: GroupsLimitOption = None,
     *,
     common: Common,
@@ -74,10 +77,15 @@ def xpending(
     does: the number of pending entries of each consumer, or with --count the entries themselves
     (at most 100,000 at once). Idle times are computed for the time of the group's snapshot, or for
     --now; JSON has them in ms.
+
+    On a store that mirrors a server, runs change the store only. --view server shows the entries as
+    the server had them at the snapshot, and --fail-on-stalled judges these.
     """
     from claimlib.cli.output import show
+    from claimlib.commands import server_view
     from claimlib.commands import xpending as command
     from claimlib.plans.differences import Scope
+    from claimlib.plans.server_view import number_by_group
     from claimlib.report.xpending import of_overview, of_range, of_summary
 
     view, code = common.view(), process.DONE
@@ -99,13 +107,28 @@ def xpending(
     query = _range_of(count, start, end, idle, consumer)
     with opened_store(store, settings, common) as (opened, _):
         at = command.reading(opened, as_of)
+        changes = server_view.changes_since_snapshot(at)
+        shows_server = _shows_server(pending_view, fail_on_stalled, store, changes)
+        if changes is not None and shows_server:
+            at = server_view.as_on_server(at, changes)
         if key is None:
-            by_group = command.overview(at, scope=scope, stalled_ms=stalled_ms, now_ms=now_ms)
+            changed = None if changes is None else number_by_group(changes)
+            by_group = command.overview(
+                at, scope=scope, stalled_ms=stalled_ms, now_ms=now_ms, changed=changed
+            )
             if by_group.isEmpty():
                 _refuse_unless_everything(at, scope)
-            result = of_overview(opened.where, by_group, stalled_ms, limit or DEFAULT_LIMIT, at_ms)
+            result = of_overview(
+                opened.where,
+                by_group,
+                stalled_ms,
+                limit or DEFAULT_LIMIT,
+                at_ms,
+                shows_server=shows_server,
+            )
+            who = " on the server" if shows_server else ""
             alarms = [
-                *(_stalled(by_group, fail_on_stalled) if fail_on_stalled is not None else ()),
+                *(_stalled(by_group, fail_on_stalled, who) if fail_on_stalled is not None else ()),
                 *(_stale(at, by_group, at_ms, fail_on_stale) if fail_on_stale is not None else ()),
             ]
             terminal.say(*alarms)
@@ -159,7 +182,27 @@ def describe(
     show(result, view)
 
 
-def _stalled(groups: DataFrame, duration: str) -> Iterator[str]:
+def _shows_server(
+    chosen: PendingView | None, fail_on_stalled: str | None, store: str, changes: DataFrame | None
+) -> bool:
+    """Return True if entries are shown, and judged, as the server had them.
+
+    Raises:
+        RequestError: the server's view is asked for, and the store mirrors no server.
+    """
+    if changes is None:
+        if chosen is PendingView.SERVER:
+            raise RequestError(
+                f"{store} mirrors no server, so it has no view of one: leave out --view server",
+                option="view",
+            )
+        return False
+    if chosen is None:
+        return fail_on_stalled is not None
+    return chosen is PendingView.SERVER
+
+
+def _stalled(groups: DataFrame, duration: str, where: str) -> Iterator[str]:
     """What `--fail-on-stalled` says: an alarm is not silent about what it cannot know."""
     from claimlib.commands.xpending import stalled, without_idle_times
     from claimlib.report.text import entries_text, groups_text
@@ -168,8 +211,8 @@ def _stalled(groups: DataFrame, duration: str) -> Iterator[str]:
     if number:
         have = "has" if number == 1 else "have"
         yield (
-            f"stalled: {entries_text(number)} in {groups_text(of_groups)} {have} been idle for"
-            f" {duration} or longer"
+            f"stalled{where}: {entries_text(number)} in {groups_text(of_groups)} {have} been idle"
+            f" for {duration} or longer"
         )
     if unknown := without_idle_times(groups):
         yield (

@@ -85,14 +85,17 @@ def xautoclaim(
     *,
     common: Common,
 ) -> None:
-    """Claim entries that were idle for too long, in all groups.
+    """Claim entries that were idle for too long, in all groups of the store.
 
-    Does what Redis' XAUTOCLAIM does for one group: pending entries that were idle for longer than
-    --min-idle go to --consumer, and those whose stream entry no longer exists are removed from the
-    pending entries list.
+    Gives entries that were idle for longer than --min-idle to --consumer. The server is not
+    changed: claimlib runs STORE RUN --as-commands prints the commands for it.
+
+    Does for each group what Redis' XAUTOCLAIM does. Pending entries whose stream entry no longer
+    exists are removed from the pending entries list.
     """
     from claimlib.cli.output import show
     from claimlib.commands.reply import GROUPS_COLUMNS
+    from claimlib.commands.server_view import only_in_store
     from claimlib.commands.xautoclaim import explain as explain_policy
     from claimlib.commands.xautoclaim import xautoclaim as run_xautoclaim
     from claimlib.report.sweep import COLUMNS, of_policy, of_reply, refusals
@@ -138,7 +141,8 @@ def xautoclaim(
             allow_none=allow_none,
             progress=progress,
         )
-        result, refused = of_reply(reply, limit), refusals(reply)
+        unknown = None if reply.run_seq is None else only_in_store(opened, reply.run_seq)
+        result, refused = of_reply(reply, limit, store, unknown), refusals(reply)
     show(result, view)
     terminal.say(*refused)
     if refused:

@@ -50,21 +50,25 @@ class Reading:
     """A store at the versions of one moment.
 
     Attributes:
+        last_seq: the last run that is applied; 0: none is.
         run_seq: the run that left it so; null: it is as it is now.
     """
 
     store: Store
     versions: dict[str, int]
+    last_seq: int
     run_seq: int | None = None
-    _frames: dict[str, DataFrame] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _frames: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
     def read(self, table: str) -> DataFrame:
         """A table at that moment."""
         if table not in self._frames:
             self._frames[table] = self.store.read_at(table, self.versions[table])
         return self._frames[table]
+
+    def with_pending(self, pending: DataFrame) -> Reading:
+        """Return a reading of the same moment that has these rows in place of `pending`."""
+        return replace(self, _frames=self._frames | {"pending": pending})
 
     def interpreted(self, tables: Collection[str]) -> AbstractContextManager[None]:
         """Until the block ends, queries are not compiled, if these tables have few rows."""
@@ -94,7 +98,8 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = _T
         SchemaError: tables have gone back.
     """
     if as_of is None:
-        return Reading(store, dict(begin_reading(store, tables).pins.versions))
+        begun = begin_reading(store, tables)
+        return Reading(store, dict(begun.pins.versions), begun.run_seq - 1)
     pinned(store, tables)  # refuses those that have gone back
     run = find_run(store, _last_run(store, as_of) if _TIME.match(as_of) else as_of)
     after = store.accepted_now().after
@@ -105,7 +110,7 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = _T
             " --as-of out",
             as_of=as_of,
         )
-    return Reading(store, dict(run.output_versions), run.run_seq)
+    return Reading(store, dict(run.output_versions), run.run_seq, run.run_seq)
 
 
 def _last_run(store: Store, instant: str) -> str:
@@ -126,6 +131,7 @@ def overview(
     scope: Scope = EVERYTHING,
     stalled_ms: int = DEFAULT_STALLED_MS,
     now_ms: int | None = None,
+    changed: DataFrame | None = None,
 ) -> DataFrame:
     """One row per (stream, consumer_group), see `plans.xpending.overview`; all of them in the
     driver's memory, so that the PELs are read once.
@@ -135,13 +141,14 @@ def overview(
         stalled_ms: how long an entry must have been idle to count as stalled, and a consumer to
             count as dead.
         now_ms: the instant for all groups; null: each group's snapshot instant.
+        changed: see `plans.xpending.overview`.
     """
     check_ms(stalled_ms=stalled_ms, now_ms=now_ms)
     with at.interpreted(_TABLES):
         pending, groups, consumers = (at.read_in(scope, table) for table in _TABLES)
         entries = plan.idle_entries(pending, groups, now_ms)
         by_owner = plan.owners(entries, stalled_ms)
-        groups_overview = plan.overview(by_owner, groups, consumers, stalled_ms, now_ms)
+        groups_overview = plan.overview(by_owner, groups, consumers, stalled_ms, now_ms, changed)
         return at.store.held(groups_overview)
 
 

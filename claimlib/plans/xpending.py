@@ -103,6 +103,7 @@ def overview(
     consumers: DataFrame,
     stalled_ms: int,
     now_ms: int | None,
+    changed: DataFrame | None = None,
 ) -> DataFrame:
     """One row per (stream, consumer_group) of the table groups, or that has entries.
 
@@ -110,10 +111,12 @@ def overview(
     not known), now_ms (the instant of the idle times; null: none), pending, the sums and maxima
     of `owners`, `owners` (how many consumers own entries), `idle_owners` (of those, how many were
     active last so long ago, or longer; seen, where it is not known when they were active; null: not
-    known) and `unknown_owners` (of those, how many `consumers` lacks).
+    known), `unknown_owners` (of those, how many `consumers` lacks) and `changed_by_runs` (entries
+    that runs have changed since the group was read from the server; null if there is no server).
 
     Args:
         by_owner: `owners`.
+        changed: `server_view.number_by_group`; None if the store mirrors no server.
     """
     last_ms = F.expr("max(coalesce(active_time_ms, seen_time_ms)) AS last_ms")
     known = consumers.groupBy(*GROUP, "consumer").agg(last_ms)
@@ -132,16 +135,22 @@ def overview(
         )
     )
     listed = instants(groups, now_ms).withColumn("is_known", F.lit(True))
-    return listed.join(by_group, on=list(GROUP), how="full").selectExpr(
-        *GROUP, *(_OF_NOTHING.get(name, name) for name in OVERVIEW)
-    )
+    rows = listed.join(by_group, on=list(GROUP), how="full")
+    if changed is None:
+        rows = rows.withColumn(CHANGED, F.lit(None).cast("BIGINT"))
+    else:
+        rows = rows.join(changed, on=list(GROUP), how="left").fillna(0, [CHANGED])
+    return rows.selectExpr(*GROUP, *(_OF_NOTHING.get(name, name) for name in OVERVIEW))
 
 
 _SUMS = ("stalled", "delivered_5_plus", "delivered_10_plus")
+CHANGED = "changed_by_runs"
+"""The column of an overview that counts what runs have changed since the snapshot."""
 OVERVIEW = (
     *("is_known", "snapshot_ms", "now_ms", "pending", "stalled", "oldest_idle_ms"),
     "highest_delivery_count",
     *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
+    CHANGED,
 )
 # Where there is nothing to count a number is 0; else null says of `stalled` and `idle_owners` that
 # they are not known.

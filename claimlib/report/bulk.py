@@ -10,7 +10,15 @@ from pyspark.sql import functions as F
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
-from claimlib.report.text import counted, instant, not_shown, plain_row, repeated, visible
+from claimlib.report.text import (
+    counted,
+    instant,
+    not_shown,
+    only_in_store,
+    plain_row,
+    repeated,
+    visible,
+)
 
 _COUNTS = {
     "claimed": "claimed",
@@ -25,8 +33,18 @@ _COUNTS = {
 }
 
 
-def of_bulk(command: str, reply: BulkReply, limit: int = DEFAULT_LIMIT) -> Report:
-    """One row per id, in the order of the requests; counts are of all."""
+def of_bulk(
+    command: str,
+    reply: BulkReply,
+    limit: int = DEFAULT_LIMIT,
+    place: str = "",
+    unknown_to_server: Mapping[str, int] | None = None,
+) -> Report:
+    """One row per id, in the order of the requests; counts are of all.
+
+    Args:
+        place, unknown_to_server: see `text.only_in_store`.
+    """
     shown = [row.asDict() for row in reply.ids.limit(limit).collect()]
     records = [plain_row(row) for row in shown]
     refused = _refused(reply, limit)
@@ -42,6 +60,7 @@ def of_bulk(command: str, reply: BulkReply, limit: int = DEFAULT_LIMIT) -> Repor
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *_notes(command, reply.counts),
             *_of_retired(reply.counts, dry_run=reply.dry_run),
+            *only_in_store(unknown_to_server, place, f"{command}:{reply.run_id}", "--ids"),
         ),
         document={
             "command": command,
@@ -54,6 +73,7 @@ def of_bulk(command: str, reply: BulkReply, limit: int = DEFAULT_LIMIT) -> Repor
             "ids_not_shown": total - len(shown),
             "refused": refused,
             "refused_not_shown": reply.counts.get("refused", 0) - len(refused),
+            "only_in_store": unknown_to_server,
         },
         records=records,
         names=NAMES,

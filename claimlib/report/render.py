@@ -78,6 +78,7 @@ _MINOR = (
         "began_ms",
         "seen_time_ms",
         "snapshot_ms",
+        "changed_by_runs",
         "from_delivery_time_ms",
         "from_delivery_count",
     ),

@@ -23,6 +23,7 @@ from claimlib.report.text import (
     groups_text,
     idle,
     not_shown,
+    only_in_store,
     repeated,
     visible,
 )
@@ -34,8 +35,16 @@ _SUMMED = ("pending_before", "pending_after", "claimed", "deleted", "lost", "at_
 MAXIMA = ("oldest_idle_ms", "highest_delivery_count")
 
 
-def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
+def of_reply(
+    reply: Reply,
+    limit: int = DEFAULT_LIMIT,
+    place: str = "",
+    unknown_to_server: Mapping[str, int] | None = None,
+) -> Report:
     """One row per (stream, consumer_group), refused ones first, then by what was done; and a total.
+
+    Args:
+        place, unknown_to_server: see `text.only_in_store`.
 
     Runs the reply's `groups` once, or twice where there are more groups than are shown.
     """
@@ -54,9 +63,10 @@ def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
             *([] if count else [_NO_GROUP]),
             *_unlike(reply.counts),
             *_further(reply),
+            *only_in_store(unknown_to_server, place, f"{_COMMAND}:{reply.run_id}", "--as-commands"),
         ),
         document={
-            "command": "xautoclaim",
+            "command": _COMMAND,
             "run_seq": reply.run_seq,
             "run_id": reply.run_id,
             "is_repeat": reply.is_repeat,
@@ -65,12 +75,14 @@ def of_reply(reply: Reply, limit: int = DEFAULT_LIMIT) -> Report:
             "totals": totals,
             "groups": shown,
             "groups_not_shown": count - len(shown),
+            "only_in_store": unknown_to_server,
         },
         records=shown,
         names=GROUPS_COLUMNS,
     )
 
 
+_COMMAND = "xautoclaim"
 _NO_GROUP = (
     "No consumer group of the store matches the request, so nothing was done. claimlib xpending"
     " lists the groups; if it has none, take a snapshot or an import first."

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from claimlib.report.model import MOST_ROWS
@@ -77,6 +78,35 @@ def repeated(run_seq: int | None, *, is_repeat: bool) -> Iterable[str]:
     """A note, where an earlier call with the same run id had done the run."""
     if is_repeat:
         yield f"run {run_seq} was already done: nothing was changed"
+
+
+def only_in_store(
+    counts: Mapping[str, int] | None, place: str, key: str, option: str
+) -> Iterable[str]:
+    """Yield a note if runs have changed what a mirrored server does not know of.
+
+    Args:
+        counts: `commands.server_view.only_in_store`; None if there is no server.
+        place: where the store is, as the user named it.
+        key: the run, as command:run_id.
+        option: what shows the changes of the run.
+    """
+    if not counts or not any(counts.values()):
+        return
+    parts = [
+        number_of(counts[name], noun)
+        for name, noun in (("claimed", "claim"), ("deleted", "deletion"))
+        if counts[name]
+    ]
+    verb = "exists" if sum(counts.values()) == 1 else "exist"
+    yield (
+        f"{' and '.join(parts)} {verb} only in this store; the server was not changed. This prints"
+        f" {_PRINTED[option]} of this run: claimlib runs {shlex.quote(place)} {shlex.quote(key)}"
+        f" {option}"
+    )
+
+
+_PRINTED = {"--as-commands": "the server's commands for those", "--ids": "the ids"}
 
 
 def plain_row(row: dict[str, Any]) -> dict[str, Any]:

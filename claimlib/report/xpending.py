@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from claimlib.commands.xpending import ShownRange
 from claimlib.plans.keys import GROUP
-from claimlib.plans.xpending import OFTEN, OVERVIEW, VERY_OFTEN
+from claimlib.plans.xpending import CHANGED, OFTEN, OVERVIEW, VERY_OFTEN
 from claimlib.report.headings import headings
 from claimlib.report.model import Cell, Report
 from claimlib.report.sweep import MAXIMA
@@ -27,6 +27,7 @@ from claimlib.report.text import (
 from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.model import PendingSummary
 from claimlib.semantics.names import spell
+from claimlib.terminal import number_of
 
 _OVERVIEW_SUMS = (
     "pending",
@@ -39,13 +40,20 @@ _OVERVIEW_SUMS = (
 
 
 def of_overview(
-    where: str, groups: DataFrame, stalled_ms: int, limit: int, at_ms: int | None = None
+    where: str,
+    groups: DataFrame,
+    stalled_ms: int,
+    limit: int,
+    at_ms: int | None = None,
+    *,
+    shows_server: bool = False,
 ) -> Report:
     """What is pending in each group, the worst first: the longest idle, then the most deliveries;
     then groups whose idle times are not known, and what is empty last.
 
     Args:
         at_ms: the instant for which the age of the snapshots is shown; null: it is not.
+        shows_server: whether the entries are those of the server at the snapshots.
     """
     order = (
         *((F.col("pending") > 0).desc(), F.col("oldest_idle_ms").desc_nulls_last()),
@@ -57,7 +65,7 @@ def of_overview(
         F.count("*").alias("groups"),
         F.count_if(unknown).alias("groups_without_instant"),
         F.count_if(~F.col("is_known")).alias("groups_not_known"),
-        *(_sum(name) for name in (*_OVERVIEW_SUMS, "unknown_owners")),
+        *(_sum(name) for name in (*_OVERVIEW_SUMS, "unknown_owners", CHANGED)),
         *(F.max(name).alias(name) for name in MAXIMA),
         F.min("snapshot_ms").alias("oldest_snapshot_ms"),
     ).first()
@@ -66,11 +74,11 @@ def of_overview(
     oldest = _age(totals["oldest_snapshot_ms"], at_ms)
     total = ("total", groups_text(totals["groups"]), *_overview_numbers(totals), oldest)
     return Report(
-        title=f"Pending in {where}",
+        title=f"Pending in {where}{_ON_SERVER if shows_server else ''}",
         columns=headings(
             *(*GROUP, "pending", "stalled", "oldest_idle_ms", "highest_delivery_count"),
             *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
-            "snapshot_ms",
+            *(CHANGED, "snapshot_ms"),
             stalled=f"idle {since}+",
             delivered_5_plus=f"{OFTEN}+ deliveries",
             delivered_10_plus=f"{VERY_OFTEN}+ deliveries",
@@ -99,9 +107,11 @@ def of_overview(
                 "groups have pending entries but are missing from the table groups",
             ),
             *([] if totals["groups"] else [_NO_GROUP]),
+            *([] if shows_server else _only_in_store(totals[CHANGED] or 0)),
         ),
         document={
             "command": "xpending",
+            "view": "server" if shows_server else "store",
             "stalled_after_ms": stalled_ms,
             "totals": totals,
             "groups": shown,
@@ -110,6 +120,18 @@ def of_overview(
         records=shown,
         names=(*GROUP, *OVERVIEW),
     )
+
+
+_ON_SERVER = ", as the server had it at the snapshots"
+
+
+def _only_in_store(number: int) -> Iterable[str]:
+    if number:
+        entries = number_of(number, "entry was", "entries were")
+        yield (
+            f"{entries} changed by runs since the snapshot, and the server does not know of it:"
+            " --view server shows what the server had"
+        )
 
 
 _NO_GROUP = "the store has no consumer groups yet: take a snapshot or an import first"
@@ -135,7 +157,7 @@ def _overview_numbers(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         *(row["pending"], row["stalled"], idle(row["oldest_idle_ms"])),
         *(row["highest_delivery_count"], row["delivered_5_plus"], row["delivered_10_plus"]),
-        *(row["owners"], row["idle_owners"], row["unknown_owners"]),
+        *(row["owners"], row["idle_owners"], row["unknown_owners"], row[CHANGED]),
     )
 
 

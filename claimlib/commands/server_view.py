@@ -1,0 +1,74 @@
+"""Tell what a mirrored server has pending from what the store says after runs have changed it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from claimlib.commands.mirror import IMPORT, SNAPSHOT
+from claimlib.commands.xpending import Reading
+from claimlib.plans import server_view as plan
+from claimlib.runs.rollforward import ABANDONED
+from claimlib.schema import Kind
+from claimlib.store.local import Condition
+from claimlib.store.tables import Store
+
+_COMMANDS = (SNAPSHOT, IMPORT)
+
+
+def changes_since_snapshot(at: Reading) -> DataFrame | None:
+    """Return one row per entry that runs changed since its group was read from the server.
+
+    See `plans.server_view.changes_since`.  None if the store mirrors no server.
+    """
+    runs = at.store.now("runs").where(f"run_seq <= {at.last_seq:d}")
+    if not _mirrors_a_server(runs):
+        return None
+    sources = runs.where(F.col("command").isin(*_COMMANDS)).select("run_seq")
+    read = at.store.held(_group_sources(at, sources))
+    first = read.agg(F.min("source_seq")).first()
+    first_seq = 0 if first is None else first[0] or 0
+    journal = at.store.now("journal", Condition("run_seq", first_seq, is_above=True))
+    return at.store.few_or_all(plan.changes_since(journal, read, at.last_seq))
+
+
+def only_in_store(store: Store, last_seq: int) -> Mapping[str, int] | None:
+    """Return how many entries runs have claimed and deleted that the server knows nothing of.
+
+    The keys are `claimed` and `deleted`.  None if the store mirrors no server.
+
+    Args:
+        last_seq: the last run that counts.
+    """
+    at = Reading(store, dict(store.pin(("groups",)).versions), last_seq)
+    changes = changes_since_snapshot(at)
+    if changes is None:
+        return None
+    counted = {row["kind"]: row["count"] for row in changes.groupBy("kind").count().collect()}
+    removed = sum(counted.get(str(kind), 0) for kind in (Kind.DELETED, Kind.ACKED))
+    return {"claimed": sum(counted.values()) - removed, "deleted": removed}
+
+
+def as_on_server(at: Reading, changes: DataFrame) -> Reading:
+    """Return the reading with `pending` as the server had it when its groups were read.
+
+    Args:
+        changes: `changes_since_snapshot`.
+    """
+    return at.with_pending(plan.as_on_server(at.read("pending"), changes))
+
+
+def _mirrors_a_server(runs: DataFrame) -> bool:
+    is_snapshot = (F.col("command") == SNAPSHOT) & F.col("counts")[ABANDONED].isNull()
+    return not runs.where(is_snapshot).isEmpty()
+
+
+def _group_sources(at: Reading, sources: DataFrame) -> DataFrame:
+    groups = at.read("groups")
+    read = at.store.rows("journal", [], ["stream", "consumer_group", "run_seq"])
+    if not groups.join(sources, on="run_seq", how="left_anti").isEmpty():
+        read = at.store.now("journal", Condition("kind", str(Kind.GROUP)))
+        read = read.where(f"run_seq <= {at.last_seq:d}")
+    return plan.group_sources(groups, sources, read)

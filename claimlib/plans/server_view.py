@@ -1,0 +1,107 @@
+"""Show what a server has pending, if runs have changed the store since the last snapshot.
+
+A snapshot brings `pending` to what the server says.  Later runs change it, and the server does not
+know of that.  The journal has what each entry was before a run changed it.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from claimlib.plans.keys import GROUP
+from claimlib.schema import Kind
+
+CHANGING = (Kind.CLAIMED, Kind.FORCED, Kind.DELETED, Kind.ACKED)
+"""The kinds of journal rows that change or remove a pending entry, or make an entry pending."""
+_ENTRY = ", ".join((*GROUP, "id_ms", "id_seq"))
+_ROW = f"{_ENTRY}, bucket, consumer, delivery_time_ms, delivery_count"
+_GROUP = ", ".join(GROUP)
+
+
+def group_sources(groups: DataFrame, sources: DataFrame, read: DataFrame) -> DataFrame:
+    """Return one row per group: stream, consumer_group, `source_seq` (the run that read it last
+    from the source; 0 if none did).
+
+    A row of `groups` names the run that wrote it last.  That is a run of `sources`, but for a
+    group whose last delivered id a claim has raised; for these the journal tells.
+
+    Args:
+        groups: rows of the table.
+        sources: one row per snapshot and import: `run_seq`.
+        read: the journal rows of kind `group`, at least those of groups that a claim wrote last.
+    """
+    return groups.sparkSession.sql(
+        f"""
+        WITH written AS (
+            SELECT {_GROUP}, max(s.run_seq) AS source_seq
+            FROM {{groups}} g LEFT JOIN {{sources}} s ON g.run_seq = s.run_seq
+            GROUP BY {_GROUP}
+        ), read AS (
+            SELECT {_GROUP}, max(run_seq) AS source_seq FROM {{read}} GROUP BY {_GROUP}
+        )
+        SELECT {_GROUP}, coalesce(written.source_seq, read.source_seq, 0L) AS source_seq
+        FROM written LEFT JOIN read USING ({_GROUP})
+        """,
+        groups=groups,
+        sources=sources,
+        read=read,
+    )
+
+
+def changes_since(journal: DataFrame, read: DataFrame, last_seq: int) -> DataFrame:
+    """Return one row per entry that runs changed after its group was read from the source.
+
+    Columns: stream, consumer_group, id_ms, id_seq, bucket; `kind` (that of the last change); and of
+    the entry as the source had it `was_pending`, consumer, delivery_time_ms and delivery_count
+    (null if it was not pending).
+
+    Args:
+        journal: rows of the journal.
+        read: `group_sources`.
+        last_seq: the last run that counts.
+    """
+    kinds = ", ".join(f"'{kind}'" for kind in CHANGING)
+    return journal.sparkSession.sql(
+        f"""
+        WITH changes AS (
+            SELECT j.* FROM {{journal}} j JOIN {{read}} USING ({_GROUP})
+            WHERE j.kind IN ({kinds}, '{Kind.LOST}') AND j.run_seq > source_seq
+                AND j.run_seq <= {last_seq:d}
+        ), kept AS (
+            SELECT * FROM changes WHERE kind <> '{Kind.LOST}'
+        )
+        SELECT {_ENTRY}, max(bucket) AS bucket, max_by(kind, run_seq) AS kind,
+            min_by(from_delivery_time_ms, run_seq) IS NOT NULL AS was_pending,
+            min_by(from_consumer, run_seq) AS consumer,
+            min_by(from_delivery_time_ms, run_seq) AS delivery_time_ms,
+            min_by(from_delivery_count, run_seq) AS delivery_count
+        FROM kept LEFT ANTI JOIN (SELECT * FROM changes WHERE kind = '{Kind.LOST}') lost
+            USING (run_seq, {_ENTRY})
+        GROUP BY {_ENTRY}
+        """,
+        journal=journal,
+        read=read,
+    )
+
+
+def as_on_server(pending: DataFrame, changes: DataFrame) -> DataFrame:
+    """Return the pending entries as the source had them when it was read: stream, consumer_group,
+    id_ms, id_seq, bucket, consumer, delivery_time_ms, delivery_count.
+
+    Args:
+        pending: rows of the store.
+        changes: `changes_since`, of the same groups.
+    """
+    return pending.sparkSession.sql(
+        f"""
+        SELECT {_ROW} FROM {{pending}} LEFT ANTI JOIN {{changes}} USING ({_ENTRY})
+        UNION ALL SELECT {_ROW} FROM {{changes}} WHERE was_pending
+        """,
+        pending=pending,
+        changes=changes,
+    )
+
+
+def number_by_group(changes: DataFrame) -> DataFrame:
+    """Return one row per group with changes: stream, consumer_group, `changed_by_runs`."""
+    return changes.groupBy(*GROUP).count().withColumnRenamed("count", "changed_by_runs")

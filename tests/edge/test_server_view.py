@@ -1,0 +1,103 @@
+"""What a mirrored server has pending, and what the store says after runs, as a user looks at it."""
+
+import json
+import shlex
+
+import pytest
+
+from claimlib.testing.server import valkey_server
+from tests.edge.test_server_removals import fill
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(scope="module")
+def server():
+    with valkey_server() as running:
+        yield running
+
+
+@pytest.fixture
+def mirror(claimlib, server, store):
+    """A store of a server on which bob has six entries that were idle for a day, two of them gone;
+    and ann's two of today, in another group."""
+    with server.client() as client:
+        client.flushall()
+        ids = fill(client, b"orders:eu", 1_000, 6)
+        idle = ("IDLE", DAY_MS, "RETRYCOUNT", 1)
+        client.execute_command("XCLAIM", "orders:eu", "workers", "bob", 0, *ids, *idle)
+        client.xdel("orders:eu", *ids[-2:])
+        fill(client, b"orders:us", 1_000, 2)
+        assert claimlib("snapshot", server.url, store.where).code == 0
+        yield client
+
+
+def rows(claimlib, store, *words):
+    said = claimlib("xpending", store.where, *words, "--output", "json")
+    groups = {group["stream"]: group for group in json.loads(said.out)["groups"]}
+    return said.code, json.loads(said.out)["view"], groups
+
+
+def test_an_alarm_judges_what_the_server_has_and_a_sweep_says_what_only_the_store_knows(
+    claimlib, mirror, server, store
+):
+    alarm = ("--fail-on-stalled", "15m")
+    assert rows(claimlib, store, *alarm)[0] == 3
+    swept = claimlib("xautoclaim", store.where, "--consumer", "r", "--min-idle", "15m")
+    assert swept.code == 0
+    last = swept.out.splitlines()[-1]
+    assert last.startswith(
+        "4 claims and 2 deletions exist only in this store; the server was not changed."
+    )
+    code, view, on_server = rows(claimlib, store, *alarm)
+    assert (code, view) == (3, "server")
+    assert on_server["orders:eu"]["stalled"] == 6
+    assert on_server["orders:eu"]["oldest_idle_ms"] >= DAY_MS
+    said = claimlib("xpending", store.where, *alarm)
+    assert "as the server had it at the snapshots" in said.out
+    assert "stalled on the server: 6 entries in 1 group have been idle for 15m" in said.err
+    code, view, in_store = rows(claimlib, store, *alarm, "--view", "store")
+    assert (code, view) == (0, "store")
+    assert (in_store["orders:eu"]["pending"], in_store["orders:eu"]["stalled"]) == (4, 0)
+    changed = {name: row["changed_by_runs"] for name, row in in_store.items()}
+    assert changed == {"orders:eu": 6, "orders:us": 0}
+    assert "6 entries were changed by runs since the snapshot" in claimlib("xpending", store.where).out
+    listed = claimlib("xpending", store.where, "orders:eu", "workers", "--view", "server").out
+    assert listed.splitlines()[-1].split() == ["bob", "6"]
+    # What the report says to type, on the server, and the next snapshot.
+    command = last.partition("this run: claimlib ")[2]
+    for line in claimlib(*shlex.split(command)).out.splitlines():
+        mirror.execute_command(*shlex.split(line))
+    assert claimlib("snapshot", server.url, store.where).code == 0
+    code, _, after = rows(claimlib, store, *alarm)
+    assert (code, after["orders:eu"]["changed_by_runs"]) == (0, 0)
+
+
+def test_claims_by_id_and_retirements_say_so_too_and_the_view_reaches_back_over_all_runs(
+    claimlib, mirror, store
+):
+    group = (store.where, "orders:eu", "workers")
+    said = claimlib("xclaim", *group, "ann", "--min-idle", "0ms", "1000-0", "--lastid", "9000-0")
+    assert "1 claim exists only in this store" in said.out
+    said = claimlib("retire", *group, "bob", "--to", "ann")
+    assert "4 claims and 2 deletions exist only in this store" in said.out
+    assert claimlib("xautoclaim", store.where, "--consumer", "r", "--min-idle", "1m").code == 0
+    _, _, on_server = rows(claimlib, store, "--view", "server")
+    _, _, as_of = rows(claimlib, store, "--as-of", "1")
+    counted = ("pending", "stalled", "oldest_idle_ms", "highest_delivery_count", "owners")
+    assert [on_server["orders:eu"][name] for name in counted] == [
+        as_of["orders:eu"][name] for name in counted
+    ]
+    assert on_server["orders:eu"]["changed_by_runs"] == 6
+    assert as_of["orders:eu"]["changed_by_runs"] == 0
+    refused = claimlib("runs", store.where, "2", "--ids")
+    assert refused.code == 0
+
+
+def test_a_store_that_mirrors_no_server_has_no_view_of_one(claimlib, store):
+    refused = claimlib("xpending", store.where, "--view", "server")
+    assert (refused.code, refused.out) == (2, "")
+    assert "mirrors no server" in refused.err
+    said = claimlib("xpending", store.where, "--fail-on-stalled", "1m", "--output", "json")
+    assert (said.code, json.loads(said.out)["view"]) == (0, "store")
+    assert json.loads(said.out)["totals"]["changed_by_runs"] == 0
