@@ -16,7 +16,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -94,14 +94,36 @@ def out(text: str, *, at_once: bool = False) -> None:
     print(harmless(text), flush=at_once)  # noqa: T201 - the one place
 
 
-def out_exact(text: str) -> None:
-    """A result for programs, on stdout, in a format that has no escapes: harmless on a terminal
-    only."""
-    if is_terminal():
-        out(text)
-        return
-    write = getattr(sys.stdout, "write_exact", sys.stdout.write)
-    write(f"{text}\n")
+def out_lines(lines: Iterable[str], *, are_exact: bool = False) -> None:
+    """Write results for programs on stdout, line by line, until their reader is gone.
+
+    Args:
+        are_exact: whether the format has no escapes; its lines are harmless on a terminal only.
+    """
+    are_harmless = not are_exact or is_terminal()
+    write = sys.stdout.write if are_harmless else _write_exact()
+    for line in lines:
+        write(f"{harmless(line) if are_harmless else line}\n")
+        if not _has_reader():
+            return
+
+
+def out_chunks(chunks: Iterable[str]) -> None:
+    """Write one text on stdout that comes in pieces, and a line's end."""
+    for chunk in chunks:
+        sys.stdout.write(harmless(chunk))
+        if not _has_reader():
+            return
+    sys.stdout.write("\n")
+
+
+def _write_exact() -> Callable[[str], object]:
+    write: Callable[[str], object] = getattr(sys.stdout, "write_exact", sys.stdout.write)
+    return write
+
+
+def _has_reader() -> bool:
+    return getattr(sys.stdout, "has_reader", True)
 
 
 def err(text: str) -> None:
@@ -240,10 +262,12 @@ class _Guarded:
     Attributes:
         rich_proxied_file: where a console writes instead (rich asks for it by this name): its own
             escape sequences must come through.
+        has_reader: whether nobody is known to have closed the other end of a pipe.
     """
 
     def __init__(self, stream: IO[str]) -> None:
         self.rich_proxied_file = stream
+        self.has_reader = True
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.rich_proxied_file, name)
@@ -270,6 +294,7 @@ class _Guarded:
         try:
             yield
         except BrokenPipeError:
+            self.has_reader = False
             # Else what is left in the buffer would be tried, and complained about, once more.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.rich_proxied_file.fileno())

@@ -37,7 +37,7 @@ from claimlib.cli.options import (
     TimeOption,
     View,
 )
-from claimlib.report.model import DEFAULT_LIMIT, Report
+from claimlib.report.model import Report
 from claimlib.semantics.names import unspell_shown
 from claimlib.times import parse_instant_ms
 
@@ -70,13 +70,12 @@ def xclaim(
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
-    limit: LimitOption = DEFAULT_LIMIT,
+    limit: LimitOption = None,
     *,
     common: Common,
 ) -> None:
-    """Claim entries of the store by their ids.
-
-    Gives entries that were idle for longer than --min-idle to CONSUMER. The server is not changed.
+    """Claim entries by their ids. Gives entries of the store that were idle for longer than
+    --min-idle to CONSUMER. The server is not changed.
 
     Does what Redis' XCLAIM does, for any number of ids. Ids that are not pending are reported as
     not pending.
@@ -86,6 +85,7 @@ def xclaim(
     from claimlib.commands.xclaim import xclaim as run_xclaim
 
     view = _view(common)
+    rows = view.rows(limit)
     named = Named((stream, group, consumer), ids or (), ids_from, requests)
     options = ClaimOptions(
         *(min_idle, idle, time, retrycount, force, justid, lastid, idle_rule, profile)
@@ -96,7 +96,7 @@ def xclaim(
         reply = run_xclaim(
             opened, batch, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )
-        said = _said("xclaim", reply, limit, opened, store)
+        said = _said("xclaim", reply, rows, opened, store)
     _end(*said, view)
 
 
@@ -111,7 +111,7 @@ def xack(
     requests: RequestsOption = None,
     run_id: RunIdOption = None,
     dry_run: DryRunOption = False,
-    limit: LimitOption = DEFAULT_LIMIT,
+    limit: LimitOption = None,
     *,
     common: Common,
 ) -> None:
@@ -125,12 +125,13 @@ def xack(
     from claimlib.commands.xack import xack as run_xack
 
     view = _view(common)
+    rows = view.rows(limit)
     named = Named((stream, group), ids or (), ids_from, requests)
     ack = ack_of(named)
     with opened_store(store, common.settings(), common) as (opened, progress):
         batch = requests_of(opened.spark, named, ack, ack_table)
         reply = run_xack(opened, batch, run_id=run_id, dry_run=dry_run, progress=progress)
-        said = _said("xack", reply, limit, opened, store)
+        said = _said("xack", reply, rows, opened, store)
     _end(*said, view)
 
 
@@ -145,7 +146,7 @@ def retire(
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
-    limit: LimitOption = DEFAULT_LIMIT,
+    limit: LimitOption = None,
     *,
     common: Common,
 ) -> None:
@@ -158,13 +159,14 @@ def retire(
     from claimlib.commands.retire import retire as run_retire
 
     view = _view(common)
+    rows = view.rows(limit)
     names = (unspell_shown(stream), unspell_shown(group), unspell_shown(consumer))
     retirement, now_ms = Retirement(*names, recipients=tuple(map(unspell_shown, to))), _instant(now)
     with opened_store(store, common.settings(), common) as (opened, progress):
         reply = run_retire(
             opened, retirement, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )
-        said = _said("retire", reply, limit, opened, store)
+        said = _said("retire", reply, rows, opened, store)
     _end(*said, view)
 
 
@@ -179,7 +181,7 @@ def _view(common: Common) -> View:
 
 
 def _said(
-    command: str, reply: BulkReply, limit: int, opened: Store, place: str
+    command: str, reply: BulkReply, limit: int | None, opened: Store, place: str
 ) -> tuple[Report, list[str]]:
     """What is to be shown of a reply, and which requests were refused."""
     from claimlib.commands.server_view import only_in_store

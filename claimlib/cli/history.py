@@ -14,19 +14,25 @@ from claimlib.cli.options import (
     AsCommandsOption,
     ClaimedOption,
     DeletedOption,
+    EndOption,
+    GroupOption,
     IdsOption,
     LostOption,
     RefusedOption,
     RunArgument,
     RunsLimitOption,
+    StartOption,
     StoreArgument,
+    StreamOption,
+    glob_of,
 )
 from claimlib.config.settings import option_of
 from claimlib.errors import RequestError
-from claimlib.report.model import DEFAULT_LIMIT
 from claimlib.report.text import not_shown
+from claimlib.semantics.ids import parse_range_end, parse_range_start
 
 if TYPE_CHECKING:
+    from claimlib.commands.runs import EntryFilter
     from claimlib.report.model import Report
     from claimlib.runs import Finished
     from claimlib.store.tables import Store
@@ -43,21 +49,29 @@ def runs(
     refused: RefusedOption = False,
     ids: IdsOption = False,
     as_commands: AsCommandsOption = False,
+    stream: StreamOption = None,
+    group: GroupOption = None,
+    start: StartOption = None,
+    end: EndOption = None,
     limit: RunsLimitOption = None,
     *,
     common: Common,
 ) -> None:
     """List finished runs, or show one.
 
+    --claimed, --deleted, --lost, --ids, --refused and --as-commands list what the run did to
+    entries. --stream, --group, --start and --end choose among these.
+
     Times are in UTC; JSON has them in milliseconds since the epoch (1970).
     """
     from claimlib.cli.output import show
     from claimlib.commands import runs as history
+    from claimlib.plans.differences import Scope
     from claimlib.report.runs import of_run, of_runs
 
     view = common.view()
-    rows = DEFAULT_LIMIT if limit is None else limit
-    chosen = {
+    rows = limit if as_commands else view.rows(limit)
+    parts = {
         "claimed": claimed,
         "deleted": deleted,
         "lost": lost,
@@ -65,20 +79,27 @@ def runs(
         "refused": refused,
         "as_commands": as_commands,
     }
-    kinds = [name for name, is_chosen in chosen.items() if is_chosen]
+    kinds = [name for name, is_chosen in parts.items() if is_chosen]
     _refuse_unless_one([option_of(kind) for kind in kinds], run)
     if as_commands:
         view.check_lines("--as-commands")
+    filters = {"--stream": stream, "--group": group, "--start": start, "--end": end}
+    _refuse_filters(kinds, [name for name, value in filters.items() if value is not None])
+    chosen = history.EntryFilter(
+        Scope(glob_of(stream, "--stream"), glob_of(group, "--group")),
+        start=None if start is None else parse_range_start(start),
+        end=None if end is None else parse_range_end(end),
+    )
     with looked_at_store(store, common.settings(), common) as opened:
         if run is None:
             result = of_runs(opened.where, history.list_runs(opened, rows))
         else:
             finished = history.find_run(opened, run)
             if as_commands:
-                _print_commands(opened, finished, limit, quiet=common.quiet)
+                _print_commands(opened, finished, limit, chosen, quiet=common.quiet)
                 return
             if kinds:
-                result = _part(opened, finished, kinds[0], rows)
+                result = _part(opened, finished, kinds[0], rows, chosen)
             else:
                 result = of_run(finished, history.remark_on(opened, finished))
     show(result, view)
@@ -92,7 +113,26 @@ def _refuse_unless_one(options: Sequence[str], run: str | None) -> None:
         raise RequestError(f"give a RUN with {options[0]}: claimlib runs STORE lists them")
 
 
-def _part(opened: Store, finished: Finished, kind: str, limit: int) -> Report:
+def _refuse_filters(kinds: Sequence[str], filters: Sequence[str]) -> None:
+    """Refuse options that choose entries, if no list of entries is asked for."""
+    if filters and not kinds:
+        raise RequestError(
+            f"{filters[0]} chooses entries of one run: give a RUN, and one of --claimed, --deleted,"
+            " --lost, --ids, --refused and --as-commands",
+            option=filters[0].removeprefix("--"),
+        )
+    bounds = [name for name in filters if name in {"--start", "--end"}]
+    if bounds and kinds[0] == "refused":
+        raise RequestError(
+            f"{bounds[0]} cannot be combined with --refused, because groups and requests are"
+            " refused, not entries: leave it out",
+            option=bounds[0].removeprefix("--"),
+        )
+
+
+def _part(
+    opened: Store, finished: Finished, kind: str, limit: int | None, chosen: EntryFilter
+) -> Report:
     """Entries, ids or refusals of a run.  What these need is slow to import."""
     from claimlib.commands.bulk_reply import BulkReply
     from claimlib.commands.reply import Reply
@@ -102,27 +142,32 @@ def _part(opened: Store, finished: Finished, kind: str, limit: int) -> Report:
     from claimlib.schema import Kind
 
     if kind == "refused":
-        return of_refused(finished, rows_of(opened, finished.run_seq, Kind.REFUSED), limit)
+        refused = rows_of(opened, finished.run_seq, Kind.REFUSED)
+        return of_refused(finished, chosen.of(refused), limit)
     if kind != "ids":
-        return of_entries(finished, kind, getattr(Reply.of_finished(opened, finished), kind), limit)
+        entries = getattr(Reply.of_finished(opened, finished), kind)
+        return of_entries(finished, kind, chosen.of(entries), limit)
     if Kind.REQUESTED not in finished.counts:
         raise RequestError(f"the request of run {finished.key} names no ids: leave out --ids")
-    return of_bulk(finished.command, BulkReply.of_finished(opened, finished), limit)
+    reply = BulkReply.of_finished(opened, finished)
+    return of_bulk(finished.command, reply, limit, chosen=chosen.of(reply.ids))
 
 
-def _print_commands(opened: Store, finished: Finished, limit: int | None, *, quiet: bool) -> None:
+def _print_commands(
+    opened: Store, finished: Finished, limit: int | None, chosen: EntryFilter, *, quiet: bool
+) -> None:
     """Lines for redis-cli, and nothing else, on stdout.  They go into a file that is run as a
     whole, so nothing is cut off by itself, and never in silence."""
     from claimlib.commands.server_commands import server_commands
 
-    commands = server_commands(opened, finished, limit)
+    commands = server_commands(opened, finished, limit, chosen)
     has_lines = False
     for line in commands.lines:
         terminal.out(line)
         has_lines = True
     terminal.say(*not_shown(commands.hidden, "command"))
     if not (has_lines or quiet):
-        terminal.say("the run changed no entry, so there is no command")
+        terminal.say("the run changed no such entry, so there is no command")
 
 
 @app.command(epilog="Example: claimlib abandon ./store snapshot:nightly-1")

@@ -68,6 +68,24 @@ class View:
             return None
         return tuple(name.strip() for name in self.columns.split(","))
 
+    def rows(self, limit: int | None) -> int | None:
+        """Return how many rows are shown: of a table some, for programs all (None).
+
+        Args:
+            limit: what `--limit` says; None: nothing.
+
+        Raises:
+            RequestError: a table cannot have so many.
+        """
+        if self.output is not Output.TABLE:
+            return limit
+        if limit is not None and limit > MOST_ROWS:
+            raise RequestError(
+                f"--limit: a table has at most {MOST_ROWS} rows; --output csv or jsonl has all",
+                option="limit",
+            )
+        return DEFAULT_LIMIT if limit is None else limit
+
     def check_lines(self, option: str) -> None:
         """Refuse what would be passed over in silence where an option prints lines, no report.
 
@@ -213,10 +231,15 @@ GroupOption = Annotated[
         show_default=False,
     ),
 ]
+_ALL_ROWS = f"[default: {DEFAULT_LIMIT} in a table, all in json, csv and jsonl]"
 LimitOption = Annotated[
-    int,
+    int | None,
     typer.Option(
-        "--limit", metavar="ROWS", min=1, max=MOST_ROWS, help="Show at most this number of rows."
+        "--limit",
+        metavar="ROWS",
+        min=1,
+        help=f"Show at most this number of rows. {_ALL_ROWS}",
+        show_default=False,
     ),
 ]
 RunsLimitOption = Annotated[
@@ -225,9 +248,8 @@ RunsLimitOption = Annotated[
         "--limit",
         metavar="ROWS",
         min=1,
-        max=MOST_ROWS,
-        help="Show at most this number of rows, or of commands."
-        f" [default: {DEFAULT_LIMIT} rows; all commands]",
+        help="Show at most this number of rows, or of commands. [default:"
+        f" {DEFAULT_LIMIT} in a table, all in json, csv and jsonl; all commands]",
         show_default=False,
     ),
 ]
@@ -238,8 +260,7 @@ GroupsLimitOption = Annotated[
         "--top",
         metavar="ROWS",
         min=1,
-        max=MOST_ROWS,
-        help=f"Show at most this number of groups. [default: {DEFAULT_LIMIT}]",
+        help=f"Show at most this number of groups. {_ALL_ROWS}",
         show_default=False,
     ),
 ]

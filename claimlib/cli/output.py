@@ -13,10 +13,10 @@ from claimlib import terminal
 from claimlib.cli.options import Output, View
 from claimlib.report.model import (
     Report,
-    as_csv,
-    as_json,
-    as_json_lines,
     as_text,
+    csv_lines,
+    json_chunks,
+    json_lines,
     with_columns,
     with_names,
 )
@@ -31,7 +31,7 @@ def show(report: Report, view: View) -> None:
         RequestError: it has no such column, or one is named twice; nothing is printed then.
     """
     if view.output is Output.JSON:
-        terminal.out(as_json(report))
+        terminal.out_chunks(json_chunks(report.document))
     elif view.output is Output.TABLE:
         wanted = view.wanted
         _show_table(report if wanted is None else with_columns(report, wanted), wanted is not None)
@@ -43,9 +43,9 @@ def _show_records(report: Report, view: View) -> None:
     """Rows alone are on stdout, so that a program need not tell anything else from them.  Unlike
     the JSON document they cannot say that there are more, so stderr does, quiet or not."""
     if view.output is Output.CSV:
-        terminal.out_exact(as_csv(report))
-    elif report.records:
-        terminal.out(as_json_lines(report))
+        terminal.out_lines(csv_lines(report), are_exact=True)
+    else:
+        terminal.out_lines(json_lines(report))
     terminal.say(*(report.cut_off if view.quiet else report.below))
 
 

@@ -24,6 +24,7 @@ from claimlib.cli.options import (
     IdleOption,
     LimitOption,
     NowOption,
+    Output,
     OwnerOption,
     PendingView,
     PendingViewOption,
@@ -36,7 +37,7 @@ from claimlib.cli.options import (
     glob_of,
 )
 from claimlib.errors import ReplyError, RequestError
-from claimlib.report.model import DEFAULT_LIMIT, MOST_ROWS
+from claimlib.report.model import MOST_ROWS
 from claimlib.semantics.ids import parse_range_end, parse_range_start
 from claimlib.semantics.model import PendingRange
 from claimlib.semantics.names import unspell_shown
@@ -74,9 +75,8 @@ def xpending(
     """Show pending entries, the longest idle first.
 
     Without STREAM and GROUP, it shows all groups. With them, it shows one group as Redis' XPENDING
-    does: the number of pending entries of each consumer, or with --count the entries themselves
-    (at most 100,000 at once). Idle times are computed for the time of the group's snapshot, or for
-    --now; JSON has them in ms.
+    does: the number of pending entries of each consumer, or with --count the entries themselves.
+    Idle times are computed for the time of the group's snapshot, or for --now; JSON has them in ms.
 
     On a store that mirrors a server, runs change the store only. --view server shows the entries as
     the server had them at the snapshot, and --fail-on-stalled judges these.
@@ -89,6 +89,7 @@ def xpending(
     from claimlib.report.xpending import of_overview, of_range, of_summary
 
     view, code = common.view(), process.DONE
+    rows = view.rows(limit)
     settings, now_ms, at_ms = common.settings(), *_instants(now)
     scope = Scope(glob_of(streams, "--stream"), glob_of(groups, "--group"))
     key = _group_key(stream, group, options=[count, start, end, idle, consumer])
@@ -122,7 +123,7 @@ def xpending(
                 opened.where,
                 by_group,
                 stalled_ms,
-                limit or DEFAULT_LIMIT,
+                rows,
                 at_ms,
                 shows_server=shows_server,
             )
@@ -139,7 +140,8 @@ def xpending(
                 if query is None:
                     result = of_summary(*key, command.summary(at, *key))
                 else:
-                    shown = command.shown_range(at, *key, query, most=MOST_ROWS, now_ms=now_ms)
+                    most = MOST_ROWS if view.output is Output.TABLE else None
+                    shown = command.shown_range(at, *key, query, most=most, now_ms=now_ms)
                     result = of_range(*key, shown)
     show(result, view)
     if code:
@@ -153,7 +155,7 @@ def describe(
     stream: StreamGlobArgument = "*",
     group: GroupGlobArgument = "*",
     now: NowOption = None,
-    limit: LimitOption = DEFAULT_LIMIT,
+    limit: LimitOption = None,
     *,
     common: Common,
 ) -> None:
@@ -171,6 +173,7 @@ def describe(
     from claimlib.report.describe import of_description
 
     view = common.view()
+    rows = view.rows(limit)
     scope = Scope(glob_of(stream, "STREAM_GLOB"), glob_of(group, "GROUP_GLOB"))
     now_ms, at_ms = _instants(now)
     with opened_store(store, common.settings(), common) as (opened, _):
@@ -178,7 +181,7 @@ def describe(
         description = run_describe(at, scope, now_ms=now_ms)
         if description.consumers.isEmpty() and at.read_in(scope, "groups").isEmpty():
             _refuse_unless_everything(at, scope)
-        result = of_description(opened.where, description, at_ms, limit)
+        result = of_description(opened.where, description, at_ms, rows)
     show(result, view)
 
 
@@ -268,7 +271,7 @@ def _named_if_unknown(at: Reading, stream: str | None, group: str | None) -> Ite
 def _refuse_unless_everything(at: Reading, scope: Scope) -> None:
     """A typing error in a glob must not look like a store in which all is well."""
     from claimlib.commands.preconditions import nothing_matches
-    from claimlib.commands.xpending import EVERYTHING
+    from claimlib.plans.differences import EVERYTHING
 
     if scope != EVERYTHING:
         globs = [f"{scope.stream_glob} / {scope.group_glob}"]

@@ -43,7 +43,6 @@ from claimlib.cli.options import (
 )
 from claimlib.config.settings import requests_of
 from claimlib.errors import RequestError
-from claimlib.report.model import DEFAULT_LIMIT
 from claimlib.semantics.ids import parse_id
 from claimlib.semantics.model import parse_cursor
 from claimlib.times import parse_instant_ms
@@ -81,14 +80,13 @@ def xautoclaim(
     dry_run: DryRunOption = False,
     incremental: IncrementalOption = False,
     allow_none: AllowNoneOption = False,
-    limit: LimitOption = DEFAULT_LIMIT,
+    limit: LimitOption = None,
     *,
     common: Common,
 ) -> None:
-    """Claim entries that were idle for too long, in all groups of the store.
-
-    Gives entries that were idle for longer than --min-idle to --consumer. The server is not
-    changed: claimlib runs STORE RUN --as-commands prints the commands for it.
+    """Claim entries that were idle for too long, in all groups. Gives entries of the store that
+    were idle for longer than --min-idle to --consumer. The server is not changed: claimlib runs
+    STORE RUN --as-commands prints the commands for it.
 
     Does for each group what Redis' XAUTOCLAIM does. Pending entries whose stream entry no longer
     exists are removed from the pending entries list.
@@ -101,6 +99,7 @@ def xautoclaim(
     from claimlib.report.sweep import COLUMNS, of_policy, of_reply, refusals
 
     view = common.view()
+    rows = view.rows(limit)
     if not explain:
         view.check(COLUMNS, GROUPS_COLUMNS)
     options = {
@@ -128,7 +127,7 @@ def xautoclaim(
     now_ms = None if now is None else parse_instant_ms(now)
     if explain:
         with opened_store(store, settings, common) as (opened, _):
-            show(of_policy(explain_policy(opened, request), limit), view)
+            show(of_policy(explain_policy(opened, request), rows), view)
         return
     with opened_store(store, settings, common) as (opened, progress):
         reply = run_xautoclaim(
@@ -142,7 +141,7 @@ def xautoclaim(
             progress=progress,
         )
         unknown = None if reply.run_seq is None else only_in_store(opened, reply.run_seq)
-        result, refused = of_reply(reply, limit, store, unknown), refusals(reply)
+        result, refused = of_reply(reply, rows, store, unknown), refusals(reply)
     show(result, view)
     terminal.say(*refused)
     if refused:
@@ -170,7 +169,7 @@ def reset_cursor(
     group: GroupOption = None,
     to: CursorToOption = "0-0",
     run_id: RunIdOption = None,
-    limit: LimitOption = DEFAULT_LIMIT,
+    limit: LimitOption = None,
     *,
     common: Common,
 ) -> None:
@@ -186,9 +185,10 @@ def reset_cursor(
     from claimlib.report.cursors import COLUMNS, of_reset
 
     view = common.view(COLUMNS)
+    rows = view.rows(limit)
     scope = Scope(glob_of(stream, "--stream"), glob_of(group, "--group"))
     cursor, first = parse_cursor(cursor), parse_id(to)
     with opened_store(store, common.settings(), common) as (opened, progress):
         finished = run_reset(opened, cursor, scope, to=first, run_id=run_id, progress=progress)
-        result = of_reset(finished, Reply.of_finished(opened, finished).cursors, limit)
+        result = of_reset(finished, Reply.of_finished(opened, finished).cursors, rows)
     show(result, view)

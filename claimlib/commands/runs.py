@@ -7,11 +7,18 @@ import re
 import shlex
 from dataclasses import dataclass
 
+from pyspark.sql import DataFrame
+
 from claimlib.errors import RequestError
+from claimlib.plans.differences import EVERYTHING, Scope
+from claimlib.plans.keys import id_at_least, id_at_most
 from claimlib.runs import Finished, pinned
 from claimlib.runs.journal import RunRow, decisions_of, run_rows
 from claimlib.runs.rollforward import find_finished, find_finished_seq, give_up
+from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.store.tables import Store
+
+_INT_MAX = 2**31 - 1  # the most rows that a LIMIT of Spark takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +31,40 @@ class RunList:
     unfinished: tuple[str, ...]
 
 
-def list_runs(store: Store, limit: int) -> RunList:
-    """The newest `limit` finished runs, and what is not finished."""
-    newest, total = store.last("runs", "run_seq", limit)
+@dataclass(frozen=True, slots=True)
+class EntryFilter:
+    """Choose entries by the globs of their stream and group, and by the range of their ids.
+
+    Attributes:
+        start, end: the first and the last id; None: no bound.
+    """
+
+    scope: Scope = EVERYTHING
+    start: StreamId | None = None
+    end: StreamId | None = None
+
+    @property
+    def has_ids(self) -> bool:
+        """Return True if a range of ids is chosen."""
+        return self.start is not None or self.end is not None
+
+    def of(self, rows: DataFrame) -> DataFrame:
+        """Return the chosen rows of a frame with stream, consumer_group, id_ms and id_seq."""
+        chosen = rows.where(self.scope.has_group())
+        if self.start is not None:
+            chosen = chosen.where(id_at_least("id_ms", "id_seq", *_bigints(self.start)))
+        if self.end is not None:
+            chosen = chosen.where(id_at_most("id_ms", "id_seq", *_bigints(self.end)))
+        return chosen
+
+
+def _bigints(id_: StreamId) -> list[str]:
+    return [f"({to_bigint(half):d}L)" for half in id_]
+
+
+def list_runs(store: Store, limit: int | None) -> RunList:
+    """The newest `limit` finished runs (None: all), and what is not finished."""
+    newest, total = store.last("runs", "run_seq", _INT_MAX if limit is None else limit)
     last = newest[0]["run_seq"] if newest else 0
     unfinished = tuple(row.key for row in run_rows(store, last))
     return RunList(tuple(map(Finished.of, newest)), total, unfinished)

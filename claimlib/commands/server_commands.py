@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
+from claimlib.commands.runs import EntryFilter
 from claimlib.commands.xautoclaim import COMMAND
 from claimlib.errors import RequestError
 from claimlib.plans.keys import GROUP, id_text, in_id_order, unsigned
@@ -43,8 +44,13 @@ class ServerCommands:
     hidden: int
 
 
-def server_commands(store: Store, finished: Finished, most: int | None) -> ServerCommands:
+def server_commands(
+    store: Store, finished: Finished, most: int | None, chosen: EntryFilter
+) -> ServerCommands:
     """The first `most` commands (null: all) that do on the server what a sweep did in the store.
+
+    Args:
+        chosen: the entries that the commands are about.
 
     Raises:
         RequestError: the run is not a sweep or a page.
@@ -56,7 +62,7 @@ def server_commands(store: Store, finished: Finished, most: int | None) -> Serve
             run=finished.key,
         )
     store.check_reads_all()
-    commands = _batches(store, finished)
+    commands = _batches(store, finished, chosen)
     ordered = commands.orderBy(*GROUP, "kind", "consumer", "justid", "number")
     if most is None:
         return ServerCommands(_lines(ordered.toLocalIterator()), hidden=0)
@@ -65,12 +71,12 @@ def server_commands(store: Store, finished: Finished, most: int | None) -> Serve
     return ServerCommands(_lines(shown[:most]), hidden)
 
 
-def _batches(store: Store, finished: Finished) -> DataFrame:
+def _batches(store: Store, finished: Finished, chosen: EntryFilter) -> DataFrame:
     """One row per command: kind, stream, consumer_group, consumer, justid, min_idle_ms, ids."""
     requests = rows_of(store, finished.run_seq, Kind.SWEPT).select(
         *GROUP, F.get_json_object("request", "$.min_idle_ms").cast("BIGINT").alias("min_idle_ms")
     )
-    entries = rows_of(store, finished.run_seq, Kind.CLAIMED, Kind.DELETED)
+    entries = chosen.of(rows_of(store, finished.run_seq, Kind.CLAIMED, Kind.DELETED))
     lost = rows_of(store, finished.run_seq, Kind.LOST).select(*GROUP, "id_ms", "id_seq")
     done = entries.join(lost, on=[*GROUP, "id_ms", "id_seq"], how="left_anti")
     same = (*GROUP, "kind", "consumer", "justid")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -21,10 +21,11 @@ from claimlib.commands.preconditions import check_ms
 from claimlib.commands.runs import find_run
 from claimlib.errors import RequestError
 from claimlib.plans import xpending as plan
-from claimlib.plans.differences import Scope
+from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import (
     GROUP,
     bigint_intervals,
+    in_id_order,
     is_group,
     is_stream,
     sortable_as_id,
@@ -41,7 +42,6 @@ from claimlib.times import parse_instant_ms
 
 _TABLES = ("pending", "groups", "consumers")
 DEFAULT_STALLED_MS = 15 * 60_000
-EVERYTHING = Scope("*", "*")
 _TIME = re.compile(r"[0-9]{4}-")
 
 
@@ -189,11 +189,19 @@ _COLUMNS = (*GROUP, "id_ms", "id_seq", "consumer", "idle_ms", "delivery_count")
 
 @dataclass(frozen=True, slots=True)
 class ShownRange:
-    """The beginning of a `pending_range`: its first rows, and how many entries the range has in
-    all, whatever count was asked for."""
+    """Hold a `pending_range` as far as it is shown.
 
-    rows: tuple[Row, ...]
+    Attributes:
+        rows: the shown entries by id, one row each.
+        shown: how many they are.
+        total: how many entries the range has in all, whatever count was asked for.
+        last: the last shown entry; None if none is shown.
+    """
+
+    rows: DataFrame | Sequence[Row]
+    shown: int
     total: int
+    last: Row | None
 
 
 def shown_range(
@@ -202,22 +210,31 @@ def shown_range(
     group: bytes,
     query: PendingRange,
     *,
-    most: int,
+    most: int | None,
     now_ms: int | None = None,
 ) -> ShownRange:
-    """`pending_range` as far as it can be printed: `most` rows come to the driver, however many are
-    asked for; the others are counted only.
+    """Return a `pending_range` as far as it can be printed.
+
+    Args:
+        most: how many rows come to the driver, however many are asked for; the others are counted
+            only.  None: all rows stay a frame, to be read as they are printed.
 
     Raises:
         ReplyError: there is no such group (NOGROUP).
     """
     check_ms(now_ms=now_ms)
     entries = _of_group(at, stream, group, now_ms, query)
+    if most is None:
+        total = plan.matching(entries, query).count()
+        shown = plan.in_range(entries, query).select(*_COLUMNS)
+        last = shown.orderBy(*(half.desc() for half in in_id_order())).first()
+        return ShownRange(shown, min(max(query.count, 0), total), total, last)
     first = replace(query, count=min(query.count, most))
-    rows = tuple(plan.in_range(entries, first).select(*_COLUMNS).collect())
-    if len(rows) < first.count:
-        return ShownRange(rows, len(rows))
-    return ShownRange(rows, plan.matching(entries, query).count())
+    rows = plan.in_range(entries, first).select(*_COLUMNS).collect()
+    last = rows[-1] if rows else None
+    is_end = len(rows) < first.count
+    total = len(rows) if is_end else plan.matching(entries, query).count()
+    return ShownRange(rows, len(rows), total, last)
 
 
 def stale(groups: DataFrame, at_ms: int, most_ms: int) -> DataFrame:

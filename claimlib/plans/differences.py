@@ -72,6 +72,9 @@ class Scope:
         return F.lit(True) if name is None else F.col("bucket") == bucket_of(spell(name), buckets)
 
 
+EVERYTHING = Scope("*", "*")
+
+
 def _matches(column: str, glob: str) -> Column:
     name = literal_name(glob)
     return glob_matches(column, glob) if name is None else F.col(column) == spell(name)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
+from claimlib.report.rows import fetch_rows
 from claimlib.report.text import (
     counted,
     instant,
@@ -36,26 +38,32 @@ _COUNTS = {
 def of_bulk(
     command: str,
     reply: BulkReply,
-    limit: int = DEFAULT_LIMIT,
+    limit: int | None = DEFAULT_LIMIT,
     place: str = "",
     unknown_to_server: Mapping[str, int] | None = None,
+    chosen: DataFrame | None = None,
 ) -> Report:
     """One row per id, in the order of the requests; counts are of all.
 
     Args:
+        limit: how many ids are shown; None: all.
         place, unknown_to_server: see `text.only_in_store`.
+        chosen: the rows of `reply.ids` that are shown; None: all.
     """
-    shown = [row.asDict() for row in reply.ids.limit(limit).collect()]
-    records = [plain_row(row) for row in shown]
+    ids = fetch_rows(
+        reply.ids if chosen is None else chosen, limit, lambda row: plain_row(row.asDict())
+    )
+    shown = ids.shown
     refused = _refused(reply, limit)
     names = [name for name in _COUNTS if name not in {"lost", "gone"}]
-    total = sum(reply.counts.get(name, 0) for name in names)
+    of_run = sum(reply.counts.get(name, 0) for name in names)
+    total = of_run if chosen is None else chosen.count()
     is_single = len({row["request"] for row in shown}) == 1 and total == len(shown)
     return Report(
         title=_title(command, reply) + (_of(shown[0]) if is_single else ""),
         columns=dict(list(COLUMNS.items())[3 if is_single else 0 :]),
         rows=tuple(_row(row)[3 if is_single else 0 :] for row in shown),
-        cut_off=tuple(not_shown(total - len(shown), "id", shown=len(shown))),
+        cut_off=tuple(not_shown(ids.hidden(total), "id", shown=len(shown))),
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *_notes(command, reply.counts),
@@ -69,13 +77,13 @@ def of_bulk(
             "is_repeat": reply.is_repeat,
             "dry_run": reply.dry_run,
             "counts": dict(reply.counts),
-            "ids": records,
-            "ids_not_shown": total - len(shown),
+            "ids": ids.records,
+            "ids_not_shown": ids.hidden(total),
             "refused": refused,
             "refused_not_shown": reply.counts.get("refused", 0) - len(refused),
             "only_in_store": unknown_to_server,
         },
-        records=records,
+        records=ids.records,
         names=NAMES,
     )
 
@@ -104,11 +112,11 @@ def refused_requests(reply: BulkReply, limit: int = 10) -> list[str]:
     return [*named, *([f"refused: {refused - limit:,} more"] if refused > limit else [])]
 
 
-def _refused(reply: BulkReply, limit: int) -> list[dict[str, Any]]:
+def _refused(reply: BulkReply, limit: int | None) -> list[dict[str, Any]]:
     if not reply.counts.get("refused", 0):
         return []  # there is nothing to be asked of Spark
     refused = reply.requests.where(F.col("status") == "refused").orderBy("request")
-    return [row.asDict() for row in refused.limit(limit).collect()]
+    return [row.asDict() for row in (refused if limit is None else refused.limit(limit)).collect()]
 
 
 def _title(command: str, reply: BulkReply) -> str:

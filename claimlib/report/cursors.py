@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame
 from claimlib.plans.keys import GROUP
 from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, Report
+from claimlib.report.rows import fetch_rows
 from claimlib.report.runs import run_document
 from claimlib.report.text import not_shown, repeated, visible
 from claimlib.runs import Finished
@@ -14,15 +15,16 @@ from claimlib.runs import Finished
 COLUMNS = headings("name", *GROUP, "next_id")
 
 
-def of_reset(finished: Finished, cursors: DataFrame, limit: int = DEFAULT_LIMIT) -> Report:
+def of_reset(finished: Finished, cursors: DataFrame, limit: int | None = DEFAULT_LIMIT) -> Report:
     """One row per group whose cursor a run has set, by stream and group.
 
     Args:
         cursors: see `commands.reply.Reply.cursors`.
+        limit: how many groups are shown; None: all.
     """
-    rows = cursors.select(*COLUMNS).orderBy(*GROUP)
-    shown = [row.asDict() for row in rows.limit(limit).collect()]
-    hidden = rows.count() - len(shown) if len(shown) == limit else 0
+    rows = fetch_rows(cursors.select(*COLUMNS).orderBy(*GROUP), limit)
+    shown = rows.shown
+    hidden = rows.hidden(cursors.count()) if len(shown) == limit else 0
     return Report(
         title=f"reset-cursor, run {finished.run_seq} ({finished.key}): where the next page begins",
         columns=COLUMNS,
@@ -32,8 +34,8 @@ def of_reset(finished: Finished, cursors: DataFrame, limit: int = DEFAULT_LIMIT)
         document={
             **run_document(finished),
             "is_repeat": finished.is_repeat,
-            "cursors": shown,
+            "cursors": rows.records,
             "cursors_not_shown": hidden,
         },
-        records=shown,
+        records=rows.records,
     )

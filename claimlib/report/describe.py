@@ -11,27 +11,27 @@ from claimlib.commands.describe import Description
 from claimlib.plans.keys import GROUP
 from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
+from claimlib.report.rows import fetch_rows
 from claimlib.report.text import counted, duration, idle, not_shown, unowned, visible
 
 
 def of_description(
-    where: str, description: Description, at_ms: int, limit: int = DEFAULT_LIMIT
+    where: str, description: Description, at_ms: int, limit: int | None = DEFAULT_LIMIT
 ) -> Report:
     """One row per consumer, the longest idle entry first; below it where cursors stand.
 
     Args:
         at_ms: the instant for which it is shown how long ago consumers were seen and active, where
             their group has no instant of its own.
+        limit: how many consumers, and how many cursors, are shown; None: all.
     """
     order = (F.col("oldest_idle_ms").desc_nulls_last(), F.col("pending").desc())
-    rows = description.consumers.orderBy(*order, *GROUP, "consumer").limit(limit).collect()
-    shown = [row.asDict() for row in rows]
+    rows = fetch_rows(description.consumers.orderBy(*order, *GROUP, "consumer"), limit)
+    shown = rows.shown
     total = description.consumers.count()
     unknown = description.consumers.where("NOT is_known").count()
-    cursors = [
-        row.asDict() for row in description.cursors.orderBy("name", *GROUP).limit(limit).collect()
-    ]
-    more_cursors = description.cursors.count() - len(cursors)
+    cursors = fetch_rows(description.cursors.orderBy("name", *GROUP), limit)
+    more_cursors = cursors.hidden(description.cursors.count())
     return Report(
         title=f"Consumers of {where}",
         columns=headings(
@@ -40,8 +40,8 @@ def of_description(
         ),
         rows=tuple(_row(row, at_ms) for row in shown),
         cut_off=(
-            *not_shown(total - len(shown), "consumer", shown=len(shown)),
-            *not_shown(more_cursors, "cursor", shown=len(cursors)),
+            *not_shown(rows.hidden(total), "consumer", shown=len(shown)),
+            *not_shown(more_cursors, "cursor", shown=len(cursors.shown)),
         ),
         notes=(
             *counted(
@@ -51,18 +51,18 @@ def of_description(
             ),
             *unowned(description.without_owner),
             *([] if total else ["no consumer matches"]),
-            *map(_cursor, cursors),
+            *map(_cursor, cursors.shown),
         ),
         document={
             "command": "describe",
             "at_ms": at_ms,
-            "consumers": shown,
-            "consumers_not_shown": total - len(shown),
+            "consumers": rows.records,
+            "consumers_not_shown": rows.hidden(total),
             "pending_without_owner": description.without_owner,
-            "cursors": cursors,
+            "cursors": cursors.records,
             "cursors_not_shown": more_cursors,
         },
-        records=shown,
+        records=rows.records,
         names=tuple(description.consumers.columns),
     )
 

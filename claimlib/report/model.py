@@ -6,17 +6,31 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from claimlib.errors import RequestError
 from claimlib.terminal import harmless_json, one_line
 
 Cell = int | str | None
+
+
+class Stream:
+    """Yield records that need not have room in memory; each iteration reads them again."""
+
+    def __init__(self, read: Callable[[], Iterator[Mapping[str, Any]]]) -> None:
+        self._read = read
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return self._read()
+
+
+Records = Sequence[Mapping[str, Any]] | Stream
 DEFAULT_LIMIT = 50
 """How many rows of a table are shown."""
 MOST_ROWS = 100_000
-"""How many can be: they pass through the driver's memory."""
+"""How many can be: they are in memory, as their columns are aligned."""
 _WIDEST_PADDED = 60
 """Characters: no column of plain text is padded any wider."""
 
@@ -32,7 +46,8 @@ class Report:
             nothing to say.  Those of the records come first, totals behind them.
         notes: what else belongs below the table.
         document: the same for programs: milliseconds and numbers as they are.
-        records: the rows of the document, by name; totals are none of them.
+        records: the rows of the document, by name; totals are none of them.  A stream has no rows
+            for people.
         names: what a record has, in order; empty: the names of `columns`.
         cut_off: what a limit has cut off, which is said whoever reads the rows.
     """
@@ -42,7 +57,7 @@ class Report:
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...]
     document: Mapping[str, object]
-    records: Sequence[Mapping[str, object]]
+    records: Records
     names: tuple[str, ...] = ()
     cut_off: tuple[str, ...] = ()
 
@@ -60,27 +75,45 @@ class Report:
 # ------------------------------------------------------------------- for programs
 
 
-def as_json(report: Report) -> str:
-    """The document, as JSON."""
-    return harmless_json(json.dumps(report.document, indent=2, ensure_ascii=False))
+def json_chunks(document: Mapping[str, object]) -> Iterator[str]:
+    """Yield a document as JSON, in pieces: a stream in it is read as it is written."""
+    yield "{"
+    for number, (name, value) in enumerate(document.items()):
+        yield f"{',' if number else ''}\n  {_json(name)}: "
+        yield from _array_chunks(value) if isinstance(value, Stream) else [_indented(value, 2)]
+    yield "\n}"
 
 
-def as_json_lines(report: Report) -> str:
-    """The records, an object of JSON per line; the last line does not end."""
+def _array_chunks(records: Stream) -> Iterator[str]:
+    is_empty = True
+    for record in records:
+        yield f"{'[' if is_empty else ','}\n    {_indented(record, 4)}"
+        is_empty = False
+    yield "[]" if is_empty else "\n  ]"
+
+
+def _indented(value: object, columns: int) -> str:
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return harmless_json(text.replace("\n", "\n" + " " * columns))
+
+
+def json_lines(report: Report) -> Iterator[str]:
+    """Yield the records, an object of JSON per line, without the lines' ends."""
     names = report.names or tuple(report.columns)
-    return "\n".join(_json({name: row[name] for name in names}) for row in report.records)
+    return (_json({name: row[name] for name in names}) for row in report.records)
 
 
-def as_csv(report: Report) -> str:
-    """The names and the records, as RFC 4180 has it, but for lines' ends: they are this system's,
-    and the last line does not end.
+def csv_lines(report: Report) -> Iterator[str]:
+    """Yield the names and the records as RFC 4180 has it, without the lines' ends, which are this
+    system's.
 
     Null is an empty field (so is an empty text: JSON tells them apart), lists and objects are JSON.
     A text is as the store's tables hold it, quoted where it has a line break.
     """
     names = report.names or tuple(report.columns)
-    rows = ([_field(row[name]) for name in names] for row in report.records)
-    return "\n".join(map(_csv_line, (names, *rows)))
+    yield _csv_line(names)
+    for row in report.records:
+        yield _csv_line([_field(row[name]) for name in names])
 
 
 def _csv_line(fields: Iterable[str]) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 
 from claimlib.commands.runs import RunList
 from claimlib.plans.keys import GROUP, in_id_order
 from claimlib.report.headings import headings
 from claimlib.report.model import Cell, Report
+from claimlib.report.rows import Record, fetch_rows
 from claimlib.report.text import counted, duration, instant, not_shown, plain_row, visible
 from claimlib.runs import Finished, Phase
 from claimlib.times import format_duration_ms
@@ -20,18 +21,22 @@ _ENTRY_COLUMNS = headings(
 )
 
 
-def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Report:
-    """The claimed, deleted or lost entries of one run, by stream, group and id."""
+def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int | None) -> Report:
+    """The claimed, deleted or lost entries of one run, by stream, group and id.
+
+    Args:
+        limit: how many entries are shown; None: all.
+    """
     total = rows.count()
     order = (*GROUP, *in_id_order())
-    shown = rows.orderBy(*order).limit(limit).collect()
-    records = [plain_row(row.asDict()) for row in shown]
+    entries = fetch_rows(rows.orderBy(*order), limit, lambda row: plain_row(row.asDict()))
+    shown = entries.shown
     has_owner = "consumer" in rows.columns
     return Report(
         title=f"{kind} by run {finished.run_seq} ({finished.key})",
         columns=_ENTRY_COLUMNS | (headings("consumer") if has_owner else {}),
         rows=tuple(_entry_row(row, has_owner=has_owner) for row in shown),
-        cut_off=tuple(not_shown(total - len(shown), "entry", "entries", shown=len(shown))),
+        cut_off=tuple(not_shown(entries.hidden(total), "entry", "entries", shown=len(shown))),
         notes=(
             *([] if total else [f"no entry was {kind} by this run"]),
             *counted(
@@ -44,19 +49,19 @@ def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int) -> Re
             "run_seq": finished.run_seq,
             "run_id": finished.run_id,
             "command": finished.command,
-            kind: records,
-            f"{kind}_not_shown": total - len(shown),
+            kind: entries.records,
+            f"{kind}_not_shown": entries.hidden(total),
         },
-        records=records,
+        records=entries.records,
         names=tuple(name for name in rows.columns if name not in {"id_ms", "id_seq"}),
     )
 
 
-def _gone_payloads(shown: Sequence[Row]) -> int:
+def _gone_payloads(shown: Sequence[Record]) -> int:
     return sum("payload" in row and row["payload"] == "gone" for row in shown)
 
 
-def _entry_row(row: Row, *, has_owner: bool) -> tuple[Cell, ...]:
+def _entry_row(row: Record, *, has_owner: bool) -> tuple[Cell, ...]:
     values = (
         visible(row["stream"]),
         visible(row["consumer_group"]),
@@ -68,11 +73,12 @@ def _entry_row(row: Row, *, has_owner: bool) -> tuple[Cell, ...]:
     return (*values, visible(row["consumer"])) if has_owner else values
 
 
-def of_refused(finished: Finished, rows: DataFrame, limit: int) -> Report:
+def of_refused(finished: Finished, rows: DataFrame, limit: int | None) -> Report:
     """What one run refused and why: groups, or the requests of an XCLAIM or XACK."""
     total = rows.count()
     refused = rows.select(*GROUP, "request_number", "reason").orderBy(*GROUP, "request_number")
-    shown = [row.asDict() for row in refused.limit(limit).collect()]
+    fetched = fetch_rows(refused, limit)
+    shown = fetched.shown
     return Report(
         title=f"refused by run {finished.run_seq} ({finished.key})",
         columns=headings(*GROUP, "request_number", "reason"),
@@ -84,16 +90,16 @@ def of_refused(finished: Finished, rows: DataFrame, limit: int) -> Report:
             )
             for row in shown
         ),
-        cut_off=tuple(not_shown(total - len(shown), "refusal", shown=len(shown))),
+        cut_off=tuple(not_shown(fetched.hidden(total), "refusal", shown=len(shown))),
         notes=() if total else ("nothing was refused by this run",),
         document={
             "run_seq": finished.run_seq,
             "run_id": finished.run_id,
             "command": finished.command,
-            "refused": shown,
-            "refused_not_shown": total - len(shown),
+            "refused": fetched.records,
+            "refused_not_shown": fetched.hidden(total),
         },
-        records=shown,
+        records=fetched.records,
     )
 
 

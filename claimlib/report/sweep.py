@@ -17,6 +17,7 @@ from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import GUARDS
 from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
+from claimlib.report.rows import fetch_rows
 from claimlib.report.text import (
     counted,
     duration,
@@ -37,27 +38,28 @@ MAXIMA = ("oldest_idle_ms", "highest_delivery_count")
 
 def of_reply(
     reply: Reply,
-    limit: int = DEFAULT_LIMIT,
+    limit: int | None = DEFAULT_LIMIT,
     place: str = "",
     unknown_to_server: Mapping[str, int] | None = None,
 ) -> Report:
     """One row per (stream, consumer_group), refused ones first, then by what was done; and a total.
 
     Args:
+        limit: how many groups are shown; None: all.
         place, unknown_to_server: see `text.only_in_store`.
 
     Runs the reply's `groups` once, or twice where there are more groups than are shown.
     """
     count = reply.counts.get("swept", 0) + reply.counts.get("refused", 0)
-    shown = [row.asDict() for row in _worst_first(reply.groups).limit(limit).collect()]
-    totals = _totals(shown) if count <= limit else _all_totals(reply.groups)
-    rows = [_group_row(row) for row in shown]
+    rows = fetch_rows(_worst_first(reply.groups), limit)
+    has_all = limit is not None and count <= limit
+    totals = _totals(rows.shown) if has_all else _all_totals(reply.groups)
     total = ("total", groups_text(count), *_numbers(totals), "")
     return Report(
         title=_title(reply),
         columns=COLUMNS,
-        rows=(*rows, total),
-        cut_off=tuple(not_shown(count - len(shown), "group", shown=len(shown))),
+        rows=(*map(_group_row, rows.shown), total),
+        cut_off=tuple(not_shown(rows.hidden(count), "group", shown=len(rows.shown))),
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *([] if count else [_NO_GROUP]),
@@ -73,11 +75,11 @@ def of_reply(
             "dry_run": reply.dry_run,
             "counts": dict(reply.counts),
             "totals": totals,
-            "groups": shown,
-            "groups_not_shown": count - len(shown),
+            "groups": rows.records,
+            "groups_not_shown": rows.hidden(count),
             "only_in_store": unknown_to_server,
         },
-        records=shown,
+        records=rows.records,
         names=GROUPS_COLUMNS,
     )
 
@@ -216,10 +218,9 @@ def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
         )
 
 
-def of_policy(explained: DataFrame, limit: int = DEFAULT_LIMIT) -> Report:
+def of_policy(explained: DataFrame, limit: int | None = DEFAULT_LIMIT) -> Report:
     """Which request of a policy each group gets; first the groups that get none."""
-    rows = explained.orderBy(F.col("request").asc_nulls_first(), *GROUP)
-    shown = [row.asDict() for row in rows.limit(limit).collect()]
+    rows = fetch_rows(explained.orderBy(F.col("request").asc_nulls_first(), *GROUP), limit)
     counts = explained.agg(
         F.count("*").alias("groups"), F.count("request").alias("matched")
     ).first()
@@ -227,13 +228,13 @@ def of_policy(explained: DataFrame, limit: int = DEFAULT_LIMIT) -> Report:
     return Report(
         title="Which request each group gets (the first in the file whose globs match)",
         columns=headings(*GROUP, "request", "consumer", "min_idle_ms", *_OF_POLICY, "guards"),
-        rows=tuple(_policy_row(row) for row in shown),
-        cut_off=tuple(not_shown(total - len(shown), "group", shown=len(shown))),
+        rows=tuple(map(_policy_row, rows.shown)),
+        cut_off=tuple(not_shown(rows.hidden(total), "group", shown=len(rows.shown))),
         notes=tuple(
             counted(total - matched, "group matches no request", "groups match no request")
         ),
-        document={"groups": shown, "groups_not_shown": total - len(shown)},
-        records=shown,
+        document={"groups": rows.records, "groups_not_shown": rows.hidden(total)},
+        records=rows.records,
         names=tuple(explained.columns),
     )
 

@@ -52,13 +52,13 @@ def not_shown(
     """A note, if a limit cut something off.
 
     Args:
-        shown: how many there are in the report, which is as many as `--limit` can ask for at most.
+        shown: how many there are in the report.
     """
     if count > 0:
         number = number_of(count, f"more {singular}", f"more {many or singular + 's'}")
         if shown >= MOST_ROWS:
-            most = f"a report lists at most {MOST_ROWS:,}"
-            yield f"{number} not shown: {most}; query the store's tables for the rest"
+            most = f"a table has at most {MOST_ROWS:,} rows"
+            yield f"{number} not shown: {most}; --output csv or jsonl has all"
         else:
             yield f"{number} not shown; use --limit to show more"
 

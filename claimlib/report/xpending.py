@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from claimlib.commands.xpending import ShownRange
@@ -13,6 +13,7 @@ from claimlib.plans.keys import GROUP
 from claimlib.plans.xpending import CHANGED, OFTEN, OVERVIEW, VERY_OFTEN
 from claimlib.report.headings import headings
 from claimlib.report.model import Cell, Report
+from claimlib.report.rows import FetchedRows, fetch_rows
 from claimlib.report.sweep import MAXIMA
 from claimlib.report.text import (
     counted,
@@ -43,7 +44,7 @@ def of_overview(
     where: str,
     groups: DataFrame,
     stalled_ms: int,
-    limit: int,
+    limit: int | None,
     at_ms: int | None = None,
     *,
     shows_server: bool = False,
@@ -52,6 +53,7 @@ def of_overview(
     then groups whose idle times are not known, and what is empty last.
 
     Args:
+        limit: how many groups are shown; None: all.
         at_ms: the instant for which the age of the snapshots is shown; null: it is not.
         shows_server: whether the entries are those of the server at the snapshots.
     """
@@ -59,26 +61,29 @@ def of_overview(
         *((F.col("pending") > 0).desc(), F.col("oldest_idle_ms").desc_nulls_last()),
         *(F.col("highest_delivery_count").desc_nulls_last(), *GROUP),
     )
-    shown = [row.asDict() for row in groups.orderBy(*order).limit(limit).collect()]
+    rows = fetch_rows(groups.orderBy(*order), limit)
     unknown = F.col("now_ms").isNull() & (F.col("pending") > 0)
     sums = groups.agg(
         F.count("*").alias("groups"),
         F.count_if(unknown).alias("groups_without_instant"),
         F.count_if(~F.col("is_known")).alias("groups_not_known"),
-        *(_sum(name) for name in (*_OVERVIEW_SUMS, "unknown_owners", CHANGED)),
+        *(_sum(name) for name in (*_OVERVIEW_SUMS, "unknown_owners")),
+        F.sum(CHANGED).alias(CHANGED),
         *(F.max(name).alias(name) for name in MAXIMA),
         F.min("snapshot_ms").alias("oldest_snapshot_ms"),
     ).first()
     totals = sums.asDict() if sums is not None else {}
     since = duration(stalled_ms)
     oldest = _age(totals["oldest_snapshot_ms"], at_ms)
-    total = ("total", groups_text(totals["groups"]), *_overview_numbers(totals), oldest)
+    # Only a store that mirrors a server has something to say in this column.
+    changed = () if totals[CHANGED] is None else (CHANGED,)
+    total = ("total", groups_text(totals["groups"]), *_overview_numbers(totals, changed), oldest)
     return Report(
         title=f"Pending in {where}{_ON_SERVER if shows_server else ''}",
         columns=headings(
             *(*GROUP, "pending", "stalled", "oldest_idle_ms", "highest_delivery_count"),
             *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
-            *(CHANGED, "snapshot_ms"),
+            *(*changed, "snapshot_ms"),
             stalled=f"idle {since}+",
             delivered_5_plus=f"{OFTEN}+ deliveries",
             delivered_10_plus=f"{VERY_OFTEN}+ deliveries",
@@ -88,13 +93,13 @@ def of_overview(
             *(
                 (
                     *(visible(r["stream"]), visible(r["consumer_group"])),
-                    *(*_overview_numbers(r), _age(r["snapshot_ms"], at_ms)),
+                    *(*_overview_numbers(r, changed), _age(r["snapshot_ms"], at_ms)),
                 )
-                for r in shown
+                for r in rows.shown
             ),
             total,
         ),
-        cut_off=tuple(not_shown(totals["groups"] - len(shown), "group", shown=len(shown))),
+        cut_off=tuple(not_shown(rows.hidden(totals["groups"]), "group", shown=len(rows.shown))),
         notes=(
             *counted(
                 totals["groups_without_instant"],
@@ -114,10 +119,10 @@ def of_overview(
             "view": "server" if shows_server else "store",
             "stalled_after_ms": stalled_ms,
             "totals": totals,
-            "groups": shown,
-            "groups_not_shown": totals["groups"] - len(shown),
+            "groups": rows.records,
+            "groups_not_shown": rows.hidden(totals["groups"]),
         },
-        records=shown,
+        records=rows.records,
         names=(*GROUP, *OVERVIEW),
     )
 
@@ -153,11 +158,12 @@ def _age(snapshot_ms: int | None, at_ms: int | None) -> str | None:
     return duration(max(at_ms - snapshot_ms, 0))
 
 
-def _overview_numbers(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _overview_numbers(row: Mapping[str, Any], others: Iterable[str]) -> tuple[Cell, ...]:
     return (
         *(row["pending"], row["stalled"], idle(row["oldest_idle_ms"])),
         *(row["highest_delivery_count"], row["delivered_5_plus"], row["delivered_10_plus"]),
-        *(row["owners"], row["idle_owners"], row["unknown_owners"], row[CHANGED]),
+        *(row["owners"], row["idle_owners"], row["unknown_owners"]),
+        *(row[name] for name in others),
     )
 
 
@@ -191,15 +197,14 @@ def of_range(stream: bytes, group: bytes, entries: ShownRange) -> Report:
 
     `next_start` is null where none is left, and where none is shown (a count of 0).
     """
-    shown = [
-        {
-            "id": str(StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"]))),
-            **{name: row[name] for name in ("consumer", "idle_ms", "delivery_count")},
-        }
-        for row in entries.rows
-    ]
-    hidden = entries.total - len(shown)
-    next_start = f"({shown[-1]['id']}" if hidden and shown else None
+    if isinstance(entries.rows, DataFrame):
+        fetched = fetch_rows(entries.rows, None, _range_record)
+    else:
+        records = list(map(_range_record, entries.rows))
+        fetched = FetchedRows(records, records, is_complete=False)
+    hidden = entries.total - entries.shown
+    last = entries.last if hidden else None
+    next_start = None if last is None else f"({_range_record(last)['id']}"
     how = "" if next_start is None else f"; --start '{next_start}' shows the next"
     return Report(
         title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}",
@@ -211,17 +216,26 @@ def of_range(stream: bytes, group: bytes, entries: ShownRange) -> Report:
                 idle(row["idle_ms"]),
                 row["delivery_count"],
             )
-            for row in shown
+            for row in fetched.shown
         ),
-        cut_off=(f"{len(shown):,} of {entries_text(entries.total)} shown{how}",) if hidden else (),
+        cut_off=(f"{entries.shown:,} of {entries_text(entries.total)} shown{how}",)
+        if hidden
+        else (),
         notes=() if entries.total else ("no entry matches",),
         document={
             "command": "xpending",
             "stream": spell(stream),
             "consumer_group": spell(group),
-            "rows": shown,
+            "rows": fetched.records,
             "rows_not_shown": hidden,
             "next_start": next_start,
         },
-        records=shown,
+        records=fetched.records,
     )
+
+
+def _range_record(row: Row) -> Mapping[str, Any]:
+    return {
+        "id": str(StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"]))),
+        **{name: row[name] for name in ("consumer", "idle_ms", "delivery_count")},
+    }

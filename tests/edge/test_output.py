@@ -3,6 +3,7 @@ them on stderr."""
 
 import csv
 import io
+import itertools
 import json
 import shlex
 import subprocess
@@ -31,7 +32,7 @@ from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import GUARDS, REQUEST_COLUMNS
 from claimlib.plans.xpending import OVERVIEW
 from claimlib.report import bulk, describe, mirror, model, runs, store, sweep, xpending
-from claimlib.report.model import Report
+from claimlib.report.model import Report, Stream
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import PendingSummary
 from tests.edge.processes import run_claimlib
@@ -111,7 +112,40 @@ def test_without_rows_csv_is_its_header_and_jsonl_is_empty(capsys):
 
 def test_csv_writes_out_what_no_text_file_can_hold():
     report = Report("t", {"glob": "glob"}, (), (), {}, [{"glob": "a\udcff*"}])
-    assert model.as_csv(report).splitlines()[1] == r"a\udcff*"
+    assert [*model.csv_lines(report)][1] == r"a\udcff*"
+
+
+def test_records_are_read_as_they_are_written_and_no_longer_than_somebody_reads(
+    capsys, monkeypatch
+):
+    read = []
+
+    def records():
+        for number in itertools.count():
+            read.append(number)
+            yield {"n": number}
+
+    report = Report("t", {"n": "n"}, (), (), {"a": [1], "rows": Stream(records)}, Stream(records))
+    chunks = model.json_chunks(report.document)
+    begin = "".join(itertools.islice(chunks, 7))
+    assert json.loads(begin + "]}") == {"a": [1], "rows": [{"n": 0}, {"n": 1}, {"n": 2}]}
+    assert read == [0, 1, 2]
+    for output in (Output.CSV, Output.JSONL, Output.JSON):
+        read.clear()
+        with terminal.guarded():
+            monkeypatch.setattr(sys.stdout, "has_reader", False)
+            show(report, View(output, None, quiet=False))
+        assert len(read) <= 1
+        capsys.readouterr()
+
+
+def test_a_streamed_document_is_the_json_that_python_writes():
+    rows = [{"n": 1, "f": [["a", "b\u202e"]]}, {"n": None, "f": []}]
+    for records in (rows, []):
+        document = {"command": "x", "rows": Stream(lambda r=records: iter(r)), "left": 0}
+        text = "".join(model.json_chunks(document))
+        expected = json.dumps({**document, "rows": records}, indent=2)
+        assert text == expected.replace("\\u202e", r"\u202e")
 
 
 @given(st.lists(st.tuples(*[st.text(st.characters(exclude_categories=["Cs"]))] * 2), min_size=1))
@@ -119,10 +153,10 @@ def test_whatever_names_hold_a_line_of_jsonl_is_harmless_and_csv_has_them_as_the
     records = [{"stream": stream, "idle_ms": 1, "consumer": owner} for stream, owner in rows]
     columns = {name: name for name in ("stream", "idle_ms", "consumer")}
     report = Report("t", columns, (), (), {}, records)
-    lines = model.as_json_lines(report).split("\n")
+    lines = [*model.json_lines(report)]
     assert [json.loads(line) for line in lines] == records
     assert all(line.isprintable() for line in lines)
-    table = io.StringIO(model.as_csv(report), newline="")
+    table = io.StringIO("\n".join(model.csv_lines(report)), newline="")
     assert [(row["stream"], row["consumer"]) for row in csv.DictReader(table)] == rows
 
 
@@ -371,7 +405,7 @@ def of_policy():
 
 def of_range():
     row = {"id_ms": 1, "id_seq": 0, "consumer": "c", "idle_ms": 61_001, "delivery_count": 1}
-    return xpending.of_range(b"s", b"g", ShownRange((Row(**row),), 1)), "rows"
+    return xpending.of_range(b"s", b"g", ShownRange([Row(**row)], 1, 1, None)), "rows"
 
 
 def of_check():
@@ -439,8 +473,8 @@ def test_every_other_report_has_records_too(report):
     assert report.records
     assert all(set(names) <= set(record) for record in report.records)
     assert set(report.columns) <= set(names)
-    assert model.as_csv(report).startswith(",".join(names))
-    assert model.as_json_lines(report)
+    assert next(model.csv_lines(report)) == ",".join(names)
+    assert [*model.json_lines(report)]
 
 
 def test_a_run_is_shown_to_programs_in_milliseconds():

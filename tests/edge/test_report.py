@@ -82,7 +82,7 @@ def test_people_read_two_units_and_programs_milliseconds():
     took = {what: value for what, value in report.rows if what.endswith(" took")}
     assert list(took.values()) == ["1m1s", "1h", "1s", "7ms"]
     assert dict(report.rows)["began"] == "2025-06-15T15:06:40.000Z"
-    document = json.loads(model.as_json(report))
+    document = json.loads("".join(model.json_chunks(report.document)))
     assert document["phase_ms"]["decide"] == 61_001
     assert document["ended_ms"] - document["began_ms"] == 61_001
     assert document["request"] == {"consumer": "c"}
@@ -116,15 +116,14 @@ def test_at_the_most_that_a_report_lists_no_higher_limit_is_advised():
     most = model.MOST_ROWS
     (said,) = not_shown(5, "entry", "entries", shown=most)
     assert said == (
-        "5 more entries not shown: a report lists at most 100,000; query the store's tables for the"
-        " rest"
+        "5 more entries not shown: a table has at most 100,000 rows; --output csv or jsonl has all"
     )
     assert list(not_shown(5, "row", shown=most - 1)) == [
         "5 more rows not shown; use --limit to show more"
     ]
     assert list(not_shown(0, "row", shown=most)) == []
     shown = runs.of_runs("store", RunList((RUN,) * most, most + 1, ()))
-    assert shown.cut_off[0].startswith("1 more run not shown: a report lists at most")
+    assert shown.cut_off[0].startswith("1 more run not shown: a table has at most")
 
 
 def test_the_advice_about_overwritten_claims_fits_each_command_that_claims():

@@ -61,7 +61,9 @@ def test_an_alarm_judges_what_the_server_has_and_a_sweep_says_what_only_the_stor
     assert (in_store["orders:eu"]["pending"], in_store["orders:eu"]["stalled"]) == (4, 0)
     changed = {name: row["changed_by_runs"] for name, row in in_store.items()}
     assert changed == {"orders:eu": 6, "orders:us": 0}
-    assert "6 entries were changed by runs since the snapshot" in claimlib("xpending", store.where).out
+    assert (
+        "6 entries were changed by runs since the snapshot" in claimlib("xpending", store.where).out
+    )
     listed = claimlib("xpending", store.where, "orders:eu", "workers", "--view", "server").out
     assert listed.splitlines()[-1].split() == ["bob", "6"]
     # What the report says to type, on the server, and the next snapshot.
@@ -73,8 +75,9 @@ def test_an_alarm_judges_what_the_server_has_and_a_sweep_says_what_only_the_stor
     assert (code, after["orders:eu"]["changed_by_runs"]) == (0, 0)
 
 
+@pytest.mark.usefixtures("mirror")
 def test_claims_by_id_and_retirements_say_so_too_and_the_view_reaches_back_over_all_runs(
-    claimlib, mirror, store
+    claimlib, store
 ):
     group = (store.where, "orders:eu", "workers")
     said = claimlib("xclaim", *group, "ann", "--min-idle", "0ms", "1000-0", "--lastid", "9000-0")
@@ -100,4 +103,4 @@ def test_a_store_that_mirrors_no_server_has_no_view_of_one(claimlib, store):
     assert "mirrors no server" in refused.err
     said = claimlib("xpending", store.where, "--fail-on-stalled", "1m", "--output", "json")
     assert (said.code, json.loads(said.out)["view"]) == (0, "store")
-    assert json.loads(said.out)["totals"]["changed_by_runs"] == 0
+    assert json.loads(said.out)["totals"]["changed_by_runs"] is None
