@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from claimlib import Store, open_session
 from claimlib.demo.series import write_series
 from claimlib.notebook import widget_values, sample_place, show, show_rows
-from claimlib.plans.snapshots import choices, claims, readings
+from claimlib.plans.snapshots import choices, claims, deletions, readings
 from claimlib.times import format_duration_ms, parse_duration_ms, parse_instant_ms
 
 spark = open_session()  # the session that is there; where there is none, a local one
@@ -63,22 +63,25 @@ print("the store:", store.where)
 # MAGIC | outcome | what really became of the entry |
 # MAGIC |---|---|
 # MAGIC | `acknowledged` | it left the PEL, last seen with the same owner: its work would be done twice |
+# MAGIC | `deleted` | a sweep removed it, because its stream entry had been deleted or trimmed |
 # MAGIC | `taken_over` | somebody else owned it when it was seen last: the claim would have come sooner |
 # MAGIC | `still_pending` | it was there whenever the group was read since: stalled |
-# MAGIC | `unknown` | it is gone, and the group was not delivered that far when it was read again |
+# MAGIC | `unknown` | it is gone; its group was not delivered that far since, or its stream was replaced |
 # MAGIC
 # MAGIC What happens between two snapshots is not seen: idle times and outcomes are as coarse as the series.
 
 # COMMAND ----------
 
 read = readings(store.read("journal"), store.read("runs"))
-claimed = claims(store.read("pel_snapshots"), read, min_idles_ms)
+gone = deletions(store.read("journal"), store.read("tombstones"))
+claimed = claims(store.read("pel_snapshots"), read, gone, min_idles_ms)
 table = choices(claimed, min_idles_ms).toPandas()
 table["min_idle"] = table["min_idle_ms"].map(format_duration_ms)
 done_twice = (table["acknowledged"] / table["claimed"]).map("{:.0%}".format)
 table["done_twice"] = done_twice.replace("nan%", "-")  # of nothing
 table["median_wait"] = (table["wait_ms"] / 60_000).map("{:.0f} min".format).replace("nan min", "-")
-shown = ["claimed", "acknowledged", "taken_over", "still_pending", "unknown", "done_twice", "median_wait"]
+outcomes = ["acknowledged", "deleted", "taken_over", "still_pending", "unknown"]
+shown = ["claimed", *outcomes, "done_twice", "median_wait"]
 if read.isEmpty():
     print("The store has no finished snapshot with a time, so there is nothing to show over time.")
 else:
@@ -89,7 +92,8 @@ else:
 # MAGIC %md
 # MAGIC ## The trade
 # MAGIC
-# MAGIC Above: the entries that each value claims. Red is work done twice, the rest needed a new owner. **Go
+# MAGIC Above: the entries that each value claims. Red is work done twice, orange needed nobody, because the
+# MAGIC entries were deleted; the rest needed a new owner. **Go
 # MAGIC right until the red is small.** Below: what that costs, as the time that rightly claimed entries have
 # MAGIC waited by then.
 
@@ -97,12 +101,14 @@ else:
 
 colors = {
     "acknowledged": "tab:red",
+    "deleted": "tab:orange",
     "taken_over": "tab:green",
     "still_pending": "tab:blue",
     "unknown": "tab:gray",
 }
 labels = {
     "acknowledged": "acknowledged by its old owner: done twice",
+    "deleted": "deleted from its stream",
     "taken_over": "taken over by somebody else anyway",
     "still_pending": "still pending at the end",
     "unknown": "unknown",

@@ -45,7 +45,10 @@ class ServerCommands:
 
 
 def server_commands(
-    store: Store, finished: Finished, most: int | None, chosen: EntryFilter
+    store: Store,
+    finished: Finished,
+    most: int | None = None,
+    chosen: EntryFilter = EntryFilter(),  # noqa: B008 - it is frozen
 ) -> ServerCommands:
     """The first `most` commands (null: all) that do on the server what a sweep did in the store.
 

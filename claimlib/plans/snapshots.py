@@ -2,9 +2,10 @@
 
 A snapshot keeps the PELs as it read them (`pel_snapshots`), and the journal keeps which groups it
 read, when, and how far each had been delivered.  An entry that a later snapshot of its group no
-longer has, although the group was delivered beyond it, has left the PEL: it was acknowledged.  Two
-other things look the same and are rare: a claim on the server that found the entry deleted from its
-stream, and a group that was destroyed and made again.
+longer has, although the group was delivered beyond it, has left the PEL: it was acknowledged, if
+neither a run of the store deleted it (its stream entry no longer existed) nor another stream
+replaced its stream.  Two other things look the same and are rare: a claim on the server that found
+the entry deleted from its stream, and a group that was destroyed and made again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pyspark.sql.window import Window
 from claimlib.plans.keys import GROUP, id_at_most
 
 ENTRY = (*GROUP, "id_ms", "id_seq")
-OUTCOMES = ("acknowledged", "taken_over", "still_pending", "unknown")
+OUTCOMES = ("acknowledged", "deleted", "taken_over", "still_pending", "unknown")
 """What became of a claimed entry: see `claims`."""
 _LAST_IDS = ("last_delivered_ms", "last_delivered_seq")
 
@@ -27,7 +28,8 @@ def readings(journal: DataFrame, runs: DataFrame) -> DataFrame:
     """One row per group of each finished snapshot or import that read it: `landing`, stream,
     consumer_group, `landing_ms` (the instant of the first group of that landing), `at_ms` (that of
     this group), and of the group's next reading `next_at_ms`, `next_last_delivered_ms` and
-    `next_last_delivered_seq` (null: there is none).
+    `next_last_delivered_seq` (null: there is none) and `next_is_replaced` (whether it was of
+    another stream of the same name).
 
     What nobody finished, or gave up, is left out, and so is a group without an instant.
     """
@@ -40,14 +42,36 @@ def readings(journal: DataFrame, runs: DataFrame) -> DataFrame:
     groups = journal.where("kind = 'group' AND at_ms IS NOT NULL").select(
         "run_seq", *GROUP, "at_ms", *_LAST_IDS
     )
+    streams = journal.where("kind = 'stream'").select(
+        "run_seq", "stream", "entries_added", F.col("reason").isNotNull().alias("is_replaced")
+    )
     in_time = Window.partitionBy(*GROUP).orderBy("at_ms", "run_seq")
-    return groups.join(landings, on="run_seq").select(
+    # A snapshot of an earlier version of claimlib has not compared the counters.
+    has_fewer = F.lead("entries_added").over(in_time) < F.col("entries_added")
+    is_replaced = F.lead("is_replaced").over(in_time) | F.coalesce(has_fewer, F.lit(False))
+    with_streams = groups.join(streams, on=["run_seq", "stream"], how="left")
+    return with_streams.join(landings, on="run_seq").select(
         "landing",
         *GROUP,
         F.min("at_ms").over(Window.partitionBy("landing")).alias("landing_ms"),
         "at_ms",
         *(F.lead(name).over(in_time).alias(f"next_{name}") for name in ("at_ms", *_LAST_IDS)),
+        F.coalesce(is_replaced, F.lit(False)).alias("next_is_replaced"),
     )
+
+
+def deletions(journal: DataFrame, tombstones: DataFrame) -> DataFrame:
+    """Return one row per entry that a run removed from a PEL because its stream no longer had it:
+    stream, consumer_group, id_ms, id_seq.
+
+    Args:
+        journal, tombstones: the tables; either may have been shortened.
+    """
+    key = ["run_seq", *ENTRY]
+    decided = journal.where("kind = 'deleted'").select(*key)
+    lost = journal.where("kind = 'lost'").select(*key)
+    kept = decided.join(lost, on=key, how="left_anti")
+    return kept.union(tombstones.select(*key)).select(*ENTRY).distinct()
 
 
 def over_time(pel: DataFrame, read: DataFrame, stalled_ms: int) -> DataFrame:
@@ -71,27 +95,32 @@ def over_time(pel: DataFrame, read: DataFrame, stalled_ms: int) -> DataFrame:
     )
 
 
-def claims(pel: DataFrame, read: DataFrame, min_idles_ms: Sequence[int]) -> DataFrame:
+def claims(
+    pel: DataFrame, read: DataFrame, deleted: DataFrame, min_idles_ms: Sequence[int]
+) -> DataFrame:
     """What a sweep right after each snapshot would have claimed, had it been the first one to touch
     the entry: one row per min-idle and entry that was idle for longer at some reading of its group.
 
     Columns: `min_idle_ms`, the entry's key, `from_consumer` (its owner then), `claimed_ms` (the
     instant of that reading), `idle_ms` (how long it had been idle then) and `outcome`, what
     really became of it: `acknowledged` (it left the PEL, and was never seen with another owner:
-    the claim would have had its work done twice), `taken_over` (somebody else owned it when it was
-    seen last: a claim would have come sooner), `still_pending` (as often as the group was read) or
-    `unknown` (it is gone, and the group was not delivered as far as that when it was read again).
+    the claim would have had its work done twice), `deleted` (a run removed it, because its stream
+    no longer had it), `taken_over` (another consumer owned it when it was seen last: a claim would
+    have come sooner), `still_pending` (as often as the group was read) or `unknown` (it is gone,
+    and the group was not delivered as far as that when it was read again, or its stream was
+    replaced).
 
     Args:
         pel: rows of `pel_snapshots`.
         read: `readings`.
+        deleted: `deletions`.
         min_idles_ms: the values to compare.
     """
     rows = pel.select("landing", *ENTRY, "consumer", "delivery_time_ms").join(
         read, on=["landing", *GROUP]
     )
     rows = rows.withColumn("idle_ms", F.try_subtract("at_ms", "delivery_time_ms"))
-    after = [f"next_{name}" for name in ("at_ms", *_LAST_IDS)]
+    after = [f"next_{name}" for name in ("at_ms", *_LAST_IDS, "is_replaced")]
     last = rows.groupBy(*ENTRY).agg(
         F.max_by(F.struct(F.col("consumer").alias("last_consumer"), *after), "at_ms").alias("last")
     )
@@ -107,35 +136,38 @@ def claims(pel: DataFrame, read: DataFrame, min_idles_ms: Sequence[int]) -> Data
     outcome = (
         F.when(~F.col("last_consumer").eqNullSafe(F.col("from_consumer")), "taken_over")
         .when(F.col("next_at_ms").isNull(), "still_pending")
+        .when(F.col("is_deleted"), "deleted")
+        .when(F.col("next_is_replaced"), "unknown")
         .when(was_delivered, "acknowledged")
         .otherwise("unknown")
     )
     return (
         firsts.join(last.select(*ENTRY, "last.*"), on=list(ENTRY))
+        .join(deleted.withColumn("is_deleted", F.lit(True)), on=list(ENTRY), how="left")
         .select(
             "min_idle_ms",
             *ENTRY,
-            *(*after, "last_consumer"),
+            *(*after, "last_consumer", "is_deleted"),
             F.col("first.consumer").alias("from_consumer"),
             F.col("first.at_ms").alias("claimed_ms"),
             F.col("first.idle_ms").alias("idle_ms"),
         )
         .withColumn("outcome", outcome)
-        .drop(*after, "last_consumer")
+        .drop(*after, "last_consumer", "is_deleted")
     )
 
 
 def choices(claimed: DataFrame, min_idles_ms: Sequence[int]) -> DataFrame:
     """One row per min-idle, the smallest first: `claimed`, how many of these had each of the
-    `OUTCOMES`, and `wait_ms`, how long those that no owner acknowledged had been idle when they
-    were claimed (the median; null: there are none).
+    `OUTCOMES`, and `wait_ms`, how long those that were neither acknowledged nor deleted had been
+    idle when they were claimed (the median; null: there are none).
 
     Args:
         claimed: `claims`.
         min_idles_ms: the values, with a row also where nothing would have been claimed.
     """
     values = claimed.sparkSession.range(1).select(_each(min_idles_ms))
-    waited = F.when(F.col("outcome") != "acknowledged", F.col("idle_ms"))
+    waited = F.when(~F.col("outcome").isin("acknowledged", "deleted"), F.col("idle_ms"))
     counted = claimed.groupBy("min_idle_ms").agg(
         F.count("*").alias("claimed"),
         *(F.count_if(F.col("outcome") == outcome).alias(outcome) for outcome in OUTCOMES),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from claimlib import notebook
+from claimlib import AutoclaimRequest, SweepRequest, notebook, xautoclaim
 from claimlib.commands.snapshot import snapshot
 from claimlib.demo.sample import sample_keyspace
 from claimlib.demo.series import write_series
@@ -180,6 +180,23 @@ def test_names_that_mean_something_to_a_plot_or_a_terminal_are_shown_as_they_are
     assert [text.get_text() for text in variables["above"].get_legend().get_texts()] == shown
     run_cells(MIN_IDLE, store=store.where)
     assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("plots")
+def test_what_a_sweep_deleted_does_not_count_as_acknowledged_by_its_owner(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The documented loop on a trimmed stream: snapshot, sweep, its commands, snapshot."""
+    hour_ms, owners = 3_600_000, dict.fromkeys(range(1, 6), b"bob")
+    snapshot(store, ANY, lambda _: source(stream(b"s", owners, {1, 5}, hour_ms)))
+    sweep = SweepRequest(AutoclaimRequest(b"r", 60_000))
+    assert xautoclaim(store, sweep).counts["deleted"] == 3
+    later = stream(b"s", {}, {1, 5}, 2 * hour_ms)
+    snapshot(store, ANY, lambda _: source(later))
+    (row,) = run_cells(MIN_IDLE, store=store.where, values="15m")["table"].to_dict("records")
+    assert (row["claimed"], row["acknowledged"], row["deleted"]) == (5, 2, 3)
+    assert row["done_twice"] == "40%"
+    assert "deleted" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

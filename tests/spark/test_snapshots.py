@@ -24,7 +24,7 @@ from claimlib.live.batches import (
     SourceOpened,
     StreamDone,
 )
-from claimlib.plans.snapshots import OUTCOMES, choices, claims, over_time, readings
+from claimlib.plans.snapshots import OUTCOMES, choices, claims, deletions, over_time, readings
 from claimlib.plans.xpending import idle_entries
 from claimlib.runs.rollforward import ABANDONED
 from claimlib.schema import TABLES, Kind
@@ -40,6 +40,7 @@ PEL = [
     *("consumer", "delivery_time_ms", "delivery_count"),
 ]
 READ = ["run_seq", "kind", "stream", "consumer_group", "at_ms"]
+OF_STREAM = ["entries_added", "reason"]
 LAST = ["last_delivered_ms", "last_delivered_seq"]
 
 
@@ -50,11 +51,15 @@ def frame(spark: SparkSession, table: str, columns: list[str], rows: list[tuple]
 
 def group_row(run_seq: int, at: int, *, group: str = "g", last: tuple[int, int] = (99, 0)) -> tuple:
     """That a run read a group, at so many minutes."""
-    return (run_seq, str(Kind.GROUP), "s", group, at * MINUTE, *last, None)
+    return (run_seq, str(Kind.GROUP), "s", group, at * MINUTE, *last, None, None, None)
 
 
 def run_row(run_seq: int, landing: str | None) -> tuple:
-    return (run_seq, str(Kind.RUN), None, None, None, None, None, landing)
+    return (run_seq, str(Kind.RUN), None, None, None, None, None, landing, None, None)
+
+
+def stream_row(run_seq: int, added: int, reason: str | None = None) -> tuple:
+    return (run_seq, str(Kind.STREAM), "s", None, None, None, None, None, added, reason)
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +72,12 @@ def read(spark: SparkSession) -> DataFrame:
         *(group_row(n, 10 * (n - 1)) for n in (1, 2, 3, 4, 5, 6, 7)),
         *(group_row(n, 10 * (n - 1) + 1, group="h") for n in (1, 2)),
         group_row(3, 21, group="h", last=(3, 0)),
-        (4, str(Kind.GROUP), "s", "unknown", None, 9, 9, None),
+        (4, str(Kind.GROUP), "s", "unknown", None, 9, 9, None, None, None),
+        *(stream_row(n, 100 + n) for n in (1, 2, 3, 4)),
     ]
     runs = [(n, {ABANDONED: 1} if n == 5 else {"groups": 2}) for n in (1, 2, 3, 4, 5, 7)]
     return readings(
-        frame(spark, "journal", [*READ, *LAST, "landing"], journal),
+        frame(spark, "journal", [*READ, *LAST, "landing", *OF_STREAM], journal),
         frame(spark, "runs", ["run_seq", "counts"], runs),
     )
 
@@ -115,14 +121,52 @@ def pel(spark: SparkSession) -> DataFrame:
         *seen(5, "12", "dead", "dead", group="h"),  # and the group was made again
         *seen(6, "34", None, None, since=11),
         *seen(100, "2", "slow", since=1),  # the group is behind it: nobody acknowledged that
+        *seen(7, "123", "slow", "slow", "slow"),  # a sweep removed it: its stream had deleted it
         *seen(1, "5", "given up"),
         *seen(1, "6", "not finished"),
     ]
     return frame(spark, "pel_snapshots", PEL, rows)
 
 
-def test_the_first_reading_at_which_an_entry_was_idle_for_longer_claims_it(pel, read):
-    rows = claims(pel, read, [5 * MINUTE, 15 * MINUTE]).collect()
+@pytest.fixture(scope="module")
+def gone(spark: SparkSession) -> DataFrame:
+    """Entry 7 was deleted by a run, as the journal says, and 70 as a tombstone says; the deletion
+    of entry 1 was lost to another writer."""
+    key = ["run_seq", "kind", "stream", "consumer_group", "id_ms", "id_seq"]
+    rows = [(7, "deleted", 7), (8, "deleted", 1), (8, "lost", 1), (9, "lost", 7)]
+    journal = [(run, kind, "s", "g", id_, 0) for run, kind, id_ in rows]
+    tombstone = ["run_seq", "stream", "consumer_group", "id_ms", "id_seq"]
+    return deletions(
+        frame(spark, "journal", key, journal),
+        frame(spark, "tombstones", tombstone, [(3, "s", "g", 70, 0)]),
+    )
+
+
+def test_what_a_run_deleted_is_told_by_the_journal_and_the_tombstones(gone):
+    assert {row["id_ms"] for row in gone.collect()} == {7, 70}
+
+
+@pytest.mark.parametrize("by", ["reason", "fewer entries added"])
+def test_of_a_stream_that_was_created_again_nobody_knows_who_acknowledged(spark, by):
+    reason, added = ("made again", 150) if by == "reason" else (None, 50)
+    journal = [
+        *(run_row(n, f"l{n}") for n in (1, 2, 3)),
+        *(group_row(n, 10 * (n - 1)) for n in (1, 2, 3)),
+        *(stream_row(n, 100) for n in (1, 2)),
+        stream_row(3, added, reason),
+    ]
+    read = readings(
+        frame(spark, "journal", [*READ, *LAST, "landing", *OF_STREAM], journal),
+        frame(spark, "runs", ["run_seq", "counts"], [(n, {"groups": 1}) for n in (1, 2, 3)]),
+    )
+    rows = [*seen(1, "12", "slow", "slow"), *seen(2, "1", "slow")]
+    none = frame(spark, "tombstones", ["stream", "consumer_group", "id_ms", "id_seq"], [])
+    claimed = claims(frame(spark, "pel_snapshots", PEL, rows), read, none, [5 * MINUTE])
+    assert [(row["id_ms"], row["outcome"]) for row in claimed.collect()] == [(1, "unknown")]
+
+
+def test_the_first_reading_at_which_an_entry_was_idle_for_longer_claims_it(pel, read, gone):
+    rows = claims(pel, read, gone, [5 * MINUTE, 15 * MINUTE]).collect()
     assert {
         (row["min_idle_ms"] // MINUTE, row["consumer_group"], row["id_ms"]): (
             *(row["from_consumer"], row["claimed_ms"] // MINUTE, row["idle_ms"] // MINUTE),
@@ -134,29 +178,31 @@ def test_the_first_reading_at_which_an_entry_was_idle_for_longer_claims_it(pel, 
         (5, "g", 2): ("dead", 10, 10, "still_pending"),
         (5, "g", 3): ("dead", 10, 10, "taken_over"),
         (5, "g", 6): (None, 20, 9, "still_pending"),
+        (5, "g", 7): ("slow", 10, 10, "deleted"),
         (5, "g", 100): ("slow", 10, 9, "unknown"),
         (5, "h", 5): ("dead", 11, 11, "unknown"),
         (15, "g", 1): ("slow", 20, 20, "acknowledged"),
         (15, "g", 2): ("dead", 20, 20, "still_pending"),
         (15, "g", 3): ("heir", 20, 20, "acknowledged"),
         (15, "g", 6): (None, 30, 19, "still_pending"),
+        (15, "g", 7): ("slow", 20, 20, "deleted"),
     }
-    assert len(rows) == 10
+    assert len(rows) == 12
 
 
-def test_an_entry_that_was_idle_for_exactly_min_idle_is_left(pel, read):
-    rows = claims(pel, read, [10 * MINUTE]).where("id_ms IN (1, 6)").collect()
+def test_an_entry_that_was_idle_for_exactly_min_idle_is_left(pel, read, gone):
+    rows = claims(pel, read, gone, [10 * MINUTE]).where("id_ms IN (1, 6)").collect()
     assert {(row["id_ms"], row["claimed_ms"] // MINUTE) for row in rows} == {(1, 20), (6, 30)}
 
 
-def test_each_value_has_a_row_that_counts_what_it_would_have_claimed(pel, read):
+def test_each_value_has_a_row_that_counts_what_it_would_have_claimed(pel, read, gone):
     values = [15 * MINUTE, 60 * MINUTE, 5 * MINUTE]
-    rows = choices(claims(pel, read, values), values).collect()
+    rows = choices(claims(pel, read, gone, values), values).collect()
     columns = ("claimed", *OUTCOMES, "wait_ms")
     assert [(row["min_idle_ms"] // MINUTE, *(row[name] for name in columns)) for row in rows] == [
-        (5, 6, 1, 1, 2, 2, 10 * MINUTE),
-        (15, 4, 2, 0, 2, 0, 19 * MINUTE),
-        (60, 0, 0, 0, 0, 0, None),
+        (5, 7, 1, 1, 1, 2, 2, 10 * MINUTE),
+        (15, 5, 2, 1, 0, 2, 0, 19 * MINUTE),
+        (60, 0, 0, 0, 0, 0, 0, None),
     ]
 
 
@@ -170,7 +216,7 @@ def test_over_time_each_owner_of_each_landing_is_counted_and_a_group_without_any
         )
         for row in rows
     } == {
-        (20, "g", "slow"): (1, 1),
+        (20, "g", "slow"): (2, 2),
         (20, "g", "dead"): (1, 1),
         (20, "g", "heir"): (1, 1),
         (20, "g", None): (1, 0),
@@ -267,7 +313,8 @@ def chosen_by_hand(min_idle_ms: int) -> Counter[str]:
 def test_of_the_sample_each_value_claims_what_plain_python_says(sample):
     values = [minutes * MINUTE for minutes in (1, 15, 90, 240)]
     read = readings(sample.read("journal"), sample.read("runs"))
-    rows = choices(claims(sample.read("pel_snapshots"), read, values), values).collect()
+    gone = deletions(sample.read("journal"), sample.read("tombstones"))
+    rows = choices(claims(sample.read("pel_snapshots"), read, gone, values), values).collect()
     chosen = {
         row["min_idle_ms"]: {outcome: row[outcome] for outcome in OUTCOMES if row[outcome]}
         for row in rows
