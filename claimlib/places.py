@@ -3,10 +3,11 @@ secret may stand in one."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
-from claimlib.errors import RequestError
+from claimlib.errors import RequestError, StorageError
 
 # All that looks like a URL, wherever it begins: a slip before it must not hide what stands in it.
 _URL = re.compile(
@@ -48,6 +49,27 @@ def is_url(where: str) -> bool:
 def local_folder(where: str) -> Path | None:
     """The folder of this machine that a store's place names; null: it is a schema or a URL."""
     return None if is_namespace(where) or is_url(where) else Path(where).absolute()
+
+
+def check_writable(folder: Path) -> None:
+    """Raise StorageError if this user may not write to a store in a folder of this machine.
+
+    A table is written in its folder, in its `_delta_log` and in the folders of its partitions.
+    What does not exist yet is created in the folder above.
+    """
+    tables = [path for path in _folders_in(folder) if (path / "_delta_log").is_dir()]
+    parts = [part for table in tables for part in _folders_in(table)]
+    for path in (folder, *tables, *parts):
+        above = next(place for place in (path, *path.parents) if place.exists())
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise StorageError(
+                f"no permission to write to {above}: change it, or give another location",
+                folder=str(above),
+            )
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
 
 
 def check_place(place: str, what: str) -> None:

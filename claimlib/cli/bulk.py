@@ -91,7 +91,8 @@ def xclaim(
         *(min_idle, idle, time, retrycount, force, justid, lastid, idle_rule, profile)
     )
     claim, now_ms = claim_of(named, options), _instant(now)
-    with opened_store(store, common.settings(), common) as (opened, progress):
+    settings = common.settings()
+    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
         batch = requests_of(opened.spark, named, claim, claim_table)
         reply = run_xclaim(
             opened, batch, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
@@ -128,7 +129,8 @@ def xack(
     rows = view.rows(limit)
     named = Named((stream, group), ids or (), ids_from, requests)
     ack = ack_of(named)
-    with opened_store(store, common.settings(), common) as (opened, progress):
+    settings = common.settings()
+    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
         batch = requests_of(opened.spark, named, ack, ack_table)
         reply = run_xack(opened, batch, run_id=run_id, dry_run=dry_run, progress=progress)
         said = _said("xack", reply, rows, opened, store)
@@ -162,7 +164,8 @@ def retire(
     rows = view.rows(limit)
     names = (unspell_shown(stream), unspell_shown(group), unspell_shown(consumer))
     retirement, now_ms = Retirement(*names, recipients=tuple(map(unspell_shown, to))), _instant(now)
-    with opened_store(store, common.settings(), common) as (opened, progress):
+    settings = common.settings()
+    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
         reply = run_retire(
             opened, retirement, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )

@@ -43,7 +43,7 @@ from claimlib.errors import (
     StoreError,
 )
 from claimlib.live.address import is_server_url, source_label
-from claimlib.places import local_folder
+from claimlib.places import check_writable, local_folder
 from claimlib.session import SHORT_LIVED, check_java
 from claimlib.terminal import number_of
 
@@ -124,6 +124,7 @@ def _checks(
     folders = {Path(tempfile.gettempdir()): "temporary files"}
     if store is not None and (folder := local_folder(store)) is not None:
         folders[next(path for path in (folder, *folder.parents) if path.exists())] = "store"
+        yield _guarded("permissions", partial(_permissions, folder))
     yield from (_disk(folder, what) for folder, what in folders.items())
     if server is not None:
         yield from _server(server)
@@ -151,6 +152,11 @@ def _package(name: str, extra: str) -> Check:
 def _java() -> str:
     home = os.environ.get("JAVA_HOME")
     return f"{check_java()} (from {f'JAVA_HOME={home}' if home else 'PATH'})"
+
+
+def _permissions(folder: Path) -> str:
+    check_writable(folder)
+    return f"this user may write to {folder}"
 
 
 def _disk(folder: Path, what: str) -> Check:

@@ -16,7 +16,13 @@ from claimlib import process, terminal
 from claimlib.cli.common import Common
 from claimlib.config.settings import Config
 from claimlib.errors import StorageError, StoreNotFoundError
-from claimlib.places import check_no_secret, check_place, check_storage, local_folder
+from claimlib.places import (
+    check_no_secret,
+    check_place,
+    check_storage,
+    check_writable,
+    local_folder,
+)
 from claimlib.session import may_be_elsewhere, starts_jvm, takes_paths_for_folders
 
 if TYPE_CHECKING:
@@ -27,9 +33,15 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def opened_store(store: str, settings: Config, common: Common) -> Iterator[tuple[Store, Progress]]:
-    """The store, and the callback that shows a run's progress, unless it is to be quiet."""
-    check_local_store(store, settings)
+def opened_store(
+    store: str, settings: Config, common: Common, *, writes: bool = False
+) -> Iterator[tuple[Store, Progress]]:
+    """The store, and the callback that shows a run's progress, unless it is to be quiet.
+
+    Args:
+        writes: whether the command writes to the store.
+    """
+    check_local_store(store, settings, writes=writes)
     with started(settings, common) as (spark, progress):
         from claimlib.store.tables import Store
 
@@ -127,18 +139,18 @@ def check_new_store(store: str, settings: Config) -> None:
         above = next(path for path in (folder, *folder.parents) if path.exists())
         if not above.is_dir():
             raise StorageError(f"{above} is a file, but a store is a folder: give another location")
-        if not os.access(above, os.W_OK | os.X_OK):
-            raise StorageError(
-                f"no permission to write to {above}: change it, or give another location"
-            )
+        check_writable(folder)
 
 
-def check_local_store(store: str, settings: Config) -> None:
+def check_local_store(store: str, settings: Config, *, writes: bool = False) -> None:
     """Notice a store that is not there before Spark is started, which takes ten seconds.
+
+    Args:
+        writes: whether the command writes to the store.
 
     Raises:
         RequestError: no place is given, or a secret stands in it, or it is no storage.
-        StorageError: it is a folder of this machine that may not be read.
+        StorageError: it is a folder of this machine that may not be read, or not be written.
         StoreNotFoundError: it is a folder of this machine, and no table is in it.
     """
     folder = _folder_here(store, settings)
@@ -147,6 +159,8 @@ def check_local_store(store: str, settings: Config) -> None:
     with _refusals_named(folder):
         # A glob passes over what it may not read.
         if folder.is_dir() and any((child / "_delta_log").is_dir() for child in folder.iterdir()):
+            if writes:
+                check_writable(folder)
             return
         raise StoreNotFoundError(_why_no_store(folder, store), where=str(folder))
 

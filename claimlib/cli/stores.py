@@ -7,7 +7,7 @@ import typer
 from claimlib import process, terminal
 from claimlib.cli.app import app
 from claimlib.cli.common import Common, with_common
-from claimlib.cli.opening import check_new_store, opened_store, started
+from claimlib.cli.opening import check_local_store, check_new_store, opened_store, started
 from claimlib.cli.options import (
     AcceptReplacedOption,
     AllowEmptyOption,
@@ -34,7 +34,6 @@ from claimlib.cli.options import (
 )
 from claimlib.errors import RequestError
 from claimlib.live.address import is_server_url
-from claimlib.places import check_place
 from claimlib.session import SHORT_LIVED
 
 
@@ -124,9 +123,9 @@ def snapshot(
     settings = common.settings(snapshot=options, mirror=limits)
     reading = settings.snapshot.reading(url, password_file, ca_file)
     request = settings.snapshot.request(reading.label, settings.mirror.limits())
-    check_place(store, "STORE")
+    check_local_store(store, settings, writes=True)
     reading.check()
-    with opened_store(store, settings, common) as (opened, progress):
+    with opened_store(store, settings, common, writes=True) as (opened, progress):
         reply = run_snapshot(opened, request, reading, run_id=run_id, progress=progress)
     show(of_snapshot(reply), view)
 
@@ -175,7 +174,7 @@ def import_(
         limits=settings.mirror.limits(),
         maps={} if map_file is None else load_map(map_file),
     )
-    with opened_store(store, settings, common) as (opened, progress):
+    with opened_store(store, settings, common, writes=True) as (opened, progress):
         reply = import_tables(opened, request, run_id=run_id, progress=progress)
     show(of_import(reply), view)
 

@@ -129,7 +129,7 @@ def xautoclaim(
         with opened_store(store, settings, common) as (opened, _):
             show(of_policy(explain_policy(opened, request), rows), view)
         return
-    with opened_store(store, settings, common) as (opened, progress):
+    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
         reply = run_xautoclaim(
             opened,
             request,
@@ -188,7 +188,7 @@ def reset_cursor(
     rows = view.rows(limit)
     scope = Scope(glob_of(stream, "--stream"), glob_of(group, "--group"))
     cursor, first = parse_cursor(cursor), parse_id(to)
-    with opened_store(store, common.settings(), common) as (opened, progress):
+    with opened_store(store, common.settings(), common, writes=True) as (opened, progress):
         finished = run_reset(opened, cursor, scope, to=first, run_id=run_id, progress=progress)
         result = of_reset(finished, Reply.of_finished(opened, finished).cursors, rows)
     show(result, view)

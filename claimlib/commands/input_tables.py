@@ -22,6 +22,7 @@ from claimlib.plans.input_tables import TableMap
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import repeated_keys
 from claimlib.schema import TABLES, generated, quote_identifier
+from claimlib.session import check_file_names
 from claimlib.store.tables import Store, reading_order
 from claimlib.store.threads import concurrently
 from claimlib.terminal import number_of
@@ -85,6 +86,7 @@ def read_input(spark: SparkSession, place: str) -> DataFrame:
 
 def _read(spark: SparkSession, place: str) -> _Input:
     is_name = _NAME.fullmatch(place) is not None
+    check_file_names(spark, place)
     name = ".".join(map(quote_identifier, place.split("."))) if is_name else None
     identifier = name or f"delta.{quote_identifier(place)}"
     try:

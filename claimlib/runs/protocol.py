@@ -175,9 +175,11 @@ def run(
         RunAbandonedError: the run with this key was given up.
         LostRaceError: other runs got in between again and again.
         ConfigError: Spark may read less than there is.
+        StorageError: this user may not write to the store's folder.
         SchemaError: a table that runs change is append-only; or one has gone back, see `_pins`.
     """
     store.check_reads_all()
+    store.check_writable()
     store.check_changeable(CHANGED)
     tell = progress or _silent
     key = (command, uuid.uuid4().hex if run_id is None else parse_run_id(run_id))

@@ -7,6 +7,8 @@ built, and Ivy fetches Delta's jars the first time (about 40 MB).
 
 from __future__ import annotations
 
+import codecs
+import locale
 import os
 import re
 import shutil
@@ -24,6 +26,7 @@ from urllib.parse import urlsplit
 
 from claimlib import terminal
 from claimlib.errors import ConfigError, MissingExtraError, SparkUnreachableError
+from claimlib.places import local_folder
 from claimlib.process import without_classes
 from claimlib.session.settings_file import settings_in_file
 
@@ -142,7 +145,7 @@ def open_session(
     builder = _configured(builder, others)
     # What a Connect server was started with cannot be set once more for the session.
     unwarned = terminal.unwarned("Failed to set ")
-    with _jvm_muted(muted=muted), unwarned, settings_in_file(in_file):
+    with _jvm_muted(muted=muted), unwarned, settings_in_file(in_file), _locale_of_python():
         spark = builder.getOrCreate()
     _end_without_memory()
     return _with_own_python(spark)
@@ -188,6 +191,62 @@ def _has_jvm() -> bool:
 def _is_for_file(key: str) -> bool:
     """Whether spark-submit takes a setting from a file, and `_with_delta` does not see to it."""
     return key.startswith("spark.") and key != _PACKAGES
+
+
+@contextmanager
+def _locale_of_python() -> Iterator[None]:
+    """Give a JVM that starts a locale in which it encodes the names of files as Python does.
+
+    Without it, Java encodes them as ASCII in the locale C, and Python as UTF-8 (PEP 540).
+    """
+    of_python, of_locale = sys.getfilesystemencoding(), locale.getencoding()
+    if _codec(of_python) != "utf-8" or _codec(of_locale) == "utf-8":
+        yield
+        return
+    before = os.environ.get("LC_ALL")
+    os.environ["LC_ALL"] = _UTF8_LOCALE
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["LC_ALL"]
+        else:
+            os.environ["LC_ALL"] = before
+
+
+_UTF8_LOCALE = "C.UTF-8"
+
+
+def _codec(encoding: str) -> str:
+    try:
+        return codecs.lookup(encoding).name
+    except LookupError:
+        return encoding
+
+
+def check_file_names(spark: SparkSession, *places: str) -> None:
+    """Refuse folders of this machine whose names Java and Python encode differently.
+
+    Args:
+        places: of a store or of tables; names that are ASCII are the same for both.
+
+    Raises:
+        ConfigError: naming the place, both encodings, and what to set.
+    """
+    from pyspark.sql.utils import is_remote
+
+    names = [place for place in places if not place.isascii() and local_folder(place) is not None]
+    if not names or is_remote():
+        return
+    row = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'sun.jnu.encoding')")
+    (of_java,) = row.collect()[0]
+    of_python = sys.getfilesystemencoding()
+    if of_java is not None and _codec(of_java) != _codec(of_python):
+        raise ConfigError(
+            f"{names[0]} cannot be opened: Java takes the names of files for {of_java}, and Python"
+            f" for {of_python}. Start Spark with the environment variable LC_ALL={_UTF8_LOCALE}",
+            place=names[0],
+        )
 
 
 def _end_without_memory() -> None:

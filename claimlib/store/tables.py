@@ -34,9 +34,11 @@ from claimlib.errors import (
 )
 from claimlib.local_rows import LISTS_BYTES, arrow_table, local_frame
 from claimlib.places import (
+    check_writable,
     local_folder,
 )
 from claimlib.schema import TABLES, Kind, Table
+from claimlib.session import check_file_names
 from claimlib.store.delta_errors import conflict, errors_mapped, latest_version, says_expired
 from claimlib.store.gone_back import (
     PROVING,
@@ -136,6 +138,7 @@ class Store:
             importlib.import_module("delta.connect")
         self._start = start
         self.location = location
+        self._folder = folder
         self._newest = None if folder is None else NewestVersions(folder)
         self._frames: dict[str, tuple[LocalTable, dict[_Read, tuple[DataFrame, pa.Table]]]] = {}
         self._literals: WeakKeyDictionary[DataFrame, pa.Table] = WeakKeyDictionary()
@@ -207,6 +210,7 @@ class Store:
         check_options(buckets, source)
         location = Location.parse(where)
         check_log_store(spark, location)
+        check_file_names(spark, location.where)
         if location.is_namespace:
             check_catalog_lasts(spark, where)
             create_namespace(spark, where)
@@ -313,6 +317,7 @@ class Store:
         """
         location = Location.parse(where)
         check_log_store(spark, location)
+        check_file_names(spark, location.where)
         folder = shared_folder(spark, location)
         local = {} if folder is None else all_local(folder)
         return cls._checked(lambda: spark, where, location, folder, local)
@@ -393,6 +398,15 @@ class Store:
             properties = properties_of(self.spark, self.identifier("streams")) or {}
         self.accepted = Accepted.of(properties)
         return self.accepted
+
+    def check_writable(self) -> None:
+        """Refuse a folder of this machine that this user may not write to.
+
+        Raises:
+            StorageError: naming the folder.
+        """
+        if self._folder is not None:
+            check_writable(self._folder)
 
     def check_changeable(self, tables: Iterable[str]) -> None:
         """Refuse tables that no run could change: what it had decided would never be applied.

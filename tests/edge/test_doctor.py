@@ -317,11 +317,11 @@ def test_what_is_known_without_spark_is_said_before_it_is_there(tmp_path):
     def first_lines():
         words = ("doctor", tmp_path / "store")
         with started_claimlib(*words, JAVA_HOME=str(java.parents[1])) as process:
-            lines = [process.stdout.readline() for _ in range(11)]
+            lines = [process.stdout.readline() for _ in range(12)]
             assert process.poll() is None
             os.killpg(process.pid, signal.SIGKILL)
         return lines
 
     lines = promptly(first_lines)
     assert all(line.startswith("ok ") for line in lines)
-    assert [line.split()[1] for line in lines[-3:]] == ["Java", "disk", "disk"]
+    assert [line.split()[1] for line in lines[-4:]] == ["Java", "permissions", "disk", "disk"]
