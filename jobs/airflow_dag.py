@@ -42,6 +42,7 @@ VARIABLES = {
     "consumer": "reclaimer",
     "min_idle": "15m",
     "alert_idle": "1h",
+    "alert_view": "server",
 }
 """The defaults, by the name without `claimlib_`; what is empty is chosen by the functions below."""
 
@@ -76,6 +77,7 @@ def words_of(
             words += ["--dry-run"] if dry_run else []
         case "xpending":
             words = [store, "--fail-on-stalled", settings["alert_idle"], "--limit", "1"]
+            words += ["--view", settings["alert_view"]]
         case _:
             words = [store]
     config = ["--config", settings["config"]] if settings["config"] else []

@@ -10,10 +10,10 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.local_rows import frame_of
 from claimlib.plans.column_readers import is_spelling
 from claimlib.plans.keys import GROUP, each, glob_matches
-from claimlib.plans.request_table import RequestTable, ddl, is_beyond, is_none_of
+from claimlib.plans.request_table import RequestTable, is_beyond, is_none_of
+from claimlib.schema import quote_text
 from claimlib.semantics.model import COUNT_MAX, MAX_I64, Guards, IdleRule, Profile
 from claimlib.semantics.names import spell
 from claimlib.semantics.rules import EQUAL_COUNTS, NEVER_PARKED, SEES_EVERY_CALLER
@@ -129,12 +129,25 @@ def by_policy(groups: DataFrame, policy: Sequence[Rule]) -> DataFrame:
     """The rows of `groups`, one per (stream, consumer_group), with the `REQUEST_COLUMNS` as the
     first rule says whose globs match it, and `request`, that rule's number from 1 (these are null
     where none does)."""
-    names = [name for name in REQUEST_COLUMNS if name not in GROUP]
-    columns = {"request": "INT"} | {name: REQUEST_COLUMNS[name] for name in names}
-    rows = [(n, *(rule.values[name] for name in names)) for n, rule in enumerate(policy, start=1)]
-    rules = frame_of(groups.sparkSession, rows, ddl(columns))
     first = F.coalesce(*(F.when(rule.matches(), n) for n, rule in enumerate(policy, start=1)))
-    return groups.withColumn("request", first).join(rules, on="request", how="left")
+    # Not a join: of a single rule Spark makes a cartesian product, which a session may forbid.
+    rules = F.expr(f"get(array({', '.join(map(_values_sql, policy))}), request - 1)")
+    chosen = groups.withColumn("request", first)
+    return chosen.withColumn("rule", rules).select(*chosen.columns, "rule.*")
+
+
+def _values_sql(rule: Rule) -> str:
+    types = {name: of for name, of in REQUEST_COLUMNS.items() if name not in GROUP}
+    values = (f"'{name}', {_literal(rule.values[name], of)}" for name, of in types.items())
+    return f"named_struct({', '.join(values)})"
+
+
+def _literal(value: object, type_: str) -> str:
+    if value is None:
+        return f"CAST(NULL AS {type_})"
+    if isinstance(value, str):
+        return quote_text(value)
+    return f"CAST({value!r} AS {type_})"
 
 
 def by_table(groups: DataFrame, table: DataFrame) -> DataFrame:
