@@ -603,6 +603,7 @@ PendingViewOption = Annotated[
     PendingView | None,
     typer.Option(
         "--view",
+        metavar="server|store",
         help="On a store that mirrors a server, show what the server had pending at the snapshot,"
         " or what the store has after the runs since then. [default: store; server with"
         " --fail-on-stalled]",
