@@ -55,7 +55,6 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
         "no code generation": "spark.sql.codegen.wholeStage=false",
         "legacy rows": "spark.sql.legacy.timeParserPolicy=LEGACY",
         "no vectors": "spark.sql.parquet.enableVectorizedReader=false",
-        "no statistics": "spark.databricks.delta.stats.skipping=false",
         "integers of legacy": "spark.sql.legacy.literal.pickMinimumPrecision=false",
         "maps keep duplicates": "spark.sql.mapKeyDedupPolicy=LAST_WIN",
         "no Arrow": "spark.sql.execution.arrow.pyspark.enabled=false",
