@@ -1,7 +1,8 @@
 # `make` alone lists the targets. Each target sets up what it needs by itself (.ci/setup.sh): .venv from
 # requirements.lock, and Java 17 where there is none.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-long cluster-demo zip jars bench lint lock setup clean test-airflow test-s3 test-connect
+.PHONY: help demo test test-quick test-all test-long test-environments cluster-demo zip jars bench lint lock setup clean \
+    test-airflow test-s3 test-connect
 
 # Another environment's settings must not reach into this one.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONUSERBASE PYTEST_ADDOPTS
@@ -20,14 +21,29 @@ help: ## list the targets (what `make` alone does)
 demo: setup ## a real server, stalled work, one Spark run, and the proof that both agree
 	@$(USE) claimlib demo
 
-test: setup lint ## lint, types and every test but the long ones; the pure modules need 100 % coverage
-	@$(USE) pytest -m "not long" -n 2 --dist loadfile --no-loadscope-reorder --durations=10 --cov
+test: setup lint ## lint, types and the tests of every behavior; the pure modules need 100 % coverage
+	@$(USE) pytest -m "not long and not environment" -n 2 --dist loadfile --no-loadscope-reorder --durations=10 --cov
 
 test-quick: setup ## lint, types, all tests without Spark and a few with: some 90 s
 	@$(USE) ruff check . && ruff format --check .
 	@$(USE) pytest -m smoke -q --no-header >.smoke.log 2>&1 & smoke=$$!; \
 	    $(USE) mypy && pytest tests/unit -m "not long and not slow" --hypothesis-profile quick --cov -q; \
 	    tests=$$?; wait $$smoke; spark=$$?; cat .smoke.log; rm .smoke.log; exit $$((tests + spark))
+
+# Each target leaves a file when it has passed, so that `make test-all` goes on where it was stopped. It begins anew
+# once all have passed, or after `make clean`.
+PARTS := test test-environments test-long test-connect test-s3 test-airflow
+test-all: setup ## all test targets, one after the other; run again, it goes on with the first that has not passed
+	@mkdir -p build/test-all
+	@for part in $(PARTS); do \
+	    [ -e build/test-all/$$part ] && echo "$$part: passed before" && continue; \
+	    echo "$$part"; began=$$(date +%s); $(MAKE) --no-print-directory $$part || exit 1; \
+	    echo "$$(( $$(date +%s) - began )) s" >build/test-all/$$part; \
+	done
+	@for part in $(PARTS); do echo "$$part: $$(cat build/test-all/$$part)"; done; rm -r build/test-all
+
+test-environments: setup ## tests that build environments, Connect servers or a cluster
+	@$(USE) pytest -m environment -n 2 --dist loadfile --durations=10
 
 test-long: setup ## the tests marked long; their figures go into docs/figures.json and docs/exactness.md
 	@rm -rf build/figures

@@ -34,7 +34,6 @@ LONGEST = (
     "delta/test_old_commits",
     "delta/test_races",
     "edge/test_readme",
-    "delta/test_incremental",
     "edge/test_faults",
     "cluster/test_cluster",
     "live/test_differential",

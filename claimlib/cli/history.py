@@ -67,7 +67,7 @@ def runs(
     from claimlib.cli.output import show
     from claimlib.commands import runs as history
     from claimlib.plans.differences import Scope
-    from claimlib.report.runs import of_run, of_runs
+    from claimlib.report.runs import of_runs
 
     view = common.view()
     rows = limit if as_commands else view.rows(limit)
@@ -98,10 +98,7 @@ def runs(
             if as_commands:
                 _print_commands(opened, finished, limit, chosen, quiet=common.quiet)
                 return
-            if kinds:
-                result = _part(opened, finished, kinds[0], rows, chosen)
-            else:
-                result = of_run(finished, history.remark_on(opened, finished))
+            result = _shown(opened, finished, kinds, rows, chosen)
     show(result, view)
 
 
@@ -130,10 +127,19 @@ def _refuse_filters(kinds: Sequence[str], filters: Sequence[str]) -> None:
         )
 
 
-def _part(
-    opened: Store, finished: Finished, kind: str, limit: int | None, chosen: EntryFilter
+def _shown(
+    opened: Store,
+    finished: Finished,
+    kinds: Sequence[str],
+    limit: int | None,
+    chosen: EntryFilter,
 ) -> Report:
-    """Entries, ids or refusals of a run.  What these need is slow to import."""
+    """A run, or its entries, ids or refusals.  What these need is slow to import."""
+    from claimlib.report.runs import of_run
+
+    if not kinds:
+        return of_run(finished)
+    (kind,) = kinds
     from claimlib.commands.bulk_reply import BulkReply
     from claimlib.commands.reply import Reply
     from claimlib.report.bulk import of_bulk

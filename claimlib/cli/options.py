@@ -508,14 +508,6 @@ NowOption = Annotated[
         show_default=False,
     ),
 ]
-IncrementalOption = Annotated[
-    bool,
-    typer.Option(
-        "--incremental",
-        help="Examine only entries that are due, or that changed since an earlier sweep (all, if no"
-        " earlier sweep can be used). The report then does not count pending entries.",
-    ),
-]
 AllowNoneOption = Annotated[
     bool,
     typer.Option(

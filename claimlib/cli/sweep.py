@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -22,7 +21,6 @@ from claimlib.cli.options import (
     ExplainOption,
     GroupOption,
     IdleRuleOption,
-    IncrementalOption,
     JustidOption,
     LimitOption,
     MaxClaimsOption,
@@ -42,13 +40,12 @@ from claimlib.cli.options import (
     glob_of,
 )
 from claimlib.config.settings import requests_of
-from claimlib.errors import RequestError
 from claimlib.semantics.ids import parse_id
 from claimlib.semantics.model import parse_cursor
 from claimlib.times import parse_instant_ms
 
 if TYPE_CHECKING:
-    from claimlib.commands.xautoclaim import SweepRequest
+    pass
 
 
 @app.command(
@@ -78,7 +75,6 @@ def xautoclaim(
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
-    incremental: IncrementalOption = False,
     allow_none: AllowNoneOption = False,
     limit: LimitOption = None,
     *,
@@ -122,8 +118,6 @@ def xautoclaim(
     }
     settings = common.settings(xautoclaim=options)
     request = requests_of(settings, policy, options)
-    if incremental:
-        _refuse_pages(request)
     now_ms = None if now is None else parse_instant_ms(now)
     if explain:
         with opened_store(store, settings, common) as (opened, _):
@@ -136,7 +130,6 @@ def xautoclaim(
             run_id=run_id,
             now_ms=now_ms,
             dry_run=dry_run,
-            incremental=incremental,
             allow_none=allow_none,
             progress=progress,
         )
@@ -146,16 +139,6 @@ def xautoclaim(
     terminal.say(*refused)
     if refused:
         raise typer.Exit(process.SOME_REFUSED)
-
-
-def _refuse_pages(requests: Sequence[SweepRequest]) -> None:
-    """One request with a page makes the whole run look at all entries."""
-    if any(request.autoclaim.count is not None for request in requests):
-        raise RequestError(
-            "--incremental cannot be combined with --count (or count in the configuration or the"
-            " policy), because pages are never incremental: leave out one of them",
-            option="incremental",
-        )
 
 
 @app.command(

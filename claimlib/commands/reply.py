@@ -71,8 +71,6 @@ class RunReply:
             begun.interpreted(*decision.made_of, are_few=decision.are_few),
         ):
             rows, counted = _counted(begun.store, decision)
-        if not begun.store.is_held(rows):
-            begun.store.keep(*decision.made_of)
         return cls(
             run_id=None,
             run_seq=None,
@@ -107,8 +105,7 @@ class Reply(RunReply):
         counts: claimed, deleted, lost, gone (entries), swept, refused (groups), cursor (groups that
             got a page, or whose cursor is kept), delivered_later (entries delivered after the
             instant of their group: that instant is too early), spared and parked (see `groups`),
-            base_run (of an incremental sweep the run_seq of its base), without_request (groups that
-            match no request of a policy; missing: none).
+            without_request (groups that match no request of a policy; missing: none).
     """
 
     ZEROS = dict.fromkeys(
@@ -154,11 +151,10 @@ class Reply(RunReply):
         refused), pending_before, claimed, deleted, lost, pending_after (what was pending, without
         what this run deleted), at_boundary (idle for exactly min_idle_ms), oldest_idle_ms and
         highest_delivery_count as found (null where nothing was pending; these, pending_* and
-        at_boundary are null for a page, which does not look at the whole PEL; so they are, but for
-        at_boundary, for a group of an incremental sweep), spared (idle enough, and left to its
-        owner by a guard) and parked (of the claimed, as decided; both null: no guards, or refused),
-        now_ms (the instant that the group was judged at), next_id (the cursor; null: there is
-        none)."""
+        at_boundary are null for a page, which does not look at the whole PEL), spared (idle enough,
+        and left to its owner by a guard) and parked (of the claimed, as decided; both null: no
+        guards, or refused), now_ms (the instant that the group was judged at), next_id (the cursor;
+        null: there is none)."""
         return _groups(
             self.journal(Kind.SWEPT, Kind.REFUSED),
             self._kept(self.journal(*_CLAIMED)),

@@ -13,7 +13,7 @@ from claimlib.errors import RequestError
 from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import id_at_least, id_at_most
 from claimlib.runs import Finished, pinned
-from claimlib.runs.journal import RunRow, decisions_of, run_rows
+from claimlib.runs.journal import run_rows
 from claimlib.runs.rollforward import find_finished, find_finished_seq, give_up
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.store.tables import Store
@@ -93,13 +93,6 @@ def find_run(store: Store, name: str) -> Finished:
             run=name,
         )
     return run
-
-
-def remark_on(store: Store, run: Finished) -> str | None:
-    """How a run was decided, in words: whether a sweep has looked at all entries, and why; null:
-    there is nothing to say."""
-    rows = decisions_of(store, run.run_seq)
-    return RunRow.of(rows[0]).remark if rows else None
 
 
 def abandon(store: Store, name: str) -> Finished:

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.commands import sweep_base
 from claimlib.commands.paging import Pages, locate
 from claimlib.commands.preconditions import (
     ENTRY_IDS,
@@ -30,7 +29,6 @@ from claimlib.commands.preconditions import (
     nothing_matches,
 )
 from claimlib.commands.reply import Reply
-from claimlib.commands.sweep_base import LookedAt
 from claimlib.commands.sweep_request import Policy, is_for_all, may_page, may_resume, scope
 from claimlib.errors import GlobError, RequestError
 from claimlib.local_rows import frame_of
@@ -47,7 +45,6 @@ def decide(
     now_ms: int | None,
     *,
     refuse_duplicates: bool,
-    incremental: bool = False,
     allow_none: bool = True,
 ) -> Decision:
     """All journal rows of a sweep at pinned versions.
@@ -55,22 +52,21 @@ def decide(
     Args:
         now_ms: the instant for all groups; null: that of each group's snapshot.
         refuse_duplicates: whether groups with two rows of one entry are looked for, and refused.
-        incremental, allow_none: see `commands.xautoclaim`.
+        allow_none: see `commands.xautoclaim`.
 
     Raises:
         RequestError: the globs match no group.
     """
     requested = requested_of(begun, request, now_ms)
-    reached = rows_reached(begun, request, requested, incremental=incremental)
-    made_of = reached.pending, reached.entries
+    made_of = rows_reached(begun, requested)
     # What the caller's own table requests may be many groups.
     with begun.interpreted(*made_of, are_few=not isinstance(request, DataFrame)):
-        judged = judge(begun, requested, reached)
-    counts, remark = {**reached.counts}, reached.remark
+        judged = judge(begun, requested, *made_of)
+    counts = {}
     if requested.without_request:
         counts["without_request"] = requested.without_request
     # One row per group, which need not stay in memory while the entries are decided.
-    del requested, reached
+    del requested
     looked_at = pc.sum(judged.fetched["pending_before"]).as_py() or 0
     begun.tell_size(number_of(looked_at, "pending entry", "pending entries"))
     if not (allow_none or judged.fetched.num_rows or is_for_all(request)):
@@ -81,7 +77,7 @@ def decide(
     counts = {**_counts(judged.fetched), **counts}
     by_few = are_decided_by_few(begun.store, *made_of)
     rows = rows_of(judged)
-    return Decision(rows, judged.mode, by_few, made_of, counts=counts, remark=remark)
+    return Decision(rows, judged.mode, by_few, made_of, counts=counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +134,9 @@ def _of_groups(request: Policy, known: DataFrame) -> tuple[DataFrame, Column]:
     return requests.by_policy(known, policy), requests.matched_by(policy)
 
 
-def rows_reached(
-    begun: Begun, request: Policy, requested: Requested, *, incremental: bool
-) -> LookedAt:
+def rows_reached(begun: Begun, requested: Requested) -> tuple[DataFrame, DataFrame]:
     """The second step: the rows of `pending` and `entries` that the requests reach; of few rows
-    from the driver's memory, and of an incremental sweep what its base does not prove."""
+    from the driver's memory."""
     pending, entries = begun.read("pending"), begun.read("entries", ENTRY_IDS)
     if requested.pages is not None and not requested.has_sweeps:
         pending = requested.pages.pending
@@ -150,9 +144,7 @@ def rows_reached(
     # A sweep needs all of `pending`: its log says, without a query, whether that is many rows.
     elif not begun.store.is_large("pending"):
         pending, entries = few_held(begun.store, pending, entries)
-    if incremental and not begun.store.is_held(pending) and requested.pages is None:
-        return sweep_base.since_base(begun, pending, entries, requested.targets, scope(request))
-    return sweep_base.everything(pending, entries, requested.targets)
+    return pending, entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +202,11 @@ class Judged:
         )
 
 
-def judge(begun: Begun, requested: Requested, reached: LookedAt) -> Judged:
+def judge(begun: Begun, requested: Requested, pending: DataFrame, entries: DataFrame) -> Judged:
     """The third step: one look at all rows says which groups are refused, how names travel, and
     where the entries lie."""
-    seen = look(begun.store, reached.pending, reached.targets, reached.entries, begun.run_seq)
-    judged = survey.judged(reached.targets, seen.sums, requested.unrequested)
+    seen = look(begun.store, pending, requested.targets, entries, begun.run_seq)
+    judged = survey.judged(requested.targets, seen.sums, requested.unrequested)
     groups, fetched = _fetched(begun, judged, seen.names.mode)
     has_guards = any(fetched[name].null_count < fetched.num_rows for name in requests.GUARDS)
     where = near(fetched).condition()
@@ -223,9 +215,9 @@ def judge(begun: Begun, requested: Requested, reached: LookedAt) -> Judged:
         names=seen.names,
         groups=groups,
         fetched=fetched,
-        pending=reached.pending.where(where),
-        entries=reached.entries.where(where),
-        in_one_task=are_few(begun.store, reached.pending, reached.entries),
+        pending=pending.where(where),
+        entries=entries.where(where),
+        in_one_task=are_few(begun.store, pending, entries),
         pages=requested.pages,
         has_sweeps=requested.has_sweeps,
         patterns=_patterns(groups) if has_guards else None,

@@ -38,7 +38,6 @@ def xautoclaim(
     run_id: str | None = None,
     now_ms: int | None = None,
     dry_run: bool = False,
-    incremental: bool = False,
     allow_none: bool = True,
     progress: Progress | None = None,
 ) -> Reply:
@@ -54,8 +53,6 @@ def xautoclaim(
         run_id: the key of the run together with the command; the same key again changes nothing.
         now_ms: the instant for all groups, ms since the epoch; null: each group's snapshot instant.
         dry_run: decide and show, and write nothing.
-        incremental: whether to look only at what may matter, where an earlier sweep tells that of
-            a large store (see `sweep_base`).  It decides the same.
         allow_none: whether globs may match no group; else that is refused, and nothing is written.
         progress: told each phase as it begins, and again with each new detail.
 
@@ -75,7 +72,6 @@ def xautoclaim(
                 policy,
                 now_ms,
                 refuse_duplicates=refuse_duplicates,
-                incremental=incremental,
                 allow_none=allow_none,
             )
 

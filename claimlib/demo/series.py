@@ -211,7 +211,6 @@ def _run_row(run_seq: int, at_ms: int) -> RunRow:
         pins=Pins({}, {}),
         key_mode=KeyMode.HASHES,
         counts={},
-        remark=None,
         began_ms=at_ms,
     )
 

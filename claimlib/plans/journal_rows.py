@@ -58,17 +58,17 @@ def group_rows(groups: DataFrame) -> DataFrame:
     """The journal's `swept` and `refused` rows: one per judged group, with what the survey saw."""
     request = ", ".join(name for name in REQUEST_COLUMNS if name not in GROUP)
     # Null: a group that only `pending` knows.
-    is_full_sweep = "count IS NULL AND NOT coalesce(has_base, false)"
+    is_sweep = "count IS NULL"
     return groups.selectExpr(
         f"CASE WHEN reason IS NULL THEN '{Kind.SWEPT}' ELSE '{Kind.REFUSED}' END AS kind",
         *(*GROUP, "consumer", f"to_json(struct({request})) AS request", "now_ms AS at_ms"),
         "CASE WHEN count IS NULL THEN at_boundary END AS at_boundary",
-        *(f"CASE WHEN {is_full_sweep} THEN {name} END AS {name}" for name in OF_WHOLE_PELS),
+        *(f"CASE WHEN {is_sweep} THEN {name} END AS {name}" for name in OF_WHOLE_PELS),
         *("spared", "parked", "reason"),
     )
 
 
-# What a page, or an incremental sweep, which do not look at the whole PEL, cannot say.
+# A page does not look at the whole PEL, so it has no value for these.
 OF_WHOLE_PELS = ("pending_before", "oldest_delivery_time_ms", "highest_delivery_count")
 
 

@@ -41,13 +41,10 @@ def candidates(
     up before it, so that rows are narrow.
 
     Args:
-        pending: with `is_known_present` (see `incremental.to_look_at`), which stands in for a look
-            at `entries`; without it all rows are looked for there.
         accepted: `survey.judged` without the refused groups.
         owners: `guards.owners`; null where no request has guards.
         in_one_task: see `with_presence`.
     """
-    known = ["is_known_present"] if "is_known_present" in pending.columns else []
     request = accepted.selectExpr(
         f"{GROUP_KEY[mode]} AS group_key",
         *("start_ms", "start_seq", "page_end_ms", "page_end_seq", "count", "now_ms"),
@@ -55,18 +52,16 @@ def candidates(
     )
     rows = (
         with_keys(pending, mode)
-        .selectExpr(*_ENTRY, f"{CONSUMER_KEY[mode]} AS consumer_key", *known)
+        .selectExpr(*_ENTRY, f"{CONSUMER_KEY[mode]} AS consumer_key")
         .join(F.broadcast(request), on="group_key", how="inner")
         .where(IS_EXAMINED)
     )
     told = _with_owners(rows, owners).selectExpr("*", *_TOLD)
     narrow = told.selectExpr(
-        *(*_ENTRY, "consumer_key", "is_spared", "is_parking", "count", *known),
+        *(*_ENTRY, "consumer_key", "is_spared", "is_parking", "count"),
         *("is_idle_enough", "is_exhausted", "is_claimable"),
     )
     present = with_presence(narrow, with_keys(entries, mode), in_one_task=in_one_task)
-    for name in known:
-        present = present.withColumn("present", F.expr(f"{name} OR present")).drop(name)
     return present.selectExpr("*", f"{_HIT.sql} AS is_hit", "true AS is_examined")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 _HEADINGS = {
     "active_time_ms": "active ago",
     "at_boundary": "idle exactly min-idle",
-    "base_run": "base run",
     "delivery_count": "deliveries now",
     "from_consumer": "consumer before",
     "from_delivery_count": "deliveries before",

@@ -161,7 +161,7 @@ def is_numeric(report: Report, column: int) -> bool:
 
 
 # Who names a run or a request by its number copies that, and commands take no commas.
-_NUMBERS_THAT_NAME = frozenset({"run_seq", "base_run", "request", "request_number"})
+_NUMBERS_THAT_NAME = frozenset({"run_seq", "request", "request_number"})
 
 
 def cell_text(cell: Cell, name: str = "") -> str:

@@ -73,7 +73,6 @@ _MINOR = (
     *("at_boundary", "unknown_owners", "delivered_10_plus", "delivered_5_plus", "owners"),
     *(
         "now_ms",
-        "base_run",
         "took_ms",
         "began_ms",
         "seen_time_ms",

@@ -111,9 +111,7 @@ def of_runs(where: str, listed: RunList) -> Report:
     hidden = listed.total - len(listed.runs)
     return Report(
         title=f"Runs of {where}",
-        columns=headings(
-            *("run_seq", "key", "began_ms", "took_ms", *_RUN_COUNTS, "base_run", "now_ms")
-        ),
+        columns=headings(*("run_seq", "key", "began_ms", "took_ms", *_RUN_COUNTS, "now_ms")),
         rows=tuple(_run_row(run) for run in listed.runs),
         cut_off=tuple(not_shown(hidden, "run", shown=len(listed.runs))),
         notes=(
@@ -137,16 +135,8 @@ def of_runs(where: str, listed: RunList) -> Report:
 
 _RUN_NAMES = (
     *("run_seq", "key", "command", "run_id", "began_ms", "ended_ms", "took_ms", *_RUN_COUNTS),
-    *(
-        "base_run",
-        "now_ms",
-        "request",
-        "counts",
-        "phase_ms",
-        "input_versions",
-        "output_versions",
-        "software_version",
-    ),
+    *("now_ms", "request", "counts", "phase_ms", "input_versions", "output_versions"),
+    "software_version",
 )
 
 
@@ -155,29 +145,25 @@ def _run_record(run: Finished) -> dict[str, object]:
     return {
         **run_document(run),
         "key": run.key,
-        **{name: run.counts.get(name) for name in ("base_run", *_RUN_COUNTS)},
+        **{name: run.counts.get(name) for name in _RUN_COUNTS},
         "took_ms": sum(run.phase_ms.values()),
     }
 
 
 def _run_row(run: Finished) -> tuple[Cell, ...]:
-    counts = [run.counts.get(name) for name in (*_RUN_COUNTS, "base_run")]
+    counts = [run.counts.get(name) for name in _RUN_COUNTS]
     took = duration(sum(run.phase_ms.values()))
     began = instant(run.began_ms)
     return (run.run_seq, visible(run.key), began, took, *counts, instant(run.now_ms))
 
 
-def of_run(finished: Finished, remark: str | None = None) -> Report:
-    """One run: its request, what it did, how long each phase took, and how it was decided, in
-    words (null: there is nothing to say)."""
+def of_run(finished: Finished) -> Report:
+    """One run: its request, what it did, and how long each phase took."""
     request = {n: value for n, value in json.loads(finished.request).items() if value is not None}
     rows: list[tuple[Cell, ...]] = [
         (f"request: {_parameter(name)}", _said(name, value)) for name, value in request.items()
     ]
-    rows += [
-        (name.replace("_", " "), str(count) if name == "base_run" else count)
-        for name, count in sorted(finished.counts.items())
-    ]
+    rows += [(name.replace("_", " "), count) for name, count in sorted(finished.counts.items())]
     took = {phase: finished.phase_ms[phase] for phase in Phase if phase in finished.phase_ms}
     rows += [("began", instant(finished.began_ms)), ("ended", instant(finished.ended_ms))]
     rows += [(f"{phase} took", duration(ms)) for phase, ms in took.items()]
@@ -187,8 +173,8 @@ def of_run(finished: Finished, remark: str | None = None) -> Report:
         title=f"Run {finished.run_seq} ({finished.key})",
         columns=COLUMNS,
         rows=tuple(rows),
-        notes=(*_abandoned(finished), *([] if remark is None else [remark])),
-        document={**run_document(finished), "remark": remark},
+        notes=tuple(_abandoned(finished)),
+        document=run_document(finished),
         records=[
             *({"what": name, "value": ms} for name, ms in when.items()),
             *(

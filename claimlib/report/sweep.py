@@ -183,11 +183,6 @@ def _further(reply: Reply) -> Iterable[str]:
 
 def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
     """What else became of the decisions."""
-    if counts.get("base_run"):
-        yield (
-            "incremental: examined only entries that are due, or that changed after run"
-            f" {counts['base_run']}, so pending entries were not counted"
-        )
     if counts.get("lost"):
         yield f"{counts['lost']:,} lost: another writer changed the row first"
     if counts.get("spared"):

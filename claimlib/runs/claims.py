@@ -116,9 +116,8 @@ _ROWS_PER_CHANGE = 4
 
 
 def _by_names(row: RunRow) -> bool:
-    """Whether names must be compared besides the keys: an incremental sweep has not looked at the
-    names of all groups."""
-    return row.key_mode is KeyMode.NAMES or "base_run" in row.counts
+    """Whether names must be compared besides the keys."""
+    return row.key_mode is KeyMode.NAMES
 
 
 def _is_rewritten(store: Store, row: RunRow, decided: Decided) -> bool:

@@ -116,7 +116,6 @@ class RunRow:
     pins: Pins
     key_mode: KeyMode
     counts: Mapping[str, int]
-    remark: str | None
     began_ms: int | None = None
 
     @property
@@ -152,7 +151,6 @@ class RunRow:
             pins=Pins(versions=inputs["versions"], table_ids=inputs["table_ids"]),
             key_mode=KeyMode(inputs["key_mode"]),
             counts=inputs["counts"],
-            remark=inputs.get("remark"),
             began_ms=inputs.get("began_ms"),
         )
 
@@ -165,7 +163,6 @@ class RunRow:
             "staged": self.staged and self.staged.as_json(),
             "server": asdict(self.server),
             "counts": dict(self.counts),
-            "remark": self.remark,
             "began_ms": self.began_ms,
         }
         return {

@@ -129,7 +129,6 @@ class Decision:
         source: what was read, and the store mirrors; null: nothing.
         server: which server process that was; null ids: none, or not known.
         counts: what only the deciding process can count, for the run's report.
-        remark: how the run was decided, in words; null: there is nothing to say.
     """
 
     rows: DataFrame
@@ -140,7 +139,6 @@ class Decision:
     source: str | None = None
     server: ServerIdentity = field(default_factory=ServerIdentity)
     counts: Mapping[str, int] = field(default_factory=dict)
-    remark: str | None = None
 
 
 Decide = Callable[[Begun], Decision]
@@ -406,7 +404,6 @@ def _run_row(
         pins=begun.pins,
         key_mode=decision.key_mode,
         counts=decision.counts,
-        remark=decision.remark,
     )
 
 

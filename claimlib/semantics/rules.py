@@ -63,16 +63,6 @@ def is_deleted(present: Value) -> Value:
     return present == _NO
 
 
-def is_known_present(is_new: Value, is_changed: Value) -> Value:
-    """Whether an earlier sweep tells that the stream has an entry, which then was there or else
-    would have left the PEL.
-
-    `is_new`: has its row of `pending` been written since, or was it not looked at?  `is_changed`:
-    has anybody deleted or changed the entry since?
-    """
-    return (is_new == _NO) & (is_changed == _NO)
-
-
 def at_boundary(now_ms: Value, delivery_time_ms: Value, min_idle_ms: Value) -> Value:
     """Whether the idle rules disagree about an entry: it has been idle for exactly min-idle."""
     return (now_ms - delivery_time_ms == min_idle_ms) & (min_idle_ms > 0)

@@ -36,7 +36,6 @@ _MOST_UNPACKED_BYTES = 64 * 2**20
 # delta-rs lists all files of a table when it opens it: 100,000 of them in 1.2 s.
 _MOST_FILES = 10_000
 # So many rows of an answer are written at a time: Spark divides a file by them.
-_SAVED_ROWS = 100_000
 T = TypeVar("T")
 # The types of a store's columns: rows of these are the same whoever reads them.
 TYPES = {
@@ -186,29 +185,6 @@ class LocalTable:
             if fetched is None
             else _or_none(lambda: fetched.cast(_spark_types(fetched.schema)))
         )
-
-    def saved(
-        self, statement: str, tables: Mapping[str, pa.Table], file: Path, most: int
-    ) -> pa.Schema | None:
-        """Write all rows of a query (see `queried`) to a new Parquet file, so that they need not be
-        held.  Its columns; null: the query cannot be answered, or the file not be written, or the
-        rows are more than `most`."""
-        return _or_none(lambda: self._saved(statement, tables, file, most))
-
-    def _saved(
-        self, statement: str, tables: Mapping[str, pa.Table], file: Path, most: int
-    ) -> pa.Schema | None:
-        number = 0
-        with self._answer(statement, tables) as reader:
-            schema = _spark_types(reader.schema)
-            with pq.ParquetWriter(file, schema) as writer:
-                for batches in _batched(reader, _SAVED_ROWS):
-                    rows = pa.Table.from_batches(batches, reader.schema)
-                    number += rows.num_rows
-                    if number > most:
-                        return None
-                    writer.write_table(rows.cast(schema))
-        return schema
 
     def _queried(
         self,
@@ -550,18 +526,6 @@ def _as_tables(tables: Mapping[str, pa.Table]) -> Iterator[Mapping[str, Any]]:
         for name, rows in tables.items():
             write_deltalake(where[name], rows)
         yield {name: DeltaTable(place) for name, place in where.items()}
-
-
-def _batched(reader: pa.RecordBatchReader, rows: int) -> Iterator[list[pa.RecordBatch]]:
-    """Batches as they come, some at a time: of so many rows or more but the last."""
-    batches: list[pa.RecordBatch] = []
-    for batch in reader:
-        batches.append(batch)
-        if sum(batch.num_rows for batch in batches) >= rows:
-            yield batches
-            batches = []
-    if batches:
-        yield batches
 
 
 def _spark_types(schema: pa.Schema) -> pa.Schema:

@@ -57,13 +57,6 @@ def shared_folder(spark: SparkSession, location: Location) -> Path | None:
     return folder if [file.partition(":")[0] for file in files] == ["file"] else None
 
 
-def is_one_process(spark: SparkSession) -> bool:
-    """Whether Spark's tasks run in its own process, on this machine: elsewhere they find no file
-    of this one."""
-    master = spark.conf.get("spark.master", None) or ""
-    return not is_remote() and (master == "local" or master.startswith("local["))
-
-
 def all_local(folder: Path) -> dict[str, LocalTable]:
     """The tables of a store that are there, without a query, in the order of `TABLES`; none: Spark
     has to look at them."""

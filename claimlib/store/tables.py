@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import json
 import math
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,7 +18,6 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
@@ -65,7 +59,6 @@ from claimlib.store.opening import (
     check_versions,
     create_namespace,
     init_sql,
-    is_one_process,
     other_entries,
     present_tables,
     properties_of,
@@ -143,8 +136,6 @@ class Store:
         self._frames: dict[str, tuple[LocalTable, dict[_Read, tuple[DataFrame, pa.Table]]]] = {}
         self._literals: WeakKeyDictionary[DataFrame, pa.Table] = WeakKeyDictionary()
         self._of_local: WeakKeyDictionary[DataFrame, _OfLocal] = WeakKeyDictionary()
-        self._removals: WeakKeyDictionary[DataFrame, weakref.finalize[..., DataFrame]]
-        self._removals = WeakKeyDictionary()
         self.table_ids = {
             name: of_table[schema.TABLE_ID_PROPERTY] for name, of_table in properties.items()
         }
@@ -490,50 +481,6 @@ class Store:
         tables = {name: self.fetched(frame)[1] for name, frame in frames.items()}
         return local.queried(statement, tables, most)
 
-    def saved(
-        self, of: DataFrame, statement: str, most: int, **frames: DataFrame
-    ) -> DataFrame | None:
-        """What delta-rs answers to a query of a large table, from a file of this machine.  The file
-        goes with the frame: whoever derives others from it holds it, or has it kept (`keep`).
-
-        Null: see `queried`, or Spark reads no files of this process.
-
-        Args:
-            of, statement, most, frames: see `queried`.
-        """
-        local = self._local_of(of)
-        if local is None or not is_one_process(self.spark):
-            return None
-        tables = {name: self.fetched(frame)[1] for name, frame in frames.items()}
-        try:
-            folder = tempfile.mkdtemp(prefix="claimlib-rows-")
-        except OSError:
-            return None
-        remove = partial(shutil.rmtree, folder, ignore_errors=True)
-        with ExitStack() as without_rows:
-            without_rows.callback(remove)
-            file = Path(folder, "rows.parquet")
-            columns = local.saved(statement, tables, file, most)
-            rows = None if columns is None else self._of_file(file, columns)
-            if rows is not None:
-                without_rows.pop_all()
-                self._removals[rows] = weakref.finalize(rows, remove)
-        return rows
-
-    def keep(self, *frames: DataFrame) -> None:
-        """Have the files of those frames that `saved` gave stay until this process ends: others are
-        derived from them, and are run whenever somebody likes."""
-        for removal in filter(None, map(self._removals.get, frames)):
-            kept = removal.detach()
-            if kept is not None:
-                atexit.register(kept[1])
-
-    def _of_file(self, file: Path, columns: pa.Schema) -> DataFrame | None:
-        try:
-            return self.spark.read.schema(from_arrow_schema(columns)).parquet(str(file))
-        except Exception:  # noqa: BLE001 - it takes the path for a glob, or of another file system
-            return None
-
     def _local_of(self, rows: DataFrame) -> LocalTable | None:
         """The table in a local folder that rows are all of, as `read_at` gives them."""
         return self._of_local[rows][1] if rows in self._of_local else None
@@ -715,19 +662,6 @@ class Store:
         local = self._local(table)
         names = self.read(table).columns if local is None else local.struct.names
         return set(names) - {column.name for column in TABLES[table].columns}
-
-    def changes(self, table: str, after: int, until: int) -> DataFrame:
-        """The change data feed of a table that has one: one row per row that the commits after
-        version `after`, up to version `until`, have inserted or deleted, and two per row that they
-        have updated; its columns, and Delta's `_change_type`.
-
-        Where it cannot be had, that shows when the frame is made, or when it is run.
-        """
-        reader = self.spark.read.format("delta").option("readChangeFeed", "true")
-        reader = reader.option("startingVersion", after + 1).option("endingVersion", until)
-        if self.location.is_namespace:
-            return reader.table(self.identifier(table))
-        return reader.load(f"{self.location.where}/{table}")
 
     # ------------------------------------------------------------ writing
 

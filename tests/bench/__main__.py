@@ -18,7 +18,7 @@ from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.runs import Progress
 from claimlib.session import open_session
 from claimlib.store.tables import Store
-from tests.bench import check, claims, cold, data, event_log, fixed, flat, load, repeat, rivals
+from tests.bench import check, claims, cold, data, event_log, fixed, flat, load, rivals
 from tests.bench.check import Measured, Result
 from tests.bench.event_log import EventLog
 from tests.bench.result import History
@@ -29,7 +29,6 @@ _SMALL = 2000
 # Each repeats what it compares.
 _COMPARED = {
     "rivals": rivals,
-    "repeat": repeat,
     "fixed": fixed,
     "flat": flat,
     "load": load,
@@ -46,8 +45,8 @@ def main() -> int:
         choices=["many", "claims", *_COMPARED],
         default="many",
         help="many: a sweep of many groups, one of them large; claims: the same claims by XCLAIM;"
-        " rivals: the sweep beside plain Spark SQL and DuckDB; repeat: a sweep after a sweep,"
-        " incremental beside full; fixed: each command on a small store, beside an append; flat:"
+        " rivals: the sweep beside plain Spark SQL and DuckDB;"
+        " fixed: each command on a small store, beside an append; flat:"
         " run after run on one store; load: an import and a snapshot beside plain Spark SQL;"
         " cold: a sweep by spark-submit beside a job that does next to nothing",
     )
@@ -55,7 +54,7 @@ def main() -> int:
         "--data",
         choices=data.SHAPES,
         default="half",
-        help="of rivals and repeat: half of the rows due, all in one group, in 200,000 groups"
+        help="of rivals: half of the rows due, all in one group, in 200,000 groups"
         " (wider: a million), one in a hundred due (or the first hundredth: old), or streams with"
         " 20 entries for each that is pending",
     )

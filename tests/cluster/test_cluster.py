@@ -19,6 +19,8 @@ from tests.cluster.standalone import (
     submit,
 )
 
+pytestmark = pytest.mark.environment
+
 # More than `FEW_ROWS`: fewer would be applied by the driver alone.
 ROWS = 60_000
 SWEEP = ("--consumer", CONSUMER, "--min-idle", f"{MIN_IDLE_MS}ms", "--run-id", "r")

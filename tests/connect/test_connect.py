@@ -7,7 +7,11 @@ classic session and a remote one do not share a process.
 
 import re
 
+import pytest
+
 from tests.edge.processes import run_claimlib, run_python
+
+pytestmark = pytest.mark.environment
 
 _D = "tests/delta"
 _NOTEBOOKS = "tests/edge/test_notebooks.py::test_a_notebook_runs_with_widgets_and_shows_what_it_did"

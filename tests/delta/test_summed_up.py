@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Iterator
-from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,8 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.preconditions import ENTRY_IDS
-from claimlib.plans import incremental, requests, survey
-from claimlib.plans.incremental import ENTRY
+from claimlib.plans import requests, survey
 from claimlib.plans.keys import GROUP, bucket
 from claimlib.runs import journal
 from claimlib.schema import TABLES
@@ -104,27 +102,6 @@ def test_so_are_the_names_of_owners_and_of_streams(full_store: Store) -> None:
         assert rows(full_store.in_memory(by_delta_rs)) == rows(all_rows.select(name).distinct())
 
 
-@pytest.mark.classic
-def test_so_are_the_entries_with_some_ids_whichever_half_of_an_id_differs(
-    full_store: Store,
-) -> None:
-    entries = full_store.read_at("entries", full_store.version("entries"), ENTRY_IDS)
-    there = entries.selectExpr(*ENTRY).distinct()
-    near = (("stream_key ^ 1", "id_ms", "id_seq"), ("stream_key", "id_ms", "id_seq ^ 1"))
-    others = [
-        there.selectExpr(*(f"{x} AS {n}" for x, n in zip(columns, ENTRY, strict=True)))
-        for columns in near
-    ]
-    ids = full_store.held(
-        reduce(DataFrame.union, others, there.where("pmod(id_ms, 3) > 0")).distinct()
-    )
-    by_delta_rs = full_store.queried(entries, incremental.with_ids_of_sql(entries.columns), ids=ids)
-    assert by_delta_rs is not None
-    by_spark = incremental.with_ids_of(entries, ids).select(*ENTRY_IDS)
-    assert rows(full_store.in_memory(by_delta_rs)) == rows(by_spark)
-    assert 0 < by_delta_rs.num_rows < entries.count()
-
-
 def test_of_a_part_of_a_table_or_an_old_version_delta_rs_says_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,19 +142,6 @@ def test_a_folder_for_temporary_files_is_needed_whatever_its_name_and_else_spark
     answer = store.queried("pending", joined, others=others)
     assert (answer and answer.to_pylist()) == ([{"n": 7, "rows": 1}] if is_there else None)
     assert store.queried("pending", "SELECT DISTINCT consumer FROM t") is not None
-
-
-@pytest.mark.classic
-@pytest.mark.parametrize(
-    ("name", "is_read"), [("none", False), ("a b#ü?", True), ("50%", True), ("{odd", False)]
-)
-def test_so_it_is_for_rows_that_spark_reads_from_a_file(
-    store: Store, temporary: Path, *, is_read: bool
-) -> None:
-    pending = store.read_at("pending", store.version("pending"))
-    answer = store.saved(pending, "SELECT stream, id_ms FROM t", 1)
-    assert (answer and answer.collect()) == ([("s", 1)] if is_read else None)
-    assert len(list(temporary.glob("*/*.parquet"))) == is_read
 
 
 def test_what_a_run_decided_is_counted_alike(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.store.tables import Store
 from claimlib.testing.server import valkey_server
 from tests.bench import __main__ as bench
-from tests.bench import check, claims, cold, data, flat, load, repeat, rivals, server
+from tests.bench import check, claims, cold, data, flat, load, rivals, server
 from tests.bench.check import CHECKED, Result
 from tests.bench.result import History
 from tests.bench.store import SWEEP, Watch, make, sweep
@@ -122,14 +122,6 @@ def test_a_loop_of_the_server_that_says_something_else_is_seen(spark, tmp_path):
     assert server.differing(store, claimed) == 0
     claimed.add("claimed", streams[0], [b"5-0"])
     assert server.differing(store, claimed) == 1
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("data", ["quiet", "old"])
-def test_an_incremental_sweep_leaves_what_a_full_one_leaves(spark, tmp_path, monkeypatch, data):
-    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
-    measured = repeat.run(spark, str(tmp_path), 20_000, Watch(), data=data, times=1)
-    assert measured.differ == dict.fromkeys(("journal", "pending", "tombstones"), 0)
 
 
 @pytest.mark.long

@@ -97,10 +97,6 @@ def test_the_version_is_that_of_the_package(claimlib):
         (("xautoclaim", "store", "--min-idle", "1h"), "--consumer"),
         (("xautoclaim", "store", "--consumer", "c"), "--min-idle"),
         (
-            (*SWEEP, "--incremental", "--count", "5"),
-            "--incremental cannot be combined with --count",
-        ),
-        (
             ("xpending", "store", "s", "g", "--count", "0"),
             "'--count': must be greater than or equal to 1",
         ),
@@ -173,20 +169,6 @@ def test_a_request_that_cannot_be_used_ends_with_2_and_names_what_is_wrong(
     assert named in said.err
     assert "Traceback" not in said.err
     assert "sesame" not in said.err
-
-
-@pytest.mark.parametrize("option", ["--config", "--policy"])
-def test_pages_of_a_file_are_not_incremental_either(claimlib, tmp_path, option):
-    request = 'consumer = "c"\nmin_idle = "1h"\n'
-    files = {
-        "--config": f"[xautoclaim]\ncount = 5\n{request}",
-        "--policy": f"[[request]]\n{request}[[request]]\ncount = 5\n{request}",
-    }
-    file = tmp_path / "some.toml"
-    file.write_text(files[option], encoding="utf-8")
-    said = claimlib("xautoclaim", "store", option, file, "--incremental")
-    assert said.code == 2
-    assert "--incremental cannot be combined with --count (or count in the conf" in said.err
 
 
 def test_an_unknown_config_key_ends_with_2_and_names_key_and_file(tmp_path):

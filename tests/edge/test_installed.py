@@ -12,7 +12,7 @@ from claimlib.testing.server import valkey_server
 from tests.edge.documents import text_of
 from tests.edge.processes import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.environment]
 
 
 def run(folder, *words, **variables):
