@@ -55,7 +55,7 @@ def check_writable(folder: Path) -> None:
     """Raise StorageError if this user may not write to a store in a folder of this machine.
 
     A table is written in its folder, in its `_delta_log` and in the folders of its partitions.
-    What does not exist yet is created in the folder above.
+    A folder that does not exist yet is created in its parent folder.
     """
     tables = [path for path in _folders_in(folder) if (path / "_delta_log").is_dir()]
     parts = [part for table in tables for part in _folders_in(table)]
@@ -63,7 +63,8 @@ def check_writable(folder: Path) -> None:
         above = next(place for place in (path, *path.parents) if place.exists())
         if not os.access(above, os.W_OK | os.X_OK):
             raise StorageError(
-                f"no permission to write to {above}: change it, or give another location",
+                f"no permission to write to {above}: change its permissions, or give another"
+                " location",
                 folder=str(above),
             )
 

@@ -95,10 +95,11 @@ def out(text: str, *, at_once: bool = False) -> None:
 
 
 def out_lines(lines: Iterable[str], *, are_exact: bool = False) -> None:
-    """Write results for programs on stdout, line by line, until their reader is gone.
+    """Write results for programs on stdout, line by line, until the reader closes the pipe.
 
     Args:
-        are_exact: whether the format has no escapes; its lines are harmless on a terminal only.
+        are_exact: True if the format has no escapes (CSV).  Then control characters are escaped
+            only on a terminal.
     """
     are_harmless = not are_exact or is_terminal()
     write = sys.stdout.write if are_harmless else _write_exact()
@@ -109,7 +110,7 @@ def out_lines(lines: Iterable[str], *, are_exact: bool = False) -> None:
 
 
 def out_chunks(chunks: Iterable[str]) -> None:
-    """Write one text on stdout that comes in pieces, and a line's end."""
+    """Write a text to stdout in pieces, then a line end."""
     for chunk in chunks:
         sys.stdout.write(harmless(chunk))
         if not _has_reader():
@@ -262,7 +263,7 @@ class _Guarded:
     Attributes:
         rich_proxied_file: where a console writes instead (rich asks for it by this name): its own
             escape sequences must come through.
-        has_reader: whether nobody is known to have closed the other end of a pipe.
+        has_reader: False once the reader has closed the pipe.
     """
 
     def __init__(self, stream: IO[str]) -> None:

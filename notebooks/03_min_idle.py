@@ -63,10 +63,12 @@ print("the store:", store.where)
 # MAGIC | outcome | what really became of the entry |
 # MAGIC |---|---|
 # MAGIC | `acknowledged` | it left the PEL, last seen with the same owner: its work would be done twice |
-# MAGIC | `deleted` | a sweep removed it, because its stream entry had been deleted or trimmed |
+# MAGIC | `deleted` | a run removed it, because its stream entry had been deleted or trimmed |
 # MAGIC | `taken_over` | somebody else owned it when it was seen last: the claim would have come sooner |
 # MAGIC | `still_pending` | it was there whenever the group was read since: stalled |
-# MAGIC | `unknown` | it is gone; its group was not delivered that far since, or its stream was replaced |
+# MAGIC | `unknown` | it is gone, and the reason is not known |
+# MAGIC
+# MAGIC The reason is not known if the group's last delivered id is smaller, or if its stream was replaced.
 # MAGIC
 # MAGIC What happens between two snapshots is not seen: idle times and outcomes are as coarse as the series.
 
@@ -92,10 +94,9 @@ else:
 # MAGIC %md
 # MAGIC ## The trade
 # MAGIC
-# MAGIC Above: the entries that each value claims. Red is work done twice, orange needed nobody, because the
-# MAGIC entries were deleted; the rest needed a new owner. **Go
-# MAGIC right until the red is small.** Below: what that costs, as the time that rightly claimed entries have
-# MAGIC waited by then.
+# MAGIC Above: the entries that each value claims. Red is work done twice. Orange entries needed no new owner,
+# MAGIC because they were deleted. The rest needed one. **Go right until the red is small.** Below: what that
+# MAGIC costs, as the time that rightly claimed entries have waited by then.
 
 # COMMAND ----------
 

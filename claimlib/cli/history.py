@@ -60,7 +60,7 @@ def runs(
     """List finished runs, or show one.
 
     --claimed, --deleted, --lost, --ids, --refused and --as-commands list what the run did to
-    entries. --stream, --group, --start and --end choose among these.
+    entries. --stream, --group, --start and --end choose which of these entries are listed.
 
     Times are in UTC; JSON has them in milliseconds since the epoch (1970).
     """
@@ -111,7 +111,8 @@ def _refuse_unless_one(options: Sequence[str], run: str | None) -> None:
 
 
 def _refuse_filters(kinds: Sequence[str], filters: Sequence[str]) -> None:
-    """Refuse options that choose entries, if no list of entries is asked for."""
+    """Raise RequestError if a filter is given without a list of entries, or a range of ids with
+    --refused."""
     if filters and not kinds:
         raise RequestError(
             f"{filters[0]} chooses entries of one run: give a RUN, and one of --claimed, --deleted,"
@@ -121,8 +122,8 @@ def _refuse_filters(kinds: Sequence[str], filters: Sequence[str]) -> None:
     bounds = [name for name in filters if name in {"--start", "--end"}]
     if bounds and kinds[0] == "refused":
         raise RequestError(
-            f"{bounds[0]} cannot be combined with --refused, because groups and requests are"
-            " refused, not entries: leave it out",
+            f"{bounds[0]} cannot be combined with --refused, which lists groups and requests, not"
+            f" entries: leave out {bounds[0]}",
             option=bounds[0].removeprefix("--"),
         )
 
@@ -134,7 +135,10 @@ def _shown(
     limit: int | None,
     chosen: EntryFilter,
 ) -> Report:
-    """A run, or its entries, ids or refusals.  What these need is slow to import."""
+    """Return the report of a run, or of its entries, ids or refusals.
+
+    Their modules are imported here because the import is slow.
+    """
     from claimlib.report.runs import of_run
 
     if not kinds:
@@ -173,7 +177,7 @@ def _print_commands(
         has_lines = True
     terminal.say(*not_shown(commands.hidden, "command"))
     if not (has_lines or quiet):
-        terminal.say("the run changed no such entry, so there is no command")
+        terminal.say("the run changed no matching entry, so there is no command to print")
 
 
 @app.command(epilog="Example: claimlib abandon ./store snapshot:nightly-1")

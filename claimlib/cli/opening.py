@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 def opened_store(
     store: str, settings: Config, common: Common, *, writes: bool = False
 ) -> Iterator[tuple[Store, Progress]]:
-    """The store, and the callback that shows a run's progress, unless it is to be quiet.
+    """Yield the store, and the callback that shows progress (it shows nothing with --quiet).
 
     Args:
-        writes: whether the command writes to the store.
+        writes: True if the command writes to the store.
     """
     check_local_store(store, settings, writes=writes)
     with started(settings, common) as (spark, progress):
@@ -146,7 +146,7 @@ def check_local_store(store: str, settings: Config, *, writes: bool = False) -> 
     """Notice a store that is not there before Spark is started, which takes ten seconds.
 
     Args:
-        writes: whether the command writes to the store.
+        writes: True if the command writes to the store.
 
     Raises:
         RequestError: no place is given, or a secret stands in it, or it is no storage.

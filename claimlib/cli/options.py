@@ -31,7 +31,7 @@ class Output(StrEnum):
 
 
 class PendingView(StrEnum):
-    """Whose pending entries are shown, if a store mirrors a server."""
+    """Select which pending entries are shown if a store mirrors a server."""
 
     SERVER = "server"
     STORE = "store"
@@ -69,10 +69,10 @@ class View:
         return tuple(name.strip() for name in self.columns.split(","))
 
     def rows(self, limit: int | None) -> int | None:
-        """Return how many rows are shown: of a table some, for programs all (None).
+        """Return the number of rows to show, or None for all rows.
 
         Args:
-            limit: what `--limit` says; None: nothing.
+            limit: the value of `--limit`, or None if it is not given.
 
         Raises:
             RequestError: a table cannot have so many.
@@ -81,7 +81,8 @@ class View:
             return limit
         if limit is not None and limit > MOST_ROWS:
             raise RequestError(
-                f"--limit: a table has at most {MOST_ROWS} rows; --output csv or jsonl has all",
+                f"--limit: a table has at most {MOST_ROWS:,} rows; --output json, csv or jsonl has"
+                " all",
                 option="limit",
             )
         return DEFAULT_LIMIT if limit is None else limit
@@ -249,7 +250,7 @@ RunsLimitOption = Annotated[
         metavar="ROWS",
         min=1,
         help="Show at most this number of rows, or of commands. [default:"
-        f" {DEFAULT_LIMIT} in a table, all in json, csv and jsonl; all commands]",
+        f" {DEFAULT_LIMIT} rows in a table; all rows in json, csv and jsonl; all commands]",
         show_default=False,
     ),
 ]
@@ -559,8 +560,8 @@ RowsOption = Annotated[
         "--count",
         metavar="NUMBER",
         min=1,
-        help=f"Show at most NUMBER entries of the group ({MOST_ROWS:,} at once), ordered by id; the"
-        " report says how many more match. [default: only the summary]",
+        help=f"Show at most NUMBER entries of the group (a table has at most {MOST_ROWS:,}),"
+        " ordered by id; the report says how many more match. [default: only the summary]",
         show_default=False,
     ),
 ]
@@ -585,9 +586,9 @@ FailOnStalledOption = Annotated[
         "--fail-on-stalled",
         metavar="DURATION",
         help="Exit with code 3 if an entry has been idle for DURATION or longer, or if this is not"
-        " known for a group. On a store that mirrors a server, entries count as on the server,"
-        " unless --view store is given. DURATION is also the limit for the columns that count idle"
-        " entries and consumers (otherwise 15m).",
+        " known for a group. On a store that mirrors a server, this checks the entries that the"
+        " server had at the snapshot, unless --view store is given. DURATION is also the limit for"
+        " the columns that count idle entries and consumers (otherwise 15m).",
         show_default=False,
     ),
 ]
@@ -596,9 +597,9 @@ PendingViewOption = Annotated[
     typer.Option(
         "--view",
         metavar="server|store",
-        help="On a store that mirrors a server, show what the server had pending at the snapshot,"
-        " or what the store has after the runs since then. [default: store; server with"
-        " --fail-on-stalled]",
+        help="On a store that mirrors a server: server shows the entries that were pending on the"
+        " server at the snapshot, store shows them after the runs since then. [default: server with"
+        " --fail-on-stalled, else store]",
         show_default=False,
     ),
 ]

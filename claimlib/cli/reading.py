@@ -78,8 +78,9 @@ def xpending(
     does: the number of pending entries of each consumer, or with --count the entries themselves.
     Idle times are computed for the time of the group's snapshot, or for --now; JSON has them in ms.
 
-    On a store that mirrors a server, runs change the store only. --view server shows the entries as
-    the server had them at the snapshot, and --fail-on-stalled judges these.
+    On a store that mirrors a server, runs change only the store. --view server shows the entries as
+    the server had them at the snapshot. --fail-on-stalled checks these, unless --view store is
+    given.
     """
     from claimlib.cli.output import show
     from claimlib.commands import server_view
@@ -138,11 +139,12 @@ def xpending(
         else:
             with _named_if_unknown(at, stream, group):
                 if query is None:
-                    result = of_summary(*key, command.summary(at, *key))
+                    summary = command.summary(at, *key)
+                    result = of_summary(*key, summary, shows_server=shows_server)
                 else:
                     most = MOST_ROWS if view.output is Output.TABLE else None
                     shown = command.shown_range(at, *key, query, most=most, now_ms=now_ms)
-                    result = of_range(*key, shown)
+                    result = of_range(*key, shown, shows_server=shows_server)
     show(result, view)
     if code:
         raise typer.Exit(code)
@@ -188,10 +190,10 @@ def describe(
 def _shows_server(
     chosen: PendingView | None, fail_on_stalled: str | None, store: str, changes: DataFrame | None
 ) -> bool:
-    """Return True if entries are shown, and judged, as the server had them.
+    """Return True if entries are shown and checked as the server had them.
 
     Raises:
-        RequestError: the server's view is asked for, and the store mirrors no server.
+        RequestError: the server's view is requested, but the store mirrors no server.
     """
     if changes is None:
         if chosen is PendingView.SERVER:

@@ -58,7 +58,7 @@ SNAPSHOT, IMPORT = "snapshot", "import"
 CLAIMS_REPLACED = "claims_replaced"
 """What a snapshot's or an import's report counts of claims that the store had made."""
 UNEXPLAINED = "removed_unexplained"
-"""What it counts of rows that it removes although the source does not show why they are gone."""
+"""The name of the count of removed rows that the source does not explain."""
 REPLACED = "another stream of the same name was there at the last snapshot"
 """The reason in the journal row of a stream that was deleted and created again."""
 OTHER_SERVER = ("server_restarted", "replication_changed")
@@ -386,7 +386,10 @@ def _source_state(begun: Begun, landing: Landing) -> SourceState:
 
 
 def _with_replaced(streams: DataFrame, replaced: tuple[str, ...], store: Store) -> DataFrame:
-    """Return the journal rows of streams; a stream that replaced another one has a reason."""
+    """Return the journal rows of streams.
+
+    A stream that replaced another one gets `REPLACED` as its reason.
+    """
     if not replaced:
         return streams
     named = store.rows("journal", [(name, REPLACED) for name in replaced], ["stream", "reason"])
@@ -395,11 +398,11 @@ def _with_replaced(streams: DataFrame, replaced: tuple[str, ...], store: Store) 
 
 @dataclass(frozen=True, slots=True)
 class NamedStreams:
-    """Name the streams that a run removed, or saw replaced by others of the same name.
+    """Hold the names of the streams that a run removed or found replaced.
 
     Attributes:
-        removed, replaced: spelled names in order, `MOST_NAMED` at most.
-        replaced_count: how many were replaced.
+        removed, replaced: sorted names as in the tables, at most `MOST_NAMED`.
+        replaced_count: the number of replaced streams.
     """
 
     removed: tuple[str, ...] = ()
@@ -411,7 +414,7 @@ MOST_NAMED = 20
 
 
 def named_streams(store: Store, finished: Finished) -> NamedStreams:
-    """Return the streams that a finished snapshot or import removed or replaced."""
+    """Return the streams that a finished snapshot or import removed or found replaced."""
     counts = finished.counts
     if not counts.get(Kind.STREAM_REMOVED) and not counts.get(UNEXPLAINED):
         return NamedStreams()

@@ -1,8 +1,8 @@
-"""Refuse a source that takes more from a store than it explains.
+"""Raise GuardError if a source would remove too many rows without an explanation.
 
 A snapshot or an import removes rows that its source no longer has.  Rows are explained if they were
-acknowledged, deleted or trimmed (`plans.differences`).  Rows of a stream that was replaced by
-another one of the same name are not (`semantics.stream_life`).
+acknowledged, deleted or trimmed (`plans.differences`).  Rows of a stream that another stream of the
+same name has replaced are not explained (`semantics.stream_life`).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from claimlib.terminal import number_of
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """Hold what a source says besides its rows.
+    """Hold what is known of a source besides its rows.
 
     Attributes:
         name: the source.
         scope: the streams and groups that were requested.
         groups, streams: one row per group and per stream that was read, as journal rows.
-        closing: by stream (spelled) its counters after its entries were read; streams of which the
-            source gives none are missing.
-        is_other_server: whether the server is another process with another history than that of
-            the last snapshot.
-        is_same_process: whether it is known to be the same process with the same history.
+        closing: the counters of each stream, by its name in the tables, read after its entries.  A
+            stream without counters is missing.
+        is_other_server: True if both the run id and the replication id differ from those of the
+            last snapshot.
+        is_same_process: True if the run id is known and both ids equal those of the last snapshot.
         would_explain: by table (pending, entries) what the caller could give besides, so that the
             source shows why rows are gone.
     """
@@ -52,11 +52,12 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class Removals:
-    """Say what is removed without an explanation, although the limit allows it.
+    """Hold the removals without an explanation that the limit allows.
 
     Attributes:
-        replaced_streams: the streams (spelled) that are other ones than at the last snapshot.
-        unexplained: rows of pending and of entries.
+        replaced_streams: the streams that have replaced another stream of the same name since the
+            last snapshot.
+        unexplained: the number of rows of pending and entries together.
     """
 
     replaced_streams: tuple[str, ...] = ()
@@ -68,8 +69,8 @@ def check_removals(
 ) -> Removals:
     """Return what a source removes without an explanation.
 
-    A stream that vanished from a server that is still the same process was deleted there, as is
-    usual for a stream per job.  It counts for the share of all streams together only.
+    If the server is still the same process, a stream that it no longer has was deleted, for example
+    because each job has its own stream.  It counts only for the share of all streams together.
 
     Args:
         due: by table (pending, entries) the sums per group or stream (`Comparison.by_key`), for
@@ -100,7 +101,8 @@ def check_removals(
 
 
 def _replaced_streams(begun: Begun, source: SourceState, due: Mapping[str, DataFrame]) -> list[str]:
-    """Return the streams that lose rows, and are other ones than at the last snapshot."""
+    """Return the streams that lose rows and have replaced another stream since the last
+    snapshot."""
     touched = reduce(
         DataFrame.union, (rows.where("removed > 0").select("stream") for rows in due.values())
     )
@@ -139,7 +141,8 @@ def _missing_by_stream(due: Mapping[str, DataFrame]) -> dict[str, MissingEntries
 
 
 def _gone(source: SourceState, by_key: DataFrame) -> DataFrame:
-    """Return the streams that a server deleted while it went on as the same process."""
+    """Return the deleted streams if the server is still the same process and all groups were
+    requested; else none."""
     streams = by_key.select("stream").distinct()
     if not source.is_same_process or source.scope.group_glob != "*":
         return streams.where("false")
@@ -161,10 +164,10 @@ def _too_much(source: SourceState, table: str, share: Row, limit: float) -> str:
     explaining = source.would_explain.get(table)
     return (
         f"guard max_removed_share: {source.name} no longer has {_removed(table, share)}, and does"
-        " not show that they were acknowledged, deleted or trimmed: their stream or group is gone,"
-        f" or was recreated. At most a share of {limit:g} may be removed. Nothing was changed."
-        + (f" Give {explaining}." if explaining else "")
-        + " If the removal is intended, run the command again with --max-removed-share 1"
+        " not show why: their stream or group is gone, or was recreated. This is more than the"
+        f" limit of {limit:g}, so nothing was changed."
+        + (f" Give {explaining}; or, if" if explaining else " If")
+        + " the removal is intended, run the command again with --max-removed-share 1"
     )
 
 

@@ -1,4 +1,4 @@
-"""Tell what a mirrored server has pending from what the store says after runs have changed it."""
+"""Separate what a mirrored server has pending from what runs have changed in the store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def changes_since_snapshot(at: Reading) -> DataFrame | None:
 
 
 def only_in_store(store: Store, last_seq: int) -> Mapping[str, int] | None:
-    """Return how many entries runs have claimed and deleted that the server knows nothing of.
+    """Return how many entries runs have claimed and deleted in the store only, not on the server.
 
     The keys are `claimed` and `deleted`.  None if the store mirrors no server.
 

@@ -50,7 +50,7 @@ class Reading:
     """A store at the versions of one moment.
 
     Attributes:
-        last_seq: the last run that is applied; 0: none is.
+        last_seq: the number of the last applied run, or 0 if none.
         run_seq: the run that left it so; null: it is as it is now.
     """
 
@@ -189,12 +189,12 @@ _COLUMNS = (*GROUP, "id_ms", "id_seq", "consumer", "idle_ms", "delivery_count")
 
 @dataclass(frozen=True, slots=True)
 class ShownRange:
-    """Hold a `pending_range` as far as it is shown.
+    """Hold the shown part of a `pending_range`.
 
     Attributes:
         rows: the shown entries by id, one row each.
-        shown: how many they are.
-        total: how many entries the range has in all, whatever count was asked for.
+        shown: the number of shown entries.
+        total: the number of entries in the range, regardless of the requested count.
         last: the last shown entry; None if none is shown.
     """
 
@@ -213,11 +213,11 @@ def shown_range(
     most: int | None,
     now_ms: int | None = None,
 ) -> ShownRange:
-    """Return a `pending_range` as far as it can be printed.
+    """Return the part of a `pending_range` that is printed.
 
     Args:
-        most: how many rows come to the driver, however many are asked for; the others are counted
-            only.  None: all rows stay a frame, to be read as they are printed.
+        most: the most rows to fetch into the driver; further rows are only counted.  None: the rows
+            stay a frame and are read while they are printed.
 
     Raises:
         ReplyError: there is no such group (NOGROUP).

@@ -130,7 +130,7 @@ class StreamDone:
     asked for besides, if there was one; null, and no entries, where there is neither.  `read_ms` is
     the server's time before the stream was read, which is after all of its pending entries.
     `entries_added` is how many entries the stream ever got; null: the server does not say (Redis
-    before 7.0).  `closing` are the stream's counters after its last entry was read; None if the
+    before 7.0).  `closing` holds the stream's counters, read after its last entry; None if the
     reader does not have them.
     """
 

@@ -279,8 +279,8 @@ class _Reading:
             entry_count += len(rows)
             yield EntryPage(stream, rows)
         complete_from, complete_to = wanted.span or (None, None)
-        # An entry that was deleted while the entries were read is counted by the later counters
-        # only, so absent entries are judged by these.
+        # An entry may be deleted while the entries are read.  Only the counters read afterwards
+        # count this deletion, so missing entries are compared with these.
         closing = counters if wanted.span is None else self._counters(stream)[0]
         yield StreamDone(
             stream,

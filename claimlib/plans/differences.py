@@ -14,8 +14,8 @@ are not: the landing has them.
 A removed row is EXPLAINED if the source shows why it is gone: its group is still there and has
 delivered up to the last removed row (so consumers have acknowledged them), or, for an entry, its
 stream is still there and has generated ids up to the last removed one (so they were deleted or
-trimmed).  If stream or group is gone, or the stream is another one (`semantics.stream_life`),
-nothing explains the removal.
+trimmed).  The removal is not explained if the stream or the group is gone, or if another stream has
+replaced the stream (`semantics.stream_life`).
 """
 
 from __future__ import annotations
@@ -218,15 +218,15 @@ def pending_by_group(compared: DataFrame) -> DataFrame:
 
 
 BOUNDS = (*PROVEN_RANGE, "first_ms", "first_seq")
-"""Of a stream that was read: the bounds of the ids that were read (null if none were), and the
-smallest id that it has (0-0 if it is empty; null if unknown)."""
+"""Columns of a stream that was read: the bounds of the ids that were read (null if none were), and
+the smallest id that it has (0-0 if it is empty; null if unknown)."""
 
 
 def with_known_absence(stored: DataFrame) -> DataFrame:
     """Replace the `BOUNDS` of stored entries by `absence_is_known`.
 
-    It is true if the source does not have the entry in case it was not read.  Only a part of a
-    stream is read, and entries outside of it may still exist.
+    It is true if an entry that was not read cannot exist in the source.  Only a part of a stream is
+    read; an entry outside this part may still exist.
     """
     from_ms, from_seq, to_ms, to_seq, *first = BOUNDS
     was_read = (
@@ -283,9 +283,12 @@ def filled_and_removed(compared: DataFrame) -> DataFrame:
 
 
 def entries_by_stream(compared: DataFrame) -> DataFrame:
-    """As `pending_by_group`, one row per stream of the store, with `filled` for `replaced`; and of
-    the removed entries that the source is known not to have, `missing`, how many there are, and
-    `last_missing`, the largest id."""
+    """Return the columns of `pending_by_group`, one row per stream of the store, with `filled`
+    instead of `replaced`.
+
+    `missing` counts the removed entries that are known not to exist in the source.  `last_missing`
+    is the largest id of these.
+    """
     is_missing = (F.col("difference") == "removed") & F.col("absence_is_known")
     return compared.groupBy(F.col("stored_stream").alias("stream")).agg(
         *_sums("new", "filled", "removed"),
@@ -347,12 +350,14 @@ def _unexplained(
 
 
 def largest_share(by_stream: DataFrame, gone: DataFrame, limit: float) -> DataFrame:
-    """Return one row about all streams of `unexplained_pending` or `unexplained_entries`: `stored`,
-    `unexplained`, `above` (streams of which a larger share than `limit` is removed) and `worst`, a
-    struct of that with the largest: share, unexplained, stored, stream (null if there is none).
+    """Return one row that sums up `unexplained_pending` or `unexplained_entries`.
+
+    Columns: `stored`; `unexplained`; `above`, the number of streams whose unexplained share exceeds
+    `limit`; `worst`, a struct (share, unexplained, stored, stream) of the stream with the largest
+    share, or None if there is none.
 
     Args:
-        gone: the streams (`stream`) that count for all streams together only.
+        gone: the streams that count only for all streams together.
     """
     share = F.try_divide("unexplained", "stored")
     worst = F.struct(share.alias("share"), "unexplained", "stored", "stream")

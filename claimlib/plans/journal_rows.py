@@ -68,7 +68,7 @@ def group_rows(groups: DataFrame) -> DataFrame:
     )
 
 
-# A page does not look at the whole PEL, so it has no value for these.
+# A page does not examine the whole PEL, so these columns are null for it.
 OF_WHOLE_PELS = ("pending_before", "oldest_delivery_time_ms", "highest_delivery_count")
 
 

@@ -50,7 +50,7 @@ def _unsigned_sql(number: str) -> str:
 
 
 def sortable_as_id(sortable: Row) -> StreamId:
-    """Return the id of a struct (ms, seq) that sorts as ids do: each half is `unsigned`."""
+    """Return the id of a struct (ms, seq) whose halves were made sortable by `unsigned`."""
     return StreamId(*(from_bigint(half ^ -(2**63)) for half in sortable))
 
 

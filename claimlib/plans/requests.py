@@ -130,7 +130,8 @@ def by_policy(groups: DataFrame, policy: Sequence[Rule]) -> DataFrame:
     first rule says whose globs match it, and `request`, that rule's number from 1 (these are null
     where none does)."""
     first = F.coalesce(*(F.when(rule.matches(), n) for n, rule in enumerate(policy, start=1)))
-    # Not a join: of a single rule Spark makes a cartesian product, which a session may forbid.
+    # This is not a join, because Spark turns a join with a single rule into a cartesian product.  A
+    # session may forbid that.
     rules = F.expr(f"get(array({', '.join(map(_values_sql, policy))}), request - 1)")
     chosen = groups.withColumn("request", first)
     return chosen.withColumn("rule", rules).select(*chosen.columns, "rule.*")

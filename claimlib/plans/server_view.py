@@ -1,7 +1,7 @@
 """Show what a server has pending, if runs have changed the store since the last snapshot.
 
-A snapshot brings `pending` to what the server says.  Later runs change it, and the server does not
-know of that.  The journal has what each entry was before a run changed it.
+A snapshot makes `pending` equal to the server's pending entries.  Later runs change `pending`, but
+not the server.  The journal has each entry as it was before a run changed it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ def group_sources(groups: DataFrame, sources: DataFrame, read: DataFrame) -> Dat
     """Return one row per group: stream, consumer_group, `source_seq` (the run that read it last
     from the source; 0 if none did).
 
-    A row of `groups` names the run that wrote it last.  That is a run of `sources`, but for a
-    group whose last delivered id a claim has raised; for these the journal tells.
+    A row of `groups` names the run that wrote it last.  Usually that is a run of `sources`.  If a
+    claim has raised the group's last delivered id, it is the run of the claim; then the source is
+    taken from `read`.
 
     Args:
         groups: rows of the table.
@@ -51,8 +52,8 @@ def group_sources(groups: DataFrame, sources: DataFrame, read: DataFrame) -> Dat
 def changes_since(journal: DataFrame, read: DataFrame, last_seq: int) -> DataFrame:
     """Return one row per entry that runs changed after its group was read from the source.
 
-    Columns: stream, consumer_group, id_ms, id_seq, bucket; `kind` (that of the last change); and of
-    the entry as the source had it `was_pending`, consumer, delivery_time_ms and delivery_count
+    Columns: stream, consumer_group, id_ms, id_seq, bucket; `kind` (that of the last change); and
+    the entry as the source had it: `was_pending`, consumer, delivery_time_ms and delivery_count
     (null if it was not pending).
 
     Args:

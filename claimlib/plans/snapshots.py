@@ -2,10 +2,11 @@
 
 A snapshot keeps the PELs as it read them (`pel_snapshots`), and the journal keeps which groups it
 read, when, and how far each had been delivered.  An entry that a later snapshot of its group no
-longer has, although the group was delivered beyond it, has left the PEL: it was acknowledged, if
-neither a run of the store deleted it (its stream entry no longer existed) nor another stream
-replaced its stream.  Two other things look the same and are rare: a claim on the server that found
-the entry deleted from its stream, and a group that was destroyed and made again.
+longer has, although the group was delivered beyond it, has left the PEL.  It counts as deleted if a
+run of the store removed it, because its stream entry no longer existed.  It counts as unknown if
+another stream replaced its stream.  Else it was acknowledged.  Two other things look the same and
+are rare: a claim on the server that found the entry deleted from its stream, and a group that was
+destroyed and made again.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def readings(journal: DataFrame, runs: DataFrame) -> DataFrame:
         "run_seq", "stream", "entries_added", F.col("reason").isNotNull().alias("is_replaced")
     )
     in_time = Window.partitionBy(*GROUP).orderBy("at_ms", "run_seq")
-    # A snapshot of an earlier version of claimlib has not compared the counters.
+    # Snapshots of earlier versions of claimlib did not compare the counters, so fewer added entries
+    # also count as a replacement.
     has_fewer = F.lead("entries_added").over(in_time) < F.col("entries_added")
     is_replaced = F.lead("is_replaced").over(in_time) | F.coalesce(has_fewer, F.lit(False))
     with_streams = groups.join(streams, on=["run_seq", "stream"], how="left")
@@ -65,7 +67,7 @@ def deletions(journal: DataFrame, tombstones: DataFrame) -> DataFrame:
     stream, consumer_group, id_ms, id_seq.
 
     Args:
-        journal, tombstones: the tables; either may have been shortened.
+        journal, tombstones: the tables.  Old rows of either may have been deleted.
     """
     key = ["run_seq", *ENTRY]
     decided = journal.where("kind = 'deleted'").select(*key)
@@ -107,7 +109,7 @@ def claims(
     the claim would have had its work done twice), `deleted` (a run removed it, because its stream
     no longer had it), `taken_over` (another consumer owned it when it was seen last: a claim would
     have come sooner), `still_pending` (as often as the group was read) or `unknown` (it is gone,
-    and the group was not delivered as far as that when it was read again, or its stream was
+    and either the group's last delivered id was smaller when it was read again, or its stream was
     replaced).
 
     Args:

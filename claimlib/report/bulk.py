@@ -46,9 +46,9 @@ def of_bulk(
     """One row per id, in the order of the requests; counts are of all.
 
     Args:
-        limit: how many ids are shown; None: all.
+        limit: the most ids to show, or None for all.
         place, unknown_to_server: see `text.only_in_store`.
-        chosen: the rows of `reply.ids` that are shown; None: all.
+        chosen: the rows of `reply.ids` to show, or None for all.
     """
     ids = fetch_rows(
         reply.ids if chosen is None else chosen, limit, lambda row: plain_row(row.asDict())

@@ -20,7 +20,7 @@ def of_reset(finished: Finished, cursors: DataFrame, limit: int | None = DEFAULT
 
     Args:
         cursors: see `commands.reply.Reply.cursors`.
-        limit: how many groups are shown; None: all.
+        limit: the most groups to show, or None for all.
     """
     rows = fetch_rows(cursors.select(*COLUMNS).orderBy(*GROUP), limit)
     shown = rows.shown

@@ -23,7 +23,7 @@ def of_description(
     Args:
         at_ms: the instant for which it is shown how long ago consumers were seen and active, where
             their group has no instant of its own.
-        limit: how many consumers, and how many cursors, are shown; None: all.
+        limit: the most consumers, and the most cursors, to show, or None for all.
     """
     order = (F.col("oldest_idle_ms").desc_nulls_last(), F.col("pending").desc())
     rows = fetch_rows(description.consumers.orderBy(*order, *GROUP, "consumer"), limit)

@@ -102,7 +102,8 @@ def _of_claims(counts: Mapping[str, int]) -> Iterable[str]:
 
 
 def _of_removals(reply: SnapshotReply | ImportReply) -> Iterable[str]:
-    """Name the streams that went, and count the rows that went without an explanation."""
+    """Yield notes on the removed and the replaced streams, and on rows removed without an
+    explanation."""
     streams = reply.streams
     if number := reply.counts.get("stream_removed"):
         gone = number_of(number, "stream is", "streams are")

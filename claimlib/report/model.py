@@ -17,7 +17,7 @@ Cell = int | str | None
 
 
 class Stream:
-    """Yield records that need not have room in memory; each iteration reads them again."""
+    """Provide records that may not fit in memory.  Each iteration reads them again."""
 
     def __init__(self, read: Callable[[], Iterator[Mapping[str, Any]]]) -> None:
         self._read = read
@@ -30,7 +30,7 @@ Records = Sequence[Mapping[str, Any]] | Stream
 DEFAULT_LIMIT = 50
 """How many rows of a table are shown."""
 MOST_ROWS = 100_000
-"""How many can be: they are in memory, as their columns are aligned."""
+"""The most rows that a table shows.  They must fit in memory, because their columns are aligned."""
 _WIDEST_PADDED = 60
 """Characters: no column of plain text is padded any wider."""
 
@@ -46,8 +46,8 @@ class Report:
             nothing to say.  Those of the records come first, totals behind them.
         notes: what else belongs below the table.
         document: the same for programs: milliseconds and numbers as they are.
-        records: the rows of the document, by name; totals are none of them.  A stream has no rows
-            for people.
+        records: the rows of the document, by name, without totals.  If it is a Stream, `rows` has
+            only the totals.
         names: what a record has, in order; empty: the names of `columns`.
         cut_off: what a limit has cut off, which is said whoever reads the rows.
     """
@@ -76,7 +76,7 @@ class Report:
 
 
 def json_chunks(document: Mapping[str, object]) -> Iterator[str]:
-    """Yield a document as JSON, in pieces: a stream in it is read as it is written."""
+    """Yield a document as JSON in pieces.  A Stream in it is read while it is printed."""
     yield "{"
     for number, (name, value) in enumerate(document.items()):
         yield f"{',' if number else ''}\n  {_json(name)}: "
@@ -98,14 +98,15 @@ def _indented(value: object, columns: int) -> str:
 
 
 def json_lines(report: Report) -> Iterator[str]:
-    """Yield the records, an object of JSON per line, without the lines' ends."""
+    """Yield one JSON object per record, without a line end."""
     names = report.names or tuple(report.columns)
     return (_json({name: row[name] for name in names}) for row in report.records)
 
 
 def csv_lines(report: Report) -> Iterator[str]:
-    """Yield the names and the records as RFC 4180 has it, without the lines' ends, which are this
-    system's.
+    """Yield the names and the records as RFC 4180 lines without line ends.
+
+    The caller adds the line ends of this system.
 
     Null is an empty field (so is an empty text: JSON tells them apart), lists and objects are JSON.
     A text is as the store's tables hold it, quoted where it has a line break.

@@ -1,4 +1,4 @@
-"""The rows of a report: some of them for people, all of them for programs."""
+"""Fetch the rows of a report: up to a limit, or all of them as a stream."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class FetchedRows:
     """Hold the rows of a report.
 
     Attributes:
-        records: all of them that are shown.
-        shown: the same if a limit says how many they are at most; empty if they are streamed.
-        is_complete: whether there is no limit.
+        records: the rows to print.
+        shown: the same rows if a limit is given; empty if they are streamed.
+        is_complete: True if no limit is given.
     """
 
     records: Records
@@ -39,7 +39,8 @@ def fetch_rows(
 
     Args:
         ordered: one row per record.
-        limit: the number of rows to fetch; None means all, which are read as they are printed.
+        limit: the number of rows to fetch, or None for all rows, which are read while they are
+            printed.
         record: makes a record of a row.
     """
     if limit is not None:

@@ -25,7 +25,7 @@ def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int | None
     """The claimed, deleted or lost entries of one run, by stream, group and id.
 
     Args:
-        limit: how many entries are shown; None: all.
+        limit: the most entries to show, or None for all.
     """
     total = rows.count()
     order = (*GROUP, *in_id_order())

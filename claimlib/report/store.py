@@ -27,7 +27,8 @@ def of_store(store: Store, source: str | None) -> Report:
     unchanged = "the store already exists: nothing was changed"
     notes = [lost] if store.has_lost_proofs else []
     if store.created:
-        notes.append(f"missing, and created without rows: {', '.join(store.created)}")
+        created = ", ".join(store.created)
+        notes.append(f"created again without rows, because they were missing: {created}")
     accepted = [name for name in store.newly_accepted if name not in store.created]
     if accepted:
         notes.append(f"accepted at earlier versions than runs have used: {', '.join(accepted)}")

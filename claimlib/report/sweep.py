@@ -45,7 +45,7 @@ def of_reply(
     """One row per (stream, consumer_group), refused ones first, then by what was done; and a total.
 
     Args:
-        limit: how many groups are shown; None: all.
+        limit: the most groups to show, or None for all.
         place, unknown_to_server: see `text.only_in_store`.
 
     Runs the reply's `groups` once, or twice where there are more groups than are shown.
@@ -163,7 +163,7 @@ def _title(reply: Reply) -> str:
 
 
 def _further(reply: Reply) -> Iterable[str]:
-    """Yield how many groups have more entries behind their page, and how to get the next page.
+    """Yield how many groups have more entries after their page, and how to get the next page.
 
     A page without a cursor begins at the same id again, so the note asks for a cursor.
     """

@@ -58,7 +58,7 @@ def not_shown(
         number = number_of(count, f"more {singular}", f"more {many or singular + 's'}")
         if shown >= MOST_ROWS:
             most = f"a table has at most {MOST_ROWS:,} rows"
-            yield f"{number} not shown: {most}; --output csv or jsonl has all"
+            yield f"{number} not shown: {most}; --output json, csv or jsonl has all"
         else:
             yield f"{number} not shown; use --limit to show more"
 
@@ -83,13 +83,14 @@ def repeated(run_seq: int | None, *, is_repeat: bool) -> Iterable[str]:
 def only_in_store(
     counts: Mapping[str, int] | None, place: str, key: str, option: str
 ) -> Iterable[str]:
-    """Yield a note if runs have changed what a mirrored server does not know of.
+    """Yield a note if runs have claimed or deleted entries in the store only, not on the mirrored
+    server.
 
     Args:
         counts: `commands.server_view.only_in_store`; None if there is no server.
         place: where the store is, as the user named it.
         key: the run, as command:run_id.
-        option: what shows the changes of the run.
+        option: the option of `claimlib runs` that lists the changes of the run.
     """
     if not counts or not any(counts.values()):
         return
@@ -98,15 +99,19 @@ def only_in_store(
         for name, noun in (("claimed", "claim"), ("deleted", "deletion"))
         if counts[name]
     ]
-    verb = "exists" if sum(counts.values()) == 1 else "exist"
+    is_single = sum(counts.values()) == 1
+    verb, origin = ("exists", "It is of a run") if is_single else ("exist", "They are of all runs")
     yield (
-        f"{' and '.join(parts)} {verb} only in this store; the server was not changed. This prints"
-        f" {_PRINTED[option]} of this run: claimlib runs {shlex.quote(place)} {shlex.quote(key)}"
-        f" {option}"
+        f"{' and '.join(parts)} {verb} only in this store; the server was not changed."
+        f" {origin} since the snapshot. To {_PRINTED[option]}:"
+        f" claimlib runs {shlex.quote(place)} {shlex.quote(key)} {option}"
     )
 
 
-_PRINTED = {"--as-commands": "the server's commands for those", "--ids": "the ids"}
+_PRINTED = {
+    "--as-commands": "print the server's commands for this run",
+    "--ids": "list the ids of this run",
+}
 
 
 def plain_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -53,9 +53,9 @@ def of_overview(
     then groups whose idle times are not known, and what is empty last.
 
     Args:
-        limit: how many groups are shown; None: all.
+        limit: the most groups to show, or None for all.
         at_ms: the instant for which the age of the snapshots is shown; null: it is not.
-        shows_server: whether the entries are those of the server at the snapshots.
+        shows_server: True if the entries are those of the server at the snapshots.
     """
     order = (
         *((F.col("pending") > 0).desc(), F.col("oldest_idle_ms").desc_nulls_last()),
@@ -75,7 +75,7 @@ def of_overview(
     totals = sums.asDict() if sums is not None else {}
     since = duration(stalled_ms)
     oldest = _age(totals["oldest_snapshot_ms"], at_ms)
-    # Only a store that mirrors a server has something to say in this column.
+    # This column is shown only if the store mirrors a server.
     changed = () if totals[CHANGED] is None else (CHANGED,)
     total = ("total", groups_text(totals["groups"]), *_overview_numbers(totals, changed), oldest)
     return Report(
@@ -134,8 +134,8 @@ def _only_in_store(number: int) -> Iterable[str]:
     if number:
         entries = number_of(number, "entry was", "entries were")
         yield (
-            f"{entries} changed by runs since the snapshot, and the server does not know of it:"
-            " --view server shows what the server had"
+            f"{entries} changed by runs since the snapshot, only in this store: --view server shows"
+            " them as the server had them"
         )
 
 
@@ -167,19 +167,27 @@ def _overview_numbers(row: Mapping[str, Any], others: Iterable[str]) -> tuple[Ce
     )
 
 
-def of_summary(stream: bytes, group: bytes, summary: PendingSummary) -> Report:
-    """What XPENDING says of one group."""
+def of_summary(
+    stream: bytes, group: bytes, summary: PendingSummary, *, shows_server: bool = False
+) -> Report:
+    """Report what XPENDING replies about one group.
+
+    Args:
+        shows_server: True if the entries are those of the server at the snapshots.
+    """
     ids = [None if id_ is None else str(id_) for id_ in (summary.smallest, summary.largest)]
     owners = [(spell(name), number) for name, number in summary.consumers]
     without_owner = summary.number - sum(number for _, number in owners)
     return Report(
         title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}: {summary.number:,}"
-        + (f", from {ids[0]} to {ids[1]}" if summary.number else ""),
+        + (f", from {ids[0]} to {ids[1]}" if summary.number else "")
+        + (_ON_SERVER if shows_server else ""),
         columns=headings("consumer", "pending"),
         rows=tuple((visible(name), number) for name, number in owners),
         notes=tuple(unowned(without_owner)),
         document={
             "command": "xpending",
+            "view": "server" if shows_server else "store",
             "stream": spell(stream),
             "consumer_group": spell(group),
             "pending": summary.number,
@@ -192,10 +200,15 @@ def of_summary(stream: bytes, group: bytes, summary: PendingSummary) -> Report:
     )
 
 
-def of_range(stream: bytes, group: bytes, entries: ShownRange) -> Report:
+def of_range(
+    stream: bytes, group: bytes, entries: ShownRange, *, shows_server: bool = False
+) -> Report:
     """The rows that XPENDING shows of one group, and where those begin that are not shown.
 
     `next_start` is null where none is left, and where none is shown (a count of 0).
+
+    Args:
+        shows_server: True if the entries are those of the server at the snapshots.
     """
     if isinstance(entries.rows, DataFrame):
         fetched = fetch_rows(entries.rows, None, _range_record)
@@ -207,7 +220,8 @@ def of_range(stream: bytes, group: bytes, entries: ShownRange) -> Report:
     next_start = None if last is None else f"({_range_record(last)['id']}"
     how = "" if next_start is None else f"; --start '{next_start}' shows the next"
     return Report(
-        title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}",
+        title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}"
+        + (_ON_SERVER if shows_server else ""),
         columns=headings("id", "consumer", "idle_ms", "delivery_count"),
         rows=tuple(
             (
@@ -224,6 +238,7 @@ def of_range(stream: bytes, group: bytes, entries: ShownRange) -> Report:
         notes=() if entries.total else ("no entry matches",),
         document={
             "command": "xpending",
+            "view": "server" if shows_server else "store",
             "stream": spell(stream),
             "consumer_group": spell(group),
             "rows": fetched.records,

@@ -116,7 +116,7 @@ _ROWS_PER_CHANGE = 4
 
 
 def _by_names(row: RunRow) -> bool:
-    """Whether names must be compared besides the keys."""
+    """Return True if names must be compared besides the keys."""
     return row.key_mode is KeyMode.NAMES
 
 

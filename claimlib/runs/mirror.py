@@ -380,7 +380,7 @@ def entries_in_scope(
 
     Args:
         streams: one row per stream that was read.
-        of_stream: columns of `streams` that the rows get besides.
+        of_stream: columns of `streams` to add to the rows.
     """
     read = streams.select("stream", *of_stream, F.lit(True).alias("was_read"))
     in_scope = F.coalesce("was_read", scope.has_whole_stream())

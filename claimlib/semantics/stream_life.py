@@ -1,10 +1,11 @@
-"""Tell from a stream's counters whether it is the stream of an earlier reading, or another one.
+"""Decide from a stream's counters if it is still the stream of an earlier reading.
 
 A stream's key has no identity of its own.  After a DEL, a FLUSHALL or the loss of a server's data,
-another stream may stand under the same name.  Its entries were never deleted by a consumer, so
-their absence must not count as a deletion.
+another stream may have the same name.  The entries of the old stream were not deleted one by one,
+so their absence must not count as a deletion.
 
-Within one life of a stream, these hold (Redis 7.0 to 8, Valkey 8 and 9; `XINFO STREAM`):
+As long as a stream is not deleted, these rules hold (Redis 7.0 to 8, Valkey 8 and 9; `XINFO
+STREAM`):
 
 - `entries-added` and `last-generated-id` never decrease, and each added entry raises both;
 - `length` is `entries-added` minus all deletions, whether by XDEL or by trimming;
@@ -61,8 +62,8 @@ def is_other_stream(
     """Return True if no sequence of XADD, XDEL and XTRIM leads from one reading to the other.
 
     Args:
-        before: the counters no later than the entries of the earlier reading were read.
-        now: the counters no earlier than the entries of the later reading were read.
+        before: the counters of the earlier reading, read before its entries or together with them.
+        now: the counters of the later reading, read after its entries or together with them.
         missing: the entries of the earlier reading that the stream did not have at `now`.
 
     Returns:
@@ -85,7 +86,7 @@ def is_other_stream(
 
 
 def _least_deletions(before: StreamCounters, now: StreamCounters, missing: MissingEntries) -> int:
-    """Return the number of deletions that the ids prove."""
+    """Return the least number of deletions that the ids prove."""
     old = before.length if _has_only_new_entries(before, now) else missing.count
     return old + _has_deleted_new_entry(before, now)
 
@@ -101,7 +102,7 @@ def _has_deleted_new_entry(before: StreamCounters, now: StreamCounters) -> bool:
 
 
 def _may_be_deleted(now: StreamCounters, last_missing_id: StreamId) -> bool:
-    """Return True if an id was trimmed, or may have been deleted by XDEL."""
+    """Return False if neither trimming nor XDEL can have deleted the largest missing id."""
     if now.length == 0 or now.first_id is None or now.max_deleted_id is None:
         return True
     return last_missing_id < now.first_id or last_missing_id <= now.max_deleted_id
@@ -110,9 +111,11 @@ def _may_be_deleted(now: StreamCounters, last_missing_id: StreamId) -> bool:
 def _may_keep_an_old_entry(
     before: StreamCounters, now: StreamCounters, missing: MissingEntries, deleted: int
 ) -> bool:
-    """Return False if the first entry is an old one, but by number no old entry can be left.
+    """Return False if the first entry is an old one, although at least as many old entries were
+    deleted as there were.
 
-    New entries are larger than an old first entry, so only XDEL can have deleted one of them.
+    Trimming deletes the smallest ids first.  So if the first entry is old, only XDEL can have
+    deleted a new one.
     """
     if now.first_id is None or now.max_deleted_id is None or _has_only_new_entries(before, now):
         return True

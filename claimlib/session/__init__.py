@@ -195,7 +195,7 @@ def _is_for_file(key: str) -> bool:
 
 @contextmanager
 def _locale_of_python() -> Iterator[None]:
-    """Give a JVM that starts a locale in which it encodes the names of files as Python does.
+    """Start the JVM in a locale in which it encodes file names as Python does.
 
     Without it, Java encodes them as ASCII in the locale C, and Python as UTF-8 (PEP 540).
     """
@@ -225,13 +225,10 @@ def _codec(encoding: str) -> str:
 
 
 def check_file_names(spark: SparkSession, *places: str) -> None:
-    """Refuse folders of this machine whose names Java and Python encode differently.
+    """Raise ConfigError if Java and Python encode the name of a local folder differently.
 
     Args:
         places: of a store or of tables; names that are ASCII are the same for both.
-
-    Raises:
-        ConfigError: naming the place, both encodings, and what to set.
     """
     from pyspark.sql.utils import is_remote
 
@@ -243,8 +240,8 @@ def check_file_names(spark: SparkSession, *places: str) -> None:
     of_python = sys.getfilesystemencoding()
     if of_java is not None and _codec(of_java) != _codec(of_python):
         raise ConfigError(
-            f"{names[0]} cannot be opened: Java takes the names of files for {of_java}, and Python"
-            f" for {of_python}. Start Spark with the environment variable LC_ALL={_UTF8_LOCALE}",
+            f"{names[0]} cannot be opened: Java encodes file names as {of_java}, Python as"
+            f" {of_python}. Start Spark with the environment variable LC_ALL={_UTF8_LOCALE}",
             place=names[0],
         )
 

@@ -114,8 +114,10 @@ class Store:
         has_lost_proofs: whether `init` has taken back what was proven of its entries, as the table
             `entries`, or `streams`, is not the one that was there.
         accepted: what `init` had accepted when that was last looked up.
-        newly_accepted: the tables that had gone back, or were lost, and that `init` has accepted.
-        created: the tables that `init` has just created in a store of which others were there.
+        newly_accepted: the tables that were lost, or replaced by an earlier version, and that
+            `init` has accepted.
+        created: the tables that `init` has just created in a store whose other tables already
+            existed.
         append_only: the tables whose rows nobody can change, as somebody has set it.
     """
 
@@ -391,11 +393,7 @@ class Store:
         return self.accepted
 
     def check_writable(self) -> None:
-        """Refuse a folder of this machine that this user may not write to.
-
-        Raises:
-            StorageError: naming the folder.
-        """
+        """Raise StorageError if this user may not write to the store's local folder."""
         if self._folder is not None:
             check_writable(self._folder)
 

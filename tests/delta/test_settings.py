@@ -90,7 +90,7 @@ def settings(spark: SparkSession, chosen: Mapping[str, str]) -> Iterator[None]:
 
 
 def play(spark: SparkSession, where: Path) -> dict[str, list[tuple]]:
-    """Run one of everything on a new store; the rows of its tables, and what is read of it."""
+    """Run every command once on a new store.  Return the rows of its tables and of some reports."""
     store = Store.init(spark, str(where))
     name, owners = b"a\\b'`\"$\xff", {1: b"bob", 2: b"bob", 3: b"x\\", 2**64 - 1: b"bob"}
     first = stream(name, owners, {1, 3, 2**64 - 1}, NOW_MS)
@@ -124,7 +124,7 @@ def play(spark: SparkSession, where: Path) -> dict[str, list[tuple]]:
 
 
 def _columns(table: str) -> str:
-    """Those that do not tell one store, or one moment, from another."""
+    """Return the columns that do not depend on the store or the time."""
     own = {"attempt", "landing", "inputs", "request_hash", "run_id", "began_ms", "ended_ms"}
     own |= {"phase_ms", "input_versions", "output_versions", "server_run_id", "replication_id"}
     return ", ".join(column.name for column in TABLES[table].columns if column.name not in own)

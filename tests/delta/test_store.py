@@ -201,7 +201,7 @@ def test_init_creates_a_lost_table_as_the_others_are_and_accepts_it(
     assert (again.buckets, again.newly_accepted) == (4, ("entries",))
     lost, created, *_ = of_store(again, None).notes
     assert lost.startswith("the entries do not count as complete any more")
-    assert created == "missing, and created without rows: entries"
+    assert created == "created again without rows, because they were missing: entries"
     assert xautoclaim(again, ALL_PENDING).counts["refused"] == 1
     assert not Store.init(spark, by_hand.where).newly_accepted
 

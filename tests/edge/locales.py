@@ -10,7 +10,7 @@ NAME = "de_DE.ISO-8859-1"
 
 
 class NoLocaleError(Exception):
-    """The locale cannot be made; the message says what to do."""
+    """Raised if the locale cannot be made; the message says what to do."""
 
 
 def eight_bit_locale(folder: Path) -> dict[str, str]:

@@ -131,7 +131,7 @@ def test_no_report_has_more_rows_than_can_be_printed(claimlib, job, command):
             assert (said.code, said.out) == (2, "")
             assert "--limit" in said.err
         said = run(command, "store", *words, "--limit", "100001")
-        assert "a table has at most 100000 rows; --output csv or jsonl has all" in said.err
+        assert "a table has at most 100,000 rows; --output json, csv or jsonl has all" in said.err
 
 
 def test_a_dry_run_shows_the_worst_groups_first_and_counts_what_it_does_not_show(claimlib, stalled):

@@ -98,6 +98,6 @@ def test_a_java_that_takes_file_names_for_another_encoding_is_refused_with_what_
     for words in (("xpending", where), ("init", tmp_path / "naïve")):
         refused = claimlib(*words)
         assert (refused.code, refused.out) == (2, "")
-        assert "Java takes the names of files for UTF-8, and Python for koi8-r" in refused.err
+        assert "Java encodes file names as UTF-8, Python as koi8-r" in refused.err
         assert "LC_ALL=C.UTF-8" in refused.err
     assert claimlib("xpending", filled).code == 0, "ASCII is the same for both"

@@ -45,7 +45,7 @@ def test_a_command_that_writes_is_refused_at_once_and_names_the_folder(
         assert (refused.code, refused.out) == (4, "")
         folder = str(store_path / part).rstrip("/")
         (line,) = refused.err.splitlines()
-        assert f"no permission to write to {folder}: change it" in line
+        assert f"no permission to write to {folder}: change its permissions" in line
 
 
 def test_what_only_reads_goes_on_and_doctor_says_what_to_do(claimlib, store_path, forbid):

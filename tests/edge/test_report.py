@@ -116,7 +116,8 @@ def test_at_the_most_that_a_report_lists_no_higher_limit_is_advised():
     most = model.MOST_ROWS
     (said,) = not_shown(5, "entry", "entries", shown=most)
     assert said == (
-        "5 more entries not shown: a table has at most 100,000 rows; --output csv or jsonl has all"
+        "5 more entries not shown: a table has at most 100,000 rows;"
+        " --output json, csv or jsonl has all"
     )
     assert list(not_shown(5, "row", shown=most - 1)) == [
         "5 more rows not shown; use --limit to show more"

@@ -19,8 +19,11 @@ def server():
 
 @pytest.fixture
 def mirror(claimlib, server, store):
-    """A store of a server on which bob has six entries that were idle for a day, two of them gone;
-    and ann's two of today, in another group."""
+    """Create a server and its store.
+
+    bob has six entries that were idle for a day; two of them were deleted.  Another group has two
+    entries of today.
+    """
     with server.client() as client:
         client.flushall()
         ids = fill(client, b"orders:eu", 1_000, 6)
@@ -64,7 +67,15 @@ def test_an_alarm_judges_what_the_server_has_and_a_sweep_says_what_only_the_stor
     assert (
         "6 entries were changed by runs since the snapshot" in claimlib("xpending", store.where).out
     )
-    listed = claimlib("xpending", store.where, "orders:eu", "workers", "--view", "server").out
+    group = ("xpending", store.where, "orders:eu", "workers")
+    for words in ((), ("--count", "9")):
+        listed = claimlib(*group, *words, "--view", "server").out.splitlines()
+        assert listed[0].endswith(", as the server had it at the snapshots")
+        assert "bob" in listed[-1]
+        for view in ("server", "store"):
+            shown = claimlib(*group, *words, "--view", view, "--output", "json")
+            assert json.loads(shown.out)["view"] == view
+    listed = claimlib(*group, "--view", "server").out
     assert listed.splitlines()[-1].split() == ["bob", "6"]
     # What the report says to type, on the server, and the next snapshot.
     command = last.partition("this run: claimlib ")[2]

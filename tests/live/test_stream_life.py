@@ -1,5 +1,5 @@
-"""The counters of a stream on a real server are those of the model by which other streams of the
-same name are told (`tests/unit/test_stream_life.py`)."""
+"""Compare the counters of a stream on a real server with those of the model in
+tests/unit/test_stream_life.py."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ ANY_STEP = st.one_of(
 
 
 def read(server: Server, low: int, high: int) -> tuple[Life, frozenset[int]]:
-    """The stream at a reading, and the ids that are kept of it: those in a span."""
+    """Return the stream, and those of its ids that lie in a span."""
     return server.life, frozenset(id_ for id_ in server.life.ids if low <= id_ <= high)
 
 
@@ -120,8 +120,8 @@ def test_rows_of_an_earlier_life_never_vanish_unless_an_honest_stream_could_look
 
 
 def could_be_honest(then: Life, known: frozenset[int], now: Life) -> bool:
-    """Whether XADD, XDEL and XTRIM lead from some stream with the counters and the known entries of
-    `then` to some stream with the counters of `now` that lacks the same ones.
+    """Return True if XADD, XDEL and XTRIM can lead from some stream with the counters and the known
+    entries of `then` to some stream with the counters of `now` that lacks the same ones.
 
     The ids of unknown entries are free.  So all numbers of them are tried: of old ones that end up
     below the first entry, and above it, kept or lost, and of new ones that are lost.
@@ -138,8 +138,8 @@ def could_be_honest(then: Life, known: frozenset[int], now: Life) -> bool:
 
 
 def _leads_to(then, known, now, kept, lost, lost_new, unknown_first) -> bool:
-    """Whether it is possible with so many unknown old entries above the first one kept and lost, so
-    many new ones lost, and the first entry an unknown old one or not."""
+    """Return True if this is possible with the given numbers of unknown old entries kept and lost
+    above the first entry, of new entries lost, and with an unknown old first entry or not."""
     first, old_left, gone = min(now.ids, default=0), known & now.ids, known - now.ids
     new_left = now.added - then.added - lost_new
     if len(old_left) + kept + unknown_first + new_left != len(now.ids):
