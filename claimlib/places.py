@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from claimlib.errors import RequestError, StorageError
@@ -51,26 +52,35 @@ def local_folder(where: str) -> Path | None:
     return None if is_namespace(where) or is_url(where) else Path(where).absolute()
 
 
-def check_writable(folder: Path) -> None:
+def check_writable(folder: Path, tables: Iterable[str]) -> None:
     """Raise StorageError if this user may not write to a store in a folder of this machine.
 
     A table is written in its folder, in its `_delta_log` and in the folders of its partitions.
     A folder that does not exist yet is created in its parent folder.
+
+    Args:
+        tables: the names of the store's tables.  Other folders may lie beside theirs.
     """
-    tables = [path for path in _folders_in(folder) if (path / "_delta_log").is_dir()]
-    parts = [part for table in tables for part in _folders_in(table)]
-    for path in (folder, *tables, *parts):
+    own = [path for path in (folder / table for table in tables) if path.is_dir()]
+    for path in (folder, *own, *(part for table in own for part in _folders_in(table))):
         above = next(place for place in (path, *path.parents) if place.exists())
         if not os.access(above, os.W_OK | os.X_OK):
+            is_read_only = bool(os.statvfs(above).f_flag & os.ST_RDONLY)
             raise StorageError(
-                f"no permission to write to {above}: change its permissions, or give another"
+                f"the storage of {above} is read-only: make it writable, or give another location"
+                if is_read_only
+                else f"no permission to write to {above}: change its permissions, or give another"
                 " location",
                 folder=str(above),
             )
 
 
 def _folders_in(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    try:
+        with os.scandir(folder) as found:
+            return [Path(entry.path) for entry in found if entry.is_dir()]
+    except OSError:  # it may not be read, or it has just been deleted: reading it says so
+        return []
 
 
 def check_place(place: str, what: str) -> None:

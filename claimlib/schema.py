@@ -167,9 +167,11 @@ _PROVEN_RANGE = (
     "complete_to_ms BIGINT?",
     "complete_to_seq BIGINT?",
 )
-WITHOUT_PROOF_SQL = ", ".join(f"{column.split()[0]} = NULL" for column in _PROVEN_RANGE)
-"""What an UPDATE sets in `streams`, so that no run takes an entry for gone until the next snapshot
-or import proves a range."""
+WITHOUT_PROOF_SQL = ", ".join(
+    f"{column.split()[0]} = NULL" for column in (*_PROVEN_RANGE, "entries_added")
+)
+"""What an UPDATE sets in `streams`, so that no run takes an entry for gone, and no snapshot takes
+deletions for explained, until the next snapshot or import proves a range."""
 # A run that is finished later, and time travel to the versions that it pinned, must find its files:
 # no shorter than the longest run plus the time in which it may be tried again.
 _RETENTION = {

@@ -190,7 +190,7 @@ def _said(
     from claimlib.commands.server_view import only_in_store
     from claimlib.report.bulk import of_bulk, refused_requests
 
-    unknown = None if reply.run_seq is None else only_in_store(opened, reply.run_seq)
+    unknown = None if reply.run_seq is None else only_in_store(opened, reply.run_seq, reply.counts)
     return of_bulk(command, reply, limit, place, unknown), refused_requests(reply)
 
 

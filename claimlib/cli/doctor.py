@@ -155,7 +155,9 @@ def _java() -> str:
 
 
 def _permissions(folder: Path) -> str:
-    check_writable(folder)
+    from claimlib.schema import TABLES
+
+    check_writable(folder, TABLES)
     return f"this user may write to {folder}"
 
 

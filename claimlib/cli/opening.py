@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -139,7 +139,7 @@ def check_new_store(store: str, settings: Config) -> None:
         above = next(path for path in (folder, *folder.parents) if path.exists())
         if not above.is_dir():
             raise StorageError(f"{above} is a file, but a store is a folder: give another location")
-        check_writable(folder)
+        check_writable(folder, _tables())
 
 
 def check_local_store(store: str, settings: Config, *, writes: bool = False) -> None:
@@ -160,9 +160,15 @@ def check_local_store(store: str, settings: Config, *, writes: bool = False) -> 
         # A glob passes over what it may not read.
         if folder.is_dir() and any((child / "_delta_log").is_dir() for child in folder.iterdir()):
             if writes:
-                check_writable(folder)
+                check_writable(folder, _tables())
             return
         raise StoreNotFoundError(_why_no_store(folder, store), where=str(folder))
+
+
+def _tables() -> Collection[str]:
+    from claimlib.schema import TABLES
+
+    return TABLES
 
 
 def _folder_here(store: str, settings: Config) -> Path | None:

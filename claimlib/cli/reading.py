@@ -37,7 +37,7 @@ from claimlib.cli.options import (
     glob_of,
 )
 from claimlib.errors import ReplyError, RequestError
-from claimlib.report.model import MOST_ROWS
+from claimlib.report.model import MOST_ROWS, Report
 from claimlib.semantics.ids import parse_range_end, parse_range_start
 from claimlib.semantics.model import PendingRange
 from claimlib.semantics.names import unspell_shown
@@ -84,12 +84,11 @@ def xpending(
     """
     from claimlib.cli.output import show
     from claimlib.commands import server_view
-    from claimlib.commands import xpending as command
+    from claimlib.commands.xpending import reading
     from claimlib.plans.differences import Scope
-    from claimlib.plans.server_view import number_by_group
-    from claimlib.report.xpending import of_overview, of_range, of_summary
+    from claimlib.report.xpending import of_overview
 
-    view, code = common.view(), process.DONE
+    view = common.view()
     rows = view.rows(limit)
     settings, now_ms, at_ms = common.settings(), *_instants(now)
     scope = Scope(glob_of(streams, "--stream"), glob_of(groups, "--group"))
@@ -101,53 +100,38 @@ def xpending(
             " of all groups: leave out STREAM and GROUP (--count says how many entries of one group"
             " to show)"
         )
-    stalled_ms = command.DEFAULT_STALLED_MS
-    if fail_on_stalled is not None:
-        stalled_ms = parse_duration_ms(fail_on_stalled)
+    stalled_ms = _stalled_ms(fail_on_stalled)
     if fail_on_stale is not None:
         parse_duration_ms(fail_on_stale)  # what cannot be used is refused before Spark starts
     query = _range_of(count, start, end, idle, consumer)
+    alarms: list[str] = []
     with opened_store(store, settings, common) as (opened, _):
-        at = command.reading(opened, as_of)
-        changes = server_view.changes_since_snapshot(at)
+        at = reading(opened, as_of)
+        # All groups show how much runs have changed; of one group it takes a look at the journal.
+        changes = None
+        if key is None or pending_view is PendingView.SERVER:
+            changes = server_view.changes_since_snapshot(at)
         shows_server = _shows_server(pending_view, fail_on_stalled, store, changes)
         if changes is not None and shows_server:
             at = server_view.as_on_server(at, changes)
         if key is None:
-            changed = None if changes is None else number_by_group(changes)
-            by_group = command.overview(
-                at, scope=scope, stalled_ms=stalled_ms, now_ms=now_ms, changed=changed
-            )
-            if by_group.isEmpty():
-                _refuse_unless_everything(at, scope)
+            by_group = _by_group(at, scope, stalled_ms, now_ms, changes, shows_server=shows_server)
             result = of_overview(
-                opened.where,
-                by_group,
-                stalled_ms,
-                rows,
-                at_ms,
-                shows_server=shows_server,
+                opened.where, by_group, stalled_ms, rows, at_ms, shows_server=shows_server
             )
             who = " on the server" if shows_server else ""
-            alarms = [
-                *(_stalled(by_group, fail_on_stalled, who) if fail_on_stalled is not None else ()),
-                *(_stale(at, by_group, at_ms, fail_on_stale) if fail_on_stale is not None else ()),
-            ]
+            if fail_on_stalled is not None:
+                alarms += _stalled(by_group, fail_on_stalled, who)
+            if fail_on_stale is not None:
+                alarms += _stale(at, by_group, at_ms, fail_on_stale)
             terminal.say(*alarms)
-            if alarms:
-                code = process.STALLED
         else:
+            most = MOST_ROWS if view.output is Output.TABLE else None
             with _named_if_unknown(at, stream, group):
-                if query is None:
-                    summary = command.summary(at, *key)
-                    result = of_summary(*key, summary, shows_server=shows_server)
-                else:
-                    most = MOST_ROWS if view.output is Output.TABLE else None
-                    shown = command.shown_range(at, *key, query, most=most, now_ms=now_ms)
-                    result = of_range(*key, shown, shows_server=shows_server)
+                result = _of_group(at, key, query, most, now_ms, shows_server=shows_server)
     show(result, view)
-    if code:
-        raise typer.Exit(code)
+    if alarms:
+        raise typer.Exit(process.STALLED)
 
 
 @app.command(epilog="Example: claimlib describe ./store 'orders:*' workers")
@@ -185,6 +169,58 @@ def describe(
             _refuse_unless_everything(at, scope)
         result = of_description(opened.where, description, at_ms, rows)
     show(result, view)
+
+
+def _stalled_ms(fail_on_stalled: str | None) -> int:
+    from claimlib.commands.xpending import DEFAULT_STALLED_MS
+
+    return DEFAULT_STALLED_MS if fail_on_stalled is None else parse_duration_ms(fail_on_stalled)
+
+
+def _by_group(
+    at: Reading,
+    scope: Scope,
+    stalled_ms: int,
+    now_ms: int | None,
+    changes: DataFrame | None,
+    *,
+    shows_server: bool,
+) -> DataFrame:
+    """The overview of the groups of a scope."""
+    from claimlib.commands.xpending import overview
+    from claimlib.plans.server_view import number_by_group
+
+    by_group = overview(
+        at,
+        scope=scope,
+        stalled_ms=stalled_ms,
+        now_ms=now_ms,
+        changed=None if changes is None else number_by_group(changes),
+        shows_server=shows_server,
+    )
+    if by_group.isEmpty():
+        _refuse_unless_everything(at, scope)
+    return by_group
+
+
+def _of_group(
+    at: Reading,
+    key: tuple[bytes, bytes],
+    query: PendingRange | None,
+    most: int | None,
+    now_ms: int | None,
+    *,
+    shows_server: bool,
+) -> Report:
+    """The summary of one group, or the entries of a range of it."""
+    from claimlib.commands.xpending import matching_entries, summary
+    from claimlib.report.xpending import of_range, of_summary
+
+    if query is None:
+        return of_summary(*key, summary(at, *key), shows_server=shows_server)
+    matching = matching_entries(at, *key, query, now_ms=now_ms)
+    limit = max(query.count, 0) if most is None else min(max(query.count, 0), most)
+    return of_range(*key, matching, limit, shows_server=shows_server)
 
 
 def _shows_server(

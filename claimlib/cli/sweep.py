@@ -133,7 +133,9 @@ def xautoclaim(
             allow_none=allow_none,
             progress=progress,
         )
-        unknown = None if reply.run_seq is None else only_in_store(opened, reply.run_seq)
+        unknown = None
+        if reply.run_seq is not None:
+            unknown = only_in_store(opened, reply.run_seq, reply.counts)
         result, refused = of_reply(reply, rows, store, unknown), refusals(reply)
     show(result, view)
     terminal.say(*refused)

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.preconditions import groups_like
-from claimlib.commands.removal_guard import Removals, SourceState, check_removals
+from claimlib.commands.removal_guard import SourceState, check_removals
 from claimlib.errors import (
     EmptySourceError,
     ForeignRunSeqError,
@@ -140,16 +140,14 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
     }
     _refuse_foreign_run_seq(begun, survey, changes)
     _refuse_empty(begun, landing, survey, changes, limits)
-    removals = Removals()
-    if any(survey.staged.values()):  # else an empty source was allowed
-        due = {
-            table: change.by_key
-            for table, change in changes.items()
-            if change.removed and change.by_key is not None
-        }
-        removals = check_removals(
-            begun, _source_state(begun, landing), due, limits.max_removed_share
-        )
+    due = {
+        table: change.by_key
+        for table, change in changes.items()
+        if change.removed and change.by_key is not None
+    }
+    # An empty source was allowed, if there is nothing: then any share is.
+    limit = limits.max_removed_share if any(survey.staged.values()) else 1
+    removals = check_removals(begun, _source_state(landing), due, limit)
     streams = _with_replaced(landing.small["streams"], removals.replaced_streams, begun.store)
     return Decision(
         union_rows(
@@ -371,16 +369,14 @@ def _refuse_empty(
         )
 
 
-def _source_state(begun: Begun, landing: Landing) -> SourceState:
-    last, server = last_server(begun), landing.server
+def _source_state(landing: Landing) -> SourceState:
     return SourceState(
         name=landing.source,
         scope=landing.scope,
         groups=landing.small["groups"],
         streams=landing.small["streams"],
         closing=landing.closing,
-        is_other_server=all(landing.counts.get(name) for name in OTHER_SERVER),
-        is_same_process=server.run_id is not None and server == last,
+        server=landing.server,
         would_explain=landing.would_explain,
     )
 

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
 
 from claimlib.errors import GuardError
 from claimlib.plans import differences
 from claimlib.plans.differences import Scope
 from claimlib.plans.keys import sortable_as_id
 from claimlib.runs import Begun
+from claimlib.runs.journal import ServerIdentity
+from claimlib.runs.rollforward import ABANDONED
 from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.stream_life import MissingEntries, StreamCounters, is_other_stream
 from claimlib.terminal import number_of
@@ -33,9 +36,7 @@ class SourceState:
         groups, streams: one row per group and per stream that was read, as journal rows.
         closing: the counters of each stream, by its name in the tables, read after its entries.  A
             stream without counters is missing.
-        is_other_server: True if both the run id and the replication id differ from those of the
-            last snapshot.
-        is_same_process: True if the run id is known and both ids equal those of the last snapshot.
+        server: the process that was read; its ids are None for tables, or if unknown.
         would_explain: by table (pending, entries) what the caller could give besides, so that the
             source shows why rows are gone.
     """
@@ -45,8 +46,7 @@ class SourceState:
     groups: DataFrame
     streams: DataFrame
     closing: Mapping[str, StreamCounters]
-    is_other_server: bool
-    is_same_process: bool
+    server: ServerIdentity
     would_explain: Mapping[str, str]
 
 
@@ -82,12 +82,22 @@ def check_removals(
     """
     if not due:
         return Removals()
-    replaced = _replaced_streams(begun, source, due)
-    names = begun.store.rows("streams", [(name,) for name in replaced], ["stream"])
+    stored = _stored_streams(begun, due)
+    missing = _missing_by_stream(due)
+    replaced = sorted(
+        row["stream"]
+        for row in stored
+        if _is_replaced(row, source, missing.get(row["stream"], MissingEntries()))
+    )
+    deleted = [row["stream"] for row in stored if _is_deleted(row, source)]
+    replaced_names, deleted_names = (
+        begun.store.rows("streams", [(name,) for name in names], ["stream"])
+        for names in (replaced, deleted)
+    )
     unexplained = 0
     for table, by_key in due.items():
-        by_stream = _unexplained(source, table, by_key, names)
-        (share,) = differences.largest_share(by_stream, _gone(source, by_key), limit).collect()
+        by_stream = _unexplained(source, table, by_key, replaced_names)
+        (share,) = differences.largest_share(by_stream, deleted_names, limit).collect()
         is_above_in_all = share["unexplained"] > limit * share["stored"]
         if limit < 1 and (share["above"] or is_above_in_all):
             raise GuardError(
@@ -100,34 +110,51 @@ def check_removals(
     return Removals(tuple(replaced), unexplained)
 
 
-def _replaced_streams(begun: Begun, source: SourceState, due: Mapping[str, DataFrame]) -> list[str]:
-    """Return the streams that lose rows and have replaced another stream since the last
-    snapshot."""
+def _stored_streams(begun: Begun, due: Mapping[str, DataFrame]) -> list[Row]:
+    """Return the stored rows of the streams that lose rows, each with the server that was read."""
     touched = reduce(
         DataFrame.union, (rows.where("removed > 0").select("stream") for rows in due.values())
     )
+    # An abandoned run takes proofs back, but the counters are of an earlier one.
+    servers = begun.read("runs").where(F.col("counts")[ABANDONED].isNull())
+    servers = servers.select("run_seq", *_SERVER)
     stored = begun.read("streams").join(touched.distinct(), on="stream", how="left_semi")
-    missing = _missing_by_stream(due)
-    return sorted(
-        row["stream"]
-        for row in stored.select("stream", *_COUNTERS).collect()
-        if _is_replaced(row, source, missing.get(row["stream"], MissingEntries()))
-    )
+    joined = stored.join(servers, on="run_seq", how="left")
+    return joined.select("stream", *_COUNTERS, *_SERVER).collect()
 
 
 _COUNTERS = ("length", "entries_added", "last_generated_ms", "last_generated_seq")
+_SERVER = ("server_run_id", "replication_id")
 
 
 def _is_replaced(stored: Row, source: SourceState, missing: MissingEntries) -> bool:
+    """Return True if another stream has replaced the stored one since it was read."""
     now = source.closing.get(stored["stream"])
     if now is None:
         return False
-    if stored["last_generated_ms"] is None or stored["length"] is None:
-        return source.is_other_server
-    last = StreamId(*(from_bigint(stored[f"last_generated_{half}"]) for half in ("ms", "seq")))
-    before = StreamCounters(stored["length"], last, stored["entries_added"])
-    is_other = is_other_stream(before, now, missing)
-    return source.is_other_server if is_other is None else is_other
+    is_other: bool | None = None
+    if stored["last_generated_ms"] is not None and stored["length"] is not None:
+        last = StreamId(*(from_bigint(stored[f"last_generated_{half}"]) for half in ("ms", "seq")))
+        before = StreamCounters(stored["length"], last, stored["entries_added"])
+        is_other = is_other_stream(before, now, missing)
+    return _is_other_server(stored, source.server) if is_other is None else is_other
+
+
+def _is_other_server(stored: Row, server: ServerIdentity) -> bool:
+    """Return True if process and history are known, and both are others than those of the stored
+    stream."""
+    pairs = (
+        (stored["server_run_id"], server.run_id),
+        (stored["replication_id"], server.replication_id),
+    )
+    return all(None not in pair and pair[0] != pair[1] for pair in pairs)
+
+
+def _is_deleted(stored: Row, source: SourceState) -> bool:
+    """Return True if the source no longer has a stream, and the process that had it still runs."""
+    is_gone = stored["stream"] not in source.closing and source.scope.group_glob == "*"
+    read = ServerIdentity(stored["server_run_id"], stored["replication_id"])
+    return is_gone and read.run_id is not None and read == source.server
 
 
 def _missing_by_stream(due: Mapping[str, DataFrame]) -> dict[str, MissingEntries]:
@@ -138,15 +165,6 @@ def _missing_by_stream(due: Mapping[str, DataFrame]) -> dict[str, MissingEntries
         row["stream"]: MissingEntries(row["missing"], sortable_as_id(row["last_missing"]))
         for row in rows.collect()
     }
-
-
-def _gone(source: SourceState, by_key: DataFrame) -> DataFrame:
-    """Return the deleted streams if the server is still the same process and all groups were
-    requested; else none."""
-    streams = by_key.select("stream").distinct()
-    if not source.is_same_process or source.scope.group_glob != "*":
-        return streams.where("false")
-    return streams.join(source.streams.select("stream"), on="stream", how="left_anti")
 
 
 def _unexplained(

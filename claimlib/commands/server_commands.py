@@ -26,6 +26,7 @@ from claimlib.runs.journal import rows_of
 from claimlib.schema import Kind
 from claimlib.semantics.names import unspell
 from claimlib.semantics.words import redis_cli_word
+from claimlib.store.ordered_rows import ordered_rows
 from claimlib.store.tables import Store
 
 _IDS_PER_COMMAND = 100
@@ -66,12 +67,11 @@ def server_commands(
         )
     store.check_reads_all()
     commands = _batches(store, finished, chosen)
-    ordered = commands.orderBy(*GROUP, "kind", "consumer", "justid", "number")
-    if most is None:
-        return ServerCommands(_lines(ordered.toLocalIterator()), hidden=0)
-    shown = ordered.limit(most + 1).collect()
-    hidden = commands.count() - most if len(shown) > most else 0
-    return ServerCommands(_lines(shown[:most]), hidden)
+    order = (*GROUP, "kind", "consumer", "justid", "number")
+    total = commands.count()
+    number = total if most is None else min(most, total)
+    first = commands if number == total else commands.orderBy(*order).limit(number)
+    return ServerCommands(_lines(ordered_rows(first, order, number)), total - number)
 
 
 def _batches(store: Store, finished: Finished, chosen: EntryFilter) -> DataFrame:

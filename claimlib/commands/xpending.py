@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -25,7 +25,6 @@ from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import (
     GROUP,
     bigint_intervals,
-    in_id_order,
     is_group,
     is_stream,
     sortable_as_id,
@@ -132,6 +131,7 @@ def overview(
     stalled_ms: int = DEFAULT_STALLED_MS,
     now_ms: int | None = None,
     changed: DataFrame | None = None,
+    shows_server: bool = False,
 ) -> DataFrame:
     """One row per (stream, consumer_group), see `plans.xpending.overview`; all of them in the
     driver's memory, so that the PELs are read once.
@@ -141,14 +141,22 @@ def overview(
         stalled_ms: how long an entry must have been idle to count as stalled, and a consumer to
             count as dead.
         now_ms: the instant for all groups; null: each group's snapshot instant.
-        changed: see `plans.xpending.overview`.
+        changed, shows_server: see `plans.xpending.overview`.
     """
     check_ms(stalled_ms=stalled_ms, now_ms=now_ms)
     with at.interpreted(_TABLES):
         pending, groups, consumers = (at.read_in(scope, table) for table in _TABLES)
         entries = plan.idle_entries(pending, groups, now_ms)
         by_owner = plan.owners(entries, stalled_ms)
-        groups_overview = plan.overview(by_owner, groups, consumers, stalled_ms, now_ms, changed)
+        groups_overview = plan.overview(
+            by_owner,
+            groups,
+            consumers,
+            stalled_ms,
+            now_ms,
+            changed,
+            shows_server=shows_server,
+        )
         return at.store.held(groups_overview)
 
 
@@ -188,53 +196,29 @@ _COLUMNS = (*GROUP, "id_ms", "id_seq", "consumer", "idle_ms", "delivery_count")
 
 
 @dataclass(frozen=True, slots=True)
-class ShownRange:
-    """Hold the shown part of a `pending_range`.
+class MatchingEntries:
+    """Hold what the range form of XPENDING is about, however many entries were requested.
 
     Attributes:
-        rows: the shown entries by id, one row each.
-        shown: the number of shown entries.
-        total: the number of entries in the range, regardless of the requested count.
-        last: the last shown entry; None if none is shown.
+        rows: the columns of `pending_range`, one row per entry, in no order.
+        total: the number of these entries.
     """
 
-    rows: DataFrame | Sequence[Row]
-    shown: int
+    rows: DataFrame
     total: int
-    last: Row | None
 
 
-def shown_range(
-    at: Reading,
-    stream: bytes,
-    group: bytes,
-    query: PendingRange,
-    *,
-    most: int | None,
-    now_ms: int | None = None,
-) -> ShownRange:
-    """Return the part of a `pending_range` that is printed.
-
-    Args:
-        most: the most rows to fetch into the driver; further rows are only counted.  None: the rows
-            stay a frame and are read while they are printed.
+def matching_entries(
+    at: Reading, stream: bytes, group: bytes, query: PendingRange, *, now_ms: int | None = None
+) -> MatchingEntries:
+    """Return the entries in the range of a query, regardless of its count.
 
     Raises:
         ReplyError: there is no such group (NOGROUP).
     """
     check_ms(now_ms=now_ms)
-    entries = _of_group(at, stream, group, now_ms, query)
-    if most is None:
-        total = plan.matching(entries, query).count()
-        shown = plan.in_range(entries, query).select(*_COLUMNS)
-        last = shown.orderBy(*(half.desc() for half in in_id_order())).first()
-        return ShownRange(shown, min(max(query.count, 0), total), total, last)
-    first = replace(query, count=min(query.count, most))
-    rows = plan.in_range(entries, first).select(*_COLUMNS).collect()
-    last = rows[-1] if rows else None
-    is_end = len(rows) < first.count
-    total = len(rows) if is_end else plan.matching(entries, query).count()
-    return ShownRange(rows, len(rows), total, last)
+    rows = plan.matching(_of_group(at, stream, group, now_ms, query), query).select(*_COLUMNS)
+    return MatchingEntries(rows, rows.count())
 
 
 def stale(groups: DataFrame, at_ms: int, most_ms: int) -> DataFrame:

@@ -29,7 +29,7 @@ entries of 100 bytes (2 more than before it began) and 50 MB for 300 of 5 MB, 55
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from claimlib.errors import RequestError, WrongTypeError
 from claimlib.live.batches import (
@@ -333,7 +333,11 @@ class _Reading:
         )
         read_ms = time_ms(now)
         with understood(self.source.label, "XINFO STREAM"):
-            return stream_counters(reply), read_ms
+            counters = stream_counters(reply)
+        if not self.source.server.trims_in_order:
+            # Then an id above the first one may have been trimmed, too.
+            counters = replace(counters, max_deleted_id=None)
+        return counters, read_ms
 
     def _first_page(self, stream: bytes, group: bytes) -> _FirstPage:
         summary, page, consumers, time = self.source.transaction(

@@ -50,12 +50,18 @@ _Info = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What a server is.  `run_id` and `replication_id` as in `batches.SourceOpened`."""
+    """What a server is.  `run_id` and `replication_id` as in `batches.SourceOpened`.
+
+    Attributes:
+        trims_in_order: True if XTRIM is known to delete the smallest ids only.  Redis from 8.2 on
+            can pass over entries that groups still need (XTRIM … ACKED).
+    """
 
     mode: str | None = None
     role: str | None = None
     run_id: str | None = None
     replication_id: str | None = None
+    trims_in_order: bool = False
 
     @property
     def is_replica(self) -> bool:
@@ -111,8 +117,17 @@ def _ask(source: Source) -> tuple[ServerState, _Info]:
         role="replica" if role == "slave" else role,
         run_id=info.get("run_id"),
         replication_id=info.get("master_replid"),
+        trims_in_order=_trims_in_order(hello, info),
     )
     return state, info
+
+
+def _trims_in_order(hello: dict[str, str], info: _Info) -> bool:
+    if hello.get("server") == "valkey" or "valkey_version" in info:
+        return True
+    version = hello.get("version", info.get("redis_version", ""))
+    parts = version.split(".")
+    return all(part.isdigit() for part in parts[:2]) and tuple(map(int, parts[:2])) < (8, 2)
 
 
 def _hello(source: Source) -> dict[str, str]:
@@ -121,7 +136,10 @@ def _hello(source: Source) -> dict[str, str]:
         reply = attributes(source.call("HELLO"))
     except PermissionDeniedError:
         return {}
-    return {key.decode(): reply[key].decode() for key in (b"mode", b"role") if key in reply}
+    return {key.decode(): reply[key].decode() for key in _OF_HELLO if key in reply}
+
+
+_OF_HELLO = (b"mode", b"role", b"server", b"version")
 
 
 def _info(source: Source) -> _Info:

@@ -292,7 +292,7 @@ def entries_by_stream(compared: DataFrame) -> DataFrame:
     is_missing = (F.col("difference") == "removed") & F.col("absence_is_known")
     return compared.groupBy(F.col("stored_stream").alias("stream")).agg(
         *_sums("new", "filled", "removed"),
-        F.count_if(is_missing).alias("missing"),
+        F.countDistinct(F.when(is_missing, F.struct(*_ID))).alias("missing"),
         F.max(F.when(is_missing, _sortable_id())).alias("last_missing"),
         digest(entry_content(F.col("payload")), _stays()).alias("after"),
     )

@@ -12,6 +12,8 @@ destroyed and made again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -29,8 +31,8 @@ def readings(journal: DataFrame, runs: DataFrame) -> DataFrame:
     """One row per group of each finished snapshot or import that read it: `landing`, stream,
     consumer_group, `landing_ms` (the instant of the first group of that landing), `at_ms` (that of
     this group), and of the group's next reading `next_at_ms`, `next_last_delivered_ms` and
-    `next_last_delivered_seq` (null: there is none) and `next_is_replaced` (whether it was of
-    another stream of the same name).
+    `next_last_delivered_seq` (null: there is none) and `next_is_replaced` (whether the group or its
+    stream was removed or made again after this reading).
 
     What nobody finished, or gave up, is left out, and so is a group without an instant.
     """
@@ -40,8 +42,14 @@ def readings(journal: DataFrame, runs: DataFrame) -> DataFrame:
         .select("run_seq", "landing")
         .join(finished, on="run_seq", how="left_semi")
     )
-    groups = journal.where("kind = 'group' AND at_ms IS NOT NULL").select(
-        "run_seq", *GROUP, "at_ms", *_LAST_IDS
+    is_reading = "kind = 'group' AND at_ms IS NOT NULL"
+    seen = journal.where(f"{is_reading} OR kind = 'group_removed'")
+    later = Window.partitionBy(*GROUP).orderBy("run_seq").rowsBetween(1, Window.unboundedFollowing)
+    removed_by = F.min(F.expr("CASE WHEN kind = 'group_removed' THEN run_seq END")).over(later)
+    groups = (
+        seen.withColumn("removed_by", removed_by)
+        .where(is_reading)
+        .select("run_seq", *GROUP, "at_ms", *_LAST_IDS, "removed_by")
     )
     streams = journal.where("kind = 'stream'").select(
         "run_seq", "stream", "entries_added", F.col("reason").isNotNull().alias("is_replaced")
@@ -50,7 +58,11 @@ def readings(journal: DataFrame, runs: DataFrame) -> DataFrame:
     # Snapshots of earlier versions of claimlib did not compare the counters, so fewer added entries
     # also count as a replacement.
     has_fewer = F.lead("entries_added").over(in_time) < F.col("entries_added")
-    is_replaced = F.lead("is_replaced").over(in_time) | F.coalesce(has_fewer, F.lit(False))
+    was_removed = F.col("removed_by") <= F.coalesce(
+        F.lead("run_seq").over(in_time), F.col("removed_by")
+    )
+    signs = (F.lead("is_replaced").over(in_time), has_fewer, was_removed)
+    is_replaced = reduce(or_, (F.coalesce(sign, F.lit(False)) for sign in signs))
     with_streams = groups.join(streams, on=["run_seq", "stream"], how="left")
     return with_streams.join(landings, on="run_seq").select(
         "landing",
@@ -58,7 +70,7 @@ def readings(journal: DataFrame, runs: DataFrame) -> DataFrame:
         F.min("at_ms").over(Window.partitionBy("landing")).alias("landing_ms"),
         "at_ms",
         *(F.lead(name).over(in_time).alias(f"next_{name}") for name in ("at_ms", *_LAST_IDS)),
-        F.coalesce(is_replaced, F.lit(False)).alias("next_is_replaced"),
+        is_replaced.alias("next_is_replaced"),
     )
 
 
@@ -109,8 +121,8 @@ def claims(
     the claim would have had its work done twice), `deleted` (a run removed it, because its stream
     no longer had it), `taken_over` (another consumer owned it when it was seen last: a claim would
     have come sooner), `still_pending` (as often as the group was read) or `unknown` (it is gone,
-    and either the group's last delivered id was smaller when it was read again, or its stream was
-    replaced).
+    and either the group's last delivered id was smaller when it was read again, or the group or its
+    stream was removed or made again).
 
     Args:
         pel: rows of `pel_snapshots`.
@@ -137,7 +149,7 @@ def claims(
     )
     outcome = (
         F.when(~F.col("last_consumer").eqNullSafe(F.col("from_consumer")), "taken_over")
-        .when(F.col("next_at_ms").isNull(), "still_pending")
+        .when(F.col("next_at_ms").isNull() & ~F.col("next_is_replaced"), "still_pending")
         .when(F.col("is_deleted"), "deleted")
         .when(F.col("next_is_replaced"), "unknown")
         .when(was_delivered, "acknowledged")

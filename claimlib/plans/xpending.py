@@ -41,18 +41,14 @@ def idle_entries(pending: DataFrame, groups: DataFrame, now_ms: int | None) -> D
 
 
 def in_range(entries: DataFrame, query: PendingRange) -> DataFrame:
-    """The rows of `idle_entries` of one group that the range form of XPENDING shows, by id; idle_ms
-    is 0 where an entry was delivered later."""
-    # Not `greatest`, which passes over a null: an unknown idle time is not 0.
-    floored = F.when(F.col("idle_ms") < 0, 0).otherwise(F.col("idle_ms"))
-    rows = matching(entries, query).withColumn("idle_ms", floored)
-    ordered = rows.orderBy(*in_id_order())
+    """The rows of `idle_entries` of one group that the range form of XPENDING shows, by id."""
+    ordered = matching(entries, query).orderBy(*in_id_order())
     return ordered.limit(min(max(query.count, 0), _INT_MAX))
 
 
 def matching(entries: DataFrame, query: PendingRange) -> DataFrame:
     """What of `idle_entries` of one group the range form of XPENDING is about: in no order, and
-    however many are asked for."""
+    however many are asked for; idle_ms is 0 where an entry was delivered later."""
     start, end = (
         [f"({to_bigint(half):d}L)" for half in (bound.ms, bound.seq)]
         for bound in (query.start, query.end)
@@ -63,7 +59,9 @@ def matching(entries: DataFrame, query: PendingRange) -> DataFrame:
         rows = rows.where(F.col("consumer") == spell(query.consumer))
     if query.min_idle_ms:  # 0 is no test at all
         rows = rows.where(F.col("idle_ms") >= query.min_idle_ms)
-    return rows
+    # Not `greatest`, which passes over a null: an unknown idle time is not 0.
+    floored = F.when(F.col("idle_ms") < 0, 0).otherwise(F.col("idle_ms"))
+    return rows.withColumn("idle_ms", floored)
 
 
 def shares(entries: DataFrame) -> DataFrame:
@@ -104,6 +102,8 @@ def overview(
     stalled_ms: int,
     now_ms: int | None,
     changed: DataFrame | None = None,
+    *,
+    shows_server: bool = False,
 ) -> DataFrame:
     """One row per (stream, consumer_group) of the table groups, or that has entries.
 
@@ -117,6 +117,9 @@ def overview(
     Args:
         by_owner: `owners`.
         changed: `server_view.number_by_group`; None if the store mirrors no server.
+        shows_server: True if the entries are those of the server's view.  Then the activity of
+            consumers is not known in groups that runs have changed since: the table has it as of
+            the last run.
     """
     last_ms = F.expr("max(coalesce(active_time_ms, seen_time_ms)) AS last_ms")
     known = consumers.groupBy(*GROUP, "consumer").agg(last_ms)
@@ -140,9 +143,16 @@ def overview(
         rows = rows.withColumn(CHANGED, F.lit(None).cast("BIGINT"))
     else:
         rows = rows.join(changed, on=list(GROUP), how="left").fillna(0, [CHANGED])
+    if shows_server:
+        rows = rows.withColumns({name: F.expr(_if_unchanged(name)) for name in _OF_ACTIVITY})
     return rows.selectExpr(*GROUP, *(_OF_NOTHING.get(name, name) for name in OVERVIEW))
 
 
+def _if_unchanged(name: str) -> str:
+    return f"CASE WHEN {CHANGED} = 0 THEN {name} END"
+
+
+_OF_ACTIVITY = ("idle_owners", "unknown_owners")
 _SUMS = ("stalled", "delivered_5_plus", "delivered_10_plus")
 CHANGED = "changed_by_runs"
 """The column of an overview that counts what runs have changed since the snapshot."""
@@ -152,16 +162,20 @@ OVERVIEW = (
     *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
     CHANGED,
 )
-# Where there is nothing to count a number is 0; else null says of `stalled` and `idle_owners` that
-# they are not known.
+# Where there is nothing to count a number is 0; else null says of the last three that they are not
+# known.
 _OF_NOTHING = {
     "is_known": "coalesce(is_known, false) AS is_known",
     **{
         name: f"coalesce({name}, 0) AS {name}"
-        for name in ("pending", "delivered_5_plus", "delivered_10_plus", "owners", "unknown_owners")
+        for name in ("pending", "delivered_5_plus", "delivered_10_plus", "owners")
     },
     **{
         name: f"CASE WHEN coalesce({counted}, 0) = 0 THEN 0L ELSE {name} END AS {name}"
-        for name, counted in (("stalled", "pending"), ("idle_owners", "owners"))
+        for name, counted in (
+            ("stalled", "pending"),
+            ("idle_owners", "owners"),
+            ("unknown_owners", "owners"),
+        )
     },
 }

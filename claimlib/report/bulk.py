@@ -50,20 +50,24 @@ def of_bulk(
         place, unknown_to_server: see `text.only_in_store`.
         chosen: the rows of `reply.ids` to show, or None for all.
     """
-    ids = fetch_rows(
-        reply.ids if chosen is None else chosen, limit, lambda row: plain_row(row.asDict())
-    )
-    shown = ids.shown
-    refused = _refused(reply, limit)
     names = [name for name in _COUNTS if name not in {"lost", "gone"}]
     of_run = sum(reply.counts.get(name, 0) for name in names)
     total = of_run if chosen is None else chosen.count()
+    ids = fetch_rows(
+        reply.ids if chosen is None else chosen,
+        ("request", "position"),
+        limit,
+        total,
+        lambda row: plain_row(row.asDict()),
+    )
+    shown = ids.shown
+    refused = _refused(reply, limit)
     is_single = len({row["request"] for row in shown}) == 1 and total == len(shown)
     return Report(
         title=_title(command, reply) + (_of(shown[0]) if is_single else ""),
         columns=dict(list(COLUMNS.items())[3 if is_single else 0 :]),
         rows=tuple(_row(row)[3 if is_single else 0 :] for row in shown),
-        cut_off=tuple(not_shown(ids.hidden(total), "id", shown=len(shown))),
+        cut_off=tuple(not_shown(ids.hidden, "id", shown=len(shown))),
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *_notes(command, reply.counts),
@@ -78,7 +82,7 @@ def of_bulk(
             "dry_run": reply.dry_run,
             "counts": dict(reply.counts),
             "ids": ids.records,
-            "ids_not_shown": ids.hidden(total),
+            "ids_not_shown": ids.hidden,
             "refused": refused,
             "refused_not_shown": reply.counts.get("refused", 0) - len(refused),
             "only_in_store": unknown_to_server,

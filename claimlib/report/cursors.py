@@ -22,9 +22,8 @@ def of_reset(finished: Finished, cursors: DataFrame, limit: int | None = DEFAULT
         cursors: see `commands.reply.Reply.cursors`.
         limit: the most groups to show, or None for all.
     """
-    rows = fetch_rows(cursors.select(*COLUMNS).orderBy(*GROUP), limit)
-    shown = rows.shown
-    hidden = rows.hidden(cursors.count()) if len(shown) == limit else 0
+    rows = fetch_rows(cursors.select(*COLUMNS), GROUP, limit, cursors.count())
+    shown, hidden = rows.shown, rows.hidden
     return Report(
         title=f"reset-cursor, run {finished.run_seq} ({finished.key}): where the next page begins",
         columns=COLUMNS,

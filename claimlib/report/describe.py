@@ -26,12 +26,12 @@ def of_description(
         limit: the most consumers, and the most cursors, to show, or None for all.
     """
     order = (F.col("oldest_idle_ms").desc_nulls_last(), F.col("pending").desc())
-    rows = fetch_rows(description.consumers.orderBy(*order, *GROUP, "consumer"), limit)
-    shown = rows.shown
     total = description.consumers.count()
+    rows = fetch_rows(description.consumers, (*order, *GROUP, "consumer"), limit, total)
+    shown = rows.shown
     unknown = description.consumers.where("NOT is_known").count()
-    cursors = fetch_rows(description.cursors.orderBy("name", *GROUP), limit)
-    more_cursors = cursors.hidden(description.cursors.count())
+    number_of_cursors = description.cursors.count()
+    cursors = fetch_rows(description.cursors, ("name", *GROUP), limit, number_of_cursors)
     return Report(
         title=f"Consumers of {where}",
         columns=headings(
@@ -40,8 +40,8 @@ def of_description(
         ),
         rows=tuple(_row(row, at_ms) for row in shown),
         cut_off=(
-            *not_shown(rows.hidden(total), "consumer", shown=len(shown)),
-            *not_shown(more_cursors, "cursor", shown=len(cursors.shown)),
+            *not_shown(rows.hidden, "consumer", shown=len(shown)),
+            *not_shown(cursors.hidden, "cursor", shown=len(cursors.shown)),
         ),
         notes=(
             *counted(
@@ -57,10 +57,10 @@ def of_description(
             "command": "describe",
             "at_ms": at_ms,
             "consumers": rows.records,
-            "consumers_not_shown": rows.hidden(total),
+            "consumers_not_shown": rows.hidden,
             "pending_without_owner": description.without_owner,
             "cursors": cursors.records,
-            "cursors_not_shown": more_cursors,
+            "cursors_not_shown": cursors.hidden,
         },
         records=rows.records,
         names=tuple(description.consumers.columns),

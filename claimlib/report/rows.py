@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 
-from claimlib.report.model import Records, Stream
+from claimlib.report.model import MOST_ROWS, Records, Stream
+from claimlib.store.ordered_rows import ordered_rows
 
 Record = Mapping[str, Any]
+_INT_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,35 +21,41 @@ class FetchedRows:
 
     Attributes:
         records: the rows to print.
-        shown: the same rows if a limit is given; empty if they are streamed.
-        is_complete: True if no limit is given.
+        shown: the same rows; empty if they are streamed.
+        hidden: the number of further rows, which are not printed.
     """
 
     records: Records
     shown: Sequence[Record]
-    is_complete: bool
-
-    def hidden(self, total: int) -> int:
-        """Return how many of all rows are not shown."""
-        return 0 if self.is_complete else total - len(self.shown)
+    hidden: int
 
 
 def fetch_rows(
-    ordered: DataFrame, limit: int | None, record: Callable[[Row], Record] = Row.asDict
+    rows: DataFrame,
+    order: Sequence[str | Column],
+    limit: int | None,
+    total: int,
+    record: Callable[[Row], Record] = Row.asDict,
 ) -> FetchedRows:
-    """Fetch the first rows of a frame, or stream all of them.
+    """Fetch the first rows of a frame.
+
+    If they are too many for a table, or all are requested, they are read while they are printed.
 
     Args:
-        ordered: one row per record.
-        limit: the number of rows to fetch, or None for all rows, which are read while they are
-            printed.
+        rows: one row per record.
+        order: the columns to sort by.
+        limit: the number of rows to fetch, or None for all rows.
+        total: the number of rows.
         record: makes a record of a row.
     """
-    if limit is not None:
-        shown = list(map(record, ordered.limit(limit).collect()))
-        return FetchedRows(shown, shown, is_complete=False)
+    if limit is not None and limit <= MOST_ROWS:
+        shown = [record(row) for row in rows.orderBy(*order).limit(limit).collect()]
+        return FetchedRows(shown, shown, total - len(shown))
+    # Spark's limit is an int.  No store has so many rows that a larger one cuts anything off.
+    number = total if limit is None or limit > _INT_MAX else min(limit, total)
+    first = rows if number == total else rows.orderBy(*order).limit(number)
 
     def stream() -> Iterator[Record]:
-        return map(record, ordered.toLocalIterator(prefetchPartitions=True))
+        return map(record, ordered_rows(first, order, number))
 
-    return FetchedRows(Stream(stream), (), is_complete=True)
+    return FetchedRows(Stream(stream), (), total - number)

@@ -29,14 +29,14 @@ def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int | None
     """
     total = rows.count()
     order = (*GROUP, *in_id_order())
-    entries = fetch_rows(rows.orderBy(*order), limit, lambda row: plain_row(row.asDict()))
+    entries = fetch_rows(rows, order, limit, total, lambda row: plain_row(row.asDict()))
     shown = entries.shown
     has_owner = "consumer" in rows.columns
     return Report(
         title=f"{kind} by run {finished.run_seq} ({finished.key})",
         columns=_ENTRY_COLUMNS | (headings("consumer") if has_owner else {}),
         rows=tuple(_entry_row(row, has_owner=has_owner) for row in shown),
-        cut_off=tuple(not_shown(entries.hidden(total), "entry", "entries", shown=len(shown))),
+        cut_off=tuple(not_shown(entries.hidden, "entry", "entries", shown=len(shown))),
         notes=(
             *([] if total else [f"no entry was {kind} by this run"]),
             *counted(
@@ -50,7 +50,7 @@ def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int | None
             "run_id": finished.run_id,
             "command": finished.command,
             kind: entries.records,
-            f"{kind}_not_shown": entries.hidden(total),
+            f"{kind}_not_shown": entries.hidden,
         },
         records=entries.records,
         names=tuple(name for name in rows.columns if name not in {"id_ms", "id_seq"}),
@@ -76,8 +76,8 @@ def _entry_row(row: Record, *, has_owner: bool) -> tuple[Cell, ...]:
 def of_refused(finished: Finished, rows: DataFrame, limit: int | None) -> Report:
     """What one run refused and why: groups, or the requests of an XCLAIM or XACK."""
     total = rows.count()
-    refused = rows.select(*GROUP, "request_number", "reason").orderBy(*GROUP, "request_number")
-    fetched = fetch_rows(refused, limit)
+    refused = rows.select(*GROUP, "request_number", "reason")
+    fetched = fetch_rows(refused, (*GROUP, "request_number"), limit, total)
     shown = fetched.shown
     return Report(
         title=f"refused by run {finished.run_seq} ({finished.key})",
@@ -90,14 +90,14 @@ def of_refused(finished: Finished, rows: DataFrame, limit: int | None) -> Report
             )
             for row in shown
         ),
-        cut_off=tuple(not_shown(fetched.hidden(total), "refusal", shown=len(shown))),
+        cut_off=tuple(not_shown(fetched.hidden, "refusal", shown=len(shown))),
         notes=() if total else ("nothing was refused by this run",),
         document={
             "run_seq": finished.run_seq,
             "run_id": finished.run_id,
             "command": finished.command,
             "refused": fetched.records,
-            "refused_not_shown": fetched.hidden(total),
+            "refused_not_shown": fetched.hidden,
         },
         records=fetched.records,
     )

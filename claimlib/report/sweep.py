@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.reply import GROUPS_COLUMNS, Reply
@@ -51,7 +51,7 @@ def of_reply(
     Runs the reply's `groups` once, or twice where there are more groups than are shown.
     """
     count = reply.counts.get("swept", 0) + reply.counts.get("refused", 0)
-    rows = fetch_rows(_worst_first(reply.groups), limit)
+    rows = fetch_rows(reply.groups, _worst_first(), limit, count)
     has_all = limit is not None and count <= limit
     totals = _totals(rows.shown) if has_all else _all_totals(reply.groups)
     total = ("total", groups_text(count), *_numbers(totals), "")
@@ -59,7 +59,7 @@ def of_reply(
         title=_title(reply),
         columns=COLUMNS,
         rows=(*map(_group_row, rows.shown), total),
-        cut_off=tuple(not_shown(rows.hidden(count), "group", shown=len(rows.shown))),
+        cut_off=tuple(not_shown(rows.hidden, "group", shown=len(rows.shown))),
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *([] if count else [_NO_GROUP]),
@@ -76,7 +76,7 @@ def of_reply(
             "counts": dict(reply.counts),
             "totals": totals,
             "groups": rows.records,
-            "groups_not_shown": rows.hidden(count),
+            "groups_not_shown": rows.hidden,
             "only_in_store": unknown_to_server,
         },
         records=rows.records,
@@ -110,11 +110,11 @@ def refusals(reply: Reply, limit: int = 10) -> list[str]:
     return [*named, *([f"refused: {refused - limit:,} more"] if refused > limit else [])]
 
 
-def _worst_first(groups: DataFrame) -> DataFrame:
+def _worst_first() -> tuple[str | Column, ...]:
     refused = F.col("status") == "refused"
     touched = F.col("claimed") + F.col("deleted")
     order = [refused, touched, F.col("oldest_idle_ms")]
-    return groups.orderBy(*(column.desc() for column in order), *GROUP)
+    return (*(column.desc() for column in order), *GROUP)
 
 
 def _totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
@@ -215,20 +215,20 @@ def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
 
 def of_policy(explained: DataFrame, limit: int | None = DEFAULT_LIMIT) -> Report:
     """Which request of a policy each group gets; first the groups that get none."""
-    rows = fetch_rows(explained.orderBy(F.col("request").asc_nulls_first(), *GROUP), limit)
     counts = explained.agg(
         F.count("*").alias("groups"), F.count("request").alias("matched")
     ).first()
     total, matched = (counts["groups"], counts["matched"]) if counts is not None else (0, 0)
+    rows = fetch_rows(explained, (F.col("request").asc_nulls_first(), *GROUP), limit, total)
     return Report(
         title="Which request each group gets (the first in the file whose globs match)",
         columns=headings(*GROUP, "request", "consumer", "min_idle_ms", *_OF_POLICY, "guards"),
         rows=tuple(map(_policy_row, rows.shown)),
-        cut_off=tuple(not_shown(rows.hidden(total), "group", shown=len(rows.shown))),
+        cut_off=tuple(not_shown(rows.hidden, "group", shown=len(rows.shown))),
         notes=tuple(
             counted(total - matched, "group matches no request", "groups match no request")
         ),
-        document={"groups": rows.records, "groups_not_shown": rows.hidden(total)},
+        document={"groups": rows.records, "groups_not_shown": rows.hidden},
         records=rows.records,
         names=tuple(explained.columns),
     )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from claimlib.commands.xpending import ShownRange
-from claimlib.plans.keys import GROUP
+from claimlib.commands.xpending import MatchingEntries
+from claimlib.plans.keys import GROUP, in_id_order
 from claimlib.plans.xpending import CHANGED, OFTEN, OVERVIEW, VERY_OFTEN
 from claimlib.report.headings import headings
 from claimlib.report.model import Cell, Report
-from claimlib.report.rows import FetchedRows, fetch_rows
+from claimlib.report.rows import Record, fetch_rows
 from claimlib.report.sweep import MAXIMA
 from claimlib.report.text import (
     counted,
@@ -61,7 +61,6 @@ def of_overview(
         *((F.col("pending") > 0).desc(), F.col("oldest_idle_ms").desc_nulls_last()),
         *(F.col("highest_delivery_count").desc_nulls_last(), *GROUP),
     )
-    rows = fetch_rows(groups.orderBy(*order), limit)
     unknown = F.col("now_ms").isNull() & (F.col("pending") > 0)
     sums = groups.agg(
         F.count("*").alias("groups"),
@@ -73,6 +72,7 @@ def of_overview(
         F.min("snapshot_ms").alias("oldest_snapshot_ms"),
     ).first()
     totals = sums.asDict() if sums is not None else {}
+    rows = fetch_rows(groups, order, limit, totals["groups"])
     since = duration(stalled_ms)
     oldest = _age(totals["oldest_snapshot_ms"], at_ms)
     # This column is shown only if the store mirrors a server.
@@ -99,7 +99,7 @@ def of_overview(
             ),
             total,
         ),
-        cut_off=tuple(not_shown(rows.hidden(totals["groups"]), "group", shown=len(rows.shown))),
+        cut_off=tuple(not_shown(rows.hidden, "group", shown=len(rows.shown))),
         notes=(
             *counted(
                 totals["groups_without_instant"],
@@ -120,7 +120,7 @@ def of_overview(
             "stalled_after_ms": stalled_ms,
             "totals": totals,
             "groups": rows.records,
-            "groups_not_shown": rows.hidden(totals["groups"]),
+            "groups_not_shown": rows.hidden,
         },
         records=rows.records,
         names=(*GROUP, *OVERVIEW),
@@ -201,23 +201,20 @@ def of_summary(
 
 
 def of_range(
-    stream: bytes, group: bytes, entries: ShownRange, *, shows_server: bool = False
+    stream: bytes, group: bytes, entries: MatchingEntries, limit: int, *, shows_server: bool = False
 ) -> Report:
     """The rows that XPENDING shows of one group, and where those begin that are not shown.
 
     `next_start` is null where none is left, and where none is shown (a count of 0).
 
     Args:
+        limit: the most entries to show.
         shows_server: True if the entries are those of the server at the snapshots.
     """
-    if isinstance(entries.rows, DataFrame):
-        fetched = fetch_rows(entries.rows, None, _range_record)
-    else:
-        records = list(map(_range_record, entries.rows))
-        fetched = FetchedRows(records, records, is_complete=False)
-    hidden = entries.total - entries.shown
-    last = entries.last if hidden else None
-    next_start = None if last is None else f"({_range_record(last)['id']}"
+    fetched = fetch_rows(entries.rows, in_id_order(), limit, entries.total, _range_record)
+    number = entries.total - fetched.hidden
+    last = _last(entries.rows, fetched.shown, number) if fetched.hidden and number else None
+    next_start = None if last is None else f"({last['id']}"
     how = "" if next_start is None else f"; --start '{next_start}' shows the next"
     return Report(
         title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}"
@@ -232,8 +229,8 @@ def of_range(
             )
             for row in fetched.shown
         ),
-        cut_off=(f"{entries.shown:,} of {entries_text(entries.total)} shown{how}",)
-        if hidden
+        cut_off=(f"{number:,} of {entries_text(entries.total)} shown{how}",)
+        if fetched.hidden
         else (),
         notes=() if entries.total else ("no entry matches",),
         document={
@@ -242,11 +239,20 @@ def of_range(
             "stream": spell(stream),
             "consumer_group": spell(group),
             "rows": fetched.records,
-            "rows_not_shown": hidden,
+            "rows_not_shown": fetched.hidden,
             "next_start": next_start,
         },
         records=fetched.records,
     )
+
+
+def _last(rows: DataFrame, shown: Sequence[Record], number: int) -> Record:
+    """Return the last of the first entries: of those that are streamed it takes another look."""
+    if shown:
+        return shown[-1]
+    first = rows.orderBy(*in_id_order()).limit(number)
+    (last,) = first.orderBy(*(half.desc() for half in in_id_order())).limit(1).collect()
+    return _range_record(last)
 
 
 def _range_record(row: Row) -> Mapping[str, Any]:

@@ -11,7 +11,8 @@ STREAM`):
 - `length` is `entries-added` minus all deletions, whether by XDEL or by trimming;
 - XDEL raises `max-deleted-entry-id` to each larger id that it deletes; trimming leaves it alone;
 - trimming deletes the entry with the smallest id, so a trimmed id is smaller than
-  `recorded-first-entry-id`.
+  `recorded-first-entry-id`.  (Not so `XTRIM … ACKED` of Redis 8.2.  For such servers
+  `max_deleted_id` is left out, and ids prove less.)
 
 XSETID and RESTORE can set the counters by hand; a stream changed by them may count as another one.
 """

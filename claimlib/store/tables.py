@@ -395,7 +395,7 @@ class Store:
     def check_writable(self) -> None:
         """Raise StorageError if this user may not write to the store's local folder."""
         if self._folder is not None:
-            check_writable(self._folder)
+            check_writable(self._folder, TABLES)
 
     def check_changeable(self, tables: Iterable[str]) -> None:
         """Refuse tables that no run could change: what it had decided would never be applied.

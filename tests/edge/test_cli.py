@@ -180,8 +180,9 @@ def test_an_unknown_config_key_ends_with_2_and_names_key_and_file(tmp_path):
     assert len(said.stderr.splitlines()) == 1
 
 
-def test_a_server_that_is_not_there_ends_with_75_before_spark_starts():
-    said = run_claimlib("snapshot", "redis://127.0.0.1:1/0", "store")
+def test_a_server_that_is_not_there_ends_with_75_before_spark_starts(tmp_path):
+    (tmp_path / "streams" / "_delta_log").mkdir(parents=True)
+    said = run_claimlib("snapshot", "redis://127.0.0.1:1/0", tmp_path)
     assert (said.returncode, said.stdout) == (75, "")
     assert said.stderr.startswith("claimlib: error: 127.0.0.1:1/0 cannot be reached")
 

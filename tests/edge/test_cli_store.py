@@ -4,8 +4,8 @@ import csv
 import io
 import json
 import re
-import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -294,15 +294,20 @@ def test_the_line_for_schedulers_goes_on_page_by_page_and_begins_again_at_the_en
 ):
     document = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text(encoding="utf-8")
     (line,) = (line for line in document.splitlines() if '--run-id "page-$(' in line)
-    words = shlex.split(line)
-    assert (words[:3], words[-2]) == (["claimlib", "xautoclaim", "./store"], "--run-id")
-    words = ["xautoclaim", stalled, *words[3:-2], "--min-idle", "1m", "--stream", "orders"]
+    assert "%" not in line  # in a crontab it would end the line
+    printed = f"claimlib() {{ printf '%s\\n' \"$@\"; }}; {line}"
+    words = subprocess.check_output(["sh", "-c", printed], text=True).splitlines()
+    assert (words[:2], words[-2]) == (["xautoclaim", "./store"], "--run-id")
+    run_id = words[-1]
+    assert re.fullmatch(r"page-\d{4}-\d\d-\d\dT\d\d:\d\d\+00:00", run_id)
+    words = ["xautoclaim", stalled, *words[2:-2], "--min-idle", "1m", "--stream", "orders"]
     words += ["--count", "1"]
     pages = []
     for minute in range(5):
-        said = claimlib(*words, "--run-id", f"page-{minute}", "--output", "json")
+        run_id = f"{run_id[:-8]}{minute:02d}{run_id[-6:]}"
+        said = claimlib(*words, "--run-id", run_id, "--output", "json")
         pages.append(json.loads(said.out)["groups"][0]["next_id"])
-        repeat = claimlib(*words, "--run-id", f"page-{minute}", "--output", "json")
+        repeat = claimlib(*words, "--run-id", run_id, "--output", "json")
         assert json.loads(repeat.out)["groups"][0]["next_id"] == pages[-1]
     assert pages == ["2-0", "3-0", "0-0", "0-0", "0-0"]
     without_cursor = claimlib("xautoclaim", stalled, *SWEEP, "--count", "1", "--start", "1-0")

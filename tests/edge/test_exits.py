@@ -76,8 +76,8 @@ def test_rows_that_nobody_reads_end_no_command(claimlib, monkeypatch):
     with unread(monkeypatch, "stdout"):
         assert claimlib("init", "store", "--print-sql").code == process.DONE
     with unread(monkeypatch, "stdout"):
-        many = "row\n" * 10_000  # more than a buffer holds
-        assert process.ending(lambda: terminal.out_exact(many) or process.STALLED) == 3
+        many = ["row\n" * 10_000] * 2  # more than a buffer holds
+        assert process.ending(lambda: terminal.out_chunks(many) or process.STALLED) == 3
 
 
 def test_remarks_that_nobody_reads_end_no_command_either(monkeypatch):

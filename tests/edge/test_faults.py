@@ -490,7 +490,7 @@ def disk(folder, options):
     ("fault", "cause", "remedy"),
     [
         ("full", "a disk is full (No space left on device)", "make room, and try again"),
-        ("read only", "the storage is read-only", "or give another location"),
+        ("read only", "is read-only: make it writable", "or give another location"),
     ],
 )
 def test_a_disk_that_takes_nothing_more_is_named(spark, filled, tmp_path, fault, cause, remedy):

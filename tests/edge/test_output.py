@@ -26,7 +26,7 @@ from claimlib.commands.imports import ImportReply
 from claimlib.commands.reply import GROUPS_COLUMNS, Reply
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
-from claimlib.commands.xpending import ShownRange
+from claimlib.commands.xpending import MatchingEntries
 from claimlib.errors import RequestError
 from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import GUARDS, REQUEST_COLUMNS
@@ -301,8 +301,9 @@ def _no_spark(monkeypatch):
     functions.col.return_value.__gt__ = mock.MagicMock()
     for module in (bulk, describe, sweep, xpending):
         monkeypatch.setattr(module, "F", functions)
-    monkeypatch.setattr(runs, "in_id_order", tuple)
-    monkeypatch.setattr(sweep, "_worst_first", lambda groups: groups)
+    for module in (runs, xpending):
+        monkeypatch.setattr(module, "in_id_order", tuple)
+    monkeypatch.setattr(sweep, "_worst_first", tuple)
 
 
 GROUP_ROW = {"stream": "s", "consumer_group": "g"}
@@ -405,7 +406,7 @@ def of_policy():
 
 def of_range():
     row = {"id_ms": 1, "id_seq": 0, "consumer": "c", "idle_ms": 61_001, "delivery_count": 1}
-    return xpending.of_range(b"s", b"g", ShownRange([Row(**row)], 1, 1, None)), "rows"
+    return xpending.of_range(b"s", b"g", MatchingEntries(Frame([row]), 1), 1), "rows"
 
 
 def of_check():

@@ -146,7 +146,7 @@ def test_quiet_still_says_errors(claimlib, tmp_path):
 def test_quiet_and_verbose_reach_the_progress_of_every_command(claimlib, monkeypatch):
     told = []
 
-    def opened(_store, _settings, common):
+    def opened(_store, _settings, common, **_):
         told.append((common.quiet, common.verbose))
         raise RequestError("seen")
 

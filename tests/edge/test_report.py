@@ -42,18 +42,15 @@ def test_text_is_aligned_and_numbers_stand_to_the_right():
 
 
 def test_the_number_of_a_run_is_shown_as_it_can_be_given():
-    many = replace(RUN, run_seq=12_345, counts={"claimed": 1_234, "base_run": 1_230})
+    many = replace(RUN, run_seq=12_345, counts={"claimed": 1_234})
     first = replace(many, run_seq=7)
     report = runs.of_runs("store", RunList((many, first), 2, ()))
     _, head, _, *rows = model.as_text(report).splitlines()
     assert [row[:6] for row in rows] == ["12345 ", "    7 "]
-    claimed, base = head.index("claimed"), head.index("base run")
+    claimed = head.index("claimed")
     assert [row[claimed : claimed + 7] for row in rows] == ["  1,234", "  1,234"]
-    assert [row[base : base + 8] for row in rows] == ["    1230", "    1230"]
-    assert dict(runs.of_run(many).rows)["base run"] == "1230"
     on_terminal = {column.heading: column.texts for column in render.columns_of(report)}
     assert on_terminal["run"] == ("12345", "7")
-    assert on_terminal["base run"] == ("1230", "1230")
 
 
 @pytest.mark.parametrize("name", ["request", "request_number"])

@@ -96,10 +96,13 @@ def test_nor_does_the_environment(claimlib, monkeypatch, name, value):
     assert "sesame" not in said.err
 
 
-def test_a_server_that_repeats_the_login_in_its_error_is_not_quoted(claimlib, monkeypatch):
+def test_a_server_that_repeats_the_login_in_its_error_is_not_quoted(
+    claimlib, monkeypatch, tmp_path
+):
+    (tmp_path / "streams" / "_delta_log").mkdir(parents=True)
     monkeypatch.setenv("REDIS_PASSWORD", "sesame")
     with valkey_server(config={"rename-command": 'AUTH ""'}) as server:
-        said = claimlib("snapshot", server.url, "store", "--debug")
+        said = claimlib("snapshot", server.url, tmp_path, "--debug")
     assert said.code == 2
     assert "Traceback" in said.err
     assert "sesame" not in said.err

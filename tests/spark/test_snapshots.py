@@ -165,6 +165,27 @@ def test_of_a_stream_that_was_created_again_nobody_knows_who_acknowledged(spark,
     assert [(row["id_ms"], row["outcome"]) for row in claimed.collect()] == [(1, "unknown")]
 
 
+@pytest.mark.parametrize("removed_by", [2, 3])
+def test_of_a_group_that_was_removed_nobody_knows_who_acknowledged(spark, removed_by):
+    """Also if it was made again with a larger last id, or was never read again."""
+    removed = (removed_by, str(Kind.GROUP_REMOVED), "s", "g", *[None] * 6)
+    readings_of = (1, 3) if removed_by == 2 else (1, 2)
+    journal = [
+        *(run_row(n, f"l{n}") for n in readings_of),
+        *(group_row(n, 10 * (n - 1)) for n in readings_of),
+        removed,
+    ]
+    read = readings(
+        frame(spark, "journal", [*READ, *LAST, "landing", *OF_STREAM], journal),
+        frame(spark, "runs", ["run_seq", "counts"], [(n, {"groups": 1}) for n in (1, 2, 3)]),
+    )
+    landings = "1" if removed_by == 2 else "12"
+    rows = seen(1, landings, *["slow" for _ in landings], since=-10)
+    none = frame(spark, "tombstones", ["stream", "consumer_group", "id_ms", "id_seq"], [])
+    claimed = claims(frame(spark, "pel_snapshots", PEL, rows), read, none, [5 * MINUTE])
+    assert [(row["id_ms"], row["outcome"]) for row in claimed.collect()] == [(1, "unknown")]
+
+
 def test_the_first_reading_at_which_an_entry_was_idle_for_longer_claims_it(pel, read, gone):
     rows = claims(pel, read, gone, [5 * MINUTE, 15 * MINUTE]).collect()
     assert {

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import functions as F
 
-from claimlib.commands.xpending import Reading, overview, pending_range, shown_range, summary
+from claimlib.commands.xpending import Reading, matching_entries, overview, pending_range, summary
 from claimlib.report.xpending import of_range
 from claimlib.schema import TABLES
 from claimlib.semantics import scan
@@ -44,7 +44,7 @@ def batch() -> Batch:
 
 @pytest.fixture(scope="module")
 def at(spark, batch) -> Reading:
-    return Reading(literal_store(spark, batch), dict.fromkeys(TABLES, 0))
+    return Reading(literal_store(spark, batch), dict.fromkeys(TABLES, 0), last_seq=0)
 
 
 def test_the_overview_counts_what_stands_in_each_group(at, batch):
@@ -81,6 +81,7 @@ def test_the_overview_counts_what_stands_in_each_group(at, batch):
             # Whether owners are dead that nobody knows cannot be told.
             "idle_owners": len(dead) if knowns or not owners else None,
             "unknown_owners": len(owners) - len(knowns),
+            "changed_by_runs": None,  # the store mirrors no server
         }
     assert sum(row["stalled"] for row in rows) > 20
     assert sum(row["idle_owners"] or 0 for row in rows) > 5
@@ -120,24 +121,36 @@ def test_what_is_printed_of_a_group_is_bounded_and_goes_on_behind_its_last_entry
     assert everything > 5
     query, seen = QUERIES[4], []
     while True:
-        page = shown_range(at, stream, group, query, most=everything // 2)
-        seen += map(_row, page.rows)
-        document = of_range(stream, group, page).document
+        page = of_range(stream, group, matching_entries(at, stream, group, query), everything // 2)
+        document = page.document
+        seen += [row["id"] for row in document["rows"]]
         assert document["rows_not_shown"] == everything - len(seen)
-        assert [row["id"] for row in document["rows"]] == [str(_row(row)[0]) for row in page.rows]
         if document["next_start"] is None:
             break
-        assert len(page.rows) == everything // 2
+        assert len(document["rows"]) == everything // 2
         query = replace(query, start=parse_range_start(document["next_start"]))
-    assert [row[0] for row in seen] == [entry.id for entry in expected]
-    counted = [
-        (count, (len(page.rows), page.total))
-        for count in (-1, 0, 1, 2, 3, everything, MAX_I64)
-        for page in [
-            shown_range(at, stream, group, replace(query, start=MIN_ID, count=count), most=2)
-        ]
-    ]
-    assert counted == [(count, (min(max(count, 0), 2), everything)) for count, _ in counted]
+    assert seen == [str(entry.id) for entry in expected]
+    matching = matching_entries(at, stream, group, replace(query, start=MIN_ID, count=0))
+    assert matching.total == everything
+    streamed = of_range(stream, group, matching, 2**31)
+    assert [row["id"] for row in streamed.records] == seen
+    assert (streamed.document["rows_not_shown"], streamed.document["next_start"]) == (0, None)
+
+
+def test_a_streamed_part_of_a_group_says_where_the_next_one_begins(at, batch, monkeypatch):
+    (stream, group), case = max(
+        batch.cases().items(), key=lambda item: (len(item[1].group.pending), item[0])
+    )
+    monkeypatch.setattr("claimlib.report.rows.MOST_ROWS", 2)
+    monkeypatch.setattr("claimlib.store.ordered_rows._PART_ROWS", 1)
+    matching = matching_entries(at, stream, group, QUERIES[4])
+    page = of_range(stream, group, matching, 3)
+    shown = [row["id"] for row in page.records]
+    expected = scan.xpending_range(case.group, QUERIES[4], case.now_ms)
+    assert shown == [str(entry.id) for entry in expected[:3]]
+    assert page.rows == ()
+    assert page.document["next_start"] == f"({shown[-1]}"
+    assert page.document["rows_not_shown"] == matching.total - 3 > 0
 
 
 def _row(row):
@@ -181,7 +194,7 @@ class _Replaced(Reading):
     """A reading with some tables replaced."""
 
     def __init__(self, at: Reading, tables):
-        super().__init__(at.store, at.versions)
+        super().__init__(at.store, at.versions, at.last_seq)
         object.__setattr__(self, "tables", tables)
 
     __slots__ = ("tables",)
