@@ -77,8 +77,8 @@ def check_writable(folder: Path, tables: Iterable[str]) -> None:
 
 def _folders_in(folder: Path) -> list[Path]:
     try:
-        with os.scandir(folder) as found:
-            return [Path(entry.path) for entry in found if entry.is_dir()]
+        with os.scandir(folder) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir()]
     except OSError:  # it may not be read, or it has just been deleted: reading it says so
         return []
 

@@ -49,7 +49,13 @@ def _of_mirror(
             "source": reply.source,
             "counts": dict(reply.counts),
             "streams_removed": list(reply.streams.removed),
+            "streams_removed_not_shown": (
+                reply.counts.get("stream_removed", 0) - len(reply.streams.removed)
+            ),
             "streams_replaced": list(reply.streams.replaced),
+            "streams_replaced_not_shown": (
+                reply.streams.replaced_count - len(reply.streams.replaced)
+            ),
         },
         records=[{"what": name, "count": number} for name, number in reply.counts.items()],
     )

@@ -65,7 +65,13 @@ def of_reply(
             *([] if count else [_NO_GROUP]),
             *_unlike(reply.counts),
             *_further(reply),
-            *only_in_store(unknown_to_server, place, f"{_COMMAND}:{reply.run_id}", "--as-commands"),
+            *only_in_store(
+                unknown_to_server,
+                reply.counts,
+                place,
+                f"{_COMMAND}:{reply.run_id}",
+                "--as-commands",
+            ),
         ),
         document={
             "command": _COMMAND,

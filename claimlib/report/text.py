@@ -81,13 +81,14 @@ def repeated(run_seq: int | None, *, is_repeat: bool) -> Iterable[str]:
 
 
 def only_in_store(
-    counts: Mapping[str, int] | None, place: str, key: str, option: str
+    counts: Mapping[str, int] | None, of_run: Mapping[str, int], place: str, key: str, option: str
 ) -> Iterable[str]:
     """Yield a note if runs have claimed or deleted entries in the store only, not on the mirrored
     server.
 
     Args:
         counts: `commands.server_view.only_in_store`; None if there is no server.
+        of_run: the counts of the run that this is said after.
         place: where the store is, as the user named it.
         key: the run, as command:run_id.
         option: the option of `claimlib runs` that lists the changes of the run.
@@ -101,11 +102,20 @@ def only_in_store(
     ]
     is_single = sum(counts.values()) == 1
     verb, origin = ("exists", "It is of a run") if is_single else ("exist", "They are of all runs")
+    has_own = any(of_run.get(name) for name in _ONLY_IN_STORE)
+    to_see = (
+        f"{_PRINTED[option]}: claimlib runs {shlex.quote(place)} {shlex.quote(key)} {option}"
+        if has_own
+        else f"list the runs: claimlib runs {shlex.quote(place)}"
+    )
     yield (
         f"{' and '.join(parts)} {verb} only in this store; the server was not changed."
-        f" {origin} since the snapshot. To {_PRINTED[option]}:"
-        f" claimlib runs {shlex.quote(place)} {shlex.quote(key)} {option}"
+        f" {origin} since the snapshot. To {to_see}"
     )
+
+
+_ONLY_IN_STORE = ("claimed", "forced", "deleted", "acked")
+"""What runs count of changes that a server would have to make too."""
 
 
 _PRINTED = {

@@ -186,6 +186,26 @@ def test_a_server_that_says_of_no_stream_how_much_it_got_explains_nothing_once_i
     assert reply.counts["pending_removed"] == 8
 
 
+def test_a_stream_of_which_only_an_earlier_process_is_known_is_not_taken_for_deleted(
+    store: Store,
+) -> None:
+    """A snapshot of some streams after a restart says nothing about the others."""
+    kept, more = (dict.fromkeys(range(1, last), b"x") for last in (9, 30))
+    first = stream(b"a:1", kept, set(kept), NOW_MS)
+    deleted = stream(b"b:1", kept, set(kept), NOW_MS)
+    other = stream(b"b:2", more, set(more), NOW_MS)
+
+    def part(glob: str) -> SnapshotRequest:
+        return SnapshotRequest(ALL.source, glob)
+
+    snapshot(store, ALL, lambda _: source([SourceOpened("first", "f")], first, deleted, other))
+    snapshot(store, part("a:*"), lambda _: source([SourceOpened("second", "s")], first))
+    with pytest.raises(GuardError, match="8 of 8 rows of pending of stream b:1"):
+        snapshot(store, part("b:*"), lambda _: source([SourceOpened("second", "s")], other))
+    snapshot(store, part("b:*"), lambda _: source([SourceOpened("first", "f")], other))
+    assert {name for name, _ in owners(store)} == {b"a:1", b"b:2"}
+
+
 def test_an_import_is_judged_by_the_same_share(store: Store, tmp_path: Path) -> None:
     def tables(*ids: int, upto: int) -> dict[str, object]:
         return {

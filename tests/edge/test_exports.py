@@ -18,7 +18,8 @@ ENTRIES = 3
 
 @pytest.fixture(scope="module")
 def shared_store(empty_store, tmp_path_factory, spark):
-    """A store with 60 streams of three pending entries, all of which a sweep and an XCLAIM took."""
+    """Create a store with 60 streams of three pending entries, all of which a sweep and an XCLAIM
+    took, and one whose two pending entries a sweep deleted."""
     import shutil
 
     from claimlib import AutoclaimRequest, Store, SweepRequest, xautoclaim
@@ -31,8 +32,12 @@ def shared_store(empty_store, tmp_path_factory, spark):
     pending = tuple(PendingEntry(id_, b"dead", NOW_MS - 90_000, 3) for id_ in ids)
     group = Group(StreamId(9, 0), pending, (Consumer(b"dead", NOW_MS, None),))
     stream = Stream(dict.fromkeys(ids, (b"f", b"v")), {b"g": group})
-    write_keyspace(store, {b"s%02d" % n: stream for n in range(STREAMS)}, NOW_MS)
-    xautoclaim(store, SweepRequest(AutoclaimRequest(b"c", 60_000)), run_id="all")
+    gone = Stream({}, {b"g": Group(StreamId(9, 0), pending[:2], ())})
+    keyspace = {b"s%02d" % n: stream for n in range(STREAMS)} | {b"gone": gone}
+    write_keyspace(store, keyspace, NOW_MS)
+    request = AutoclaimRequest(b"c", 60_000)
+    xautoclaim(store, SweepRequest(request, stream_glob="s*"), run_id="all")
+    xautoclaim(store, SweepRequest(request, stream_glob="gone"), run_id="gone")
     claims = [
         NamedClaim(b"s%02d" % n, b"g", ClaimRequest(b"d", 0, tuple(ids))) for n in range(STREAMS)
     ]
@@ -60,9 +65,9 @@ LISTS = {
 EXPECTED = {
     "claimed": STREAMS * ENTRIES,
     "ids": STREAMS * ENTRIES,
-    "overview": STREAMS,
-    "consumers": STREAMS * 3,
-    "dry run": STREAMS,
+    "overview": STREAMS + 1,
+    "consumers": STREAMS * 3 + 1,
+    "dry run": STREAMS + 1,
     "range": ENTRIES,
 }
 
@@ -92,6 +97,11 @@ def test_a_list_of_entries_is_of_the_streams_groups_and_ids_that_are_chosen(clai
             ("s02", "2-0"),
         ]
         assert chosen(run, kind, "--group", "h") == []
+    assert chosen("xautoclaim:gone", "--deleted", "--stream", "gone", "--start", "2") == [
+        ("gone", "2-0")
+    ]
+    for kind in ("--deleted", "--lost"):
+        assert chosen("xautoclaim:gone", kind, "--stream", "s*") == []
     commands = claimlib(
         *("runs", shared_store, "xautoclaim:all", "--as-commands", "--stream", "s07", "--end", "2")
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from claimlib.commands.imports import ImportReply
-from claimlib.commands.mirror import CLAIMS_REPLACED
+from claimlib.commands.mirror import CLAIMS_REPLACED, NamedStreams
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
 from claimlib.report import mirror, model, render, runs
@@ -145,3 +145,11 @@ def test_a_run_that_is_decided_and_not_finished_is_named():
             " finishes it first"
         ),
     )
+
+
+def test_json_says_how_many_streams_are_not_named():
+    streams = NamedStreams(("a", "b"), ("c",), replaced_count=4)
+    counts = {"stream_removed": 7}
+    document = mirror.of_snapshot(SnapshotReply("r", 1, False, "h:1/0", counts, streams)).document
+    assert document["streams_removed_not_shown"] == 5
+    assert document["streams_replaced_not_shown"] == 3

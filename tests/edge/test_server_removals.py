@@ -65,6 +65,7 @@ def test_streams_made_again_after_a_flush_are_refused_though_they_deleted_some_o
     assert accepted.code == 0
     document = json.loads(accepted.out)
     assert document["streams_replaced"] == ["orders:eu", "orders:us"]
+    assert document["streams_replaced_not_shown"] == 0
     assert document["counts"]["removed_unexplained"] == 4 * ENTRIES
     assert len(pending_in(store)) == 2 * (ENTRIES + 8)
 

@@ -9,6 +9,7 @@ from claimlib.places import (
     check_no_secret,
     check_place,
     check_storage,
+    check_writable,
     is_namespace,
     is_url,
     local_folder,
@@ -124,3 +125,15 @@ def test_a_place_that_is_not_utf_8_is_refused_and_shown_in_ascii() -> None:
     with pytest.raises(RequestError, match=r"^STORE is 'st.udcffore', which is not valid UTF-8"):
         check_place("st\udcffore", "STORE")
     check_place("störe", "STORE")
+
+
+def test_a_folder_that_cannot_be_listed_is_left_to_the_reader_of_the_table(
+    tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "pending" / "part").mkdir(parents=True)
+
+    def refuse(folder: Path) -> None:
+        raise PermissionError(folder)
+
+    monkeypatch.setattr("os.scandir", refuse)
+    check_writable(tmp_path, ["pending"])
