@@ -241,6 +241,17 @@ class ForeignRunSeqError(StoreError):
 class VersionExpiredError(StoreError):
     """A version of a table that is not its newest is older than such versions are kept."""
 
+    @classmethod
+    def of(cls, table: str, version: int) -> Self:
+        """Of a table's version."""
+        return cls(
+            f"version {version} of {table} can no longer be read: versions other than the newest"
+            " are kept for 7 days, or as long as the table's delta.deletedFileRetentionDuration"
+            " says",
+            table=table,
+            version=version,
+        )
+
 
 class DuplicateRowsError(StoreError):
     """Two rows of a table have one key.

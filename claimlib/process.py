@@ -404,6 +404,22 @@ _UNREADABLE: tuple[_Cause, ...] = (
     ),
 )
 _DAMAGES: tuple[_Cause, ...] = (
+    # As DuckDB says it.
+    (
+        r"No files found that match the pattern \"(.+?)\"",
+        DamagedTableError,
+        "{0} is missing, although the log of its table refers to it: " + _RESTORE,
+    ),
+    (
+        r"(?:No magic bytes found at end of file|Error: File) '(.+?\.parquet)'",
+        DamagedTableError,
+        "a file of a table is damaged, {0} cannot be read: " + _RESTORE,
+    ),
+    (
+        r"(TProtocolException|Snappy decompression|decompression failed)",
+        DamagedTableError,
+        "a file of a table is damaged ({0}): " + _RESTORE,
+    ),
     (
         rf"\[DELTA_TRUNCATED_TRANSACTION_LOG\] {_FILE}(.+?): Unable",
         DamagedTableError,

@@ -30,6 +30,7 @@ from pyspark.sql import functions as F
 from claimlib import Store, open_session
 from claimlib.commands.xpending import overview, reading
 from claimlib.demo.series import write_series
+from claimlib.engine.spark import frame_of
 from claimlib.notebook import widget_values, sample_place, show, show_rows
 from claimlib.plans.snapshots import over_time, readings
 from claimlib.plans.xpending import idle_entries
@@ -70,7 +71,7 @@ print("the store:", store.where)
 # COMMAND ----------
 
 groups = overview(now, stalled_ms=stalled_ms)
-shown = groups.select(
+shown = frame_of(groups).select(
     *("stream", "consumer_group", "pending", "stalled", "owners", "idle_owners"),
     *("delivered_5_plus", "highest_delivery_count"),
 )
@@ -90,7 +91,7 @@ show_rows(shown.orderBy("stream", "consumer_group"))
 owner = F.concat_ws(" / ", "stream", F.coalesce("consumer", F.lit("nobody"))).alias("owner")
 # What was just claimed is idle for nothing; without a snapshot time it is not known for how long.
 minutes = F.when(F.col("idle_ms").isNotNull(), F.greatest(F.col("idle_ms") / 60_000, F.lit(1 / 60)))
-entries = idle_entries(now.read("pending"), now.read("groups"), None)
+entries = frame_of(idle_entries(now.read("pending"), now.read("groups"), None))
 entries = entries.select(owner, minutes.alias("minutes"), "delivery_count")
 by_owner = entries.groupBy("owner").agg(F.count("*").alias("pending"), F.max("minutes").alias("longest"))
 largest = by_owner.orderBy(F.desc("pending"), "owner").limit(6).toPandas()  # more panels say less

@@ -27,6 +27,7 @@ from claimlib import open_session, parse_id, xack, xautoclaim
 from claimlib.commands.runs import find_run, list_runs
 from claimlib.commands.server_commands import server_commands
 from claimlib.commands.xpending import reading
+from claimlib.engine.spark import frame_of
 from claimlib.demo.death import Killed, die_at
 from claimlib.demo.sample import sample_keyspace
 from claimlib.errors import UnfinishedRunError
@@ -132,7 +133,9 @@ for run in reversed(list_runs(store, 10).runs):
 first = find_run(store, "1")
 states = {"at first": store.read_at("pending", first.input_versions["pending"])}
 for run in reversed(list_runs(store, 10).runs):
-    states[f"after run {run.run_seq}\n{run.key}"] = reading(store, str(run.run_seq)).read("pending")
+    states[f"after run {run.run_seq}\n{run.key}"] = frame_of(
+        reading(store, str(run.run_seq)).read("pending")
+    )
 owned = {
     name: {row["consumer"]: row["count"] for row in rows.groupBy("consumer").count().collect()}
     for name, rows in states.items()

@@ -11,7 +11,7 @@ import typer
 from claimlib import process, terminal
 from claimlib.cli.app import app
 from claimlib.cli.common import Common, with_common
-from claimlib.cli.opening import opened_store
+from claimlib.cli.opening import looked_at_store
 from claimlib.cli.options import (
     AsOfOption,
     EndOption,
@@ -44,9 +44,8 @@ from claimlib.semantics.names import unspell_shown
 from claimlib.times import parse_duration_ms, parse_instant_ms
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from claimlib.commands.xpending import Reading
+    from claimlib.engine.relation import Relation
     from claimlib.plans.differences import Scope
 
 
@@ -105,7 +104,7 @@ def xpending(
         parse_duration_ms(fail_on_stale)  # what cannot be used is refused before Spark starts
     query = _range_of(count, start, end, idle, consumer)
     alarms: list[str] = []
-    with opened_store(store, settings, common) as (opened, _):
+    with looked_at_store(store, settings, common) as opened:
         at = reading(opened, as_of)
         # All groups show how much runs have changed; of one group it takes a look at the journal.
         changes = None
@@ -162,10 +161,10 @@ def describe(
     rows = view.rows(limit)
     scope = Scope(glob_of(stream, "STREAM_GLOB"), glob_of(group, "GROUP_GLOB"))
     now_ms, at_ms = _instants(now)
-    with opened_store(store, common.settings(), common) as (opened, _):
+    with looked_at_store(store, common.settings(), common) as opened:
         at = reading(opened, tables=TABLES)
         description = run_describe(at, scope, now_ms=now_ms)
-        if description.consumers.isEmpty() and at.read_in(scope, "groups").isEmpty():
+        if description.consumers.is_empty() and at.read_in(scope, "groups").is_empty():
             _refuse_unless_everything(at, scope)
         result = of_description(opened.where, description, at_ms, rows)
     show(result, view)
@@ -182,10 +181,10 @@ def _by_group(
     scope: Scope,
     stalled_ms: int,
     now_ms: int | None,
-    changes: DataFrame | None,
+    changes: Relation | None,
     *,
     shows_server: bool,
-) -> DataFrame:
+) -> Relation:
     """The overview of the groups of a scope."""
     from claimlib.commands.xpending import overview
     from claimlib.plans.server_view import number_by_group
@@ -198,7 +197,7 @@ def _by_group(
         changed=None if changes is None else number_by_group(changes),
         shows_server=shows_server,
     )
-    if by_group.isEmpty():
+    if by_group.is_empty():
         _refuse_unless_everything(at, scope)
     return by_group
 
@@ -224,7 +223,7 @@ def _of_group(
 
 
 def _shows_server(
-    chosen: PendingView | None, fail_on_stalled: str | None, store: str, changes: DataFrame | None
+    chosen: PendingView | None, fail_on_stalled: str | None, store: str, changes: Relation | None
 ) -> bool:
     """Return True if entries are shown and checked as the server had them.
 
@@ -243,7 +242,7 @@ def _shows_server(
     return chosen is PendingView.SERVER
 
 
-def _stalled(groups: DataFrame, duration: str, where: str) -> Iterator[str]:
+def _stalled(groups: Relation, duration: str, where: str) -> Iterator[str]:
     """What `--fail-on-stalled` says: an alarm is not silent about what it cannot know."""
     from claimlib.commands.xpending import stalled, without_idle_times
     from claimlib.report.text import entries_text, groups_text
@@ -263,12 +262,12 @@ def _stalled(groups: DataFrame, duration: str, where: str) -> Iterator[str]:
         )
 
 
-def _stale(at: Reading, groups: DataFrame, at_ms: int, duration: str) -> Iterator[str]:
+def _stale(at: Reading, groups: Relation, at_ms: int, duration: str) -> Iterator[str]:
     """What `--fail-on-stale` says.  A server may have no groups: of that there is a snapshot."""
     from claimlib.commands.xpending import last_mirrored, stale
     from claimlib.report.text import groups_text
 
-    if groups.isEmpty():
+    if groups.is_empty():
         last, most_ms = last_mirrored(at), parse_duration_ms(duration)
         if last is None:
             yield "stale: the store has no snapshot, and no import"

@@ -20,6 +20,7 @@ from claimlib.commands.preconditions import (
     near,
     retry_naming_duplicates,
 )
+from claimlib.engine.interpreted import MOST_ROWS
 from claimlib.plans import bulk
 from claimlib.plans.journal_rows import union_rows
 from claimlib.plans.keys import KeyMode, bucket
@@ -28,7 +29,6 @@ from claimlib.plans.survey import without_duplicates
 from claimlib.runs import Begun, Decision, Finished, Progress, begin_dry_run, run
 from claimlib.schema import Kind
 from claimlib.semantics.model import Outcome
-from claimlib.store.interpreted import MOST_ROWS
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
 

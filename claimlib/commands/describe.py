@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from claimlib.commands.preconditions import check_ms
 from claimlib.commands.xpending import Reading
+from claimlib.engine.relation import Relation
 from claimlib.plans import xpending as plan
 from claimlib.plans.differences import Scope
-from claimlib.plans.keys import GROUP, id_text
+from claimlib.plans.keys import GROUP, GROUP_SQL, id_text_sql
 
 TABLES = ("pending", "groups", "consumers", "cursors")
 """What a description is made of."""
@@ -20,7 +19,7 @@ TABLES = ("pending", "groups", "consumers", "cursors")
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What the tables hold; both frames are in the driver's memory.
+    """What the tables hold; all rows are in memory.
 
     Attributes:
         consumers: one row per (stream, consumer_group, consumer) that the table consumers has, or
@@ -33,8 +32,8 @@ class Description:
         without_owner: how many pending entries no consumer owns.
     """
 
-    consumers: DataFrame
-    cursors: DataFrame
+    consumers: Relation
+    cursors: Relation
     without_owner: int = 0
 
 
@@ -46,34 +45,35 @@ def describe(at: Reading, scope: Scope, *, now_ms: int | None = None) -> Descrip
         now_ms: the instant for all groups; null: each group's snapshot instant.
     """
     check_ms(now_ms=now_ms)
-    with at.interpreted(TABLES):
-        return _described(at, scope, now_ms)
-
-
-def _described(at: Reading, scope: Scope, now_ms: int | None) -> Description:
     pending, groups, consumers, cursors = (at.read_in(scope, table) for table in TABLES)
-    instants = plan.instants(groups, now_ms).select(*GROUP, "now_ms")
-    entries = plan.idle_entries(pending, groups, now_ms)
-    owned = plan.owners(entries, 0).select(
-        *(*GROUP, "consumer", "pending", "oldest_idle_ms", "highest_delivery_count")
-    )
-    known = consumers.groupBy(*GROUP, "consumer").agg(
-        F.max("seen_time_ms").alias("seen_time_ms"),
-        F.max("active_time_ms").alias("active_time_ms"),
-        F.lit(True).alias("is_known"),
-    )
-    described = (
-        known.join(owned, on=[*GROUP, "consumer"], how="full")
-        .join(F.broadcast(instants), on=list(GROUP), how="left")
-        .fillna(False, ["is_known"])
-        .fillna(0, ["pending"])
-    )
-    places = cursors.select("name", *GROUP, id_text("next_ms", "next_seq").alias("next_id"))
-    held, rows = at.store.fetched(described)
+    described = consumers.sql(
+        f"""
+        WITH known AS (
+            SELECT {GROUP_SQL}, consumer, max(seen_time_ms) AS seen_time_ms,
+                max(active_time_ms) AS active_time_ms, true AS is_known
+            FROM {{this}} AS this GROUP BY {GROUP_SQL}, consumer
+        ), described AS (
+            SELECT {GROUP_SQL}, consumer, coalesce(pending, 0L) AS pending, oldest_idle_ms,
+                highest_delivery_count, seen_time_ms, active_time_ms,
+                coalesce(is_known, false) AS is_known
+            FROM known FULL JOIN
+                (SELECT {GROUP_SQL}, consumer, pending, oldest_idle_ms, highest_delivery_count
+                FROM {{owned}} AS owned) AS owned
+                USING ({GROUP_SQL}, consumer)
+        )
+        SELECT /*+ BROADCAST(instants) */ {GROUP_SQL}, consumer, seen_time_ms, active_time_ms,
+            is_known, pending, oldest_idle_ms, highest_delivery_count, now_ms
+        FROM described LEFT JOIN {{instants}} AS instants USING ({GROUP_SQL})
+        """,
+        owned=plan.owners(plan.idle_entries(pending, groups, now_ms), 0),
+        instants=plan.instants(groups, now_ms).select(*GROUP, "now_ms"),
+    ).fetched()
     # No consumer is called null: such a row is of a group's entries without an owner.
+    rows = described.arrow()
     unowned = rows.filter(pc.is_null(rows["consumer"]))
+    places = cursors.select("name", *GROUP, f"{id_text_sql('next_ms', 'next_seq')} AS next_id")
     return Description(
-        held.where("consumer IS NOT NULL"),
-        at.store.held(places),
+        described.where("consumer IS NOT NULL"),
+        places.fetched(),
         without_owner=pc.sum(unowned["pending"]).as_py() or 0,
     )

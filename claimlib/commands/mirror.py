@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from claimlib.commands.preconditions import groups_like
 from claimlib.commands.removal_guard import SourceState, check_removals
+from claimlib.engine.spark import relation_of
 from claimlib.errors import (
     EmptySourceError,
     ForeignRunSeqError,
@@ -359,7 +360,7 @@ def _refuse_empty(
         )
     globs = (landing.scope.stream_glob, landing.scope.group_glob)
     if globs != ("*", "*"):
-        there = groups_like(begun.read("groups"), [" / ".join(globs)])
+        there = groups_like(relation_of(begun.read("groups")), [" / ".join(globs)])
         raise EmptySourceError(
             f"{landing.source} has no stream and no group that matches {' / '.join(globs)} (stream"
             f" / group), and neither has the store: {there}. Nothing was changed; use"

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from claimlib.engine.relation import Relation
 from claimlib.errors import DuplicateRowsError, RequestError
 from claimlib.plans import survey
 from claimlib.plans.keys import (
@@ -192,7 +193,7 @@ _COMPARED = 10_000
 _SHOWN = 6
 
 
-def groups_like(groups: DataFrame, wanted: Sequence[str]) -> str:
+def groups_like(groups: Relation, wanted: Sequence[str]) -> str:
     """What to say if no group has a name: the known groups, similar names first.
 
     Args:
@@ -200,9 +201,9 @@ def groups_like(groups: DataFrame, wanted: Sequence[str]) -> str:
         wanted: `stream / group` each, of which a few are compared; globs are as they are.  Where
             nothing is similar, what somebody may have given in the wrong order.
     """
-    keys = groups.select(*GROUP).distinct()
-    rows = keys.orderBy(*GROUP).limit(_COMPARED).collect()
-    names = [" / ".join(map(one_line, row)) for row in rows]
+    keys = groups.distinct(*GROUP)
+    rows = keys.order_by(*GROUP).limit(_COMPARED).collect()
+    names = [" / ".join(one_line(row[name]) for name in GROUP) for row in rows]
     swapped = [" / ".join(reversed(name.split(" / "))) for name in wanted]
     shown = _similar(wanted, names) or _similar(swapped, names) or names[:_SHOWN]
     more = (len(names) if len(names) < _COMPARED else keys.count()) - len(shown)
@@ -216,7 +217,7 @@ def _similar(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name for matches in near for name in matches))[:_SHOWN]
 
 
-def nothing_matches(where: str, groups: DataFrame, globs: Sequence[str]) -> str:
+def nothing_matches(where: str, groups: Relation, globs: Sequence[str]) -> str:
     """What to say where no group of the table `groups` matches globs, `stream / group` each."""
     hint = " (in a glob, a backslash escapes the next character, and ? matches one byte)"
     return (

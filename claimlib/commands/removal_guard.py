@@ -7,7 +7,7 @@ same name has replaced are not explained (`semantics.stream_life`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
@@ -23,7 +23,7 @@ from claimlib.runs.journal import ServerIdentity
 from claimlib.runs.rollforward import ABANDONED
 from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.stream_life import MissingEntries, StreamCounters, is_other_stream
-from claimlib.terminal import number_of
+from claimlib.terminal import number_of, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def check_removals(
         is_above_in_all = share["unexplained"] > limit * share["stored"]
         if limit < 1 and (share["above"] or is_above_in_all):
             raise GuardError(
-                _too_much(source, table, share, limit),
+                _too_much(source, table, share, limit, _gone(stored, source)),
                 guard="max_removed_share",
                 table=table,
                 stream=share["worst"]["stream"] if share["above"] else None,
@@ -178,12 +178,26 @@ def _unexplained(
     return compared.unexplained(by_key, rows.join(replaced, on="stream", how="left_anti"))
 
 
-def _too_much(source: SourceState, table: str, share: Row, limit: float) -> str:
+def _gone(stored: Iterable[Row], source: SourceState) -> str:
+    """Return a sentence that names streams which the source no longer has; empty: there are none,
+    or it is not known."""
+    names = sorted(row["stream"] for row in stored if row["stream"] not in source.closing)
+    if not names or source.scope.group_glob != "*":
+        return ""
+    more = len(names) - _MOST_SHOWN
+    others = f" and {more:,} more" if more > 0 else ""
+    return f" These streams are gone: {', '.join(map(one_line, names[:_MOST_SHOWN]))}{others}."
+
+
+_MOST_SHOWN = 6
+
+
+def _too_much(source: SourceState, table: str, share: Row, limit: float, gone: str) -> str:
     explaining = source.would_explain.get(table)
     return (
         f"guard max_removed_share: {source.name} no longer has {_removed(table, share)}, and does"
-        " not show why: their stream or group is gone, or was recreated. This is more than the"
-        f" limit of {limit:g}, so nothing was changed."
+        f" not show why: their stream or group is gone, or was recreated.{gone} This is more than"
+        f" the limit of {limit:g}, so nothing was changed."
         + (f" Give {explaining}; or, if" if explaining else " If")
         + " the removal is intended, run the command again with --max-removed-share 1"
     )

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.preconditions import groups_like
+from claimlib.engine.spark import relation_of
 from claimlib.errors import RequestError
 from claimlib.plans.differences import Scope
 from claimlib.plans.keys import GROUP
@@ -70,7 +71,7 @@ def _not_found(where: str, cursors: DataFrame, name: str, scope: Scope) -> str:
     globs = f"{scope.stream_glob} / {scope.group_glob}"
     return (
         f"no consumer group that matches {globs} (stream / group) has the cursor {name};"
-        f" {groups_like(of_name, [globs])}"
+        f" {groups_like(relation_of(of_name), [globs])}"
     )
 
 

@@ -18,12 +18,13 @@ from claimlib.commands.bulk import BulkRequests, Call, Decided, answer, decide, 
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.preconditions import ENTRY_IDS, check_ms, groups_like
 from claimlib.commands.xclaim import NamedClaim, claim_table
+from claimlib.engine.spark import relation_of
 from claimlib.errors import InputError, RequestError
 from claimlib.plans import bulk
 from claimlib.plans.keys import GROUP, is_group, is_stream
 from claimlib.plans.survey import NOT_IN_GROUPS
 from claimlib.runs import Begun, Decision, Progress
-from claimlib.schema import Kind
+from claimlib.schema import Kind, quote_text
 from claimlib.semantics.model import ClaimRequest
 from claimlib.semantics.names import literal_name, spell
 from claimlib.semantics.words import no_group
@@ -132,8 +133,9 @@ def _owned(begun: Begun, retirement: Retirement) -> tuple[DataFrame, DataFrame]:
     """What the consumer has pending, and the entries of its stream."""
     stream, group = spell(retirement.stream), spell(retirement.group)
     near = is_stream(stream, begun.store.buckets)
-    owned = is_group(stream, group) & (F.col("consumer") == spell(retirement.consumer))
-    return begun.read("pending").where(near & owned), begun.read("entries", ENTRY_IDS).where(near)
+    owned = f"{is_group(stream, group)} AND consumer = {quote_text(spell(retirement.consumer))}"
+    pending = begun.read("pending").where(f"{near} AND {owned}")
+    return pending, begun.read("entries", ENTRY_IDS).where(near)
 
 
 def _retired_row(store: Store, retirement: Retirement) -> DataFrame:
@@ -146,11 +148,11 @@ def _refuse_unknown(begun: Begun, retirement: Retirement) -> None:
     of_group = is_group(stream, group)
     if begun.read("groups").where(of_group).isEmpty():
         no_such = no_group(retirement.stream, retirement.group).message
-        there = groups_like(begun.read("groups"), [f"{stream} / {group}"])
+        there = groups_like(relation_of(begun.read("groups")), [f"{stream} / {group}"])
         raise RequestError(f"{no_such}{NOT_IN_GROUPS}; {there}", group=f"{stream}/{group}")
     names = [spell(name) for name in (retirement.consumer, *retirement.recipients)]
     known, owning = (
-        begun.read(table).where(of_group & F.col("consumer").isin(names))
+        begun.read(table).where(of_group).where(F.col("consumer").isin(names))
         for table in ("consumers", "pending")
     )
     near = owning.where(is_stream(stream, begun.store.buckets))

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from claimlib.errors import RequestError
 from claimlib.plans.differences import EVERYTHING, Scope
-from claimlib.plans.keys import id_at_least, id_at_most
+from claimlib.plans.keys import bigint_sql, id_at_least, id_at_most
 from claimlib.runs import Finished, pinned
 from claimlib.runs.journal import run_rows
 from claimlib.runs.rollforward import find_finished, find_finished_seq, give_up
@@ -59,7 +59,7 @@ class EntryFilter:
 
 
 def _bigints(id_: StreamId) -> list[str]:
-    return [f"({to_bigint(half):d}L)" for half in id_]
+    return [bigint_sql(to_bigint(half)) for half in id_]
 
 
 def list_runs(store: Store, limit: int | None) -> RunList:

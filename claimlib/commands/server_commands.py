@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from claimlib.commands.runs import EntryFilter
 from claimlib.commands.xautoclaim import COMMAND
+from claimlib.engine.relation import Record
+from claimlib.engine.spark import relation_of
 from claimlib.errors import RequestError
 from claimlib.plans.keys import GROUP, id_text, in_id_order, unsigned
 from claimlib.runs import Finished
@@ -26,7 +28,6 @@ from claimlib.runs.journal import rows_of
 from claimlib.schema import Kind
 from claimlib.semantics.names import unspell
 from claimlib.semantics.words import redis_cli_word
-from claimlib.store.ordered_rows import ordered_rows
 from claimlib.store.tables import Store
 
 _IDS_PER_COMMAND = 100
@@ -70,8 +71,9 @@ def server_commands(
     order = (*GROUP, "kind", "consumer", "justid", "number")
     total = commands.count()
     number = total if most is None else min(most, total)
-    first = commands if number == total else commands.orderBy(*order).limit(number)
-    return ServerCommands(_lines(ordered_rows(first, order, number)), total - number)
+    ordered = relation_of(commands).order_by(*order)
+    first = ordered if number == total else ordered.limit(number)
+    return ServerCommands(_lines(first.stream(number)), total - number)
 
 
 def _batches(store: Store, finished: Finished, chosen: EntryFilter) -> DataFrame:
@@ -97,7 +99,7 @@ def _batches(store: Store, finished: Finished, chosen: EntryFilter) -> DataFrame
     return batches.join(requests, on=list(GROUP), how="left")
 
 
-def _lines(rows: Iterable[Row]) -> Iterator[str]:
+def _lines(rows: Iterable[Record]) -> Iterator[str]:
     for row in rows:
         names = [redis_cli_word(unspell(row[name])) for name in GROUP]
         if row["kind"] == Kind.DELETED:

@@ -30,6 +30,7 @@ from claimlib.commands.preconditions import (
 )
 from claimlib.commands.reply import Reply
 from claimlib.commands.sweep_request import Policy, is_for_all, may_page, may_resume, scope
+from claimlib.engine.spark import relation_of
 from claimlib.errors import GlobError, RequestError
 from claimlib.local_rows import frame_of
 from claimlib.plans import guards, journal_rows, kernel, pages, requests, survey, sweep
@@ -256,8 +257,9 @@ def rows_of(judged: Judged) -> DataFrame:
 
 def _no_match(begun: Begun, request: Policy) -> RequestError:
     globs = [" / ".join(pair) for pair in sorted(scope(request) or ())]
+    groups = relation_of(begun.read("groups"))
     return RequestError(
-        f"{nothing_matches(begun.store.where, begun.read('groups'), globs)}. Nothing was done;"
+        f"{nothing_matches(begun.store.where, groups, globs)}. Nothing was done;"
         " use --allow-none if no match is acceptable",
         globs=globs,
     )

@@ -7,35 +7,23 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from operator import or_
-
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
 
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
 from claimlib.commands.preconditions import check_ms
 from claimlib.commands.runs import find_run
+from claimlib.engine.relation import DESCENDING, Record, Relation
 from claimlib.errors import RequestError
 from claimlib.plans import xpending as plan
 from claimlib.plans.differences import EVERYTHING, Scope
-from claimlib.plans.keys import (
-    GROUP,
-    bigint_intervals,
-    is_group,
-    is_stream,
-    sortable_as_id,
-)
+from claimlib.plans.keys import GROUP, bigint_intervals, bigint_sql, is_group, is_stream
 from claimlib.runs import begin_reading, pinned
 from claimlib.runs.rollforward import ABANDONED
-from claimlib.semantics.ids import MAX_ID, MIN_ID
+from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.semantics.model import PendingRange, PendingSummary
 from claimlib.semantics.names import spell, unspell
 from claimlib.semantics.words import no_group
-from claimlib.store.interpreted import MOST_ROWS, interpreted
 from claimlib.store.tables import Store
 from claimlib.times import parse_instant_ms
 
@@ -51,34 +39,29 @@ class Reading:
     Attributes:
         last_seq: the number of the last applied run, or 0 if none.
         run_seq: the run that left it so; null: it is as it is now.
+        replaced: by name of a table, what is read instead of it.
     """
 
     store: Store
     versions: dict[str, int]
     last_seq: int
     run_seq: int | None = None
-    _frames: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    replaced: Mapping[str, Relation] = field(default_factory=dict, repr=False, compare=False)
 
-    def read(self, table: str) -> DataFrame:
+    def read(self, table: str) -> Relation:
         """A table at that moment."""
-        if table not in self._frames:
-            self._frames[table] = self.store.read_at(table, self.versions[table])
-        return self._frames[table]
+        known = self.replaced.get(table)
+        return self.store.relation(table, self.versions[table]) if known is None else known
 
-    def with_pending(self, pending: DataFrame) -> Reading:
-        """Return a reading of the same moment that has these rows in place of `pending`."""
-        return replace(self, _frames=self._frames | {"pending": pending})
+    def with_tables(self, **tables: Relation) -> Reading:
+        """Return a reading of the same moment that has these rows in place of tables."""
+        return replace(self, replaced={**self.replaced, **tables})
 
-    def interpreted(self, tables: Collection[str]) -> AbstractContextManager[None]:
-        """Until the block ends, queries are not compiled, if these tables have few rows."""
-        are_few = all(self.store.is_held(self.read(table), MOST_ROWS) for table in tables)
-        return interpreted(self.store.spark, are_few=are_few)
-
-    def read_in(self, scope: Scope, table: str) -> DataFrame:
+    def read_in(self, scope: Scope, table: str) -> Relation:
         """The rows of a table with groups that belong to the groups of a scope."""
-        rows = self.read(table).where(scope.has_group())
+        rows = self.read(table).where(scope.has_group_sql())
         if table == "pending":  # its buckets say where a stream named in full lies
-            return rows.where(scope.lies_in(self.store.buckets))
+            return rows.where(scope.lies_in_sql(self.store.buckets))
         return rows
 
 
@@ -113,9 +96,9 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = _T
 
 
 def _last_run(store: Store, instant: str) -> str:
-    ended = store.now("runs").where(f"ended_ms <= {parse_instant_ms(instant):d}L")
-    last = ended.agg(F.max("run_seq").alias("run_seq")).first()
-    if last is None or last["run_seq"] is None:
+    ended = store.relation("runs").where(f"ended_ms <= {parse_instant_ms(instant):d}L")
+    (last,) = ended.select("max(run_seq) AS run_seq").collect()
+    if last["run_seq"] is None:
         raise RequestError(
             f"no run of {store.where} had finished by {instant}: claimlib runs"
             f" {shlex.quote(store.where)} lists the runs",
@@ -130,11 +113,11 @@ def overview(
     scope: Scope = EVERYTHING,
     stalled_ms: int = DEFAULT_STALLED_MS,
     now_ms: int | None = None,
-    changed: DataFrame | None = None,
+    changed: Relation | None = None,
     shows_server: bool = False,
-) -> DataFrame:
-    """One row per (stream, consumer_group), see `plans.xpending.overview`; all of them in the
-    driver's memory, so that the PELs are read once.
+) -> Relation:
+    """One row per (stream, consumer_group), see `plans.xpending.overview`; all of them in memory,
+    so that the PELs are read once.
 
     Args:
         scope: the globs of the streams and groups.
@@ -144,24 +127,21 @@ def overview(
         changed, shows_server: see `plans.xpending.overview`.
     """
     check_ms(stalled_ms=stalled_ms, now_ms=now_ms)
-    with at.interpreted(_TABLES):
-        pending, groups, consumers = (at.read_in(scope, table) for table in _TABLES)
-        entries = plan.idle_entries(pending, groups, now_ms)
-        by_owner = plan.owners(entries, stalled_ms)
-        groups_overview = plan.overview(
-            by_owner,
-            groups,
-            consumers,
-            stalled_ms,
-            now_ms,
-            changed,
-            shows_server=shows_server,
-        )
-        return at.store.held(groups_overview)
+    pending, groups, consumers = (at.read_in(scope, table) for table in _TABLES)
+    entries = plan.idle_entries(pending, groups, now_ms)
+    return plan.overview(
+        plan.owners(entries, stalled_ms),
+        groups,
+        consumers,
+        stalled_ms,
+        now_ms,
+        changed,
+        shows_server=shows_server,
+    ).fetched()
 
 
 def summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:
-    """What `XPENDING key group` says: one row per owner comes to the driver.
+    """What `XPENDING key group` says: one row per owner comes to this process.
 
     Raises:
         ReplyError: there is no such group (NOGROUP).
@@ -172,15 +152,18 @@ def summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:
     named = {
         unspell(row["consumer"]): row["pending"] for row in rows if row["consumer"] is not None
     }
-    low = min(sortable_as_id(row["low"]) for row in rows)
-    high = max(sortable_as_id(row["high"]) for row in rows)
+    low, high = min(_id(row, "low") for row in rows), max(_id(row, "high") for row in rows)
     number = sum(row["pending"] for row in rows)
     return PendingSummary(number, low, high, tuple(sorted(named.items())))
 
 
+def _id(row: Record, which: str) -> StreamId:
+    return StreamId(from_bigint(row[f"{which}_ms"]), from_bigint(row[f"{which}_seq"]))
+
+
 def pending_range(
     at: Reading, stream: bytes, group: bytes, query: PendingRange, *, now_ms: int | None = None
-) -> DataFrame:
+) -> Relation:
     """What `XPENDING key group start end count` says, one row per pending entry by id: stream,
     consumer_group, id_ms, id_seq, consumer, idle_ms (null: the group has no instant),
     delivery_count.
@@ -204,7 +187,7 @@ class MatchingEntries:
         total: the number of these entries.
     """
 
-    rows: DataFrame
+    rows: Relation
     total: int
 
 
@@ -221,30 +204,33 @@ def matching_entries(
     return MatchingEntries(rows, rows.count())
 
 
-def stale(groups: DataFrame, at_ms: int, most_ms: int) -> DataFrame:
+def stale(groups: Relation, at_ms: int, most_ms: int) -> Relation:
     """The groups of an overview whose last snapshot is older than `most_ms` at an instant, or not
     known."""
-    return groups.where(F.coalesce(at_ms - F.col("snapshot_ms") > most_ms, F.lit(True)))
+    return groups.where(f"coalesce({at_ms:d}L - snapshot_ms > {most_ms:d}L, true)")
 
 
-def last_mirrored(at: Reading) -> Row | None:
+def last_mirrored(at: Reading) -> Record | None:
     """When the last snapshot or import began that had finished by then, as `began_ms` (null: not
     known); null: there was none.  Of a store without groups only this says whether snapshots come.
     """
-    runs = at.store.now("runs").where(F.col("command").isin(SNAPSHOT, IMPORT))
-    done = runs.where(F.coalesce(F.col("counts")[ABANDONED], F.lit(0)) == 0)
+    done = at.store.relation("runs").where(
+        f"command IN ('{SNAPSHOT}', '{IMPORT}') AND coalesce(counts['{ABANDONED}'], 0) = 0"
+    )
     if at.run_seq is not None:
-        done = done.where(F.col("run_seq") <= at.run_seq)
-    return done.orderBy(F.col("run_seq").desc()).select("began_ms").first()
+        done = done.where(f"run_seq <= {at.run_seq:d}")
+    return done.select("began_ms", "run_seq").order_by(f"run_seq{DESCENDING}").first()
 
 
-def stalled(groups: DataFrame) -> tuple[int, int]:
+def stalled(groups: Relation) -> tuple[int, int]:
     """How many entries of an overview have been idle for too long, and of how many groups."""
-    totals = groups.agg(F.sum("stalled"), F.count_if(F.col("stalled") > 0)).first()
-    return (totals[0] or 0, totals[1]) if totals is not None else (0, 0)
+    (totals,) = groups.select(
+        "sum(stalled) AS entries", "count_if(stalled > 0) AS of_groups"
+    ).collect()
+    return totals["entries"] or 0, totals["of_groups"]
 
 
-def without_idle_times(groups: DataFrame) -> int:
+def without_idle_times(groups: Relation) -> int:
     """How many groups of an overview have pending entries of which it is not known how long they
     have been idle."""
     return groups.where("pending > 0 AND stalled IS NULL").count()
@@ -255,19 +241,21 @@ _ALL = PendingRange(MIN_ID, MAX_ID, 0)
 
 def _of_group(
     at: Reading, stream: bytes, group: bytes, now_ms: int | None, query: PendingRange = _ALL
-) -> DataFrame:
+) -> Relation:
     """`idle_entries` of one group, read from the files that overlap the range alone."""
     names = is_group(spell(stream), spell(group))
     groups, pending = at.read("groups").where(names), at.read("pending").where(names)
     pending = pending.where(is_stream(spell(stream), at.store.buckets))
-    if groups.isEmpty() and pending.isEmpty():
+    if groups.is_empty() and pending.is_empty():
         raise no_group(stream, group)
-    if query.min_idle_ms and now_ms is None and groups.where("snapshot_ms IS NOT NULL").isEmpty():
+    if query.min_idle_ms and now_ms is None and groups.where("snapshot_ms IS NOT NULL").is_empty():
         raise RequestError(
             f"{spell(stream)} / {spell(group)} has no snapshot time, so the idle times of its"
             " entries are unknown: set the time with --now",
             option="now",
         )
     intervals = bigint_intervals(query.start.ms, query.end.ms)
-    near = pending.where(reduce(or_, (F.col("id_ms").between(*interval) for interval in intervals)))
-    return plan.idle_entries(near, groups, now_ms)
+    lie_in = " OR ".join(
+        f"id_ms BETWEEN {bigint_sql(low)} AND {bigint_sql(high)}" for low, high in intervals
+    )
+    return plan.idle_entries(pending.where(lie_in), groups, now_ms)

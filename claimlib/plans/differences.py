@@ -30,14 +30,14 @@ from claimlib.plans.keys import (
     GROUP,
     KeyMode,
     bucket_of,
-    glob_matches,
+    glob_sql,
     id_at_least,
     id_at_most,
     unsigned,
     with_keys,
 )
 from claimlib.plans.requests import PROVEN_RANGE
-from claimlib.schema import Kind
+from claimlib.schema import Kind, quote_text
 from claimlib.semantics.names import literal_name, spell
 
 _ID = ("id_ms", "id_seq")
@@ -55,11 +55,16 @@ class Scope:
 
     def has_stream(self) -> Column:
         """Whether a row's stream was asked for."""
-        return _matches("stream", self.stream_glob)
+        return F.expr(_matches_sql("stream", self.stream_glob))
 
     def has_group(self) -> Column:
         """Whether a row's (stream, consumer_group) was asked for."""
-        return self.has_stream() & _matches("consumer_group", self.group_glob)
+        return F.expr(self.has_group_sql())
+
+    def has_group_sql(self) -> str:
+        """`has_group` as SQL."""
+        stream = _matches_sql("stream", self.stream_glob)
+        return f"({stream} AND {_matches_sql('consumer_group', self.group_glob)})"
 
     def has_whole_stream(self) -> Column:
         """Whether a row's stream was asked for with all of its groups: where only some were, a
@@ -68,16 +73,20 @@ class Scope:
 
     def lies_in(self, buckets: int) -> Column:
         """Where the rows lie in a table with buckets: one bucket, where one stream is named."""
+        return F.expr(self.lies_in_sql(buckets))
+
+    def lies_in_sql(self, buckets: int) -> str:
+        """`lies_in` as SQL."""
         name = literal_name(self.stream_glob)
-        return F.lit(True) if name is None else F.col("bucket") == bucket_of(spell(name), buckets)
+        return "true" if name is None else f"bucket = {bucket_of(spell(name), buckets)}"
 
 
 EVERYTHING = Scope("*", "*")
 
 
-def _matches(column: str, glob: str) -> Column:
+def _matches_sql(column: str, glob: str) -> str:
     name = literal_name(glob)
-    return glob_matches(column, glob) if name is None else F.col(column) == spell(name)
+    return glob_sql(column, glob) if name is None else f"{column} = {quote_text(spell(name))}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from claimlib.semantics.ids import StreamId, from_bigint, to_bigint
 from claimlib.semantics.names import glob_pattern
 
 GROUP = ("stream", "consumer_group")
+GROUP_SQL = ", ".join(GROUP)
 # -2^63, as Spark and delta-rs both read it.
 _SIGN_BIT = "(-9223372036854775807 - 1)"
 
@@ -36,6 +37,11 @@ class KeyMode(StrEnum):
 
     HASHES = "hashes"
     NAMES = "names"
+
+
+def bigint_sql(number: int) -> str:
+    """A BIGINT as SQL that Spark and DuckDB read alike."""
+    return _SIGN_BIT if number == -(2**63) else f"({number:d}L)"
 
 
 def unsigned(column: Column | str) -> Column:
@@ -54,9 +60,18 @@ def sortable_as_id(sortable: Row) -> StreamId:
     return StreamId(*(from_bigint(half ^ -(2**63)) for half in sortable))
 
 
+ID_ORDER = tuple(_unsigned_sql(half) for half in ("id_ms", "id_seq"))
+"""As SQL: what rows with an id are sorted by."""
+
+
 def in_id_order() -> tuple[Column, Column]:
     """What rows with an id are sorted by."""
     return unsigned("id_ms"), unsigned("id_seq")
+
+
+def id_text_sql(ms: str = "id_ms", seq: str = "id_seq") -> str:
+    """As SQL: an id as people write it."""
+    return f"concat_ws('-', conv(hex({ms}), 16, 10), conv(hex({seq}), 16, 10))"
 
 
 def unsigned_text(column: Column | str) -> Column:
@@ -129,7 +144,7 @@ def bytes_sql(name: str) -> str:
 
 
 def glob_matches(name: str, glob: str) -> Column:
-    """Whether the bytes behind the spelled name match a Redis glob."""
+    """`glob_sql` as a Column."""
     return F.expr(glob_sql(name, glob))
 
 
@@ -168,20 +183,20 @@ def divided(rows: DataFrame, *key: str, in_one_task: bool) -> DataFrame:
     return rows.coalesce(1) if in_one_task else rows.repartition(*key)
 
 
-def bucket_of(stream: str, buckets: int) -> Column:
-    """The bucket of one stream, by its spelled name."""
-    return F.expr(BUCKET_SQL.format(buckets=buckets).replace("stream", quote_text(stream)))
+def bucket_of(stream: str, buckets: int) -> str:
+    """As SQL: the bucket of one stream, by its spelled name."""
+    return BUCKET_SQL.format(buckets=buckets).replace("stream", quote_text(stream))
 
 
-def is_group(stream: str, group: str) -> Column:
-    """Whether a row is of one group, by spelled names."""
-    return (F.col("stream") == stream) & (F.col("consumer_group") == group)
+def is_group(stream: str, group: str) -> str:
+    """A SQL condition: whether a row is of one group, by spelled names."""
+    return f"stream = {quote_text(stream)} AND consumer_group = {quote_text(group)}"
 
 
-def is_stream(stream: str, buckets: int) -> Column:
-    """Whether a row of a table with buckets is of one stream, by its spelled name: no file of
-    another bucket is read."""
-    return (F.col("stream") == stream) & (F.col("bucket") == bucket_of(stream, buckets))
+def is_stream(stream: str, buckets: int) -> str:
+    """A SQL condition: whether a row of a table with buckets is of one stream, by its spelled name:
+    no file of another bucket is read."""
+    return f"stream = {quote_text(stream)} AND bucket = {bucket_of(stream, buckets)}"
 
 
 def bigint_intervals(low_ms: int, high_ms: int) -> list[tuple[int, int]]:

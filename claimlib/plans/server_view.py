@@ -6,8 +6,7 @@ not the server.  The journal has each entry as it was before a run changed it.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-
+from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP
 from claimlib.schema import Kind
 
@@ -18,7 +17,7 @@ _ROW = f"{_ENTRY}, bucket, consumer, delivery_time_ms, delivery_count"
 _GROUP = ", ".join(GROUP)
 
 
-def group_sources(groups: DataFrame, sources: DataFrame, read: DataFrame) -> DataFrame:
+def group_sources(groups: Relation, sources: Relation, read: Relation) -> Relation:
     """Return one row per group: stream, consumer_group, `source_seq` (the run that read it last
     from the source; 0 if none did).
 
@@ -31,11 +30,11 @@ def group_sources(groups: DataFrame, sources: DataFrame, read: DataFrame) -> Dat
         sources: one row per snapshot and import: `run_seq`.
         read: the journal rows of kind `group`, at least those of groups that a claim wrote last.
     """
-    return groups.sparkSession.sql(
+    return groups.sql(
         f"""
         WITH written AS (
             SELECT {_GROUP}, max(s.run_seq) AS source_seq
-            FROM {{groups}} g LEFT JOIN {{sources}} s ON g.run_seq = s.run_seq
+            FROM {{this}} g LEFT JOIN {{sources}} s ON g.run_seq = s.run_seq
             GROUP BY {_GROUP}
         ), read AS (
             SELECT {_GROUP}, max(run_seq) AS source_seq FROM {{read}} GROUP BY {_GROUP}
@@ -43,13 +42,12 @@ def group_sources(groups: DataFrame, sources: DataFrame, read: DataFrame) -> Dat
         SELECT {_GROUP}, coalesce(written.source_seq, read.source_seq, 0L) AS source_seq
         FROM written LEFT JOIN read USING ({_GROUP})
         """,
-        groups=groups,
         sources=sources,
         read=read,
     )
 
 
-def changes_since(journal: DataFrame, read: DataFrame, last_seq: int) -> DataFrame:
+def changes_since(journal: Relation, read: Relation, last_seq: int) -> Relation:
     """Return one row per entry that runs changed after its group was read from the source.
 
     Columns: stream, consumer_group, id_ms, id_seq, bucket; `kind` (that of the last change); and
@@ -62,10 +60,10 @@ def changes_since(journal: DataFrame, read: DataFrame, last_seq: int) -> DataFra
         last_seq: the last run that counts.
     """
     kinds = ", ".join(f"'{kind}'" for kind in CHANGING)
-    return journal.sparkSession.sql(
+    return journal.sql(
         f"""
         WITH changes AS (
-            SELECT j.* FROM {{journal}} j JOIN {{read}} USING ({_GROUP})
+            SELECT j.* FROM {{this}} j JOIN {{read}} AS read USING ({_GROUP})
             WHERE j.kind IN ({kinds}, '{Kind.LOST}') AND j.run_seq > source_seq
                 AND j.run_seq <= {last_seq:d}
         ), kept AS (
@@ -80,12 +78,11 @@ def changes_since(journal: DataFrame, read: DataFrame, last_seq: int) -> DataFra
             USING (run_seq, {_ENTRY})
         GROUP BY {_ENTRY}
         """,
-        journal=journal,
         read=read,
     )
 
 
-def as_on_server(pending: DataFrame, changes: DataFrame) -> DataFrame:
+def as_on_server(pending: Relation, changes: Relation) -> Relation:
     """Return the pending entries as the source had them when it was read: stream, consumer_group,
     id_ms, id_seq, bucket, consumer, delivery_time_ms, delivery_count.
 
@@ -93,16 +90,17 @@ def as_on_server(pending: DataFrame, changes: DataFrame) -> DataFrame:
         pending: rows of the store.
         changes: `changes_since`, of the same groups.
     """
-    return pending.sparkSession.sql(
+    return pending.sql(
         f"""
-        SELECT {_ROW} FROM {{pending}} LEFT ANTI JOIN {{changes}} USING ({_ENTRY})
+        SELECT {_ROW} FROM {{this}} LEFT ANTI JOIN {{changes}} AS changes USING ({_ENTRY})
         UNION ALL SELECT {_ROW} FROM {{changes}} WHERE was_pending
         """,
-        pending=pending,
         changes=changes,
     )
 
 
-def number_by_group(changes: DataFrame) -> DataFrame:
+def number_by_group(changes: Relation) -> Relation:
     """Return one row per group with changes: stream, consumer_group, `changed_by_runs`."""
-    return changes.groupBy(*GROUP).count().withColumnRenamed("count", "changed_by_runs")
+    return changes.sql(
+        f"SELECT {_GROUP}, count(*) AS changed_by_runs FROM {{this}} AS this GROUP BY {_GROUP}"
+    )

@@ -6,11 +6,10 @@ the summary of a group, and the overview of all groups.  They read only.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from claimlib.plans.keys import GROUP, each, id_at_least, id_at_most, in_id_order, unsigned
+from claimlib.engine.relation import Relation
+from claimlib.plans.keys import GROUP, GROUP_SQL, ID_ORDER, bigint_sql, id_at_least, id_at_most
 from claimlib.plans.requests import instant
+from claimlib.schema import quote_text
 from claimlib.semantics.ids import to_bigint
 from claimlib.semantics.model import PendingRange
 from claimlib.semantics.names import spell
@@ -21,62 +20,82 @@ OFTEN, VERY_OFTEN = 5, 10
 _INT_MAX = 2**31 - 1
 
 
-def instants(groups: DataFrame, now_ms: int | None) -> DataFrame:
+def instants(groups: Relation, now_ms: int | None) -> Relation:
     """One row per (stream, consumer_group) of the table groups, also of one that stands there
     twice: `snapshot_ms` (when it was read; null: not known) and `now_ms`, the instant at which its
     entries are looked at (null: there is none)."""
-    now = F.expr(f"min({instant(now_ms)})").alias("now_ms")
-    return groups.groupBy(*GROUP).agg(*each("min", "snapshot_ms"), now)
+    return groups.sql(
+        f"SELECT {GROUP_SQL}, min(snapshot_ms) AS snapshot_ms, min({instant(now_ms)}) AS now_ms"
+        f" FROM {{this}} AS this GROUP BY {GROUP_SQL}"
+    )
 
 
-def idle_entries(pending: DataFrame, groups: DataFrame, now_ms: int | None) -> DataFrame:
+def idle_entries(pending: Relation, groups: Relation, now_ms: int | None) -> Relation:
     """One row per pending entry: stream, consumer_group, id_ms, id_seq, consumer, delivery_count,
     idle_ms (at `now_ms`, else at the group's snapshot instant; null: it has none; negative: it was
     delivered later) and that instant, `now_ms`."""
-    known = F.broadcast(instants(groups, now_ms))
-    return pending.join(known, on=list(GROUP), how="left").select(
-        *(*GROUP, "id_ms", "id_seq", "consumer", "delivery_count", "now_ms"),
-        F.try_subtract("now_ms", "delivery_time_ms").alias("idle_ms"),
+    return pending.sql(
+        f"""
+        SELECT /*+ BROADCAST(known) */ {GROUP_SQL}, id_ms, id_seq, consumer, delivery_count, now_ms,
+            try_subtract(now_ms, delivery_time_ms) AS idle_ms
+        FROM {{this}} AS this LEFT JOIN {{known}} AS known USING ({GROUP_SQL})
+        """,
+        known=instants(groups, now_ms),
     )
 
 
-def in_range(entries: DataFrame, query: PendingRange) -> DataFrame:
+def in_range(entries: Relation, query: PendingRange) -> Relation:
     """The rows of `idle_entries` of one group that the range form of XPENDING shows, by id."""
-    ordered = matching(entries, query).orderBy(*in_id_order())
-    return ordered.limit(min(max(query.count, 0), _INT_MAX))
+    limit = min(max(query.count, 0), _INT_MAX)
+    return matching(entries, query).order_by(*ID_ORDER).limit(limit)
 
 
-def matching(entries: DataFrame, query: PendingRange) -> DataFrame:
+def matching(entries: Relation, query: PendingRange) -> Relation:
     """What of `idle_entries` of one group the range form of XPENDING is about: in no order, and
     however many are asked for; idle_ms is 0 where an entry was delivered later."""
     start, end = (
-        [f"({to_bigint(half):d}L)" for half in (bound.ms, bound.seq)]
+        [bigint_sql(to_bigint(half)) for half in (bound.ms, bound.seq)]
         for bound in (query.start, query.end)
     )
-    rows = entries.where(id_at_least("id_ms", "id_seq", *start))
-    rows = rows.where(id_at_most("id_ms", "id_seq", *end))
+    conditions = [
+        id_at_least("id_ms", "id_seq", *start),
+        id_at_most("id_ms", "id_seq", *end),
+    ]
     if query.consumer is not None:
-        rows = rows.where(F.col("consumer") == spell(query.consumer))
+        conditions.append(f"consumer = {quote_text(spell(query.consumer))}")
     if query.min_idle_ms:  # 0 is no test at all
-        rows = rows.where(F.col("idle_ms") >= query.min_idle_ms)
+        conditions.append(f"idle_ms >= {query.min_idle_ms:d}")
     # Not `greatest`, which passes over a null: an unknown idle time is not 0.
-    floored = F.when(F.col("idle_ms") < 0, 0).otherwise(F.col("idle_ms"))
-    return rows.withColumn("idle_ms", floored)
-
-
-def shares(entries: DataFrame) -> DataFrame:
-    """One row per (stream, consumer_group, consumer) that owns entries (null: nobody): `pending`,
-    and `low` and `high`, the smallest and the largest id as structs that sort as ids do (`ms` and
-    `seq`, see `keys.unsigned`)."""
-    unsigned_id = F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
-    return entries.groupBy(*GROUP, "consumer").agg(
-        F.count("*").alias("pending"),
-        F.min(unsigned_id).alias("low"),
-        F.max(unsigned_id).alias("high"),
+    return entries.where(" AND ".join(conditions)).select(
+        *(*GROUP, "id_ms", "id_seq", "consumer"),
+        "CASE WHEN idle_ms < 0 THEN 0L ELSE idle_ms END AS idle_ms",
+        "delivery_count",
     )
 
 
-def owners(entries: DataFrame, stalled_ms: int) -> DataFrame:
+def shares(entries: Relation) -> Relation:
+    """One row per (stream, consumer_group, consumer) that owns entries (null: nobody): `pending`,
+    and the smallest and the largest of its ids: `low_ms` and `low_seq`, `high_ms` and `high_seq`.
+    """
+    return entries.sql(
+        f"""
+        SELECT {GROUP_SQL}, consumer, pending, low.id_ms AS low_ms, low.id_seq AS low_seq,
+            high.id_ms AS high_ms, high.id_seq AS high_seq
+        FROM (
+            SELECT {GROUP_SQL}, consumer, count(*) AS pending,
+                min_by(id, sortable) AS low, max_by(id, sortable) AS high
+            FROM (
+                SELECT {GROUP_SQL}, consumer, struct(id_ms, id_seq) AS id,
+                    struct({ID_ORDER[0]} AS ms, {ID_ORDER[1]} AS seq) AS sortable
+                FROM {{this}} AS this
+            ) AS entries
+            GROUP BY {GROUP_SQL}, consumer
+        ) AS shares
+        """
+    )
+
+
+def owners(entries: Relation, stalled_ms: int) -> Relation:
     """One row per (stream, consumer_group, consumer) that owns entries (null: nobody): `pending`,
     oldest_idle_ms (null: not known), highest_delivery_count, `now_ms`, `stalled` (idle for so long,
     or longer; null: not known), `delivered_5_plus` and `delivered_10_plus` (entries that were
@@ -84,27 +103,28 @@ def owners(entries: DataFrame, stalled_ms: int) -> DataFrame:
 
     Without the ids of `shares`: a struct among the sums would have Spark sort all entries.
     """
-    return entries.groupBy(*GROUP, "consumer").agg(
-        F.expr("count(*) AS pending"),
-        F.expr("max(idle_ms) AS oldest_idle_ms"),
-        F.expr("max(delivery_count) AS highest_delivery_count"),
-        F.expr("max(now_ms) AS now_ms"),
-        F.expr(f"sum(CAST(idle_ms >= {stalled_ms:d} AS BIGINT)) AS stalled"),
-        F.expr(f"count_if(delivery_count >= {OFTEN:d}) AS delivered_5_plus"),
-        F.expr(f"count_if(delivery_count >= {VERY_OFTEN:d}) AS delivered_10_plus"),
+    return entries.sql(
+        f"""
+        SELECT {GROUP_SQL}, consumer, count(*) AS pending, max(idle_ms) AS oldest_idle_ms,
+            max(delivery_count) AS highest_delivery_count, max(now_ms) AS now_ms,
+            sum(CAST(idle_ms >= {stalled_ms:d} AS BIGINT)) AS stalled,
+            count_if(delivery_count >= {OFTEN:d}) AS delivered_5_plus,
+            count_if(delivery_count >= {VERY_OFTEN:d}) AS delivered_10_plus
+        FROM {{this}} AS this GROUP BY {GROUP_SQL}, consumer
+        """
     )
 
 
 def overview(
-    by_owner: DataFrame,
-    groups: DataFrame,
-    consumers: DataFrame,
+    by_owner: Relation,
+    groups: Relation,
+    consumers: Relation,
     stalled_ms: int,
     now_ms: int | None,
-    changed: DataFrame | None = None,
+    changed: Relation | None = None,
     *,
     shows_server: bool = False,
-) -> DataFrame:
+) -> Relation:
     """One row per (stream, consumer_group) of the table groups, or that has entries.
 
     Columns: `is_known` (is it in groups?), snapshot_ms (when it was read, ms since the epoch; null:
@@ -121,39 +141,51 @@ def overview(
             consumers is not known in groups that runs have changed since: the table has it as of
             the last run.
     """
-    last_ms = F.expr("max(coalesce(active_time_ms, seen_time_ms)) AS last_ms")
-    known = consumers.groupBy(*GROUP, "consumer").agg(last_ms)
     is_owner = "consumer IS NOT NULL"
     # The row of entries without an owner says nothing: `false AND null` would be a known false.
     is_idle = f"CASE WHEN {is_owner} THEN try_subtract(now_ms, last_ms) >= {stalled_ms:d} END"
-    by_group = (
-        by_owner.join(known, on=[*GROUP, "consumer"], how="left")
-        .groupBy(*GROUP)
-        .agg(
-            *each("sum", "pending", *_SUMS),
-            *each("max", "oldest_idle_ms", "highest_delivery_count"),
-            F.expr(f"count_if({is_owner}) AS owners"),
-            F.expr(f"sum(CAST({is_idle} AS BIGINT)) AS idle_owners"),
-            F.expr(f"count_if({is_owner} AND last_ms IS NULL) AS unknown_owners"),
-        )
+    sums = (f"sum({name}) AS {name}" for name in ("pending", *_SUMS))
+    maxima = (f"max({name}) AS {name}" for name in ("oldest_idle_ms", "highest_delivery_count"))
+    numbers = (
+        f"CAST(NULL AS BIGINT) AS {CHANGED}"
+        if changed is None
+        else f"coalesce({CHANGED}, 0L) AS {CHANGED}"
     )
-    listed = instants(groups, now_ms).withColumn("is_known", F.lit(True))
-    rows = listed.join(by_group, on=list(GROUP), how="full")
-    if changed is None:
-        rows = rows.withColumn(CHANGED, F.lit(None).cast("BIGINT"))
-    else:
-        rows = rows.join(changed, on=list(GROUP), how="left").fillna(0, [CHANGED])
-    if shows_server:
-        rows = rows.withColumns({name: F.expr(_if_unchanged(name)) for name in _OF_ACTIVITY})
-    return rows.selectExpr(*GROUP, *(_OF_NOTHING.get(name, name) for name in OVERVIEW))
-
-
-def _if_unchanged(name: str) -> str:
-    return f"CASE WHEN {CHANGED} = 0 THEN {name} END"
+    others = {} if changed is None else {"changed": changed}
+    join = "" if changed is None else f"LEFT JOIN {{changed}} AS changed USING ({GROUP_SQL})"
+    rows = by_owner.sql(
+        f"""
+        WITH known AS (
+            SELECT {GROUP_SQL}, consumer, max(coalesce(active_time_ms, seen_time_ms)) AS last_ms
+            FROM {{consumers}} AS consumers GROUP BY {GROUP_SQL}, consumer
+        ), by_group AS (
+            SELECT {GROUP_SQL}, {", ".join((*sums, *maxima))},
+                count_if({is_owner}) AS owners,
+                sum(CAST({is_idle} AS BIGINT)) AS idle_owners,
+                count_if({is_owner} AND last_ms IS NULL) AS unknown_owners
+            FROM {{this}} AS this LEFT JOIN known USING ({GROUP_SQL}, consumer)
+            GROUP BY {GROUP_SQL}
+        ), listed AS (
+            SELECT *, true AS is_known FROM {{instants}} AS instants
+        )
+        SELECT {GROUP_SQL}, is_known, snapshot_ms, now_ms, {_REST}, {numbers}
+        FROM listed FULL JOIN by_group USING ({GROUP_SQL}) {join}
+        """,
+        consumers=consumers,
+        instants=instants(groups, now_ms),
+        **others,
+    )
+    return rows.select(*GROUP, *(_shown(name, shows_server=shows_server) for name in OVERVIEW))
 
 
 _OF_ACTIVITY = ("idle_owners", "unknown_owners")
 _SUMS = ("stalled", "delivered_5_plus", "delivered_10_plus")
+_REST = ", ".join(
+    (
+        *("pending", "oldest_idle_ms", "highest_delivery_count", *_SUMS),
+        *("owners", "idle_owners", "unknown_owners"),
+    )
+)
 CHANGED = "changed_by_runs"
 """The column of an overview that counts what runs have changed since the snapshot."""
 OVERVIEW = (
@@ -162,20 +194,21 @@ OVERVIEW = (
     *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
     CHANGED,
 )
-# Where there is nothing to count a number is 0; else null says of the last three that they are not
-# known.
-_OF_NOTHING = {
-    "is_known": "coalesce(is_known, false) AS is_known",
-    **{
-        name: f"coalesce({name}, 0) AS {name}"
-        for name in ("pending", "delivered_5_plus", "delivered_10_plus", "owners")
-    },
-    **{
-        name: f"CASE WHEN coalesce({counted}, 0) = 0 THEN 0L ELSE {name} END AS {name}"
-        for name, counted in (
-            ("stalled", "pending"),
-            ("idle_owners", "owners"),
-            ("unknown_owners", "owners"),
-        )
-    },
-}
+# Where there is nothing to count a number is 0; else null says of these that they are not known.
+_OF_WHAT = {"stalled": "pending", "idle_owners": "owners", "unknown_owners": "owners"}
+
+
+def _shown(name: str, *, shows_server: bool) -> str:
+    """Return a column of the overview as SQL."""
+    if name == "is_known":
+        return "coalesce(is_known, false) AS is_known"
+    if name in ("pending", "delivered_5_plus", "delivered_10_plus", "owners"):
+        return f"coalesce({name}, 0L) AS {name}"
+    if name not in _OF_WHAT:
+        return name
+    known = (
+        f"CASE WHEN {CHANGED} = 0 THEN {name} END"
+        if shows_server and name in _OF_ACTIVITY
+        else name
+    )
+    return f"CASE WHEN coalesce({_OF_WHAT[name]}, 0) = 0 THEN 0L ELSE {known} END AS {name}"

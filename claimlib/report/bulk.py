@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.bulk_reply import BulkReply
+from claimlib.engine.spark import relation_of
 from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
 from claimlib.report.rows import fetch_rows
@@ -54,11 +55,11 @@ def of_bulk(
     of_run = sum(reply.counts.get(name, 0) for name in names)
     total = of_run if chosen is None else chosen.count()
     ids = fetch_rows(
-        reply.ids if chosen is None else chosen,
+        relation_of(reply.ids if chosen is None else chosen),
         ("request", "position"),
         limit,
         total,
-        lambda row: plain_row(row.asDict()),
+        plain_row,
     )
     shown = ids.shown
     refused = _refused(reply, limit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from claimlib.engine.spark import relation_of
 from claimlib.plans.keys import GROUP
 from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, Report
@@ -22,7 +23,7 @@ def of_reset(finished: Finished, cursors: DataFrame, limit: int | None = DEFAULT
         cursors: see `commands.reply.Reply.cursors`.
         limit: the most groups to show, or None for all.
     """
-    rows = fetch_rows(cursors.select(*COLUMNS), GROUP, limit, cursors.count())
+    rows = fetch_rows(relation_of(cursors.select(*COLUMNS)), GROUP, limit, cursors.count())
     shown, hidden = rows.shown, rows.hidden
     return Report(
         title=f"reset-cursor, run {finished.run_seq} ({finished.key}): where the next page begins",

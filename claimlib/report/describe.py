@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import functions as F
-
 from claimlib.commands.describe import Description
+from claimlib.engine.relation import DESCENDING
 from claimlib.plans.keys import GROUP
 from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
@@ -25,7 +24,7 @@ def of_description(
             their group has no instant of its own.
         limit: the most consumers, and the most cursors, to show, or None for all.
     """
-    order = (F.col("oldest_idle_ms").desc_nulls_last(), F.col("pending").desc())
+    order = (f"oldest_idle_ms{DESCENDING}", f"pending{DESCENDING}")
     total = description.consumers.count()
     rows = fetch_rows(description.consumers, (*order, *GROUP, "consumer"), limit, total)
     shown = rows.shown
@@ -63,7 +62,7 @@ def of_description(
             "cursors_not_shown": cursors.hidden,
         },
         records=rows.records,
-        names=tuple(description.consumers.columns),
+        names=description.consumers.columns,
     )
 
 

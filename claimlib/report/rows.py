@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row
-
+from claimlib.engine.relation import Relation
 from claimlib.report.model import MOST_ROWS, Records, Stream
-from claimlib.store.ordered_rows import ordered_rows
 
 Record = Mapping[str, Any]
 _INT_MAX = 2**31 - 1
@@ -31,31 +29,32 @@ class FetchedRows:
 
 
 def fetch_rows(
-    rows: DataFrame,
-    order: Sequence[str | Column],
+    rows: Relation,
+    order: Sequence[str],
     limit: int | None,
     total: int,
-    record: Callable[[Row], Record] = Row.asDict,
+    record: Callable[[dict[str, Any]], Record] = dict,
 ) -> FetchedRows:
-    """Fetch the first rows of a frame.
+    """Fetch the first rows of a relation.
 
     If they are too many for a table, or all are requested, they are read while they are printed.
 
     Args:
         rows: one row per record.
-        order: the columns to sort by.
+        order: what to sort by, see `engine.relation.Query`.
         limit: the number of rows to fetch, or None for all rows.
         total: the number of rows.
         record: makes a record of a row.
     """
     if limit is not None and limit <= MOST_ROWS:
-        shown = [record(row) for row in rows.orderBy(*order).limit(limit).collect()]
+        shown = [record(row) for row in rows.order_by(*order).limit(limit).collect()]
         return FetchedRows(shown, shown, total - len(shown))
     # Spark's limit is an int.  No store has so many rows that a larger one cuts anything off.
     number = total if limit is None or limit > _INT_MAX else min(limit, total)
-    first = rows if number == total else rows.orderBy(*order).limit(number)
+    ordered = rows.order_by(*order)
+    first = ordered if number == total else ordered.limit(number)
 
     def stream() -> Iterator[Record]:
-        return map(record, ordered_rows(first, order, number))
+        return map(record, first.stream(number))
 
     return FetchedRows(Stream(stream), (), total - number)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import DataFrame
 
 from claimlib.commands.runs import RunList
-from claimlib.plans.keys import GROUP, in_id_order
+from claimlib.engine.spark import relation_of
+from claimlib.plans.keys import GROUP, ID_ORDER
 from claimlib.report.headings import headings
 from claimlib.report.model import Cell, Report
 from claimlib.report.rows import Record, fetch_rows
@@ -28,8 +29,7 @@ def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int | None
         limit: the most entries to show, or None for all.
     """
     total = rows.count()
-    order = (*GROUP, *in_id_order())
-    entries = fetch_rows(rows, order, limit, total, lambda row: plain_row(row.asDict()))
+    entries = fetch_rows(relation_of(rows), (*GROUP, *ID_ORDER), limit, total, plain_row)
     shown = entries.shown
     has_owner = "consumer" in rows.columns
     return Report(
@@ -77,7 +77,7 @@ def of_refused(finished: Finished, rows: DataFrame, limit: int | None) -> Report
     """What one run refused and why: groups, or the requests of an XCLAIM or XACK."""
     total = rows.count()
     refused = rows.select(*GROUP, "request_number", "reason")
-    fetched = fetch_rows(refused, (*GROUP, "request_number"), limit, total)
+    fetched = fetch_rows(relation_of(refused), (*GROUP, "request_number"), limit, total)
     shown = fetched.shown
     return Report(
         title=f"refused by run {finished.run_seq} ({finished.key})",

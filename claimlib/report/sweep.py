@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.reply import GROUPS_COLUMNS, Reply
+from claimlib.engine.relation import DESCENDING
+from claimlib.engine.spark import relation_of
 from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import GUARDS
 from claimlib.report.headings import headings
@@ -51,7 +53,7 @@ def of_reply(
     Runs the reply's `groups` once, or twice where there are more groups than are shown.
     """
     count = reply.counts.get("swept", 0) + reply.counts.get("refused", 0)
-    rows = fetch_rows(reply.groups, _worst_first(), limit, count)
+    rows = fetch_rows(relation_of(reply.groups), _WORST_FIRST, limit, count)
     has_all = limit is not None and count <= limit
     totals = _totals(rows.shown) if has_all else _all_totals(reply.groups)
     total = ("total", groups_text(count), *_numbers(totals), "")
@@ -116,11 +118,12 @@ def refusals(reply: Reply, limit: int = 10) -> list[str]:
     return [*named, *([f"refused: {refused - limit:,} more"] if refused > limit else [])]
 
 
-def _worst_first() -> tuple[str | Column, ...]:
-    refused = F.col("status") == "refused"
-    touched = F.col("claimed") + F.col("deleted")
-    order = [refused, touched, F.col("oldest_idle_ms")]
-    return (*(column.desc() for column in order), *GROUP)
+_WORST_FIRST = (
+    f"status = 'refused'{DESCENDING}",
+    f"claimed + deleted{DESCENDING}",
+    f"oldest_idle_ms{DESCENDING}",
+    *GROUP,
+)
 
 
 def _totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
@@ -225,7 +228,7 @@ def of_policy(explained: DataFrame, limit: int | None = DEFAULT_LIMIT) -> Report
         F.count("*").alias("groups"), F.count("request").alias("matched")
     ).first()
     total, matched = (counts["groups"], counts["matched"]) if counts is not None else (0, 0)
-    rows = fetch_rows(explained, (F.col("request").asc_nulls_first(), *GROUP), limit, total)
+    rows = fetch_rows(relation_of(explained), ("request", *GROUP), limit, total)
     return Report(
         title="Which request each group gets (the first in the file whose globs match)",
         columns=headings(*GROUP, "request", "consumer", "min_idle_ms", *_OF_POLICY, "guards"),

@@ -109,7 +109,7 @@ def only_in_store(
         else f"list the runs: claimlib runs {shlex.quote(place)}"
     )
     yield (
-        f"{' and '.join(parts)} {verb} only in this store; the server was not changed."
+        f"{' and '.join(parts)} {verb} only in this store; claimlib did not change the server."
         f" {origin} since the snapshot. To {to_see}"
     )
 

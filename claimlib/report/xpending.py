@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F
-
 from claimlib.commands.xpending import MatchingEntries
-from claimlib.plans.keys import GROUP, in_id_order
+from claimlib.engine.relation import DESCENDING, Relation
+from claimlib.plans.keys import GROUP, ID_ORDER
 from claimlib.plans.xpending import CHANGED, OFTEN, OVERVIEW, VERY_OFTEN
 from claimlib.report.headings import headings
 from claimlib.report.model import Cell, Report
@@ -36,13 +34,12 @@ _OVERVIEW_SUMS = (
     "delivered_5_plus",
     "delivered_10_plus",
     "owners",
-    "idle_owners",
 )
 
 
 def of_overview(
     where: str,
-    groups: DataFrame,
+    groups: Relation,
     stalled_ms: int,
     limit: int | None,
     at_ms: int | None = None,
@@ -57,22 +54,17 @@ def of_overview(
         at_ms: the instant for which the age of the snapshots is shown; null: it is not.
         shows_server: True if the entries are those of the server at the snapshots.
     """
-    order = (
-        *((F.col("pending") > 0).desc(), F.col("oldest_idle_ms").desc_nulls_last()),
-        *(F.col("highest_delivery_count").desc_nulls_last(), *GROUP),
-    )
-    unknown = F.col("now_ms").isNull() & (F.col("pending") > 0)
-    sums = groups.agg(
-        F.count("*").alias("groups"),
-        F.count_if(unknown).alias("groups_without_instant"),
-        F.count_if(~F.col("is_known")).alias("groups_not_known"),
-        *(_sum(name) for name in (*_OVERVIEW_SUMS, "unknown_owners")),
-        F.sum(CHANGED).alias(CHANGED),
-        *(F.max(name).alias(name) for name in MAXIMA),
-        F.min("snapshot_ms").alias("oldest_snapshot_ms"),
-    ).first()
-    totals = sums.asDict() if sums is not None else {}
-    rows = fetch_rows(groups, order, limit, totals["groups"])
+    (totals,) = groups.select(
+        "count(*) AS groups",
+        "count_if(now_ms IS NULL AND pending > 0) AS groups_without_instant",
+        "count_if(NOT is_known) AS groups_not_known",
+        *map(_sum, _OVERVIEW_SUMS),
+        *map(_sum_of_known, ("idle_owners", "unknown_owners")),
+        f"sum({CHANGED}) AS {CHANGED}",
+        *(f"max({name}) AS {name}" for name in MAXIMA),
+        "min(snapshot_ms) AS oldest_snapshot_ms",
+    ).collect()
+    rows = fetch_rows(groups, _WORST_FIRST, limit, totals["groups"])
     since = duration(stalled_ms)
     oldest = _age(totals["oldest_snapshot_ms"], at_ms)
     # This column is shown only if the store mirrors a server.
@@ -127,6 +119,12 @@ def of_overview(
     )
 
 
+_WORST_FIRST = (
+    f"pending > 0{DESCENDING}",
+    f"oldest_idle_ms{DESCENDING}",
+    f"highest_delivery_count{DESCENDING}",
+    *GROUP,
+)
 _ON_SERVER = ", as the server had it at the snapshots"
 
 
@@ -147,9 +145,14 @@ _NO_TIME = tuple(
 )
 
 
-def _sum(name: str) -> Column:
+def _sum(name: str) -> str:
     """Null where it is known of no group; where there is no group, it is known: 0."""
-    return F.when(F.count("*") == 0, F.lit(0)).otherwise(F.sum(name)).alias(name)
+    return f"CASE WHEN count(*) = 0 THEN 0L ELSE sum({name}) END AS {name}"
+
+
+def _sum_of_known(name: str) -> str:
+    """Null where it is not known of each group."""
+    return f"CASE WHEN count({name}) = count(*) THEN coalesce(sum({name}), 0L) END AS {name}"
 
 
 def _age(snapshot_ms: int | None, at_ms: int | None) -> str | None:
@@ -211,7 +214,7 @@ def of_range(
         limit: the most entries to show.
         shows_server: True if the entries are those of the server at the snapshots.
     """
-    fetched = fetch_rows(entries.rows, in_id_order(), limit, entries.total, _range_record)
+    fetched = fetch_rows(entries.rows, ID_ORDER, limit, entries.total, _range_record)
     number = entries.total - fetched.hidden
     last = _last(entries.rows, fetched.shown, number) if fetched.hidden and number else None
     next_start = None if last is None else f"({last['id']}"
@@ -246,16 +249,16 @@ def of_range(
     )
 
 
-def _last(rows: DataFrame, shown: Sequence[Record], number: int) -> Record:
+def _last(rows: Relation, shown: Sequence[Record], number: int) -> Record:
     """Return the last of the first entries: of those that are streamed it takes another look."""
     if shown:
         return shown[-1]
-    first = rows.orderBy(*in_id_order()).limit(number)
-    (last,) = first.orderBy(*(half.desc() for half in in_id_order())).limit(1).collect()
+    first = rows.order_by(*ID_ORDER).limit(number)
+    (last,) = first.order_by(*(f"{half}{DESCENDING}" for half in ID_ORDER)).limit(1).collect()
     return _range_record(last)
 
 
-def _range_record(row: Row) -> Mapping[str, Any]:
+def _range_record(row: Record) -> Mapping[str, Any]:
     return {
         "id": str(StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"]))),
         **{name: row[name] for name in ("consumer", "idle_ms", "delivery_count")},

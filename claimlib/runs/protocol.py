@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib import schema
+from claimlib.engine.interpreted import MOST_ROWS, interpreted
 from claimlib.errors import (
     CommitConflictError,
     LostRaceError,
@@ -56,7 +57,6 @@ from claimlib.runs.rollforward import (
 from claimlib.semantics.model import parse_run_id
 from claimlib.semantics.names import is_utf8
 from claimlib.store.gone_back import Seen
-from claimlib.store.interpreted import MOST_ROWS, interpreted
 from claimlib.store.local import Token
 from claimlib.store.tables import Pins, Store
 

@@ -120,8 +120,8 @@ def _retired(store: Store, decided: Decided) -> int:
 def _owned(store: Store, consumer: Row) -> DataFrame:
     """What a consumer has pending."""
     stream, group, name = (consumer[column] for column in TABLES["consumers"].key)
-    owned = is_stream(stream, store.buckets) & is_group(stream, group)
-    return store.read("pending").where(owned & (F.col("consumer") == name))
+    owned = f"{is_stream(stream, store.buckets)} AND {is_group(stream, group)}"
+    return store.read("pending").where(owned).where(F.col("consumer") == name)
 
 
 def _last_ids(store: Store, row: RunRow, decided: Decided) -> None:

@@ -22,6 +22,8 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from claimlib import schema
+from claimlib.engine.relation import Executor, Relation, TableScan
+from claimlib.engine.spark import SparkEngine
 from claimlib.errors import (
     ConfigError,
     VersionExpiredError,
@@ -127,11 +129,14 @@ class Store:
         location: Location,
         properties: Mapping[str, Mapping[str, str]],
         folder: Path | None = None,
+        *,
+        is_embedded: bool = False,
     ) -> None:
         if is_remote():
             # Over Spark Connect Delta's conflicts have their classes only once this is imported.
             importlib.import_module("delta.connect")
         self._start = start
+        self._is_embedded = is_embedded
         self.location = location
         self._folder = folder
         self._newest = None if folder is None else NewestVersions(folder)
@@ -156,6 +161,16 @@ class Store:
     def spark(self) -> SparkSession:
         """The session, which may be opened only now that it is needed."""
         return self._start()
+
+    @cached_property
+    def engine(self) -> Executor:
+        """What executes relations."""
+        if self._is_embedded and self._folder is not None:
+            # Where a store is only opened in a session, DuckDB need not be installed.
+            from claimlib.engine.embedded import EmbeddedEngine
+
+            return EmbeddedEngine(self._folder)
+        return SparkEngine(self.spark, self)
 
     @property
     def where(self) -> str:
@@ -317,8 +332,8 @@ class Store:
 
     @classmethod
     def open_folder(cls, start: Callable[[], SparkSession], where: str) -> Store:
-        """Open a store without a session, if it is in a folder of this machine, all of whose tables
-        delta-rs can read; `start` opens a session as soon as one is needed.
+        """Open a store for the embedded engine, if it is in a folder of this machine, all of whose
+        tables delta-rs can read; `start` opens a session as soon as one is needed.
 
         Only where that session would take a path for the same folder as this process does
         (`session.takes_paths_for_folders`).
@@ -334,7 +349,7 @@ class Store:
         local = {} if folder is None or OTHER_PATH.search(where) else all_local(folder)
         if not local:
             return cls.open(start(), where)
-        return cls._checked(start, where, location, folder, local)
+        return cls._checked(start, where, location, folder, local, is_embedded=True)
 
     @classmethod
     def _checked(
@@ -344,13 +359,15 @@ class Store:
         location: Location,
         folder: Path | None,
         local: Mapping[str, LocalTable],
+        *,
+        is_embedded: bool = False,
     ) -> Store:
         """The store, if its tables are what this version works with."""
         present = {name: dict(table.properties) for name, table in local.items()}
         present = present or present_tables(start(), location)
         check_properties(start, where, location, present)
         check_columns(start, location, [table.struct for table in local.values()])
-        return cls(start, location, present, folder)
+        return cls(start, location, present, folder, is_embedded=is_embedded)
 
     # ------------------------------------------------------------ reading
 
@@ -435,16 +452,18 @@ class Store:
         except PySparkException as error:
             if not says_expired(error):
                 raise
-            raise VersionExpiredError(
-                f"version {version} of {table} can no longer be read: versions other than the"
-                " newest are kept for 7 days, or as long as the table's"
-                " delta.deletedFileRetentionDuration says",
-                table=table,
-                version=version,
-            ) from error
+            raise VersionExpiredError.of(table, version) from error
         if newest is not None:
             self._of_local[rows] = table, newest, columns
         return rows
+
+    def relation(self, table: str, version: int | None = None) -> Relation:
+        """Return a table at one of its versions (None: as it is when the relation is computed)."""
+        return Relation(self.engine, TableScan(table, version))
+
+    def frame_at(self, table: str, version: int | None) -> DataFrame:
+        """Return what `relation` states as a DataFrame."""
+        return self.now(table) if version is None else self.read_at(table, version)
 
     def few_where(self, rows: DataFrame, bounds: Bounds) -> DataFrame:
         """The rows of a table (or some of its columns) within bounds: few of them from the

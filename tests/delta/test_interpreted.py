@@ -14,11 +14,11 @@ from claimlib.commands.describe import TABLES, describe
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import EVERYTHING, overview, reading
+from claimlib.engine.interpreted import SETTINGS, interpreted
 from claimlib.errors import RequestError
 from claimlib.runs import protocol
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest
-from claimlib.store.interpreted import SETTINGS, interpreted
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
@@ -60,7 +60,7 @@ def test_a_run_on_small_tables_interprets_its_queries_and_one_on_large_ones_comp
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", few_rows)
     monkeypatch.setattr("claimlib.runs.protocol.MOST_ROWS", most_rows)
-    monkeypatch.setattr("claimlib.commands.xpending.MOST_ROWS", most_rows)
+    monkeypatch.setattr("claimlib.engine.spark.MOST_ROWS", most_rows)
     seen: list[dict[str, str]] = []
     to_arrow = type(store.read("pending")).toArrow
 

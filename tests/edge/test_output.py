@@ -11,6 +11,7 @@ import sys
 from dataclasses import asdict, replace
 from unittest import mock
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,8 @@ from claimlib.commands.reply import GROUPS_COLUMNS, Reply
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
 from claimlib.commands.xpending import MatchingEntries
+from claimlib.engine.embedded import EmbeddedEngine
+from claimlib.engine.relation import Relation, Rows
 from claimlib.errors import RequestError
 from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import GUARDS, REQUEST_COLUMNS
@@ -264,10 +267,17 @@ def test_the_columns_of_json_cannot_be_chosen(claimlib):
 # ------------------------------------------------------------------- every report has records
 
 
+def relation(rows, columns=()):
+    """Rows as a relation has them."""
+    names = [*columns] or [*rows[0]]
+    return Relation(EmbeddedEngine(), Rows(pa.table({n: [row[n] for row in rows] for n in names})))
+
+
 class Frame:
     """Rows as a DataFrame has them, whatever is asked of them."""
 
     def __init__(self, rows, columns=()):
+        self.dicts = rows
         self._rows = [Row(**row) for row in rows]
         self.columns = [*columns] or [*rows[0]]
 
@@ -299,11 +309,10 @@ def _no_spark(monkeypatch):
     """Columns of Spark are made by a JVM; here none is looked at."""
     functions = mock.MagicMock()
     functions.col.return_value.__gt__ = mock.MagicMock()
-    for module in (bulk, describe, sweep, xpending):
+    for module in (bulk, sweep):
         monkeypatch.setattr(module, "F", functions)
-    for module in (runs, xpending):
-        monkeypatch.setattr(module, "in_id_order", tuple)
-    monkeypatch.setattr(sweep, "_worst_first", tuple)
+    for module in (bulk, runs, sweep):
+        monkeypatch.setattr(module, "relation_of", lambda frame: relation(frame.dicts))
 
 
 GROUP_ROW = {"stream": "s", "consumer_group": "g"}
@@ -375,21 +384,13 @@ def of_entries():
 
 def of_overview():
     row = row_of((*GROUP, *OVERVIEW), **GROUP_ROW, pending=3, oldest_idle_ms=61_001)
-    groups = Frame([row])
-    totals = {
-        "oldest_snapshot_ms": None,
-        "groups": 1,
-        "groups_without_instant": 0,
-        "groups_not_known": 0,
-    }
-    groups.agg = lambda *_: Frame([row | totals])
-    return xpending.of_overview("s", groups, 900_000, 10), "groups"
+    return xpending.of_overview("s", relation([row]), 900_000, 10), "groups"
 
 
 TIMES = ("oldest_idle_ms", "highest_delivery_count", "active_time_ms", "seen_time_ms")
 DESCRIPTION = Description(
-    Frame([row_of((*GROUP, "consumer", *TIMES, "is_known", "now_ms"), **GROUP_ROW, pending=3)]),
-    Frame([], ["name", *GROUP, "next_id"]),
+    relation([row_of((*GROUP, "consumer", *TIMES, "is_known", "now_ms"), **GROUP_ROW, pending=3)]),
+    relation([], ["name", *GROUP, "next_id"]),
 )
 
 
@@ -406,7 +407,7 @@ def of_policy():
 
 def of_range():
     row = {"id_ms": 1, "id_seq": 0, "consumer": "c", "idle_ms": 61_001, "delivery_count": 1}
-    return xpending.of_range(b"s", b"g", MatchingEntries(Frame([row]), 1), 1), "rows"
+    return xpending.of_range(b"s", b"g", MatchingEntries(relation([row]), 1), 1), "rows"
 
 
 def of_check():

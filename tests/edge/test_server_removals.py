@@ -98,5 +98,7 @@ def test_streams_that_are_deleted_as_a_habit_are_named_and_count_for_all_streams
     client.delete(*(f"job:{number:02d}" for number in range(13)))
     refused = claimlib(*words)
     assert (refused.code, refused.out) == (4, "")
+    gone = "job:00, job:01, job:02, job:04, job:05, job:06 and 5 more"
+    assert f"These streams are gone: {gone}. This is more" in refused.err
     assert "no longer has 44 of 72 rows of pending in all streams" in refused.err
     assert len(pending_in(store)) == 72

@@ -50,7 +50,7 @@ def test_an_alarm_judges_what_the_server_has_and_a_sweep_says_what_only_the_stor
     assert swept.code == 0
     last = swept.out.splitlines()[-1]
     assert last.startswith(
-        "4 claims and 2 deletions exist only in this store; the server was not changed."
+        "4 claims and 2 deletions exist only in this store; claimlib did not change the server."
     )
     code, view, on_server = rows(claimlib, store, *alarm)
     assert (code, view) == (3, "server")
@@ -105,6 +105,10 @@ def test_claims_by_id_and_retirements_say_so_too_and_the_view_reaches_back_over_
         as_of["orders:eu"][name] for name in counted
     ]
     assert on_server["orders:eu"]["changed_by_runs"] == 6
+    # How long owners have been inactive the server's view does not know, so the total does not.
+    shown = claimlib("xpending", store.where, "--view", "server", "--output", "json")
+    totals = json.loads(shown.out)["totals"]
+    assert (totals["owners"], totals["idle_owners"], totals["unknown_owners"]) == (1, None, None)
     assert as_of["orders:eu"]["changed_by_runs"] == 0
     refused = claimlib("runs", store.where, "2", "--ids")
     assert refused.code == 0

@@ -16,6 +16,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from claimlib import schema
 from claimlib.commands import preconditions, sweep_decision
+from claimlib.engine.embedded import EmbeddedEngine
+from claimlib.engine.relation import Relation, Rows
+from claimlib.engine.spark import SparkEngine
 from claimlib.plans import survey
 from claimlib.plans.keys import KeyMode, owners_by_name
 from claimlib.runs import Begun
@@ -36,8 +39,11 @@ Swept = tuple[Group, Ids, Ids, StreamId]
 class LiteralStore(Store):
     """A store whose tables are frames in memory; it takes appends, and it has one version."""
 
-    def __init__(self, spark: SparkSession) -> None:  # no details: there are no files
+    def __init__(
+        self, spark: SparkSession, engine: str = "spark"
+    ) -> None:  # no details: there are no files
         self.spark = spark
+        self.engine = EmbeddedEngine() if engine == "embedded" else SparkEngine(spark, self)
         self.buckets = schema.DEFAULT_BUCKETS
         self._newest = None
         self._literals, self._of_local = WeakKeyDictionary(), WeakKeyDictionary()
@@ -53,6 +59,11 @@ class LiteralStore(Store):
         del how
         frame = schema.completed(rows, TABLES[table], self.buckets)
         self._tables[table] = self.held(frame)
+
+    def relation(self, table: str, version: int | None = None) -> Relation:
+        if isinstance(self.engine, EmbeddedEngine):
+            return Relation(self.engine, Rows(self.fetched(self._tables[table])[1]))
+        return super().relation(table, version)
 
     def read_at(self, table: str, version: int, columns: Sequence[str] | None = None) -> DataFrame:
         del version
@@ -75,9 +86,9 @@ def look_by_names(
     return preconditions.Look(by_names(store, pending), groups)
 
 
-def literal_store(spark: SparkSession, batch: Batch) -> LiteralStore:
+def literal_store(spark: SparkSession, batch: Batch, engine: str = "spark") -> LiteralStore:
     """A store that holds a batch."""
-    store = LiteralStore(spark)
+    store = LiteralStore(spark, engine)
     write_keyspace(store, batch.keyspace, batch.instants)
     return store
 

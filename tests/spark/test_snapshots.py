@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.demo.series import instants, keyspace_at, write_series
+from claimlib.engine.spark import frame_of
 from claimlib.live.batches import (
     Batch,
     ConsumerRow,
@@ -370,7 +371,7 @@ def test_of_the_sample_what_notebook_2_tells_is_so(sample):
 
     idle: dict[str, list[float]] = defaultdict(list)
     deliveries: Counter[str] = Counter()
-    entries = idle_entries(sample.read("pending"), sample.read("groups"), None)
+    entries = frame_of(idle_entries(*map(sample.relation, ("pending", "groups")), None))
     for row in entries.collect():
         idle[row["consumer"]].append(row["idle_ms"] / HOUR)
         deliveries[row["consumer"]] = max(deliveries[row["consumer"]], row["delivery_count"])

@@ -1,4 +1,5 @@
-"""XPENDING on Spark shows of random groups what the reference shows, and an overview of all."""
+"""XPENDING on both engines shows of random groups what the reference shows, and an overview of
+all."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from pyspark.sql import functions as F
 
 from claimlib.commands.xpending import Reading, matching_entries, overview, pending_range, summary
+from claimlib.engine.relation import Relation
+from claimlib.plans.keys import is_group
 from claimlib.report.xpending import of_range
 from claimlib.schema import TABLES
 from claimlib.semantics import scan
@@ -42,9 +44,10 @@ def batch() -> Batch:
     return random_batch(40, seed=1)
 
 
-@pytest.fixture(scope="module")
-def at(spark, batch) -> Reading:
-    return Reading(literal_store(spark, batch), dict.fromkeys(TABLES, 0), last_seq=0)
+@pytest.fixture(scope="module", params=["spark", "embedded"])
+def at(request, spark, batch) -> Reading:
+    store = literal_store(spark, batch, engine=request.param)
+    return Reading(store, dict.fromkeys(TABLES, 0), last_seq=0)
 
 
 def test_the_overview_counts_what_stands_in_each_group(at, batch):
@@ -62,8 +65,7 @@ def test_the_overview_counts_what_stands_in_each_group(at, batch):
         last = {name: known[name].active_time_ms or known[name].seen_time_ms for name in known}
         knowns = [name for name in owners if name in known]
         dead = [name for name in knowns if case.now_ms - last[name] >= STALLED_MS]
-        row = by_group[names].asDict()
-        assert row | {"stream": None, "consumer_group": None} == {
+        assert by_group[names] | {"stream": None, "consumer_group": None} == {
             "stream": None,
             "consumer_group": None,
             "is_known": True,
@@ -142,7 +144,7 @@ def test_a_streamed_part_of_a_group_says_where_the_next_one_begins(at, batch, mo
         batch.cases().items(), key=lambda item: (len(item[1].group.pending), item[0])
     )
     monkeypatch.setattr("claimlib.report.rows.MOST_ROWS", 2)
-    monkeypatch.setattr("claimlib.store.ordered_rows._PART_ROWS", 1)
+    monkeypatch.setattr("claimlib.engine.spark.PART_ROWS", 1)
     matching = matching_entries(at, stream, group, QUERIES[4])
     page = of_range(stream, group, matching, 3)
     shown = [row["id"] for row in page.records]
@@ -161,14 +163,14 @@ def _row(row):
 
 def test_what_is_not_known_is_not_0(at, batch):
     """Without an instant nobody knows how long; with one of `--now`, all do."""
-    groups = at.read("groups").withColumn("snapshot_ms", F.lit(None).cast("BIGINT"))
-    lacking = _Replaced(at, {"groups": groups})
+    groups = with_null(at.read("groups"), "snapshot_ms", "BIGINT")
+    lacking = at.with_tables(groups=groups)
     full = [row for row in overview(lacking).collect() if row["pending"]]
     assert {(row["now_ms"], row["stalled"], row["oldest_idle_ms"]) for row in full} == {(None,) * 3}
     # Entries without an owner, which some groups have besides, say nothing of owners.
     assert {row["idle_owners"] for row in full if row["owners"]} == {None}
-    nobody = at.read("pending").withColumn("consumer", F.lit(None).cast("STRING"))
-    unowned = overview(_Replaced(at, {"groups": groups, "pending": nobody})).collect()
+    nobody = with_null(at.read("pending"), "consumer", "STRING")
+    unowned = overview(at.with_tables(groups=groups, pending=nobody)).collect()
     assert {(row["owners"], row["idle_owners"]) for row in unowned} == {(0, 0)}
     empty = [row for row in overview(lacking).collect() if not row["pending"]]
     assert {(row["stalled"], row["idle_owners"]) for row in empty} <= {(0, 0)}
@@ -182,22 +184,15 @@ def test_what_is_not_known_is_not_0(at, batch):
 
 def test_a_group_that_only_pending_knows_is_shown_as_unknown(at, batch):
     (stream, group), _ = next(item for item in batch.cases().items() if item[1].group.pending)
-    names = (F.col("stream") == spell(stream)) & (F.col("consumer_group") == spell(group))
-    lacking = _Replaced(at, {"groups": at.read("groups").where(~names)})
+    others = at.read("groups").where(f"NOT ({is_group(spell(stream), spell(group))})")
+    lacking = at.with_tables(groups=others)
     unknown = overview(lacking).where("NOT is_known").collect()
     assert [(row["stream"], row["consumer_group"], row["now_ms"]) for row in unknown] == [
         (spell(stream), spell(group), None)
     ]
 
 
-class _Replaced(Reading):
-    """A reading with some tables replaced."""
-
-    def __init__(self, at: Reading, tables):
-        super().__init__(at.store, at.versions, at.last_seq)
-        object.__setattr__(self, "tables", tables)
-
-    __slots__ = ("tables",)
-
-    def read(self, table):
-        return self.tables.get(table) if table in self.tables else super().read(table)
+def with_null(rows: Relation, column: str, type_: str) -> Relation:
+    """Return the rows with null in a column."""
+    others = (name for name in rows.columns if name != column)
+    return rows.select(*others, f"CAST(NULL AS {type_}) AS {column}")

@@ -1,0 +1,1 @@
+"""Execute statements: the only package that knows whether Spark or this process does so."""

@@ -1,0 +1,71 @@
+"""Spark's SQL as DuckDB understands it.
+
+Statements are written in Spark's dialect.  sqlglot translates them, and this module corrects what
+would give other rows.  `tests/engine` runs every statement on both engines.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import cast
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.dialects.spark import Spark
+from sqlglot.generators.duckdb import DuckDBGenerator
+from sqlglot.parsers.spark import SparkParser
+
+
+class _AnsiSpark(Spark):
+    """Spark with spark.sql.ansi.enabled: a CAST that fails is an error, not null."""
+
+    class Parser(SparkParser):
+        STRICT_CAST = True
+
+
+class _Embedded(DuckDB):
+    """DuckDB with the meaning of Spark's functions."""
+
+    class Generator(DuckDBGenerator):
+        TRANSFORMS = {  # noqa: RUF012 - sqlglot's own form
+            **DuckDBGenerator.TRANSFORMS,
+            # Spark's max_by takes a null for a value, DuckDB's arg_max passes over it.
+            exp.ArgMax: lambda self, node: self.func("ARG_MAX_NULL", node.this, node.expression),
+            exp.ArgMin: lambda self, node: self.func("ARG_MIN_NULL", node.this, node.expression),
+        }
+
+
+@lru_cache(maxsize=4096)
+def to_duckdb(text: str) -> str:
+    """Return a statement of Spark's SQL in DuckDB's."""
+    tree = sqlglot.parse_one(text, dialect=_AnsiSpark)
+    tree = tree.transform(_matched_as_bytes)
+    _as_bigint(tree)
+    # Hints are for Spark: how DuckDB joins is its own decision.
+    for hint in tree.find_all(exp.Hint):
+        hint.pop()
+    return tree.sql(dialect=_Embedded)
+
+
+def _matched_as_bytes(node: exp.Expression) -> exp.Expression:
+    """A name matched by a glob's pattern: DuckDB has no ISO 8859-1, so Python matches the bytes."""
+    if not isinstance(node, exp.RegexpLike) or not isinstance(node.this, exp.Decode):
+        return node
+    encoded = node.this.this
+    if not isinstance(encoded, exp.Encode):
+        return node
+    matches = exp.func("claimlib_matches", encoded.this.copy(), node.expression.copy())
+    return cast("exp.Expression", matches)
+
+
+_SUMS = (exp.Sum, exp.CountIf)
+
+
+def _as_bigint(tree: exp.Expression) -> None:
+    """Sums are BIGINT in Spark, and HUGEINT in DuckDB."""
+    for node in list(tree.find_all(*_SUMS)):
+        whole: exp.Expr = node
+        while isinstance(whole.parent, (exp.Window, exp.Filter)) and whole.arg_key == "this":
+            whole = whole.parent
+        whole.replace(exp.cast(whole.copy(), "BIGINT"))

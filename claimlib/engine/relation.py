@@ -1,0 +1,280 @@
+"""Relations: rows that are stated, and not computed yet.
+
+A relation is a graph.  Its leaves are versions of tables and rows in memory, its inner nodes are
+statements in SQL (Spark's dialect).  An engine executes the graph.  Whether it does so in Spark or
+in this process is known to the engine alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Record = dict[str, Any]
+DESCENDING = " DESC"
+"""Stands behind an expression of an order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableScan:
+    """One version of one table of a store.
+
+    Attributes:
+        table: its name in the store.
+        version: None means the newest version when the relation is executed.
+    """
+
+    table: str
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Rows in the memory of this process."""
+
+    arrow: pa.Table
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class External:
+    """Rows that only one engine can read, such as a user's own table.
+
+    Attributes:
+        handle: what the engine knows the rows by.
+    """
+
+    handle: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Query:
+    """A SELECT statement; `{name}` in its text stands for an input.
+
+    Attributes:
+        order_by: SQL expressions by which the rows are sorted, each with `DESCENDING` behind it or
+            ascending; null comes before any value, in a descending order last.  Empty means any
+            order.
+        limit: the number of rows, in that order; None means all.
+    """
+
+    text: str
+    inputs: Mapping[str, Node]
+    order_by: tuple[str, ...] = ()
+    limit: int | None = None
+
+    @property
+    def behind(self) -> str:
+        """What stands behind the text: its order and limit."""
+        order = f" ORDER BY {', '.join(self.order_by)}" if self.order_by else ""
+        limit = "" if self.limit is None else f" LIMIT {self.limit:d}"
+        return f"{order}{limit}"
+
+
+Node = TableScan | Rows | External | Query
+
+
+class Executor(Protocol):
+    """What a relation needs of its engine."""
+
+    def fetch(self, node: Node) -> pa.Table:
+        """Return all rows."""
+        ...
+
+    def stream(self, node: Node, expected_rows: int) -> Iterator[Record]:
+        """Yield all rows, a dictionary each, in the order of the statement: they need not all have
+        room in memory.
+
+        Args:
+            expected_rows: how many they are.
+        """
+        ...
+
+    def columns_of(self, node: Node) -> tuple[str, ...]:
+        """Return the names of the columns."""
+        ...
+
+    def reuse(self, node: Node) -> Node:
+        """Return a node of the same rows, which are computed at most once if they are few."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Relation:
+    """Rows that an engine can compute.
+
+    Attributes:
+        engine: the engine that executes it.
+        node: what it states.
+    """
+
+    engine: Executor
+    node: Node = field(repr=False)
+
+    # ---------------------------------------------------------------- stating
+
+    def sql(self, text: str, **others: Relation) -> Relation:
+        """Return the rows of a SELECT in which `{this}` stands for this relation.
+
+        Args:
+            text: Spark SQL.  A name's text is data: use `schema.quote_text`.
+            others: further relations, by their names in the text.
+        """
+        inputs = {"this": self.node, **{name: other.node for name, other in others.items()}}
+        return Relation(self.engine, Query(text, inputs))
+
+    def select(self, *expressions: str) -> Relation:
+        """Return the rows with these columns, each a SQL expression with an alias, or a name."""
+        return self.sql(f"SELECT {', '.join(expressions)} FROM {{this}} AS this")
+
+    def where(self, condition: str) -> Relation:
+        """Return the rows for which a SQL condition is true."""
+        return self.sql(f"SELECT * FROM {{this}} AS this WHERE {condition}")
+
+    def distinct(self, *columns: str) -> Relation:
+        """Return each combination of values of some columns (of all, if none is named) once."""
+        return self.sql(f"SELECT DISTINCT {', '.join(columns) or '*'} FROM {{this}} AS this")
+
+    def order_by(self, *expressions: str) -> Relation:
+        """Return the rows in the order of SQL expressions."""
+        return self._query("SELECT * FROM {this} AS this", order_by=expressions)
+
+    def limit(self, number: int) -> Relation:
+        """Return the first rows, in the order of `order_by` if that was stated."""
+        node = self.node
+        if isinstance(node, Query) and node.order_by and node.limit is None:
+            return Relation(self.engine, replace(node, limit=number))
+        return self._query("SELECT * FROM {this} AS this", limit=number)
+
+    def _query(
+        self, text: str, *, order_by: Sequence[str] = (), limit: int | None = None
+    ) -> Relation:
+        return Relation(self.engine, Query(text, {"this": self.node}, tuple(order_by), limit))
+
+    def reused(self) -> Relation:
+        """Return the same rows, for several statements: few rows are computed once."""
+        return Relation(self.engine, self.engine.reuse(self.node))
+
+    # ---------------------------------------------------------------- executing
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return self.engine.columns_of(self.node)
+
+    def arrow(self) -> pa.Table:
+        """Compute the rows, as an Arrow table."""
+        return self.engine.fetch(self.node)
+
+    def fetched(self) -> Relation:
+        """Compute the rows, and return a relation that has them in memory."""
+        return Relation(self.engine, Rows(self.arrow()))
+
+    def collect(self) -> list[Record]:
+        """Compute the rows, a dictionary each."""
+        return records_of(self.arrow())
+
+    def stream(self, expected_rows: int) -> Iterator[Record]:
+        """Yield the rows, a dictionary each, as they are read.
+
+        Args:
+            expected_rows: how many they are.
+        """
+        return self.engine.stream(self.node, expected_rows)
+
+    def first(self) -> Record | None:
+        """Compute the first row; None if there is none."""
+        records = self.limit(1).collect()
+        return records[0] if records else None
+
+    def count(self) -> int:
+        """Compute the number of rows."""
+        if isinstance(self.node, Rows):
+            return int(self.node.arrow.num_rows)
+        rows = self.sql("SELECT count(*) AS n FROM {this} AS this").arrow()
+        return int(rows["n"][0].as_py())
+
+    def is_empty(self) -> bool:
+        """Compute whether there is no row."""
+        if isinstance(self.node, Rows):
+            return not self.node.arrow.num_rows
+        return not self.limit(1).arrow().num_rows
+
+
+def records_of(rows: pa.Table) -> list[Record]:
+    """Return rows in memory, a dictionary each."""
+    records: list[Record] = rows.to_pylist(maps_as_pydicts="strict")
+    return records
+
+
+# ------------------------------------------------------------------- for engines
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A graph as one statement.
+
+    Attributes:
+        steps: the inner nodes, each after its inputs: the name that stands for it, and its text, in
+            which names of steps and leaves have been put in place.
+        last: what is selected from the last step: a SELECT with the order and the limit of the
+            graph.
+        uses: by name of a step, how many other steps use it.
+        leaves: by name, what the statement reads.
+    """
+
+    steps: tuple[tuple[str, str], ...]
+    last: str
+    uses: Mapping[str, int]
+    leaves: Mapping[str, Node]
+
+
+def flatten(node: Node, translate: Callable[[str], str]) -> Statement:
+    """Return a graph as a sequence of statements over its leaves.
+
+    Args:
+        node: the root; a node that is used twice becomes one step.
+        translate: makes the engine's dialect of a text in which `{name}` is `claimlib_name`.
+    """
+    steps: list[tuple[str, str]] = []
+    names: dict[int, str] = {}
+    uses: dict[str, int] = {}
+    leaves: dict[str, Node] = {}
+
+    def visit(current: Node) -> str:
+        known = names.get(id(current))
+        if known is not None:
+            uses[known] += 1
+            return known
+        if isinstance(current, Query):
+            inputs = {name: visit(child) for name, child in current.inputs.items()}
+            behind = "" if current is node else current.behind
+            text = translate((current.text + behind).format_map(_Placeholders()))
+            text = _PLACEHOLDER.sub(lambda match: inputs[match[1]], text)
+            name = f"step_{len(steps)}"
+            steps.append((name, text))
+        else:
+            name = f"leaf_{len(leaves)}"
+            leaves[name] = current
+        names[id(current)] = name
+        uses[name] = 1
+        return name
+
+    # In Spark no WITH stands behind another, and in no dialect a table in between keeps its order.
+    root = visit(node)
+    behind = node.behind if isinstance(node, Query) else ""
+    last = translate(f"SELECT * FROM {root}{behind}")
+    return Statement(tuple(steps), last, uses, leaves)
+
+
+class _Placeholders(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return f"claimlib_{name}"
+
+
+_PLACEHOLDER = re.compile(r"\bclaimlib_(\w+)\b")

@@ -1,0 +1,174 @@
+"""Both engines compute the same rows of the same statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from claimlib.engine.embedded import EmbeddedEngine
+from claimlib.engine.relation import DESCENDING, Record, Relation, Rows
+from claimlib.engine.spark import SparkEngine, frame_of, relation_of
+from claimlib.plans.keys import ID_ORDER, bigint_sql, glob_sql, id_at_least, id_at_most, id_text_sql
+from claimlib.schema import BUCKET_SQL, quote_text
+from tests.spark.literal import LiteralStore
+
+ENDS = (0, 1, 5, 2**53 + 1, 2**63 - 1, -(2**63), -1)
+NAMES = (None, "", "a", "Zoë", "{this}", "a'b\\", "x\u0000y", "%", "orders:eu", "\U0001f600")
+VALUES = pa.table(
+    {
+        "n": pa.array(range(len(NAMES) * len(ENDS)), pa.int64()),
+        "name": pa.array([name for name in NAMES for _ in ENDS], pa.string()),
+        "id_ms": pa.array([end for _ in NAMES for end in ENDS], pa.int64()),
+        "id_seq": pa.array([ENDS[-1 - n % len(ENDS)] for n in range(70)], pa.int64()),
+        "maybe": pa.array([None if n % 3 == 0 else n for n in range(70)], pa.int64()),
+    }
+)
+STATEMENTS = {
+    "hashes of one and of two names": "xxhash64(name), xxhash64(name, CAST(n AS STRING))",
+    "the bucket of a stream": BUCKET_SQL.format(buckets=16).replace("stream", "name"),
+    "ids as text": id_text_sql("id_ms", "id_seq"),
+    "unsigned halves": ", ".join(ID_ORDER),
+    "ids that are compared": ", ".join(
+        (
+            id_at_least("id_ms", "id_seq", "id_seq", "id_ms"),
+            id_at_most("id_ms", "id_seq", bigint_sql(-(2**63)), bigint_sql(5)),
+        )
+    ),
+    "differences that leave 64 bits": "try_subtract(id_ms, id_seq), try_subtract(maybe, 5)",
+    "globs": ", ".join(
+        glob_sql("name", glob) for glob in ("*", "a*", "[^a]*", "orders:?u", "*\\\\*", "Zo?*", "??")
+    ),
+    "texts that are data": ", ".join(
+        f"name = {quote_text(name)} AS is_{n}" for n, name in enumerate(NAMES[1:])
+    ),
+    "numbers of nulls": "coalesce(maybe > 5, false), maybe IS NULL, greatest(maybe, 3L)",
+    "shares": "CAST(maybe AS DOUBLE) / 3, maybe % 4",
+}
+AGGREGATES = {
+    "sums and ends": "sum(maybe), min(id_ms), max(id_ms), count(*), count(maybe)",
+    "counts by a condition": "count_if(maybe > 5), sum(CAST(maybe > 5 AS BIGINT))",
+    "values at an end": "min_by(maybe, n), max_by(maybe, n), max_by(name, n)",
+    "values at an end of a struct": (
+        f"min_by(n, struct({ID_ORDER[0]} AS ms, {ID_ORDER[1]} AS seq, n AS n))"
+    ),
+    "filters": "count(*) FILTER (WHERE maybe > 5)",
+}
+
+
+@pytest.fixture(scope="module")
+def rows_on(spark: SparkSession) -> Callable[[str], Relation]:
+    """The values as a relation of an engine."""
+    store = LiteralStore(spark)
+    engines = {"spark": SparkEngine(spark, store), "embedded": EmbeddedEngine()}
+    return lambda engine: Relation(engines[engine], Rows(VALUES))
+
+
+def named(expressions: str) -> str:
+    return f"struct({expressions}) AS all_of_them"
+
+
+@pytest.mark.parametrize("what", STATEMENTS)
+def test_an_expression_has_the_same_value_on_both_engines(rows_on, what: str) -> None:
+    spark, embedded = (
+        rows_on(engine).select(named(STATEMENTS[what]), "n").order_by("n").collect()
+        for engine in ("spark", "embedded")
+    )
+    assert values(spark) == values(embedded)
+    assert len(spark) == len(NAMES) * len(ENDS)
+
+
+@pytest.mark.parametrize("what", AGGREGATES)
+def test_an_aggregate_has_the_same_value_on_both_engines(rows_on, what: str) -> None:
+    text = f"SELECT name, {named(AGGREGATES[what])} FROM {{this}} AS this GROUP BY name"
+    spark, embedded = (
+        rows_on(engine).sql(text).order_by("name").collect() for engine in ("spark", "embedded")
+    )
+    assert values(spark) == values(embedded)
+    assert [row["name"] for row in spark] == sorted(NAMES, key=lambda name: (name or "").encode())
+
+
+def values(rows: list[Record]) -> list[list[object]]:
+    """The values of rows, without the names that an engine gives to columns without one."""
+    return [list(row["all_of_them"].values()) for row in rows]
+
+
+@pytest.fixture(params=["spark", "embedded"])
+def rows(request, rows_on) -> Relation:
+    return rows_on(request.param)
+
+
+def test_null_comes_first_and_in_a_descending_order_last(rows: Relation) -> None:
+    up = [row["maybe"] for row in rows.order_by("maybe", "n").collect()]
+    assert up == sorted(up, key=lambda number: (number is not None, number))
+    down = [row["maybe"] for row in rows.order_by(f"maybe{DESCENDING}", "n").collect()]
+    assert down == sorted(up, key=lambda number: (number is None, -(number or 0)))
+    assert up[0] is None is down[-1]
+
+
+def test_the_first_rows_of_an_order_are_those_of_the_order(rows: Relation) -> None:
+    ordered = rows.order_by(f"n{DESCENDING}")
+    assert [row["n"] for row in ordered.limit(3).collect()] == [69, 68, 67]
+    assert [row["n"] for row in ordered.limit(3).order_by("n").limit(1).collect()] == [67]
+    assert rows.limit(0).collect() == []
+    assert ordered.first() == {**ordered.limit(1).collect()[0]}
+    assert rows.where("n > 1000").first() is None
+
+
+def test_rows_are_counted_and_named(rows: Relation) -> None:
+    assert (rows.count(), rows.where("n < 5").count()) == (70, 5)
+    assert not rows.is_empty()
+    assert rows.where("false").is_empty()
+    assert rows.where("false").fetched().is_empty()
+    assert rows.columns == ("n", "name", "id_ms", "id_seq", "maybe")
+    assert rows.select("n", "n + 1 AS m").columns == ("n", "m")
+    assert sorted(row["name"] or "" for row in rows.distinct("name").collect()) == sorted(
+        name or "" for name in NAMES
+    )
+
+
+def test_a_statement_may_use_a_relation_twice_and_begin_with_a_clause_of_its_own(
+    rows: Relation,
+) -> None:
+    doubled = rows.select("n", "n * 2 AS double")
+    joined = doubled.sql(
+        "WITH few AS (SELECT * FROM {this} AS this WHERE n < 4)"
+        " SELECT few.n, other.double FROM few JOIN {other} AS other ON few.double = other.n",
+        other=doubled,
+    )
+    expected = [{"n": n, "double": n * 4} for n in range(4)]
+    assert joined.order_by("n").collect() == expected
+    assert joined.reused().order_by("n").collect() == expected
+    assert joined.fetched().order_by("n").collect() == expected
+
+
+def test_streamed_rows_come_in_order_however_many_parts_they_have(
+    rows: Relation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("claimlib.engine.spark.PART_ROWS", 7)
+    monkeypatch.setattr("claimlib.engine.embedded.BATCH_ROWS", 7)
+    ordered = rows.order_by(f"maybe{DESCENDING}", "n")
+    expected = ordered.collect()
+    assert list(ordered.stream(70)) == expected
+    assert list(ordered.limit(20).stream(20)) == expected[:20]
+
+
+def test_many_rows_are_not_kept_for_several_statements(
+    rows: Relation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = rows.where("n < 5").reused()
+    assert isinstance(few.node, Rows)
+    monkeypatch.setattr("claimlib.engine.embedded.FEW_ROWS", 4)
+    monkeypatch.setattr("claimlib.store.tables.FEW_OF_SPARK", 4)
+    many = rows.where("n < 5").reused()
+    assert not isinstance(many.node, Rows)
+    assert many.count() == few.count() == 5
+
+
+def test_a_frame_is_a_relation_and_a_relation_of_spark_is_a_frame(spark: SparkSession) -> None:
+    relation = relation_of(spark.range(5)).where("id > 2")
+    assert [row["id"] for row in frame_of(relation).orderBy("id").collect()] == [3, 4]
+    with pytest.raises(TypeError, match="of the embedded engine"):
+        frame_of(Relation(EmbeddedEngine(), Rows(VALUES)))
