@@ -28,7 +28,8 @@
     │   ├── NotAMirrorError                 it has rows of its own, and mirrors no server
     │   ├── ForeignRunSeqError              rows bear the run numbers of another store
     │   ├── VersionExpiredError             an old version of a table is not kept any more
-    │   └── DuplicateRowsError              two rows have one key
+    │   ├── DuplicateRowsError              two rows have one key
+    │   └── HashCollisionError              two names have one hash
     ├── InputError                      4   a given table cannot be used
     ├── RunError                        5   a run could not come to its end
     │   ├── LostRaceError                   other runs came first, again and again
@@ -261,6 +262,14 @@ class DuplicateRowsError(StoreError):
     """
 
     IN_WORKER = "claimlib: two pending rows have one key"
+
+
+class HashCollisionError(StoreError):
+    """Two names of a store, or of it and its source, have one hash, by which runs tell them apart.
+
+    Attributes:
+        names: both, as people spell them.
+    """
 
 
 class InputError(ClaimlibError):

@@ -12,18 +12,17 @@ from pyspark.sql import DataFrame
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.preconditions import (
     ENTRY_IDS,
-    Names,
     are_decided_by_few,
     are_few,
     few_near,
-    names_of,
     near,
+    owners_of,
     retry_naming_duplicates,
 )
 from claimlib.engine.interpreted import MOST_ROWS
 from claimlib.plans import bulk
 from claimlib.plans.journal_rows import union_rows
-from claimlib.plans.keys import KeyMode, bucket
+from claimlib.plans.keys import bucket
 from claimlib.plans.requests import known_groups
 from claimlib.plans.survey import without_duplicates
 from claimlib.runs import Begun, Decision, Finished, Progress, begin_dry_run, run
@@ -85,12 +84,11 @@ class Decided:
 
     Attributes:
         judged: one row per group, with `reason` (null: accepted); in the driver's memory.
-        rows, key_mode, are_few, made_of: see `Decision`.
+        rows, are_few, made_of: see `Decision`.
     """
 
     judged: DataFrame
     rows: DataFrame
-    key_mode: KeyMode
     are_few: bool
     made_of: tuple[DataFrame, ...]
 
@@ -98,7 +96,7 @@ class Decided:
         """The decision of a run, with further journal rows; what no row counts is 0."""
         rows = union_rows([self.rows, *others])
         counts = dict.fromkeys(map(str, _KINDS), 0)
-        return Decision(rows, self.key_mode, self.are_few, self.made_of, counts=counts)
+        return Decision(rows, self.are_few, self.made_of, counts=counts)
 
 
 _KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.LEFT, Kind.NOT_PENDING, Kind.REQUESTED, Kind.REFUSED)
@@ -123,28 +121,27 @@ def decide(
     are_few_ids = begun.store.is_held(bulk_requests.ids)
     with begun.interpreted(are_few=are_few_ids):
         looked_at = _look(begun, bulk_requests, known, are_few_ids=are_few_ids)
-    pending, entries, names = looked_at.pending, looked_at.entries, looked_at.names
+    pending, entries = looked_at.pending, looked_at.entries
     with begun.interpreted(pending, entries, are_few=are_few_ids):
         judged = _judge(begun, bulk_requests, looked_at, refuse_duplicates=refuse_duplicates)
     accepted = bulk.of_accepted(bulk_requests.requests, judged)
     ids = bulk.of_accepted(bulk_requests.ids, judged)
     in_one_task = are_few(begun.store, bulk_requests.ids, pending, entries)
     looked_in = entries if bulk_requests.looks else None
-    named = bulk.with_pending(ids, pending, looked_in, names.mode, in_one_task=in_one_task)
+    named = bulk.with_pending(ids, pending, looked_in, in_one_task=in_one_task)
     parts = [
         bulk.entry_rows(
-            bulk.decisions(named, names.mode, in_one_task=in_one_task),
+            bulk.decisions(named, in_one_task=in_one_task),
             accepted,
-            names.owners,
+            looked_at.owners,
             bulk_requests.kinds,
-            names.mode,
         ),
         bulk.request_rows(bulk_requests.requests, judged),
     ]
     if bulk_requests.looks:
         parts += [bulk.consumer_rows(accepted), bulk.last_id_rows(accepted)]
     by_few = are_few_ids and are_decided_by_few(begun.store, pending, entries)
-    return Decided(judged, union_rows(parts), names.mode, by_few, (pending, entries))
+    return Decided(judged, union_rows(parts), by_few, (pending, entries))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,19 +152,20 @@ class _LookedAt:
         groups: `bulk.groups`, with the groups' buckets; in the driver's memory.
         any_outside: whether an id lies outside the proven range of its stream.
         pending, entries: the rows that lie where the ids do.
+        owners: see `preconditions.owners_of`.
     """
 
     groups: DataFrame
     any_outside: bool
     pending: DataFrame
     entries: DataFrame
-    names: Names
+    owners: DataFrame
 
 
 def _look(
     begun: Begun, bulk_requests: BulkRequests, known: DataFrame, *, are_few_ids: bool
 ) -> _LookedAt:
-    """The first step: which rows the requests reach, and how names travel."""
+    """The first step: which rows the requests reach, and who owns them."""
     by_group = bulk.groups(bulk_requests.ids).withColumn("bucket", bucket(begun.store.buckets))
     groups, fetched = begun.store.fetched(by_group)
     begun.tell_size(number_of(pc.sum(fetched["number_of_ids"]).as_py() or 0, "id"))
@@ -176,9 +174,9 @@ def _look(
         entries = entries.limit(0)
     pending, entries = few_near(begun.store, near(fetched), pending, entries)
     with begun.interpreted(pending, entries, are_few=are_few_ids):
-        names = names_of(begun.store, pending, known, entries)
+        owners = owners_of(begun.store, pending, known, entries)
     any_outside = pc.any(pc.greater(fetched["outside"], 0)).as_py() or False
-    return _LookedAt(groups, any_outside, pending, entries, names)
+    return _LookedAt(groups, any_outside, pending, entries, owners)
 
 
 def _judge(
@@ -191,9 +189,8 @@ def _judge(
     else:
         judged = bulk.judged_by_name(*about)
     if refuse_duplicates:
-        mode = looked_at.names.mode
-        named = bulk.pending_of(bulk_requests.ids, looked_at.pending, mode)
-        judged = without_duplicates(judged, named, mode)
+        named = bulk.pending_of(bulk_requests.ids, looked_at.pending)
+        judged = without_duplicates(judged, named)
     return begun.store.held(judged)
 
 

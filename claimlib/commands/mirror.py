@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.commands.preconditions import groups_like
+from claimlib.commands.preconditions import groups_like, refuse_shared_hashes
 from claimlib.commands.removal_guard import SourceState, check_removals
 from claimlib.engine.spark import relation_of
 from claimlib.errors import (
@@ -32,7 +32,7 @@ from claimlib.local_rows import frame_of
 from claimlib.plans import differences
 from claimlib.plans.differences import Comparison, Digest, Scope
 from claimlib.plans.journal_rows import union_rows
-from claimlib.plans.keys import GROUP, KeyMode, keyed_names, shared_keys
+from claimlib.plans.keys import GROUP, keyed_names, shared_keys
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import Begun, Decision, Finished, pinned
 from claimlib.runs.journal import ServerIdentity, Staged, rows_of
@@ -100,6 +100,7 @@ def decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
         EmptySourceError, GuardError: the source would take away too much; the landing is deleted.
         VerificationError: what was staged is not what the reader handed over.
         ForeignRunSeqError: rows of the store bear run numbers that its runs have not reached.
+        HashCollisionError: two names of the source and the store share a hash.
     """
     with discarded_on_error(begun.store, landing.uuid):
         return _decide(begun, landing, limits)
@@ -131,10 +132,10 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
             source=landing.source,
         )
     survey = _surveyed(begun, landing)
-    mode = _key_mode(begun, landing)
+    _check_hashes(begun, landing)
     staged = {"pending": pending, "entries": entries}
     changes = {
-        table: changes_of(begun, landing, mode)
+        table: changes_of(begun, landing)
         if survey.stored[table]
         else _Changes(stored=0, new=staged[table].rows, after=staged[table])
         for table, changes_of in _CHANGES.items()
@@ -162,7 +163,6 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
                 *(change.rows for change in changes.values() if change.rows is not None),
             ]
         ),
-        key_mode=mode,
         are_few=all(map(begun.store.is_small, _CHANGES)),
         staged=Staged(
             landing.uuid,
@@ -256,22 +256,22 @@ class _Changes:
     rows: DataFrame | None = None
 
 
-def _pending_changes(begun: Begun, landing: Landing, mode: KeyMode) -> _Changes:
+def _pending_changes(begun: Begun, landing: Landing) -> _Changes:
     in_scope = landing.scope.lies_in(begun.store.buckets) & landing.scope.has_group()
     rows = staged_pending(begun.store, landing.uuid)
     claims = begun.read("runs").where(~F.col("command").isin(SNAPSHOT, IMPORT))
     of_claims = F.broadcast(claims.select("run_seq", F.lit(True).alias("is_claim")))
     stored = begun.read("pending").where(in_scope).join(of_claims, on="run_seq", how="left")
-    return _changes(begun, differences.PENDING, rows, stored, mode)
+    return _changes(begun, differences.PENDING, rows, stored)
 
 
-def _entry_changes(begun: Begun, landing: Landing, mode: KeyMode) -> _Changes:
+def _entry_changes(begun: Begun, landing: Landing) -> _Changes:
     lies_in = begun.read("entries").where(landing.scope.lies_in(begun.store.buckets))
     rows = staged_entries(begun.store, landing.uuid)
     bounds = _bounds(begun.store, landing)
     stored = entries_in_scope(lies_in, bounds, landing.scope, *differences.BOUNDS)
     known = differences.with_known_absence(stored)
-    return _changes(begun, differences.ENTRIES, rows, known, mode)
+    return _changes(begun, differences.ENTRIES, rows, known)
 
 
 def _bounds(store: Store, landing: Landing) -> DataFrame:
@@ -289,11 +289,9 @@ def _bounds(store: Store, landing: Landing) -> DataFrame:
 _CHANGES = {"pending": _pending_changes, "entries": _entry_changes}
 
 
-def _changes(
-    begun: Begun, table: Comparison, rows: DataFrame, stored: DataFrame, mode: KeyMode
-) -> _Changes:
+def _changes(begun: Begun, table: Comparison, rows: DataFrame, stored: DataFrame) -> _Changes:
     """What the staged rows change of the stored ones."""
-    compared = table.compared(rows, stored, mode)
+    compared = table.compared(rows, stored)
     if begun.store.is_held(rows) and begun.store.is_small(table.name):
         # It is used three times; of many rows a join that is done again is cheaper than the memory.
         compared = begun.store.held(compared)
@@ -551,9 +549,9 @@ def server_of(begun: Begun) -> str | None:
     return None if run is None else str(json.loads(run["request"])["source"])
 
 
-def _key_mode(begun: Begun, landing: Landing) -> KeyMode:
-    """Hashes, unless two names of the source and the store share one.  Streams that share one lie
-    in one bucket, so those of other buckets need not be looked at."""
+def _check_hashes(begun: Begun, landing: Landing) -> None:
+    """Raise HashCollisionError if two names of the source and the store share a hash.  Streams that
+    share one lie in one bucket, so those of other buckets need not be looked at."""
     lies_in = landing.scope.lies_in(begun.store.buckets)
     pending, entries = (begun.read(table).where(lies_in) for table in ("pending", "entries"))
     groups = (
@@ -568,5 +566,4 @@ def _key_mode(begun: Begun, landing: Landing) -> KeyMode:
         .union(begun.read("streams").select("stream"))
         .union(entries.select("stream").distinct())
     )
-    exact = shared_keys(keyed_names(groups, streams)).isEmpty()
-    return KeyMode.HASHES if exact else KeyMode.NAMES
+    refuse_shared_hashes(shared_keys(keyed_names(groups, streams)).collect())

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from claimlib.engine.relation import Relation
-from claimlib.errors import DuplicateRowsError, RequestError
+from claimlib.errors import DuplicateRowsError, HashCollisionError, RequestError
 from claimlib.plans import survey
-from claimlib.plans.keys import (
-    GROUP,
-    IdBounds,
-    KeyMode,
-    named_keys,
-    owners_by_name,
-    owners_of_keys,
-)
+from claimlib.plans.keys import GROUP, IdBounds, named_keys, owners_of_keys, spelled_name
 from claimlib.semantics.model import MAX_I64
 from claimlib.store.tables import FEW_OF_SPARK, FEW_ROWS, Store
 from claimlib.store.threads import concurrently
@@ -44,35 +37,45 @@ def check_ms(**instants: int | None) -> None:
             raise RequestError(f"{name} must be between 0 and 2^63-1, not {number}", option=name)
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """How names travel through a plan, and how they are put back.
+def refuse_shared_hashes(shared: Iterable[Row | Mapping[str, Any]]) -> None:
+    """Raise HashCollisionError if two names share a hash.
 
-    Attributes:
-        owners: one row per owner of pending entries: from_consumer_key, from_consumer, `is_known`.
+    Args:
+        shared: the rows of `keys.shared_keys`.
     """
+    # Streams that share a hash come before their groups, which then share one, too.
+    row = max(shared, key=lambda row: row["of"], default=None)
+    if row is None:
+        return
+    names = [one_line(spelled_name(row["of"], row[end])) for end in ("one", "other")]
+    raise HashCollisionError(
+        f"the {row['of']}s '{names[0]}' and '{names[1]}' have the same 64-bit hash, by which runs"
+        " tell names apart. Nothing was changed. Rename one of them where the store's rows come"
+        " from (by accident, 3 in 10^8 stores with a million names have such a pair)",
+        names=names,
+    )
 
-    mode: KeyMode
-    owners: DataFrame
 
+def owners_of(store: Store, pending: DataFrame, known: DataFrame, entries: DataFrame) -> DataFrame:
+    """Return one row per owner of pending entries: from_consumer_key, from_consumer, `is_known`.
+    One row per consumer's name passes through the driver.
 
-def names_of(store: Store, pending: DataFrame, known: DataFrame, entries: DataFrame) -> Names:
-    """Hashes, unless two names of the store share one.  One row per consumer's name passes through
-    the driver."""
+    Raises:
+        HashCollisionError: two names of the store share a hash.
+    """
     groups = pending.select(*GROUP).distinct()
     named = named_keys(
         groups, pending, known, entries, in_one_task=are_few(store, pending, entries)
     )
-    return _names(store, named.toArrow(), named.schema, pending)
+    return _owners(store, named.toArrow(), named.schema)
 
 
-def _names(store: Store, named: pa.Table, struct: StructType, pending: DataFrame) -> Names:
+def _owners(store: Store, named: pa.Table, struct: StructType) -> DataFrame:
     """`named`: the rows of `named_keys`, and their types."""
-    is_shared = pc.not_equal(named["one"], named["other"])  # `keys.IS_SHARED`, of rows in memory
-    if pc.any(is_shared).as_py():
-        return Names(KeyMode.NAMES, owners_by_name(pending))
+    is_shared = pc.field("one") != pc.field("other")  # `keys.IS_SHARED`, of rows in memory
+    refuse_shared_hashes(named.filter(is_shared).to_pylist())
     owners = named.filter(pc.field("of") == "consumer")
-    return Names(KeyMode.HASHES, owners_of_keys(store.in_memory(owners, struct)))
+    return owners_of_keys(store.in_memory(owners, struct))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +83,18 @@ class Look:
     """What one look at the tables finds.
 
     Attributes:
+        owners: see `owners_of`.
         sums: one row per group that has entries: stream, consumer_group and `survey.totals`.
     """
 
-    names: Names
+    owners: DataFrame
     sums: DataFrame
 
 
 def look(
     store: Store, pending: DataFrame, targets: DataFrame, entries: DataFrame, run_seq: int
 ) -> Look:
-    """How names travel, and what is pending in each group: one query of Spark's, and of large
+    """Who owns entries, and what is pending in each group: one query of Spark's, and of large
     tables, where delta-rs reads them, three of its own.  One row per group and one per consumer's
     name pass through the driver, and up to `_MOST_NAMES` of streams.
 
@@ -100,19 +104,20 @@ def look(
     Args:
         targets: `requests.standing`, whose names also count, of groups that have no entries.
         run_seq: that of the run which looks.
+
+    Raises:
+        HashCollisionError: see `owners_of`.
     """
     groups, consumers, streams = _summed(store, pending, targets, entries, run_seq)
     few = are_few(store, pending, entries)
     named = named_keys(groups, consumers, targets, streams, survey.totals(), in_one_task=few)
     fetched, struct = named.toArrow(), named.schema
-    names = _names(store, fetched, struct, pending)
-    if names.mode is KeyMode.NAMES:
-        return Look(names, store.held(groups))
+    owners = _owners(store, fetched, struct)
     of_groups = fetched.filter(pc.field("of") == "group").filter(
         pc.field("pending_before").is_valid()
     )
     sums = store.in_memory(of_groups, struct).drop("of", "key", "one", "other")
-    return Look(names, sums)
+    return Look(owners, sums)
 
 
 # Of more names Spark makes the distinct ones, which it need not hold.

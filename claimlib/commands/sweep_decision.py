@@ -19,7 +19,6 @@ from pyspark.sql import functions as F
 from claimlib.commands.paging import Pages, locate
 from claimlib.commands.preconditions import (
     ENTRY_IDS,
-    Names,
     are_decided_by_few,
     are_few,
     few_held,
@@ -34,7 +33,7 @@ from claimlib.engine.spark import relation_of
 from claimlib.errors import GlobError, RequestError
 from claimlib.local_rows import frame_of
 from claimlib.plans import guards, journal_rows, kernel, pages, requests, survey, sweep
-from claimlib.plans.keys import GROUP, GROUP_KEY, KeyMode, bucket
+from claimlib.plans.keys import GROUP, GROUP_KEY, bucket
 from claimlib.runs import Begun, Decision
 from claimlib.semantics.names import glob_pattern
 from claimlib.terminal import number_of
@@ -78,7 +77,7 @@ def decide(
     counts = {**_counts(judged.fetched), **counts}
     by_few = are_decided_by_few(begun.store, *made_of)
     rows = rows_of(judged)
-    return Decision(rows, judged.mode, by_few, made_of, counts=counts)
+    return Decision(rows, by_few, made_of, counts=counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +152,7 @@ class Judged:
     """What each group is judged, and the rows that its entries are decided from.
 
     Attributes:
+        owners: see `preconditions.owners_of`.
         groups: `survey.judged`, with the groups' keys and buckets.
         fetched: the same rows in the driver's memory.
         pending, entries: the rows that lie where the groups' entries do.
@@ -161,7 +161,7 @@ class Judged:
     """
 
     begun: Begun
-    names: Names
+    owners: DataFrame
     groups: DataFrame
     fetched: pa.Table
     pending: DataFrame
@@ -172,18 +172,13 @@ class Judged:
     patterns: DataFrame | None = field(default=None)
 
     @property
-    def mode(self) -> KeyMode:
-        """How names travel."""
-        return self.names.mode
-
-    @property
     def accepted(self) -> DataFrame:
         """The groups that are not refused."""
         return self.groups.where(F.col("reason").isNull())
 
     def rejudged(self, groups: DataFrame) -> Judged:
         """The same with other judgements: one query."""
-        rows, fetched = _fetched(self.begun, groups, self.mode)
+        rows, fetched = _fetched(self.begun, groups)
         return replace(self, groups=rows, fetched=fetched)
 
     def examined(self) -> DataFrame:
@@ -191,10 +186,9 @@ class Judged:
         owners = None
         if self.patterns is not None:
             consumers = self.begun.read("consumers")
-            owners = guards.owners(self.pending, consumers, self.accepted, self.patterns, self.mode)
+            owners = guards.owners(self.pending, consumers, self.accepted, self.patterns)
         candidates = sweep.candidates(
-            *(self.pending, self.entries, self.accepted, owners, self.mode),
-            in_one_task=self.in_one_task,
+            *(self.pending, self.entries, self.accepted, owners), in_one_task=self.in_one_task
         )
         return (
             candidates
@@ -204,16 +198,16 @@ class Judged:
 
 
 def judge(begun: Begun, requested: Requested, pending: DataFrame, entries: DataFrame) -> Judged:
-    """The third step: one look at all rows says which groups are refused, how names travel, and
-    where the entries lie."""
+    """The third step: one look at all rows says which groups are refused, who owns the entries,
+    and where they lie."""
     seen = look(begun.store, pending, requested.targets, entries, begun.run_seq)
     judged = survey.judged(requested.targets, seen.sums, requested.unrequested)
-    groups, fetched = _fetched(begun, judged, seen.names.mode)
+    groups, fetched = _fetched(begun, judged)
     has_guards = any(fetched[name].null_count < fetched.num_rows for name in requests.GUARDS)
     where = near(fetched).condition()
     return Judged(
         begun=begun,
-        names=seen.names,
+        owners=seen.owners,
         groups=groups,
         fetched=fetched,
         pending=pending.where(where),
@@ -228,7 +222,7 @@ def judge(begun: Begun, requested: Requested, pending: DataFrame, entries: DataF
 def without_duplicates(judged: Judged) -> Judged:
     """Refuse the groups that have two rows of one entry."""
     touched = sweep.touched(judged.examined())
-    return judged.rejudged(survey.without_duplicates(judged.groups, touched, judged.mode))
+    return judged.rejudged(survey.without_duplicates(judged.groups, touched))
 
 
 def weighed(judged: Judged) -> Judged:
@@ -236,7 +230,7 @@ def weighed(judged: Judged) -> Judged:
     if judged.patterns is None:
         return replace(judged, groups=guards.unweighed(judged.groups))
     pending = judged.begun.read("pending")
-    return judged.rejudged(guards.weighed(judged.groups, judged.examined(), pending, judged.mode))
+    return judged.rejudged(guards.weighed(judged.groups, judged.examined(), pending))
 
 
 def rows_of(judged: Judged) -> DataFrame:
@@ -244,13 +238,13 @@ def rows_of(judged: Judged) -> DataFrame:
     journal."""
     accepted, examined = judged.accepted, judged.examined()
     next_ids = pages.next_ids(examined) if judged.pages is not None else None
-    decided = sweep.decisions(sweep.touched(examined), _requests(judged.fetched), judged.mode)
+    decided = sweep.decisions(sweep.touched(examined), _requests(judged.fetched))
     return journal_rows.union_rows(
         [
-            journal_rows.decision_rows(decided, accepted, judged.names.owners, judged.mode),
+            journal_rows.decision_rows(decided, accepted, judged.owners),
             journal_rows.group_rows(judged.groups),
             journal_rows.consumer_rows(accepted),
-            journal_rows.cursor_rows(accepted, next_ids, judged.mode),
+            journal_rows.cursor_rows(accepted, next_ids),
         ]
     )
 
@@ -265,9 +259,9 @@ def _no_match(begun: Begun, request: Policy) -> RequestError:
     )
 
 
-def _fetched(begun: Begun, judged: DataFrame, mode: KeyMode) -> tuple[DataFrame, pa.Table]:
+def _fetched(begun: Begun, judged: DataFrame) -> tuple[DataFrame, pa.Table]:
     """`Store.fetched` of `survey.judged`, with the groups' keys and buckets."""
-    keys = {"group_key": F.expr(GROUP_KEY[mode]), "bucket": bucket(begun.store.buckets)}
+    keys = {"group_key": F.expr(GROUP_KEY), "bucket": bucket(begun.store.buckets)}
     return begun.store.fetched(judged.withColumns(keys))
 
 

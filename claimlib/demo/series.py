@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from claimlib import __version__
 from claimlib.plans.differences import Digest
-from claimlib.plans.keys import KeyMode
 from claimlib.runs.journal import RunRow, ServerIdentity, Staged
 from claimlib.schema import Kind
 from claimlib.semantics.ids import StreamId, to_bigint
@@ -209,7 +208,6 @@ def _run_row(run_seq: int, at_ms: int) -> RunRow:
         source="sample:6379/0",
         server=ServerIdentity(),
         pins=Pins({}, {}),
-        key_mode=KeyMode.HASHES,
         counts={},
         began_ms=at_ms,
     )

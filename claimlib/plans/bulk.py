@@ -23,12 +23,10 @@ from claimlib.plans.keys import (
     GROUP,
     GROUP_KEY,
     STREAM_KEY,
-    KeyMode,
     divided,
     each,
     in_id_order,
     unsigned,
-    with_keys,
 )
 from claimlib.plans.request_table import RequestTable, is_beyond, is_none_of
 from claimlib.plans.requests import (
@@ -308,7 +306,6 @@ def with_pending(
     ids: DataFrame,
     pending: DataFrame,
     entries: DataFrame | None,
-    mode: KeyMode,
     *,
     in_one_task: bool,
 ) -> DataFrame:
@@ -322,49 +319,46 @@ def with_pending(
     request = ("request_number", "position", *_ID, "now_ms", "min_idle_ms", "equal_counts")
     wanted = ids.where("id_ms IS NOT NULL").selectExpr(
         *(*request, "force", "raise_by", "retrycount", "new_delivery_time_ms"),
-        f"{GROUP_KEY[mode]} AS group_key",
-        f"{STREAM_KEY[mode]} AS stream_key",
+        f"{GROUP_KEY} AS group_key",
+        f"{STREAM_KEY} AS stream_key",
     )
-    state = with_keys(pending, mode).selectExpr(
-        *(*kernel.KEY, f"{CONSUMER_KEY[mode]} AS consumer_key"),
+    state = pending.selectExpr(
+        *(*kernel.KEY, f"{CONSUMER_KEY} AS consumer_key"),
         *("consumer IS NOT NULL AS is_owned", "true AS is_pending"),
         *("delivery_time_ms", "delivery_count"),
     )
-    nobody = "0L" if mode is KeyMode.HASHES else "''"
     rows = (
         # By sort and merge, whatever Spark thinks of the size of pending, as in `with_presence`.
         wanted.join(state.hint("merge"), on=[*kernel.KEY], how="left")
         .fillna(False, ["is_owned", "is_pending"])
-        .fillna(0, ["delivery_time_ms", "delivery_count"])
-        .withColumn("consumer_key", F.expr(f"coalesce(consumer_key, {nobody})"))
+        .fillna(0, ["consumer_key", "delivery_time_ms", "delivery_count"])
     )
     if entries is None:
         rows = rows.withColumn("present", F.lit(False))
     else:
-        rows = with_presence(rows, with_keys(entries, mode), in_one_task=in_one_task)
+        rows = with_presence(rows, entries, in_one_task=in_one_task)
     return rows.selectExpr(*kernel.BULK_INPUT)
 
 
-def pending_of(ids: DataFrame, pending: DataFrame, mode: KeyMode) -> DataFrame:
+def pending_of(ids: DataFrame, pending: DataFrame) -> DataFrame:
     """The rows of pending that are requested, by `kernel.KEY`: as often as pending holds them."""
     named = ids.where("id_ms IS NOT NULL")
-    wanted = named.selectExpr(f"{GROUP_KEY[mode]} AS group_key", *_ID)
+    wanted = named.selectExpr(f"{GROUP_KEY} AS group_key", *_ID)
     key = list(kernel.KEY)
-    return with_keys(pending, mode).select(*key).join(wanted, on=key, how="left_semi")
+    return pending.select(*key).join(wanted, on=key, how="left_semi")
 
 
-def decisions(rows: DataFrame, mode: KeyMode, *, in_one_task: bool) -> DataFrame:
+def decisions(rows: DataFrame, *, in_one_task: bool) -> DataFrame:
     """One row per row, with `kernel.BULK_OUTPUT`.  One shuffle at most, into ranges of ids."""
     ranges = divided(rows, *kernel.KEY, in_one_task=in_one_task)
     order = ("group_key", *in_id_order(), "request_number", "position")
     ordered = ranges.sortWithinPartitions(*order)
-    type_ = "BIGINT" if mode is KeyMode.HASHES else "STRING"
-    return ordered.mapInPandas(kernel.fold_range, _SCHEMA.format(key=type_))
+    return ordered.mapInPandas(kernel.fold_range, _SCHEMA)
 
 
 _SCHEMA = (
-    "group_key {key}, id_ms BIGINT, id_seq BIGINT, request_number BIGINT, position BIGINT,"
-    " outcome TINYINT, is_pending BOOLEAN, from_consumer_key {key}, from_delivery_time_ms BIGINT,"
+    "group_key BIGINT, id_ms BIGINT, id_seq BIGINT, request_number BIGINT, position BIGINT,"
+    " outcome TINYINT, is_pending BOOLEAN, from_consumer_key BIGINT, from_delivery_time_ms BIGINT,"
     " from_delivery_count BIGINT, delivery_time_ms BIGINT, delivery_count BIGINT"
 )
 
@@ -390,17 +384,16 @@ def entry_rows(
     accepted: DataFrame,
     owners: DataFrame,
     kinds: Mapping[Outcome, Kind],
-    mode: KeyMode,
 ) -> DataFrame:
     """The journal's rows about ids, one per id that a request names: names put back.
 
     Args:
         decided: `decisions`.
         accepted: the requests of the groups that are not refused.
-        owners: `keys.owners_of_keys` or `keys.owners_by_name`.
+        owners: `keys.owners_of_keys`.
     """
     requests = accepted.selectExpr(
-        *("request_number", f"{GROUP_KEY[mode]} AS group_key", *GROUP),
+        *("request_number", f"{GROUP_KEY} AS group_key", *GROUP),
         *("consumer AS caller", "justid", "now_ms", "profile"),
     )
     got = f"outcome IN ({', '.join(f'{outcome:d}' for outcome in _GOT)})"

@@ -28,13 +28,11 @@ from pyspark.sql import functions as F
 
 from claimlib.plans.keys import (
     GROUP,
-    KeyMode,
     bucket_of,
     glob_sql,
     id_at_least,
     id_at_most,
     unsigned,
-    with_keys,
 )
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.schema import Kind, quote_text
@@ -145,7 +143,7 @@ def left_alone(pending: DataFrame, scope: Scope) -> DataFrame:
 # ------------------------------------------------------------------- pending
 
 
-def compared_pending(staged: DataFrame, stored: DataFrame, mode: KeyMode) -> DataFrame:
+def compared_pending(staged: DataFrame, stored: DataFrame) -> DataFrame:
     """One row per pending entry that the source or the store has (a repeated row of the store
     counts each time).
 
@@ -158,8 +156,8 @@ def compared_pending(staged: DataFrame, stored: DataFrame, mode: KeyMode) -> Dat
         stored: rows of pending, with `is_claim`: whether a run of the store wrote the row, and not
             its source (null: no).
     """
-    of_source = with_keys(staged, mode).select("group_key", *_ID, *_STATE, F.lit(True).alias("l"))
-    of_store = with_keys(stored, mode).select(
+    of_source = staged.select("group_key", *_ID, *_STATE, F.lit(True).alias("l"))
+    of_store = stored.select(
         *("group_key", *_ID),
         *(F.col(name).alias(f"stored_{name}") for name in (*GROUP, "run_seq", "is_claim")),
         *(F.col(name).alias(f"from_{name}") for name in _STATE),
@@ -248,7 +246,7 @@ def with_known_absence(stored: DataFrame) -> DataFrame:
     return stored.withColumn("absence_is_known", known).drop(*BOUNDS)
 
 
-def compared_entries(staged: DataFrame, stored: DataFrame, mode: KeyMode) -> DataFrame:
+def compared_entries(staged: DataFrame, stored: DataFrame) -> DataFrame:
     """One row per entry that the source or the store has.
 
     Columns: stream_key, id_ms, id_seq; `difference` (null: nothing changes); `payload` and
@@ -259,10 +257,10 @@ def compared_entries(staged: DataFrame, stored: DataFrame, mode: KeyMode) -> Dat
     Args:
         stored: rows of `with_known_absence`.
     """
-    of_source = with_keys(staged, mode).select(
+    of_source = staged.select(
         *("stream_key", *_ID, payload_hash().alias("staged_payload")), F.lit(True).alias("l")
     )
-    of_store = with_keys(stored, mode).select(
+    of_store = stored.select(
         *("stream_key", *_ID, payload_hash().alias("from_payload")),
         *(F.col(name).alias(f"stored_{name}") for name in ("stream", "run_seq")),
         "absence_is_known",
@@ -398,7 +396,7 @@ class Comparison:
 
     name: str
     changed: str
-    compared: Callable[[DataFrame, DataFrame, KeyMode], DataFrame]
+    compared: Callable[[DataFrame, DataFrame], DataFrame]
     by_key: Callable[[DataFrame], DataFrame]
     journal_rows: Callable[[DataFrame], DataFrame]
     unexplained: Callable[[DataFrame, DataFrame], DataFrame]

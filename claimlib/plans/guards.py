@@ -12,7 +12,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.plans.keys import CONSUMER_KEY, GROUP, GROUP_KEY, KeyMode, bytes_sql
+from claimlib.plans.keys import CONSUMER_KEY, GROUP, GROUP_KEY, bytes_sql
 from claimlib.plans.requests import GUARDS
 from claimlib.plans.sql_terms import terms
 from claimlib.semantics import rules
@@ -28,7 +28,6 @@ def owners(
     consumers: DataFrame,
     accepted: DataFrame,
     patterns: DataFrame,
-    mode: KeyMode,
 ) -> DataFrame:
     """One row per owner that has entries in a group whose request has guards: group_key,
     consumer_key, `is_spared` and `is_parking` (see `rules.is_claimable`).
@@ -55,8 +54,8 @@ def owners(
         .join(known, on=[*GROUP, "consumer"], how="left")
     )
     return known_owners.select(
-        F.expr(f"{GROUP_KEY[mode]} AS group_key"),
-        F.expr(f"{CONSUMER_KEY[mode]} AS consumer_key"),
+        F.expr(f"{GROUP_KEY} AS group_key"),
+        F.expr(f"{CONSUMER_KEY} AS consumer_key"),
         (_is_spared_by_name() | _is_spared_as_active()).alias("is_spared"),
         F.coalesce(F.col("consumer") == F.col("parking_consumer"), F.lit(False)).alias(
             "is_parking"
@@ -80,7 +79,7 @@ def _is_spared_as_active() -> Column:
     )
 
 
-def weighed(judged: DataFrame, examined: DataFrame, pending: DataFrame, mode: KeyMode) -> DataFrame:
+def weighed(judged: DataFrame, examined: DataFrame, pending: DataFrame) -> DataFrame:
     """`judged`, with what the requests with guards would do: `spared` and `parked` (entries; null:
     the request has no guards, or the group is refused), and with the groups refused that a limit
     does not allow.
@@ -89,7 +88,7 @@ def weighed(judged: DataFrame, examined: DataFrame, pending: DataFrame, mode: Ke
         examined: the accepted groups' candidates, see `sweep.candidates`.
         pending: all of pending: the share of a page, too, is that of the group's whole PEL.
     """
-    of_group = judged.withColumn("group_key", F.expr(GROUP_KEY[mode]))
+    of_group = judged.withColumn("group_key", F.expr(GROUP_KEY))
     guarded = of_group.where(any_guard() & F.col("reason").isNull())
     return (
         of_group.join(_sums(examined, guarded), on="group_key", how="left")

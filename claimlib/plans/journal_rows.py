@@ -8,22 +8,20 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from claimlib.plans.keys import GROUP, GROUP_KEY, KeyMode
+from claimlib.plans.keys import GROUP, GROUP_KEY
 from claimlib.plans.requests import CALLER_IS_SEEN, REQUEST_COLUMNS
 from claimlib.schema import Kind
 from claimlib.semantics.model import Outcome
 
 
-def decision_rows(
-    decided: DataFrame, accepted: DataFrame, owners: DataFrame, mode: KeyMode
-) -> DataFrame:
+def decision_rows(decided: DataFrame, accepted: DataFrame, owners: DataFrame) -> DataFrame:
     """The journal's `claimed` and `deleted` rows: names put back on the decisions.
 
     The joins must find every key; one that finds none raises, for a row without its name would be
-    lost work.  `owners` is `keys.owners_of_keys` or `keys.owners_by_name`.
+    lost work.  `owners` is `keys.owners_of_keys`.
     """
     groups = accepted.selectExpr(
-        f"{GROUP_KEY[mode]} AS group_key",
+        f"{GROUP_KEY} AS group_key",
         *(*GROUP, "consumer AS caller", "parking_consumer", "justid", "now_ms", "profile"),
     )
     parked = f"outcome = {Outcome.PARKED:d}"
@@ -72,7 +70,7 @@ def group_rows(groups: DataFrame) -> DataFrame:
 OF_WHOLE_PELS = ("pending_before", "oldest_delivery_time_ms", "highest_delivery_count")
 
 
-def cursor_rows(accepted: DataFrame, next_ids: DataFrame | None, mode: KeyMode) -> DataFrame:
+def cursor_rows(accepted: DataFrame, next_ids: DataFrame | None) -> DataFrame:
     """The journal's `cursor` rows: one per swept group that got a page, or whose cursor is kept:
     the first id that was not examined, 0-0 where there is none.
 
@@ -82,7 +80,7 @@ def cursor_rows(accepted: DataFrame, next_ids: DataFrame | None, mode: KeyMode) 
     if next_ids is None:
         placed = placed.selectExpr("*", "0L AS next_ms", "0L AS next_seq")
     else:
-        keyed = placed.withColumn("group_key", F.expr(GROUP_KEY[mode]))
+        keyed = placed.withColumn("group_key", F.expr(GROUP_KEY))
         placed = keyed.join(next_ids, on="group_key", how="left")
         placed = placed.fillna(0, ["next_ms", "next_seq"])
     return placed.selectExpr(

@@ -96,11 +96,11 @@ def decide_range(batches: Iterable[pd.DataFrame], requests: pd.DataFrame) -> Ite
     """Decide each entry of one sorted range.
 
     In: one row per examined pending entry with the columns of `INPUT`: `group_key` and
-    `consumer_key` are 64-bit hashes (or names, where hashes collide), ids the BIGINTs of
-    `ids.to_bigint`, `present` whether the id is in the stream, `is_spared` and `is_parking` what
-    `rules.is_claimable` asks about the owner.  Out: one row per entry that is claimed, parked or
-    deleted, with the columns of `OUTPUT`; `outcome` is an `Outcome`, the `from_*` columns are what
-    was found, `delivery_count` is the new count.  A row that the rule leaves alone gives none.
+    `consumer_key` are 64-bit hashes, ids the BIGINTs of `ids.to_bigint`, `present` whether the id
+    is in the stream, `is_spared` and `is_parking` what `rules.is_claimable` asks about the owner.
+    Out: one row per entry that is claimed, parked or deleted, with the columns of `OUTPUT`;
+    `outcome` is an `Outcome`, the `from_*` columns are what was found, `delivery_count` is the new
+    count.  A row that the rule leaves alone gives none.
 
     Args:
         requests: one row per group, its key the index, with the columns of `REQUEST`.  They come

@@ -1,8 +1,8 @@
 """What rows are compared by: unsigned ids, names by glob, and the keys that stand for names.
 
-Names do not travel: joins, shuffles and the kernel carry 64-bit hashes (`KeyMode.HASHES`), which is
-exact only where no two names of the store share a hash.  `named_keys` finds out; then the same
-plan runs with the names themselves (`KeyMode.NAMES`).
+Names do not travel: joins, shuffles and the kernel carry 64-bit hashes, which is exact only if no
+two names of the store share a hash.  `named_keys` and `shared_keys` find such names; a run that
+meets them is refused.
 
 Ids are unsigned and BIGINT is signed: orders and ranges use `unsigned(x)`, which flips the sign
 bit.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, Row
@@ -30,13 +29,6 @@ GROUP = ("stream", "consumer_group")
 GROUP_SQL = ", ".join(GROUP)
 # -2^63, as Spark and delta-rs both read it.
 _SIGN_BIT = "(-9223372036854775807 - 1)"
-
-
-class KeyMode(StrEnum):
-    """How names travel through a plan."""
-
-    HASHES = "hashes"
-    NAMES = "names"
 
 
 def bigint_sql(number: int) -> str:
@@ -153,28 +145,11 @@ def bucket(buckets: int) -> Column:
     return F.expr(BUCKET_SQL.format(buckets=buckets)).alias("bucket")
 
 
-# As SQL: the keys of a row's stream, of its (stream, consumer_group), and of its owner.  As text,
-# the length keeps the two names of a group apart.  An entry without an owner has a key too: null is
-# not a key.
-STREAM_KEY = {KeyMode.HASHES: "xxhash64(stream)", KeyMode.NAMES: "stream"}
-GROUP_KEY = {
-    KeyMode.HASHES: "xxhash64(stream, consumer_group)",
-    KeyMode.NAMES: "concat(CAST(length(stream) AS STRING), ':', stream, consumer_group)",
-}
-CONSUMER_KEY = {
-    KeyMode.HASHES: "xxhash64(consumer)",
-    KeyMode.NAMES: "coalesce(concat('=', consumer), '')",
-}
-
-
-def with_keys(table: DataFrame, mode: KeyMode) -> DataFrame:
-    """A table that has generated keys, with those keys in the given mode."""
-    if mode is KeyMode.HASHES:
-        return table
-    keyed = table.withColumn("stream_key", F.expr(STREAM_KEY[mode]))
-    if "group_key" not in keyed.columns:
-        return keyed
-    return keyed.withColumn("group_key", F.expr(GROUP_KEY[mode]))
+# As SQL: the keys of a row's stream, of its (stream, consumer_group), and of its owner.  An entry
+# without an owner has a key too.
+STREAM_KEY = "xxhash64(stream)"
+GROUP_KEY = "xxhash64(stream, consumer_group)"
+CONSUMER_KEY = "xxhash64(consumer)"
 
 
 def divided(rows: DataFrame, *key: str, in_one_task: bool) -> DataFrame:
@@ -284,14 +259,23 @@ def keyed_names(groups: DataFrame, streams: DataFrame) -> DataFrame:
     return of_groups.union(streams.selectExpr(_each_of(_OF_STREAM)))
 
 
-def _keyed(of: str, keys: Mapping[KeyMode, str]) -> str:
-    hashed, name = keys[KeyMode.HASHES], keys[KeyMode.NAMES]
-    return f"struct('{of}' AS of, {hashed} AS key, {name} AS name)"
+# The length keeps the two names of a group apart.  A missing owner has a text, because min and max
+# skip null.
+_GROUP_TEXT = "concat(CAST(length(stream) AS STRING), ':', stream, consumer_group)"
+_CONSUMER_TEXT = "coalesce(concat('=', consumer), '')"
+_OF_STREAM = f"struct('stream' AS of, {STREAM_KEY} AS key, stream AS name)"
+_OF_GROUP = f"struct('group' AS of, {GROUP_KEY} AS key, {_GROUP_TEXT} AS name)"
+_OF_CONSUMER = f"struct('consumer' AS of, {CONSUMER_KEY} AS key, {_CONSUMER_TEXT} AS name)"
 
 
-_OF_STREAM = _keyed("stream", STREAM_KEY)
-_OF_GROUP = _keyed("group", GROUP_KEY)
-_OF_CONSUMER = _keyed("consumer", CONSUMER_KEY)
+def spelled_name(of: str, name: str) -> str:
+    """Return the name in a row of `keyed_names` or `named_keys` as people spell it."""
+    if of == "stream":
+        return name
+    if of == "consumer":
+        return name[1:] or "(no owner)"
+    length, _, names = name.partition(":")
+    return f"{names[: int(length)]} / {names[int(length) :]}"
 
 
 def _each_of(*keyed: str) -> str:
@@ -301,22 +285,13 @@ def _each_of(*keyed: str) -> str:
 
 def owners_of_keys(named: DataFrame) -> DataFrame:
     """One row per owner of pending entries: from_consumer_key, from_consumer (null: an entry
-    without an owner), `is_known` (true).  `named` is `named_keys`, where hashes are exact."""
+    without an owner), `is_known` (true).  `named` is `named_keys`, if no names share a hash."""
     return named.where("of = 'consumer'").selectExpr(
         "key AS from_consumer_key",
-        # As `CONSUMER_KEY` spells a name.
+        # As in `_CONSUMER_TEXT`.
         "CASE WHEN one != '' THEN substring(one, 2) END AS from_consumer",
         "true AS is_known",
     )
-
-
-def owners_by_name(pending: DataFrame) -> DataFrame:
-    """The same where two names share a hash: the key is the name."""
-    owners = pending.select(
-        F.expr(f"{CONSUMER_KEY[KeyMode.NAMES]} AS from_consumer_key"),
-        F.col("consumer").alias("from_consumer"),
-    )
-    return owners.distinct().withColumn("is_known", F.lit(True))
 
 
 def shared_keys(keyed: DataFrame) -> DataFrame:

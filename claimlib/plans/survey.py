@@ -1,7 +1,7 @@
 """The survey: what is in each group's PEL, and whether the group must be refused.
 
-One look at `pending`, before anything is decided, which also says how names travel.  Bad data
-refuses its group, counted and named, and the other groups go on.
+One look at `pending`, before anything is decided, which also finds names that share a hash.  Bad
+data refuses its group, counted and named, and the other groups go on.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 from claimlib.plans.keys import (
     GROUP,
     GROUP_KEY,
-    KeyMode,
     each,
     id_at_least,
     id_at_most,
@@ -38,7 +37,7 @@ def by_group(pending: DataFrame, surveyed: DataFrame, run_seq: int) -> DataFrame
     Args:
         surveyed: see `surveyed_of`.
     """
-    # By the names themselves: whether hashes are exact is not known yet.
+    # By the names themselves: it is not known yet if two of them share a hash.
     rows = pending.select(*_OF_PENDING)
     rows = rows.join(F.broadcast(surveyed), on=list(GROUP), how="left")
     return rows.where(_IS_COUNTED).groupBy(*GROUP).agg(*map(F.expr, _sums(run_seq)))
@@ -202,7 +201,7 @@ def _first_reason(*reasons: tuple[str, str]) -> Column:
     return F.expr(f"CASE {cases} END")
 
 
-def without_duplicates(judged: DataFrame, touched: DataFrame, mode: KeyMode) -> DataFrame:
+def without_duplicates(judged: DataFrame, touched: DataFrame) -> DataFrame:
     """`judged`, with the groups refused of which two touched rows have one id; the reason names the
     smallest such id.
 
@@ -219,7 +218,7 @@ def without_duplicates(judged: DataFrame, touched: DataFrame, mode: KeyMode) -> 
     )
     twice = copies.where("copies > 1").groupBy("group_key").agg(text.alias("repeated"))
     return (
-        judged.withColumn("group_key", F.expr(GROUP_KEY[mode]))
+        judged.withColumn("group_key", F.expr(GROUP_KEY))
         .join(twice, on="group_key", how="left")
         .withColumn("reason", F.coalesce("reason", "repeated"))
         .drop("group_key", "repeated")

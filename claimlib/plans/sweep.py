@@ -10,14 +10,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.plans import kernel
-from claimlib.plans.keys import CONSUMER_KEY, GROUP_KEY, KeyMode, divided, in_id_order, with_keys
+from claimlib.plans.keys import CONSUMER_KEY, GROUP_KEY, divided, in_id_order
 from claimlib.plans.sql_terms import Term, terms
 from claimlib.plans.survey import IS_EXAMINED
 from claimlib.semantics import rules
 
 _KERNEL_SCHEMA = (
-    "{key}, id_ms BIGINT, id_seq BIGINT, outcome TINYINT, {consumer}, "
-    "from_delivery_time_ms BIGINT, from_delivery_count BIGINT, delivery_count BIGINT"
+    "group_key BIGINT, id_ms BIGINT, id_seq BIGINT, outcome TINYINT, from_consumer_key BIGINT,"
+    " from_delivery_time_ms BIGINT, from_delivery_count BIGINT, delivery_count BIGINT"
 )
 
 
@@ -26,7 +26,6 @@ def candidates(
     entries: DataFrame,
     accepted: DataFrame,
     owners: DataFrame | None,
-    mode: KeyMode,
     *,
     in_one_task: bool,
 ) -> DataFrame:
@@ -46,13 +45,12 @@ def candidates(
         in_one_task: see `with_presence`.
     """
     request = accepted.selectExpr(
-        f"{GROUP_KEY[mode]} AS group_key",
+        f"{GROUP_KEY} AS group_key",
         *("start_ms", "start_seq", "page_end_ms", "page_end_seq", "count", "now_ms"),
         *(name for name in kernel.REQUEST if name not in {"now_ms", "raise_by"}),
     )
     rows = (
-        with_keys(pending, mode)
-        .selectExpr(*_ENTRY, f"{CONSUMER_KEY[mode]} AS consumer_key")
+        pending.selectExpr(*_ENTRY, f"{CONSUMER_KEY} AS consumer_key")
         .join(F.broadcast(request), on="group_key", how="inner")
         .where(IS_EXAMINED)
     )
@@ -61,7 +59,7 @@ def candidates(
         *(*_ENTRY, "consumer_key", "is_spared", "is_parking", "count"),
         *("is_idle_enough", "is_exhausted", "is_claimable"),
     )
-    present = with_presence(narrow, with_keys(entries, mode), in_one_task=in_one_task)
+    present = with_presence(narrow, entries, in_one_task=in_one_task)
     return present.selectExpr("*", f"{_HIT.sql} AS is_hit", "true AS is_examined")
 
 
@@ -96,7 +94,7 @@ def touched(candidates: DataFrame) -> DataFrame:
     return candidates.where("is_hit AND is_examined").selectExpr(*kernel.INPUT)
 
 
-def decisions(touched_rows: DataFrame, requests: pd.DataFrame, mode: KeyMode) -> DataFrame:
+def decisions(touched_rows: DataFrame, requests: pd.DataFrame) -> DataFrame:
     """One row per touched row, with `kernel.OUTPUT`.  No shuffle: rows of one key are in one
     partition, so that a second one is seen, and sorted there they are the kernel's range.
 
@@ -104,9 +102,7 @@ def decisions(touched_rows: DataFrame, requests: pd.DataFrame, mode: KeyMode) ->
         requests: those of the accepted groups, as `kernel.decide_range` takes them.
     """
     ordered = touched_rows.sortWithinPartitions("group_key", *in_id_order())
-    type_ = "BIGINT" if mode is KeyMode.HASHES else "STRING"
-    schema = _KERNEL_SCHEMA.format(key=f"group_key {type_}", consumer=f"from_consumer_key {type_}")
-    return ordered.mapInPandas(partial(kernel.decide_range, requests=requests), schema)
+    return ordered.mapInPandas(partial(kernel.decide_range, requests=requests), _KERNEL_SCHEMA)
 
 
 def with_presence(rows: DataFrame, entries: DataFrame, *, in_one_task: bool) -> DataFrame:

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from claimlib.errors import VerificationError, VersionExpiredError
-from claimlib.plans.keys import GROUP, KeyMode, id_text
+from claimlib.plans.keys import GROUP, id_text
 from claimlib.runs.journal import (
     DELETING,
     LOST_APP_ID,
@@ -115,11 +115,6 @@ _MANY_ROWS = 100_000
 _ROWS_PER_CHANGE = 4
 
 
-def _by_names(row: RunRow) -> bool:
-    """Return True if names must be compared besides the keys."""
-    return row.key_mode is KeyMode.NAMES
-
-
 def _is_rewritten(store: Store, row: RunRow, decided: Decided) -> bool:
     """Whether the buckets are rewritten: they are small, or much of them changes.
 
@@ -159,8 +154,7 @@ def _rewrite(store: Store, row: RunRow, decided: Decided) -> None:
 
 def _after(pending: DataFrame, row: RunRow, decided: Decided) -> DataFrame:
     """Rows of `pending` as they are once those are changed that are as they were found."""
-    names = _KEY[:2] if _by_names(row) else ()
-    key = ["stream_key", "group_key", "id_ms", "id_seq", *names]
+    key = ("stream_key", "group_key", "id_ms", "id_seq")
     changes = decided.rows(*TOUCHING).select(
         *(F.col(name).alias(f"changed_{name}") for name in key),
         *(*_FROM, "kind"),
@@ -185,19 +179,17 @@ def _after(pending: DataFrame, row: RunRow, decided: Decided) -> DataFrame:
 
 
 def _merge(store: Store, row: RunRow, decided: Decided) -> int:
-    names = " AND t.stream = s.stream AND t.consumer_group = s.consumer_group"
-    exact = names if _by_names(row) else ""
     # A source is compared with a store that may hold a key twice, each time otherwise: then there
     # are two journal rows of the key, and Delta refuses a row that two match by the join.  Runs
     # that claim refuse such groups; for them the join is kept short.
-    exact += f" AND {_IS_UNCHANGED_SQL}" if row.staged is not None else ""
+    unchanged = f" AND {_IS_UNCHANGED_SQL}" if row.staged is not None else ""
     # Literal bounds let Delta leave the files alone in which nothing can match.  The literal
     # run_seq is also how `verify` finds this commit in the table's history.
     statement = f"""
         MERGE INTO {{table}} t USING {{decided}} s
         ON {decided.pending.sql("t.")} AND t.run_seq < {row.run_seq:d}
           AND t.stream_key = s.stream_key AND t.group_key = s.group_key
-          AND t.id_ms = s.id_ms AND t.id_seq = s.id_seq{exact}
+          AND t.id_ms = s.id_ms AND t.id_seq = s.id_seq{unchanged}
         WHEN MATCHED AND s.kind IN ({_UPDATING_SQL}) AND {_IS_UNCHANGED_SQL} THEN UPDATE SET
           consumer = s.consumer, delivery_time_ms = s.delivery_time_ms,
           delivery_count = s.delivery_count, run_seq = {row.run_seq:d}

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from claimlib.errors import VerificationError
 from claimlib.plans.differences import Digest
-from claimlib.plans.keys import IdBounds, KeyMode
+from claimlib.plans.keys import IdBounds
 from claimlib.schema import Kind
 from claimlib.store.gone_back import Seen
 from claimlib.store.local import Condition
@@ -114,7 +114,6 @@ class RunRow:
     source: str | None
     server: ServerIdentity
     pins: Pins
-    key_mode: KeyMode
     counts: Mapping[str, int]
     began_ms: int | None = None
 
@@ -149,7 +148,6 @@ class RunRow:
             source=row["source"],
             server=ServerIdentity(**inputs["server"]),
             pins=Pins(versions=inputs["versions"], table_ids=inputs["table_ids"]),
-            key_mode=KeyMode(inputs["key_mode"]),
             counts=inputs["counts"],
             began_ms=inputs.get("began_ms"),
         )
@@ -159,7 +157,6 @@ class RunRow:
         inputs = {
             "versions": dict(self.pins.versions),
             "table_ids": dict(self.pins.table_ids),
-            "key_mode": str(self.key_mode),
             "staged": self.staged and self.staged.as_json(),
             "server": asdict(self.server),
             "counts": dict(self.counts),

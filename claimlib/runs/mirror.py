@@ -25,7 +25,7 @@ from claimlib.plans.differences import (
     Scope,
     digest_of,
 )
-from claimlib.plans.keys import KeyMode, glob_sql, id_text, with_keys
+from claimlib.plans.keys import glob_sql, id_text
 from claimlib.runs import claims
 from claimlib.runs.journal import Decided, RunRow, Staged
 from claimlib.runs.retry import retried
@@ -228,7 +228,8 @@ def _entries(store: Store, row: RunRow, staged: Staged, decided: Decided) -> Non
     statement = f"""
         MERGE INTO {{table}} t USING {{rows}} s
         ON {decided.entries.sql("t.")} AND t.run_seq < {row.run_seq:d}
-          AND {_join_sql(TABLES["entries"].key, row.key_mode)} AND {_HAS_PAYLOAD}
+          AND t.stream_key = s.stream_key AND t.id_ms = s.id_ms AND t.id_seq = s.id_seq
+          AND {_HAS_PAYLOAD}
         WHEN MATCHED AND s.is_removed THEN DELETE
         WHEN MATCHED THEN UPDATE SET fields = s.fields, run_seq = {row.run_seq:d}"""
     rows = _changed_entries(read, decided)
@@ -270,15 +271,6 @@ def _entries_after(
             for name in entries.columns
         )
     )
-
-
-def _join_sql(key: tuple[str, ...], mode: KeyMode) -> str:
-    """The MERGE's join on a table's key: by 64-bit keys, and by names too where those collide."""
-    hashed = {"stream": "stream_key", "consumer_group": "group_key"}
-    columns = [hashed.get(name, name) for name in key]
-    if mode is KeyMode.NAMES:
-        columns += [name for name in key if name in hashed]
-    return " AND ".join(f"t.{name} = s.{name}" for name in columns)
 
 
 def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
@@ -336,9 +328,7 @@ def verify(
         VerificationError: a difference that no commit of somebody else explains.
     """
     pending, entries = _in_scope(store, row, decided)
-    after, written = _digests_now(
-        with_keys(pending, row.key_mode), with_keys(entries, row.key_mode), row
-    )
+    after, written = _digests_now(pending, entries, row)
     counts = {
         "pending_read": staged.pending.rows,
         "entries_read": staged.entries.rows,

@@ -31,7 +31,6 @@ from claimlib.errors import (
     VersionExpiredError,
 )
 from claimlib.plans.journal_rows import union_rows
-from claimlib.plans.keys import KeyMode
 from claimlib.runs.journal import (
     APP_ID,
     Decided,
@@ -121,7 +120,6 @@ class Decision:
 
     Attributes:
         rows: any columns of the journal; those missing are null.
-        key_mode: whether the 64-bit keys are exact for the names concerned.
         are_few: whether the rows are expected to be few.
         made_of: the parts of `pending` and `entries` that they are made of, see
             `Begun.interpreted`.
@@ -132,7 +130,6 @@ class Decision:
     """
 
     rows: DataFrame
-    key_mode: KeyMode = KeyMode.HASHES
     are_few: bool = False
     made_of: tuple[DataFrame, ...] = ()
     staged: Staged | None = None
@@ -402,7 +399,6 @@ def _run_row(
         source=decision.source,
         server=decision.server,
         pins=begun.pins,
-        key_mode=decision.key_mode,
         counts=decision.counts,
     )
 

@@ -36,6 +36,7 @@ def stream(
     at_ms: int,
     added: int | None = None,
     max_deleted: int = 0,
+    group: bytes = b"g",
 ) -> list[Batch]:
     """One stream with one group: who owns which id, which ids the stream has, and how many it ever
     got."""
@@ -55,8 +56,8 @@ def stream(
     )
     counts = (1, len(pending), len(read))
     return [
-        *([PendingPage(name, b"g", at_ms, rows)] if rows else []),
-        GroupDone(name, b"g", at_ms, StreamId(99, 0), consumers, len(rows)),
+        *([PendingPage(name, group, at_ms, rows)] if rows else []),
+        GroupDone(name, group, at_ms, StreamId(99, 0), consumers, len(rows)),
         *([EntryPage(name, read)] if read else []),
         StreamDone(
             *(name, len(entries), last, *span, at_ms, *counts, added),

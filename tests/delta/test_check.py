@@ -169,4 +169,4 @@ _CONSUMERS = [
 _JOURNAL = [
     *("run_seq", "kind", "command", "run_id", "attempt", "request", "request_hash", "inputs"),
 ]
-_INPUTS = '{"versions": {}, "table_ids": {}, "key_mode": "hashes", "counts": {}, "server": {}}'
+_INPUTS = '{"versions": {}, "table_ids": {}, "counts": {}, "server": {}}'

@@ -1,34 +1,38 @@
-"""What rows are known by: names where hashes collide; rows that nothing tells apart, or judges."""
+"""What rows are known by: names that share a hash, and rows that nothing tells apart, or judges."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import defaultdict
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from pyspark.sql import functions as F
 
-from claimlib.commands.sweep_decision import decide
+from claimlib.commands.retire import Retirement, retire
+from claimlib.commands.snapshot import snapshot
+from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.plans.keys import GROUP_KEY, STREAM_KEY, KeyMode, shared_keys
+from claimlib.commands.xclaim import NamedClaim, xclaim
+from claimlib.errors import HashCollisionError
 from claimlib.plans.survey import NO_PROOF, NO_PROOF_REMEDY, NO_SNAPSHOT_TIME
-from claimlib.runs import begin_reading
 from claimlib.semantics import scan
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, to_bigint
-from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
+from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.names import spell
 from claimlib.semantics.words import Stream
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
+from tests.delta import snapshots
 from tests.delta.gathered import Gathered
 
 NOW_MS = 1_750_000_000_000
 IDS = tuple(StreamId(ms, 0) for ms in range(1, 7))
 REQUEST = AutoclaimRequest(b"alice", 1000, StreamId(2, 0))
 # Two names with one xxhash64: the hash takes eight bytes at a time by steps that can be undone.
-COLLIDING = (b"orders:eu-west-1", b"orFNuqCPexYgjABe")
+COLLIDING = (b"orFNuqCPexYgjABe", b"orders:eu-west-1")
+# Two groups of the stream `s` with one.
+COLLIDING_GROUPS = (b"OQgnAIgwam8rIhvo", b"workers:eu-west1")
 
 
 def pel(*owners, ids=IDS, fresh=()):
@@ -59,7 +63,66 @@ def reference(keyspace):
     }
 
 
-# ---- names instead of hashes ----
+# ---- names that share a hash ----
+
+SHARING = {
+    "streams": (COLLIDING, {name: stream(3, g=pel(b"x")) for name in COLLIDING}),
+    "groups": (
+        tuple(b"s / " + name for name in COLLIDING_GROUPS),
+        {b"s": stream(3, **{name.decode(): pel(b"x") for name in COLLIDING_GROUPS})},
+    ),
+    "consumers": (COLLIDING, {b"s": stream(3, g=pel(*COLLIDING))}),
+}
+
+
+@pytest.mark.parametrize("kind", SHARING)
+def test_names_that_share_a_hash_refuse_each_command_that_would_decide_by_it(store, kind):
+    names, keyspace = SHARING[kind]
+    write_keyspace(store, keyspace, NOW_MS)
+    before = state_of(store, "pending")
+    ((key, state), *_) = keyspace.items()
+    ((group, pending), *_) = state.groups.items()
+    owner = pending.pending[0].consumer
+    claim = ClaimRequest(b"alice", 0, IDS, justid=True)
+    page = replace(REQUEST, count=1)
+    for command, request in [
+        (xautoclaim, SweepRequest(REQUEST)),
+        (xautoclaim, SweepRequest(page)),
+        (xclaim, [NamedClaim(key, group, claim)]),
+        (xack, [NamedAck(key, group, IDS)]),
+        (retire, Retirement(key, group, owner, (b"alice",))),
+    ]:
+        assert_refused(names, kind, command, store, request)
+    assert store.read("journal").isEmpty()
+    assert state_of(store, "pending") == before
+
+
+def test_a_snapshot_is_refused_if_names_of_its_source_and_the_store_share_a_hash(store):
+    def read(*streams):
+        return store, snapshots.ANY, lambda _: snapshots.source(*streams)
+
+    def batches(name, group=b"g"):
+        return snapshots.stream(name, {1: b"x"}, {1}, NOW_MS, group=group)
+
+    both = [batches(name) for name in COLLIDING]
+    assert_refused(COLLIDING, "streams", snapshot, *read(*both))
+    snapshot(*read(both[0]))
+    assert_refused(COLLIDING, "streams", snapshot, *read(both[1]))
+    snapshot(*read(batches(b"s", COLLIDING_GROUPS[0])))
+    assert_refused(
+        SHARING["groups"][0], "groups", snapshot, *read(batches(b"s", COLLIDING_GROUPS[1]))
+    )
+    assert snapshots.owners(store) == {(b"s", 1): b"x"}
+    assert store.read("entry_landing").isEmpty(), "what was read in vain is not kept"
+
+
+def assert_refused(names, kind, command, *request):
+    with pytest.raises(HashCollisionError) as error:
+        command(*request)
+    assert error.value.names == [name.decode() for name in names]
+    said = "the {} '{}' and '{}' have the same 64-bit hash".format(kind, *error.value.names)
+    assert error.value.message.startswith(said)
+
 
 # As text these names run into each other, unless something keeps them apart.
 RUNNING_TOGETHER = {
@@ -68,12 +131,6 @@ RUNNING_TOGETHER = {
     b"abc": stream(4, **{"": pel(b"")}),
     b"1:a": stream(5, bc=pel(b"\xff")),
 }
-ALIKE = {
-    COLLIDING[0]: stream(3, g=pel(*COLLIDING, None)),
-    COLLIDING[1]: stream(4, g=pel(*COLLIDING[::-1])),
-}
-
-
 # ---- rows that refuse their group ----
 
 EDGE = StreamId(2**63, 2**64 - 1)
@@ -114,15 +171,10 @@ REASONS = {
 
 
 SWEPT = {
-    *(
-        (spell(key), spell(g))
-        for key, state in (RUNNING_TOGETHER | ALIKE).items()
-        for g in state.groups
-    ),
+    *((spell(key), spell(g)) for key, state in RUNNING_TOGETHER.items() for g in state.groups),
     *((key.decode(), "g") for key in SOUND),
     ("twice", "h"),
 }
-SHARED = "stream IN ('{}', '{}')".format(*(name.decode() for name in COLLIDING))
 
 
 def gathered():
@@ -162,60 +214,16 @@ def like(pending, stream_name, ms, **changes):
     return row | changes
 
 
-def test_a_key_that_two_names_share_is_found_and_no_other(spark):
-    names = [*(name.decode() for name in COLLIDING), "orders:eu-west-1", "a", "ab"]
-    frame = spark.createDataFrame([(name, "g") for name in names], "stream STRING, name STRING")
-    named = frame.withColumn("consumer_group", F.col("name"))
-    hashes = KeyMode.HASHES
-    keyed = named.selectExpr("'stream'", STREAM_KEY[hashes], "stream").union(
-        named.selectExpr("'group'", GROUP_KEY[hashes], GROUP_KEY[KeyMode.NAMES])
-    )
-    other = keyed.limit(1).select(F.lit("elsewhere"), *keyed.columns[1:2], F.lit("another"))
-
-    shared = shared_keys(keyed.union(other).toDF("of", "key", "name")).collect()
-
-    assert sorted(row["of"] for row in shared) == ["group", "stream"]
-
-
 @pytest.fixture(scope="module")
 def swept(spark, empty_store, tmp_path_factory):
-    """All groups above in one store: decided by hashes, and then, with two names that share one,
-    swept by a run."""
+    """All groups above in one store, swept by a run."""
     where = shutil.copytree(empty_store, tmp_path_factory.mktemp("keys") / "store")
     store = Store.open(spark, str(where))
     gathered().write(store)
-    by_hashes = decide(begin_reading(store), [SweepRequest(REQUEST)], None, refuse_duplicates=True)
-    assert by_hashes.key_mode is KeyMode.HASHES
-    decided = by_hashes.rows.collect()
-    write_keyspace(store, ALIKE, NOW_MS)
     before = state_of(store, "pending")
     reply = xautoclaim(store, SweepRequest(REQUEST))
-    return SimpleNamespace(
-        store=store, decided=decided, before=before, after=state_of(store, "pending"), reply=reply
-    )
-
-
-def test_names_take_over_where_two_names_share_a_hash_and_decide_what_hashes_decide(swept):
-    journal = swept.store.read("journal")
-    (run,) = journal.where("kind = 'run'").collect()
-    assert json.loads(run["inputs"])["key_mode"] == KeyMode.NAMES
-    others = journal.where(f"kind != 'run' AND NOT {SHARED}")
-    by_names = others.select(*swept.decided[0].asDict()).collect()
-    assert set(map(as_text, by_names)) == set(map(as_text, swept.decided))
-    assert {row["kind"] for row in by_names} == {
-        *("claimed", "deleted", "swept", "refused", "consumer"),
-    }
-
-
-def test_streams_groups_and_owners_that_share_a_hash_are_kept_apart(swept):
-    expected = reference(RUNNING_TOGETHER | ALIKE)
-    for stream_name, groups in expected.items():
-        for group_name, group in groups.items():
-            assert after(swept, stream_name, group_name) == set(map(as_row, group.pending))
-    purged = swept.store.read("tombstones").where(SHARED).collect()
-    assert sorted((row["stream"].encode(), row["id_ms"]) for row in purged) == sorted(
-        zip(COLLIDING, (3, 4), strict=True)
-    )
+    after = state_of(store, "pending")
+    return SimpleNamespace(store=store, before=before, after=after, reply=reply)
 
 
 def after(swept, stream_name, group_name):
@@ -240,7 +248,7 @@ def test_a_refused_group_stays_as_it_is(swept):
 
 
 def test_the_groups_beside_refused_ones_are_swept(swept):
-    expected = reference(SOUND | {b"twice": REFUSED[b"twice"]})
+    expected = reference(RUNNING_TOGETHER | SOUND | {b"twice": REFUSED[b"twice"]})
     expected[b"twice"].pop(b"g")
     for stream_name, groups in expected.items():
         for group_name, group in groups.items():
@@ -254,10 +262,6 @@ def test_two_rows_of_one_key_refuse_nothing_where_they_are_left_alone(swept):
 
 
 PENDING = ("id_ms", "id_seq", "consumer", "delivery_time_ms", "delivery_count")
-
-
-def as_text(row):
-    return str(sorted(row.asDict().items()))
 
 
 def as_row(entry):

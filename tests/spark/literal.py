@@ -15,12 +15,10 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from claimlib import schema
-from claimlib.commands import preconditions, sweep_decision
+from claimlib.commands import sweep_decision
 from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.engine.relation import Relation, Rows
 from claimlib.engine.spark import SparkEngine
-from claimlib.plans import survey
-from claimlib.plans.keys import KeyMode, owners_by_name
 from claimlib.runs import Begun
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import END_OF_SCAN, StreamId, from_bigint
@@ -69,21 +67,6 @@ class LiteralStore(Store):
         del version
         rows = self._tables[table]
         return rows if columns is None else self.held(rows.select(*columns))
-
-
-def by_names(store: Store, pending: DataFrame, *_: DataFrame) -> preconditions.Names:
-    """`preconditions.names_of` as if two names of the store shared a hash."""
-    del store
-    return preconditions.Names(KeyMode.NAMES, owners_by_name(pending))
-
-
-def look_by_names(
-    store: Store, pending: DataFrame, targets: DataFrame, entries: DataFrame, run_seq: int
-) -> preconditions.Look:
-    """`preconditions.look`, likewise."""
-    del entries
-    groups = survey.by_group(pending, survey.surveyed_of(targets), run_seq)
-    return preconditions.Look(by_names(store, pending), groups)
 
 
 def literal_store(spark: SparkSession, batch: Batch, engine: str = "spark") -> LiteralStore:

@@ -12,11 +12,9 @@ from collections import Counter
 import pytest
 from pyspark.sql import functions as F
 
-from claimlib.commands import bulk
 from claimlib.commands.retire import Retirement, retire
 from claimlib.commands.xack import xack
 from claimlib.commands.xclaim import xclaim
-from claimlib.plans.keys import KeyMode
 from claimlib.semantics import scan
 from claimlib.semantics.ids import MAX_ID, MAX_U64, StreamId
 from claimlib.semantics.model import ClaimRequest, Consumer, Group, PendingEntry
@@ -41,7 +39,6 @@ from tests.spark.claims_literal import (
     store_of,
     table_of,
 )
-from tests.spark.literal import by_names
 
 STREAMS = 400
 LEAST = 20  # of each branch of the rule
@@ -55,7 +52,6 @@ def test_all_claims_of_a_run_do_what_the_reference_does_one_after_the_other(spar
     requests, are always the same."""
     batch = random_batch(STREAMS, seed=1)
     decision = decided_by(xclaim, store_of(spark, batch), table_of(spark, batch))
-    assert decision.key_mode is KeyMode.HASHES
     assert_claimed_as_the_reference(spark, batch, decision.rows.collect())
     reached = batch.branches()
     print(*(f"{reached[name]:6} {name}" for name in BRANCHES), sep="\n")
@@ -69,22 +65,18 @@ def batch() -> Batch:
     return random_batch(100, seed=2)
 
 
-def test_order_of_rows_keys_that_stand_for_names_and_a_negative_min_idle_make_no_difference(
-    spark, batch, monkeypatch
-):
+def test_order_of_rows_and_a_negative_min_idle_make_no_difference(spark, batch):
     """Nothing is random: by seed 2 the 100 streams are always the same, and so is the order in
     which the rows are shuffled."""
     store, table = store_of(spark, batch), table_of(spark, batch)
     rows = decided_by(xclaim, store, table).rows.collect()
     assert_claimed_as_the_reference(spark, batch, rows)
 
-    monkeypatch.setattr(bulk, "names_of", by_names)
     negative = F.when(F.col("min_idle_ms") == 0, -(2**63)).otherwise(F.col("min_idle_ms"))
     shuffled = table.orderBy(F.xxhash64("request")).repartition(5)
-    named = decided_by(xclaim, store, shuffled.withColumn("min_idle_ms", negative))
+    other = decided_by(xclaim, store, shuffled.withColumn("min_idle_ms", negative))
 
-    assert named.key_mode is KeyMode.NAMES
-    assert without_words(named.rows.collect()) == without_words(rows)
+    assert without_words(other.rows.collect()) == without_words(rows)
 
 
 def without_words(rows):

@@ -9,10 +9,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from claimlib.commands.preconditions import refuse_shared_hashes
+from claimlib.errors import HashCollisionError
 from claimlib.plans.keys import IS_SHARED, named_keys, owners_of_keys
-from tests.delta.test_keys import COLLIDING
+from tests.delta.test_keys import COLLIDING, COLLIDING_GROUPS
 
-NAME, OTHER = (name.decode() for name in COLLIDING)
+NAME, OTHER = BOTH = [name.decode() for name in COLLIDING]
+GROUP, OTHER_GROUP = (name.decode() for name in COLLIDING_GROUPS)
+NOBODY = "XehWxTNOyXJSKHc7"  # its hash is that of null
 GROUPS = "stream STRING, consumer_group STRING, pending_before BIGINT"
 
 
@@ -37,14 +41,24 @@ class Named:
 
 
 SHARED = {
-    "two owners": Named(consumers=[NAME, OTHER, "c"]),
-    "two streams, one of which has entries alone": Named(
-        groups=[(NAME, "g")], known=[(NAME, "g")], streams=[OTHER]
+    "two owners": (BOTH, Named(consumers=[NAME, OTHER, "c"])),
+    "an owner and none": (["(no owner)", NOBODY], Named(consumers=[NOBODY, None])),
+    "two groups": (
+        [f"s / {GROUP}", f"s / {OTHER_GROUP}"],
+        Named(groups=[("s", GROUP)], known=[("s", OTHER_GROUP)]),
     ),
-    "two streams, one of which no group is known of": Named(
-        groups=[(NAME, "g"), (OTHER, "g")], known=[(NAME, "g")], streams=[NAME]
+    "two streams, one of which has entries alone": (
+        BOTH,
+        Named(groups=[(NAME, "g")], known=[(NAME, "g")], streams=[OTHER]),
     ),
-    "two known streams, of which nothing is pending": Named(known=[(NAME, "g"), (OTHER, "h")]),
+    "two streams, one of which no group is known of": (
+        BOTH,
+        Named(groups=[(NAME, "g"), (OTHER, "g")], known=[(NAME, "g")], streams=[NAME]),
+    ),
+    "two known streams, of which nothing is pending": (
+        BOTH,
+        Named(known=[(NAME, "g"), (OTHER, "h")]),
+    ),
 }
 APART = {
     "others": Named(),
@@ -53,12 +67,25 @@ APART = {
 }
 
 
-@pytest.mark.parametrize("name", [*SHARED, *APART])
-def test_names_that_share_a_hash_are_found_wherever_they_stand(spark, name):
-    named = {**SHARED, **APART}[name]
+def shared(spark, named):
+    """The shared keys, found in each way."""
     for totals, in_one_task in product((True, False), repeat=2):
         keys = named.keys(spark, in_one_task=in_one_task, totals=totals)
-        assert keys.where(IS_SHARED).isEmpty() == (name in APART), (totals, in_one_task)
+        yield keys.where(IS_SHARED).collect()
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_names_that_share_a_hash_are_found_wherever_they_stand(spark, name):
+    names, named = SHARED[name]
+    for rows in shared(spark, named):
+        with pytest.raises(HashCollisionError) as error:
+            refuse_shared_hashes(rows)
+        assert error.value.names == names
+
+
+@pytest.mark.parametrize("name", APART)
+def test_names_that_share_no_hash_are_not_refused(spark, name):
+    assert list(shared(spark, APART[name])) == [[]] * 4
 
 
 @pytest.mark.parametrize("in_one_task", [True, False], ids=["in one task", "divided"])

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from claimlib.commands import paging
 from claimlib.commands.sweep_decision import decide
 from claimlib.commands.xautoclaim import SweepRequest
-from claimlib.errors import DuplicateRowsError
+from claimlib.errors import DuplicateRowsError, HashCollisionError
 from claimlib.plans.keys import bucket
 from claimlib.runs import Begun
 from claimlib.schema import TABLES
@@ -243,7 +243,7 @@ def test_few_rows_are_decided_without_dividing_them(spark, capsys, count):
     assert "hashpartitioning" not in plan
 
 
-def test_a_group_whose_page_has_no_rows_is_kept_apart_from_one_whose_hash_it_shares(spark):
+def test_a_group_whose_page_has_no_rows_is_refused_beside_one_whose_hash_it_shares(spark):
     """Only `pending` knows the group; what it holds lies before the page, between the other's."""
     swept, other = COLLIDING
     pels = {
@@ -265,10 +265,9 @@ def test_a_group_whose_page_has_no_rows_is_kept_apart_from_one_whose_hash_it_sha
     }
     begun = Begun(store, 1, Pins(dict.fromkeys(TABLES, 0), {}))
     table = request_table(spark, requests)
-    rows = decide(begun, table, NOW_MS, refuse_duplicates=False).rows.collect()
-    decided = {(row["kind"], row["stream"].encode(), row["id_ms"]) for row in rows}
-    of_groups = {("swept", swept, None), ("consumer", swept, None), ("refused", other, None)}
-    assert decided == {("claimed", swept, 1), ("claimed", swept, 5), *of_groups}
+    with pytest.raises(HashCollisionError) as error:
+        decide(begun, table, NOW_MS, refuse_duplicates=False)
+    assert error.value.names == [swept.decode(), other.decode()]
 
 
 def test_two_rows_of_one_id_at_the_pages_cut_both_reach_the_kernel(spark):

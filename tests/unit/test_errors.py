@@ -41,6 +41,7 @@ CODES = {
     "ForeignRunSeqError": 4,
     "VersionExpiredError": 4,
     "DuplicateRowsError": 4,
+    "HashCollisionError": 4,
     "InputError": 4,
     "RunError": 5,
     "LostRaceError": 5,

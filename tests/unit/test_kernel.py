@@ -209,20 +209,6 @@ def test_a_row_that_is_left_alone_gives_none():
     assert decisions["id_seq"].tolist() == [1]
 
 
-def test_names_may_be_keys_where_hashes_collide():
-    types = TYPES | dict.fromkeys(("group_key", "consumer_key"), "object")
-    names = ["1:ab", "1:b", "2:a"]
-    rows = [ROW | {"group_key": name, "consumer_key": f"={name}"} for name in names]
-    for frames in ([frame(rows, types)], [frame([row], types) for row in rows]):
-        out = pd.concat(decide(frames))
-        assert out["group_key"].tolist() == names
-        assert out["from_consumer_key"].tolist() == [f"={name}" for name in names]
-    with pytest.raises(ValueError, match=DuplicateRowsError.IN_WORKER):
-        list(decide([frame(rows[:1], types), frame(rows[:1], types)]))
-    with pytest.raises(ValueError, match=kernel.BROKEN_ORDER_MARK):
-        list(decide([frame(rows[1:2], types), frame(rows[:1], types)]))
-
-
 def test_the_output_has_its_columns_and_64_bit_numbers():
     (out,) = decide([keyed((1, 1, 0))])
     assert tuple(out.columns) == kernel.OUTPUT
