@@ -13,7 +13,7 @@ from claimlib.errors import RequestError
 from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import id_at_least, id_at_most
 from claimlib.runs import Finished, pinned
-from claimlib.runs.journal import run_rows
+from claimlib.runs.known import load_known_runs
 from claimlib.runs.rollforward import find_finished, find_finished_seq, give_up
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.store.tables import Store
@@ -65,8 +65,7 @@ def _bigints(id_: StreamId) -> list[str]:
 def list_runs(store: Store, limit: int | None) -> RunList:
     """The newest `limit` finished runs (None: all), and what is not finished."""
     newest, total = store.last("runs", "run_seq", _INT_MAX if limit is None else limit)
-    last = newest[0]["run_seq"] if newest else 0
-    unfinished = tuple(row.key for row in run_rows(store, last))
+    unfinished = tuple(row.key for row in load_known_runs(store).unfinished)
     return RunList(tuple(map(Finished.of, newest)), total, unfinished)
 
 

@@ -10,16 +10,12 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from typing import Any
-
-from pyspark.sql import DataFrame
 
 from claimlib import __version__
 from claimlib.errors import VerificationError
 from claimlib.runs import claims, mirror, records
 from claimlib.runs.journal import (
-    AGAIN_APP_ID,
     APP_ID,
     COUNTED,
     TOUCHING,
@@ -27,6 +23,7 @@ from claimlib.runs.journal import (
     RunRow,
     decided_by,
 )
+from claimlib.runs.known import missing_rows_error
 from claimlib.runs.retry import retried
 from claimlib.schema import Kind
 from claimlib.store.gone_back import PROVING
@@ -264,37 +261,11 @@ def _finish(
         "software_version": __version__,
     }
     own = store.rows("runs", [tuple(values.values())], list(values))
-    finished = _recorded(store, row, own)
+    token = Token(APP_ID, row.run_seq)
+    retried(lambda: store.append("runs", own, token=token, note=row.note, are_few=True))
+    finished = find_finished_seq(store, row.run_seq)
+    if finished is None:
+        raise missing_rows_error(store, "runs", row.run_seq, f"{row.run_seq} ({row.key})")
     if row.staged is not None:
         mirror.sweep_landing(store, row)
     return finished
-
-
-def _recorded(store: Store, row: RunRow, own: DataFrame) -> Finished:
-    """The run's row of `runs`, once it is there.
-
-    Where the run's token was used and the row is not there, somebody has deleted it, or restored
-    the table: then it comes again, under the next of the tokens that all drivers of the run go
-    through alike.
-    """
-    for app_id in (APP_ID, *(f"{AGAIN_APP_ID}-{number}" for number in range(1, _MOST_DELETED + 1))):
-        token = Token(app_id, row.run_seq)
-        retried(partial(_append_run, store, row, own, token))
-        finished = find_finished_seq(store, row.run_seq)
-        if finished is not None:
-            return finished
-    raise VerificationError(
-        f"run {row.run_seq} ({row.key}) is applied, but its row was deleted from the table runs"
-        f" more than {_MOST_DELETED} times, and does not come again: give the table back an earlier"
-        " state that has the row (RESTORE), and start the run again. Keep the rows of runs",
-        run=row.key,
-        table="runs",
-    )
-
-
-# So many times somebody may delete the newest row of `runs` before another run is decided.
-_MOST_DELETED = 5
-
-
-def _append_run(store: Store, row: RunRow, own: DataFrame, token: Token) -> None:
-    store.append("runs", own, token=token, note=row.note, are_few=True)
