@@ -14,6 +14,7 @@ from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import id_at_least, id_at_most
 from claimlib.runs import Finished, pinned
 from claimlib.runs.known import load_known_runs
+from claimlib.runs.protocol import INPUTS
 from claimlib.runs.rollforward import find_finished, find_finished_seq, give_up
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.store.tables import Store
@@ -107,7 +108,7 @@ def abandon(store: Store, name: str) -> Finished:
     Raises:
         RequestError: no unfinished run has this number or key, or it is not such a run.
     """
-    _, unfinished = pinned(store, ())
+    _, unfinished = pinned(store, INPUTS)
     row = next((run for run in unfinished if name in {run.key, str(run.run_seq)}), None)
     if row is None:
         raise RequestError(

@@ -326,6 +326,9 @@ def _recover(store: Store, tell: Progress) -> KnownRuns:
     known = load_known_runs(store)
     if not known.is_complete:
         check_no_missing_rows(store)
+    if known.unfinished:
+        # The commits of such a run raise the version of a replaced table, and would hide it.
+        _pins(store, INPUTS, known)
     for row in known.unfinished:
         tell(Phase.RECOVER, f"finishing run {row.run_seq} ({row.key}) of another process")
         roll_forward(store, row, tell)

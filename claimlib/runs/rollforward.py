@@ -146,7 +146,6 @@ def roll_forward(store: Store, row: RunRow, tell: Progress) -> Finished:
     finished = find_finished_seq(store, row.run_seq)
     if finished is not None:
         return finished
-    _check_not_gone_back(store, row, row.pins.versions)
     return carry_out(store, decided_by(store, row.run_seq), Clock(tell))
 
 
@@ -165,7 +164,6 @@ def carry_out(store: Store, decided: Decided, clock: Clock) -> Finished:
 
 def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
     row = decided.row
-    _check_not_gone_back(store, row, PROVING)
     run = f"run {row.run_seq}"
     clock.enter(Phase.APPLY, f"{run} · {number_of(_to_write(decided), 'row')} to write")
     of_tables: dict[str, int] = {}
@@ -182,7 +180,6 @@ def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
     clock.enter(Phase.RECORD, run)
     counts |= records.apply(store, row, decided, outcome)
     clock.enter(Phase.FINISH, run)
-    _check_not_gone_back(store, row, PROVING)  # meanwhile
     known = {} if outcome.version is None else {"pending": outcome.version}
     return _finish(store, row, counts, _written(row, decided), clock, known)
 
@@ -201,21 +198,10 @@ def _written(row: RunRow, decided: Decided) -> set[str]:
     return {table for table, kinds in kinds_by_table.items() if decided.of(*kinds)}
 
 
-def _check_not_gone_back(store: Store, row: RunRow, tables: Collection[str]) -> None:
-    """Refuse those of some tables that have gone back behind what a run was decided from: each of
-    its commits would bring them nearer to it, until nobody could tell any more.
-
-    Raises:
-        SchemaError: naming them.
-    """
-    store.check_not_gone_back(store.pin(tables).versions, [row.seen])
-
-
 def give_up(store: Store, row: RunRow) -> Finished:
     """End a decided run of a snapshot or an import as it stands: its row of `runs` counts it as
     abandoned, nothing more of it is applied, and the proofs of its streams are taken back."""
     clock = Clock(lambda _phase, _detail: None)
-    _check_not_gone_back(store, row, row.pins.versions)
     mirror.withdraw(store, row)
     return _finish(store, row, {ABANDONED: 1}, mirror.TABLES_WRITTEN, clock, {})
 
@@ -238,7 +224,12 @@ def _finish(
 
     Args:
         known: the versions of tables right after the run, where they have been looked up.
+
+    Raises:
+        SchemaError: a table on which proofs rest was replaced since the run was decided.
+        MissingRowsError: another writer has deleted the row.
     """
+    store.check_not_gone_back(store.pin(PROVING).versions, [row.seen])
     unknown = [table for table in written if table not in known]
     outputs = {**row.pins.versions, **store.pin(unknown).versions, **known}
     clock.stop()
