@@ -27,6 +27,7 @@
     │   ├── SourceMismatchError             it mirrors another server
     │   ├── NotAMirrorError                 it has rows of its own, and mirrors no server
     │   ├── ForeignRunSeqError              rows bear the run numbers of another store
+    │   ├── MissingRowsError                rows that a run wrote were deleted
     │   ├── VersionExpiredError             an old version of a table is not kept any more
     │   ├── DuplicateRowsError              two rows have one key
     │   └── HashCollisionError              two names have one hash
@@ -237,6 +238,10 @@ class NotAMirrorError(StoreError):
 
 class ForeignRunSeqError(StoreError):
     """Rows bear a run_seq that the store's runs have not reached: no run would change them."""
+
+
+class MissingRowsError(StoreError):
+    """The table `runs` or `journal` lacks rows that a run wrote there."""
 
 
 class VersionExpiredError(StoreError):

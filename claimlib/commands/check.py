@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from claimlib.commands.mirror import repairing_sql
 from claimlib.plans.checks import FOREIGN_RUNS, TABLES_READ, problems
 from claimlib.runs import pinned
+from claimlib.runs.known import find_missing_rows
 from claimlib.store.tables import Store
 
 
@@ -35,18 +36,31 @@ def check(store: Store) -> tuple[Problem, ...]:
     """What is found in a store, the worst first; empty: all is sound.  Of one moment: a run that is
     decided while the tables are looked at makes it look again."""
     begun, unfinished = pinned(store, TABLES_READ)
+    missing = find_missing_rows(store)
+    # Numbers of runs whose decision is missing are not those of another store.
+    highest = max((of_table.runs[-1] for of_table in missing), default=0)
+    begun = replace(begun, run_seq=max(begun.run_seq, highest + 1))
     tables = {name: begun.read(name) for name in TABLES_READ}
-    of_tables = [
+    listed = [
+        Problem(
+            *(of_table.table, _MISSING, True, len(of_table.runs), of_table.example, of_table.remedy)
+        )
+        for of_table in missing
+    ]
+    listed += [
         Problem(
             *(row["table"], row["what"], row["refuses"], row["count"], row["example"]),
             remedy=repairing_sql(begun, row["table"]) if row["what"] == FOREIGN_RUNS else None,
         )
         for row in problems(tables, begun.run_seq).collect()
     ]
-    if not unfinished:
-        return tuple(of_tables)
-    last = Problem("journal", _UNFINISHED, False, len(unfinished), unfinished[0].key)
-    return (*of_tables, last)
+    if unfinished:
+        listed.append(Problem("journal", _UNFINISHED, False, len(unfinished), unfinished[0].key))
+    return tuple(listed)
 
 
 _UNFINISHED = "runs are decided and not finished: the next run finishes them first"
+_MISSING = (
+    "runs whose rows are missing: they were deleted, or the table was restored to an earlier"
+    " version"
+)

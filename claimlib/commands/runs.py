@@ -13,7 +13,8 @@ from claimlib.errors import RequestError
 from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import bigint_sql, id_at_least, id_at_most
 from claimlib.runs import Finished, pinned
-from claimlib.runs.journal import run_rows
+from claimlib.runs.known import load_known_runs
+from claimlib.runs.protocol import INPUTS
 from claimlib.runs.rollforward import find_finished, find_finished_seq, give_up
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.store.tables import Store
@@ -65,8 +66,7 @@ def _bigints(id_: StreamId) -> list[str]:
 def list_runs(store: Store, limit: int | None) -> RunList:
     """The newest `limit` finished runs (None: all), and what is not finished."""
     newest, total = store.last("runs", "run_seq", _INT_MAX if limit is None else limit)
-    last = newest[0]["run_seq"] if newest else 0
-    unfinished = tuple(row.key for row in run_rows(store, last))
+    unfinished = tuple(row.key for row in load_known_runs(store).unfinished)
     return RunList(tuple(map(Finished.of, newest)), total, unfinished)
 
 
@@ -108,7 +108,7 @@ def abandon(store: Store, name: str) -> Finished:
     Raises:
         RequestError: no unfinished run has this number or key, or it is not such a run.
     """
-    _, unfinished = pinned(store, ())
+    _, unfinished = pinned(store, INPUTS)
     row = next((run for run in unfinished if name in {run.key, str(run.run_seq)}), None)
     if row is None:
         raise RequestError(

@@ -28,7 +28,7 @@ from claimlib.runs.journal import (
     UPDATING,
     Decided,
     RunRow,
-    noted_seq,
+    run_in_note,
 )
 from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_new, replace_once, rewritten, to_rewrite
@@ -456,7 +456,7 @@ def run_of(commit: Row) -> int | None:
     of_merge = re.search(r"run_seq#?\d*L? < (\d+)\b", _parameter(commit, "predicate"))
     if commit["operation"] == "MERGE" and of_merge is not None:
         return int(of_merge[1])
-    return noted_seq(commit)
+    return run_in_note(commit["userMetadata"])
 
 
 def is_housekeeping(commit: Row) -> bool:

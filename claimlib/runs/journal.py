@@ -30,9 +30,6 @@ APP_ID = "claimlib"
 NOTE = "claimlib run"
 # What a run found lost follows its decision under an id of its own: Delta would skip it else.
 LOST_APP_ID = "claimlib-lost"
-# A row of `runs` that was appended, and that somebody has deleted since, comes again under such an
-# id and a number.
-AGAIN_APP_ID = "claimlib-again"
 
 
 # Rows of `pending` that get a new state, and rows that go, each only while it is as the decision
@@ -207,10 +204,10 @@ class Decided:
 _IS_DECISION = Condition("kind", str(Kind.RUN))
 
 
-def noted_seq(commit: Row) -> int | None:
-    """The run_seq of the run whose note a commit bears; null: it bears none."""
-    note = re.match(rf"{NOTE} (\d+) ", commit["userMetadata"] or "")
-    return None if note is None else int(note[1])
+def run_in_note(note: str | None) -> int | None:
+    """Return the run_seq that the user metadata of a commit names, or None if it names none."""
+    match = re.match(rf"{NOTE} (\d+) ", note or "")
+    return None if match is None else int(match[1])
 
 
 def run_rows(store: Store, after_seq: int) -> list[RunRow]:

@@ -24,6 +24,7 @@ from claimlib import schema
 from claimlib.engine.interpreted import MOST_ROWS, interpreted
 from claimlib.errors import (
     CommitConflictError,
+    ForeignRunSeqError,
     LostRaceError,
     RunAbandonedError,
     RunKeyConflictError,
@@ -38,8 +39,13 @@ from claimlib.runs.journal import (
     ServerIdentity,
     Staged,
     find_decided,
-    noted_seq,
     run_rows,
+)
+from claimlib.runs.known import (
+    KnownRuns,
+    check_no_missing_rows,
+    load_known_runs,
+    missing_rows_error,
 )
 from claimlib.runs.rollforward import (
     CHANGED,
@@ -55,7 +61,6 @@ from claimlib.runs.rollforward import (
 )
 from claimlib.semantics.model import parse_run_id
 from claimlib.semantics.names import is_utf8
-from claimlib.store.gone_back import Seen
 from claimlib.store.local import Token
 from claimlib.store.tables import Pins, Store
 
@@ -179,8 +184,8 @@ def run(
     tell = progress or _silent
     key = (command, uuid.uuid4().hex if run_id is None else parse_run_id(run_id))
     text = _request_text({**request, "now_ms": now_ms})
-    lost_to, recovered, least = "", set[int](), 0
-    for attempt in range(MAX_LOSSES):
+    lost_to, recovered = "", set[int]()
+    for _ in range(MAX_LOSSES):
         known = _recover(store, tell)
         recovered |= {row.run_seq for row in known.unfinished}
         # Nobody else can have used a key that was made up.
@@ -194,7 +199,7 @@ def run(
             return replace(finished, is_repeat=True)
         clock, began_ms = Clock(tell), wall_ms()
         clock.enter(Phase.BEGIN, "")
-        run_seq = max(known.last_seq + 1, least)
+        run_seq = known.last_seq + 1
         name = f"run {run_seq}"
         begun = Begun(store, run_seq, _pins(store, INPUTS, known), _size_told(tell, name))
         clock.enter(Phase.DECIDE, name)
@@ -204,16 +209,17 @@ def run(
             # A table had not been written to for longer than versions are kept, and now it was.
             lost_to = f"a writer of {error.table}"
             continue
+        except ForeignRunSeqError:
+            # The numbers may be those of runs whose decision is missing.
+            check_no_missing_rows(store)
+            raise
         row = replace(_run_row(begun, key, text, now_ms, decision), began_ms=began_ms)
         are_few = decision.are_few and _has_few_staged(decision)
         with begun.interpreted(*decision.made_of, are_few=are_few):
             decided = _commit(store, row, decision)
         del decision  # what it is made of need not stay in memory
         if decided is None:
-            # The journal was restored to an earlier state, or its rows were deleted.
-            lost_to = f"{name}, which the journal does not show any more"
-            least = _beyond_used(store, run_seq, attempt)
-            continue
+            raise missing_rows_error(store, "journal", run_seq, f"{run_seq}")
         if decided.row.attempt == row.attempt:
             with begun.interpreted(are_few=are_few):
                 finished = carry_out(store, decided, clock)
@@ -266,7 +272,7 @@ def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
         store.check_reads_all()
     before = _said_at(store)
     for _ in range(MAX_LOSSES):
-        known = _known(store)
+        known = load_known_runs(store)
         pins = _pins(store, tables, known)
         after = _said_at(store)
         if after == before:
@@ -280,47 +286,12 @@ def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
 
 
 def _said_at(store: Store) -> list[int]:
-    """The versions of the tables that `_known` reads: as a rule they cost less than reading them
-    again."""
+    """The versions of the tables that `load_known_runs` reads: as a rule they cost less than
+    reading them again."""
     return [store.version(table) for table in ("runs", "journal")]
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What a store's runs are at one moment.
-
-    Attributes:
-        newest: see `Store.newest_run`.
-        unfinished: those that are decided, and not finished.
-    """
-
-    newest: Seen | None
-    unfinished: list[RunRow]
-
-    @property
-    def last_seq(self) -> int:
-        """The number of the last run that was decided; 0: none was."""
-        return self.unfinished[-1].run_seq if self.unfinished else _run_seq(self.newest)
-
-    @property
-    def seen(self) -> list[Seen]:
-        """What these runs have seen."""
-        return [
-            *([] if self.newest is None else [self.newest]),
-            *(row.seen for row in self.unfinished),
-        ]
-
-
-def _known(store: Store) -> _Known:
-    newest = store.newest_run()
-    return _Known(newest, run_rows(store, _run_seq(newest)))
-
-
-def _run_seq(newest: Seen | None) -> int:
-    return 0 if newest is None else newest.run_seq
-
-
-def _pins(store: Store, tables: Collection[str], known: _Known) -> Pins:
+def _pins(store: Store, tables: Collection[str], known: KnownRuns) -> Pins:
     """`Store.pin`, of tables that have not gone back.
 
     Raises:
@@ -346,10 +317,15 @@ def _size_told(tell: Progress, run_name: str) -> Callable[[str], None]:
     return lambda size: tell(Phase.DECIDE, f"{run_name} · {size}")
 
 
-def _recover(store: Store, tell: Progress) -> _Known:
+def _recover(store: Store, tell: Progress) -> KnownRuns:
     """Finish what is decided and not yet applied; what the runs were before that."""
     tell(Phase.RECOVER, "")
-    known = _known(store)
+    known = load_known_runs(store)
+    if not known.is_complete:
+        check_no_missing_rows(store)
+    if known.unfinished:
+        # The commits of such a run raise the version of a replaced table, and would hide it.
+        _pins(store, INPUTS, known)
     for row in known.unfinished:
         tell(Phase.RECOVER, f"finishing run {row.run_seq} ({row.key}) of another process")
         roll_forward(store, row, tell)
@@ -403,22 +379,10 @@ def _run_row(
     )
 
 
-def _beyond_used(store: Store, run_seq: int, attempt: int) -> int:
-    """A number that no run has had, where one was had by a run whose decision is gone.
-
-    Delta keeps the tokens of commits that were undone: each table skips what comes under a number
-    that it has seen.  The journal has seen all of them, and its history names them.  Where that
-    does not reach back so far, the numbers are passed over in ever larger steps.
-    """
-    noted = [noted_seq(commit) or 0 for commit in store.history("journal")]
-    highest: int = max(noted)
-    return highest + 1 if highest >= run_seq else run_seq + 1000**attempt
-
-
 def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
     """The decision: one append.  Whether it was let through, only reading back tells: the result is
     what stands in the journal under this run_seq, ours or that of the run that won; null: nothing
-    does, though the number was used."""
+    does, because rows that the journal had under this number or a later one were removed."""
     values = row.values()
     own = store.rows("journal", [tuple(values.values())], list(values))
     numbered = decision.rows.withColumn("run_seq", F.lit(row.run_seq))

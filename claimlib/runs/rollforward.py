@@ -10,16 +10,12 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from typing import Any
-
-from pyspark.sql import DataFrame
 
 from claimlib import __version__
 from claimlib.errors import VerificationError
 from claimlib.runs import claims, mirror, records
 from claimlib.runs.journal import (
-    AGAIN_APP_ID,
     APP_ID,
     COUNTED,
     TOUCHING,
@@ -27,6 +23,7 @@ from claimlib.runs.journal import (
     RunRow,
     decided_by,
 )
+from claimlib.runs.known import missing_rows_error
 from claimlib.runs.retry import retried
 from claimlib.schema import Kind
 from claimlib.store.gone_back import PROVING
@@ -149,7 +146,6 @@ def roll_forward(store: Store, row: RunRow, tell: Progress) -> Finished:
     finished = find_finished_seq(store, row.run_seq)
     if finished is not None:
         return finished
-    _check_not_gone_back(store, row, row.pins.versions)
     return carry_out(store, decided_by(store, row.run_seq), Clock(tell))
 
 
@@ -168,7 +164,6 @@ def carry_out(store: Store, decided: Decided, clock: Clock) -> Finished:
 
 def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
     row = decided.row
-    _check_not_gone_back(store, row, PROVING)
     run = f"run {row.run_seq}"
     clock.enter(Phase.APPLY, f"{run} · {number_of(_to_write(decided), 'row')} to write")
     of_tables: dict[str, int] = {}
@@ -185,7 +180,6 @@ def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
     clock.enter(Phase.RECORD, run)
     counts |= records.apply(store, row, decided, outcome)
     clock.enter(Phase.FINISH, run)
-    _check_not_gone_back(store, row, PROVING)  # meanwhile
     known = {} if outcome.version is None else {"pending": outcome.version}
     return _finish(store, row, counts, _written(row, decided), clock, known)
 
@@ -204,21 +198,10 @@ def _written(row: RunRow, decided: Decided) -> set[str]:
     return {table for table, kinds in kinds_by_table.items() if decided.of(*kinds)}
 
 
-def _check_not_gone_back(store: Store, row: RunRow, tables: Collection[str]) -> None:
-    """Refuse those of some tables that have gone back behind what a run was decided from: each of
-    its commits would bring them nearer to it, until nobody could tell any more.
-
-    Raises:
-        SchemaError: naming them.
-    """
-    store.check_not_gone_back(store.pin(tables).versions, [row.seen])
-
-
 def give_up(store: Store, row: RunRow) -> Finished:
     """End a decided run of a snapshot or an import as it stands: its row of `runs` counts it as
     abandoned, nothing more of it is applied, and the proofs of its streams are taken back."""
     clock = Clock(lambda _phase, _detail: None)
-    _check_not_gone_back(store, row, row.pins.versions)
     mirror.withdraw(store, row)
     return _finish(store, row, {ABANDONED: 1}, mirror.TABLES_WRITTEN, clock, {})
 
@@ -241,7 +224,12 @@ def _finish(
 
     Args:
         known: the versions of tables right after the run, where they have been looked up.
+
+    Raises:
+        SchemaError: a table on which proofs rest was replaced since the run was decided.
+        MissingRowsError: another writer has deleted the row.
     """
+    store.check_not_gone_back(store.pin(PROVING).versions, [row.seen])
     unknown = [table for table in written if table not in known]
     outputs = {**row.pins.versions, **store.pin(unknown).versions, **known}
     clock.stop()
@@ -264,37 +252,11 @@ def _finish(
         "software_version": __version__,
     }
     own = store.rows("runs", [tuple(values.values())], list(values))
-    finished = _recorded(store, row, own)
+    token = Token(APP_ID, row.run_seq)
+    retried(lambda: store.append("runs", own, token=token, note=row.note, are_few=True))
+    finished = find_finished_seq(store, row.run_seq)
+    if finished is None:
+        raise missing_rows_error(store, "runs", row.run_seq, f"{row.run_seq} ({row.key})")
     if row.staged is not None:
         mirror.sweep_landing(store, row)
     return finished
-
-
-def _recorded(store: Store, row: RunRow, own: DataFrame) -> Finished:
-    """The run's row of `runs`, once it is there.
-
-    Where the run's token was used and the row is not there, somebody has deleted it, or restored
-    the table: then it comes again, under the next of the tokens that all drivers of the run go
-    through alike.
-    """
-    for app_id in (APP_ID, *(f"{AGAIN_APP_ID}-{number}" for number in range(1, _MOST_DELETED + 1))):
-        token = Token(app_id, row.run_seq)
-        retried(partial(_append_run, store, row, own, token))
-        finished = find_finished_seq(store, row.run_seq)
-        if finished is not None:
-            return finished
-    raise VerificationError(
-        f"run {row.run_seq} ({row.key}) is applied, but its row was deleted from the table runs"
-        f" more than {_MOST_DELETED} times, and does not come again: give the table back an earlier"
-        " state that has the row (RESTORE), and start the run again. Keep the rows of runs",
-        run=row.key,
-        table="runs",
-    )
-
-
-# So many times somebody may delete the newest row of `runs` before another run is decided.
-_MOST_DELETED = 5
-
-
-def _append_run(store: Store, row: RunRow, own: DataFrame, token: Token) -> None:
-    store.append("runs", own, token=token, note=row.note, are_few=True)

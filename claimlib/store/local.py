@@ -108,10 +108,14 @@ class LocalTable:
     _folder: Path
     _table: Any
 
-    def last_commit(self) -> Mapping[str, Any] | None:
-        """What the log says of the newest commit; null: it cannot be read."""
-        commits = _or_none(lambda: self._table.history(1))
-        return dict(commits[0]) if commits else None
+    def notes(self, limit: int | None = None) -> list[str | None] | None:
+        """Return the user metadata of the newest commits, newest first, or None if the log cannot
+        be read.
+
+        No version is given with them, because delta-rs passes over a commit that says nothing.
+        """
+        commits = _or_none(lambda: self._table.history(limit))
+        return None if commits is None else [commit.get("userMetadata") for commit in commits]
 
     def struct_of(self, columns: Sequence[str] | None) -> StructType:
         """The columns of these names; null: all of them."""
@@ -142,31 +146,29 @@ class LocalTable:
         fetched = _or_none(lambda: self._queried(f"SELECT {names} FROM t WHERE {where}", most))
         return None if fetched is None else _or_none(lambda: _as_spark_has_it(fetched, struct))
 
-    def highest(self, column: str) -> list[int] | None:
-        """The highest number in a column; empty: the table has no rows; null: it cannot be read.
+    def numbers(self, column: str) -> pa.ChunkedArray | None:
+        """Return the numbers in a column, or None if the table cannot be read.
 
-        It is looked up in the rows: what a file's statistics say is also of rows that a deletion
+        They are read from the rows: what a file's statistics say is also of rows that a deletion
         vector hides.
         """
-        numbers = _or_none(lambda: self._queried(f'SELECT "{column}" FROM t', None))
-        if numbers is None:
-            return None
-        return [pc.max(numbers[column]).as_py()] if numbers.num_rows else []
+        rows = _or_none(lambda: self._queried(f'SELECT "{column}" FROM t', None))
+        return None if rows is None else rows[column]
 
     def last(self, column: str, limit: int, most: int) -> tuple[list[dict[str, Any]], int] | None:
         """The rows with the highest numbers in a column, the highest first, and the number of all
         rows; null: see `rows`."""
-        numbers = _or_none(lambda: self._queried(f'SELECT "{column}" FROM t', None))
+        numbers = self.numbers(column)
         if numbers is None:
             return None
-        highest = sorted(numbers[column].to_pylist(), reverse=True)[:limit]
+        highest = sorted(numbers.to_pylist(), reverse=True)[:limit]
         if not highest:
-            return [], numbers.num_rows
+            return [], 0
         fetched = self.rows(most, Condition(column, highest[-1] - 1, is_above=True))
         if fetched is None:
             return None
         rows = fetched.sort_by([(column, "descending")]).slice(0, limit)
-        return rows.to_pylist(maps_as_pydicts="strict"), numbers.num_rows
+        return rows.to_pylist(maps_as_pydicts="strict"), len(numbers)
 
     def queried(
         self, statement: str, tables: Mapping[str, pa.Table], most: int | None = None

@@ -303,7 +303,7 @@ class Store:
     def _seen(self, present: Collection[str]) -> list[Seen]:
         """What the newest finished run, and all that are not finished, have seen; by the tables
         that are there."""
-        newest = self.newest_run() if "runs" in present else None
+        newest, _ = self.newest_run() if "runs" in present else (None, False)
         finished = 0 if newest is None else newest.run_seq
         later = Condition("run_seq", finished, is_above=True)
         is_run = Condition("kind", str(Kind.RUN))
@@ -597,27 +597,27 @@ class Store:
             known[1][read] = held
         return held
 
-    def highest(self, table: str, column: str) -> int | None:
-        """The highest number in a column of a table as it is now; null: it has no rows."""
+    def numbers(self, table: str, column: str) -> pa.ChunkedArray:
+        """Return the numbers in a column of a table as it is now."""
         local = self._local(table)
-        highest = None if local is None else local.highest(column)
-        if highest is None:
-            row = self.read(table).agg(F.max(column)).first()
-            return None if row is None else row[0]
-        return highest[0] if highest else None
+        numbers = None if local is None else local.numbers(column)
+        return self.read(table).select(column).toArrow()[column] if numbers is None else numbers
 
-    def newest_run(self) -> Seen | None:
-        """The newest finished run, and what it has left; null: none is finished.
+    def newest_run(self) -> tuple[Seen | None, bool]:
+        """Return the newest finished run with what it has left, or None if none is finished; and
+        whether `runs` lacks the row of an earlier run.
 
-        Of the table `runs`, which has a file for each run, statistics say the number, and then the
-        file.
+        Runs are numbered from 1 without gaps.  The table `runs` has a file for each run; the
+        number says which file has the newest row.
         """
-        highest = self.highest("runs", "run_seq")
+        numbers = self.numbers("runs", "run_seq")
+        highest = pc.max(numbers).as_py()
         if highest is None:
-            return None
+            return None, False
         records = self.find("runs", Condition("run_seq", highest))
-        # Somebody may have deleted the row since.
-        return Seen(highest, records[0]["output_versions"] if records else {})
+        # Another writer may have deleted the row since.
+        newest = Seen(highest, records[0]["output_versions"] if records else {})
+        return newest, pc.count_distinct(numbers).as_py() < highest
 
     def last(self, table: str, column: str, limit: int) -> tuple[list[dict[str, Any]], int]:
         """The rows of a table as it is now with the highest numbers in a column, the highest first,
@@ -655,11 +655,19 @@ class Store:
     def last_note(self, table: str) -> tuple[int, str | None]:
         """The newest version of a table, and the user metadata of its commit."""
         local = self._local(table)
-        commit = None if local is None else local.last_commit()
-        if local is not None and commit is not None:
-            return local.version, commit.get("userMetadata")
+        notes = None if local is None else local.notes(1)
+        if local is not None and notes:
+            return local.version, notes[0]
         newest = self.history(table, limit=1)[0]
         return newest["version"], newest["userMetadata"]
+
+    def notes(self, table: str) -> list[str | None]:
+        """Return the user metadata of a table's commits, as far as its history goes."""
+        local = self._local(table)
+        notes = None if local is None else local.notes()
+        if notes is None:
+            return [commit["userMetadata"] for commit in self.history(table)]
+        return notes
 
     def _local(self, table: str) -> LocalTable | None:
         """A table in a folder that delta-rs can read; null: Spark has to."""

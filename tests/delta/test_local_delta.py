@@ -74,7 +74,7 @@ def test_a_path_that_one_of_the_readers_takes_for_another_is_left_to_spark(
 ) -> None:
     swept(spark, tmp_path / "a b")
     store = Store.init(spark, str(tmp_path / name))
-    assert store.highest("runs", "run_seq") is None
+    assert store.numbers("runs", "run_seq").to_pylist() == []
     assert not store.is_small("runs")
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     assert xautoclaim(store, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
@@ -84,7 +84,7 @@ def test_opening_a_store_and_looking_at_its_runs_takes_no_query(module_store: St
     before = last_query(module_store.spark)
     store = Store.open(module_store.spark, module_store.where)
     pins = store.pin()
-    assert store.highest("runs", "run_seq") == 1
+    assert store.numbers("runs", "run_seq").to_pylist() == [1]
     (run,) = store.find("runs", Condition("run_id", "it's the first"))
     assert run["counts"]["claimed"] == 2 * CLAIMED
     assert not store.find("runs", Condition("run_seq", 1, is_above=True))
@@ -250,7 +250,7 @@ def test_a_limit_of_rows_counts_those_that_no_deletion_vector_hides(
         assert store.is_held(held) == (left <= 5)
         assert held.count() == left == len(store.find("pending", of_nobody))
     store.execute("pending", "DELETE FROM {table} WHERE id_ms = 10")
-    assert store.highest("pending", "id_ms") == 9
+    assert sorted(store.numbers("pending", "id_ms").to_pylist()) == [6, 7, 8, 9]
 
 
 def test_of_a_large_table_the_rows_within_bounds_are_those_that_spark_reads(
@@ -415,7 +415,7 @@ def test_without_delta_rs_spark_reads_all(
     opened = Store.open(store.spark, store.where)
     assert not opened.is_small("pending")
     assert not opened.is_held(opened.read_at("pending", opened.version("pending")))
-    assert opened.highest("pending", "id_ms") == 10
+    assert max(opened.numbers("pending", "id_ms").to_pylist()) == 10
     assert [row["id_ms"] for row in opened.find("pending", Condition("id_ms", 9, True))] == [10]
 
 

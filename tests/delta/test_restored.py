@@ -1,139 +1,211 @@
-"""A store whose tables somebody has given an earlier state, or has deleted rows of: it goes on.
-
-Delta keeps the tokens of commits that were undone, so what comes under one of them is skipped.
-"""
+"""A store whose `runs` or `journal` lacks rows is refused, and the statement that is printed puts
+them back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import shutil
 from pathlib import Path
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
+from claimlib.commands.check import check
+from claimlib.commands.runs import abandon, find_run, list_runs
+from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.errors import VerificationError
-from claimlib.runs import rollforward
+from claimlib.commands.xpending import reading
+from claimlib.errors import MissingRowsError, RequestError
+from claimlib.runs import Phase
 from claimlib.schema import TABLES
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
-from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
-from tests.delta.reading import count
+from tests.delta.pels import NOW_MS, REQUEST, keyspace
+from tests.delta.reading import query
+from tests.delta.snapshots import ALL, owners, source, stream
+
+BY_SPARK, BY_DELTA_RS = "Spark", "delta-rs"
+PENDING = (1, 2, 3, 5, 6, 7, 8, 9, 10)
 
 
-@pytest.fixture(params=["delta-rs", "Spark"])
+@pytest.fixture(scope="module")
+def swept_at(
+    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A store that has had three sweeps: `first`, `b` and `c`."""
+    where = shutil.copytree(empty_store, tmp_path_factory.mktemp("swept") / "store")
+    store = Store.open(spark, str(where))
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    xautoclaim(store, SweepRequest(REQUEST), run_id="first")
+    assert [claim_all(store, name) for name in (b"b", b"c")] == [2, 3]
+    return where
+
+
+@pytest.fixture
 def swept(
     request: pytest.FixtureRequest,
     spark: SparkSession,
-    store_path: Path,
+    swept_at: Path,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Store:
-    """A store that has had a sweep, by who reads and writes its small tables."""
-    if request.param == "Spark":
+    """A copy of that store, by the reader and writer of its small tables."""
+    if request.param == BY_SPARK:
         monkeypatch.setattr("claimlib.store.tables.shared_folder", lambda *_: None)
-    store = Store.open(spark, str(store_path))
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
-    xautoclaim(store, SweepRequest(REQUEST), run_id="first")
-    return store
+    return Store.open(spark, str(shutil.copytree(swept_at, tmp_path / "store")))
 
 
-def claim_all(store: Store, consumer: bytes, run_id: str) -> int | None:
-    """A sweep that claims every entry that is pending; its number."""
+def claim_all(store: Store, consumer: bytes) -> int | None:
+    """Claim every pending entry, under the consumer's name as run id; return the run's number."""
     request = SweepRequest(AutoclaimRequest(consumer, 0))
-    reply = xautoclaim(store, request, run_id=run_id, now_ms=NOW_MS + 50)
+    reply = xautoclaim(store, request, run_id=consumer.decode(), now_ms=NOW_MS + 50)
     assert (reply.counts["claimed"], reply.counts["lost"]) == (len(PENDING), 0)
     return reply.run_seq
 
 
-PENDING = (1, 2, 3, 5, 6, 7, 8, 9, 10)
+def remedies(store: Store) -> list[str]:
+    """Return the statements that `check` prints."""
+    return [problem.remedy for problem in check(store) if problem.remedy is not None]
+
+
+def contents(store: Store, table: str) -> list[str]:
+    return sorted(str(row) for row in query(store.where, table, "SELECT * FROM t"))
+
+
+DELETED = "DELETE FROM {table} WHERE run_seq "
 RESTORED = "RESTORE TABLE {table} TO VERSION AS OF "
 
 
-def owners(store: Store) -> set[bytes | None]:
-    return {entry.consumer for entry in read_groups(store)[b"s"][b"g"].pending}
+@pytest.mark.parametrize(
+    ("swept", "change", "lacks"),
+    [
+        (BY_DELTA_RS, f"{DELETED}= 3", r"3 \(xautoclaim:c\)"),
+        (BY_SPARK, f"{DELETED}= 2", r"2 \(xautoclaim:b\)"),
+        (BY_SPARK, f"{DELETED}> 0", r"1 \(xautoclaim:first\) and of 2 more"),
+        (BY_DELTA_RS, f"{RESTORED}1", r"2 \(xautoclaim:b\) and of 1 more"),
+    ],
+    indirect=["swept"],
+)
+def test_without_a_row_of_runs_writers_refuse_readers_go_on_and_the_printed_statement_repairs_it(
+    swept: Store, change: str, lacks: str
+) -> None:
+    before, groups = contents(swept, "runs"), read_groups(swept)
+    swept.execute("runs", change)
+    versions = swept.pin().versions
+    says = rf"the table runs of .* lacks the rows of run {lacks}: .*To put them back, run: (.*)$"
+    for consumer in (b"b", b"c", b"d"):
+        with pytest.raises(MissingRowsError, match=says) as raised:
+            claim_all(swept, consumer)
+    assert swept.pin().versions == versions, "nothing was written"
+
+    assert reading(swept).last_seq == 3
+    assert xautoclaim(swept, SweepRequest(REQUEST), dry_run=True).counts["refused"] == 0
+    assert list_runs(swept, None).unfinished == ()
+
+    (remedy,) = remedies(swept)
+    assert re.search(says, str(raised.value))[1] == remedy  # type: ignore[index]
+    swept.spark.sql(remedy)
+    assert contents(swept, "runs") == before
+    assert remedies(swept) == []
+    versions = swept.pin().versions
+    assert [claim_all(swept, consumer) for consumer in (b"b", b"c")] == [2, 3]
+    assert (swept.pin().versions, read_groups(swept)) == (versions, groups), "a repeat does nothing"
+    assert claim_all(swept, b"d") == 4
+    assert read_groups(swept) != groups
 
 
-def test_after_a_restore_of_all_tables_runs_go_on_and_change_what_they_must(swept: Store) -> None:
-    versions = {table: swept.version(table) for table in TABLES}
-    before = read_groups(swept)
-    assert [claim_all(swept, name, name.decode()) for name in (b"b", b"c")] == [2, 3]
-    for table, version in versions.items():
-        if swept.version(table) != version:
-            swept.spark.sql(RESTORED.replace("{table}", swept.identifier(table)) + str(version))
-    assert read_groups(swept) == before
-
-    assert claim_all(swept, b"d", "d") == 4, "numbers 2 and 3 were used"
-    assert owners(swept) == {b"d"}
-    assert claim_all(swept, b"e", "e") == 5
-    assert owners(swept) == {b"e"}
+@pytest.mark.parametrize("swept", [BY_SPARK], indirect=True)
+def test_without_the_newest_decisions_writers_refuse_and_the_printed_statements_repair_it(
+    swept: Store,
+) -> None:
+    before = {table: contents(swept, table) for table in TABLES}
     for table in ("journal", "runs"):
-        seqs = {row["run_seq"] for row in swept.read(table).select("run_seq").collect()}
-        assert seqs == {1, 4, 5}, table
-    seen = {row["consumer"]: row["run_seq"] for row in swept.read("consumers").collect()}
-    assert (seen["d"], seen["e"]) == (4, 5)
-    assert "b" not in seen
+        swept.execute(table, f"{DELETED}> 1")
+    says = r"the table journal of .* lacks the rows of run 2 and of 1 more: .*INSERT INTO .*journal"
+    for consumer in (b"b", b"d"):
+        with pytest.raises(MissingRowsError, match=says):
+            claim_all(swept, consumer)
+    problems = [problem for problem in check(swept) if problem.refuses]
+    assert [(problem.table, problem.count, problem.example) for problem in problems] == [
+        ("journal", 2, "2"),
+        ("runs", 2, "2"),
+    ], "rows of these runs are not taken for those of another store"
+    for statement in remedies(swept):
+        swept.spark.sql(statement)
+    assert {table: contents(swept, table) for table in TABLES} == before
+    assert [claim_all(swept, consumer) for consumer in (b"b", b"d")] == [2, 4]
 
 
-def test_where_a_history_does_not_tell_the_used_numbers_they_are_passed_over_in_larger_steps(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("swept", [BY_DELTA_RS], indirect=True)
+def test_after_a_restore_of_the_tables_but_journal_and_runs_the_next_run_changes_what_it_must(
+    swept: Store,
 ) -> None:
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
-    xautoclaim(store, SweepRequest(REQUEST), run_id="first")
-    assert [claim_all(store, name, name.decode()) for name in (b"b", b"c", b"d")] == [2, 3, 4]
-    for table in ("journal", "runs"):
-        store.execute(table, "DELETE FROM {table} WHERE run_seq > 1")
-    store.execute("pending", "UPDATE {table} SET run_seq = 0")
-    history = Store.history
-
-    def silent(self: Store, table: str, limit: int | None = None) -> list[Row]:
-        return [
-            Row(**{**commit.asDict(), "userMetadata": None})
-            for commit in history(self, table, limit)
-        ]
-
-    monkeypatch.setattr(Store, "history", silent)
-    assert claim_all(store, b"e", "e") == 3 + 1000
-    assert owners(store) == {b"e"}
+    for table, version in find_run(swept, "1").output_versions.items():
+        if table != "runs" and swept.version(table) != version:
+            swept.execute(table, f"{RESTORED}{version}")
+    assert read_groups(swept)[b"s"][b"g"].pending[0].consumer != b"c"
+    assert remedies(swept) == []
+    assert claim_all(swept, b"d") == 4
+    assert {entry.consumer for entry in read_groups(swept)[b"s"][b"g"].pending} == {b"d"}
 
 
-def _deleted(store: Store) -> None:
-    store.execute("runs", "DELETE FROM {table} WHERE run_seq = 2")
+@pytest.fixture
+def twice_read(store: Store) -> Store:
+    """A store that has had two snapshots, the second with the run id `b`."""
+    for at, run_id in enumerate(("a", "b")):
+        batches = stream(b"s", {1: run_id.encode(), 2: b"x"}, {1, 2}, NOW_MS + at)
+        snapshot(store, ALL, lambda _, batches=batches: source(batches), run_id=run_id)
+    return store
 
 
-def _restored(store: Store) -> None:
-    store.execute("runs", f"{RESTORED}1")
-
-
-@pytest.mark.parametrize("vanish", [_deleted, _restored])
-def test_a_run_whose_row_of_runs_is_gone_is_written_there_again_and_changes_nothing_else(
-    swept: Store, vanish: Callable[[Store], None]
+@pytest.mark.parametrize("tables", [("runs",), ("journal", "runs")])
+def test_a_snapshot_whose_rows_are_missing_is_neither_applied_again_nor_abandoned(
+    twice_read: Store, tables: tuple[str, ...]
 ) -> None:
-    assert claim_all(swept, b"b", "b") == 2
-    others = [table for table in TABLES if table != "runs"]
-    versions = swept.pin(others).versions
-    for _ in range(2):
-        vanish(swept)
-        assert count(swept.where, "runs", "run_seq = 2") == 0
-        assert claim_all(swept, b"b", "b") == 2
-        assert count(swept.where, "runs", "run_seq = 2") == 1
-        assert swept.pin(others).versions == versions
-    assert claim_all(swept, b"c", "c") == 3
+    before = {table: contents(twice_read, table) for table in TABLES}
+    for table in tables:
+        twice_read.execute(table, f"{DELETED}= 2")
+    third = stream(b"s", {1: b"c", 2: b"x"}, {1, 2}, NOW_MS + 9)
+    says = f"the table {tables[0]} of .* lacks the rows of run 2"
+    for run_id in ("b", "c"):
+        with pytest.raises(MissingRowsError, match=says):
+            snapshot(twice_read, ALL, lambda _: source(third), run_id=run_id)
+    with pytest.raises(RequestError, match="no unfinished run 2"):
+        abandon(twice_read, "2")
+    for statement in remedies(twice_read):
+        twice_read.spark.sql(statement)
+    assert {table: contents(twice_read, table) for table in TABLES} == before
+    reply = snapshot(twice_read, ALL, lambda _: source(third), run_id="c")
+    assert (reply.run_seq, owners(twice_read)[b"s", 1]) == (3, b"c")
 
 
-def test_a_row_of_runs_that_is_deleted_again_and_again_is_an_error_that_names_the_remedy(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("swept", [BY_SPARK], indirect=True)
+def test_a_row_of_runs_that_no_history_shows_is_an_error_once_nothing_else_is_left_to_do(
+    swept: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
-    find = rollforward.find_finished_seq
+    swept.execute("runs", f"{DELETED}= 3")
+    monkeypatch.setattr(Store, "history", lambda *_: [])
+    monkeypatch.setattr(Store, "notes", lambda *_: [])
+    before = {table: contents(swept, table) for table in TABLES}
+    says = r"lacks the rows of run 3 \(xautoclaim:c\).*restore the table from a backup"
+    with pytest.raises(MissingRowsError, match=says):
+        claim_all(swept, b"d")
+    assert {table: contents(swept, table) for table in TABLES} == before
 
-    def find_none(store: Store, run_seq: int) -> rollforward.Finished | None:
-        store.execute("runs", "DELETE FROM {table}")
-        return find(store, run_seq)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(rollforward, "find_finished_seq", find_none)
-        with pytest.raises(VerificationError, match=r"deleted from the table runs.*RESTORE"):
-            xautoclaim(store, SweepRequest(REQUEST), run_id="first")
-    assert (count(store.where, "tombstones"), count(store.where, "runs")) == (DELETED, 0)
-    assert count(store.where, "pending", "consumer = 'alice'") == CLAIMED
+@pytest.mark.parametrize("swept", [BY_DELTA_RS], indirect=True)
+def test_a_run_that_was_killed_before_its_row_of_runs_is_unfinished_and_not_missing(
+    swept: Store,
+) -> None:
+    def die(phase: Phase, _detail: str) -> None:
+        if phase is Phase.FINISH:
+            raise KeyboardInterrupt
+
+    request = SweepRequest(AutoclaimRequest(b"d", 0))
+    with pytest.raises(KeyboardInterrupt):
+        xautoclaim(swept, request, run_id="d", now_ms=NOW_MS + 50, progress=die)
+    assert list_runs(swept, None).unfinished == ("xautoclaim:d",)
+    assert remedies(swept) == []
+    assert claim_all(swept, b"e") == 5
+    assert [run.run_id for run in list_runs(swept, None).runs] == ["e", "d", "c", "b", "first"]

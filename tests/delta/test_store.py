@@ -25,6 +25,7 @@ from claimlib.errors import (
 from claimlib.local_rows import local_frame
 from claimlib.report.store import of_store
 from claimlib.report.sweep import of_reply
+from claimlib.runs import Phase
 from claimlib.schema import ENTRIES_ID_PROPERTY, TABLES
 from claimlib.store.location import Location
 from claimlib.store.opening import init_sql
@@ -258,25 +259,16 @@ def test_where_one_table_was_lost_and_another_one_replaced_init_changes_nothing(
     assert xautoclaim(again, ALL_PENDING).counts["refused"] == 0
 
 
-def test_a_sweep_that_has_looked_at_proofs_before_init_takes_them_back_is_refused(
-    spark: SparkSession,
-    by_hand: Store,
-    make_again: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
+def test_entries_that_are_replaced_while_a_run_works_are_refused_before_its_row_of_runs_is_written(
+    by_hand: Store, make_again: Callable[[str], None]
 ) -> None:
-    make_again("entries")
-    version, has_accepted = Store.version, list[Store]()
+    def replace(phase: Phase, _detail: str) -> None:
+        if phase is Phase.VERIFY:
+            make_again("entries")
 
-    def looked_up(self: Store, table: str) -> int:
-        if table == "entries" and self is by_hand and not has_accepted:
-            has_accepted.append(Store.init(spark, by_hand.where, accept_replaced=True))
-        return version(self, table)
-
-    monkeypatch.setattr(Store, "version", looked_up)
-    with pytest.raises(SchemaError, match=r"\(streams is at version"):
-        xautoclaim(by_hand, ALL_PENDING, dry_run=True)
-    assert len(has_accepted) == 1
-    assert xautoclaim(by_hand, ALL_PENDING, dry_run=True).counts["refused"] == 1
+    with pytest.raises(SchemaError, match=r"\(entries is at version 0, but run 2 has used"):
+        xautoclaim(by_hand, ALL_PENDING, progress=replace)
+    assert count(by_hand.where, "runs") == 1
 
 
 def test_what_is_accepted_is_one_table_as_it_is_now_and_no_other_one(

@@ -39,6 +39,7 @@ CODES = {
     "SourceMismatchError": 4,
     "NotAMirrorError": 4,
     "ForeignRunSeqError": 4,
+    "MissingRowsError": 4,
     "VersionExpiredError": 4,
     "DuplicateRowsError": 4,
     "HashCollisionError": 4,

@@ -1,0 +1,146 @@
+"""The runs that a store knows, and the rows of `runs` and `journal` that another writer removed.
+
+A row that is removed does not come back by itself: Delta keeps the transaction version of a run,
+and skips what is appended under it once more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from claimlib.errors import MissingRowsError
+from claimlib.runs.journal import RunRow, run_in_note, run_rows
+from claimlib.store.gone_back import Seen
+from claimlib.store.tables import Store
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRuns:
+    """Hold the runs of a store at one moment.
+
+    Attributes:
+        newest: the newest finished run, or None if none is finished.
+        unfinished: the runs that are decided and not finished.
+        last_seq: the number of the last decided run, or 0 if none was decided.
+        is_complete: whether `runs` has the row of each finished run.
+    """
+
+    newest: Seen | None
+    unfinished: list[RunRow]
+    last_seq: int
+    is_complete: bool
+
+    @property
+    def seen(self) -> list[Seen]:
+        """Return the versions that the newest finished run and the unfinished runs have seen."""
+        newest = [] if self.newest is None else [self.newest]
+        return [*newest, *(row.seen for row in self.unfinished)]
+
+
+def load_known_runs(store: Store) -> KnownRuns:
+    """Return the runs of a store as they are now.
+
+    A decision without its row of `runs` is unfinished, unless the history of `runs` says that the
+    row was written.  The history is read only if there is such a decision.
+    """
+    newest, has_gap = store.newest_run()
+    newest_seq = 0 if newest is None else newest.run_seq
+    decided = unfinished = run_rows(store, newest_seq)
+    if decided:
+        written = {run_in_note(note) for note in store.notes("runs")}
+        # Read after the history, so that a row that is written meanwhile does not count as removed.
+        removed = written - _recorded(store)
+        unfinished = [row for row in decided if row.run_seq not in removed]
+    last_seq = decided[-1].run_seq if decided else newest_seq
+    return KnownRuns(newest, unfinished, last_seq, not has_gap and unfinished == decided)
+
+
+# Which rows of an earlier version a table lacks.  Spark has no set operations on maps (in `runs`).
+_LACKED = {
+    "journal": "EXCEPT ALL SELECT * FROM {0}",
+    "runs": "WHERE run_seq NOT IN (SELECT run_seq FROM {0})",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRows:
+    """Describe the rows of runs that a table had and that it lacks now.
+
+    Attributes:
+        table: `journal` or `runs`.
+        runs: the numbers of the runs.
+        example: the name of the first of them.
+        remedy: the statement that puts the rows back, or None if the table's history does not show
+            a version that has them.
+    """
+
+    table: str
+    runs: list[int]
+    example: str
+    remedy: str | None
+
+
+def find_missing_rows(store: Store) -> list[MissingRows]:
+    """Return what `journal` and `runs` lack of what runs wrote there.
+
+    A run of which neither these tables nor their histories know anything is not found.
+    """
+    # The histories are read first, so that what is written meanwhile does not count as missing.
+    decided_at, recorded_at = (_versions_by_run(store, table) for table in ("journal", "runs"))
+    names = {row.run_seq: f"{row.run_seq} ({row.key})" for row in run_rows(store, 0)}
+    recorded = _recorded(store)
+    last = max([*recorded, *recorded_at], default=0)
+    finished = {run_seq for run_seq in {*names, *recorded_at} if run_seq <= last}
+    missing = []
+    for table, runs, versions in (
+        ("journal", {*decided_at} - {*names}, decided_at),
+        ("runs", finished - recorded, recorded_at),
+    ):
+        if not runs:
+            continue
+        version = max((versions[run_seq] for run_seq in runs & {*versions}), default=None)
+        back = f"INSERT INTO {{0}} SELECT * FROM {{0}} VERSION AS OF {version} {_LACKED[table]}"
+        remedy = None if version is None else back.format(store.identifier(table))
+        example = names.get(min(runs), f"{min(runs)}")
+        missing.append(MissingRows(table, sorted(runs), example, remedy))
+    return missing
+
+
+def _recorded(store: Store) -> set[int]:
+    """Return the numbers of the runs that have a row in `runs`."""
+    return {*store.numbers("runs", "run_seq").to_pylist()}
+
+
+def _versions_by_run(store: Store, table: str) -> dict[int, int]:
+    """Return the newest version of a table that each run wrote, as far as its history goes."""
+    commits = reversed(store.history(table))
+    versions = {run_in_note(commit["userMetadata"]): commit["version"] for commit in commits}
+    return {run_seq: version for run_seq, version in versions.items() if run_seq is not None}
+
+
+def check_no_missing_rows(store: Store) -> None:
+    """Raise MissingRowsError if `journal` or `runs` lacks rows that a run wrote there."""
+    for missing in find_missing_rows(store):
+        raise _error_of(store, missing)
+
+
+def missing_rows_error(store: Store, table: str, run_seq: int, name: str) -> MissingRowsError:
+    """Build the error of a run whose rows a table lacks though it had them."""
+    of_table = (missing for missing in find_missing_rows(store) if missing.table == table)
+    return _error_of(store, next(of_table, MissingRows(table, [run_seq], name, None)))
+
+
+def _error_of(store: Store, missing: MissingRows) -> MissingRowsError:
+    others = f" and of {len(missing.runs) - 1:,} more" if len(missing.runs) > 1 else ""
+    remedy = (
+        "The history of the table shows no version that has them: restore the table from a backup"
+        if missing.remedy is None
+        else f"To put them back, run: {missing.remedy}"
+    )
+    return MissingRowsError(
+        f"the table {missing.table} of {store.where} lacks the rows of run {missing.example}"
+        f"{others}: they were deleted, or the table was restored to an earlier version. No command"
+        f" can write to the store until they are back. {remedy}",
+        table=missing.table,
+        run=missing.example,
+    )
