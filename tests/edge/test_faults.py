@@ -520,3 +520,22 @@ def test_spark_that_does_not_start_is_one_line(tmp_path):
     words = ("init", str(tmp_path / "new"), "--spark-conf", "spark.driver.memory=many")
     fault = Fault(words, 2, "Spark does not start: Invalid maximum heap size", "check its settings")
     said_of(fault, {"at": tmp_path}, run_claimlib(*words, "--quiet"))
+
+
+# ------------------------------------------------------------------- commands that need no JVM
+
+
+@pytest.mark.parametrize(
+    "words", [("xpending",), ("xpending", "s", "g"), ("xpending", "s", "g", "--count", "9")]
+)
+def test_what_is_pending_in_a_local_folder_is_shown_without_java(filled, words):
+    command, *group = words
+    process = run_claimlib(command, str(filled), *group, "--output", "csv", **NO_JAVA)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert len(process.stdout.splitlines()) == (2 if group else 3)
+
+
+def test_consumers_of_a_store_in_a_local_folder_are_shown_without_java(filled):
+    process = run_claimlib("describe", str(filled), "--output", "csv", **NO_JAVA)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert len(process.stdout.splitlines()) == 3
