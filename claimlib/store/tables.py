@@ -463,8 +463,12 @@ class Store:
         return rows
 
     def relation(self, table: str, version: int | None = None) -> Relation:
-        """Return a table at one of its versions (None: as it is when the relation is computed)."""
-        return Relation(self.engine, TableScan(table, version))
+        """Return a table at one of its versions (None: as it is when the relation is computed).
+
+        Columns that somebody has added are left out: a statement may use their names.
+        """
+        names = (column.name for column in TABLES[table].columns)
+        return Relation(self.engine, TableScan(table, version)).select(*names)
 
     def frame_at(self, table: str, version: int | None) -> DataFrame:
         """Return what `relation` states as a DataFrame."""

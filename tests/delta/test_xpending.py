@@ -86,6 +86,17 @@ def test_a_group_or_a_moment_that_is_not_there_is_named(store: Store) -> None:
         overview(reading(store), stalled_ms=-1)
 
 
+def test_a_column_that_somebody_has_added_does_not_matter(store: Store) -> None:
+    write_keyspace(store, {b"s": Stream({}, {b"g": PEL})}, NOW_MS)
+    before = overview(reading(store)).collect()
+    for table in ("pending", "groups", "consumers"):
+        for name in ("now_ms", "last_ms"):
+            store.spark.sql(f"ALTER TABLE {store.identifier(table)} ADD COLUMN {name} STRING")
+    assert overview(reading(store)).collect() == before
+    folder = Store.open_folder(lambda: store.spark, store.where)
+    assert overview(reading(folder)).collect() == before
+
+
 def test_a_group_with_nothing_pending_is_one_all_the_same(store: Store) -> None:
     write_keyspace(store, {b"s": Stream({}, {b"g": replace(PEL, pending=())})}, NOW_MS)
     assert summary(reading(store), b"s", b"g") == PendingSummary(0, None, None, ())
