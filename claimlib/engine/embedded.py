@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from claimlib.engine.dialect import to_duckdb
-from claimlib.engine.folder import TableFiles, files_of
+from claimlib.engine.folder import TableFiles, as_utf_8, files_of
 from claimlib.engine.relation import (
     Node,
     Query,
@@ -209,7 +209,9 @@ def _new_database() -> DuckDBPyConnection:
         config={
             "autoinstall_known_extensions": "false",
             # What has no room in memory goes there; by default it would be the working folder.
-            "temp_directory": str(Path(tempfile.gettempdir()) / f"claimlib-duckdb-{os.getpid()}"),
+            "temp_directory": as_utf_8(
+                Path(tempfile.gettempdir(), f"claimlib-duckdb-{os.getpid()}")
+            ),
         }
     )
     options: dict[str, Any] = {"type": "arrow", "null_handling": "special"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,15 @@ def _absolute(folder: Path, path: str) -> str:
     decoded = unquote(path)
     if decoded.startswith("file:"):
         return decoded.removeprefix("file://").removeprefix("file:")
-    return str(folder / decoded)
+    return f"{as_utf_8(folder)}/{decoded}"
+
+
+def as_utf_8(path: Path) -> str:
+    """Return a path as DuckDB takes it: as the UTF-8 that its bytes are, whatever the locale.
+
+    delta-rs opens no table in a folder whose name is not UTF-8.
+    """
+    return os.fsencode(path).decode(errors="replace")
 
 
 def _deleted_rows(table: Any) -> pa.Table | None:
