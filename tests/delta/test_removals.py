@@ -299,7 +299,7 @@ def test_a_snapshot_of_one_stream_opens_no_file_of_another_bucket(store: Store) 
     names = [b"s%d" % n for n in range(40)]
     snapshot(store, ALL, lambda _: source(*(stream(n, {1: b"x"}, {1}, NOW_MS) for n in names)))
     bucket = {
-        name: store.spark.range(1).select(bucket_of(name.decode(), store.buckets)).first()[0]
+        name: store.spark.range(1).selectExpr(bucket_of(name.decode(), store.buckets)).first()[0]
         for name in names[:1]
     }[names[0]]
     for table in ("pending", "entries"):
