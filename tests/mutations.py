@@ -107,7 +107,7 @@ def _mutmut(*words: str) -> str:
 
 
 def main() -> int:
-    """Print what survived; return 1 if it should not have, or if a mutant was not tested."""
+    """Print each fault and the numbers of mutants; return 1 if there is a fault."""
     lines = _mutmut("results", "--all", "true").splitlines()
     status_of = dict(line.strip().rsplit(": ", 1) for line in lines if ": " in line)
     survivors, timed_out = (
