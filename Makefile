@@ -2,7 +2,7 @@
 # requirements.lock, and Java 17 where there is none.
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-quick test-all test-long test-environments cluster-demo zip jars bench lint lock setup clean \
-    test-airflow test-s3 test-connect
+    test-airflow test-s3 test-connect test-mutations
 
 # Another environment's settings must not reach into this one.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONUSERBASE PYTEST_ADDOPTS
@@ -32,7 +32,7 @@ test-quick: setup ## lint, types, all tests without Spark and a few with: some 9
 
 # Each target leaves a file when it has passed, so that `make test-all` goes on where it was stopped. It begins anew
 # once all have passed, or after `make clean`.
-PARTS := test test-environments test-long test-connect test-s3 test-airflow
+PARTS := test test-mutations test-environments test-long test-connect test-s3 test-airflow
 test-all: setup ## all test targets, one after the other; run again, it goes on with the first that has not passed
 	@mkdir -p build/test-all
 	@for part in $(PARTS); do \
@@ -83,6 +83,17 @@ test-s3: setup ## a store on an S3 API: init, snapshot, sweep, and storage that 
 	$(call own_environment,requirements-s3.lock,$(S3))
 	@$(USE) pytest -p no:randomly -p no:cacheprovider --durations=5 tests/s3/live_s3.py
 
+# And mutmut, with what the tests need besides. Its lock is written by
+#   printf '%s\n' hypothesis mutmut numpy pytest pytest-timeout | uv pip compile - \
+#       --constraint requirements.lock --universal --python-version 3.11 --generate-hashes --no-header \
+#       --no-emit-index-url --output-file requirements-mutations.lock
+MUTATIONS := .venv-mutations
+test-mutations: setup ## the unit tests of the pure modules notice each small change of them
+	$(call own_environment,requirements-mutations.lock,$(MUTATIONS))
+	@rm -rf mutants
+	@$(USE) $(MUTATIONS)/bin/mutmut run --max-children 2
+	@$(USE) $(MUTATIONS)/bin/python -m tests.mutations
+
 test-connect: setup ## all tests on plans, tables and notebooks over Spark Connect
 	@$(USE) SPARK_REMOTE="local[2]" pytest -m "not long and not classic" tests/spark tests/delta tests/edge/test_notebooks.py
 
@@ -106,5 +117,5 @@ setup: ## only set up .venv and Java; the other targets do it by themselves
 
 clean: ## remove .venv and everything that a run leaves behind in this folder
 	rm -rf $(VENV) $(AIRFLOW) $(S3) build dist .coverage .smoke.log .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	rm -rf derby.log metastore_db spark-warehouse demo-store
+	rm -rf $(MUTATIONS) mutants derby.log metastore_db spark-warehouse demo-store
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

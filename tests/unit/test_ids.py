@@ -129,6 +129,7 @@ def test_an_id_written_and_read_is_the_same(stream_id):
         ("+", MAX_ID, MAX_ID),
         ("-\0", MIN_ID, MIN_ID),
         ("+\0x", MAX_ID, MAX_ID),
+        ("-\0" + "x" * 125, MIN_ID, MIN_ID),
         ("(5-3", StreamId(5, 4), StreamId(5, 2)),
         ("(5", StreamId(5, 1), StreamId(5, MAX_U64 - 1)),
         (f"(5-{MAX_U64}", StreamId(6, 0), StreamId(5, MAX_U64 - 1)),

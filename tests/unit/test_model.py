@@ -11,6 +11,7 @@ from claimlib.semantics.model import (
     SCAN_BUDGET_FACTOR,
     AutoclaimReply,
     AutoclaimRequest,
+    ClaimRequest,
     Consumer,
     Group,
     Guards,
@@ -19,6 +20,7 @@ from claimlib.semantics.model import (
     PendingEntry,
     Profile,
     RemovalLimits,
+    parse_cursor,
     parse_run_id,
 )
 
@@ -140,9 +142,37 @@ def test_a_request_with_a_min_idle_out_of_range_cannot_be_made(min_idle_ms):
         AutoclaimRequest(b"c", min_idle_ms)
 
 
+@pytest.mark.parametrize(
+    ("field", "least"),
+    [("min_idle_ms", 0), ("idle_ms", -(2**63)), ("time_ms", -(2**63)), ("retrycount", 0)],
+)
+def test_a_number_of_an_xclaim_is_in_its_range(field, least):
+    plain = {"consumer": b"c", "min_idle_ms": 0, "ids": ()}
+    for number in (least, MAX_I64):
+        assert getattr(ClaimRequest(**{**plain, field: number}), field) == number
+    for number in (least - 1, MAX_I64 + 1):
+        with pytest.raises(RequestError, match=rf"^{field} must be between {least} and 2\^63-1"):
+            ClaimRequest(**{**plain, field: number})
+
+
 def test_a_reply_keeps_claimed_and_deleted_apart():
     reply = AutoclaimReply(cursor=MIN_ID, claimed=(StreamId(1, 0),), deleted=(StreamId(2, 0),))
     assert reply.claimed != reply.deleted
+
+
+@pytest.mark.parametrize(
+    ("guard", "least", "largest"),
+    [
+        ("max_claims", 0, MAX_I64),
+        ("max_deleted_share", 0, 1),
+        ("only_consumers_idle_ms", 0, MAX_I64),
+        ("max_deliveries", 1, MAX_I64),
+    ],
+)
+def test_a_guard_at_the_edges_can_be_made(guard, least, largest):
+    parking = {"parking_consumer": b"p"} if guard == "max_deliveries" else {}
+    for number in (least, largest):
+        assert getattr(Guards(**{guard: number}, **parking), guard) == number
 
 
 @pytest.mark.parametrize(
@@ -207,3 +237,27 @@ def test_a_run_id_says_something(text):
 def test_a_run_id_is_one_that_a_table_can_hold(text):
     with pytest.raises(RequestError, match=r"the run id '.*\\ud.*' is not valid UTF-8"):
         parse_run_id(text)
+
+
+@pytest.mark.parametrize(
+    ("parse", "name", "remedy", "option"),
+    [
+        (parse_run_id, "the run id", "give a name, so that a retry changes nothing", "run_id"),
+        (parse_cursor, "the cursor's name", "name it", "cursor"),
+    ],
+)
+def test_an_empty_name_is_refused_with_the_option_to_leave_out(parse, name, remedy, option):
+    with pytest.raises(RequestError) as raised:
+        parse(" ")
+    assert raised.value.message == (
+        f"{name} is empty (in a script: is its variable set?): {remedy}, or leave"
+        f" --{option.replace('_', '-')} out"
+    )
+    assert raised.value.option == option
+
+
+def test_a_cursor_is_one_that_a_table_can_hold():
+    assert parse_cursor("nightly 1:a") == "nightly 1:a"
+    with pytest.raises(RequestError, match=r"^the cursor's name .* is not valid UTF-8") as raised:
+        parse_cursor("x\udcff")
+    assert raised.value.option == "cursor"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from claimlib.errors import GlobError, NameSpellingError
 from claimlib.semantics.names import (
     glob_pattern,
+    is_utf8,
     literal_name,
     matches,
     spell,
@@ -74,6 +75,16 @@ def test_a_text_is_refused_or_is_the_spelling_of_what_it_names(text):
 def test_a_text_that_spells_no_name_is_refused(text):
     with pytest.raises(NameSpellingError, match="is not a valid name"):
         unspell(text)
+
+
+def test_a_refused_text_is_shown_as_it_was_typed():
+    with pytest.raises(NameSpellingError, match=r"^'a\\b' is not a valid name"):
+        unspell("a\\b")
+
+
+def test_a_text_with_a_surrogate_is_not_utf_8():
+    assert is_utf8("a\ud7ff\ue000é")
+    assert not any(map(is_utf8, ["a\ud800b", "\udcff", "a\udfff"]))
 
 
 # ---- globs ----
@@ -196,9 +207,11 @@ def test_a_name_with_stars_and_question_marks_put_in_matches_itself(name, data):
         (b"\xc3*", ["é".encode(), b"\xc3", b"\xc3a"], [b"\xa9", b"\\xc3"]),
         ("\udcff", [b"\xff"], ["\udcff".encode("utf-8", "surrogatepass")]),
         ("\\*", [b"*"], [b"a", b"\\*"]),
+        ("\\ab", [b"ab"], [b"bb"]),
         ("\\\\", [b"\\"], [b"\\\\"]),
         ("*\\\\", [b"\\", b"a\\", b"\\\\"], [b"\\a"]),
         ("[abc]", [b"a", b"c"], [b"d", b"A", b"ab", b""]),
+        ("[ac]", [b"a", b"c"], [b"b", b"X"]),
         ("[^abc]", [b"d", b"\\", b"\xff", b"^"], [b"a", b"dd", b""]),
         ("[a-c]x", [b"ax", b"cx"], [b"dx", b"-x"]),
         ("[c-a]", [b"a", b"b", b"c"], [b"d"]),
@@ -225,8 +238,9 @@ def test_a_glob_by_example(glob, names, others):
 
 @pytest.mark.parametrize("glob", ["[", "a[", "[a", "[^", "[^a", "[a-", "[a-]", "*[\\]", "[]["])
 def test_a_glob_with_an_open_class_is_refused(glob):
-    with pytest.raises(GlobError, match=r"a \[ is not closed in the glob"):
+    with pytest.raises(GlobError, match=r"a \[ is not closed in the glob") as raised:
         glob_pattern(glob)
+    assert raised.value.message.endswith(f" {glob!r}")
 
 
 @pytest.mark.parametrize("glob", ["\\", "a\\", "\\\\\\", b"\xff\\", "[a\\"])

@@ -1,10 +1,12 @@
 """Places of tables and stores that have a secret in them, and those that look as if they had."""
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from claimlib.errors import RequestError
+from claimlib.errors import RequestError, StorageError
 from claimlib.places import (
     check_no_secret,
     check_place,
@@ -56,6 +58,7 @@ WITHOUT_ONE = [
     "hdfs://[::1]:8020/table",
     "file:///data/what?/some:thing@here",
     "dbfs:/mnt/some@table",
+    "dbfs:/some@table",
     "gs://bucket/table",
     "spark://host:7077",
     "k8s://https://host:6443",
@@ -137,3 +140,36 @@ def test_a_folder_that_cannot_be_listed_is_left_to_the_reader_of_the_table(
 
     monkeypatch.setattr("os.scandir", refuse)
     check_writable(tmp_path, ["pending"])
+
+
+def test_a_store_is_writable_if_its_folder_its_tables_and_their_folders_are(
+    tmp_path, monkeypatch
+) -> None:
+    bucket = tmp_path / "pending" / "bucket=1"
+    bucket.mkdir(parents=True)
+    (tmp_path / "pending" / "part.parquet").touch()
+    (tmp_path / "photos").mkdir()
+    tested = []
+    monkeypatch.setattr("os.access", lambda path, mode: tested.append((path, mode)) or True)
+    check_writable(tmp_path, ["pending", "entries"])
+    folders = (tmp_path, tmp_path / "pending", bucket)
+    assert tested == [(folder, os.W_OK | os.X_OK) for folder in folders]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (os.ST_RDONLY | os.ST_NOSUID, "the storage of {} is read-only: "),
+        (os.ST_NOSUID, "no permission to write to {}: "),
+    ],
+)
+def test_the_nearest_folder_that_exists_is_named_if_it_is_not_writable(
+    tmp_path, monkeypatch, flags, message
+) -> None:
+    storage = {tmp_path: SimpleNamespace(f_flag=flags)}
+    monkeypatch.setattr("os.access", lambda path, _mode: path != tmp_path)
+    monkeypatch.setattr("os.statvfs", storage.__getitem__)
+    with pytest.raises(StorageError) as raised:
+        check_writable(tmp_path / "new" / "store", [])
+    assert raised.value.message.startswith(message.format(tmp_path))
+    assert raised.value.folder == str(tmp_path)

@@ -539,6 +539,12 @@ def test_a_caller_that_got_nothing_but_parked_entries_is_not_active(profile, con
     assert after.consumers == consumers
 
 
+def test_a_parking_consumer_that_gets_nothing_is_not_seen():
+    request = guarded(max_deliveries=2, parking_consumer=PARKING)
+    after, _ = xautoclaim(group(entry(1)), request, NOW_MS, everything)
+    assert after.consumers == (Consumer(b"me", NOW_MS, NOW_MS),)
+
+
 def test_what_is_parked_uses_up_count_and_max_claims():
     before = group(entry(1), entry(2))
     request = guarded(max_deliveries=1, parking_consumer=PARKING, max_claims=1)

@@ -177,3 +177,51 @@ def test_without_first_and_deleted_ids_deletions_are_counted_only():
     now = StreamCounters(6, StreamId(10, 0), 10)
     assert is_other_stream(before, now, MissingEntries(4, StreamId(8, 0))) is False
     assert is_other_stream(before, now, MissingEntries(5, StreamId(8, 0))) is True
+
+
+def counters(length, last, added, first, max_deleted):
+    """Counters by numbers; the ids are of these milliseconds, and None is unknown."""
+    last_id, first_id, max_deleted_id = (
+        None if ms is None else StreamId(ms, 0) for ms in (last, first, max_deleted)
+    )
+    return StreamCounters(length, last_id, added, first_id, max_deleted_id)
+
+
+FIVE = counters(5, 5, 5, 1, 0)  # the ids 1 to 5
+
+
+@pytest.mark.parametrize(
+    ("now", "missing", "is_other"),
+    [
+        # The numbers of added and deleted entries.
+        (counters(5, 5, 5, 1, 0), (0, 0), False),
+        (counters(3, 5, 4, 1, 0), (0, 0), True),  # fewer were added
+        (counters(5, 6, 5, 1, 0), (0, 0), True),  # a new last id without a new entry
+        (counters(6, 5, 6, 1, 0), (0, 0), True),  # a new entry without a new last id
+        (counters(4, 5, 5, 2, 0), (2, 2), True),  # more are missing than were deleted
+        # All five old entries are gone, also those that the earlier reading did not have.
+        (counters(3, 8, 8, 6, 0), (2, 2), False),
+        (counters(5, 9, 9, 6, 0), (2, 2), True),
+        # XDEL deleted a new entry, so one more than those that are missing.
+        (counters(5, 7, 7, 2, 6), (1, 1), False),
+        (counters(6, 7, 7, 2, 6), (1, 1), True),
+        # The largest missing id: trimmed, or deleted by XDEL, or neither.
+        (counters(4, 5, 5, 2, 0), (1, 1), False),
+        (counters(4, 5, 5, 1, 2), (1, 2), False),
+        (counters(4, 5, 5, 1, 0), (1, 2), True),
+        (counters(4, 5, 5, 2, 0), (1, 2), True),
+        (counters(0, 5, 5, 0, 0), (5, 5), False),  # all were trimmed
+        (counters(1, 5, 5, 5, 0), (4, 5), True),
+        (counters(4, 5, 5, None, 1), (1, 2), False),
+        (counters(4, 5, 5, 1, None), (1, 2), False),
+        # As many entries were deleted as there were, but the first one is old.
+        (counters(1, 6, 6, 5, 4), (0, 0), True),
+        (counters(1, 6, 6, 5, 6), (0, 0), False),  # XDEL deleted the new entry, and four old ones
+        (counters(1, 7, 7, 5, 6), (5, 4), True),
+        (counters(1, 6, 6, None, 4), (0, 0), False),
+        (counters(1, 6, 6, 5, None), (0, 0), False),
+    ],
+)
+def test_what_the_counters_prove(now, missing, is_other):
+    count, last_ms = missing
+    assert is_other_stream(FIVE, now, MissingEntries(count, StreamId(last_ms, 0))) is is_other

@@ -9,6 +9,7 @@ from claimlib.times import (
     format_instant_ms,
     parse_duration_ms,
     parse_instant_ms,
+    unit_of,
 )
 
 EDGES = [0, 1, 999, 1000, 59_999, 60_000, 2**53, 2**53 + 1, MAX_MS - 1, MAX_MS]
@@ -113,7 +114,8 @@ def test_an_instant_without_a_zone_is_refused_and_the_message_says_why(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "day"), [("2026-01-01", "2026-01-01"), ("2026-W01-4", "2026-01-01")]
+    ("text", "day"),
+    [("2026-01-01", "2026-01-01"), ("2026-W01-4", "2026-01-01"), ("1970-01-01", "1970-01-01")],
 )
 def test_a_date_without_a_time_of_day_is_refused_with_a_time_that_can_be_given(text, day):
     with pytest.raises(InstantError, match=f"^'{text}' has no time of day: write {day}T00:00:00Z$"):
@@ -182,6 +184,44 @@ def test_a_number_in_another_unit_than_ms_is_refused_with_the_number_that_is_mea
 ):
     with pytest.raises(InstantError, match=f"looks like .*{unit}.*; write {instead}"):
         parse_instant_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("number", "when", "unit", "instead"),
+    [
+        ("1767225600", "1970-01-21T10:53:45.600Z", "seconds", "1767225600000, or "),
+        (
+            "1767225600000001",
+            "after the year 9999",
+            "microseconds or nanoseconds",
+            "1767225600000, or ",
+        ),
+        ("1" * 18, "after the year 9999", "microseconds or nanoseconds", ""),
+    ],
+)
+def test_the_message_about_another_unit_names_the_instant_the_unit_and_what_to_write(
+    number, when, unit, instead
+):
+    with pytest.raises(InstantError) as raised:
+        parse_instant_ms(number)
+    assert raised.value.message == (
+        f"'{number}' counts milliseconds since 1970, and would be {when}: it looks like {unit};"
+        f" write {instead}an ISO 8601 time as 2026-01-01T00:00:00Z"
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "unit"),
+    [
+        (10**9, 10**11 - 1, "seconds"),
+        (10**9 - 1, 10**9, None),
+        (10**9, 10**11, None),
+        (253_402_300_799_999, 253_402_300_800_000, None),
+        (253_402_300_800_000, 253_402_300_800_001, "microseconds or nanoseconds"),
+    ],
+)
+def test_times_have_another_unit_if_the_first_and_the_last_look_like_it(low, high, unit):
+    assert unit_of(low, high) == unit
 
 
 @pytest.mark.parametrize(

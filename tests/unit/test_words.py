@@ -288,3 +288,7 @@ def test_redis_cli_reads_the_words_that_were_written_for_it(words_written):
 
 def test_a_plain_word_is_not_quoted():
     assert redis_cli_word(b"orders:eu") == "orders:eu"
+
+
+def test_in_quotes_stand_printable_ascii_and_the_escapes_of_all_other_bytes():
+    assert redis_cli_word(b'X "\\ ~\x1f\x7f\n\xff') == r'"X \"\\ ~\x1f\x7f\x0a\xff"'

@@ -4,7 +4,7 @@ import pytest
 
 from claimlib.errors import ReplyError, RequestError
 from claimlib.semantics import scan
-from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId
+from claimlib.semantics.ids import MAX_ID, MAX_U64, MIN_ID, StreamId
 from claimlib.semantics.model import (
     ClaimReply,
     ClaimRequest,
@@ -16,7 +16,7 @@ from claimlib.semantics.model import (
     PendingSummary,
     Profile,
 )
-from claimlib.semantics.words import Stream, execute, parse_xclaim, parse_xpending
+from claimlib.semantics.words import Stream, execute, parse_xack, parse_xclaim, parse_xpending
 
 NOW_MS = 1_750_000_000_000
 ID_1, ID_2, ID_3 = (StreamId(ms, 0) for ms in (1, 2, 3))
@@ -54,6 +54,12 @@ def test_what_the_stream_no_longer_has_is_deleted_once_and_never_forced():
     after, reply = claimed(claim(ID_1, ID_1, ID_3, force=True), present=())
     assert reply == ClaimReply((), (ID_1,))
     assert after.pending == PEL[1:]
+
+
+def test_the_ids_of_the_stream_may_be_a_function():
+    pending = Group(ID_2, PEL, ())
+    _, reply = scan.xclaim(pending, claim(ID_1, ID_2), NOW_MS, lambda stream_id: stream_id == ID_1)
+    assert reply == ClaimReply((ID_1,), (ID_2,))
 
 
 @pytest.mark.parametrize(
@@ -140,6 +146,38 @@ def test_of_options_given_several_times_the_last_one_counts():
     assert parse_xclaim([*XCLAIM, b"1", b"TIME", b"7", b"IDLE", b"5"]) == claim(ID_1, idle_ms=5)
 
 
+def test_options_without_a_value_come_in_any_case_and_order():
+    request = parse_xclaim([*XCLAIM, b"1", b"Force", b"RETRYCOUNT", b"0", b"justid"])
+    assert request == claim(ID_1, force=True, justid=True, retrycount=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "row", "count"), [((), [b"1-0", [b"f", b"1"]], 2), ((b"JUSTID",), b"1-0", 1)]
+)
+def test_a_claimed_entry_comes_with_its_fields_or_with_justid_as_its_id(options, row, count):
+    after, reply = execute(KEYSPACE, [*XCLAIM, b"1", b"2", *options], NOW_MS)
+    assert reply == [row]
+    assert after[b"s"].entries == KEYSPACE[b"s"].entries
+    assert after[b"s"].groups[b"g"] == Group(
+        ID_2, (PendingEntry(ID_1, b"me", NOW_MS, count),), (Consumer(b"me", NOW_MS, NOW_MS),)
+    )
+
+
+def test_the_idle_rule_and_the_profile_go_with_the_words_of_either_command():
+    for words in ([b"XCLAIM", b"1"], [b"XAUTOCLAIM", b"0"]):
+        command = [words[0], b"s", b"g", b"me", b"100", words[1], b"JUSTID"]
+        assert b"1-0" in flat(execute(KEYSPACE, command, NOW_MS)[1])
+        documented = (IdleRule.DOCUMENTED, Profile.REDIS_7_0)
+        after, reply = execute(KEYSPACE, command, NOW_MS, *documented)
+        assert b"1-0" not in flat(reply)
+        assert after[b"s"].groups[b"g"].consumers == ()
+
+
+def flat(reply):
+    """The parts of a reply that are no lists."""
+    return [leaf for part in reply for leaf in (flat(part) if isinstance(part, list) else [part])]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -181,8 +219,37 @@ def test_a_summary_of_nothing_has_no_ids():
 
 
 def test_a_summary_counts_what_nobody_owns_under_no_consumer():
-    summary = scan.xpending_summary(Group(ID_2, PEL, ()))
-    assert summary == PendingSummary(2, ID_1, ID_2, ((b"dead", 1),))
+    third = PendingEntry(ID_3, b"dead", NOW_MS, 1)
+    summary = scan.xpending_summary(Group(ID_3, (*PEL, third), ()))
+    assert summary == PendingSummary(3, ID_1, ID_3, ((b"dead", 2),))
+
+
+def test_the_words_of_a_summary_are_answered_with_counts_as_texts():
+    words = [b"XPENDING", b"s", b"g"]
+    assert execute(KEYSPACE, words, NOW_MS) == (KEYSPACE, [2, b"1-0", b"2-0", [[b"dead", b"1"]]])
+    empty = {b"s": Stream({}, {b"g": Group(MIN_ID, (), ())})}
+    assert execute(empty, words, NOW_MS) == (empty, [0, None, None, None])
+
+
+def test_the_words_of_a_range_are_answered_with_idle_times_that_are_not_negative():
+    names, bounds = [b"XPENDING", b"s", b"g"], [b"-", b"+", b"9"]
+    rows = [[b"1-0", b"dead", 100, 1], [b"2-0", None, 0, 7]]
+    assert execute(KEYSPACE, [*names, *bounds], NOW_MS) == (KEYSPACE, rows)
+    idle = [*names, b"IDLE", b"100", *bounds]
+    assert execute(KEYSPACE, idle, NOW_MS) == (KEYSPACE, rows[:1])
+
+
+@pytest.mark.parametrize(
+    ("words", "query"),
+    [
+        ([b"(1", b"3", b"9"], PendingRange(StreamId(1, 1), StreamId(3, MAX_U64), 9)),
+        ([b"-", b"+", b"-9", b"c"], PendingRange(MIN_ID, MAX_ID, -9, None, b"c")),
+        ([b"idle", b"5", b"-", b"+", b"9"], PendingRange(MIN_ID, MAX_ID, 9, 5)),
+        ([b"IDLE", b"5", b"-", b"+", b"9", b"c"], PendingRange(MIN_ID, MAX_ID, 9, 5, b"c")),
+    ],
+)
+def test_the_words_of_a_range_are_its_values(words, query):
+    assert parse_xpending([b"XPENDING", b"s", b"g", *words]) == query
 
 
 @pytest.mark.parametrize(
@@ -243,6 +310,10 @@ def test_the_first_fault_of_an_xpending_is_said_in_the_servers_words(words, mess
 def test_a_repeated_id_is_acknowledged_once_and_an_absent_one_not_at_all():
     after, number = execute(KEYSPACE, [b"xack", b"s", b"g", b"1", b"1-0", b"5"], NOW_MS)
     assert (number, after[b"s"].groups[b"g"].pending) == (1, PEL[1:])
+
+
+def test_the_ids_of_an_xack_follow_key_and_group():
+    assert parse_xack([b"XACK", b"s", b"g", b"1"]) == (ID_1,)
 
 
 @pytest.mark.parametrize("names", [(b"no", b"g"), (b"s", b"no")])
