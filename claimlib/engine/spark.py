@@ -26,6 +26,7 @@ from claimlib.engine.relation import (
 
 PART_ROWS = 50_000
 """The rows of one part of an ordered stream."""
+_MOST_SCANS = 16
 
 
 class Tables(Protocol):
@@ -58,6 +59,7 @@ class SparkEngine:
     def __init__(self, spark: SparkSession, tables: Tables | None = None) -> None:
         self._spark = spark
         self._tables = tables
+        self._scans: dict[tuple[str, int], DataFrame] = {}
 
     def frame(self, node: Node) -> DataFrame:
         """Return what a node states as a DataFrame."""
@@ -122,10 +124,20 @@ class SparkEngine:
             frame: DataFrame = leaf.handle
             return frame
         if isinstance(leaf, TableScan) and self._tables is not None:
-            return self._tables.frame_at(leaf.table, leaf.version)
+            return self._scan(self._tables, leaf.table, leaf.version)
         if isinstance(leaf, Rows) and self._tables is not None:
             return self._tables.in_memory(leaf.arrow)
         raise AssertionError(f"{leaf} needs a store")
+
+    def _scan(self, tables: Tables, table: str, version: int | None) -> DataFrame:
+        """Return a table.  Delta takes a while to find a version, and what it finds stays."""
+        if version is None:
+            return tables.frame_at(table, None)
+        if (table, version) not in self._scans:
+            if len(self._scans) >= _MOST_SCANS:
+                self._scans.clear()
+            self._scans[table, version] = tables.frame_at(table, version)
+        return self._scans[table, version]
 
 
 def relation_of(frame: DataFrame) -> Relation:
