@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -352,7 +353,9 @@ class Store:
         local = {} if folder is None or OTHER_PATH.search(where) else all_local(folder)
         if not local:
             return cls.open(start(), where)
-        return cls._checked(start, where, location, folder, local, is_embedded=True)
+        # A Databricks runtime may bring delta-rs without the others.
+        is_embedded = all(map(find_spec, ("duckdb", "sqlglot", "xxhash")))
+        return cls._checked(start, where, location, folder, local, is_embedded=is_embedded)
 
     @classmethod
     def _checked(
