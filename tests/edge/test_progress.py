@@ -150,26 +150,24 @@ def test_quiet_and_verbose_reach_the_progress_of_every_command(claimlib, monkeyp
         told.append((common.quiet, common.verbose))
         raise RequestError("seen")
 
-    monkeypatch.setattr("claimlib.cli.history.looked_at_store", opened)
-
-    tables = ("--entries", "e", "--pending", "p")
-    commands = {
-        "bulk": [
-            ("xclaim", "s", "s", "g", "c", "1-0", "--min-idle", "1h"),
-            ("xack", "s", "s", "g", "1-0"),
-            ("retire", "s", "s", "g", "c", "--to", "d"),
-        ],
-        "sweep": [SWEEP, ("reset-cursor", "s", "nightly")],
-        "reading": [("xpending", "s"), ("describe", "s")],
-        "history": [("runs", "s"), ("abandon", "s", "7")],
-        "stores": [("check", "s"), ("import", "s", *tables)],
-    }
-    for module, lines in commands.items():
+    for module in ("history", "reading"):
+        monkeypatch.setattr(f"claimlib.cli.{module}.looked_at_store", opened)
+    for module in ("bulk", "sweep", "history", "stores"):
         monkeypatch.setattr(f"claimlib.cli.{module}.opened_store", opened)
-        for words in lines:
-            for options in ([], ["--quiet"], ["--verbose"]):
-                assert claimlib(*words, *options).err == "claimlib: error: seen\n"
-                assert told.pop() == ("--quiet" in options, "--verbose" in options)
+    tables = ("--entries", "e", "--pending", "p")
+    commands = [
+        ("xclaim", "s", "s", "g", "c", "1-0", "--min-idle", "1h"),
+        ("xack", "s", "s", "g", "1-0"),
+        ("retire", "s", "s", "g", "c", "--to", "d"),
+        SWEEP,
+        ("reset-cursor", "s", "nightly"),
+        *(("xpending", "s"), ("describe", "s"), ("runs", "s"), ("abandon", "s", "7")),
+        *(("check", "s"), ("import", "s", *tables)),
+    ]
+    for words in commands:
+        for options in ([], ["--quiet"], ["--verbose"]):
+            assert claimlib(*words, *options).err == "claimlib: error: seen\n"
+            assert told.pop() == ("--quiet" in options, "--verbose" in options)
 
 
 @pytest.mark.parametrize(
