@@ -37,6 +37,22 @@ class TableFiles:
     deleted: pa.Table | None
 
 
+def is_readable(table: Any) -> bool:
+    """Return True if DuckDB reads the files of a deltalake table as they are.
+
+    A reader feature such as column mapping gives the columns other names in the files.
+    """
+    protocol = table.protocol()
+    if protocol.min_reader_version < _FEATURES_FROM:
+        return bool(protocol.min_reader_version == 1)
+    return {*(protocol.reader_features or ())} <= _READER_FEATURES
+
+
+# From this version on a protocol names its features; 2 stands for column mapping.
+_FEATURES_FROM = 3
+_READER_FEATURES = {"deletionVectors", "v2Checkpoint", "vacuumProtocolCheck"}
+
+
 def files_of(folder: Path, version: int | None) -> TableFiles:
     """Return the files of a version of the table in a folder (None: of the newest version).
 

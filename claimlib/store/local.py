@@ -28,6 +28,8 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
+from claimlib.engine.folder import is_readable
+
 # Payloads may be large where rows are few: what is held in memory is at most so many bytes of
 # (compressed) files.
 _MOST_BYTES = 8 * 2**20
@@ -217,6 +219,10 @@ class LocalTable:
             for name, table in others.items():
                 query = query.register(name, table)
             yield pa.RecordBatchReader.from_stream(query.execute(statement))
+
+    def is_readable_as_files(self) -> bool:
+        """Return True if the embedded engine can read the table."""
+        return is_readable(self._table)
 
     def is_writable(self) -> bool:
         """Whether a commit here is all that a writer of this table has to do: not where somebody

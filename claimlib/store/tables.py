@@ -354,7 +354,8 @@ class Store:
         if not local:
             return cls.open(start(), where)
         # A Databricks runtime may bring delta-rs without the others.
-        is_embedded = all(map(find_spec, ("duckdb", "sqlglot", "xxhash")))
+        has_packages = all(map(find_spec, ("duckdb", "sqlglot", "xxhash")))
+        is_embedded = has_packages and all(table.is_readable_as_files() for table in local.values())
         return cls._checked(start, where, location, folder, local, is_embedded=is_embedded)
 
     @classmethod

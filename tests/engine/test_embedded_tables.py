@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from claimlib.commands.xpending import overview, reading
 from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.engine.relation import Relation, TableScan
+from claimlib.engine.spark import SparkEngine
 from claimlib.errors import VersionExpiredError
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import Group
+from claimlib.semantics.words import Stream
+from claimlib.store.tables import Store
+from claimlib.testing.tables import write_keyspace
 
 ROWS = "SELECT id, id % 3 AS bucket, concat('n', id) AS name FROM range(0, {}, 1, 1)"
 
@@ -59,6 +66,21 @@ def test_the_files_have_deletion_vectors(folder: Path) -> None:
 def test_a_folder_may_have_any_name(folder: Path, tmp_path: Path, name: str) -> None:
     copy = shutil.copytree(folder, tmp_path / name)
     assert rows_of(copy) == rows_of(folder)
+
+
+def test_a_store_whose_files_have_other_names_for_columns_is_read_by_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    mapping = "spark.databricks.delta.properties.defaults.columnMapping.mode"
+    spark.conf.set(mapping, "name")
+    try:
+        store = Store.init(spark, str(tmp_path / "store"))
+    finally:
+        spark.conf.unset(mapping)
+    write_keyspace(store, {b"s": Stream({}, {b"g": Group(StreamId(9, 0), (), ())})}, 1)
+    opened = Store.open_folder(lambda: spark, store.where)
+    assert [row["stream"] for row in overview(reading(opened)).collect()] == ["s"]
+    assert isinstance(opened.engine, SparkEngine)
 
 
 def test_the_newest_rows_are_read_each_time(
