@@ -249,7 +249,7 @@ class VersionExpiredError(StoreError):
 
     @classmethod
     def of(cls, table: str, version: int) -> Self:
-        """Of a table's version."""
+        """Build the error of one version of a table."""
         return cls(
             f"version {version} of {table} can no longer be read: versions other than the newest"
             " are kept for 7 days, or as long as the table's delta.deletedFileRetentionDuration"

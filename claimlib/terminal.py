@@ -16,7 +16,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -46,6 +46,16 @@ def number_of(count: int, singular: str, many: str | None = None) -> str:
         many: the plural; null: `one` with an s.
     """
     return f"{count:,} {singular if count == 1 else many or singular + 's'}"
+
+
+def listed(names: Sequence[str], total: int) -> str:
+    """Return names, comma separated, and the number of further ones.
+
+    Args:
+        total: the number of all names.
+    """
+    more = total - len(names)
+    return ", ".join(names) + (f" and {more:,} more" if more > 0 else "")
 
 
 def harmless(text: str) -> str:

@@ -54,8 +54,11 @@ def opened_store(
 
 @contextmanager
 def looked_at_store(store: str, settings: Config, common: Common) -> Iterator[Store]:
-    """The store, for a command that may need nothing but small tables: Spark, which takes ten
-    seconds, is started only once it is needed."""
+    """Yield the store for a command that only reads.
+
+    The embedded engine reads a store in a local folder.  Spark starts only when it is needed,
+    because that takes ten seconds.
+    """
     check_local_store(store, settings)
     with _starting(settings, common) as (start, _):
         from claimlib.store.tables import Store

@@ -19,7 +19,7 @@ TABLES = ("pending", "groups", "consumers", "cursors")
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What the tables hold; all rows are in memory.
+    """Hold the consumers and the cursors of a store, all in memory.
 
     Attributes:
         consumers: one row per (stream, consumer_group, consumer) that the table consumers has, or

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import DataFrame, SparkSession
 
 from claimlib.errors import InputError
+from claimlib.terminal import listed
 
 
 def read_parquet(spark: SparkSession, place: str) -> DataFrame:
@@ -92,6 +93,4 @@ _SHOWN = 3
 
 
 def _listed(folders: list[PurePosixPath]) -> str:
-    shown = ", ".join(map(str, folders[:_SHOWN]))
-    more = len(folders) - _SHOWN
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    return listed([str(folder) for folder in folders[:_SHOWN]], len(folders))

@@ -21,7 +21,7 @@ from claimlib.plans.keys import GROUP, IdBounds, named_keys, owners_of_keys, spe
 from claimlib.semantics.model import MAX_I64
 from claimlib.store.tables import FEW_OF_SPARK, FEW_ROWS, Store
 from claimlib.store.threads import concurrently
-from claimlib.terminal import one_line
+from claimlib.terminal import listed, one_line
 
 T = TypeVar("T")
 
@@ -94,8 +94,8 @@ class Look:
 def look(
     store: Store, pending: DataFrame, targets: DataFrame, entries: DataFrame, run_seq: int
 ) -> Look:
-    """Who owns entries, and what is pending in each group: one query of Spark's, and of large
-    tables, where delta-rs reads them, three of its own.  One row per group and one per consumer's
+    """Return who owns entries, and what is pending in each group: one query of Spark's, and for
+    large tables that delta-rs reads three of its own.  One row per group and one per consumer's
     name pass through the driver, and up to `_MOST_NAMES` of streams.
 
     The owners' names are a scan of their own, of one column: where most entries are their owner's
@@ -211,10 +211,10 @@ def groups_like(groups: Relation, wanted: Sequence[str]) -> str:
     names = [" / ".join(one_line(row[name]) for name in GROUP) for row in rows]
     swapped = [" / ".join(reversed(name.split(" / "))) for name in wanted]
     shown = _similar(wanted, names) or _similar(swapped, names) or names[:_SHOWN]
-    more = (len(names) if len(names) < _COMPARED else keys.count()) - len(shown)
     if not names:
         return "the store has no consumer groups"
-    return f"known groups: {', '.join(shown)}" + (f" and {more:,} more" if more else "")
+    total = len(names) if len(names) < _COMPARED else keys.count()
+    return f"known groups: {listed(shown, total)}"
 
 
 def _similar(wanted: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -23,7 +23,7 @@ from claimlib.runs.journal import ServerIdentity
 from claimlib.runs.rollforward import ABANDONED
 from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.stream_life import MissingEntries, StreamCounters, is_other_stream
-from claimlib.terminal import number_of, one_line
+from claimlib.terminal import listed, number_of, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +184,8 @@ def _gone(stored: Iterable[Row], source: SourceState) -> str:
     names = sorted(row["stream"] for row in stored if row["stream"] not in source.closing)
     if not names or source.scope.group_glob != "*":
         return ""
-    more = len(names) - _MOST_SHOWN
-    others = f" and {more:,} more" if more > 0 else ""
-    return f" These streams are gone: {', '.join(map(one_line, names[:_MOST_SHOWN]))}{others}."
+    shown = [one_line(name) for name in names[:_MOST_SHOWN]]
+    return f" These streams are gone: {listed(shown, len(names))}."
 
 
 _MOST_SHOWN = 6

@@ -18,7 +18,7 @@ from claimlib.schema import Kind
 from claimlib.semantics.ids import MIN_ID, StreamId, to_bigint
 from claimlib.semantics.model import parse_cursor
 from claimlib.store.tables import Store
-from claimlib.terminal import one_line
+from claimlib.terminal import listed, one_line
 
 COMMAND = "reset-cursor"
 _SHOWN = 10
@@ -65,9 +65,10 @@ def _not_found(where: str, cursors: DataFrame, name: str, scope: Scope) -> str:
     if of_name.isEmpty():
         names = cursors.select("name").distinct()
         shown = [one_line(row["name"]) for row in names.orderBy("name").limit(_SHOWN).collect()]
-        more = names.count() - len(shown)
-        known = f"known cursors: {', '.join(shown)}" if shown else "the store has no cursors"
-        return f"{where} has no cursor {name}; {known}" + (f" and {more:,} more" if more else "")
+        known = "the store has no cursors"
+        if shown:
+            known = f"known cursors: {listed(shown, names.count())}"
+        return f"{where} has no cursor {name}; {known}"
     globs = f"{scope.stream_glob} / {scope.group_glob}"
     return (
         f"no consumer group that matches {globs} (stream / group) has the cursor {name};"

@@ -17,7 +17,7 @@ from claimlib.engine.relation import DESCENDING, Record, Relation
 from claimlib.errors import RequestError
 from claimlib.plans import xpending as plan
 from claimlib.plans.differences import EVERYTHING, Scope
-from claimlib.plans.keys import GROUP, bigint_intervals, bigint_sql, is_group, is_stream
+from claimlib.plans.keys import bigint_intervals, bigint_sql, is_group, is_stream
 from claimlib.runs import begin_reading, pinned
 from claimlib.runs.rollforward import ABANDONED
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
@@ -141,7 +141,7 @@ def overview(
 
 
 def summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:
-    """What `XPENDING key group` says: one row per owner comes to this process.
+    """Return the reply of `XPENDING key group`.  One row per owner comes to this process.
 
     Raises:
         ReplyError: there is no such group (NOGROUP).
@@ -172,10 +172,7 @@ def pending_range(
         ReplyError: there is no such group (NOGROUP).
     """
     check_ms(now_ms=now_ms)
-    return plan.in_range(_of_group(at, stream, group, now_ms, query), query).select(*_COLUMNS)
-
-
-_COLUMNS = (*GROUP, "id_ms", "id_seq", "consumer", "idle_ms", "delivery_count")
+    return plan.in_range(_of_group(at, stream, group, now_ms, query), query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +197,7 @@ def matching_entries(
         ReplyError: there is no such group (NOGROUP).
     """
     check_ms(now_ms=now_ms)
-    rows = plan.matching(_of_group(at, stream, group, now_ms, query), query).select(*_COLUMNS)
+    rows = plan.matching(_of_group(at, stream, group, now_ms, query), query)
     return MatchingEntries(rows, rows.count())
 
 

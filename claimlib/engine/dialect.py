@@ -1,7 +1,7 @@
 """Spark's SQL as DuckDB understands it.
 
 Statements are written in Spark's dialect.  sqlglot translates them, and this module corrects what
-would give other rows.  `tests/engine` runs every statement on both engines.
+would give other rows.  `tests/engine` compares both engines on the expressions of the statements.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def _without_rows(files: TableFiles) -> str:
 
 
 def _without_globs(path: str) -> str:
-    """Return a path of which DuckDB takes no character for a glob's."""
+    """Return a path in which DuckDB takes no character as part of a glob."""
     return re.sub(r"[*?\[]", lambda match: f"[{match[0]}]", path)
 
 
@@ -232,8 +232,6 @@ _MACROS = (
     # Only from 16 to 10 is ever asked for: the text of an unsigned number.
     "CREATE MACRO conv(digits, from_base, to_base) AS CAST(('0x' || digits)::UBIGINT AS VARCHAR)",
     "CREATE MACRO safe_subtract(a, b) AS TRY(a - b)",
-    "CREATE MACRO spark_partition_id() AS 0",
-    "CREATE MACRO get(items, number) AS items[number + 1]",
 )
 
 

@@ -69,8 +69,8 @@ class Query:
     limit: int | None = None
 
     @property
-    def behind(self) -> str:
-        """What stands behind the text: its order and limit."""
+    def order_and_limit(self) -> str:
+        """Return the ORDER BY and LIMIT clauses of the statement."""
         order = f" ORDER BY {', '.join(self.order_by)}" if self.order_by else ""
         limit = "" if self.limit is None else f" LIMIT {self.limit:d}"
         return f"{order}{limit}"
@@ -80,7 +80,7 @@ Node = TableScan | Rows | External | Query
 
 
 class Executor(Protocol):
-    """What a relation needs of its engine."""
+    """Execute the nodes of relations."""
 
     def fetch(self, node: Node) -> pa.Table:
         """Return all rows."""
@@ -137,8 +137,8 @@ class Relation:
         return self.sql(f"SELECT * FROM {{this}} AS this WHERE {condition}")
 
     def distinct(self, *columns: str) -> Relation:
-        """Return each combination of values of some columns (of all, if none is named) once."""
-        return self.sql(f"SELECT DISTINCT {', '.join(columns) or '*'} FROM {{this}} AS this")
+        """Return each combination of values of some columns once."""
+        return self.sql(f"SELECT DISTINCT {', '.join(columns)} FROM {{this}} AS this")
 
     def order_by(self, *expressions: str) -> Relation:
         """Return the rows in the order of SQL expressions."""
@@ -253,8 +253,8 @@ def flatten(node: Node, translate: Callable[[str], str]) -> Statement:
             return known
         if isinstance(current, Query):
             inputs = {name: visit(child) for name, child in current.inputs.items()}
-            behind = "" if current is node else current.behind
-            text = translate((current.text + behind).format_map(_Placeholders()))
+            clauses = "" if current is node else current.order_and_limit
+            text = translate((current.text + clauses).format_map(_Placeholders()))
             text = _PLACEHOLDER.sub(lambda match: inputs[match[1]], text)
             name = f"step_{len(steps)}"
             steps.append((name, text))
@@ -267,8 +267,8 @@ def flatten(node: Node, translate: Callable[[str], str]) -> Statement:
 
     # In Spark no WITH stands behind another, and in no dialect a table in between keeps its order.
     root = visit(node)
-    behind = node.behind if isinstance(node, Query) else ""
-    last = translate(f"SELECT * FROM {root}{behind}")
+    clauses = node.order_and_limit if isinstance(node, Query) else ""
+    last = translate(f"SELECT * FROM {root}{clauses}")
     return Statement(tuple(steps), last, uses, leaves)
 
 

@@ -30,7 +30,7 @@ _MOST_SCANS = 16
 
 
 class Tables(Protocol):
-    """What the engine needs of a store."""
+    """Give the engine the tables of a store as DataFrames."""
 
     def frame_at(self, table: str, version: int | None) -> DataFrame:
         """Return a table at a version; None means as it is when the frame is run."""

@@ -50,7 +50,7 @@ _Info = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What a server is.  `run_id` and `replication_id` as in `batches.SourceOpened`.
+    """Describe a server.  `run_id` and `replication_id` as in `batches.SourceOpened`.
 
     Attributes:
         trims_in_order: True if XTRIM is known to delete the smallest ids only.  Redis from 8.2 on

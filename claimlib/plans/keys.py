@@ -58,7 +58,8 @@ ID_ORDER = tuple(_unsigned_sql(half) for half in ("id_ms", "id_seq"))
 
 def in_id_order() -> tuple[Column, Column]:
     """What rows with an id are sorted by."""
-    return unsigned("id_ms"), unsigned("id_seq")
+    id_ms, id_seq = map(F.expr, ID_ORDER)
+    return id_ms, id_seq
 
 
 def id_text_sql(ms: str = "id_ms", seq: str = "id_seq") -> str:
@@ -73,7 +74,7 @@ def unsigned_text(column: Column | str) -> Column:
 
 def id_text(ms: str = "id_ms", seq: str = "id_seq") -> Column:
     """An id as people write it."""
-    return F.concat_ws("-", unsigned_text(ms), unsigned_text(seq))
+    return F.expr(id_text_sql(ms, seq))
 
 
 def key_json(table: str) -> Column:

@@ -7,14 +7,13 @@ not the server.  The journal has each entry as it was before a run changed it.
 from __future__ import annotations
 
 from claimlib.engine.relation import Relation
-from claimlib.plans.keys import GROUP
+from claimlib.plans.keys import GROUP, GROUP_SQL
 from claimlib.schema import Kind
 
 CHANGING = (Kind.CLAIMED, Kind.FORCED, Kind.DELETED, Kind.ACKED)
 """The kinds of journal rows that change or remove a pending entry, or make an entry pending."""
 _ENTRY = ", ".join((*GROUP, "id_ms", "id_seq"))
 _ROW = f"{_ENTRY}, bucket, consumer, delivery_time_ms, delivery_count"
-_GROUP = ", ".join(GROUP)
 
 
 def group_sources(groups: Relation, sources: Relation, read: Relation) -> Relation:
@@ -33,14 +32,14 @@ def group_sources(groups: Relation, sources: Relation, read: Relation) -> Relati
     return groups.sql(
         f"""
         WITH written AS (
-            SELECT {_GROUP}, max(s.run_seq) AS source_seq
+            SELECT {GROUP_SQL}, max(s.run_seq) AS source_seq
             FROM {{this}} g LEFT JOIN {{sources}} s ON g.run_seq = s.run_seq
-            GROUP BY {_GROUP}
+            GROUP BY {GROUP_SQL}
         ), read AS (
-            SELECT {_GROUP}, max(run_seq) AS source_seq FROM {{read}} GROUP BY {_GROUP}
+            SELECT {GROUP_SQL}, max(run_seq) AS source_seq FROM {{read}} GROUP BY {GROUP_SQL}
         )
-        SELECT {_GROUP}, coalesce(written.source_seq, read.source_seq, 0L) AS source_seq
-        FROM written LEFT JOIN read USING ({_GROUP})
+        SELECT {GROUP_SQL}, coalesce(written.source_seq, read.source_seq, 0L) AS source_seq
+        FROM written LEFT JOIN read USING ({GROUP_SQL})
         """,
         sources=sources,
         read=read,
@@ -63,7 +62,7 @@ def changes_since(journal: Relation, read: Relation, last_seq: int) -> Relation:
     return journal.sql(
         f"""
         WITH changes AS (
-            SELECT j.* FROM {{this}} j JOIN {{read}} AS read USING ({_GROUP})
+            SELECT j.* FROM {{this}} j JOIN {{read}} AS read USING ({GROUP_SQL})
             WHERE j.kind IN ({kinds}, '{Kind.LOST}') AND j.run_seq > source_seq
                 AND j.run_seq <= {last_seq:d}
         ), kept AS (
@@ -101,6 +100,5 @@ def as_on_server(pending: Relation, changes: Relation) -> Relation:
 
 def number_by_group(changes: Relation) -> Relation:
     """Return one row per group with changes: stream, consumer_group, `changed_by_runs`."""
-    return changes.sql(
-        f"SELECT {_GROUP}, count(*) AS changed_by_runs FROM {{this}} AS this GROUP BY {_GROUP}"
-    )
+    number = "count(*) AS changed_by_runs"
+    return changes.sql(f"SELECT {GROUP_SQL}, {number} FROM {{this}} AS this GROUP BY {GROUP_SQL}")

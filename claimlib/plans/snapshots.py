@@ -31,7 +31,7 @@ def readings(journal: DataFrame, runs: DataFrame) -> DataFrame:
     """One row per group of each finished snapshot or import that read it: `landing`, stream,
     consumer_group, `landing_ms` (the instant of the first group of that landing), `at_ms` (that of
     this group), and of the group's next reading `next_at_ms`, `next_last_delivered_ms` and
-    `next_last_delivered_seq` (null: there is none) and `next_is_replaced` (whether the group or its
+    `next_last_delivered_seq` (null if it has none) and `next_is_replaced` (whether the group or its
     stream was removed or made again after this reading).
 
     What nobody finished, or gave up, is left out, and so is a group without an instant.

@@ -10,7 +10,7 @@ from claimlib.commands.snapshot import SnapshotReply
 from claimlib.report.headings import headings
 from claimlib.report.model import Report
 from claimlib.report.text import repeated
-from claimlib.terminal import number_of, one_line
+from claimlib.terminal import listed, number_of, one_line
 
 _MIRROR_COUNTS = ("streams", "groups", "pending_read", "entries_read", "pending_written")
 
@@ -130,8 +130,7 @@ def _of_removals(reply: SnapshotReply | ImportReply) -> Iterable[str]:
 
 
 def _names(names: tuple[str, ...], number: int) -> str:
-    more = number - len(names)
-    return ", ".join(map(one_line, names)) + (f" and {more:,} more" if more > 0 else "")
+    return listed([one_line(name) for name in names], number)
 
 
 def _of_server(counts: Mapping[str, int]) -> Iterable[str]:

@@ -93,6 +93,8 @@ def only_in_store(
         key: the run, as command:run_id.
         option: the option of `claimlib runs` that lists the changes of the run.
     """
+    from claimlib.plans.server_view import CHANGING
+
     if not counts or not any(counts.values()):
         return
     parts = [
@@ -102,7 +104,7 @@ def only_in_store(
     ]
     is_single = sum(counts.values()) == 1
     verb, origin = ("exists", "It is of a run") if is_single else ("exist", "They are of all runs")
-    has_own = any(of_run.get(name) for name in _ONLY_IN_STORE)
+    has_own = any(of_run.get(str(kind)) for kind in CHANGING)
     to_see = (
         f"{_PRINTED[option]}: claimlib runs {shlex.quote(place)} {shlex.quote(key)} {option}"
         if has_own
@@ -112,10 +114,6 @@ def only_in_store(
         f"{' and '.join(parts)} {verb} only in this store; claimlib did not change the server."
         f" {origin} since the snapshot. To {to_see}"
     )
-
-
-_ONLY_IN_STORE = ("claimed", "forced", "deleted", "acked")
-"""What runs count of changes that a server would have to make too."""
 
 
 _PRINTED = {

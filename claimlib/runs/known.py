@@ -83,7 +83,7 @@ class MissingRows:
 def find_missing_rows(store: Store) -> list[MissingRows]:
     """Return what `journal` and `runs` lack of what runs wrote there.
 
-    A run of which neither these tables nor their histories know anything is not found.
+    A run is not found if neither these tables nor their histories name it.
     """
     # The histories are read first, so that what is written meanwhile does not count as missing.
     decided_at, recorded_at = (_versions_by_run(store, table) for table in ("journal", "runs"))

@@ -104,7 +104,7 @@ def test_without_a_row_of_runs_writers_refuse_readers_go_on_and_the_printed_stat
     assert list_runs(swept, None).unfinished == ()
 
     (remedy,) = remedies(swept)
-    assert re.search(says, str(raised.value))[1] == remedy  # type: ignore[index]
+    assert re.findall(says, str(raised.value)) == [remedy]
     swept.spark.sql(remedy)
     assert contents(swept, "runs") == before
     assert remedies(swept) == []
