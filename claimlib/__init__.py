@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from claimlib.commands.xack import NamedAck, xack
     from claimlib.commands.xautoclaim import SweepRequest, explain, xautoclaim
     from claimlib.commands.xclaim import NamedClaim, xclaim
+    from claimlib.engine.spark import frame_of
     from claimlib.live.reading import ServerReading
     from claimlib.semantics.ids import StreamId, parse_id
     from claimlib.semantics.model import (
@@ -55,6 +56,7 @@ __all__ = [
     "__version__",
     "check",
     "explain",
+    "frame_of",
     "import_tables",
     "open_session",
     "parse_id",
@@ -84,6 +86,7 @@ _HOMES = {
     "SweepRequest": "claimlib.commands.xautoclaim",
     "check": "claimlib.commands.check",
     "explain": "claimlib.commands.xautoclaim",
+    "frame_of": "claimlib.engine.spark",
     "import_tables": "claimlib.commands.imports",
     "open_session": "claimlib.session",
     "parse_id": "claimlib.semantics.ids",

@@ -40,8 +40,9 @@ def _relation(spark: SparkSession, rows: pa.Table, struct: StructType | None) ->
     like that, of which it would not make a local relation itself if they were more.
 
     Batches become one: `createDataFrame` takes no row that is behind a batch without rows, as a
-    filter leaves them, and delta-rs where a deletion vector hides thousands of rows in a row."""
-    rows = rows.combine_chunks()
+    filter leaves them, and delta-rs where a deletion vector hides thousands of rows in a row; nor a
+    column of maps or lists that has no batch at all."""
+    rows = rows.combine_chunks() if rows.num_rows else rows.schema.empty_table()
     if rows.num_rows < _MANY_ROWS or rows.nbytes > LISTS_BYTES:
         return spark.createDataFrame(rows, struct)
     known = struct or from_arrow_schema(rows.schema)
@@ -60,14 +61,13 @@ def frame_of(spark: SparkSession, values: Sequence[Sequence[object]], ddl: str) 
     each join with it a shuffle.
     """
     struct = cast("StructType", StructType.fromDDL(ddl))
-    rows = arrow_table(values, struct)
+    rows = arrow_table(values, to_arrow_schema(struct))
     frame = local_frame(spark, rows, struct)
     return frame.coalesce(1) if rows.nbytes <= _FEW_BYTES else frame
 
 
-def arrow_table(values: Sequence[Sequence[object]], struct: StructType) -> pa.Table:
-    """Python values as an Arrow table with the columns of a StructType."""
-    schema = to_arrow_schema(struct)
+def arrow_table(values: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
+    """Python values as an Arrow table."""
     by_column = zip(*values, strict=True) if values else ([] for _ in schema)
     arrays = [
         pa.array(map(_entries_of_map, column), field.type)

@@ -19,12 +19,13 @@ Conventions that hold in every table:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from types import MappingProxyType
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructType
 
@@ -71,6 +72,7 @@ class Kind(StrEnum):
     STREAM_REMOVED = "stream_removed"
 
 
+COUNTS_TYPE = "MAP<STRING, BIGINT>"
 FIELDS_TYPE = "ARRAY<STRUCT<name: BINARY, value: BINARY>>"
 
 # `{buckets}` is filled in with the number that is a property of the store.
@@ -127,9 +129,24 @@ class Table:
         """The columns a writer gives, as a StructType (for frames made of Python values)."""
         return _struct(self.written)
 
+    def arrow_schema(self, columns: Sequence[str]) -> pa.Schema:
+        """Some of the columns as Arrow has them."""
+        types = {column.name: column.type for column in self.columns}
+        return pa.schema([(name, _ARROW_TYPES[types[name]]) for name in columns])
+
     def key_order(self) -> list[str]:
         """The key as SQL to sort by; the halves of an id as the unsigned numbers that they are."""
         return [f"{name} ^ {_SIGN_BIT}" if name in _ID_NAMES else name for name in self.key]
+
+
+_ARROW_TYPES = {
+    "STRING": pa.string(),
+    "BIGINT": pa.int64(),
+    "INT": pa.int32(),
+    "BOOLEAN": pa.bool_(),
+    FIELDS_TYPE: pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())])),
+    COUNTS_TYPE: pa.map_(pa.string(), pa.int64()),
+}
 
 
 @cache
@@ -342,8 +359,6 @@ CURSORS = Table(
     key=("name", "stream", "consumer_group"),
 )
 
-_COUNTS_TYPE = "MAP<STRING, BIGINT>"
-
 RUNS = Table(
     "runs",
     _columns(
@@ -356,10 +371,10 @@ RUNS = Table(
         "source STRING?",
         "server_run_id STRING?",
         "replication_id STRING?",
-        f"input_versions {_COUNTS_TYPE}",
-        f"output_versions {_COUNTS_TYPE}",
-        f"counts {_COUNTS_TYPE}",
-        f"phase_ms {_COUNTS_TYPE}",
+        f"input_versions {COUNTS_TYPE}",
+        f"output_versions {COUNTS_TYPE}",
+        f"counts {COUNTS_TYPE}",
+        f"phase_ms {COUNTS_TYPE}",
         "began_ms BIGINT?",
         "ended_ms BIGINT?",
         "software_version STRING",

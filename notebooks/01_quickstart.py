@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from claimlib import AutoclaimRequest, SweepRequest, open_session, xautoclaim
 from claimlib.demo.sample import sample_keyspace
+from claimlib.engine.spark import frame_of
 from claimlib.notebook import new_sample_store, widget_values
 from claimlib.testing.tables import write_keyspace
 from claimlib.times import parse_duration_ms, parse_instant_ms
@@ -78,7 +79,7 @@ request = SweepRequest(
         consumer=widgets["consumer"].encode(), min_idle_ms=parse_duration_ms(widgets["min_idle"])
     )
 )
-would = xautoclaim(store, request, dry_run=True).groups
+would = frame_of(xautoclaim(store, request, dry_run=True).groups)
 would.select("stream", "status", "pending_before", "claimed", "deleted", "pending_after").show()
 
 # COMMAND ----------
@@ -109,8 +110,9 @@ print("the same run again:", again.run_seq == reply.run_seq)
 # COMMAND ----------
 
 idle = F.round((F.col("at_ms") - F.col("from_delivery_time_ms")) / 60_000, 1).alias("idle_minutes")
-reply.claimed.select("stream", "id", "from_consumer", "consumer", idle, "delivery_count").show(5)
-reply.deleted.select("stream", "id", "from_consumer", "from_delivery_count").show(5)
+claimed, deleted = frame_of(reply.claimed), frame_of(reply.deleted)
+claimed.select("stream", "id", "from_consumer", "consumer", idle, "delivery_count").show(5)
+deleted.select("stream", "id", "from_consumer", "from_delivery_count").show(5)
 
 # COMMAND ----------
 

@@ -106,7 +106,7 @@ print("and once more changes nothing:", again.counts == reply.counts, again.run_
 
 # COMMAND ----------
 
-entry = reply.claimed.where("stream = 'orders'").orderBy("id_ms").first()
+entry = reply.claimed.where("stream = 'orders'").order_by("id_ms").first()
 xack(store, [NamedAck(b"orders", b"workers", (parse_id(entry["id"]),))], run_id="carol-1")
 later = SweepRequest(
     AutoclaimRequest(consumer=b"dan", min_idle_ms=min_idle_ms, guards=Guards(only_from="carol"))

@@ -17,6 +17,7 @@ from tests.quick_spark import quick_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from claimlib.engine.relation import Executor
     from claimlib.store.tables import Store
 
 
@@ -61,6 +62,16 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(scope="module", params=["embedded", "spark"])
+def engine(request: pytest.FixtureRequest) -> Executor:
+    """Each engine by itself, for relations of rows in memory."""
+    from tests.spark.literal import LiteralStore
+
+    is_spark = request.param == "spark"
+    spark = request.getfixturevalue("spark") if is_spark else None
+    return LiteralStore(spark, request.param).engine
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _frames_are_let_go() -> Iterator[None]:
     """The JVM keeps the plan of each DataFrame, and what Delta knows of its tables, for as long as
@@ -75,7 +86,13 @@ def each_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Tables are taken for small, and worked on from memory, or for large, however few rows they
     have."""
     if request.param == "many rows":
-        monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
+        by_spark_alone(monkeypatch)
+
+
+def by_spark_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No table is taken for small, and nothing is computed without Spark."""
+    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
+    monkeypatch.setattr("claimlib.store.tables.has_embedded_packages", lambda: False)
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ def xclaim(
     claim, now_ms = claim_of(named, options), _instant(now)
     settings = common.settings()
     with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
-        batch = requests_of(opened.spark, named, claim, claim_table)
+        batch = requests_of(opened, named, claim, claim_table)
         reply = run_xclaim(
             opened, batch, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )
@@ -131,7 +131,7 @@ def xack(
     ack = ack_of(named)
     settings = common.settings()
     with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
-        batch = requests_of(opened.spark, named, ack, ack_table)
+        batch = requests_of(opened, named, ack, ack_table)
         reply = run_xack(opened, batch, run_id=run_id, dry_run=dry_run, progress=progress)
         said = _said("xack", reply, rows, opened, store)
     _end(*said, view)

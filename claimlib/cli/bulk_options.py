@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
-
 from claimlib.commands.id_lists import ids_from
 from claimlib.commands.input_tables import place_of, read_input
 from claimlib.commands.xack import NamedAck
 from claimlib.commands.xclaim import NamedClaim
+from claimlib.engine.relation import Executor, Relation
 from claimlib.errors import RequestError
 from claimlib.semantics.ids import StreamId, parse_id
 from claimlib.semantics.model import ClaimRequest, IdleRule, Profile
 from claimlib.semantics.names import unspell_shown
+from claimlib.store.tables import Store
 from claimlib.times import parse_duration_ms, parse_instant_ms
 
 Choice = TypeVar("Choice", IdleRule, Profile)
@@ -144,11 +144,11 @@ def ack_of(named: Named) -> NamedAck | None:
 
 
 def requests_of(
-    spark: SparkSession,
+    store: Store,
     named: Named,
     single: Request | None,
-    table: Callable[[SparkSession, Sequence[Request]], DataFrame],
-) -> Sequence[Request] | DataFrame:
+    table: Callable[[Executor, Sequence[Request]], Relation],
+) -> Sequence[Request] | Relation:
     """What `xclaim` or `xack` takes: one request, as often as a list of ids needs it, or a table.
 
     Args:
@@ -159,11 +159,16 @@ def requests_of(
         InputError: a table or a file cannot be used.
     """
     if single is None:
-        return read_input(spark, place_of(named.requests or ""))
+        return store.relation_of(read_input(store.spark, place_of(named.requests or "")))
     if named.ids_from is None:
         return [single]
-    ids = ids_from(spark, named.ids_from)
-    return ids.crossJoin(table(spark, [single]).drop(*ids.columns))
+    ids, once = ids_from(store, named.ids_from), table(store.engine, [single])
+    others: list[str] = [name for name in once.columns if name not in {"request", "ids"}]
+    return ids.sql(
+        f"SELECT {', '.join(('this.request', 'this.ids', *others))}"
+        " FROM {this} AS this CROSS JOIN {once} AS once",
+        once=once,
+    )
 
 
 def _refuse_options(options: ClaimOptions) -> None:

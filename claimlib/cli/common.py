@@ -13,6 +13,7 @@ from claimlib.cli.options import (
     ColumnsOption,
     ConfigOption,
     DebugOption,
+    EngineOption,
     Output,
     OutputOption,
     QuietOption,
@@ -33,6 +34,7 @@ class Common:
         spark_conf: settings of Spark, each `KEY=VALUE`; null: none.
         output, columns, quiet: see `options.View`.
         verbose: whether all progress is shown, with durations.
+        engine: see `settings.Engine`; None means what the settings say.
         debug: whether Spark's messages and tracebacks are shown.
 
     Raises:
@@ -46,6 +48,7 @@ class Common:
     quiet: bool
     verbose: bool
     debug: bool
+    engine: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what says two things."""
@@ -70,20 +73,24 @@ class Common:
 
     def settings(self, **sections: Mapping[str, object]) -> Config:
         """The settings of the command: `load` with the options of its sections."""
-        return settings_of(self.config, self.spark_conf, **sections)
+        return settings_of(self.config, self.spark_conf, self.engine, **sections)
 
 
 def settings_of(
-    config: Path | None, spark_conf: Sequence[str] | None, **sections: Mapping[str, object]
+    config: Path | None,
+    spark_conf: Sequence[str] | None,
+    engine: str | None = None,
+    **sections: Mapping[str, object],
 ) -> Config:
-    """The settings of a command with the options `--config` and `--spark-conf`."""
+    """The settings of a command with the options `--config`, `--spark-conf` and `--engine`."""
     spark = {"conf": dict(map(_setting, spark_conf))} if spark_conf else {}
-    return load(config, spark=spark, **sections)
+    return load(config, spark=spark, execution={"engine": engine}, **sections)
 
 
 _OPTIONS: Mapping[str, tuple[Any, object]] = {
     "config": (ConfigOption, None),
     "spark_conf": (SparkConfOption, None),
+    "engine": (EngineOption, None),
     "output": (OutputOption, Output.TABLE),
     "columns": (ColumnsOption, None),
     "quiet": (QuietOption, False),

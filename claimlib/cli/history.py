@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from claimlib import terminal
 from claimlib.cli.app import app
 from claimlib.cli.common import Common, with_common
-from claimlib.cli.opening import looked_at_store, opened_store
+from claimlib.cli.opening import opened_store
 from claimlib.cli.options import (
     AbandonedRunArgument,
     AsCommandsOption,
@@ -90,7 +90,7 @@ def runs(
         start=None if start is None else parse_range_start(start),
         end=None if end is None else parse_range_end(end),
     )
-    with looked_at_store(store, common.settings(), common) as opened:
+    with opened_store(store, common.settings(), common) as (opened, _):
         if run is None:
             result = of_runs(opened.where, history.list_runs(opened, rows))
         else:
@@ -200,6 +200,9 @@ def abandon(
     from claimlib.report.runs import COLUMNS, of_run
 
     view = common.view(COLUMNS)
-    with opened_store(store, common.settings(), common, writes=True) as (opened, _):
+    with opened_store(store, common.settings(), common, writes=True, by_spark=True) as (
+        opened,
+        _,
+    ):
         result = of_run(give_up(opened, run))
     show(result, view)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from claimlib import process, terminal
 from claimlib.cli.common import Common
-from claimlib.config.settings import Config
-from claimlib.errors import StorageError, StoreNotFoundError
+from claimlib.config.settings import Config, Engine
+from claimlib.errors import RequestError, StorageError, StoreNotFoundError
 from claimlib.places import (
     check_no_secret,
     check_place,
@@ -34,39 +34,48 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened_store(
-    store: str, settings: Config, common: Common, *, writes: bool = False
+    store: str, settings: Config, common: Common, *, writes: bool = False, by_spark: bool = False
 ) -> Iterator[tuple[Store, Progress]]:
     """Yield the store, and the callback that shows progress (it shows nothing with --quiet).
 
+    Spark starts only when it is needed, because that takes ten seconds.
+
     Args:
         writes: True if the command writes to the store.
+        by_spark: True if only Spark can do what the command does.
     """
     check_local_store(store, settings, writes=writes)
-    with started(settings, common) as (spark, progress):
-        from claimlib.store.tables import Store
+    with _starting(settings, common) as (start, progress):
 
         def tell(phase: Phase, detail: str) -> None:
             process.tell_state(_state(phase, detail, store))
             progress(phase, detail)
 
-        yield Store.open(spark, store), tell
+        yield _opened(store, settings, start, writes=writes, by_spark=by_spark), tell
 
 
-@contextmanager
-def looked_at_store(store: str, settings: Config, common: Common) -> Iterator[Store]:
-    """Yield the store for a command that only reads.
+def _opened(store: str, settings: Config, start: _Once, *, writes: bool, by_spark: bool) -> Store:
+    from claimlib.store.tables import Store
 
-    The embedded engine reads a store in a local folder.  Spark starts only when it is needed,
-    because that takes ten seconds.
-    """
-    check_local_store(store, settings)
-    with _starting(settings, common) as (start, _):
-        from claimlib.store.tables import Store
-
-        if takes_paths_for_folders(settings.spark.master, settings.spark.conf):
-            yield Store.open_folder(start, store)
-        else:
-            yield Store.open(start(), store)
+    engine = settings.execution.engine
+    if by_spark and engine is Engine.EMBEDDED:
+        raise RequestError(
+            "this command needs Spark: leave --engine out, or give --engine spark", option="engine"
+        )
+    if by_spark or engine is Engine.SPARK:
+        return Store.open(start(), store)
+    if takes_paths_for_folders(settings.spark.master, settings.spark.conf):
+        embedded = Store.find_embedded(start, store, writes=writes)
+        if embedded is not None:
+            return embedded
+    if engine is Engine.EMBEDDED:
+        raise RequestError(
+            f"the embedded engine cannot work on {store}: it must be a folder of this machine, with"
+            " tables that nobody has given constraints, further columns or features, and in a"
+            " process without a Spark session. Use --engine auto or --engine spark",
+            option="engine",
+        )
+    return Store.open(start(), store)
 
 
 @contextmanager

@@ -200,6 +200,16 @@ SparkConfOption = Annotated[
         show_default=False,
     ),
 ]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="What executes the command: `embedded` (this process, for a store in a local folder),"
+        " `spark`, or `auto` (embedded where it can). [default: auto]",
+        show_default=False,
+    ),
+]
 DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show Spark's messages, and the tracebacks of errors.")
 ]

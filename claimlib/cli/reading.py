@@ -11,7 +11,7 @@ import typer
 from claimlib import process, terminal
 from claimlib.cli.app import app
 from claimlib.cli.common import Common, with_common
-from claimlib.cli.opening import looked_at_store
+from claimlib.cli.opening import opened_store
 from claimlib.cli.options import (
     AsOfOption,
     EndOption,
@@ -104,7 +104,7 @@ def xpending(
         parse_duration_ms(fail_on_stale)  # what cannot be used is refused before Spark starts
     query = _range_of(count, start, end, idle, consumer)
     alarms: list[str] = []
-    with looked_at_store(store, settings, common) as opened:
+    with opened_store(store, settings, common) as (opened, _):
         at = reading(opened, as_of)
         # All groups show how much runs have changed; of one group it takes a look at the journal.
         changes = None
@@ -161,7 +161,7 @@ def describe(
     rows = view.rows(limit)
     scope = Scope(glob_of(stream, "STREAM_GLOB"), glob_of(group, "GROUP_GLOB"))
     now_ms, at_ms = _instants(now)
-    with looked_at_store(store, common.settings(), common) as opened:
+    with opened_store(store, common.settings(), common) as (opened, _):
         at = reading(opened, tables=TABLES)
         description = run_describe(at, scope, now_ms=now_ms)
         if description.consumers.is_empty() and at.read_in(scope, "groups").is_empty():

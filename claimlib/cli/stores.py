@@ -125,7 +125,10 @@ def snapshot(
     request = settings.snapshot.request(reading.label, settings.mirror.limits())
     check_local_store(store, settings, writes=True)
     reading.check()
-    with opened_store(store, settings, common, writes=True) as (opened, progress):
+    with opened_store(store, settings, common, writes=True, by_spark=True) as (
+        opened,
+        progress,
+    ):
         reply = run_snapshot(opened, request, reading, run_id=run_id, progress=progress)
     show(of_snapshot(reply), view)
 
@@ -174,7 +177,10 @@ def import_(
         limits=settings.mirror.limits(),
         maps={} if map_file is None else load_map(map_file),
     )
-    with opened_store(store, settings, common, writes=True) as (opened, progress):
+    with opened_store(store, settings, common, writes=True, by_spark=True) as (
+        opened,
+        progress,
+    ):
         reply = import_tables(opened, request, run_id=run_id, progress=progress)
     show(of_import(reply), view)
 

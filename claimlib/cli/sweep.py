@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import typer
 
 from claimlib import process, terminal
@@ -43,9 +41,6 @@ from claimlib.config.settings import requests_of
 from claimlib.semantics.ids import parse_id
 from claimlib.semantics.model import parse_cursor
 from claimlib.times import parse_instant_ms
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command(

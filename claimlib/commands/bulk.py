@@ -5,31 +5,48 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.preconditions import (
     ENTRY_IDS,
-    are_decided_by_few,
-    are_few,
-    few_near,
     near,
     owners_of,
     retry_naming_duplicates,
 )
-from claimlib.engine.interpreted import MOST_ROWS
+from claimlib.engine.relation import Executor, Relation, union_by_name
 from claimlib.plans import bulk
-from claimlib.plans.journal_rows import union_rows
-from claimlib.plans.keys import bucket
 from claimlib.plans.requests import known_groups
 from claimlib.plans.survey import without_duplicates
 from claimlib.runs import Begun, Decision, Finished, Progress, begin_dry_run, run
-from claimlib.schema import Kind
+from claimlib.schema import BUCKET_SQL, JOURNAL, Kind
 from claimlib.semantics.model import Outcome
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+T = TypeVar("T")
+
+
+def table_of(
+    store: Store,
+    requests: Sequence[T] | Relation | DataFrame,
+    table: Callable[[Executor, Sequence[T]], Relation],
+) -> Relation:
+    """Return the request table of some requests.
+
+    Args:
+        table: makes a table of requests in memory.
+    """
+    if isinstance(requests, Relation):
+        return requests
+    if isinstance(requests, Sequence):
+        return table(store.engine, requests)
+    return store.relation_of(requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,35 +54,25 @@ class BulkRequests:
     """Requests that name ids.
 
     Attributes:
-        requests: `plans.bulk.claims` or `acks`.
+        requests: `plans.bulk.claims` or `acks`, without the ids.
         ids: `plans.bulk.named_ids` of them.
         kinds: the journal's kind for each outcome.
         looks: whether it matters if the streams still have the ids.
     """
 
-    requests: DataFrame
-    ids: DataFrame
+    requests: Relation
+    ids: Relation
     kinds: Mapping[Outcome, Kind]
     looks: bool = True
 
     @classmethod
     def of(
-        cls,
-        store: Store,
-        requests: DataFrame,
-        kinds: Mapping[Outcome, Kind],
-        *,
-        are_named: bool,
-        looks: bool = True,
+        cls, requests: Relation, kinds: Mapping[Outcome, Kind], *, looks: bool = True
     ) -> BulkRequests:
-        """Requests and the ids that they name, in the driver's memory where they are few.
-
-        Args:
-            are_named: whether the caller has named the requests, so that they are in memory anyway;
-                each row of a table may name very many ids.
-        """
-        requests = store.held(requests) if are_named else requests
-        return cls(requests, store.few_or_all(bulk.named_ids(requests)), kinds, looks=looks)
+        """Return requests and the ids that they name."""
+        # Few ids are computed once, and many once by the embedded engine.
+        ids = bulk.named_ids(requests).reused().kept()
+        return cls(requests.select(*bulk.REQUEST).reused(), ids, kinds, looks=looks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,68 +87,50 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What is decided so far: the groups' verdicts, and journal rows.
+    """What is decided so far.
 
     Attributes:
-        judged: one row per group, with `reason` (null: accepted); in the driver's memory.
-        rows, are_few, made_of: see `Decision`.
+        judged: one row per group, with `reason` (null: accepted); in memory.
+        rows: rows of the journal.
     """
 
-    judged: DataFrame
-    rows: DataFrame
-    are_few: bool
-    made_of: tuple[DataFrame, ...]
+    judged: Relation
+    rows: Relation
 
-    def decision(self, *others: DataFrame) -> Decision:
+    def decision(self, *others: Relation) -> Decision:
         """The decision of a run, with further journal rows; what no row counts is 0."""
-        rows = union_rows([self.rows, *others])
         counts = dict.fromkeys(map(str, _KINDS), 0)
-        return Decision(rows, self.are_few, self.made_of, counts=counts)
+        return Decision(union_by_name([self.rows, *others], _TYPES), counts=counts)
 
 
 _KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.LEFT, Kind.NOT_PENDING, Kind.REQUESTED, Kind.REFUSED)
+_TYPES = {column.name: column.type for column in JOURNAL.written if column.name != "run_seq"}
 
 
-def are_few_named(requests: Sequence[object] | DataFrame) -> bool:
-    """Whether the caller has named the requests, and few of them; a table may have any number."""
-    return not isinstance(requests, DataFrame) and len(requests) <= MOST_ROWS
-
-
-def known(begun: Begun) -> DataFrame:
-    """`known_groups`, in the driver's memory."""
-    groups, streams = begun.read("groups"), begun.read("streams")
-    return begun.store.held(known_groups(groups, streams, begun.run_seq))
+def known(begun: Begun) -> Relation:
+    """`known_groups`, in memory."""
+    groups, streams = map(begun.relation, ("groups", "streams"))
+    return known_groups(groups, streams, begun.run_seq).fetched()
 
 
 def decide(
-    begun: Begun, bulk_requests: BulkRequests, known: DataFrame, *, refuse_duplicates: bool
+    begun: Begun, bulk_requests: BulkRequests, known: Relation, *, refuse_duplicates: bool
 ) -> Decided:
     """All journal rows of the requests, at pinned versions.  One row per requested group passes
     through the driver."""
-    are_few_ids = begun.store.is_held(bulk_requests.ids)
-    with begun.interpreted(are_few=are_few_ids):
-        looked_at = _look(begun, bulk_requests, known, are_few_ids=are_few_ids)
-    pending, entries = looked_at.pending, looked_at.entries
-    with begun.interpreted(pending, entries, are_few=are_few_ids):
-        judged = _judge(begun, bulk_requests, looked_at, refuse_duplicates=refuse_duplicates)
+    looked_at = _look(begun, bulk_requests, known)
+    judged = _judge(begun, bulk_requests, looked_at, refuse_duplicates=refuse_duplicates)
     accepted = bulk.of_accepted(bulk_requests.requests, judged)
     ids = bulk.of_accepted(bulk_requests.ids, judged)
-    in_one_task = are_few(begun.store, bulk_requests.ids, pending, entries)
-    looked_in = entries if bulk_requests.looks else None
-    named = bulk.with_pending(ids, pending, looked_in, in_one_task=in_one_task)
+    looked_in = looked_at.entries if bulk_requests.looks else None
+    decided = bulk.decisions(bulk.with_pending(ids, looked_at.pending, looked_in))
     parts = [
-        bulk.entry_rows(
-            bulk.decisions(named, in_one_task=in_one_task),
-            accepted,
-            looked_at.owners,
-            bulk_requests.kinds,
-        ),
+        bulk.entry_rows(decided, accepted, looked_at.owners, bulk_requests.kinds),
         bulk.request_rows(bulk_requests.requests, judged),
     ]
     if bulk_requests.looks:
         parts += [bulk.consumer_rows(accepted), bulk.last_id_rows(accepted)]
-    by_few = are_few_ids and are_decided_by_few(begun.store, pending, entries)
-    return Decided(judged, union_rows(parts), by_few, (pending, entries))
+    return Decided(judged, union_by_name(parts, _TYPES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,40 +138,38 @@ class _LookedAt:
     """What the ids are looked for in.
 
     Attributes:
-        groups: `bulk.groups`, with the groups' buckets; in the driver's memory.
+        groups: `bulk.groups`, with the groups' buckets; in memory.
         any_outside: whether an id lies outside the proven range of its stream.
         pending, entries: the rows that lie where the ids do.
         owners: see `preconditions.owners_of`.
     """
 
-    groups: DataFrame
+    groups: Relation
     any_outside: bool
-    pending: DataFrame
-    entries: DataFrame
-    owners: DataFrame
+    pending: Relation
+    entries: Relation
+    owners: Relation
 
 
-def _look(
-    begun: Begun, bulk_requests: BulkRequests, known: DataFrame, *, are_few_ids: bool
-) -> _LookedAt:
+def _look(begun: Begun, bulk_requests: BulkRequests, known: Relation) -> _LookedAt:
     """The first step: which rows the requests reach, and who owns them."""
-    by_group = bulk.groups(bulk_requests.ids).withColumn("bucket", bucket(begun.store.buckets))
-    groups, fetched = begun.store.fetched(by_group)
+    bucket = BUCKET_SQL.format(buckets=begun.store.buckets)
+    groups = bulk.groups(bulk_requests.ids).select("*", f"{bucket} AS bucket").fetched()
+    fetched = groups.arrow()
     begun.tell_size(number_of(pc.sum(fetched["number_of_ids"]).as_py() or 0, "id"))
-    pending, entries = begun.read("pending"), begun.read("entries", ENTRY_IDS)
-    if not bulk_requests.looks:
-        entries = entries.limit(0)
-    pending, entries = few_near(begun.store, near(fetched), pending, entries)
-    with begun.interpreted(pending, entries, are_few=are_few_ids):
-        owners = owners_of(begun.store, pending, known, entries)
+    bounds = near(fetched)
+    pending = begun.relation("pending").within(bounds).reused()
+    entries = begun.relation("entries").within(bounds).select(*ENTRY_IDS)
+    entries = entries.reused() if bulk_requests.looks else entries.where("false")
+    owners = owners_of(pending, known, entries)
     any_outside = pc.any(pc.greater(fetched["outside"], 0)).as_py() or False
     return _LookedAt(groups, any_outside, pending, entries, owners)
 
 
 def _judge(
     begun: Begun, bulk_requests: BulkRequests, looked_at: _LookedAt, *, refuse_duplicates: bool
-) -> DataFrame:
-    """The second step: which groups are refused; in the driver's memory."""
+) -> Relation:
+    """The second step: which groups are refused; in memory."""
     about = (looked_at.groups, bulk_requests.ids, looked_at.pending, begun.run_seq)
     if bulk_requests.looks:
         judged = bulk.judged(*about, any_outside=looked_at.any_outside)
@@ -191,7 +178,7 @@ def _judge(
     if refuse_duplicates:
         named = bulk.pending_of(bulk_requests.ids, looked_at.pending)
         judged = without_duplicates(judged, named)
-    return begun.store.held(judged)
+    return judged.fetched()
 
 
 def answer(

@@ -1,18 +1,15 @@
-"""What a run did about ids that were requested by name, as frames to read on with."""
+"""What a run did about ids that were requested by name, as relations to read on with."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from claimlib.commands.reply import PREVIOUS, RunReply, with_fields
-from claimlib.plans.keys import GROUP, id_text
+from claimlib.engine.relation import Relation
+from claimlib.plans.keys import GROUP, id_text_sql
 from claimlib.schema import Kind
 
-_ENTRY = [*GROUP, "id_ms", "id_seq"]
 _IDS = (
     *(Kind.CLAIMED, Kind.FORCED, Kind.SUPERSEDED, Kind.DELETED, Kind.ACKED),
     *(Kind.LEFT, Kind.NOT_PENDING),
@@ -26,8 +23,8 @@ _GOT = ("consumer", "delivery_time_ms", "delivery_count", "payload", "fields")
 
 @dataclass(frozen=True)
 class BulkReply(RunReply):
-    """What XCLAIMs, XACKs or a retirement did (or, in a dry run, would do).  The frames are made
-    when they are requested, and follow from the journal, as those of `reply.Reply`.
+    """What XCLAIMs, XACKs or a retirement did (or, in a dry run, would do).  The relations are
+    made when they are requested, and follow from the journal, as those of `reply.Reply`.
 
     Attributes:
         counts: of ids, as it was decided: claimed, forced, superseded, deleted, acked, left,
@@ -38,14 +35,14 @@ class BulkReply(RunReply):
     ZEROS = dict.fromkeys(map(str, (*_IDS, *_REQUESTS, Kind.LOST)), 0)
 
     @cached_property
-    def requests(self) -> DataFrame:
+    def requests(self) -> Relation:
         """One row per request: request (its number), stream, consumer_group, consumer (null: XACK),
         status (`requested` or `refused`), reason (null unless refused), now_ms (the instant that it
         was done at)."""
         return _requests(self.journal(*_REQUESTS))
 
     @cached_property
-    def ids(self) -> DataFrame:
+    def ids(self) -> Relation:
         """One row per id that a request names (but of those refused), in the order of request and
         position (from 0): stream, consumer_group, id (text), id_ms, id_seq, status, consumer,
         delivery_time_ms and delivery_count (what it got; null: nothing), from_consumer,
@@ -59,35 +56,39 @@ class BulkReply(RunReply):
         rows = self.journal(*_IDS)
         ids, lost = _ids(rows, self.near(rows)), self._lost()
         known = ids if lost is None else _without_lost(ids, lost)
-        return known.orderBy("request", "position")
+        return known.order_by("request", "position")
 
 
-def _without_lost(ids: DataFrame, lost: DataFrame) -> DataFrame:
+def _without_lost(ids: Relation, lost: Relation) -> Relation:
     """The ids, with nothing got of what was lost."""
-    changed = F.col("status").isin([str(kind) for kind in _CHANGES])
-    is_lost = F.coalesce(F.col("lost") & changed, F.lit(False))
-    return (
-        ids.join(lost.select(*_ENTRY, F.lit(True).alias("lost")), on=_ENTRY, how="left")
-        .withColumn("is_lost", is_lost)
-        .withColumn("status", F.when(F.col("is_lost"), "lost").otherwise(F.col("status")))
-        .withColumns({name: F.when(~F.col("is_lost"), F.col(name)) for name in _GOT})
-        .select(*ids.columns)
+    changes = ", ".join(f"'{kind}'" for kind in _CHANGES)
+    is_lost = f"lost.is_lost IS NOT NULL AND this.status IN ({changes})"
+    made = {
+        "status": f"CASE WHEN {is_lost} THEN 'lost' ELSE this.status END",
+        **{name: f"CASE WHEN NOT ({is_lost}) THEN this.{name} END" for name in _GOT},
+    }
+    columns = (f"{made.get(name, f'this.{name}')} AS {name}" for name in ids.columns)
+    same = " AND ".join(f"this.{name} = lost.{name}" for name in (*GROUP, "id_ms", "id_seq"))
+    return ids.sql(
+        f"""
+        SELECT {", ".join(columns)} FROM {{this}} AS this LEFT JOIN {{lost}} AS lost ON {same}
+        """,
+        lost=lost.select(*GROUP, "id_ms", "id_seq", "true AS is_lost"),
     )
 
 
-def _requests(rows: DataFrame) -> DataFrame:
+def _requests(rows: Relation) -> Relation:
     return rows.select(
-        F.col("request_number").alias("request"),
-        *(*GROUP, "consumer", F.col("kind").alias("status"), "reason"),
-        F.col("at_ms").alias("now_ms"),
+        *("request_number AS request", *GROUP, "consumer", "kind AS status", "reason"),
+        "at_ms AS now_ms",
     )
 
 
-def _ids(rows: DataFrame, entries: DataFrame) -> DataFrame:
+def _ids(rows: Relation, entries: Relation) -> Relation:
     kept = rows.select(
-        F.col("request_number").alias("request"),
-        *("position", *GROUP, id_text().alias("id"), "id_ms", "id_seq"),
-        F.col("kind").alias("status"),
-        *("consumer", "delivery_time_ms", "delivery_count", *PREVIOUS, "justid"),
+        *("request_number AS request", "position", *GROUP, f"{id_text_sql()} AS id"),
+        *("id_ms", "id_seq", "kind AS status", "consumer", "delivery_time_ms", "delivery_count"),
+        # Of what was not claimed there is no payload either.
+        *(*PREVIOUS, "coalesce(justid, true) AS justid"),
     )
     return with_fields(kept, entries)

@@ -40,7 +40,7 @@ def check(store: Store) -> tuple[Problem, ...]:
     # Numbers of runs whose decision is missing are not those of another store.
     highest = max((of_table.runs[-1] for of_table in missing), default=0)
     begun = replace(begun, run_seq=max(begun.run_seq, highest + 1))
-    tables = {name: begun.read(name) for name in TABLES_READ}
+    tables = {name: begun.relation(name) for name in TABLES_READ}
     listed = [
         Problem(
             *(of_table.table, _MISSING, True, len(of_table.runs), of_table.example, of_table.remedy)

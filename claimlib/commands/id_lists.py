@@ -6,30 +6,31 @@ from collections.abc import Iterator
 from pathlib import Path
 from stat import S_ISDIR
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
 
 from claimlib.commands.input_tables import place_of, read_input
+from claimlib.engine.relation import Relation, Rows
+from claimlib.engine.spark import frame_of, relation_of
 from claimlib.errors import IdError, InputError
-from claimlib.local_rows import frame_of
-from claimlib.plans.bulk import id_bits
-from claimlib.plans.keys import id_text, unsigned
+from claimlib.plans.column_readers import id_bits_sql
+from claimlib.plans.keys import ID_ORDER, id_text_sql
 from claimlib.semantics.ids import StreamId, parse_id
+from claimlib.store.tables import Store
 from claimlib.terminal import number_of
 
 # So that no row holds more than a few megabytes.
 _IDS_PER_REQUEST = 100_000
-_COLUMNS = "request BIGINT, ids ARRAY<STRING>"
 # The lines of a file pass through the driver.
 _MOST_LINES = 2_000_000
 _LONGEST_SHOWN = 100
 
 
-def ids_from(spark: SparkSession, place: str) -> DataFrame:
+def ids_from(store: Store, place: str) -> Relation:
     """The ids of a list, as requests: one row per request (at least one) with `request` (from 1)
-    and `ids`, some 100,000 of them each.
+    and `ids`, some 100,000 of them each.  A file is read without Spark.
 
     Args:
+        store: whose requests they are to be.
         place: a text file or a pipe of this machine, an id (`ms-seq`, or `ms`) per line, two
             million at most, in the order in which they are requested; or a table (see `place_of`)
             with a text column `id`, or with id_ms and id_seq as the store's own tables hold them,
@@ -42,16 +43,19 @@ def ids_from(spark: SparkSession, place: str) -> DataFrame:
     ids = _ids_of_file(place)
     if ids is not None:
         starts = range(0, max(1, len(ids)), _IDS_PER_REQUEST)
-        rows = [(n, ids[at : at + _IDS_PER_REQUEST]) for n, at in enumerate(starts, start=1)]
-        return frame_of(spark, rows, _COLUMNS)
+        lists = [ids[start : start + _IDS_PER_REQUEST] for start in starts]
+        numbers = pa.array(range(1, len(lists) + 1), pa.int64())
+        columns = {"request": numbers, "ids": pa.array(lists, pa.list_(pa.string()))}
+        return Relation(store.engine, Rows(pa.table(columns)))
     try:
-        table = read_input(spark, place_of(place))
+        table = read_input(store.spark, place_of(place))
     except InputError as error:
         raise InputError(
             f"{place} is neither a text file nor a table that can be read: {error.message}",
             table=place,
         ) from error
-    return _of_table(table, place)
+    # Spark makes the lists, for a table may be larger than this process.
+    return store.relation_of(frame_of(_of_table(relation_of(table), place)))
 
 
 def _ids_of_file(place: str) -> list[str] | None:
@@ -88,13 +92,13 @@ def _lines(path: Path) -> Iterator[StreamId]:
                     ) from error
 
 
-def _of_table(table: DataFrame, name: str) -> DataFrame:
+def _of_table(table: Relation, name: str) -> Relation:
     ids = _bits_of(table, name)
-    is_bad = F.col("id_ms").isNull() | F.col("id_seq").isNull()
-    (summary,) = ids.agg(
-        F.count("*").alias("rows"),
-        F.count_if(is_bad).alias("bad"),
-        F.min(F.when(is_bad, F.coalesce("shown", F.lit("null")))).alias("example"),
+    is_bad = "id_ms IS NULL OR id_seq IS NULL"
+    (summary,) = ids.select(
+        "count(*) AS number",
+        f"count_if({is_bad}) AS bad",
+        f"min(CASE WHEN {is_bad} THEN coalesce(shown, 'null') END) AS example",
     ).collect()
     if summary["bad"]:
         raise InputError(
@@ -102,28 +106,29 @@ def _of_table(table: DataFrame, name: str) -> DataFrame:
             f" {summary['example']}; nothing was done",
             table=name,
         )
-    if not summary["rows"]:
-        return frame_of(table.sparkSession, [(1, [])], _COLUMNS)
-    requests = -(-summary["rows"] // _IDS_PER_REQUEST)
-    chunk = F.pmod(F.xxhash64("id_ms", "id_seq"), F.lit(requests)) + 1
-    order = F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
-    both = F.struct(order.alias("order"), id_text().alias("id"))
-    in_order = F.sort_array(F.collect_list(both))
-    return ids.groupBy(chunk.cast("BIGINT").alias("request")).agg(in_order["id"].alias("ids"))
+    if not summary["number"]:
+        return ids.sql("SELECT 1L AS request, CAST(array() AS ARRAY<STRING>) AS ids")
+    requests = -(-summary["number"] // _IDS_PER_REQUEST)
+    in_order = f"struct({ID_ORDER[0]} AS ms, {ID_ORDER[1]} AS seq, {id_text_sql()} AS id)"
+    return ids.sql(
+        f"""
+        SELECT pmod(xxhash64(id_ms, id_seq), {requests:d}L) + 1 AS request,
+            transform(sort_array(collect_list({in_order})), both -> both.id) AS ids
+        FROM {{this}} AS this GROUP BY 1
+        """
+    )
 
 
-def _bits_of(table: DataFrame, name: str) -> DataFrame:
+def _bits_of(table: Relation, name: str) -> Relation:
     """id_ms and id_seq as the store's tables hold them, and the row's id as it was given."""
-    types = dict(table.dtypes)
+    types = table.types
     if types.get("id") == "string":
-        bits = id_bits(F.col("id"))
-        return table.select(
-            bits["ms"].alias("id_ms"), bits["seq"].alias("id_seq"), F.col("id").alias("shown")
-        )
+        ms, seq = id_bits_sql("id")
+        return table.select(f"{ms} AS id_ms", f"{seq} AS id_seq", "id AS shown")
     if types.get("id_ms") == types.get("id_seq") == "bigint":
-        return table.select("id_ms", "id_seq", F.lit("null").alias("shown"))
+        return table.select("id_ms", "id_seq", "'null' AS shown")
     raise InputError(
         f"{name} has no column id (STRING, ms-seq), and no id_ms and id_seq (BIGINT): it has"
-        f" {', '.join(f'{column} {type_}' for column, type_ in table.dtypes)}",
+        f" {', '.join(f'{column} {type_}' for column, type_ in types.items())}",
         table=name,
     )

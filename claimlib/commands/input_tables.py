@@ -14,13 +14,14 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.commands.parquet_folder import read_parquet
+from claimlib.engine.spark import relation_of
 from claimlib.errors import DuplicateRowsError, InputError, RequestError
 from claimlib.places import check_no_secret, check_storage
 from claimlib.plans import input_tables
+from claimlib.plans.checks import repeated_keys
 from claimlib.plans.differences import Digest, digest_of
 from claimlib.plans.input_tables import TableMap
 from claimlib.plans.journal_rows import union_rows
-from claimlib.plans.keys import repeated_keys
 from claimlib.schema import TABLES, generated, quote_identifier
 from claimlib.session import check_file_names
 from claimlib.store.tables import Store, reading_order
@@ -258,10 +259,11 @@ def _examples(table: DataFrame, fault: Row) -> str:
 
 
 def _refuse_repeated(tables: Tables, places: Mapping[str, str]) -> None:
-    repeated = repeated_keys(tables).collect()
+    relations = {name: relation_of(frame) for name, frame in tables.items()}
+    repeated = repeated_keys(relations).collect()
     if repeated:
         said = [
-            f"{_called(row['table'], places)}: {number_of(row['keys'], 'key has', 'keys have')}"
+            f"{_called(row['table'], places)}: {number_of(row['count'], 'key has', 'keys have')}"
             f" more than one row, for example {row['example']}"
             for row in repeated
         ]

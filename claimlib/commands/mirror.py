@@ -19,7 +19,8 @@ from pyspark.sql import functions as F
 
 from claimlib.commands.preconditions import groups_like, refuse_shared_hashes
 from claimlib.commands.removal_guard import SourceState, check_removals
-from claimlib.engine.spark import relation_of
+from claimlib.engine.relation import Relation, union_by_name
+from claimlib.engine.spark import frame_of
 from claimlib.errors import (
     EmptySourceError,
     ForeignRunSeqError,
@@ -28,11 +29,11 @@ from claimlib.errors import (
     VerificationError,
     VersionExpiredError,
 )
-from claimlib.local_rows import frame_of
+from claimlib.local_rows import frame_of as frame_of_values
 from claimlib.plans import differences
 from claimlib.plans.differences import Comparison, Digest, Scope
 from claimlib.plans.journal_rows import union_rows
-from claimlib.plans.keys import GROUP, keyed_names, shared_keys
+from claimlib.plans.keys import GROUP, IS_SHARED, IdBounds, named_keys
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import Begun, Decision, Finished, pinned
 from claimlib.runs.journal import ServerIdentity, Staged, rows_of
@@ -47,11 +48,12 @@ from claimlib.runs.mirror import (
     staged_pending,
 )
 from claimlib.runs.rollforward import ABANDONED
-from claimlib.schema import TABLES, Kind
+from claimlib.schema import TABLES, Kind, quote_text
 from claimlib.semantics.ids import to_bigint
 from claimlib.semantics.model import RemovalLimits
+from claimlib.semantics.names import literal_name, spell
 from claimlib.semantics.stream_life import StreamCounters
-from claimlib.store.tables import Store
+from claimlib.store.tables import FEW_ROWS, Store
 from claimlib.terminal import number_of
 
 SNAPSHOT, IMPORT = "snapshot", "import"
@@ -151,19 +153,17 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
     limit = limits.max_removed_share if any(survey.staged.values()) else 1
     removals = check_removals(begun, _source_state(landing), due, limit)
     streams = _with_replaced(landing.small["streams"], removals.replaced_streams, begun.store)
+    rows = union_rows(
+        [
+            *({**landing.small, "streams": streams}).values(),
+            *(_removed(begun, landing, table) for table in SMALL_TABLES if survey.stored[table]),
+            *(change.rows for change in changes.values() if change.rows is not None),
+        ]
+    )
+    if all(map(begun.store.is_small, _CHANGES)):
+        rows = begun.store.few_or_all(rows, FEW_ROWS)
     return Decision(
-        union_rows(
-            [
-                *({**landing.small, "streams": streams}).values(),
-                *(
-                    _removed(begun, landing, table)
-                    for table in SMALL_TABLES
-                    if survey.stored[table]
-                ),
-                *(change.rows for change in changes.values() if change.rows is not None),
-            ]
-        ),
-        are_few=all(map(begun.store.is_small, _CHANGES)),
+        begun.store.relation_of(rows),
         staged=Staged(
             landing.uuid,
             versions=begun.store.pin(("pel_snapshots", "entry_landing")).versions,
@@ -281,7 +281,7 @@ def _bounds(store: Store, landing: Landing) -> DataFrame:
         for name, counters in landing.closing.items()
         if counters.first_id is not None
     ]
-    first = frame_of(store.spark, firsts, "stream STRING, first_ms BIGINT, first_seq BIGINT")
+    first = frame_of_values(store.spark, firsts, "stream STRING, first_ms BIGINT, first_seq BIGINT")
     read = landing.small["streams"].select("stream", *PROVEN_RANGE)
     return read.join(first, on="stream", how="left")
 
@@ -358,7 +358,7 @@ def _refuse_empty(
         )
     globs = (landing.scope.stream_glob, landing.scope.group_glob)
     if globs != ("*", "*"):
-        there = groups_like(relation_of(begun.read("groups")), [" / ".join(globs)])
+        there = groups_like(begun.relation("groups"), [" / ".join(globs)])
         raise EmptySourceError(
             f"{landing.source} has no stream and no group that matches {' / '.join(globs)} (stream"
             f" / group), and neither has the store: {there}. Nothing was changed; use"
@@ -388,7 +388,7 @@ def _with_replaced(streams: DataFrame, replaced: tuple[str, ...], store: Store) 
     if not replaced:
         return streams
     named = store.rows("journal", [(name, REPLACED) for name in replaced], ["stream", "reason"])
-    return store.held(streams.join(named, on="stream", how="left"))
+    return store.held(streams.join(frame_of(named), on="stream", how="left"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,10 +414,9 @@ def named_streams(store: Store, finished: Finished) -> NamedStreams:
     if not counts.get(Kind.STREAM_REMOVED) and not counts.get(UNEXPLAINED):
         return NamedStreams()
     rows = rows_of(store, finished.run_seq, Kind.STREAM_REMOVED, Kind.STREAM)
-    removed = rows.where(F.col("kind") == str(Kind.STREAM_REMOVED)).select("stream")
-    replaced = rows.where(
-        (F.col("kind") == str(Kind.STREAM)) & (F.col("reason") == REPLACED)
-    ).select("stream")
+    removed = rows.where(f"kind = '{Kind.STREAM_REMOVED}'").select("stream")
+    is_replaced = f"kind = '{Kind.STREAM}' AND reason = {quote_text(REPLACED)}"
+    replaced = rows.where(is_replaced).select("stream")
     return NamedStreams(
         removed=_first_names(removed),
         replaced=_first_names(replaced),
@@ -425,8 +424,8 @@ def named_streams(store: Store, finished: Finished) -> NamedStreams:
     )
 
 
-def _first_names(streams: DataFrame) -> tuple[str, ...]:
-    rows = streams.orderBy("stream").limit(MOST_NAMED).collect()
+def _first_names(streams: Relation) -> tuple[str, ...]:
+    rows = streams.order_by("stream").limit(MOST_NAMED).collect()
     return tuple(row["stream"] for row in rows)
 
 
@@ -545,25 +544,28 @@ def last_server(begun: Begun) -> ServerIdentity:
 
 def server_of(begun: Begun) -> str | None:
     """The server that the store mirrors: one that a snapshot has read; null: none."""
-    run = _runs_not_abandoned(begun).where(F.col("command") == SNAPSHOT).select("request").first()
+    snapshots = f"command = '{SNAPSHOT}' AND counts['{ABANDONED}'] IS NULL"
+    run = begun.relation("runs").where(snapshots).select("request").first()
     return None if run is None else str(json.loads(run["request"])["source"])
 
 
 def _check_hashes(begun: Begun, landing: Landing) -> None:
     """Raise HashCollisionError if two names of the source and the store share a hash.  Streams that
     share one lie in one bucket, so those of other buckets need not be looked at."""
-    lies_in = landing.scope.lies_in(begun.store.buckets)
-    pending, entries = (begun.read(table).where(lies_in) for table in ("pending", "entries"))
-    groups = (
-        landing.small["groups"]
-        .select(*GROUP)
-        .union(begun.read("groups").select(*GROUP))
-        .union(pending.select(*GROUP).distinct())
+    pending, entries = begun.relation("pending"), begun.relation("entries")
+    name = literal_name(landing.scope.stream_glob)
+    if name is not None:
+        bucket = begun.store.bucket_of(spell(name))
+        of_stream = IdBounds(((bucket, -(2**63), 2**63 - 1),))
+        pending, entries = pending.within(of_stream), entries.within(of_stream)
+    groups, streams = (
+        [begun.store.relation_of(landing.small[table]), begun.relation(table)]
+        for table in ("groups", "streams")
     )
-    streams = (
-        landing.small["streams"]
-        .select("stream")
-        .union(begun.read("streams").select("stream"))
-        .union(entries.select("stream").distinct())
+    named = named_keys(
+        pending,
+        pending.limit(0),  # a snapshot compares no owners
+        union_by_name(groups, dict.fromkeys(GROUP, "STRING")),
+        union_by_name([*streams, entries], {"stream": "STRING"}),
     )
-    refuse_shared_hashes(shared_keys(keyed_names(groups, streams)).collect())
+    refuse_shared_hashes(named.where(IS_SHARED).collect())

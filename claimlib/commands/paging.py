@@ -10,15 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from claimlib.local_rows import frame_of
-from claimlib.plans.keys import GROUP, IdBounds, bigint_intervals, bucket
+from claimlib.engine.relation import Record, Relation, Rows
+from claimlib.plans.keys import GROUP, IdBounds, bigint_intervals
 from claimlib.plans.pages import BINS, counted, ends
+from claimlib.schema import BUCKET_SQL
 from claimlib.semantics.ids import MAX_U64, from_bigint, to_bigint
 from claimlib.semantics.model import SCAN_BUDGET_FACTOR
-from claimlib.store.tables import Store
 
 # A window's width at first (a minute, for ids that a clock made), by what factor it grows at least
 # (a wide one by as much as it has grown so far, so that few steps lead from 0 to a clock's ids),
@@ -28,11 +27,17 @@ _WIDER = 64
 _SURPLUS = 4
 # Wider windows are not told apart: from here on it is all ids.
 _WIDEST_MS = 2**62
-_WINDOW = (
-    "stream STRING, consumer_group STRING, start_ms BIGINT, start_seq BIGINT, page_rows BIGINT,"
-    " base_ms BIGINT, far_ms BIGINT, last_ms BIGINT, bin_ms BIGINT"
+_WINDOW = pa.schema(
+    [
+        *((name, pa.string()) for name in GROUP),
+        *(
+            (name, pa.int64())
+            for name in (
+                *("start_ms", "start_seq", "page_rows", "base_ms", "far_ms", "last_ms", "bin_ms"),
+            )
+        ),
+    ]
 )
-_ENDS = "stream STRING, consumer_group STRING, page_end_ms BIGINT, page_end_seq BIGINT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class Page:
     is_narrowed: bool = False
 
     @classmethod
-    def of(cls, row: Row) -> Page:
+    def of(cls, row: Record) -> Page:
         """The page of a request (one row of `requests.targets`, with its bucket)."""
         start_ms = from_bigint(row["start_ms"])
         proven_from, proven_to = row["complete_from_ms"], row["complete_to_ms"]
@@ -129,55 +134,53 @@ class Pages:
         pending: the rows there, and maybe more; in the driver's memory where they are few.
     """
 
-    ends: DataFrame
+    ends: Relation
     bounds: IdBounds
-    pending: DataFrame
+    pending: Relation
 
 
-def locate(store: Store, pending: DataFrame, targets: DataFrame) -> Pages | None:
+def locate(pending: Relation, targets: Relation, buckets: int) -> Pages | None:
     """Where the pages among the requests lie; null: no request is a page.
 
     Args:
         targets: `requests.targets`.
     """
-    paged = targets.where(F.col("count").isNotNull()).select("*", bucket(store.buckets))
-    requested = [Page.of(row) for row in paged.collect()]
+    bucket = f"{BUCKET_SQL.format(buckets=buckets)} AS bucket"
+    requested = [
+        Page.of(row) for row in targets.where("count IS NOT NULL").select("*", bucket).collect()
+    ]
     if not requested:
         return None
-    if store.is_held(pending):  # all of it is in memory: no window saves reading a file
+    if pending.is_in_memory:  # no window saves reading a file
         pages, known = [page.unbounded() for page in requested], pending
     else:
-        pages, known = _settled(store, pending, requested)
+        pages, known = _settled(pending, requested)
     bounds = _bounds(pages)
-    # A part of what is in memory already may be as large as that.
-    is_held = store.is_held(known)
-    near = store.held(known.where(bounds.sql())) if is_held else store.few_where(pending, bounds)
-    page_ends = ends(near, _windows(pending, pages)).collect()
-    by_group = _by_group(page_ends)
+    near = known.within(bounds).reused()
+    page_ends = ends(near, _windows(near, pages)).fetched()
+    by_group = _by_group(page_ends.collect())
     cut = [_cut(page, by_group.get(_group(page))) for page in pages]
-    return Pages(frame_of(store.spark, page_ends, _ENDS), _bounds(cut), near)
+    return Pages(page_ends, _bounds(cut), near)
 
 
-def _cut(page: Page, end: Row | None) -> Page:
+def _cut(page: Page, end: Record | None) -> Page:
     """The page with a window that ends with its rows, if it has all of them."""
     return page if end is None else replace(page, last_ms=from_bigint(end["page_end_ms"]))
 
 
-def _settled(
-    store: Store, pending: DataFrame, pages: Sequence[Page]
-) -> tuple[list[Page], DataFrame]:
+def _settled(pending: Relation, pages: Sequence[Page]) -> tuple[list[Page], Relation]:
     """The pages, with windows that hold their rows (or all that there are), and few others or few
     in all; and the rows of the windows that were looked at last, with all of these in them."""
-    done, unsettled, known = _looked_at(store, pending, [], pages)
+    done, unsettled, known = _looked_at(pending, [], pages)
     reached_ms = {_group(page): page.last_ms for page in pages}
     if any(page.last_ms > reached_ms[_group(page)] for page in unsettled):
         # One look more, before windows are widened step by step: are all the rows there few?
         everything = [page.unbounded() for page in pages]
-        rows = store.few_where(pending, _bounds(everything))
-        if store.is_held(rows):
+        rows = pending.within(_bounds(everything)).reused()
+        if rows.is_in_memory:
             return everything, rows
     while unsettled:
-        done, unsettled, known = _looked_at(store, pending, done, unsettled)
+        done, unsettled, known = _looked_at(pending, done, unsettled)
     return done, known
 
 
@@ -185,32 +188,34 @@ def _group(page: Page) -> tuple[str, str]:
     return page.stream, page.consumer_group
 
 
-def _by_group(rows: Iterable[Row]) -> dict[tuple[str, str], Row]:
+def _by_group(rows: Iterable[Record]) -> dict[tuple[str, str], Record]:
     return {(row[GROUP[0]], row[GROUP[1]]): row for row in rows}
 
 
 def _looked_at(
-    store: Store, pending: DataFrame, done: Sequence[Page], unsettled: Sequence[Page]
-) -> tuple[list[Page], list[Page], DataFrame]:
+    pending: Relation, done: Sequence[Page], unsettled: Sequence[Page]
+) -> tuple[list[Page], list[Page], Relation]:
     """One look at the windows of pages: those that are settled then, the others with the windows
     to look at next, and the rows of all of these windows as they were."""
-    known = store.few_where(pending, _bounds([*done, *unsettled]))
+    known = pending.within(_bounds([*done, *unsettled])).reused()
     counts = _counted(known, unsettled)
     steps = [_next(page, counts.get(_group(page))) for page in unsettled]
     settled = [page for page, is_settled in steps if is_settled]
     return [*done, *settled], [page for page, is_settled in steps if not is_settled], known
 
 
-def _counted(known: DataFrame, pages: Sequence[Page]) -> dict[tuple[str, str], Row]:
-    rows = counted(known.where(_bounds(pages).sql()), _windows(known, pages))
+def _counted(known: Relation, pages: Sequence[Page]) -> dict[tuple[str, str], Record]:
+    rows = counted(known.within(_bounds(pages)), _windows(known, pages))
     return _by_group(rows.collect())
 
 
-def _windows(pending: DataFrame, pages: Sequence[Page]) -> DataFrame:
-    return frame_of(pending.sparkSession, [page.values() for page in pages], _WINDOW)
+def _windows(pending: Relation, pages: Sequence[Page]) -> Relation:
+    columns = zip(*(page.values() for page in pages), strict=True)
+    arrays = [pa.array(column, field.type) for field, column in zip(_WINDOW, columns, strict=True)]
+    return Relation(pending.engine, Rows(pa.Table.from_arrays(arrays, schema=_WINDOW)))
 
 
-def _next(page: Page, counts: Row | None) -> tuple[Page, bool]:
+def _next(page: Page, counts: Record | None) -> tuple[Page, bool]:
     """The page with the window to look at next, and whether that is settled."""
     if counts is None or counts["bin"] is None:
         if page.last_ms == MAX_U64:

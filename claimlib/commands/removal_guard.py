@@ -14,6 +14,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from claimlib.engine.spark import frame_of
 from claimlib.errors import GuardError
 from claimlib.plans import differences
 from claimlib.plans.differences import Scope
@@ -91,7 +92,7 @@ def check_removals(
     )
     deleted = [row["stream"] for row in stored if _is_deleted(row, source)]
     replaced_names, deleted_names = (
-        begun.store.rows("streams", [(name,) for name in names], ["stream"])
+        frame_of(begun.store.rows("streams", [(name,) for name in names], ["stream"]))
         for names in (replaced, deleted)
     )
     unexplained = 0

@@ -1,31 +1,26 @@
-"""What a claiming run did, as frames to read on with."""
+"""What a claiming run did, as relations to read on with."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import ClassVar, Self
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from claimlib.commands.preconditions import where_ids_lie
-from claimlib.plans.keys import GROUP, id_text
+from claimlib.engine.relation import Relation
+from claimlib.plans.keys import GROUP, GROUP_SQL, id_text_sql, without
 from claimlib.runs import Begun, Decision, Finished
-from claimlib.runs.journal import rows_of
+from claimlib.runs.journal import of_kinds, rows_of
 from claimlib.schema import Kind
 from claimlib.store.delta_errors import errors_mapped
 from claimlib.store.tables import Store
-
-_ENTRY = [*GROUP, "id_ms", "id_seq"]
 
 
 # Instances have a __dict__, in which what is computed once is kept.
 @dataclass(frozen=True)
 class RunReply:
-    """What a run did, or in a dry run would do: its numbers, and what its frames are made from.
+    """What a run did, or in a dry run would do: its numbers, and what its relations are made from.
 
     Attributes:
         run_seq: the run's number; null in a dry run.
@@ -42,8 +37,8 @@ class RunReply:
     dry_run: bool
     is_repeat: bool
     counts: Mapping[str, int]
-    journal: Callable[..., DataFrame] = field(repr=False)
-    near: Callable[[DataFrame], DataFrame] = field(repr=False)
+    journal: Callable[..., Relation] = field(repr=False)
+    near: Callable[[Relation], Relation] = field(repr=False)
 
     @classmethod
     def of_finished(cls, store: Store, finished: Finished) -> Self:
@@ -60,17 +55,14 @@ class RunReply:
 
     @classmethod
     def of_decision(cls, begun: Begun, decision: Decision) -> Self:
-        """The reply of a dry run, from journal rows that nobody writes: counted by one query, which
-        keeps them in memory where they are few.
+        """The reply of a dry run, from journal rows that nobody writes.
 
         Raises:
             DuplicateRowsError: `pending` has two rows of one entry that the run would change.
         """
-        with (
-            errors_mapped("pending"),
-            begun.interpreted(*decision.made_of, are_few=decision.are_few),
-        ):
-            rows, counted = _counted(begun.store, decision)
+        with errors_mapped("pending"):
+            rows = decision.rows.kept()
+            counted = _counted(rows)
         return cls(
             run_id=None,
             run_seq=None,
@@ -78,11 +70,11 @@ class RunReply:
             is_repeat=False,
             # The journal also has rows about consumers, which are not counted.
             counts={**decision.counts, **{name: counted.get(name, 0) for name in cls.ZEROS}},
-            journal=lambda *kinds: rows.where(F.col("kind").isin(list(map(str, kinds)))),
-            near=lambda _: begun.read("entries"),
+            journal=lambda *kinds: rows.where(of_kinds(kinds)),
+            near=lambda _: begun.relation("entries"),
         )
 
-    def _lost(self) -> DataFrame | None:
+    def _lost(self) -> Relation | None:
         """The rows that another writer changed first; null: there are none."""
         return self.journal(Kind.LOST) if self.counts["lost"] else None
 
@@ -97,9 +89,8 @@ GROUPS_COLUMNS = (
 
 @dataclass(frozen=True)
 class Reply(RunReply):
-    """What a sweep did (or, in a dry run, would do).  The frames are made when they are requested,
-    and follow from the journal, so they are the same whenever that is; but for payloads, which are
-    those of `entries` as it is when a frame is run.
+    """What a sweep did (or, in a dry run, would do).  The relations follow from the journal, so
+    they are the same whenever they are computed; but payloads are those of `entries` then.
 
     Attributes:
         counts: claimed, deleted, lost, gone (entries), swept, refused (groups), cursor (groups that
@@ -117,7 +108,7 @@ class Reply(RunReply):
     )
 
     @cached_property
-    def claimed(self) -> DataFrame:
+    def claimed(self) -> Relation:
         """One row per claimed entry: stream, consumer_group, id (text), id_ms, id_seq, consumer,
         delivery_time_ms, delivery_count, from_consumer, from_delivery_time_ms, from_delivery_count,
         at_ms, payload (`present`; `not_kept`: the store never had it; `gone`: the store no longer
@@ -129,24 +120,24 @@ class Reply(RunReply):
         return _claimed(self._kept(rows), entries)
 
     @cached_property
-    def deleted(self) -> DataFrame:
+    def deleted(self) -> Relation:
         """One row per deleted entry: the same key, the from_* columns, at_ms."""
         return _entries(self._kept(self.journal(*_DELETED)))
 
     @cached_property
-    def lost(self) -> DataFrame:
+    def lost(self) -> Relation:
         """One row per decision that was not applied because another writer changed the row
         first: the key, the from_* columns."""
         return _entries(self.journal(Kind.LOST))
 
     @cached_property
-    def cursors(self) -> DataFrame:
+    def cursors(self) -> Relation:
         """One row per group that got a page, or whose cursor is kept: stream, consumer_group, name
         (null: it is not kept), next_id (text; 0-0: the page reached the end), next_ms, next_seq."""
         return _cursors(self.journal(Kind.CURSOR))
 
     @cached_property
-    def groups(self) -> DataFrame:
+    def groups(self) -> Relation:
         """One row per (stream, consumer_group): status (`swept` or `refused`), reason (null unless
         refused), pending_before, claimed, deleted, lost, pending_after (what was pending, without
         what this run deleted), at_boundary (idle for exactly min_idle_ms), oldest_idle_ms and
@@ -163,94 +154,109 @@ class Reply(RunReply):
             self.cursors,
         )
 
-    def _kept(self, rows: DataFrame) -> DataFrame:
+    def _kept(self, rows: Relation) -> Relation:
         """Decisions, without those that were lost."""
         lost = self._lost()
         if lost is None:
             return rows
-        return rows.join(lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
+        return without(rows, lost)
 
 
 _CLAIMED = (Kind.CLAIMED, Kind.FORCED)
 _DELETED = (Kind.DELETED, Kind.ACKED)
 
 
-def _counted(store: Store, decision: Decision) -> tuple[DataFrame, Mapping[str, int]]:
-    """The rows of a decision, in memory where they are few, and how many of each kind there are."""
-    if not decision.are_few:
-        counted = decision.rows.groupBy("kind").count().collect()
-        return decision.rows, {row["kind"]: row["count"] for row in counted}
-    rows, fetched = store.fetched(decision.rows)
-    return rows, dict(Counter(fetched["kind"].to_pylist()))
+def _counted(rows: Relation) -> Mapping[str, int]:
+    """How many rows of each kind there are."""
+    counted = rows.sql("SELECT kind, count(*) AS n FROM {this} AS this GROUP BY kind").collect()
+    return {row["kind"]: row["n"] for row in counted}
 
 
-def _near(store: Store, claimed: DataFrame) -> DataFrame:
+def _near(store: Store, claimed: Relation) -> Relation:
     """The part of `entries` in which the payload of what a run claimed lies: no other file is read
     when a reply is shown.  One query, of the run's journal rows, unless the table is small."""
-    entries = store.read("entries")
+    entries = store.relation("entries")
     if store.is_small("entries"):
         return entries
-    return entries.where(where_ids_lie(claimed.where(~F.col("justid"))))
+    return entries.within(where_ids_lie(claimed.where("NOT justid")))
 
 
-def _cursors(rows: DataFrame) -> DataFrame:
-    next_id = id_text("next_ms", "next_seq").alias("next_id")
-    return rows.select(*GROUP, F.col("cursor_name").alias("name"), next_id, "next_ms", "next_seq")
+def _cursors(rows: Relation) -> Relation:
+    return rows.select(
+        *GROUP,
+        "cursor_name AS name",
+        f"{id_text_sql('next_ms', 'next_seq')} AS next_id",
+        *("next_ms", "next_seq"),
+    )
 
 
 PREVIOUS = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
 """What an entry was before the decision, and the instant of that."""
 
 
-def _entries(rows: DataFrame) -> DataFrame:
-    return rows.select(*GROUP, id_text().alias("id"), "id_ms", "id_seq", *PREVIOUS)
+def _entries(rows: Relation) -> Relation:
+    return rows.select(*GROUP, f"{id_text_sql()} AS id", "id_ms", "id_seq", *PREVIOUS)
 
 
-def _claimed(rows: DataFrame, entries: DataFrame) -> DataFrame:
+def _claimed(rows: Relation, entries: Relation) -> Relation:
     """Claimed entries with their payload, joined back after the claim; none with JUSTID."""
     new = ("consumer", "delivery_time_ms", "delivery_count")
-    kept = rows.select(*GROUP, id_text().alias("id"), "id_ms", "id_seq", *new, *PREVIOUS, "justid")
-    return with_fields(kept, entries)
+    id_ = (f"{id_text_sql()} AS id", "id_ms", "id_seq")
+    return with_fields(rows.select(*GROUP, *id_, *new, *PREVIOUS, "justid"), entries)
 
 
-def with_fields(rows: DataFrame, entries: DataFrame) -> DataFrame:
+def with_fields(rows: Relation, entries: Relation) -> Relation:
     """Rows with `payload` and `fields` (see `Reply.claimed`) for `justid`."""
-    key = ["stream", "id_ms", "id_seq"]
-    stored = entries.select(*key, "fields", F.lit(True).alias("is_there")).dropDuplicates(key)
-    payload = (
-        F.when(F.col("is_there").isNull(), "gone")
-        .when(F.col("fields").isNull(), "not_kept")
-        .otherwise("present")
+    columns = (f"this.{name}" for name in rows.columns if name != "justid")
+    return rows.sql(
+        f"""
+        WITH stored AS (
+            SELECT stream, id_ms, id_seq, any_value(fields) AS fields, true AS is_there
+            FROM {{entries}} AS entries GROUP BY stream, id_ms, id_seq
+        )
+        SELECT {", ".join(columns)},
+            CASE WHEN justid IS NULL OR justid THEN NULL WHEN is_there IS NULL THEN 'gone'
+                WHEN stored.fields IS NULL THEN 'not_kept' ELSE 'present' END AS payload,
+            CASE WHEN NOT justid THEN stored.fields END AS fields
+        FROM {{this}} AS this LEFT JOIN stored ON this.stream = stored.stream
+            AND this.id_ms = stored.id_ms AND this.id_seq = stored.id_seq
+        """,
+        entries=entries,
     )
-    return rows.join(stored, on=key, how="left").select(
-        *(name for name in rows.columns if name != "justid"),
-        F.when(~F.col("justid"), payload).alias("payload"),
-        F.when(~F.col("justid"), F.col("fields")).alias("fields"),
-    )
-
-
-def _number(rows: DataFrame, name: str) -> DataFrame:
-    return rows.groupBy(*GROUP).agg(F.count("*").alias(name))
 
 
 def _groups(
-    groups: DataFrame,
-    claimed: DataFrame,
-    deleted: DataFrame,
-    lost: DataFrame,
-    cursors: DataFrame,
-) -> DataFrame:
-    counted = groups.select(
-        *GROUP,
-        F.col("kind").alias("status"),
-        *("reason", "pending_before", "at_boundary", "highest_delivery_count", "spared", "parked"),
-        F.try_subtract("at_ms", "oldest_delivery_time_ms").alias("oldest_idle_ms"),
-        F.col("at_ms").alias("now_ms"),
+    groups: Relation,
+    claimed: Relation,
+    deleted: Relation,
+    lost: Relation,
+    cursors: Relation,
+) -> Relation:
+    told = ("reason", "pending_before", "at_boundary", "highest_delivery_count", "spared", "parked")
+    return groups.sql(
+        f"""
+        WITH numbers AS (
+            SELECT {GROUP_SQL}, sum(claimed) AS claimed, sum(deleted) AS deleted, sum(lost) AS lost
+            FROM (
+                SELECT {GROUP_SQL}, 1 AS claimed, 0 AS deleted, 0 AS lost FROM {{claimed}} AS c
+                UNION ALL SELECT {GROUP_SQL}, 0, 1, 0 FROM {{deleted}} AS d
+                UNION ALL SELECT {GROUP_SQL}, 0, 0, 1 FROM {{lost}} AS l
+            ) AS each_entry GROUP BY {GROUP_SQL}
+        ), counted AS (
+            SELECT {GROUP_SQL}, {", ".join(told)}, kind AS status, at_ms AS now_ms,
+                try_subtract(at_ms, oldest_delivery_time_ms) AS oldest_idle_ms,
+                coalesce(numbers.claimed, 0L) AS claimed,
+                coalesce(numbers.deleted, 0L) AS deleted, coalesce(numbers.lost, 0L) AS lost
+            FROM {{this}} AS this LEFT JOIN numbers USING ({GROUP_SQL})
+        )
+        SELECT {", ".join(GROUPS_COLUMNS)}
+        FROM (
+            SELECT counted.*, pending_before - deleted AS pending_after, next_id
+            FROM counted LEFT JOIN {{cursors}} AS cursors USING ({GROUP_SQL})
+        ) AS with_cursors
+        """,
+        claimed=claimed,
+        deleted=deleted,
+        lost=lost,
+        cursors=cursors.select(*GROUP, "next_id"),
     )
-    for rows, name in ((claimed, "claimed"), (deleted, "deleted"), (lost, "lost")):
-        counted = counted.join(_number(rows, name), on=list(GROUP), how="left")
-    counted = counted.fillna(0, ["claimed", "deleted", "lost"])
-    pending_after = F.col("pending_before") - F.col("deleted")
-    counted = counted.withColumn("pending_after", pending_after)
-    counted = counted.join(cursors.select(*GROUP, "next_id"), on=list(GROUP), how="left")
-    return counted.select(*GROUPS_COLUMNS)

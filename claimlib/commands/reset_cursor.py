@@ -5,16 +5,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from claimlib.commands.preconditions import groups_like
-from claimlib.engine.spark import relation_of
+from claimlib.engine.relation import Relation
 from claimlib.errors import RequestError
 from claimlib.plans.differences import Scope
-from claimlib.plans.keys import GROUP
+from claimlib.plans.keys import GROUP, bigint_sql
 from claimlib.runs import Begun, Decision, Finished, Progress, run
-from claimlib.schema import Kind
+from claimlib.schema import Kind, quote_text
 from claimlib.semantics.ids import MIN_ID, StreamId, to_bigint
 from claimlib.semantics.model import parse_cursor
 from claimlib.store.tables import Store
@@ -60,11 +57,11 @@ def reset_cursor(
     )
 
 
-def _not_found(where: str, cursors: DataFrame, name: str, scope: Scope) -> str:
-    of_name = cursors.where(F.col("name") == name)
-    if of_name.isEmpty():
-        names = cursors.select("name").distinct()
-        shown = [one_line(row["name"]) for row in names.orderBy("name").limit(_SHOWN).collect()]
+def _not_found(where: str, cursors: Relation, name: str, scope: Scope) -> str:
+    of_name = cursors.where(f"name = {quote_text(name)}")
+    if of_name.is_empty():
+        names = cursors.distinct("name")
+        shown = [one_line(row["name"]) for row in names.order_by("name").limit(_SHOWN).collect()]
         known = "the store has no cursors"
         if shown:
             known = f"known cursors: {listed(shown, names.count())}"
@@ -72,23 +69,20 @@ def _not_found(where: str, cursors: DataFrame, name: str, scope: Scope) -> str:
     globs = f"{scope.stream_glob} / {scope.group_glob}"
     return (
         f"no consumer group that matches {globs} (stream / group) has the cursor {name};"
-        f" {groups_like(relation_of(of_name), [globs])}"
+        f" {groups_like(of_name, [globs])}"
     )
 
 
 def _decide(begun: Begun, name: str, scope: Scope, to: StreamId) -> Decision:
-    cursors = begun.read("cursors")
-    of_name = cursors.where(F.col("name") == name)
-    named, _ = begun.store.fetched(of_name.where(scope.has_group()))
-    if named.isEmpty():
-        raise RequestError(_not_found(begun.store.where, cursors, name, scope), cursor=name)
+    cursors = begun.relation("cursors")
     # One row per key, also where the cursor stands there twice: each of its rows is set.
-    groups = named.select(*GROUP).distinct()
+    of_name = cursors.where(f"name = {quote_text(name)} AND {scope.has_group_sql()}")
+    groups = of_name.distinct(*GROUP).fetched()
+    if groups.is_empty():
+        raise RequestError(_not_found(begun.store.where, cursors, name, scope), cursor=name)
     rows = groups.select(
-        F.lit(str(Kind.CURSOR)).alias("kind"),
-        *GROUP,
-        F.lit(name).alias("cursor_name"),
-        F.lit(to_bigint(to.ms)).alias("next_ms"),
-        F.lit(to_bigint(to.seq)).alias("next_seq"),
+        *(f"'{Kind.CURSOR}' AS kind", *GROUP, f"{quote_text(name)} AS cursor_name"),
+        f"{bigint_sql(to_bigint(to.ms))} AS next_ms",
+        f"{bigint_sql(to_bigint(to.seq))} AS next_seq",
     )
     return Decision(rows, counts={str(Kind.CURSOR): 0})

@@ -11,14 +11,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NoReturn
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from claimlib.commands.bulk import BulkRequests, Call, Decided, answer, decide, known
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.preconditions import ENTRY_IDS, check_ms, groups_like
 from claimlib.commands.xclaim import NamedClaim, claim_table
-from claimlib.engine.spark import relation_of
+from claimlib.engine.relation import Relation
 from claimlib.errors import InputError, RequestError
 from claimlib.plans import bulk
 from claimlib.plans.keys import GROUP, is_group, is_stream
@@ -113,9 +110,8 @@ def retire(
             )
             for recipient in retirement.recipients
         ]
-        claims = store.held(bulk.claims(claim_table(store.spark, wanted), groups, now_ms))
-        ids = bulk.handed_over(*_owned(begun, retirement), claims, len(wanted))
-        ids = store.few_or_all(ids)
+        claims = bulk.claims(claim_table(store.engine, wanted), groups, now_ms).fetched()
+        ids = bulk.handed_over(*_owned(begun, retirement), claims, len(wanted)).reused().kept()
         result = decide(
             begun,
             BulkRequests(claims, ids, bulk.KINDS),
@@ -129,16 +125,16 @@ def retire(
     return answer(store, COMMAND, retirement.as_json, decided, call)
 
 
-def _owned(begun: Begun, retirement: Retirement) -> tuple[DataFrame, DataFrame]:
+def _owned(begun: Begun, retirement: Retirement) -> tuple[Relation, Relation]:
     """What the consumer has pending, and the entries of its stream."""
     stream, group = spell(retirement.stream), spell(retirement.group)
     near = is_stream(stream, begun.store.buckets)
     owned = f"{is_group(stream, group)} AND consumer = {quote_text(spell(retirement.consumer))}"
-    pending = begun.read("pending").where(f"{near} AND {owned}")
-    return pending, begun.read("entries", ENTRY_IDS).where(near)
+    pending = begun.relation("pending").where(f"{near} AND {owned}")
+    return pending, begun.relation("entries").select(*ENTRY_IDS).where(near)
 
 
-def _retired_row(store: Store, retirement: Retirement) -> DataFrame:
+def _retired_row(store: Store, retirement: Retirement) -> Relation:
     names = map(spell, (retirement.stream, retirement.group, retirement.consumer))
     return store.rows("journal", [(str(Kind.RETIRED), *names)], ["kind", *GROUP, "consumer"])
 
@@ -146,18 +142,19 @@ def _retired_row(store: Store, retirement: Retirement) -> DataFrame:
 def _refuse_unknown(begun: Begun, retirement: Retirement) -> None:
     stream, group = spell(retirement.stream), spell(retirement.group)
     of_group = is_group(stream, group)
-    if begun.read("groups").where(of_group).isEmpty():
+    groups = begun.relation("groups")
+    if groups.where(of_group).is_empty():
         no_such = no_group(retirement.stream, retirement.group).message
-        there = groups_like(relation_of(begun.read("groups")), [f"{stream} / {group}"])
+        there = groups_like(groups, [f"{stream} / {group}"])
         raise RequestError(f"{no_such}{NOT_IN_GROUPS}; {there}", group=f"{stream}/{group}")
     names = [spell(name) for name in (retirement.consumer, *retirement.recipients)]
-    known, owning = (
-        begun.read(table).where(of_group).where(F.col("consumer").isin(names))
-        for table in ("consumers", "pending")
+    wanted = f"{of_group} AND consumer IN ({', '.join(map(quote_text, names))})"
+    known, owning = begun.relation("consumers"), begun.relation("pending")
+    rows = known.where(wanted).sql(
+        "SELECT consumer FROM {this} AS this UNION SELECT consumer FROM {owning} AS owning",
+        owning=owning.where(f"{wanted} AND {is_stream(stream, begun.store.buckets)}"),
     )
-    near = owning.where(is_stream(stream, begun.store.buckets))
-    rows = known.select("consumer").union(near.select("consumer")).distinct().collect()
-    existing = {row["consumer"] for row in rows}
+    existing = {row["consumer"] for row in rows.collect()}
     missing = [name for name in names if name not in existing]
     if missing:
         _refuse_missing(begun.store.where, (stream, group), missing)
@@ -179,7 +176,7 @@ def _refuse_missing(where: str, key: tuple[str, str], missing: Collection[str]) 
 
 
 def _refuse_refused(decided: Decided) -> None:
-    refused = decided.judged.where(F.col("reason").isNotNull()).first()
+    refused = decided.judged.where("reason IS NOT NULL").first()
     if refused is not None:
         raise InputError(
             f"{refused['stream']}/{refused['consumer_group']}: {refused['reason']}; nothing was"

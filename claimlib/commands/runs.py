@@ -7,8 +7,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
-
+from claimlib.engine.relation import Relation
 from claimlib.errors import RequestError
 from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import bigint_sql, id_at_least, id_at_most
@@ -49,9 +48,9 @@ class EntryFilter:
         """Return True if a range of ids is chosen."""
         return self.start is not None or self.end is not None
 
-    def of(self, rows: DataFrame) -> DataFrame:
-        """Return the chosen rows of a frame with stream, consumer_group, id_ms and id_seq."""
-        chosen = rows.where(self.scope.has_group())
+    def of(self, rows: Relation) -> Relation:
+        """Return the chosen rows of a relation with stream, consumer_group, id_ms and id_seq."""
+        chosen = rows.where(self.scope.has_group_sql())
         if self.start is not None:
             chosen = chosen.where(id_at_least("id_ms", "id_seq", *_bigints(self.start)))
         if self.end is not None:

@@ -12,17 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.window import Window
+from functools import partial
+from itertools import groupby, islice
 
 from claimlib.commands.runs import EntryFilter
 from claimlib.commands.xautoclaim import COMMAND
-from claimlib.engine.relation import Record
-from claimlib.engine.spark import relation_of
+from claimlib.engine.relation import Record, Relation
 from claimlib.errors import RequestError
-from claimlib.plans.keys import GROUP, id_text, in_id_order, unsigned
+from claimlib.plans.keys import GROUP, GROUP_SQL, ID_ORDER, id_text_sql, without
 from claimlib.runs import Finished
 from claimlib.runs.journal import rows_of
 from claimlib.schema import Kind
@@ -67,44 +64,52 @@ def server_commands(
             run=finished.key,
         )
     store.check_reads_all()
-    commands = _batches(store, finished, chosen)
-    order = (*GROUP, "kind", "consumer", "justid", "number")
-    total = commands.count()
+    entries = _entries(store, finished, chosen)
+    by_batch = entries.sql(
+        f"SELECT (count(*) + {_IDS_PER_COMMAND - 1}) DIV {_IDS_PER_COMMAND} AS commands,"
+        f" count(*) AS ids FROM {{this}} AS this GROUP BY {', '.join(_SAME)}"
+    )
+    (totals,) = by_batch.select("sum(commands) AS commands", "sum(ids) AS ids").collect()
+    total, ids = totals["commands"] or 0, totals["ids"] or 0
     number = total if most is None else min(most, total)
-    ordered = relation_of(commands).order_by(*order)
-    first = ordered if number == total else ordered.limit(number)
-    return ServerCommands(_lines(first.stream(number)), total - number)
+    ordered = entries.order_by(*_SAME, *ID_ORDER)
+    if number < total:
+        ids = number * _IDS_PER_COMMAND
+        ordered = ordered.limit(ids)  # so many commands have no more
+    return ServerCommands(islice(_lines(ordered.stream(ids)), number), total - number)
 
 
-def _batches(store: Store, finished: Finished, chosen: EntryFilter) -> DataFrame:
-    """One row per command: kind, stream, consumer_group, consumer, justid, min_idle_ms, ids."""
-    requests = rows_of(store, finished.run_seq, Kind.SWEPT).select(
-        *GROUP, F.get_json_object("request", "$.min_idle_ms").cast("BIGINT").alias("min_idle_ms")
-    )
-    entries = chosen.of(rows_of(store, finished.run_seq, Kind.CLAIMED, Kind.DELETED))
-    lost = rows_of(store, finished.run_seq, Kind.LOST).select(*GROUP, "id_ms", "id_seq")
-    done = entries.join(lost, on=[*GROUP, "id_ms", "id_seq"], how="left_anti")
-    same = (*GROUP, "kind", "consumer", "justid")
-    by_id = Window.partitionBy(*same).orderBy(*in_id_order())
-    number = F.floor((F.row_number().over(by_id) - 1) / _IDS_PER_COMMAND)
-    parts = (unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
-    id_ = F.struct(*parts, id_text().alias("text"))
-    batches = (
-        done.withColumn("number", number)
-        .groupBy(*same, "number")
-        .agg(
-            F.transform(F.sort_array(F.collect_list(id_)), lambda entry: entry["text"]).alias("ids")
+_SAME = (*GROUP, "kind", "consumer", "justid")
+"""What the entries of one command have in common."""
+
+
+def _entries(store: Store, finished: Finished, chosen: EntryFilter) -> Relation:
+    """Return one row per entry that the run changed: `_SAME`, min_idle_ms, id, id_ms, id_seq."""
+    of_kinds = partial(rows_of, store, finished.run_seq)
+    entries = chosen.of(of_kinds(Kind.CLAIMED, Kind.DELETED))
+    return without(entries, of_kinds(Kind.LOST)).sql(
+        f"""
+        WITH requests AS (
+            SELECT {GROUP_SQL},
+                CAST(get_json_object(request, '$.min_idle_ms') AS BIGINT) AS min_idle_ms
+            FROM {{swept}} AS swept
         )
+        SELECT {", ".join(_SAME)}, min_idle_ms, {id_text_sql()} AS id, id_ms, id_seq
+        FROM {{this}} AS this LEFT JOIN requests USING ({GROUP_SQL})
+        """,
+        swept=of_kinds(Kind.SWEPT).select(*GROUP, "request"),
     )
-    return batches.join(requests, on=list(GROUP), how="left")
 
 
 def _lines(rows: Iterable[Record]) -> Iterator[str]:
-    for row in rows:
-        names = [redis_cli_word(unspell(row[name])) for name in GROUP]
-        if row["kind"] == Kind.DELETED:
-            yield " ".join(["XACK", *names, *row["ids"]])
-            continue
-        consumer = redis_cli_word(unspell(row["consumer"]))
-        options = ["JUSTID"] if row["justid"] else []
-        yield " ".join(["XCLAIM", *names, consumer, str(row["min_idle_ms"]), *row["ids"], *options])
+    for _, of_group in groupby(rows, key=lambda row: [row[name] for name in _SAME]):
+        while batch := list(islice(of_group, _IDS_PER_COMMAND)):
+            row = batch[0]
+            names = [redis_cli_word(unspell(row[name])) for name in GROUP]
+            ids = [entry["id"] for entry in batch]
+            if row["kind"] == Kind.DELETED:
+                yield " ".join(["XACK", *names, *ids])
+                continue
+            consumer = redis_cli_word(unspell(row["consumer"]))
+            options = ["JUSTID"] if row["justid"] else []
+            yield " ".join(["XCLAIM", *names, consumer, str(row["min_idle_ms"]), *ids, *options])

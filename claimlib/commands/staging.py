@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from claimlib.commands.mirror import Landing
+from claimlib.engine.spark import frame_of
 from claimlib.live.batches import (
     Batch,
     EntryPage,
@@ -176,7 +177,10 @@ class PageWriter:
             for c in g.consumers
         ]
         key = ["kind", "stream", "consumer_group"]
-        rows = self._store.rows
+
+        def rows(*of_table: Any) -> DataFrame:
+            return frame_of(self._store.rows(*of_table))
+
         return {
             "groups": rows("journal", groups, [*key, "at_ms", *_LAST_DELIVERED]),
             "consumers": rows("journal", consumers, [*key, "consumer", *_CONSUMER_TIMES]),

@@ -8,33 +8,34 @@ the entries stays small, however often it joins them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
 from claimlib.commands.paging import Pages, locate
 from claimlib.commands.preconditions import (
     ENTRY_IDS,
-    are_decided_by_few,
-    are_few,
-    few_held,
-    few_near,
-    look,
     near,
     nothing_matches,
+    refuse_shared_hashes,
 )
 from claimlib.commands.reply import Reply
 from claimlib.commands.sweep_request import Policy, is_for_all, may_page, may_resume, scope
-from claimlib.engine.spark import relation_of
+from claimlib.engine.relation import Relation, Rows, union_by_name
 from claimlib.errors import GlobError, RequestError
-from claimlib.local_rows import frame_of
 from claimlib.plans import guards, journal_rows, kernel, pages, requests, survey, sweep
-from claimlib.plans.keys import GROUP, GROUP_KEY, bucket
+from claimlib.plans.keys import (
+    GROUP_KEY,
+    GROUP_SQL,
+    IS_SHARED,
+    STREAM_KEY,
+    named_keys,
+    owners_of_keys,
+)
 from claimlib.runs import Begun, Decision
+from claimlib.schema import BUCKET_SQL, JOURNAL
 from claimlib.semantics.names import glob_pattern
 from claimlib.terminal import number_of
 
@@ -58,15 +59,10 @@ def decide(
         RequestError: the globs match no group.
     """
     requested = requested_of(begun, request, now_ms)
-    made_of = rows_reached(begun, requested)
-    # What the caller's own table requests may be many groups.
-    with begun.interpreted(*made_of, are_few=not isinstance(request, DataFrame)):
-        judged = judge(begun, requested, *made_of)
+    judged = judge(begun, requested, *rows_reached(begun, requested))
     counts = {}
     if requested.without_request:
         counts["without_request"] = requested.without_request
-    # One row per group, which need not stay in memory while the entries are decided.
-    del requested
     looked_at = pc.sum(judged.fetched["pending_before"]).as_py() or 0
     begun.tell_size(number_of(looked_at, "pending entry", "pending entries"))
     if not (allow_none or judged.fetched.num_rows or is_for_all(request)):
@@ -74,10 +70,7 @@ def decide(
     if refuse_duplicates:
         judged = without_duplicates(judged)
     judged = weighed(judged)
-    counts = {**_counts(judged.fetched), **counts}
-    by_few = are_decided_by_few(begun.store, *made_of)
-    rows = rows_of(judged)
-    return Decision(rows, by_few, made_of, counts=counts)
+    return Decision(rows_of(judged), counts={**_counts(judged.fetched), **counts})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +78,16 @@ class Requested:
     """What is requested of each group.
 
     Attributes:
-        targets: `requests.standing`, in the driver's memory; of pages with where they end.
-        unrequested: the condition under which a group that `groups` lacks is meant too.
+        targets: `requests.standing`, in memory; of pages with where they end.
+        unrequested: the SQL condition under which a group that `groups` lacks is meant too.
         pages: where the pages lie; null: no request is a page.
         has_sweeps: whether a request reaches to the end of a pending entries list.
         without_request: how many groups match no request of a policy; of one request, which has its
             globs for that, it is not counted.
     """
 
-    targets: DataFrame
-    unrequested: Column
+    targets: Relation
+    unrequested: str
     pages: Pages | None
     has_sweeps: bool
     without_request: int = 0
@@ -102,49 +95,47 @@ class Requested:
 
 def requested_of(begun: Begun, request: Policy, now_ms: int | None) -> Requested:
     """The first step: the request of each group, and where its page lies."""
-    known = requests.known_groups(begun.read("groups"), begun.read("streams"), begun.run_seq)
+    groups, streams, cursors = map(begun.relation, ("groups", "streams", "cursors"))
+    known = requests.known_groups(groups, streams, begun.run_seq)
     of_groups, unrequested = _of_groups(request, known)
     if may_resume(request):
-        of_groups = requests.started(of_groups, begun.read("cursors"), begun.run_seq)
-    targets, fetched = begun.store.fetched(requests.standing(of_groups, now_ms))
-    is_policy = not isinstance(request, DataFrame) and len(request) > 1
-    missed = int(fetched["consumer"].null_count) if is_policy else 0
+        of_groups = requests.started(of_groups, cursors, begun.run_seq)
+    targets = requests.standing(of_groups, now_ms).fetched()
+    is_policy = not isinstance(request, Relation) and len(request) > 1
+    missed = int(targets.arrow()["consumer"].null_count) if is_policy else 0
     # Of a group with two cursors or two proven ranges nobody knows where its page lies.
-    sound = targets.where(F.col("repeated_in").isNull())
-    located = locate(begun.store, begun.read("pending"), sound) if may_page(request) else None
+    sound = targets.where("repeated_in IS NULL")
+    pending, buckets = begun.relation("pending"), begun.store.buckets
+    located = locate(pending, sound, buckets) if may_page(request) else None
     if located is None:
         ended = requests.ended(targets, None)
         return Requested(ended, unrequested, None, has_sweeps=True, without_request=missed)
-    targets = requests.ended(targets, located.ends)
-    has_sweeps = not targets.where(_IS_SWEEP).isEmpty()
+    targets = requests.ended(targets, located.ends).fetched()
+    has_sweeps = not targets.where(_IS_SWEEP).is_empty()
     # A sweep looks at all of pending, and so meets groups that are not known; a page does not.
-    meant = unrequested if has_sweeps else F.lit(False)
+    meant = unrequested if has_sweeps else "false"
     return Requested(targets, meant, located, has_sweeps, without_request=missed)
 
 
 _IS_SWEEP = "consumer IS NOT NULL AND count IS NULL"
 
 
-def _of_groups(request: Policy, known: DataFrame) -> tuple[DataFrame, Column]:
+def _of_groups(request: Policy, known: Relation) -> tuple[Relation, str]:
     """What is known of the groups, with their requests; and the condition under which a group that
     `groups` lacks is meant too."""
-    if isinstance(request, DataFrame):
-        return requests.by_table(known, request), F.lit(False)
+    if isinstance(request, Relation):
+        return requests.by_table(known, request), "false"
     policy = [part.rule() for part in request]
     return requests.by_policy(known, policy), requests.matched_by(policy)
 
 
-def rows_reached(begun: Begun, requested: Requested) -> tuple[DataFrame, DataFrame]:
-    """The second step: the rows of `pending` and `entries` that the requests reach; of few rows
-    from the driver's memory."""
-    pending, entries = begun.read("pending"), begun.read("entries", ENTRY_IDS)
+def rows_reached(begun: Begun, requested: Requested) -> tuple[Relation, Relation]:
+    """The second step: the rows of `pending` and `entries` that the requests reach."""
+    pending, entries = begun.relation("pending"), begun.relation("entries")
     if requested.pages is not None and not requested.has_sweeps:
-        pending = requested.pages.pending
-        (entries,) = few_near(begun.store, requested.pages.bounds, entries)
-    # A sweep needs all of `pending`: its log says, without a query, whether that is many rows.
-    elif not begun.store.is_large("pending"):
-        pending, entries = few_held(begun.store, pending, entries)
-    return pending, entries
+        near = entries.within(requested.pages.bounds)
+        return requested.pages.pending, near.select(*ENTRY_IDS).reused()
+    return pending.reused(), entries.select(*ENTRY_IDS).reused()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,69 +143,68 @@ class Judged:
     """What each group is judged, and the rows that its entries are decided from.
 
     Attributes:
-        owners: see `preconditions.owners_of`.
-        groups: `survey.judged`, with the groups' keys and buckets.
-        fetched: the same rows in the driver's memory.
+        owners: `keys.owners_of_keys`.
+        groups: `survey.judged`, with the groups' keys and buckets, in memory.
         pending, entries: the rows that lie where the groups' entries do.
-        in_one_task: whether both are few.
         patterns: one row per glob of a guard; null: no request has guards.
     """
 
     begun: Begun
-    owners: DataFrame
-    groups: DataFrame
-    fetched: pa.Table
-    pending: DataFrame
-    entries: DataFrame
-    in_one_task: bool
-    pages: Pages | None
-    has_sweeps: bool
-    patterns: DataFrame | None = field(default=None)
+    owners: Relation
+    groups: Relation
+    pending: Relation
+    entries: Relation
+    has_pages: bool
+    patterns: Relation | None = None
 
     @property
-    def accepted(self) -> DataFrame:
+    def fetched(self) -> pa.Table:
+        """The rows of `groups`."""
+        return self.groups.arrow()
+
+    @property
+    def accepted(self) -> Relation:
         """The groups that are not refused."""
-        return self.groups.where(F.col("reason").isNull())
+        return self.groups.where("reason IS NULL")
 
-    def rejudged(self, groups: DataFrame) -> Judged:
+    def rejudged(self, groups: Relation) -> Judged:
         """The same with other judgements: one query."""
-        rows, fetched = _fetched(self.begun, groups)
-        return replace(self, groups=rows, fetched=fetched)
+        return replace(self, groups=groups.fetched())
 
-    def examined(self) -> DataFrame:
+    def examined(self) -> Relation:
         """One row per pending entry that the accepted requests may get to (`sweep.candidates`)."""
         owners = None
         if self.patterns is not None:
-            consumers = self.begun.read("consumers")
+            consumers = self.begun.relation("consumers")
             owners = guards.owners(self.pending, consumers, self.accepted, self.patterns)
-        candidates = sweep.candidates(
-            *(self.pending, self.entries, self.accepted, owners), in_one_task=self.in_one_task
-        )
-        return (
-            candidates
-            if self.pages is None
-            else pages.examined(candidates, has_sweeps=self.has_sweeps)
-        )
+        candidates = sweep.candidates(self.pending, self.entries, self.accepted, owners)
+        return pages.examined(candidates) if self.has_pages else candidates
 
 
-def judge(begun: Begun, requested: Requested, pending: DataFrame, entries: DataFrame) -> Judged:
-    """The third step: one look at all rows says which groups are refused, who owns the entries,
-    and where they lie."""
-    seen = look(begun.store, pending, requested.targets, entries, begun.run_seq)
-    judged = survey.judged(requested.targets, seen.sums, requested.unrequested)
-    groups, fetched = _fetched(begun, judged)
+def judge(begun: Begun, requested: Requested, pending: Relation, entries: Relation) -> Judged:
+    """The third step: one look at all rows says which groups are refused, whether names share a
+    hash, and where the entries lie."""
+    surveyed = survey.surveyed_of(requested.targets)
+    sums = survey.by_group(pending, surveyed, begun.run_seq).fetched()
+    names = named_keys(sums, pending, requested.targets, entries).fetched()
+    refuse_shared_hashes(names.where(IS_SHARED).collect())
+    key = (
+        f"{STREAM_KEY} AS stream_key",
+        f"{GROUP_KEY} AS group_key",
+        f"{BUCKET_SQL.format(buckets=begun.store.buckets)} AS bucket",
+    )
+    judged = survey.judged(requested.targets, sums, requested.unrequested)
+    groups = judged.select("*", *key).fetched()
+    fetched = groups.arrow()
     has_guards = any(fetched[name].null_count < fetched.num_rows for name in requests.GUARDS)
-    where = near(fetched).condition()
+    bounds = near(fetched)
     return Judged(
         begun=begun,
-        owners=seen.owners,
+        owners=owners_of_keys(names),
         groups=groups,
-        fetched=fetched,
-        pending=pending.where(where),
-        entries=entries.where(where),
-        in_one_task=are_few(begun.store, pending, entries),
-        pages=requested.pages,
-        has_sweeps=requested.has_sweeps,
+        pending=pending.within(bounds),
+        entries=entries.within(bounds),
+        has_pages=requested.pages is not None,
         patterns=_patterns(groups) if has_guards else None,
     )
 
@@ -229,40 +219,37 @@ def weighed(judged: Judged) -> Judged:
     """The fourth step: what the guards refuse.  Without guards nothing is computed."""
     if judged.patterns is None:
         return replace(judged, groups=guards.unweighed(judged.groups))
-    pending = judged.begun.read("pending")
+    pending = judged.begun.relation("pending")
     return judged.rejudged(guards.weighed(judged.groups, judged.examined(), pending))
 
 
-def rows_of(judged: Judged) -> DataFrame:
+def rows_of(judged: Judged) -> Relation:
     """The last step: the decisions about entries, groups, consumers and cursors, as rows of the
     journal."""
     accepted, examined = judged.accepted, judged.examined()
-    next_ids = pages.next_ids(examined) if judged.pages is not None else None
+    next_ids = pages.next_ids(examined) if judged.has_pages else None
     decided = sweep.decisions(sweep.touched(examined), _requests(judged.fetched))
-    return journal_rows.union_rows(
+    types = {column.name: column.type for column in JOURNAL.columns}
+    del types["run_seq"]
+    return union_by_name(
         [
             journal_rows.decision_rows(decided, accepted, judged.owners),
             journal_rows.group_rows(judged.groups),
             journal_rows.consumer_rows(accepted),
             journal_rows.cursor_rows(accepted, next_ids),
-        ]
+        ],
+        types,
     )
 
 
 def _no_match(begun: Begun, request: Policy) -> RequestError:
     globs = [" / ".join(pair) for pair in sorted(scope(request) or ())]
-    groups = relation_of(begun.read("groups"))
+    groups = begun.relation("groups")
     return RequestError(
         f"{nothing_matches(begun.store.where, groups, globs)}. Nothing was done;"
         " use --allow-none if no match is acceptable",
         globs=globs,
     )
-
-
-def _fetched(begun: Begun, judged: DataFrame) -> tuple[DataFrame, pa.Table]:
-    """`Store.fetched` of `survey.judged`, with the groups' keys and buckets."""
-    keys = {"group_key": F.expr(GROUP_KEY), "bucket": bucket(begun.store.buckets)}
-    return begun.store.fetched(judged.withColumns(keys))
 
 
 def _requests(judged: pa.Table) -> pd.DataFrame:
@@ -281,16 +268,24 @@ def _counts(judged: pa.Table) -> Mapping[str, int]:
     return {**Reply.ZEROS, **counts}
 
 
-def _patterns(judged: DataFrame) -> DataFrame:
+def _patterns(judged: Relation) -> Relation:
     """One row per glob of `only_from`, with its pattern.
 
     Raises:
         RequestError: it is no glob.
     """
-    globs = judged.where(F.col("only_from").isNotNull()).groupBy("only_from")
-    rows = globs.agg(F.min(F.concat_ws("/", *GROUP)).alias("group")).collect()
-    known = [(row["only_from"], _pattern(row["only_from"], row["group"])) for row in rows]
-    return frame_of(judged.sparkSession, known, "only_from STRING, pattern STRING")
+    rows = judged.where("only_from IS NOT NULL").sql(
+        f"SELECT only_from, min(concat_ws('/', {GROUP_SQL})) AS of_group FROM {{this}} AS this"
+        " GROUP BY only_from"
+    )
+    known = [
+        (row["only_from"], _pattern(row["only_from"], row["of_group"])) for row in rows.collect()
+    ]
+    table = {
+        name: pa.array([pair[number] for pair in known], pa.string())
+        for number, name in enumerate(("only_from", "pattern"))
+    }
+    return Relation(judged.engine, Rows(pa.table(table)))
 
 
 def _pattern(glob: str, group: str) -> str:

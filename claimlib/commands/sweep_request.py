@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
-
+from claimlib.engine.relation import Relation
 from claimlib.errors import RequestError
 from claimlib.plans import requests
 from claimlib.plans.requests import Rule, guard_values
@@ -76,7 +75,7 @@ class SweepRequest:
         }
 
 
-Policy = Sequence[SweepRequest] | DataFrame
+Policy = Sequence[SweepRequest] | Relation
 """Requests of which the first that matches a group applies; or a table, one row per (stream,
 consumer_group), with the columns of `plans.requests.REQUEST_COLUMNS`."""
 
@@ -87,7 +86,7 @@ def checked(request: SweepRequest | Policy) -> Policy:
     Raises:
         RequestError: the table cannot be used, or there is no request.
     """
-    if isinstance(request, DataFrame):
+    if isinstance(request, Relation):
         return requests.SWEEPS.checked(request)
     if isinstance(request, SweepRequest):
         return [request]
@@ -98,7 +97,7 @@ def checked(request: SweepRequest | Policy) -> Policy:
 
 def as_json(request: Policy) -> dict[str, object]:
     """What is kept with the run."""
-    if isinstance(request, DataFrame):
+    if isinstance(request, Relation):
         return requests.SWEEPS.fingerprint(request)
     if len(request) == 1:
         return request[0].as_json()
@@ -107,7 +106,7 @@ def as_json(request: Policy) -> dict[str, object]:
 
 def scope(request: Policy) -> frozenset[tuple[str, str]] | None:
     """The globs of the streams and groups of a policy; null: it is a table."""
-    if isinstance(request, DataFrame):
+    if isinstance(request, Relation):
         return None
     return frozenset((part.stream_glob, part.group_glob) for part in request)
 
@@ -120,11 +119,11 @@ def is_for_all(request: Policy) -> bool:
 
 def may_resume(request: Policy) -> bool:
     """Whether some request may begin where a stored cursor stands."""
-    return isinstance(request, DataFrame) or any(part.resume for part in request)
+    return isinstance(request, Relation) or any(part.resume for part in request)
 
 
 def may_page(request: Policy) -> bool:
     """Whether some request may be a page."""
-    if isinstance(request, DataFrame):
+    if isinstance(request, Relation):
         return True
     return any(part.autoclaim.count is not None for part in request)

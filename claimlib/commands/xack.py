@@ -6,21 +6,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
-
-from claimlib.commands.bulk import (
-    BulkRequests,
-    Call,
-    Decided,
-    answer,
-    are_few_named,
-    decide,
-    known,
-)
+from claimlib.commands.bulk import BulkRequests, Call, Decided, answer, decide, known, table_of
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.mirror import server_of
+from claimlib.engine.relation import Executor, Record, Relation
 from claimlib.errors import (
     ClaimlibError,
     DuplicateRowsError,
@@ -28,16 +19,17 @@ from claimlib.errors import (
     RequestError,
     SourceMismatchError,
 )
-from claimlib.local_rows import frame_of
 from claimlib.plans import bulk
-from claimlib.plans.bulk import ACK_COLUMNS, ACKS
+from claimlib.plans.bulk import ACKS
 from claimlib.plans.keys import GROUP
-from claimlib.plans.request_table import ddl
 from claimlib.runs import Begun, Decision, Progress
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.names import spell
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 COMMAND = "xack"
 
@@ -53,7 +45,7 @@ class NamedAck:
 
 def xack(
     store: Store,
-    requests: Sequence[NamedAck] | DataFrame,
+    requests: Sequence[NamedAck] | Relation | DataFrame,
     *,
     run_id: str | None = None,
     dry_run: bool = False,
@@ -64,8 +56,9 @@ def xack(
     error, so that a mistyped name is noticed.
 
     Args:
-        requests: in their order; or a table with one row per request and the columns of
-            `plans.bulk.ACK_COLUMNS`.  A table must give the same rows whenever it is read.
+        requests: in their order; or a table (a DataFrame or a relation) with one row per request
+            and the columns of `plans.bulk.ACK_COLUMNS`.  A table must give the same rows whenever
+            it is read.
         run_id: the key of the run together with the command; the same key again changes nothing.
         dry_run: decide and show, and write nothing.
         progress: told each phase as it begins, and again with each new detail.
@@ -79,18 +72,13 @@ def xack(
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
-    table = requests if isinstance(requests, DataFrame) else ack_table(store.spark, requests)
-    are_named = table is not requests
-    checked = ACKS.checked(table)
+    checked = ACKS.checked(table_of(store, requests, ack_table))
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         _refuse_mirror(begun)
-        with begun.interpreted(are_few=are_few_named(requests)):
-            groups = known(begun)
-            acks = bulk.acks(checked, groups, None)
-            bulk_requests = BulkRequests.of(
-                store, acks, bulk.ACK_KINDS, are_named=are_named, looks=False
-            )
+        groups = known(begun)
+        acks = bulk.acks(checked, groups, None)
+        bulk_requests = BulkRequests.of(acks, bulk.ACK_KINDS, looks=False)
         result = decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates)
         _refuse_refused(begun.store, result)
         return result.decision()
@@ -99,7 +87,7 @@ def xack(
     return answer(store, COMMAND, partial(ACKS.fingerprint, checked), decided, call)
 
 
-def ack_table(spark: SparkSession, acks: Sequence[NamedAck]) -> DataFrame:
+def ack_table(engine: Executor, acks: Sequence[NamedAck]) -> Relation:
     """The request table of some XACKs, numbered from 1.
 
     Raises:
@@ -111,7 +99,7 @@ def ack_table(spark: SparkSession, acks: Sequence[NamedAck]) -> DataFrame:
         (number, spell(ack.stream), spell(ack.group), list(map(str, ack.ids)))
         for number, ack in enumerate(acks, start=1)
     ]
-    return frame_of(spark, rows, ddl(ACK_COLUMNS))
+    return ACKS.of_rows(engine, rows)
 
 
 def _refuse_mirror(begun: Begun) -> None:
@@ -125,8 +113,7 @@ def _refuse_mirror(begun: Begun) -> None:
 
 
 def _refuse_refused(store: Store, decided: Decided) -> None:
-    refused = decided.judged.where(F.col("reason").isNotNull()).orderBy(*GROUP)
-    rows = refused.select(*GROUP, "in_groups", "ahead", "reason").collect()
+    rows = decided.judged.where("reason IS NOT NULL").order_by(*GROUP).collect()
     if not rows:
         return
     said = f"{rows[0]['stream']}/{rows[0]['consumer_group']}: {rows[0]['reason']}"
@@ -141,7 +128,7 @@ def _refuse_refused(store: Store, decided: Decided) -> None:
     )
 
 
-def _error_of(refused: Row) -> type[ClaimlibError]:
+def _error_of(refused: Record) -> type[ClaimlibError]:
     if refused["in_groups"] is None:
         return RequestError
     return ForeignRunSeqError if refused["ahead"] else DuplicateRowsError

@@ -12,6 +12,7 @@ from claimlib.commands.preconditions import check_ms, retry_naming_duplicates
 from claimlib.commands.reply import Reply
 from claimlib.commands.sweep_decision import decide
 from claimlib.commands.sweep_request import Policy, SweepRequest, as_json, checked
+from claimlib.engine.relation import Relation
 from claimlib.plans import requests
 from claimlib.plans.keys import GROUP
 from claimlib.runs import Begun, Decision, Finished, Progress, begin_dry_run, run
@@ -22,18 +23,20 @@ __all__ = ["COMMAND", "SweepRequest", "explain", "xautoclaim"]
 COMMAND = "xautoclaim"
 
 
-def explain(store: Store, policy: Sequence[SweepRequest]) -> DataFrame:
-    """Which request each group gets: one row per (stream, consumer_group) of the store, with
-    `request` (its number in the policy, from 1; null: none is for it) and its
-    `plans.requests.REQUEST_COLUMNS`.  Reads only."""
-    groups = store.read("groups").select(*GROUP)
+def explain(store: Store, policy: Sequence[SweepRequest]) -> Relation:
+    """Return which request each group gets, without changing anything.
+
+    One row per (stream, consumer_group) of the store, with `request` (its number in the policy,
+    from 1; null: none is for it) and its `plans.requests.REQUEST_COLUMNS`.
+    """
+    groups = store.relation("groups").select(*GROUP)
     matched = requests.by_policy(groups, [request.rule() for request in policy])
     return matched.select(*requests.REQUEST_COLUMNS, "request")
 
 
 def xautoclaim(
     store: Store,
-    request: SweepRequest | Policy,
+    request: SweepRequest | Policy | DataFrame,
     *,
     run_id: str | None = None,
     now_ms: int | None = None,
@@ -48,8 +51,8 @@ def xautoclaim(
 
     Args:
         request: one request with globs; a policy of several, of which the first that matches a
-            group applies; or a table with one row per (stream, consumer_group) and the columns of
-            `plans.requests.REQUEST_COLUMNS`.
+            group applies; or a table (a DataFrame or a relation) with one row per (stream,
+            consumer_group) and the columns of `plans.requests.REQUEST_COLUMNS`.
         run_id: the key of the run together with the command; the same key again changes nothing.
         now_ms: the instant for all groups, ms since the epoch; null: each group's snapshot instant.
         dry_run: decide and show, and write nothing.
@@ -62,18 +65,12 @@ def xautoclaim(
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
     check_ms(now_ms=now_ms)
-    policy = checked(request)
+    policy = checked(store.relation_of(request) if isinstance(request, DataFrame) else request)
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
-        # What the caller's own table is made of may be large.
-        with begun.interpreted(are_few=not isinstance(policy, DataFrame)):
-            return decide(
-                begun,
-                policy,
-                now_ms,
-                refuse_duplicates=refuse_duplicates,
-                allow_none=allow_none,
-            )
+        return decide(
+            begun, policy, now_ms, refuse_duplicates=refuse_duplicates, allow_none=allow_none
+        )
 
     if dry_run:
         begun = begin_dry_run(store, progress)

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession
-
-from claimlib.commands.bulk import BulkRequests, Call, answer, are_few_named, decide, known
+from claimlib.commands.bulk import BulkRequests, Call, answer, decide, known, table_of
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.preconditions import check_ms
+from claimlib.engine.relation import Executor, Relation
 from claimlib.errors import RequestError
-from claimlib.local_rows import frame_of
 from claimlib.plans import bulk
-from claimlib.plans.bulk import CLAIM_COLUMNS, CLAIMS
-from claimlib.plans.request_table import ddl
+from claimlib.plans.bulk import CLAIMS
 from claimlib.runs import Begun, Decision, Progress
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest
 from claimlib.semantics.names import spell
 from claimlib.store.tables import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 COMMAND = "xclaim"
 
@@ -36,7 +37,7 @@ class NamedClaim:
 
 def xclaim(
     store: Store,
-    requests: Sequence[NamedClaim] | DataFrame,
+    requests: Sequence[NamedClaim] | Relation | DataFrame,
     *,
     run_id: str | None = None,
     now_ms: int | None = None,
@@ -53,9 +54,9 @@ def xclaim(
     which is pending or to be forced) are refused, named, and the others go on.
 
     Args:
-        requests: in their order; or a table with one row per request and the columns of
-            `plans.bulk.CLAIM_COLUMNS`, done in the order of `request`.  A table must give the same
-            rows whenever it is read.
+        requests: in their order; or a table (a DataFrame or a relation) with one row per request
+            and the columns of `plans.bulk.CLAIM_COLUMNS`, done in the order of `request`.  A table
+            must give the same rows whenever it is read.
         run_id: the key of the run together with the command; the same key again changes nothing.
         now_ms: the instant for all groups, ms since the epoch; null: each group's snapshot instant.
         dry_run: decide and show, and write nothing.
@@ -67,22 +68,18 @@ def xclaim(
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
     check_ms(now_ms=now_ms)
-    table = requests if isinstance(requests, DataFrame) else claim_table(store.spark, requests)
-    are_named = table is not requests
-    checked = CLAIMS.checked(table)
+    checked = CLAIMS.checked(table_of(store, requests, claim_table))
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
-        with begun.interpreted(are_few=are_few_named(requests)):
-            groups = known(begun)
-            claims = bulk.claims(checked, groups, now_ms)
-            bulk_requests = BulkRequests.of(store, claims, bulk.KINDS, are_named=are_named)
+        groups = known(begun)
+        bulk_requests = BulkRequests.of(bulk.claims(checked, groups, now_ms), bulk.KINDS)
         return decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates).decision()
 
     call = Call(run_id, now_ms, dry_run, progress)
     return answer(store, COMMAND, partial(CLAIMS.fingerprint, checked), decided, call)
 
 
-def claim_table(spark: SparkSession, claims: Sequence[NamedClaim]) -> DataFrame:
+def claim_table(engine: Executor, claims: Sequence[NamedClaim]) -> Relation:
     """The request table of some XCLAIMs, numbered from 1.
 
     Raises:
@@ -99,7 +96,7 @@ def claim_table(spark: SparkSession, claims: Sequence[NamedClaim]) -> DataFrame:
         )
         for number, named in enumerate(claims, start=1)
     ]
-    return frame_of(spark, rows, ddl(CLAIM_COLUMNS))
+    return CLAIMS.of_rows(engine, rows)
 
 
 def _text(stream_id: StreamId | None) -> str | None:

@@ -17,7 +17,7 @@ from claimlib.engine.relation import DESCENDING, Record, Relation
 from claimlib.errors import RequestError
 from claimlib.plans import xpending as plan
 from claimlib.plans.differences import EVERYTHING, Scope
-from claimlib.plans.keys import bigint_intervals, bigint_sql, is_group, is_stream
+from claimlib.plans.keys import IdBounds, bigint_intervals, is_group
 from claimlib.runs import begin_reading, pinned
 from claimlib.runs.rollforward import ABANDONED
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
@@ -241,8 +241,11 @@ def _of_group(
 ) -> Relation:
     """`idle_entries` of one group, read from the files that overlap the range alone."""
     names = is_group(spell(stream), spell(group))
-    groups, pending = at.read("groups").where(names), at.read("pending").where(names)
-    pending = pending.where(is_stream(spell(stream), at.store.buckets))
+    intervals = bigint_intervals(query.start.ms, query.end.ms)
+    bucket = at.store.bucket_of(spell(stream))
+    bounds = IdBounds(tuple((bucket, low, high) for low, high in intervals))
+    groups = at.read("groups").where(names)
+    pending = at.read("pending").within(bounds).where(names)
     if groups.is_empty() and pending.is_empty():
         raise no_group(stream, group)
     if query.min_idle_ms and now_ms is None and groups.where("snapshot_ms IS NOT NULL").is_empty():
@@ -251,8 +254,4 @@ def _of_group(
             " entries are unknown: set the time with --now",
             option="now",
         )
-    intervals = bigint_intervals(query.start.ms, query.end.ms)
-    lie_in = " OR ".join(
-        f"id_ms BETWEEN {bigint_sql(low)} AND {bigint_sql(high)}" for low, high in intervals
-    )
-    return plan.idle_entries(pending.where(lie_in), groups, now_ms)
+    return plan.idle_entries(pending, groups, now_ms)

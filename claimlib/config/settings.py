@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -133,6 +134,20 @@ class SparkSection(Section):
         int, BeforeValidator(_whole_number), Field(ge=1, le=2**31 - 1)
     ] = 4
     conf: dict[str, str] = {}
+
+
+class Engine(StrEnum):
+    """What executes a command."""
+
+    AUTO = "auto"
+    EMBEDDED = "embedded"
+    SPARK = "spark"
+
+
+class ExecutionSection(Section):
+    """What executes commands: this process (`embedded`), Spark, or the first that can (`auto`)."""
+
+    engine: Engine = Engine.AUTO
 
 
 class MirrorSection(Section):
@@ -281,6 +296,7 @@ class Config(BaseSettings):
         hide_input_in_errors=True,
     )
 
+    execution: ExecutionSection = ExecutionSection()
     spark: SparkSection = SparkSection()
     snapshot: SnapshotSection = SnapshotSection()
     mirror: MirrorSection = MirrorSection()

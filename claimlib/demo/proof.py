@@ -10,11 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pyspark.sql import Row
-from pyspark.sql import functions as F
-
 from claimlib.commands.reply import Reply
 from claimlib.demo.oracle import GroupAnswer, Key, ServerAnswer
+from claimlib.engine.relation import Record, Relation
 from claimlib.runs import Finished
 from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.model import PendingEntry
@@ -192,12 +190,11 @@ def _state(entry: PendingEntry) -> tuple[str | None, int, int]:
 
 
 def _store_facts(store: Store, run: Finished) -> Facts:
-    written = F.col("run_seq") == run.run_seq
-    pending = _by_subject(store.read("pending").collect())
-    claims = _by_subject(Reply.of_finished(store, run).claimed.collect())
-    purges = _by_subject(store.read("tombstones").where(written).collect())
-    consumers = _by_subject(store.read("consumers").collect())
-    groups = _by_subject(store.read("groups").collect())
+    pending = _by_subject(store.relation("pending"))
+    claims = _by_subject(Reply.of_finished(store, run).claimed)
+    purges = _by_subject(store.relation("tombstones").where(f"run_seq = {run.run_seq:d}"))
+    consumers = _by_subject(store.relation("consumers"))
+    groups = _by_subject(store.relation("groups"))
     return {
         "pending entry": _numbers(pending),
         "owner": _values(pending, "consumer"),
@@ -222,17 +219,17 @@ def _store_facts(store: Store, run: Finished) -> Facts:
     }
 
 
-Rows = dict[Subject, list[Row]]
+Rows = dict[Subject, list[Record]]
 
 
-def _by_subject(rows: list[Row]) -> Rows:
+def _by_subject(rows: Relation) -> Rows:
     by_subject: Rows = {}
-    for row in rows:
+    for row in rows.collect():
         by_subject.setdefault(_subject(row), []).append(row)
     return by_subject
 
 
-def _subject(row: Row) -> Subject:
+def _subject(row: Record) -> Subject:
     if "id_ms" in row:
         return _entry(row["stream"], row["consumer_group"], _id(row, "id"))
     if "consumer" in row:
@@ -254,10 +251,10 @@ def _values(rows: Rows, *columns: str) -> dict[Subject, object]:
     }
 
 
-def _payload(row: Row) -> object:
+def _payload(row: Record) -> object:
     fields = row["fields"]
-    return fields and tuple((bytes(field["name"]), bytes(field["value"])) for field in fields)
+    return fields and tuple((field["name"], field["value"]) for field in fields)
 
 
-def _id(row: Row, name: str) -> StreamId:
+def _id(row: Record, name: str) -> StreamId:
     return StreamId(from_bigint(row[f"{name}_ms"]), from_bigint(row[f"{name}_seq"]))

@@ -32,6 +32,12 @@ class _Embedded(DuckDB):
             **DuckDBGenerator.TRANSFORMS,
             # Spark's max_by takes a null for a value, DuckDB's arg_max passes over it.
             exp.ArgMax: lambda self, node: self.func("ARG_MAX_NULL", node.this, node.expression),
+            exp.Format: lambda self, node: self.func("PRINTF", node.this, *node.expressions),
+            # Spark leaves nulls out, and writes fractions as Java does.
+            exp.JSONFormat: lambda self, node: (
+                "CLAIMLIB_JSON(CAST("
+                f"JSON_MERGE_PATCH('{{}}', TO_JSON({self.sql(node, 'this')})) AS TEXT))"
+            ),
             exp.ArgMin: lambda self, node: self.func("ARG_MIN_NULL", node.this, node.expression),
         }
 
@@ -40,12 +46,18 @@ class _Embedded(DuckDB):
 def to_duckdb(text: str) -> str:
     """Return a statement of Spark's SQL in DuckDB's."""
     tree = sqlglot.parse_one(text, dialect=_AnsiSpark)
-    tree = tree.transform(_matched_as_bytes)
+    tree = tree.transform(_matched_as_bytes).transform(_hashed_fields)
     _as_bigint(tree)
     # Hints are for Spark: how DuckDB joins is its own decision.
     for hint in tree.find_all(exp.Hint):
         hint.pop()
     return tree.sql(dialect=_Embedded)
+
+
+def to_spark_type(type_: str) -> str:
+    """Return the name of one of DuckDB's types as Spark writes it."""
+    tree = exp.DataType.build(type_.replace('"NULL"', "NULL"), dialect=DuckDB)
+    return tree.sql(dialect=Spark).lower().replace(", ", ",").replace("null", "void")
 
 
 def _matched_as_bytes(node: exp.Expression) -> exp.Expression:
@@ -59,12 +71,22 @@ def _matched_as_bytes(node: exp.Expression) -> exp.Expression:
     return cast("exp.Expression", matches)
 
 
+def _hashed_fields(node: exp.Expression) -> exp.Expression:
+    """The hash of the column `fields`, the only one that is hashed and no text."""
+    is_hash = isinstance(node, exp.Anonymous) and node.name.lower() == "xxhash64"
+    if not is_hash or [of.name for of in node.expressions] != ["fields"]:
+        return node
+    return cast("exp.Expression", exp.func("claimlib_hash_fields", node.expressions[0].copy()))
+
+
 _SUMS = (exp.Sum, exp.CountIf)
 
 
 def _as_bigint(tree: exp.Expression) -> None:
-    """Sums are BIGINT in Spark, and HUGEINT in DuckDB."""
+    """Sums are BIGINT in Spark, and HUGEINT in DuckDB; those of decimals are decimals in both."""
     for node in list(tree.find_all(*_SUMS)):
+        if isinstance(node.this, exp.Cast) and node.this.is_type("decimal"):
+            continue
         whole: exp.Expr = node
         while isinstance(whole.parent, (exp.Window, exp.Filter)) and whole.arg_key == "this":
             whole = whole.parent

@@ -5,19 +5,30 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
-from claimlib.engine.dialect import to_duckdb
-from claimlib.engine.folder import TableFiles, as_utf_8, files_of
+from claimlib.engine.dialect import to_duckdb, to_spark_type
+from claimlib.engine.folder import (
+    DataFile,
+    TableFiles,
+    as_utf_8,
+    data_file,
+    files_of,
+    new_name,
+)
+from claimlib.engine.functions import add_functions
 from claimlib.engine.relation import (
+    External,
+    Mapped,
     Node,
     Query,
     Record,
@@ -27,12 +38,16 @@ from claimlib.engine.relation import (
     flatten,
     records_of,
 )
-from claimlib.errors import VersionExpiredError
+from claimlib.errors import DamagedTableError, VersionExpiredError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 BATCH_ROWS = 100_000
+# Of 122,880 rows each.  A page, or whatever changes few rows, reads and marks the files in which
+# they lie: with files of this size a page of ten million rows took 3.3 s, with one file per bucket
+# 4.4 s.
+ROW_GROUPS_PER_FILE = 2
 _LACKS_A_FILE = "No files found that match the pattern"
 FEW_ROWS = 100_000
 """So many rows of an intermediate result are kept in memory for several statements."""
@@ -50,6 +65,7 @@ class EmbeddedEngine:
         self._lock = Lock()
         self._database: DuckDBPyConnection | None = None
         self._files: dict[tuple[str, int], TableFiles] = {}
+        self._numbers = count()
 
     # ---------------------------------------------------------------- executing
 
@@ -59,6 +75,11 @@ class EmbeddedEngine:
             return node.arrow
         with self._executed(node) as result:
             return result.to_arrow_table()
+
+    def few(self, node: Node, most: int) -> pa.Table | None:
+        """Return all rows, or None if they are more than `most`."""
+        rows = self.fetch(Query(f"SELECT * FROM {{this}} LIMIT {most + 1:d}", {"this": node}))
+        return None if rows.num_rows > most else rows
 
     def stream(self, node: Node, expected_rows: int) -> Iterator[Record]:
         """Yield all rows in the order of the statement."""
@@ -74,25 +95,95 @@ class EmbeddedEngine:
         """Return the names of the columns."""
         if isinstance(node, Rows):
             return tuple(node.arrow.column_names)
-        with self._executed(Query("SELECT * FROM {this} LIMIT 0", {"this": node})) as result:
+        if isinstance(node, Mapped):
+            return tuple(node.columns)
+        without_rows = Query("SELECT * FROM {this} LIMIT 0", {"this": _without_functions(node, {})})
+        with self._executed(without_rows) as result:
             return tuple(result.columns)
+
+    def types_of(self, node: Node) -> Mapping[str, str]:
+        """Return the types of the columns by name."""
+        with self._executed(Query("SELECT * FROM {this} LIMIT 0", {"this": node})) as result:
+            types = (to_spark_type(str(of)) for of in result.types)
+            return dict(zip(result.columns, types, strict=True))
 
     def reuse(self, node: Node) -> Node:
         """Return a node of the same rows: few rows are fetched."""
         if isinstance(node, Rows):
             return node
-        rows = self.fetch(Query(f"SELECT * FROM {{this}} LIMIT {FEW_ROWS + 1}", {"this": node}))
-        return node if rows.num_rows > FEW_ROWS else Rows(rows)
+        rows = self.few(node, FEW_ROWS)
+        return node if rows is None else Rows(rows)
+
+    def keep(self, node: Node) -> Node:
+        """Return a node of the same rows: many rows are in a table of the database, which goes when
+        the node does."""
+        if isinstance(node, (Rows, External)):
+            return node
+        table = f"kept_{next(self._numbers)}"
+        with self._executed(node) as result:
+            result.create(table)
+        kept = External(table)
+        database = self._connection()
+        weakref.finalize(kept, _drop, database, table)
+        rows = self.few(kept, FEW_ROWS)
+        return kept if rows is None else Rows(rows)
+
+    def write(
+        self, node: Node, table: str, partition: str | None, compared: Sequence[str] | None
+    ) -> list[DataFile]:
+        """Write rows as data files into the folder of a table.  They are part of no version until
+        they are committed.
+
+        Args:
+            node: rows with all columns of the table.
+            partition: the name of the partition column; None if there is none.
+            compared: see `folder.data_file`.
+        """
+        folder = self._table_folder(table)
+        name = new_name()
+        options = [
+            "FORMAT parquet, COMPRESSION snappy, RETURN_FILES true, OVERWRITE_OR_IGNORE true",
+            f"FILENAME_PATTERN '{name}-{{i}}', ROW_GROUPS_PER_FILE {ROW_GROUPS_PER_FILE}",
+            *([] if partition is None else [f"PARTITION_BY ({_identifier(partition)})"]),
+        ]
+        target = _quoted_text(as_utf_8(folder))
+        try:
+            with self._prepared(node) as (connection, select):
+                connection.execute(f"COPY ({select}) TO {target} ({', '.join(options)})")
+            paths = sorted(folder.rglob(f"{name}-*.parquet"))
+            files = [data_file(folder, str(path.relative_to(folder)), compared) for path in paths]
+        except BaseException:
+            for path in folder.rglob(f"{name}-*.parquet"):
+                path.unlink(missing_ok=True)
+            raise
+        return files
+
+    def _table_folder(self, table: str) -> Path:
+        if self._folder is None:
+            raise AssertionError("an engine without a folder has no tables")
+        return self._folder / table
 
     @contextmanager
     def _executed(self, node: Node) -> Iterator[DuckDBPyRelation]:
         """Run a graph as one statement on a connection of its own."""
+        with self._prepared(node) as (connection, select):
+            yield connection.sql(select)
+
+    @contextmanager
+    def _prepared(self, node: Node) -> Iterator[tuple[DuckDBPyConnection, str]]:
+        """Yield a connection, and the statement of a graph to be run on it."""
         import duckdb
 
         connection = self._connection()
         statement = flatten(node, to_duckdb)
         try:
-            yield connection.sql(self._sql(statement, connection))
+            yield connection, self._sql(statement, connection)
+        except duckdb.InvalidInputException as error:
+            if "not valid UTF8" not in str(error):
+                raise
+            raise DamagedTableError(
+                "a table has a text that is not UTF-8: claimlib check STORE --engine spark names it"
+            ) from error
         except duckdb.IOException as error:
             if _LACKS_A_FILE in str(error):
                 self._refuse_expired(statement, error)
@@ -104,7 +195,7 @@ class EmbeddedEngine:
         """Raise VersionExpiredError if a version that is not the newest one is read."""
         for leaf in statement.leaves.values():
             if isinstance(leaf, TableScan) and leaf.version is not None:
-                newest = self._files_of(TableScan(leaf.table, None)).version
+                newest = self._files_of(replace(leaf, version=None)).version
                 if leaf.version != newest:
                     raise VersionExpiredError.of(leaf.table, leaf.version) from cause
 
@@ -122,28 +213,45 @@ class EmbeddedEngine:
         """Return a SELECT of what a leaf holds."""
         if isinstance(leaf, TableScan):
             return self._scan(leaf, name, connection)
+        if isinstance(leaf, External):
+            return f"SELECT * FROM {leaf.handle}"
         if isinstance(leaf, Rows):
             connection.register(f"rows_of_{name}", leaf.arrow)
-        else:
-            raise TypeError(f"{leaf} is not of this engine")
+        elif isinstance(leaf, Mapped):
+            rows = self._mapped(leaf)
+            connection.execute(f"CREATE TEMP TABLE rows_of_{name} AS SELECT * FROM rows")
+            del rows
         return f"SELECT * FROM rows_of_{name}"
+
+    def _mapped(self, node: Mapped) -> pa.RecordBatchReader:
+        """Run a function over all rows as one range: it may hold any number of keys."""
+        ordered = Query("SELECT * FROM {this} AS this", {"this": node.input}, order_by=node.order)
+        schema = pa.schema([(name, _ARROW_TYPES[of]) for name, of in node.columns.items()])
+
+        def made() -> Iterator[pa.RecordBatch]:
+            with self._executed(ordered) as result:
+                batches = (batch.to_pandas() for batch in result.to_arrow_reader(BATCH_ROWS))
+                for frame in node.function(batches):
+                    yield pa.RecordBatch.from_pandas(frame, schema, preserve_index=False)
+
+        return pa.RecordBatchReader.from_batches(schema, made())
 
     def _scan(self, scan: TableScan, name: str, connection: DuckDBPyConnection) -> str:
         files = self._files_of(scan)
+        if scan.bounds is not None:
+            files = files.within(scan.bounds.by_bucket)
         if files.deleted is not None:
             connection.register(f"deleted_of_{name}", files.deleted)
         # Files that are older than a column lack it: the part without rows has all of them.
         parts = [_part(files, value, paths, name) for value, paths in files.paths.items()]
-        columns = ", ".join(map(_identifier, files.columns))
+        columns = ", ".join(map(_identifier, scan.columns))
         rows = " UNION ALL BY NAME ".join((_without_rows(files), *parts))
         return f"SELECT {columns} FROM ({rows})"
 
     def _files_of(self, scan: TableScan) -> TableFiles:
-        if self._folder is None:
-            raise AssertionError("an engine without a folder has no tables")
         known = None if scan.version is None else self._files.get((scan.table, scan.version))
         if known is None:
-            known = files_of(self._folder / scan.table, scan.version)
+            known = files_of(self._table_folder(scan.table), scan.version)
             self._files[scan.table, known.version] = known
         return known
 
@@ -154,6 +262,24 @@ class EmbeddedEngine:
             if self._database is None:
                 self._database = _new_database()
             return self._database.cursor()
+
+
+def _without_functions(node: Node, known: dict[int, Node]) -> Node:
+    """Return a graph with the same columns that calls no function, and so may have no rows."""
+    if id(node) not in known:
+        if isinstance(node, Mapped):
+            schema = pa.schema([(name, _ARROW_TYPES[of]) for name, of in node.columns.items()])
+            known[id(node)] = Rows(schema.empty_table())
+        elif isinstance(node, Query):
+            inputs = {name: _without_functions(of, known) for name, of in node.inputs.items()}
+            known[id(node)] = replace(node, inputs=inputs)
+        else:
+            known[id(node)] = node
+    return known[id(node)]
+
+
+def _drop(connection: DuckDBPyConnection, table: str) -> None:
+    connection.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 def _part(files: TableFiles, value: str | None, paths: Sequence[str], name: str) -> str:
@@ -198,11 +324,14 @@ def _identifier(name: str) -> str:
     return f'"{doubled}"'
 
 
-# ------------------------------------------------------------------- functions
+_ARROW_TYPES = {"BIGINT": pa.int64(), "TINYINT": pa.int8(), "BOOLEAN": pa.bool_()}
+
+
+# ------------------------------------------------------------------- the database
 
 
 def _new_database() -> DuckDBPyConnection:
-    """Return a database in memory with Spark's functions that DuckDB lacks."""
+    """Return a database in memory that knows Spark's functions."""
     import duckdb
 
     connection = duckdb.connect(
@@ -214,48 +343,5 @@ def _new_database() -> DuckDBPyConnection:
             ),
         }
     )
-    options: dict[str, Any] = {"type": "arrow", "null_handling": "special"}
-    connection.create_function("claimlib_hash", _hash, ["BIGINT", "VARCHAR"], "BIGINT", **options)
-    connection.create_function(
-        "claimlib_matches", _matches, ["VARCHAR", "VARCHAR"], "BOOLEAN", **options
-    )
-    for statement in _MACROS:
-        connection.execute(statement)
+    add_functions(connection)
     return connection
-
-
-_MACROS = (
-    # 42 is the seed of Spark's xxhash64.
-    """CREATE MACRO xxhash64(a) AS claimlib_hash(42::BIGINT, a),
-    (a, b) AS claimlib_hash(claimlib_hash(42::BIGINT, a), b)""",
-    "CREATE MACRO pmod(a, b) AS ((a % b) + b) % b",
-    # Only from 16 to 10 is ever asked for: the text of an unsigned number.
-    "CREATE MACRO conv(digits, from_base, to_base) AS CAST(('0x' || digits)::UBIGINT AS VARCHAR)",
-    "CREATE MACRO safe_subtract(a, b) AS TRY(a - b)",
-)
-
-
-def _hash(seeds: pa.ChunkedArray, texts: pa.ChunkedArray) -> pa.Array:
-    """Return Spark's xxhash64 of texts: each has a seed, and null leaves the seed as it is."""
-    import xxhash
-
-    @lru_cache(maxsize=65_536)
-    def hashed(seed: int, text: str | None) -> int:
-        return seed if text is None else xxhash.xxh64_intdigest(text.encode(), seed)
-
-    pairs = zip(seeds.to_numpy().view(np.uint64).tolist(), texts.to_pylist(), strict=True)
-    numbers = np.fromiter((hashed(seed, text) for seed, text in pairs), np.uint64, len(texts))
-    return pa.array(numbers.view(np.int64))
-
-
-def _matches(texts: pa.ChunkedArray, patterns: pa.ChunkedArray) -> pa.Array:
-    """Return whether the bytes of spelled names match the patterns of globs."""
-
-    @lru_cache(maxsize=65_536)
-    def matches(text: str | None, pattern: str | None) -> bool | None:
-        if text is None or pattern is None:
-            return None
-        return re.search(pattern, text.encode().decode("iso-8859-1")) is not None
-
-    pairs = zip(texts.to_pylist(), patterns.to_pylist(), strict=True)
-    return pa.array([matches(text, pattern) for text, pattern in pairs], pa.bool_())

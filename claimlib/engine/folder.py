@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from claimlib.errors import VersionExpiredError
 
@@ -26,6 +29,7 @@ class TableFiles:
         partition: the name of the partition column; None if there is none.
         paths: by value of the partition column (None without partitions), the absolute paths of its
             files.
+        id_ms: by path, the smallest and the largest `id_ms` of a file, as far as the log says it.
         deleted: one row per deleted row of these files: path, row (its number in the file); None
             if no file has a deletion vector.
     """
@@ -34,7 +38,27 @@ class TableFiles:
     columns: Mapping[str, str]
     partition: str | None
     paths: Mapping[str | None, Sequence[str]]
+    id_ms: Mapping[str, tuple[int, int]]
     deleted: pa.Table | None
+
+    def within(self, by_bucket: Sequence[tuple[int, int, int]]) -> TableFiles:
+        """Return the files that may have rows in one of some intervals of buckets."""
+        intervals = defaultdict(list)
+        for bucket, low, high in by_bucket:
+            intervals[str(bucket)].append((low, high))
+
+        def is_wanted(path: str, value: str) -> bool:
+            least, most = self.id_ms.get(path, _ANY)
+            return any(least <= high and low <= most for low, high in intervals[value])
+
+        wanted = {
+            value: [path for path in paths if value is None or is_wanted(path, value)]
+            for value, paths in self.paths.items()
+        }
+        return replace(self, paths={value: paths for value, paths in wanted.items() if paths})
+
+
+_ANY = (-(2**63), 2**63 - 1)
 
 
 def is_readable(table: Any) -> bool:
@@ -51,6 +75,80 @@ def is_readable(table: Any) -> bool:
 # From this version on a protocol names its features; 2 stands for column mapping.
 _FEATURES_FROM = 3
 _READER_FEATURES = {"deletionVectors", "v2Checkpoint", "vacuumProtocolCheck"}
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file that is to be committed.
+
+    Attributes:
+        path: below the folder of the table.
+        size_bytes: its size.
+        partition: name and value of the partition column; empty if there is none.
+        statistics: what the log says of the rows, in JSON.
+    """
+
+    path: str
+    size_bytes: int
+    partition: Mapping[str, str]
+    statistics: str
+
+
+def new_name() -> str:
+    """Return how the names of new data files begin."""
+    return f"part-00000-{uuid.uuid4()}"
+
+
+# Of longer texts Delta keeps a beginning; here nothing is said of them.
+_LONGEST_STATISTIC = 100
+
+
+def data_file(folder: Path, path: str, compared: Sequence[str] | None) -> DataFile:
+    """Return a Parquet file of a table's folder with what the log says of it.
+
+    Args:
+        path: below the folder, `column=value/name` for a partition.
+        compared: the columns of which the log keeps the smallest and the largest value; None means
+            all.
+    """
+    metadata = pq.read_metadata(folder / path)
+    least, most, nulls = {}, {}, {}
+    for number in range(metadata.num_columns):
+        name = metadata.schema.column(number).path  # of what is within a list or a map it has dots
+        if "." in name or (compared is not None and name not in compared):
+            continue
+        ends = _ends(metadata, number)
+        if ends is None:
+            continue
+        low, high, nulls[name] = ends
+        is_short = all(len(str(end)) <= _LONGEST_STATISTIC for end in (low, high))
+        if low is not None and is_short:
+            least[name], most[name] = low, high
+    stated = {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most}
+    statistics = json.dumps({**stated, "nullCount": nulls})
+    partition = dict(part.split("=") for part in path.split("/")[:-1])
+    return DataFile(path, (folder / path).stat().st_size, partition, statistics)
+
+
+def _ends(metadata: pq.FileMetaData, number: int) -> tuple[Any, Any, int] | None:
+    """Return the smallest and the largest value of a column, and how many are null; None if the
+    file does not say it, or if values of its type are not compared."""
+    groups = [metadata.row_group(group).column(number) for group in range(metadata.num_row_groups)]
+    known = [group.statistics for group in groups]
+    if any(of is None or not of.has_null_count for of in known):
+        return None
+    if any(of.physical_type not in {"INT64", "INT32", "BYTE_ARRAY"} for of in known):
+        return None
+    if any(of.physical_type == "BYTE_ARRAY" and of.logical_type.type != "STRING" for of in known):
+        return None
+    nulls = sum(of.null_count for of in known)
+    with_values = [
+        of for of, group in zip(known, groups, strict=True) if of.null_count < group.num_values
+    ]
+    if any(not of.has_min_max for of in with_values):
+        return None
+    low = min((of.min for of in with_values), default=None)
+    return low, max((of.max for of in with_values), default=None), nulls
 
 
 def files_of(folder: Path, version: int | None) -> TableFiles:
@@ -70,6 +168,7 @@ def files_of(folder: Path, version: int | None) -> TableFiles:
             raise
         raise VersionExpiredError.of(folder.name, version) from error
     actions = pa.table(table.get_add_actions())
+    flat = pa.table(table.get_add_actions(flatten=True))
     partitions = table.metadata().partition_columns
     partition = partitions[0] if partitions else None
     values = [None] * actions.num_rows if partition is None else actions["partition"].to_pylist()
@@ -81,8 +180,21 @@ def files_of(folder: Path, version: int | None) -> TableFiles:
         {field.name: _type(field.type) for field in table.schema().fields},
         partition,
         paths,
+        _ends_of_ids(folder, flat),
         _deleted_rows(table),
     )
+
+
+def _ends_of_ids(folder: Path, actions: pa.Table) -> dict[str, tuple[int, int]]:
+    names = ("path", "min.id_ms", "max.id_ms")
+    if not {*names} <= {*actions.column_names}:
+        return {}
+    rows = zip(*(actions[name].to_pylist() for name in names), strict=True)
+    return {
+        _absolute(folder, path): (low, high)
+        for path, low, high in rows
+        if low is not None and high is not None
+    }
 
 
 def _absolute(folder: Path, path: str) -> str:

@@ -11,14 +11,31 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
+    from claimlib.engine.folder import DataFile
+
 Record = dict[str, Any]
+RangeFunction = Callable[[Iterator["pd.DataFrame"]], Iterator["pd.DataFrame"]]
 DESCENDING = " DESC"
 """Stands behind an expression of an order."""
+
+
+class Bounds(Protocol):
+    """Where rows of a table with buckets and ids lie."""
+
+    @property
+    def by_bucket(self) -> Sequence[tuple[int, int, int]]:
+        """Intervals: the bucket, and the smallest and the largest BIGINT `id_ms`."""
+        ...
+
+    def sql(self) -> str:
+        """Return the condition as SQL."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,10 +45,15 @@ class TableScan:
     Attributes:
         table: its name in the store.
         version: None means the newest version when the relation is executed.
+        columns: the columns that are read, in order.
+        bounds: where the rows lie that are wanted; None means anywhere.  Files that have no row
+            there need not be read.
     """
 
     table: str
     version: int | None
+    columns: tuple[str, ...]
+    bounds: Bounds | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,9 +63,9 @@ class Rows:
     arrow: pa.Table
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class External:
-    """Rows that only one engine can read, such as a user's own table.
+    """Rows that only one engine can read, such as a user's own table, or rows that it keeps.
 
     Attributes:
         handle: what the engine knows the rows by.
@@ -76,7 +98,25 @@ class Query:
         return f"{order}{limit}"
 
 
-Node = TableScan | Rows | External | Query
+@dataclass(frozen=True, slots=True, eq=False)
+class Mapped:
+    """What a function makes of sorted ranges of rows.
+
+    Attributes:
+        function: called with batches of one range, sorted; it is pure.
+        columns: name and SQL type of each column that it gives.
+        input: rows that are divided (`Relation.divided`), so that each range has all rows of its
+            keys.
+        order: SQL expressions by which a range is sorted.
+    """
+
+    function: RangeFunction
+    columns: Mapping[str, str]
+    input: Node
+    order: tuple[str, ...]
+
+
+Node = TableScan | Rows | External | Query | Mapped
 
 
 class Executor(Protocol):
@@ -84,6 +124,10 @@ class Executor(Protocol):
 
     def fetch(self, node: Node) -> pa.Table:
         """Return all rows."""
+        ...
+
+    def few(self, node: Node, most: int) -> pa.Table | None:
+        """Return all rows, or None if they are more than `most` or too dear to count."""
         ...
 
     def stream(self, node: Node, expected_rows: int) -> Iterator[Record]:
@@ -99,8 +143,27 @@ class Executor(Protocol):
         """Return the names of the columns."""
         ...
 
+    def types_of(self, node: Node) -> Mapping[str, str]:
+        """Return the types of the columns by name, as Spark writes them: `array<string>`."""
+        ...
+
     def reuse(self, node: Node) -> Node:
-        """Return a node of the same rows, which are computed at most once if they are few."""
+        """Return a node of the same rows: few rows are computed now, many each time."""
+        ...
+
+    def keep(self, node: Node) -> Node:
+        """Return a node of the same rows, computed now if the engine has a place for them."""
+        ...
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """An engine that writes the files of a table."""
+
+    def write(
+        self, node: Node, table: str, partition: str | None, compared: Sequence[str] | None
+    ) -> Sequence[DataFile]:
+        """Write rows as data files, which are part of no version until they are committed."""
         ...
 
 
@@ -134,11 +197,15 @@ class Relation:
 
     def where(self, condition: str) -> Relation:
         """Return the rows for which a SQL condition is true."""
-        return self.sql(f"SELECT * FROM {{this}} AS this WHERE {condition}")
+        return self.sql(f"{_ALL_ROWS} WHERE {condition}")
+
+    def within(self, bounds: Bounds) -> Relation:
+        """Return the rows within bounds.  Of a table no file is read that has none of them."""
+        return Relation(self.engine, _bounded(self.node, bounds)).where(bounds.sql())
 
     def distinct(self, *columns: str) -> Relation:
-        """Return each combination of values of some columns once."""
-        return self.sql(f"SELECT DISTINCT {', '.join(columns)} FROM {{this}} AS this")
+        """Return each combination of values of some columns, or of all, once."""
+        return self.sql(f"SELECT DISTINCT {', '.join(columns) or '*'} FROM {{this}} AS this")
 
     def order_by(self, *expressions: str) -> Relation:
         """Return the rows in the order of SQL expressions."""
@@ -156,9 +223,34 @@ class Relation:
     ) -> Relation:
         return Relation(self.engine, Query(text, {"this": self.node}, tuple(order_by), limit))
 
+    def divided(self, *key: str) -> Relation:
+        """Return the rows, divided among tasks so that those of one key are in one task."""
+        return self.sql(f"SELECT /*+ REPARTITION({', '.join(key)}) */ * FROM {{this}} AS this")
+
+    def mapped(
+        self, function: RangeFunction, columns: Mapping[str, str], order: Sequence[str]
+    ) -> Relation:
+        """Return what a function makes of divided rows, range by range: see `Mapped`."""
+        return Relation(self.engine, Mapped(function, dict(columns), self.node, tuple(order)))
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the rows are in the memory of this process."""
+        return isinstance(self.node, Rows)
+
     def reused(self) -> Relation:
-        """Return the same rows, for several statements: few rows are computed once."""
+        """Return the same rows, for several statements: few rows are computed once.
+
+        For what is cheap to compute, such as a part of a table.
+        """
         return Relation(self.engine, self.engine.reuse(self.node))
+
+    def kept(self) -> Relation:
+        """Return the same rows, for several statements: the embedded engine computes them once.
+
+        For what is dear to compute, such as a decision.
+        """
+        return Relation(self.engine, self.engine.keep(self.node))
 
     # ---------------------------------------------------------------- executing
 
@@ -167,9 +259,19 @@ class Relation:
         """The names of the columns."""
         return self.engine.columns_of(self.node)
 
+    @property
+    def types(self) -> Mapping[str, str]:
+        """The types of the columns by name, as Spark writes them: `array<string>`."""
+        return self.engine.types_of(self.node)
+
     def arrow(self) -> pa.Table:
         """Compute the rows, as an Arrow table."""
         return self.engine.fetch(self.node)
+
+    def few(self, most: int) -> pa.Table | None:
+        """Compute the rows, or return None if they are more than `most`, or made of so many rows
+        that the engine should write them where they are made."""
+        return self.engine.few(self.node, most)
 
     def fetched(self) -> Relation:
         """Compute the rows, and return a relation that has them in memory."""
@@ -204,6 +306,40 @@ class Relation:
         if isinstance(self.node, Rows):
             return not self.node.arrow.num_rows
         return not self.limit(1).arrow().num_rows
+
+
+_ALL_ROWS = "SELECT * FROM {this} AS this"
+
+
+def _bounded(node: Node, bounds: Bounds) -> Node:
+    """Return a node whose rows within bounds are the same, and that may lack others."""
+    if isinstance(node, TableScan):
+        return replace(node, bounds=bounds) if node.bounds is None else node
+    is_part = isinstance(node, Query) and node.text.startswith(f"{_ALL_ROWS} WHERE ")
+    if isinstance(node, Query) and is_part and not node.order_by and node.limit is None:
+        inputs = {name: _bounded(of, bounds) for name, of in node.inputs.items()}
+        return replace(node, inputs=inputs)
+    return node
+
+
+def union_by_name(parts: Sequence[Relation], types: Mapping[str, str]) -> Relation:
+    """Return the rows of all parts with the columns of `types`; what a part lacks is null.
+
+    Args:
+        parts: at least one; columns that `types` does not name are left out.
+        types: the SQL type of each column, by name.
+    """
+    names = [f"part_{number}" for number in range(len(parts))]
+    selects = []
+    for name, part in zip(names, parts, strict=True):
+        known = set(part.columns)
+        columns = (
+            f"CAST({column if column in known else 'NULL'} AS {type_}) AS {column}"
+            for column, type_ in types.items()
+        )
+        selects.append(f"SELECT {', '.join(columns)} FROM {{{name}}} AS {name}")
+    inputs = {name: part.node for name, part in zip(names, parts, strict=True)}
+    return Relation(parts[0].engine, Query(" UNION ALL ".join(selects), inputs))
 
 
 def records_of(rows: pa.Table) -> list[Record]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -10,10 +10,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from claimlib.engine.interpreted import MOST_ROWS, interpreted
 from claimlib.engine.relation import (
     DESCENDING,
+    Executor,
     External,
+    Mapped,
     Node,
     Query,
     Record,
@@ -30,7 +31,7 @@ _MOST_SCANS = 16
 
 
 class Tables(Protocol):
-    """Give the engine the tables of a store as DataFrames."""
+    """What the engine needs of a store."""
 
     def frame_at(self, table: str, version: int | None) -> DataFrame:
         """Return a table at a version; None means as it is when the frame is run."""
@@ -40,41 +41,81 @@ class Tables(Protocol):
         """Return rows of this process as a frame."""
         ...
 
-    def is_held(self, frame: DataFrame, most: int | None = None) -> bool:
-        """Return True if a frame is few rows from the memory of this process."""
+    def rows_in_memory(self, frame: DataFrame) -> pa.Table | None:
+        """Return the rows of a frame that were in the memory of this process before."""
         ...
 
     def few(self, frame: DataFrame) -> tuple[DataFrame, pa.Table] | None:
         """Return a frame of few rows, and these rows; None if it has many."""
         ...
 
+    def is_small(self, table: str) -> bool:
+        """Return True if a table is known, without a query, to have few rows."""
+        ...
+
 
 class SparkEngine:
     """Executes relations in a Spark session.
 
+    What this process can compute without Spark, it computes, if the result comes to this process
+    anyway: what is made of rows in memory, and of tables in a local folder.
+
     Args:
         tables: the store whose tables the relations read; None if they read frames only.
+        inside: the engine of this process; None if its packages are not installed.
+        reads_tables: whether `inside` can read the store's tables.
     """
 
-    def __init__(self, spark: SparkSession, tables: Tables | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        tables: Tables | None = None,
+        inside: Executor | None = None,
+        *,
+        reads_tables: bool = False,
+    ) -> None:
         self._spark = spark
         self._tables = tables
-        self._scans: dict[tuple[str, int], DataFrame] = {}
+        self._inside = inside
+        self._reads_tables = reads_tables
 
     def frame(self, node: Node) -> DataFrame:
         """Return what a node states as a DataFrame."""
-        return self._stated(node)[0]
+        if not isinstance(node, Query):
+            return self._leaf(node)
+        statement = flatten(node, _with_escaped_braces)
+        frames = {name: self._leaf(leaf) for name, leaf in statement.leaves.items()}
+        steps = [
+            *((name, f"SELECT * FROM {{{name}}}") for name in statement.leaves),
+            *statement.steps,
+        ]
+        parts = ", ".join(f"{name} AS ({step})" for name, step in steps)
+        return self._spark.sql(f"WITH {parts} {statement.last}", None, **frames)
 
     def fetch(self, node: Node) -> pa.Table:
         """Return all rows."""
         if isinstance(node, Rows):
             return node.arrow
-        frame, are_few = self._stated(node)
-        with interpreted(self._spark, are_few=are_few):
-            return frame.toArrow()
+        inner = self._inner(node)
+        if inner is not None:
+            return inner.engine.fetch(inner.node)
+        return self.frame(node).toArrow()
+
+    def few(self, node: Node, most: int) -> pa.Table | None:
+        """Return all rows, or None if they are more than `most` or made of a large table."""
+        if isinstance(node, Rows):
+            return node.arrow if node.arrow.num_rows <= most else None
+        inner = self._inner(node)
+        if inner is None or not self._is_small(node):
+            return None
+        return inner.engine.few(inner.node, most)
 
     def stream(self, node: Node, expected_rows: int) -> Iterator[Record]:
         """Yield all rows in the order of the statement, about `PART_ROWS` of them in memory."""
+        inner = self._inner(node)
+        if inner is not None:
+            yield from inner.engine.stream(inner.node, expected_rows)
+            return
         if expected_rows <= PART_ROWS or not isinstance(node, Query) or not node.order_by:
             yield from records_of(self.fetch(node))
             return
@@ -88,56 +129,110 @@ class SparkEngine:
 
     def columns_of(self, node: Node) -> tuple[str, ...]:
         """Return the names of the columns."""
+        inner = self._inner(node)
+        if inner is not None:
+            return inner.engine.columns_of(inner.node)
         return tuple(self.frame(node).columns)
+
+    def types_of(self, node: Node) -> Mapping[str, str]:
+        """Return the types of the columns by name."""
+        inner = self._inner(node)
+        if inner is not None:
+            return inner.engine.types_of(inner.node)
+        return dict(self.frame(node).dtypes)
 
     def reuse(self, node: Node) -> Node:
         """Return a node of the same rows: few rows are fetched."""
-        if isinstance(node, Rows) or self._tables is None:
+        inner = self._inner(node)
+        if inner is not None:
+            reused = inner.engine.reuse(inner.node)
+            return reused if isinstance(reused, Rows) else node
+        if self._tables is None:
             return node
         frame = self.frame(node)
         few = self._tables.few(frame)
         return External(frame) if few is None else Rows(few[1])
 
-    def _stated(self, node: Node) -> tuple[DataFrame, bool]:
-        """Return the frame of a node, and whether all that it is made of is few rows."""
-        if not isinstance(node, Query):
-            frame = self._leaf(node)
-            return frame, self._are_few({"": frame})
-        statement = flatten(node, _with_escaped_braces)
-        frames = {name: self._leaf(leaf) for name, leaf in statement.leaves.items()}
-        steps = [
-            *((name, f"SELECT * FROM {{{name}}}") for name in statement.leaves),
-            *statement.steps,
-        ]
-        parts = ", ".join(f"{name} AS ({step})" for name, step in steps)
-        text = f"WITH {parts} {statement.last}"
-        return self._spark.sql(text, None, **frames), self._are_few(frames)
-
-    def _are_few(self, frames: Mapping[str, DataFrame]) -> bool:
-        tables = self._tables
-        return tables is not None and all(
-            tables.is_held(frame, MOST_ROWS) for frame in frames.values()
-        )
+    def keep(self, node: Node) -> Node:
+        """Return a node of the same rows: those are fetched that are made of few rows."""
+        rows = self.few(node, MOST_KEPT)
+        return node if rows is None else Rows(rows)
 
     def _leaf(self, leaf: Node) -> DataFrame:
         if isinstance(leaf, External):
             frame: DataFrame = leaf.handle
             return frame
+        if isinstance(leaf, Mapped):
+            types = ", ".join(f"{name} {of}" for name, of in leaf.columns.items())
+            order = [F.expr(term) for term in leaf.order]
+            ordered = self.frame(leaf.input).sortWithinPartitions(*order)
+            return ordered.mapInPandas(leaf.function, types)
         if isinstance(leaf, TableScan) and self._tables is not None:
-            return self._scan(self._tables, leaf.table, leaf.version)
+            return self._tables.frame_at(leaf.table, leaf.version).select(*leaf.columns)
         if isinstance(leaf, Rows) and self._tables is not None:
             return self._tables.in_memory(leaf.arrow)
         raise AssertionError(f"{leaf} needs a store")
 
-    def _scan(self, tables: Tables, table: str, version: int | None) -> DataFrame:
-        """Return a table.  Delta takes a while to find a version, and what it finds stays."""
-        if version is None:
-            return tables.frame_at(table, None)
-        if (table, version) not in self._scans:
-            if len(self._scans) >= _MOST_SCANS:
-                self._scans.clear()
-            self._scans[table, version] = tables.frame_at(table, version)
-        return self._scans[table, version]
+    # ---------------------------------------------------------------- in this process
+
+    def _inner(self, node: Node) -> Relation | None:
+        """Return a relation of the same rows that this process can compute without Spark."""
+        if self._inside is None:
+            return None
+        inner = _replaced_leaves(node, self._inner_leaf, {})
+        return None if inner is None else Relation(self._inside, inner)
+
+    def _inner_leaf(self, leaf: Node) -> Node | None:
+        if isinstance(leaf, TableScan):
+            return leaf if self._reads_tables else None
+        if isinstance(leaf, External):
+            known = None if self._tables is None else self._tables.rows_in_memory(leaf.handle)
+            return None if known is None else Rows(known)
+        return leaf
+
+    def _is_small(self, node: Node) -> bool:
+        """Return True if all that a node is made of is few rows."""
+        tables = self._tables
+
+        def small(leaf: Node) -> Node | None:
+            is_small = (
+                tables is not None and tables.is_small(leaf.table)
+                if isinstance(leaf, TableScan)
+                else not isinstance(leaf, Rows) or leaf.arrow.num_rows <= MOST_KEPT
+            )
+            return leaf if is_small else None
+
+        return _replaced_leaves(node, small, {}) is not None
+
+
+MOST_KEPT = 50_000
+"""So many rows are made and kept in this process by a session of Spark."""
+
+
+def _replaced_leaves(
+    node: Node, replaced: Callable[[Node], Node | None], known: dict[int, Node | None]
+) -> Node | None:
+    """Return a graph with other leaves, or None if one leaf has no other."""
+    if id(node) not in known:
+        known[id(node)] = _with_replaced_leaves(node, replaced, known)
+    return known[id(node)]
+
+
+def _with_replaced_leaves(
+    node: Node, replaced: Callable[[Node], Node | None], known: dict[int, Node | None]
+) -> Node | None:
+    if isinstance(node, Mapped):
+        rows = _replaced_leaves(node.input, replaced, known)
+        return None if rows is None else replace(node, input=rows)
+    if not isinstance(node, Query):
+        return replaced(node)
+    inputs = {}
+    for name, child in node.inputs.items():
+        of_child = _replaced_leaves(child, replaced, known)
+        if of_child is None:
+            return None
+        inputs[name] = of_child
+    return replace(node, inputs=inputs)
 
 
 def relation_of(frame: DataFrame) -> Relation:

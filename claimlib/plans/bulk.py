@@ -11,22 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-
+from claimlib.engine.relation import Relation
 from claimlib.plans import kernel
-from claimlib.plans.column_readers import Shape, reader
+from claimlib.plans.column_readers import id_bits_sql
 from claimlib.plans.journal_rows import name_or_error
 from claimlib.plans.keys import (
     CONSUMER_KEY,
     GROUP,
     GROUP_KEY,
+    GROUP_SQL,
+    ID_ORDER,
     STREAM_KEY,
-    divided,
-    each,
-    in_id_order,
-    unsigned,
+    each_sql,
+    unsigned_sql,
 )
 from claimlib.plans.request_table import RequestTable, is_beyond, is_none_of
 from claimlib.plans.requests import (
@@ -42,19 +39,20 @@ from claimlib.schema import Kind
 from claimlib.semantics.model import MAX_I64, IdleRule, Outcome, Profile
 
 _ID = ("id_ms", "id_seq")
+_KEY_SQL = ", ".join((*GROUP, *_ID))
 
 
-def _is_no_id(name: str) -> Column:
-    return id_bits(F.col(name))["ms"].isNull() & F.col(name).isNotNull()
+def _is_no_id(name: str) -> str:
+    return f"{name} IS NOT NULL AND {id_bits_sql(name)[0]} IS NULL"
 
 
-def _has_no_id(name: str) -> Column:
-    return F.exists(F.col(name), lambda text: id_bits(text)["ms"].isNull())
+def _has_no_id(name: str) -> str:
+    return f"size(filter({name}, id -> {id_bits_sql('id')[0]} IS NULL)) > 0"
 
 
-def _is_second(name: str) -> Column:
+def _is_second(name: str) -> str:
     """Of IDLE and TIME one is given at most."""
-    return F.col("idle_ms").isNotNull() & F.col(name).isNotNull()
+    return f"raw_idle_ms IS NOT NULL AND raw_{name} IS NOT NULL"
 
 
 _ROW_SQL = (
@@ -122,63 +120,66 @@ ACKS = RequestTable(
 """The request table of `xack`: one row per XACK."""
 
 
-def id_bits(text: Column) -> Column:
-    """An id's text as the BIGINTs of its halves, `ms` and `seq`; both null: it is none."""
-    read = reader(Shape.ID, [T.StringType()], id_bits=False)
-    if read is None:
-        raise AssertionError("an id can be a text")
-    ms, seq = read([text])
-    return F.struct(ms.alias("ms"), seq.alias("seq"))
-
-
 # ------------------------------------------------------------------- requests
 
 
-def claims(checked: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
+def claims(checked: Relation, known: Relation, now_ms: int | None) -> Relation:
     """One row per XCLAIM of a checked table: `request_number`, the names, `consumer`, `justid`,
     `profile`, `ids`, `last_ms` and `last_seq` (null: no LASTID), `request` (the other options, in
     JSON), what `known_groups` says of the group, and what the kernel needs: `now_ms` (the given
     instant, else that of the group's snapshot; null: there is none), `min_idle_ms` (a negative one
     is 0), `equal_counts`, `force`, `raise_by`, `retrycount` (-1: none), `new_delivery_time_ms`."""
-    return _for_kernel(_of_groups(checked, known, now_ms))
+    return _for_kernel(_of_groups(checked, CLAIM_COLUMNS, known, now_ms))
 
 
-def acks(checked: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
+def acks(checked: Relation, known: Relation, now_ms: int | None) -> Relation:
     """One row per XACK, with the columns of `claims`: what leaves the PEL whatever its idle time is
     to the kernel what the stream no longer has."""
-    nobody = F.lit(None)
-    constants = {
-        "consumer": nobody.cast("STRING"),
-        "min_idle_ms": F.lit(0).cast("BIGINT"),
-        **{name: nobody.cast("BIGINT") for name in ("idle_ms", "time_ms", "retrycount")},
-        **dict.fromkeys(("force", "justid"), F.lit(False)),
-        "last_id": nobody.cast("STRING"),
-        "idle_rule": F.lit(str(IdleRule.SERVER)),
-        "profile": nobody.cast("STRING"),
-    }
-    return _for_kernel(_of_groups(checked, known, now_ms).withColumns(constants))
-
-
-def _for_kernel(requests: DataFrame) -> DataFrame:
-    return requests.withColumn("last", id_bits(F.col("last_id"))).selectExpr(
-        *("request_number", *GROUP, "consumer", "justid", "profile", "ids"),
-        *("last.ms AS last_ms", "last.seq AS last_seq"),
-        *("request", "in_groups", "repeated_in", "ahead_in", *PROVEN_RANGE, "now_ms"),
-        "greatest(min_idle_ms, 0L) AS min_idle_ms",
-        *FOR_RULES,
-        *("force", "coalesce(retrycount, -1L) AS retrycount"),
-        f"{_NEW_DELIVERY_TIME_MS} AS new_delivery_time_ms",
+    none = {"idle_rule": f"'{IdleRule.SERVER}'", "min_idle_ms": "0L"}
+    constants = (
+        f"CAST({none.get(name, 'false' if type_ == 'BOOLEAN' else 'NULL')} AS {type_}) AS {name}"
+        for name, type_ in CLAIM_COLUMNS.items()
+        if name not in ACK_COLUMNS
     )
+    return _for_kernel(_of_groups(checked, ACK_COLUMNS, known, now_ms).select("*", *constants))
 
 
-def _of_groups(checked: DataFrame, known: DataFrame, now_ms: int | None) -> DataFrame:
-    said = [name for name in checked.columns if name not in {"request", *GROUP, "ids"}]
-    values = ", ".join(("size(ids) AS ids", *said))
-    return (
-        checked.withColumnRenamed("request", "request_number")
-        .withColumn("request", F.expr(f"to_json(struct({values}))"))
-        .join(F.broadcast(known), on=list(GROUP), how="left")
-        .withColumn("now_ms", F.expr(instant(now_ms)))
+def _for_kernel(requests: Relation) -> Relation:
+    last_ms, last_seq = id_bits_sql("last_id")
+    made = {
+        "last_ms": last_ms,
+        "last_seq": last_seq,
+        "min_idle_ms": "greatest(min_idle_ms, 0L)",
+        "retrycount": "coalesce(retrycount, -1L)",
+        "new_delivery_time_ms": _NEW_DELIVERY_TIME_MS,
+    }
+    taken = (f"{made[name]} AS {name}" if name in made else name for name in _TAKEN)
+    return requests.select(*taken, *FOR_RULES, "ids")
+
+
+_TAKEN = (
+    *("request_number", *GROUP, "consumer", "justid", "profile", "last_ms", "last_seq", "request"),
+    *("in_groups", "repeated_in", "ahead_in", *PROVEN_RANGE, "now_ms", "min_idle_ms"),
+    *("force", "retrycount", "new_delivery_time_ms"),
+)
+REQUEST = (*_TAKEN, "equal_counts", "raise_by")
+"""The columns of `claims` and `acks` but `ids`."""
+
+
+def _of_groups(
+    checked: Relation, columns: Mapping[str, str], known: Relation, now_ms: int | None
+) -> Relation:
+    said = [name for name in columns if name not in {"request", *GROUP, "ids"}]
+    return checked.sql(
+        f"""
+        SELECT /*+ BROADCAST(known) */ request AS request_number,
+            {", ".join((*GROUP, "ids", *said))},
+            to_json(struct({", ".join(("size(ids) AS ids", *said))})) AS request, in_groups,
+            repeated_in, ahead_in, {", ".join(PROVEN_RANGE)},
+            {instant(now_ms)} AS now_ms
+        FROM {{this}} AS this LEFT JOIN {{known}} AS known USING ({GROUP_SQL})
+        """,
+        known=known,
     )
 
 
@@ -191,18 +192,16 @@ _NEW_DELIVERY_TIME_MS = (
 )
 
 
-def named_ids(requests: DataFrame) -> DataFrame:
+def named_ids(requests: Relation) -> Relation:
     """One row per id that a request names, and one without id (null) for a request that names none:
     the request's columns, `position` (from 0), id_ms and id_seq."""
-    kept = [name for name in requests.columns if name != "ids"]
-    exploded = requests.selectExpr(*kept, "posexplode_outer(ids) AS (position, id)")
-    read = exploded.withColumn("id", id_bits(F.col("id")))
-    return read.selectExpr(*kept, "position", "id.ms AS id_ms", "id.seq AS id_seq")
+    ids = "CASE WHEN size(ids) = 0 THEN array(CAST(NULL AS STRING)) ELSE ids END"
+    exploded = requests.select(*REQUEST, f"posexplode({ids}) AS (position, id)")
+    ms, seq = id_bits_sql("id")
+    return exploded.select(*REQUEST, "position", f"{ms} AS id_ms", f"{seq} AS id_seq")
 
 
-def handed_over(
-    owned: DataFrame, entries: DataFrame, claims: DataFrame, recipients: int
-) -> DataFrame:
+def handed_over(owned: Relation, entries: Relation, claims: Relation, recipients: int) -> Relation:
     """What a consumer has pending as `named_ids` of its recipients' requests: of what the stream
     still has the n-th by id goes to recipient n modulo their number, the rest is named by the
     first.
@@ -214,18 +213,29 @@ def handed_over(
 
     The n-th is counted in one task.
     """
-    ids = with_presence(owned.select("stream_key", *_ID), entries, in_one_task=False)
-    by_id = Window.partitionBy("present").orderBy(*in_id_order())
-    n = F.row_number().over(by_id) - 1
-    recipient = F.when(F.col("present"), n % recipients).otherwise(0)
-    assigned = ids.withColumn("request_number", (recipient + 1).cast("BIGINT"))
-    of_recipient = Window.partitionBy("request_number").orderBy(F.desc("present"), *in_id_order())
-    numbered = assigned.select(
-        *_ID,
-        "request_number",
-        (F.row_number().over(of_recipient) - 1).cast("BIGINT").alias("position"),
+    by_id = ", ".join(ID_ORDER)
+    return claims.sql(
+        f"""
+        WITH counted AS (
+            SELECT id_ms, id_seq, present,
+                row_number() OVER (PARTITION BY present ORDER BY {by_id}) - 1 AS n
+            FROM {{ids}} AS ids
+        ), assigned AS (
+            SELECT id_ms, id_seq, present,
+                CAST(CASE WHEN present THEN n % {recipients:d} ELSE 0 END + 1 AS BIGINT)
+                    AS request_number
+            FROM counted
+        ), numbered AS (
+            SELECT id_ms, id_seq, request_number,
+                row_number() OVER (PARTITION BY request_number ORDER BY present DESC, {by_id}) - 1
+                    AS position
+            FROM assigned
+        )
+        SELECT {", ".join(REQUEST)}, position, id_ms, id_seq
+        FROM {{this}} AS this LEFT JOIN numbered USING (request_number)
+        """,
+        ids=with_presence(owned.select("stream_key", *_ID), entries),
     )
-    return claims.drop("ids").join(numbered, on="request_number", how="left")
 
 
 # ------------------------------------------------------------------- groups
@@ -234,133 +244,151 @@ def handed_over(
 _IS_OUTSIDE = f"id_ms IS NOT NULL AND NOT {IS_PROVEN}"
 
 
-def groups(ids: DataFrame) -> DataFrame:
+def groups(ids: Relation) -> Relation:
     """One row per (stream, consumer_group) that is asked about: now_ms, what `known_groups` says
     of it, `number_of_ids` (that are named), `outside` (those outside the proven range), `low_ms`
     and `high_ms` (the smallest and the largest BIGINT in id_ms; null: no id).  One shuffle, of
     partial sums."""
-    return ids.groupBy(*GROUP).agg(
-        *each("max", "now_ms", "in_groups", "repeated_in", "ahead_in"),
-        F.expr("count(id_ms) AS number_of_ids"),
-        F.expr(f"count_if({_IS_OUTSIDE}) AS outside"),
-        F.expr("min(id_ms) AS low_ms"),
-        F.expr("max(id_ms) AS high_ms"),
+    return ids.sql(
+        f"""
+        SELECT {GROUP_SQL}, {each_sql("max", "now_ms", "in_groups", "repeated_in", "ahead_in")},
+            count(id_ms) AS number_of_ids, count_if({_IS_OUTSIDE}) AS outside,
+            min(id_ms) AS low_ms, max(id_ms) AS high_ms
+        FROM {{this}} AS this GROUP BY {GROUP_SQL}
+        """
     )
 
 
 def judged(
-    groups: DataFrame, ids: DataFrame, pending: DataFrame, run_seq: int, *, any_outside: bool
-) -> DataFrame:
+    groups: Relation, ids: Relation, pending: Relation, run_seq: int, *, any_outside: bool
+) -> Relation:
     """`groups` with `reason`: why the group is refused (null: it is accepted).
 
     An id outside the proven range refuses its group where it is pending, for it might be purged,
     and where it is to be forced; else nothing depends on it.
     """
-    counted = groups.join(_unusable(ids, pending, run_seq), on=list(GROUP), how="left")
-    if any_outside:
-        key = [*GROUP, *_ID]
-        outside = ids.where(_IS_OUTSIDE)
-        is_pending = outside.join(pending.select(*key), on=key, how="left_semi")
-        needed = outside.where("force").select(*key).union(is_pending.select(*key)).distinct()
-        counted = counted.join(_number(needed, "unproven"), on=list(GROUP), how="left")
-    else:
-        counted = counted.withColumn("unproven", F.lit(0).cast("BIGINT"))
-    counts = ["invalid", "ahead", "unproven"]
-    return counted.fillna(0, counts).withColumn("reason", refusal())
+    counted = _with_unusable(groups, ids, pending, run_seq)
+    if not any_outside:
+        return counted.select("*", "0L AS unproven").select("*", f"{refusal()} AS reason")
+    unproven = ids.sql(
+        f"""
+        WITH outside AS (
+            SELECT {_KEY_SQL}, force FROM {{this}} AS this WHERE {_IS_OUTSIDE}
+        ), needed AS (
+            SELECT {_KEY_SQL} FROM outside WHERE force
+            UNION SELECT {_KEY_SQL} FROM outside
+                LEFT SEMI JOIN {{pending}} AS pending USING ({_KEY_SQL})
+        )
+        SELECT {GROUP_SQL}, count(*) AS unproven FROM needed GROUP BY {GROUP_SQL}
+        """,
+        pending=pending,
+    )
+    return _joined(counted, unproven, "unproven").select("*", f"{refusal()} AS reason")
 
 
-def judged_by_name(
-    groups: DataFrame, ids: DataFrame, pending: DataFrame, run_seq: int
-) -> DataFrame:
+def judged_by_name(groups: Relation, ids: Relation, pending: Relation, run_seq: int) -> Relation:
     """`judged` for those who name what they remove (`survey.refusal_by_name`)."""
-    counted = groups.join(_unusable(ids, pending, run_seq), on=list(GROUP), how="left")
-    return counted.withColumn("reason", refusal_by_name())
+    counted = _with_unusable(groups, ids, pending, run_seq)
+    return counted.select("*", f"{refusal_by_name()} AS reason")
 
 
-def _unusable(ids: DataFrame, pending: DataFrame, run_seq: int) -> DataFrame:
-    """One row per group of which a pending row that is requested cannot be used: how many rows are
-    `invalid`, and `ahead` (see `survey.by_group`)."""
-    key = [*GROUP, *_ID]
+def _with_unusable(groups: Relation, ids: Relation, pending: Relation, run_seq: int) -> Relation:
+    """`groups` with how many pending rows that are requested cannot be used: `invalid`, and `ahead`
+    (see `survey.by_group`)."""
     is_ahead = f"run_seq >= {run_seq:d}"
-    rows = pending.where(f"{IS_INVALID} OR {is_ahead}")
-    named = rows.join(ids.select(*key), on=key, how="left_semi")
-    return named.groupBy(*GROUP).agg(
-        F.expr(f"count_if({IS_INVALID}) AS invalid"), F.expr(f"count_if({is_ahead}) AS ahead")
+    unusable = pending.where(f"{IS_INVALID} OR {is_ahead}").sql(
+        f"""
+        SELECT {GROUP_SQL}, count_if({IS_INVALID}) AS invalid, count_if({is_ahead}) AS ahead
+        FROM {{this}} AS this LEFT SEMI JOIN {{ids}} AS ids USING ({_KEY_SQL}) GROUP BY {GROUP_SQL}
+        """,
+        ids=ids,
+    )
+    return _joined(groups, unusable, "invalid", "ahead")
+
+
+def _joined(groups: Relation, counted: Relation, *counts: str) -> Relation:
+    """The rows of groups with what was counted of them; 0 where nothing was."""
+    numbers = ", ".join(f"coalesce(counted.{name}, 0L) AS {name}" for name in counts)
+    return groups.sql(
+        f"SELECT this.*, {numbers} FROM {{this}} AS this"
+        f" LEFT JOIN {{counted}} AS counted USING ({GROUP_SQL})",
+        counted=counted,
     )
 
 
-def _number(rows: DataFrame, name: str) -> DataFrame:
-    return rows.groupBy(*GROUP).agg(F.count("*").alias(name))
-
-
-def of_accepted(rows: DataFrame, judged: DataFrame) -> DataFrame:
+def of_accepted(rows: Relation, judged: Relation) -> Relation:
     """The rows (of requests, or of ids) whose group is not refused."""
-    accepted = judged.where(F.col("reason").isNull()).select(*GROUP)
-    return rows.join(F.broadcast(accepted), on=list(GROUP), how="left_semi")
+    return rows.sql(
+        "SELECT /*+ BROADCAST(accepted) */ this.* FROM {this} AS this"
+        f" LEFT SEMI JOIN {{accepted}} AS accepted USING ({GROUP_SQL})",
+        accepted=judged.where("reason IS NULL").select(*GROUP),
+    )
 
 
 # ------------------------------------------------------------------- ids
 
 
-def with_pending(
-    ids: DataFrame,
-    pending: DataFrame,
-    entries: DataFrame | None,
-    *,
-    in_one_task: bool,
-) -> DataFrame:
-    """One row per id that a request names, with `kernel.BULK_INPUT`.
+def with_pending(ids: Relation, pending: Relation, entries: Relation | None) -> Relation:
+    """One row per id that a request names, with `kernel.BULK_INPUT`.  Rows of one key are in one
+    task.
 
     Args:
         entries: null: nobody asks whether the streams still have the ids; to the kernel they do
             not.
-        in_one_task: see `with_presence`.
     """
-    request = ("request_number", "position", *_ID, "now_ms", "min_idle_ms", "equal_counts")
-    wanted = ids.where("id_ms IS NOT NULL").selectExpr(
-        *(*request, "force", "raise_by", "retrycount", "new_delivery_time_ms"),
-        f"{GROUP_KEY} AS group_key",
-        f"{STREAM_KEY} AS stream_key",
+    request = ", ".join(
+        (
+            *("request_number", "position", "now_ms", "min_idle_ms", "equal_counts"),
+            *("force", "raise_by", "retrycount", "new_delivery_time_ms"),
+        )
     )
-    state = pending.selectExpr(
-        *(*kernel.KEY, f"{CONSUMER_KEY} AS consumer_key"),
-        *("consumer IS NOT NULL AS is_owned", "true AS is_pending"),
-        *("delivery_time_ms", "delivery_count"),
-    )
-    rows = (
-        # By sort and merge, whatever Spark thinks of the size of pending, as in `with_presence`.
-        wanted.join(state.hint("merge"), on=[*kernel.KEY], how="left")
-        .fillna(False, ["is_owned", "is_pending"])
-        .fillna(0, ["consumer_key", "delivery_time_ms", "delivery_count"])
+    key = ", ".join(kernel.KEY)
+    # By sort and merge, whatever Spark thinks of the size of pending, as in `with_presence`.
+    rows = ids.sql(
+        f"""
+        WITH wanted AS (
+            SELECT {request}, id_ms, id_seq, {GROUP_KEY} AS group_key, {STREAM_KEY} AS stream_key
+            FROM {{this}} AS this WHERE id_ms IS NOT NULL
+        ), state AS (
+            SELECT {key}, {CONSUMER_KEY} AS consumer_key, consumer IS NOT NULL AS is_owned,
+                true AS is_pending, delivery_time_ms, delivery_count
+            FROM {{pending}} AS pending
+        )
+        SELECT /*+ MERGE(state) */ {key}, stream_key, {request},
+            coalesce(is_pending, false) AS is_pending, coalesce(is_owned, false) AS is_owned,
+            coalesce(consumer_key, 0L) AS consumer_key,
+            coalesce(delivery_time_ms, 0L) AS delivery_time_ms,
+            coalesce(delivery_count, 0L) AS delivery_count
+        FROM wanted LEFT JOIN state USING ({key})
+        """,
+        pending=pending,
     )
     if entries is None:
-        rows = rows.withColumn("present", F.lit(False))
+        rows = rows.select("*", "false AS present").divided(*kernel.KEY)
     else:
-        rows = with_presence(rows, entries, in_one_task=in_one_task)
-    return rows.selectExpr(*kernel.BULK_INPUT)
+        rows = with_presence(rows, entries)
+    return rows.select(*kernel.BULK_INPUT)
 
 
-def pending_of(ids: DataFrame, pending: DataFrame) -> DataFrame:
+def pending_of(ids: Relation, pending: Relation) -> Relation:
     """The rows of pending that are requested, by `kernel.KEY`: as often as pending holds them."""
-    named = ids.where("id_ms IS NOT NULL")
-    wanted = named.selectExpr(f"{GROUP_KEY} AS group_key", *_ID)
-    key = list(kernel.KEY)
-    return pending.select(*key).join(wanted, on=key, how="left_semi")
+    key = ", ".join(kernel.KEY)
+    return pending.select(*kernel.KEY).sql(
+        f"SELECT this.* FROM {{this}} AS this LEFT SEMI JOIN {{wanted}} AS wanted USING ({key})",
+        wanted=ids.where("id_ms IS NOT NULL").select(f"{GROUP_KEY} AS group_key", *_ID),
+    )
 
 
-def decisions(rows: DataFrame, *, in_one_task: bool) -> DataFrame:
-    """One row per row, with `kernel.BULK_OUTPUT`.  One shuffle at most, into ranges of ids."""
-    ranges = divided(rows, *kernel.KEY, in_one_task=in_one_task)
-    order = ("group_key", *in_id_order(), "request_number", "position")
-    ordered = ranges.sortWithinPartitions(*order)
-    return ordered.mapInPandas(kernel.fold_range, _SCHEMA)
+def decisions(rows: Relation) -> Relation:
+    """One row per row of `with_pending`, with `kernel.BULK_OUTPUT`.  No shuffle."""
+    order = ("group_key", *ID_ORDER, "request_number", "position")
+    return rows.mapped(kernel.fold_range, _DECIDED, order)
 
 
-_SCHEMA = (
-    "group_key BIGINT, id_ms BIGINT, id_seq BIGINT, request_number BIGINT, position BIGINT,"
-    " outcome TINYINT, is_pending BOOLEAN, from_consumer_key BIGINT, from_delivery_time_ms BIGINT,"
-    " from_delivery_count BIGINT, delivery_time_ms BIGINT, delivery_count BIGINT"
-)
+_DECIDED = dict.fromkeys(kernel.BULK_OUTPUT, "BIGINT") | {
+    "outcome": "TINYINT",
+    "is_pending": "BOOLEAN",
+}
 
 
 # ------------------------------------------------------------------- journal rows
@@ -380,11 +408,8 @@ _GOT = (Outcome.CLAIMED, Outcome.FORCED, Outcome.SUPERSEDED)
 
 
 def entry_rows(
-    decided: DataFrame,
-    accepted: DataFrame,
-    owners: DataFrame,
-    kinds: Mapping[Outcome, Kind],
-) -> DataFrame:
+    decided: Relation, accepted: Relation, owners: Relation, kinds: Mapping[Outcome, Kind]
+) -> Relation:
     """The journal's rows about ids, one per id that a request names: names put back.
 
     Args:
@@ -392,74 +417,70 @@ def entry_rows(
         accepted: the requests of the groups that are not refused.
         owners: `keys.owners_of_keys`.
     """
-    requests = accepted.selectExpr(
-        *("request_number", f"{GROUP_KEY} AS group_key", *GROUP),
-        *("consumer AS caller", "justid", "now_ms", "profile"),
-    )
     got = f"outcome IN ({', '.join(f'{outcome:d}' for outcome in _GOT)})"
-    from_consumer = name_or_error("from_consumer", "from_consumer_key", "is_known")
     of_outcome = " ".join(f"WHEN {outcome:d} THEN '{kind}'" for outcome, kind in kinds.items())
-    return (
-        # By both: should the table give other rows the second time, no request of another group is
-        # taken for this one.
-        decided.join(requests, on=["request_number", "group_key"], how="left")
-        .join(owners, on="from_consumer_key", how="left")
-        .selectExpr(
-            f"CASE outcome {of_outcome} END AS kind",
-            f"{name_or_error('stream', 'request_number', 'stream IS NOT NULL')} AS stream",
-            *("consumer_group", *_ID, "request_number", "position"),
-            f"CASE WHEN is_pending THEN {from_consumer} END AS from_consumer",
-            *(
-                f"CASE WHEN is_pending THEN {name} END AS {name}"
-                for name in ("from_delivery_time_ms", "from_delivery_count")
-            ),
-            f"CASE WHEN {got} THEN caller END AS consumer",
-            *(
-                f"CASE WHEN {got} THEN {name} END AS {name}"
-                for name in ("delivery_time_ms", "delivery_count", "justid")
-            ),
-            "now_ms AS at_ms",
-            f"CASE WHEN {got} THEN now_ms END AS seen_time_ms",
-            f"CASE WHEN {got} AND {CALLER_IS_SEEN} THEN now_ms END AS active_time_ms",
+    from_consumer = name_or_error("from_consumer", "from_consumer_key", "is_known")
+    # By both: should the table give other rows the second time, no request of another group is
+    # taken for this one.
+    return decided.sql(
+        f"""
+        WITH requests AS (
+            SELECT request_number, {GROUP_KEY} AS group_key, {GROUP_SQL}, consumer AS caller,
+                justid, now_ms, profile
+            FROM {{accepted}} AS accepted
         )
+        SELECT CASE outcome {of_outcome} END AS kind,
+            {name_or_error("stream", "request_number", "stream IS NOT NULL")} AS stream,
+            consumer_group, id_ms, id_seq, request_number, position,
+            CASE WHEN is_pending THEN {from_consumer} END AS from_consumer,
+            CASE WHEN is_pending THEN from_delivery_time_ms END AS from_delivery_time_ms,
+            CASE WHEN is_pending THEN from_delivery_count END AS from_delivery_count,
+            CASE WHEN {got} THEN caller END AS consumer,
+            CASE WHEN {got} THEN delivery_time_ms END AS delivery_time_ms,
+            CASE WHEN {got} THEN delivery_count END AS delivery_count,
+            CASE WHEN {got} THEN justid END AS justid,
+            now_ms AS at_ms,
+            CASE WHEN {got} THEN now_ms END AS seen_time_ms,
+            CASE WHEN {got} AND {CALLER_IS_SEEN} THEN now_ms END AS active_time_ms
+        FROM {{this}} AS this LEFT JOIN requests USING (request_number, group_key)
+            LEFT JOIN {{owners}} AS owners USING (from_consumer_key)
+        """,
+        accepted=accepted,
+        owners=owners,
     )
 
 
-def request_rows(requests: DataFrame, judged: DataFrame) -> DataFrame:
+def request_rows(requests: Relation, judged: Relation) -> Relation:
     """The journal's `requested` and `refused` rows: one per request."""
-    reasons = judged.selectExpr(*GROUP, "reason", "true AS is_judged")
-    both = requests.join(F.broadcast(reasons), on=list(GROUP), how="left")
-    return both.selectExpr(
-        f"CASE WHEN reason IS NULL THEN '{Kind.REQUESTED}' ELSE '{Kind.REFUSED}' END AS kind",
-        f"{name_or_error('stream', 'request_number', 'is_judged IS NOT NULL')} AS stream",
-        *("request_number", "consumer_group", "consumer", "request", "reason", "now_ms AS at_ms"),
+    return requests.sql(
+        f"""
+        SELECT /*+ BROADCAST(judged) */
+            CASE WHEN reason IS NULL THEN '{Kind.REQUESTED}' ELSE '{Kind.REFUSED}' END AS kind,
+            {name_or_error("stream", "request_number", "is_judged IS NOT NULL")} AS stream,
+            request_number, consumer_group, consumer, request, reason, now_ms AS at_ms
+        FROM {{this}} AS this LEFT JOIN {{judged}} AS judged USING ({GROUP_SQL})
+        """,
+        judged=judged.select(*GROUP, "reason", "true AS is_judged"),
     )
 
 
-def consumer_rows(accepted: DataFrame) -> DataFrame:
+def consumer_rows(accepted: Relation) -> Relation:
     """The journal's `consumer` rows: each caller, seen at the group's instant, also where it names
     no id.  Profile redis-7.0 knows a consumer only once it got an entry."""
-    return (
-        accepted.where(CALLER_IS_SEEN)
-        .selectExpr(
-            f"'{Kind.CONSUMER}' AS kind",
-            *(*GROUP, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),
-        )
-        .distinct()
+    return accepted.where(CALLER_IS_SEEN).distinct(
+        f"'{Kind.CONSUMER}' AS kind",
+        *(*GROUP, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),
     )
 
 
-def last_id_rows(accepted: DataFrame) -> DataFrame:
+def last_id_rows(accepted: Relation) -> Relation:
     """The journal's `lastid` rows: one per group that is given one, the largest."""
-    largest = F.max(F.struct(unsigned("last_ms").alias("ms"), unsigned("last_seq").alias("seq")))
-    with_last_id = accepted.where("last_ms IS NOT NULL")
-    return (
-        with_last_id.groupBy(*GROUP)
-        .agg(largest.alias("id"), F.max("now_ms").alias("at_ms"))
-        .select(
-            F.expr(f"'{Kind.LASTID}' AS kind"),
-            *(*GROUP, "at_ms"),
-            unsigned(F.col("id")["ms"]).alias("last_delivered_ms"),
-            unsigned(F.col("id")["seq"]).alias("last_delivered_seq"),
-        )
+    sortable = f"struct({unsigned_sql('last_ms')}, {unsigned_sql('last_seq')})"
+    return accepted.where("last_ms IS NOT NULL").sql(
+        f"""
+        SELECT '{Kind.LASTID}' AS kind, {GROUP_SQL}, max(now_ms) AS at_ms,
+            max_by(last_ms, {sortable}) AS last_delivered_ms,
+            max_by(last_seq, {sortable}) AS last_delivered_seq
+        FROM {{this}} AS this GROUP BY {GROUP_SQL}
+        """
     )

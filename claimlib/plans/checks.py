@@ -6,17 +6,12 @@ are remarks.  `survey` says the same of one group, when it is swept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
-from claimlib.plans.column_readers import is_spelling
-from claimlib.plans.journal_rows import union_rows
-from claimlib.plans.keys import GROUP, each, key_json, repeated_keys
+from claimlib.engine.relation import Relation
+from claimlib.plans.column_readers import is_spelling_sql
+from claimlib.plans.keys import GROUP_SQL, key_json_sql
 from claimlib.plans.requests import PROVEN_RANGE, known_groups
 from claimlib.plans.survey import (
     AHEAD,
@@ -26,7 +21,7 @@ from claimlib.plans.survey import (
     NO_SNAPSHOT_TIME,
     UNKNOWN_GROUP,
 )
-from claimlib.schema import TABLES
+from claimlib.schema import TABLES, quote_text
 
 TABLES_READ = ("streams", "entries", "groups", "pending", "consumers", "cursors")
 # Of repeated entries and consumers nothing is refused: what counts is whether an id is there, and
@@ -42,16 +37,6 @@ class _Fault:
     table: str
     what: str
     refuses: bool
-
-    def counted(self, count: Column, example: Column) -> Column:
-        return F.struct(
-            F.lit(self.rank).alias("rank"),
-            F.lit(self.table).alias("table"),
-            F.lit(self.what).alias("what"),
-            F.lit(self.refuses).alias("refuses"),
-            F.coalesce(count, F.lit(0)).cast("BIGINT").alias("count"),
-            example.alias("example"),
-        )
 
 
 _INVALID = _Fault(2, "pending", "rows with a negative delivery_time_ms or delivery_count", True)
@@ -78,140 +63,180 @@ FOREIGN_RUNS = f"rows with {AHEAD}"
 """What is found where rows bear run numbers that no run of the store has had."""
 
 
-def problems(tables: Mapping[str, DataFrame], run_seq: int) -> DataFrame:
-    """One row per problem: `rank` (1: worst), `table`, `what`, `refuses`, `count` (how many rows,
-    keys, groups or owners, as `what` says) and `example`, one of them in JSON.
+def problems(tables: Mapping[str, Relation], run_seq: int) -> Relation:
+    """Return one row per problem.
 
-    Three passes over pending, two over entries; each but a repeated key's is of partial sums.
+    Columns: `rank` (1: worst), `table`, `what`, `refuses`, `count` (how many rows, keys, groups or
+    owners, as `what` says) and `example`, one of them in JSON.
+
+    Two passes over pending, one over each other table.
 
     Args:
         run_seq: the number that the store's next run will have.
     """
-    # Repeated keys are a problem of their own; they must not multiply what is joined.
-    groups = tables["groups"].dropDuplicates(list(GROUP))
-    streams = tables["streams"].dropDuplicates(["stream"])
-    parts = [
-        _repeated(tables),
-        *(_foreign(name, rows, run_seq) for name, rows in tables.items()),
-        *(_misspelt(name, tables[name]) for name in ("groups", "streams", "consumers")),
-        _of_pending(tables["pending"], known_groups(groups, streams, run_seq), tables["consumers"]),
-        _of_groups(groups),
-        _of_streams(streams),
-        _of_consumers(tables["consumers"], groups),
-    ]
-    return union_rows(parts).where(F.col("count") > 0).orderBy("rank", "table")
-
-
-def _repeated(tables: Mapping[str, DataFrame]) -> DataFrame:
-    refuses = ~F.col("table").isin(*_HARMLESS_TWICE)
-    return repeated_keys(tables).select(
-        F.when(refuses, 1).otherwise(6).alias("rank"),
-        "table",
-        F.lit("keys with more than one row").alias("what"),
-        refuses.alias("refuses"),
-        F.col("keys").alias("count"),
-        "example",
+    known = known_groups(tables["groups"], tables["streams"], run_seq)
+    with_groups = tables["consumers"].sql(
+        f"SELECT * FROM {{this}} AS this LEFT JOIN {{known}} AS known USING ({GROUP_SQL})",
+        known=known.select(GROUP_SQL, "in_groups"),
     )
+    rows = {**tables, "consumers": with_groups}
+    parts = [_by_key(name, rows[name], _of_keys(name, run_seq)) for name in tables]
+    parts.append(_of_pending(tables["pending"], known, tables["consumers"]))
+    return _with_count(parts).order_by("rank", "`table`", "what")
 
 
-def _foreign(table: str, rows: DataFrame, run_seq: int) -> DataFrame:
-    """Rows that no run would change.  A run that reads them refuses their groups; a consumer that
-    is seen again only keeps its old times."""
-    fault = _Fault(2, table, FOREIGN_RUNS, refuses=table != "consumers")
-    is_ahead = F.col("run_seq") >= run_seq
-    return _listed(rows.agg(*_first_of("n", is_ahead, key_json(table))), {fault: "n"})
+def repeated_keys(tables: Mapping[str, Relation]) -> Relation:
+    """Return one row per table in which rows share a key, with the columns of `problems`."""
+    return _with_count([_by_key(name, rows, _repeated(name)) for name, rows in tables.items()])
 
 
-def _misspelt(table: str, rows: DataFrame) -> DataFrame:
-    """Names that a pipeline has appended as they are; what is pending under others is of a group
-    that the table `groups` lacks."""
-    names = [F.col(name) for name in TABLES[table].key]
-    is_wrong = reduce(or_, (~is_spelling(name) for name in names))
-    fault = _Fault(3, table, _MISSPELT, refuses=False)
-    return _listed(rows.agg(*_first_of("n", is_wrong, key_json(table))), {fault: "n"})
+def _with_count(parts: Sequence[Relation]) -> Relation:
+    """Return the rows of all parts whose count is not 0."""
+    first, *others = parts
+    named = {f"part_{number}": part for number, part in enumerate(others)}
+    union = " UNION ALL ".join(f"SELECT * FROM {{{name}}} AS {name}" for name in ("this", *named))
+    return first.sql(union, **named).where("count > 0")
 
 
-def _of_pending(pending: DataFrame, known: DataFrame, consumers: DataFrame) -> DataFrame:
-    """Sums by owner, then by group, then of all: one shuffle each, the later ones small."""
-    invalid = F.expr(IS_INVALID)
-    later = F.col("delivery_time_ms") > F.col("snapshot_ms")
-    by_owner = (
-        pending.join(known, on=list(GROUP), how="left")
-        .groupBy(*GROUP, "consumer")
-        .agg(
-            *_first_of("invalid", invalid, key_json("pending")),
-            *_first_of("later", later, key_json("pending")),
-            F.expr(f"count_if(NOT {IS_PROVEN}) AS unproven"),
-            F.max(F.col("in_groups").isNull()).alias("is_unknown"),
+def _repeated(table: str) -> dict[_Fault, str]:
+    """Return the fault of keys with more than one row, as `_by_key` takes it."""
+    refuses = table not in _HARMLESS_TWICE
+    fault = _Fault(1 if refuses else 6, table, "keys with more than one row", refuses)
+    return {fault: _number("count(*) > 1")}
+
+
+def _of_keys(table: str, run_seq: int) -> dict[_Fault, str]:
+    """Return the faults of a table by themselves, as `_by_key` takes them."""
+    # A run that reads rows of unknown runs refuses their groups.  A consumer that is seen again
+    # only keeps its old times.
+    foreign = _Fault(2, table, FOREIGN_RUNS, refuses=table != "consumers")
+    faults = {**_repeated(table), foreign: f"count_if(run_seq >= {run_seq:d})"}
+    if table in {"groups", "streams", "consumers"}:
+        # What is pending under other names is of a group that the table `groups` lacks.
+        are_spelled = " AND ".join(map(is_spelling_sql, TABLES[table].key))
+        misspelt = _Fault(3, table, _MISSPELT, refuses=False)
+        faults[misspelt] = f"CASE WHEN {are_spelled} THEN 0L ELSE count(*) END"
+    return {**faults, **_OF_TABLES.get(table, {})}
+
+
+def _number(condition: str) -> str:
+    """Return SQL for 1 where a condition on a key is true, else 0."""
+    return f"CASE WHEN {condition} THEN 1L ELSE 0L END"
+
+
+_OF_TABLES = {
+    "groups": {_NO_TIME: _number("coalesce(min(snapshot_ms), -1L) < 0")},
+    "streams": {_PROOF: _number(" OR ".join(f"min({name}) IS NULL" for name in PROVEN_RANGE))},
+    "consumers": {
+        _TIMES: "count_if(seen_time_ms < 0 OR active_time_ms < 0)",
+        _NO_GROUP: "count_if(in_groups IS NULL)",
+    },
+}
+
+
+def _by_key(table: str, rows: Relation, faults: Mapping[_Fault, str]) -> Relation:
+    """Return one row per fault of a table, with the columns of `problems`.
+
+    Args:
+        faults: of each fault how often a key has it: an aggregate of the rows of the key.
+    """
+    key = ", ".join(TABLES[table].key)
+    named = {fault: f"fault_{number}" for number, fault in enumerate(faults)}
+    numbers = (f"{faults[fault]} AS {name}" for fault, name in named.items())
+    sums = (_added_up(name, f"{name} > 0", table, f"sum({name})") for name in named.values())
+    summed = rows.sql(
+        f"""
+        WITH by_key AS (
+            SELECT {key}, {", ".join(numbers)} FROM {{this}} AS this GROUP BY {key}
         )
+        SELECT {", ".join(sums)} FROM by_key
+        """
     )
-    owners = consumers.select(*GROUP, "consumer", F.lit(True).alias("is_consumer")).distinct()
-    is_unknown_owner = F.col("consumer").isNotNull() & F.col("is_consumer").isNull()
-    by_group = (
-        by_owner.join(owners, on=[*GROUP, "consumer"], how="left")
-        .groupBy(*GROUP)
-        .agg(
-            *_sums("invalid", "later"),
-            *_first_of("unknown_owners", is_unknown_owner, key_json("consumers")),
-            F.sum("unproven").alias("unproven"),
-            F.max("is_unknown").alias("is_unknown"),
+    return _listed(summed, named)
+
+
+def _of_pending(pending: Relation, known: Relation, consumers: Relation) -> Relation:
+    """Return the faults of pending that its keys do not show.
+
+    Sums by owner, then by group, then of all: one shuffle each, the later ones small.
+    """
+    later = "delivery_time_ms > snapshot_ms"
+    unknown_owner = "consumer IS NOT NULL AND is_consumer IS NULL"
+    unproven = "NOT is_unknown AND unproven > 0"
+    sums = pending.sql(
+        f"""
+        WITH by_owner AS (
+            SELECT {GROUP_SQL}, consumer, {_added_up("invalid", IS_INVALID, "pending")},
+                {_added_up("later", later, "pending")},
+                count_if(NOT {IS_PROVEN}) AS unproven, bool_or(in_groups IS NULL) AS is_unknown
+            FROM {{this}} AS this LEFT JOIN {{known}} AS known USING ({GROUP_SQL})
+            GROUP BY {GROUP_SQL}, consumer
+        ), owners AS (
+            SELECT DISTINCT {GROUP_SQL}, consumer, true AS is_consumer
+            FROM {{consumers}} AS consumers
+        ), by_group AS (
+            SELECT {GROUP_SQL}, {_sums("invalid", "later")},
+                {_added_up("unknown_owners", unknown_owner, "consumers")},
+                sum(unproven) AS unproven, bool_or(is_unknown) AS is_unknown
+            FROM by_owner LEFT JOIN owners USING ({GROUP_SQL}, consumer)
+            GROUP BY {GROUP_SQL}
         )
-    )
-    unknown = F.col("is_unknown")
-    unproven = ~unknown & (F.col("unproven") > 0)
-    sums = by_group.agg(
-        *_sums("invalid", "later", "unknown_owners"),
-        *_first_of("unknown", unknown, key_json("groups")),
-        *_first_of("unproven", unproven, key_json("groups")),
+        SELECT {_sums("invalid", "later", "unknown_owners")},
+            {_added_up("unknown_groups", "is_unknown", "groups")},
+            {_added_up("unproven_groups", unproven, "groups")}
+        FROM by_group
+        """,
+        known=known,
+        consumers=consumers,
     )
     return _listed(
         sums,
         {
             _INVALID: "invalid",
-            _UNKNOWN: "unknown",
-            _UNPROVEN: "unproven",
+            _UNKNOWN: "unknown_groups",
+            _UNPROVEN: "unproven_groups",
             _OWNERS: "unknown_owners",
             _LATER: "later",
         },
     )
 
 
-def _of_groups(groups: DataFrame) -> DataFrame:
-    no_time = F.col("snapshot_ms").isNull() | (F.col("snapshot_ms") < 0)
-    return _listed(groups.agg(*_first_of("n", no_time, key_json("groups"))), {_NO_TIME: "n"})
+def _added_up(name: str, condition: str, table: str, number: str = "") -> str:
+    """Return SQL for how many rows meet a condition, and for the key of one of them.
+
+    Args:
+        table: whose key that is.
+        number: an aggregate that is added up instead of the rows.
+    """
+    example = f"min(CASE WHEN {condition} THEN {key_json_sql(table)} END) AS {name}_example"
+    return f"{number or f'count_if({condition})'} AS {name}, {example}"
 
 
-def _of_streams(streams: DataFrame) -> DataFrame:
-    is_open = F.concat(*PROVEN_RANGE).isNull()
-    return _listed(streams.agg(*_first_of("n", is_open, key_json("streams"))), {_PROOF: "n"})
-
-
-def _of_consumers(consumers: DataFrame, groups: DataFrame) -> DataFrame:
-    known = groups.select(*GROUP, F.lit(True).alias("in_groups"))
-    negative = (F.col("seen_time_ms") < 0) | (F.col("active_time_ms") < 0)
-    sums = consumers.join(known, on=list(GROUP), how="left").agg(
-        *_first_of("negative", negative, key_json("consumers")),
-        *_first_of("without_group", F.col("in_groups").isNull(), key_json("consumers")),
+def _sums(*names: str) -> str:
+    """Return SQL for the same of rows that are `_added_up` already."""
+    return ", ".join(
+        f"sum({name}) AS {name}, min({name}_example) AS {name}_example" for name in names
     )
-    return _listed(sums, {_TIMES: "negative", _NO_GROUP: "without_group"})
 
 
-def _first_of(name: str, condition: Column, key: Column) -> list[Column]:
-    """How many rows there are for which a condition holds, and the key of one of them."""
-    return [
-        F.count_if(condition).alias(name),
-        F.min(F.when(condition, key)).alias(f"{name}_example"),
-    ]
+def _listed(sums: Relation, faults: Mapping[_Fault, str]) -> Relation:
+    """Return the one row of sums as one row per fault.
 
-
-def _sums(*names: str) -> list[Column]:
-    """The same of rows that are `_first_of` already."""
-    return [*each("sum", *names), *each("min", *(f"{name}_example" for name in names))]
-
-
-def _listed(sums: DataFrame, faults: Mapping[_Fault, str]) -> DataFrame:
-    """The one row of sums as one row per fault."""
-    problems = [
-        fault.counted(F.col(name), F.col(f"{name}_example")) for fault, name in faults.items()
-    ]
-    return sums.select(F.inline(F.array(*problems)))
+    Args:
+        faults: the column of each fault's sum.
+    """
+    rows = " UNION ALL ".join(
+        f"SELECT {fault.rank:d} AS rank, '{fault.table}' AS `table`,"
+        f" {quote_text(fault.what)} AS what, {str(fault.refuses).lower()} AS refuses,"
+        f" '{name}' AS name"
+        for fault, name in faults.items()
+    )
+    counts = " ".join(f"WHEN '{name}' THEN {name}" for name in faults.values())
+    examples = " ".join(f"WHEN '{name}' THEN {name}_example" for name in faults.values())
+    return sums.sql(
+        f"""
+        SELECT rank, `table`, what, refuses, CASE name {counts} END AS count,
+            CASE name {examples} END AS example
+        FROM ({rows}) AS faults CROSS JOIN {{this}} AS this
+        """
+    )

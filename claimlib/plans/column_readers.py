@@ -23,6 +23,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from claimlib.plans.keys import bytes_sql
+from claimlib.schema import quote_text
 from claimlib.semantics.ids import MAX_U64
 from claimlib.semantics.names import SPELLING
 
@@ -95,7 +97,7 @@ def _name_reader(type_: T.DataType) -> Reader | None:
 def _of_text(column: Column) -> Column:
     # Of a column with a collation, names that differ only in case would be one.
     text = column.cast("STRING")
-    return F.when(is_spelling(text), text)
+    return F.when(F.is_valid_utf8(text) & text.rlike(SPELLING), text)
 
 
 def _timestamp_reader(type_: T.DataType) -> Reader | None:
@@ -131,6 +133,21 @@ def _id_of_text(columns: Sequence[Column]) -> list[Column]:
     halves = [F.regexp_extract(text, _ID_TEXT, number) for number in (1, 2)]
     is_id = text.rlike(_ID_TEXT)
     return _both([F.when(is_id, half).try_cast("DECIMAL(20,0)") for half in halves])
+
+
+def id_bits_sql(text: str) -> tuple[str, str]:
+    """As SQL: the BIGINTs of the halves of an id's text; both are null where it is none."""
+    halves = [
+        f"TRY_CAST(regexp_extract({text}, {quote_text(_ID_TEXT)}, {n}) AS DECIMAL(20, 0))"
+        for n in (1, 2)
+    ]
+    is_id = " AND ".join(f"{half} <= {MAX_U64:d}" for half in halves)
+    ms, seq = (
+        f"CASE WHEN {is_id} THEN CASE WHEN {half} < {2**63:d} THEN CAST({half} AS BIGINT)"
+        f" ELSE CAST({half} - {2**64:d} AS BIGINT) END END"
+        for half in halves
+    )
+    return ms, seq
 
 
 def _id_of_numbers(columns: Sequence[Column]) -> list[Column]:
@@ -177,9 +194,12 @@ def _spelled_run(run: Column) -> Column:
     return F.when(run.rlike(r"\A[\x80-\xff]\z"), escaped).otherwise(text)
 
 
-def is_spelling(text: Column) -> Column:
-    """Whether `names.unspell` takes a text."""
-    return F.is_valid_utf8(text) & text.rlike(SPELLING)
+def is_spelling_sql(text: str) -> str:
+    """Return a SQL condition: whether `names.unspell` takes a text.
+
+    As for globs, its bytes are matched.
+    """
+    return f"(is_valid_utf8({text}) AND {bytes_sql(text)} RLIKE {quote_text(SPELLING)})"
 
 
 def _fields_reader(type_: T.DataType) -> Reader | None:

@@ -6,29 +6,20 @@ There are few owners, so it is computed once per owner and joined to the entries
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
-from claimlib.plans.keys import CONSUMER_KEY, GROUP, GROUP_KEY, bytes_sql
+from claimlib.engine.relation import Relation
+from claimlib.plans.keys import CONSUMER_KEY, GROUP, GROUP_KEY, GROUP_SQL, bytes_sql
 from claimlib.plans.requests import GUARDS
 from claimlib.plans.sql_terms import terms
+from claimlib.schema import quote_text
 from claimlib.semantics import rules
 
-
-def any_guard() -> Column:
-    """Whether a request has a guard."""
-    return reduce(or_, (F.col(name).isNotNull() for name in GUARDS))
+ANY_GUARD = f"({' OR '.join(f'{name} IS NOT NULL' for name in GUARDS)})"
+"""As SQL: whether a request has a guard."""
 
 
 def owners(
-    pending: DataFrame,
-    consumers: DataFrame,
-    accepted: DataFrame,
-    patterns: DataFrame,
-) -> DataFrame:
+    pending: Relation, consumers: Relation, accepted: Relation, patterns: Relation
+) -> Relation:
     """One row per owner that has entries in a group whose request has guards: group_key,
     consumer_key, `is_spared` and `is_parking` (see `rules.is_claimable`).
 
@@ -37,119 +28,108 @@ def owners(
         accepted: `survey.judged` without the refused groups.
         patterns: one row per glob of `only_from`: only_from, pattern (`names.glob_pattern`).
     """
-    guarded = accepted.where(any_guard()).select(
-        *(*GROUP, "only_from", "only_consumers_idle_ms", "parking_consumer"),
-        *("now_ms", "equal_counts"),
-    )
-    # One row per consumer, the newest where there are two: a second one would double its entries.
-    newest_ms = F.max(F.coalesce("active_time_ms", "seen_time_ms"))
-    known = consumers.groupBy(*GROUP, "consumer").agg(
-        F.when(newest_ms >= 0, newest_ms).alias("last_ms")
-    )
-    known_owners = (
-        pending.select(*GROUP, "consumer")
-        .join(F.broadcast(guarded), on=list(GROUP), how="inner")
-        .distinct()
-        .join(F.broadcast(patterns), on="only_from", how="left")
-        .join(known, on=[*GROUP, "consumer"], how="left")
-    )
-    return known_owners.select(
-        F.expr(f"{GROUP_KEY} AS group_key"),
-        F.expr(f"{CONSUMER_KEY} AS consumer_key"),
-        (_is_spared_by_name() | _is_spared_as_active()).alias("is_spared"),
-        F.coalesce(F.col("consumer") == F.col("parking_consumer"), F.lit(False)).alias(
-            "is_parking"
-        ),
-    )
-
-
-def _is_spared_by_name() -> Column:
-    matches = F.coalesce(F.rlike(F.expr(bytes_sql("consumer")), F.col("pattern")), F.lit(False))
-    return F.col("only_from").isNotNull() & ~matches
-
-
-def _is_spared_as_active() -> Column:
-    """Nobody is not active; of a consumer that is not known, nobody can tell."""
     idle_enough = rules.is_idle_enough(
         *terms("now_ms", "last_ms", "only_consumers_idle_ms", "equal_counts")
     )
-    return F.expr(
-        "only_consumers_idle_ms IS NOT NULL AND consumer IS NOT NULL"
+    matches = f"coalesce({bytes_sql('consumer')} RLIKE pattern, false)"
+    # Nobody is not active; of a consumer that is not known, nobody can tell.
+    is_spared = (
+        f"only_from IS NOT NULL AND NOT {matches}"
+        " OR only_consumers_idle_ms IS NOT NULL AND consumer IS NOT NULL"
         f" AND NOT coalesce(last_ms IS NOT NULL AND {idle_enough.sql}, false)"
+    )
+    newest_ms = "max(coalesce(active_time_ms, seen_time_ms))"
+    return pending.sql(
+        f"""
+        WITH guarded AS (
+            SELECT {GROUP_SQL}, only_from, only_consumers_idle_ms, parking_consumer, now_ms,
+                equal_counts
+            FROM {{accepted}} AS accepted WHERE {ANY_GUARD}
+        ), owned AS (
+            SELECT /*+ BROADCAST(guarded) */ DISTINCT {GROUP_SQL}, this.consumer, only_from,
+                only_consumers_idle_ms, parking_consumer, now_ms, equal_counts
+            FROM {{this}} AS this JOIN guarded USING ({GROUP_SQL})
+        ), known AS (
+            -- One row per consumer, the newest where there are two: a second one would double its
+            -- entries.
+            SELECT {GROUP_SQL}, consumer, CASE WHEN {newest_ms} >= 0 THEN {newest_ms} END AS last_ms
+            FROM {{consumers}} AS consumers GROUP BY {GROUP_SQL}, consumer
+        )
+        SELECT /*+ BROADCAST(patterns) */ {GROUP_KEY} AS group_key, {CONSUMER_KEY} AS consumer_key,
+            {is_spared} AS is_spared, coalesce(consumer = parking_consumer, false) AS is_parking
+        FROM owned LEFT JOIN {{patterns}} AS patterns USING (only_from)
+            LEFT JOIN known USING ({GROUP_SQL}, consumer)
+        """,
+        accepted=accepted,
+        consumers=consumers,
+        patterns=patterns,
     )
 
 
-def weighed(judged: DataFrame, examined: DataFrame, pending: DataFrame) -> DataFrame:
+def weighed(judged: Relation, examined: Relation, pending: Relation) -> Relation:
     """`judged`, with what the requests with guards would do: `spared` and `parked` (entries; null:
     the request has no guards, or the group is refused), and with the groups refused that a limit
     does not allow.
 
     Args:
+        judged: with the groups' keys.
         examined: the accepted groups' candidates, see `sweep.candidates`.
         pending: all of pending: the share of a page, too, is that of the group's whole PEL.
     """
-    of_group = judged.withColumn("group_key", F.expr(GROUP_KEY))
-    guarded = of_group.where(any_guard() & F.col("reason").isNull())
-    return (
-        of_group.join(_sums(examined, guarded), on="group_key", how="left")
-        .join(_sizes(pending, guarded), on=list(GROUP), how="left")
-        .withColumn("reason", F.coalesce("reason", _reason()))
-        .withColumns({name: _of_accepted(name) for name in ("spared", "parked")})
-        .drop("group_key", "claims", "purges", "size")
-    )
-
-
-def _of_accepted(name: str) -> Column:
-    is_weighed = any_guard() & F.col("reason").isNull()
-    return F.when(is_weighed, F.coalesce(name, F.lit(0)))
-
-
-def unweighed(judged: DataFrame) -> DataFrame:
-    """`judged` with the columns of `weighed`, where no request has guards."""
-    none = F.lit(None).cast("BIGINT")
-    return judged.withColumns({"spared": none, "parked": none})
-
-
-def _sums(examined: DataFrame, guarded: DataFrame) -> DataFrame:
-    """What would happen to the entries of each group: one row per group_key with `claims`, `parked`
-    (of the claims), `purges` and `spared`."""
     claimed: str = rules.is_claimed(*terms("present", "is_claimable")).sql
     purged: str = rules.is_deleted(*terms("present")).sql
-    counted = {
-        "claims": claimed,
-        "parked": f"{claimed} AND is_exhausted",
-        "purges": purged,
-        "spared": f"NOT {purged} AND is_idle_enough AND is_spared",
-    }
-    return (
-        examined.where("is_examined")
-        .join(F.broadcast(guarded.select("group_key")), on="group_key", how="left_semi")
-        .groupBy("group_key")
-        .agg(*(F.expr(f"count_if({sql}) AS {name}") for name, sql in counted.items()))
+    others = ", ".join(name for name in judged.columns if name not in (*GROUP, "reason"))
+    is_weighed = f"{ANY_GUARD} AND reason IS NULL"
+    joined = judged.sql(
+        f"""
+        WITH guarded AS (
+            SELECT {GROUP_SQL}, group_key, max_deleted_share FROM {{this}} AS this
+            WHERE {is_weighed}
+        ), sums AS (
+            SELECT /*+ BROADCAST(guarded) */ group_key, count_if({claimed}) AS claims,
+                count_if({claimed} AND is_exhausted) AS parked,
+                count_if({purged}) AS purges,
+                count_if(NOT {purged} AND is_idle_enough AND is_spared) AS spared
+            FROM {{examined}} AS examined
+                LEFT SEMI JOIN guarded ON examined.group_key = guarded.group_key
+            WHERE is_examined GROUP BY group_key
+        ), sized AS (
+            SELECT {GROUP_SQL} FROM guarded WHERE max_deleted_share IS NOT NULL
+        ), sizes AS (
+            SELECT /*+ BROADCAST(sized) */ {GROUP_SQL}, count(*) AS size
+            FROM {{pending}} AS pending JOIN sized USING ({GROUP_SQL}) GROUP BY {GROUP_SQL}
+        )
+        SELECT {GROUP_SQL}, {others}, claims, purges, size, sums.spared AS spared,
+            sums.parked AS parked, coalesce(reason, {_REASON}) AS reason
+        FROM {{this}} AS this LEFT JOIN sums USING (group_key) LEFT JOIN sizes USING ({GROUP_SQL})
+        """,
+        examined=examined,
+        pending=pending,
     )
-
-
-def _sizes(pending: DataFrame, guarded: DataFrame) -> DataFrame:
-    """How much is pending in each group whose share counts: one row per group, with `size`."""
-    groups = guarded.where(F.col("max_deleted_share").isNotNull()).select(*GROUP)
-    rows = pending.select(*GROUP).join(F.broadcast(groups), on=list(GROUP), how="inner")
-    return rows.groupBy(*GROUP).agg(F.count("*").alias("size"))
-
-
-def _reason() -> Column:
-    """Why a limit refuses a group, as the reference says it; null where none does."""
-    share = F.try_divide("purges", "size")
-    return F.when(
-        F.col("claims") > F.col("max_claims"),
-        F.format_string(
-            "guard max_claims: %d entries would be claimed, and it allows %d",
-            *("claims", "max_claims"),
-        ),
-    ).when(
-        share > F.col("max_deleted_share"),
-        F.format_string(
-            "guard max_deleted_share: %d of %d pending entries would be deleted, more than a share"
-            " of %.4f",
-            *("purges", "size", "max_deleted_share"),
+    return joined.select(
+        *(*GROUP, *(name for name in judged.columns if name not in (*GROUP, "reason")), "reason"),
+        *(
+            f"CASE WHEN {is_weighed} THEN coalesce({name}, 0L) END AS {name}"
+            for name in ("spared", "parked")
         ),
     )
+
+
+def unweighed(judged: Relation) -> Relation:
+    """`judged` with the columns of `weighed`, where no request has guards."""
+    none = (f"CAST(NULL AS BIGINT) AS {name}" for name in ("spared", "parked"))
+    return judged.select("*", *none)
+
+
+# Why a limit refuses a group, as the reference says it; null where none does.
+_CLAIMS = "guard max_claims: %d entries would be claimed, and it allows %d"
+_SHARE = (
+    "guard max_deleted_share: %d of %d pending entries would be deleted, more than a share of %.4f"
+)
+_REASON = f"""
+    CASE WHEN claims > max_claims
+            THEN format_string({quote_text(_CLAIMS)}, claims, max_claims)
+        WHEN try_divide(purges, size) > max_deleted_share
+            THEN format_string({quote_text(_SHARE)}, purges, size, max_deleted_share)
+    END
+"""

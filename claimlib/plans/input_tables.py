@@ -20,7 +20,7 @@ from pyspark.sql import types as T
 
 from claimlib.errors import ConfigError
 from claimlib.plans.column_readers import UNUSABLE, WANTED, Shape, reader, spelled
-from claimlib.plans.keys import GROUP, id_at_most, key_json
+from claimlib.plans.keys import GROUP, id_at_most, key_json_sql
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.schema import FIELDS_TYPE, TABLES
 
@@ -184,7 +184,7 @@ def rows_of_unknown_groups(table: str, rows: DataFrame, groups: DataFrame) -> Da
     """One row per (stream, consumer_group) of `rows` that `groups` lacks: `table`, `rows` how many,
     `example`, the group in JSON."""
     missing = rows.join(groups.select(*GROUP), on=list(GROUP), how="left_anti")
-    example = key_json("groups").alias("example")
+    example = F.expr(key_json_sql("groups")).alias("example")
     return (
         missing.groupBy(*GROUP)
         .agg(F.count("*").alias("rows"))

@@ -6,43 +6,51 @@ from collections.abc import Iterable
 from functools import reduce
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from claimlib.plans.keys import GROUP, GROUP_KEY
+from claimlib.engine.relation import Relation
+from claimlib.plans.keys import GROUP, GROUP_SQL
 from claimlib.plans.requests import CALLER_IS_SEEN, REQUEST_COLUMNS
 from claimlib.schema import Kind
 from claimlib.semantics.model import Outcome
 
 
-def decision_rows(decided: DataFrame, accepted: DataFrame, owners: DataFrame) -> DataFrame:
+def decision_rows(decided: Relation, accepted: Relation, owners: Relation) -> Relation:
     """The journal's `claimed` and `deleted` rows: names put back on the decisions.
 
     The joins must find every key; one that finds none raises, for a row without its name would be
-    lost work.  `owners` is `keys.owners_of_keys`.
+    lost work.
+
+    Args:
+        accepted: `survey.judged` without the refused groups, with the groups' keys.
+        owners: `keys.owners_of_keys`.
     """
-    groups = accepted.selectExpr(
-        f"{GROUP_KEY} AS group_key",
-        *(*GROUP, "consumer AS caller", "parking_consumer", "justid", "now_ms", "profile"),
-    )
     parked = f"outcome = {Outcome.PARKED:d}"
     claimed = f"outcome IN ({Outcome.PARKED:d}, {Outcome.CLAIMED:d})"
-    return (
-        decided.join(groups, on="group_key", how="left")
-        .join(owners, on="from_consumer_key", how="left")
-        .selectExpr(
-            f"CASE WHEN {claimed} THEN '{Kind.CLAIMED}' ELSE '{Kind.DELETED}' END AS kind",
-            f"{name_or_error('stream', 'group_key', 'stream IS NOT NULL')} AS stream",
-            *("consumer_group", "id_ms", "id_seq"),
-            f"{name_or_error('from_consumer', 'from_consumer_key', 'is_known')} AS from_consumer",
-            *("from_delivery_time_ms", "from_delivery_count"),
-            f"CASE WHEN {parked} THEN parking_consumer WHEN {claimed} THEN caller END AS consumer",
-            f"CASE WHEN {claimed} THEN now_ms END AS delivery_time_ms",
-            f"CASE WHEN {claimed} THEN delivery_count END AS delivery_count",
-            f"CASE WHEN {claimed} THEN justid OR {parked} END AS justid",
-            "now_ms AS at_ms",
-            f"CASE WHEN {claimed} THEN now_ms END AS seen_time_ms",
-            f"CASE WHEN {claimed} AND {CALLER_IS_SEEN} THEN now_ms END AS active_time_ms",
+    return decided.sql(
+        f"""
+        WITH groups AS (
+            SELECT stream_key, group_key, bucket, {GROUP_SQL}, consumer AS caller,
+                parking_consumer, justid, now_ms,
+                profile
+            FROM {{accepted}} AS accepted
         )
+        SELECT CASE WHEN {claimed} THEN '{Kind.CLAIMED}' ELSE '{Kind.DELETED}' END AS kind,
+            {name_or_error("stream", "group_key", "stream IS NOT NULL")} AS stream,
+            consumer_group, stream_key, group_key, bucket, id_ms, id_seq,
+            {name_or_error("from_consumer", "from_consumer_key", "is_known")} AS from_consumer,
+            from_delivery_time_ms, from_delivery_count,
+            CASE WHEN {parked} THEN parking_consumer WHEN {claimed} THEN caller END AS consumer,
+            CASE WHEN {claimed} THEN now_ms END AS delivery_time_ms,
+            CASE WHEN {claimed} THEN delivery_count END AS delivery_count,
+            CASE WHEN {claimed} THEN justid OR {parked} END AS justid,
+            now_ms AS at_ms,
+            CASE WHEN {claimed} THEN now_ms END AS seen_time_ms,
+            CASE WHEN {claimed} AND {CALLER_IS_SEEN} THEN now_ms END AS active_time_ms
+        FROM {{this}} AS this LEFT JOIN groups USING (group_key)
+            LEFT JOIN {{owners}} AS owners USING (from_consumer_key)
+        """,
+        accepted=accepted,
+        owners=owners,
     )
 
 
@@ -52,12 +60,12 @@ def name_or_error(name: str, key: str, is_known: str) -> str:
     return f"CASE WHEN {is_known} THEN {name} ELSE {missing} END"
 
 
-def group_rows(groups: DataFrame) -> DataFrame:
+def group_rows(groups: Relation) -> Relation:
     """The journal's `swept` and `refused` rows: one per judged group, with what the survey saw."""
     request = ", ".join(name for name in REQUEST_COLUMNS if name not in GROUP)
     # Null: a group that only `pending` knows.
     is_sweep = "count IS NULL"
-    return groups.selectExpr(
+    return groups.select(
         f"CASE WHEN reason IS NULL THEN '{Kind.SWEPT}' ELSE '{Kind.REFUSED}' END AS kind",
         *(*GROUP, "consumer", f"to_json(struct({request})) AS request", "now_ms AS at_ms"),
         "CASE WHEN count IS NULL THEN at_boundary END AS at_boundary",
@@ -70,7 +78,7 @@ def group_rows(groups: DataFrame) -> DataFrame:
 OF_WHOLE_PELS = ("pending_before", "oldest_delivery_time_ms", "highest_delivery_count")
 
 
-def cursor_rows(accepted: DataFrame, next_ids: DataFrame | None) -> DataFrame:
+def cursor_rows(accepted: Relation, next_ids: Relation | None) -> Relation:
     """The journal's `cursor` rows: one per swept group that got a page, or whose cursor is kept:
     the first id that was not examined, 0-0 where there is none.
 
@@ -78,23 +86,26 @@ def cursor_rows(accepted: DataFrame, next_ids: DataFrame | None) -> DataFrame:
     """
     placed = accepted.where("count IS NOT NULL OR cursor IS NOT NULL")
     if next_ids is None:
-        placed = placed.selectExpr("*", "0L AS next_ms", "0L AS next_seq")
+        placed = placed.select("*", "0L AS next_ms", "0L AS next_seq")
     else:
-        keyed = placed.withColumn("group_key", F.expr(GROUP_KEY))
-        placed = keyed.join(next_ids, on="group_key", how="left")
-        placed = placed.fillna(0, ["next_ms", "next_seq"])
-    return placed.selectExpr(
+        placed = placed.sql(
+            "SELECT * FROM {this} AS this LEFT JOIN {next_ids} AS next_ids USING (group_key)",
+            next_ids=next_ids,
+        )
+    return placed.select(
         f"'{Kind.CURSOR}' AS kind",
-        *(*GROUP, "cursor AS cursor_name", "next_ms", "next_seq", "now_ms AS at_ms"),
+        *(*GROUP, "cursor AS cursor_name"),
+        *("coalesce(next_ms, 0L) AS next_ms", "coalesce(next_seq, 0L) AS next_seq"),
+        "now_ms AS at_ms",
     )
 
 
-def consumer_rows(accepted: DataFrame) -> DataFrame:
+def consumer_rows(accepted: Relation) -> Relation:
     """The journal's `consumer` rows: one per swept group, the caller seen at the group's instant.
 
     Profile redis-7.0 knows a consumer only once it got an entry: there its `claimed` rows say so.
     """
-    return accepted.where(CALLER_IS_SEEN).selectExpr(
+    return accepted.where(CALLER_IS_SEEN).select(
         f"'{Kind.CONSUMER}' AS kind",
         *(*GROUP, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),
     )

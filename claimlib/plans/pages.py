@@ -8,16 +8,14 @@ widen or narrow the window until it holds the page's rows and few others; nothin
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window, WindowSpec
-from pyspark.sql import functions as F
-
-from claimlib.plans.keys import GROUP, id_at_least, in_id_order, unsigned
+from claimlib.engine.relation import Relation
+from claimlib.plans.keys import GROUP_SQL, ID_ORDER, id_at_least, unsigned_sql
 from claimlib.semantics.model import SCAN_BUDGET_FACTOR
 
 BINS = 64
 
 
-def counted(pending: DataFrame, windows: DataFrame) -> DataFrame:
+def counted(pending: Relation, windows: Relation) -> Relation:
     """How far each page's rows reach: one row per group that has entries in its window.
 
     Columns: stream, consumer_group, `bin` (the first bin up to whose end there are `page_rows`
@@ -31,90 +29,92 @@ def counted(pending: DataFrame, windows: DataFrame) -> DataFrame:
             and `last_ms`, the window (what lies between the start and `base_ms` is in bin 0);
             `bin_ms`, a bin's width; `far_ms`, behind which all is in bin `BINS`.
     """
-    id_ms, base_ms, far_ms = map(unsigned, ("id_ms", "base_ms", "far_ms"))
-    above_base = F.when((id_ms > base_ms) & (id_ms <= far_ms), id_ms - base_ms)
-    bin_ = (
-        F.when(id_ms <= base_ms, 0).when(id_ms > far_ms, BINS).otherwise(F.expr("above div bin_ms"))
-    )
-    binned = (
-        _within(pending, windows)
-        .withColumn("above", above_base)
-        .groupBy(*GROUP, "page_rows", bin_.alias("bin"))
-        .agg(F.count("*").alias("n"), F.min(id_ms).alias("low"))
-    )
-    up_to = F.sum("n").over(Window.partitionBy(*GROUP).orderBy("bin"))
-    enough = F.col("up_to") >= F.col("page_rows")
-    return (
-        binned.withColumn("up_to", up_to)
-        .groupBy(*GROUP)
-        .agg(
-            F.min(F.when(enough, F.col("bin"))).alias("bin"),
-            F.min(F.when(enough, F.col("up_to"))).alias("up_to_bin"),
-            unsigned(F.min("low")).alias("low_ms"),
+    id_ms, base_ms, far_ms = map(unsigned_sql, ("id_ms", "base_ms", "far_ms"))
+    # A difference of what lies in between alone: others could leave 64 bits.
+    above = f"CASE WHEN {id_ms} > {base_ms} AND {id_ms} <= {far_ms} THEN {id_ms} - {base_ms} END"
+    return pending.sql(
+        f"""
+        WITH in_window AS ({_IN_WINDOW}), placed AS (
+            SELECT {GROUP_SQL}, page_rows, {id_ms} AS sortable, CASE
+                WHEN {id_ms} <= {base_ms} THEN 0
+                WHEN {id_ms} > {far_ms} THEN {BINS:d} ELSE {above} div bin_ms END AS bin
+            FROM in_window
+        ), binned AS (
+            SELECT {GROUP_SQL}, page_rows, bin, count(*) AS n, min(sortable) AS low FROM placed
+            GROUP BY {GROUP_SQL}, page_rows, bin
+        ), summed AS (
+            SELECT *, sum(n) OVER (PARTITION BY {GROUP_SQL} ORDER BY bin) AS up_to FROM binned
         )
+        SELECT {GROUP_SQL}, min(CASE WHEN up_to >= page_rows THEN bin END) AS bin,
+            min(CASE WHEN up_to >= page_rows THEN up_to END) AS up_to_bin,
+            {unsigned_sql("min(low)")} AS low_ms
+        FROM summed GROUP BY {GROUP_SQL}
+        """,
+        windows=windows,
     )
 
 
-def ends(pending: DataFrame, windows: DataFrame) -> DataFrame:
+def ends(pending: Relation, windows: Relation) -> Relation:
     """The last of each page's rows: one row per page of which there are as many, with stream,
     consumer_group, `page_end_ms` and `page_end_seq`.  Arguments as those of `counted`."""
-    return (
-        _within(pending, windows)
-        .withColumn("rank", F.row_number().over(_in_order(*GROUP)))
-        .where(F.col("rank") == F.col("page_rows"))
-        .select(*GROUP, F.col("id_ms").alias("page_end_ms"), F.col("id_seq").alias("page_end_seq"))
+    return pending.sql(
+        f"""
+        WITH in_window AS ({_IN_WINDOW}), ranked AS (
+            SELECT *, row_number() OVER (PARTITION BY {GROUP_SQL} ORDER BY {_ID_ORDER}) AS rank
+            FROM in_window
+        )
+        SELECT {GROUP_SQL}, id_ms AS page_end_ms, id_seq AS page_end_seq FROM ranked
+        WHERE rank = page_rows
+        """,
+        windows=windows,
     )
 
 
-def examined(candidates: DataFrame, *, has_sweeps: bool) -> DataFrame:
+_ID_ORDER = ", ".join(ID_ORDER)
+# The ids that are pending in each page's window, beside the window.
+_IN_WINDOW = f"""
+    SELECT /*+ BROADCAST(windows) */ {GROUP_SQL}, id_ms, id_seq, page_rows, base_ms, far_ms, bin_ms
+    FROM (SELECT {GROUP_SQL}, id_ms, id_seq FROM {{this}} AS this) AS ids
+        JOIN {{windows}} AS windows USING ({GROUP_SQL})
+    WHERE {id_at_least("id_ms", "id_seq", "start_ms", "start_seq")}
+        AND {unsigned_sql("id_ms")} <= {unsigned_sql("last_ms")}
+"""
+
+
+def examined(candidates: Relation) -> Relation:
     """The candidates of a sweep, with `is_examined` as COUNT and the scan budget say, and `rank`
     (null for a sweep's rows, of which all are examined).
 
     Of each page, `candidates` has the page's rows, or all that there are.  Of two rows of one id
     the request gets to both or to none, so that the kernel meets them.
-
-    Args:
-        has_sweeps: whether there are rows of sweeps among them; else their part of the plan, with
-            its own scans, is left out.
     """
-    in_order = _in_order("group_key")
-    rank = F.row_number().over(in_order)
-    before = in_order.rowsBetween(Window.unboundedPreceding, -1)
-    in_budget = F.col("rank") <= F.col("count") * SCAN_BUDGET_FACTOR
-    hits_before = F.count_if(F.col("is_hit")).over(before)
-    of_one_id = Window.partitionBy("group_key", "id_ms", "id_seq")
-    pages = (
-        candidates.where(F.col("count").isNotNull())
-        .withColumns({"rank": rank, "hits_before": hits_before})
-        .withColumn("is_examined", in_budget & (F.col("hits_before") < F.col("count")))
-        .withColumn("is_examined", F.bool_or("is_examined").over(of_one_id))
-        .drop("hits_before")
+    others = ", ".join(name for name in candidates.columns if name != "is_examined")
+    return candidates.sql(
+        f"""
+        WITH ranked AS (
+            SELECT *, row_number() OVER (PARTITION BY group_key ORDER BY {_ID_ORDER}) AS rank,
+                count_if(is_hit) OVER (PARTITION BY group_key ORDER BY {_ID_ORDER}
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS hits_before
+            FROM {{this}} AS this WHERE count IS NOT NULL
+        ), reached AS (
+            SELECT *, rank <= count * {SCAN_BUDGET_FACTOR:d}
+                AND coalesce(hits_before, 0L) < count AS is_reached
+            FROM ranked
+        )
+        SELECT {others}, true AS is_examined, CAST(NULL AS INT) AS rank
+        FROM {{this}} AS this WHERE count IS NULL
+        UNION ALL
+        SELECT {others},
+            bool_or(is_reached) OVER (PARTITION BY group_key, id_ms, id_seq) AS is_examined, rank
+        FROM reached
+        """
     )
-    if not has_sweeps:
-        return pages
-    sweeps = candidates.where(F.col("count").isNull())
-    return sweeps.unionByName(pages, allowMissingColumns=True)
 
 
-def next_ids(examined_rows: DataFrame) -> DataFrame:
+def next_ids(examined_rows: Relation) -> Relation:
     """One row per page that did not reach the end of its PEL: group_key, next_ms, next_seq, the
     first id that was not examined."""
-    first = F.min_by(F.struct("id_ms", "id_seq"), "rank").alias("id")
-    behind = examined_rows.where(~F.col("is_examined")).groupBy("group_key").agg(first)
-    return behind.select(
-        "group_key", F.col("id.id_ms").alias("next_ms"), F.col("id.id_seq").alias("next_seq")
+    return examined_rows.sql(
+        "SELECT group_key, min_by(id_ms, rank) AS next_ms, min_by(id_seq, rank) AS next_seq"
+        " FROM {this} AS this WHERE NOT is_examined GROUP BY group_key"
     )
-
-
-def _within(pending: DataFrame, windows: DataFrame) -> DataFrame:
-    """The ids that are pending in each page's window, beside the window."""
-    return (
-        pending.select(*GROUP, "id_ms", "id_seq")
-        .join(F.broadcast(windows), on=list(GROUP), how="inner")
-        .where(id_at_least("id_ms", "id_seq", "start_ms", "start_seq"))
-        .where(unsigned("id_ms") <= unsigned("last_ms"))
-    )
-
-
-def _in_order(*group: str) -> WindowSpec:
-    return Window.partitionBy(*group).orderBy(*in_id_order())

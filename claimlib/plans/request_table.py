@@ -3,35 +3,37 @@ value that cannot be used refuses all of it, and no row is passed over."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegralType,
-    NullType,
-    StringType,
-)
+import pyarrow as pa
 
+from claimlib.engine.relation import Executor, Record, Relation, Rows
 from claimlib.errors import RequestError
+from claimlib.schema import quote_text
 
-_TEXT = (NullType, StringType)
-_FITTING: Mapping[str, tuple[type[DataType], ...]] = {
+_TEXT = frozenset({"string", "void"})
+_WHOLE = _TEXT | {"tinyint", "smallint", "int", "bigint"}
+_FITTING: Mapping[str, frozenset[str]] = {
     "STRING": _TEXT,
-    "BIGINT": (*_TEXT, IntegralType),
-    "BOOLEAN": (*_TEXT, BooleanType),
-    "DOUBLE": (*_TEXT, IntegralType, DecimalType, DoubleType, FloatType),
+    "BIGINT": _WHOLE,
+    "BOOLEAN": _TEXT | {"boolean"},
+    "DOUBLE": _WHOLE | {"decimal", "double", "float"},
 }
-Refusal = Callable[[str], Column]
-"""Of a column's name: a condition on a row under which its value cannot be used."""
+_ARROW_TYPES = {
+    "STRING": pa.string(),
+    "BIGINT": pa.int64(),
+    "BOOLEAN": pa.bool_(),
+    "DOUBLE": pa.float64(),
+    "ARRAY<STRING>": pa.list_(pa.string()),
+}
+Refusal = Callable[[str], str]
+"""Of a column's name: a SQL condition under which its value cannot be used.
+
+Each column is there in its type, and as `raw_` and its name as the table has it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,126 +60,183 @@ class RequestTable:
     hint: str
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
 
-    def checked(self, request: DataFrame) -> DataFrame:
-        """A request table with all columns in their types, once it is seen that every value of it
-        can be used.  Runs the frame once.
+    def of_rows(self, engine: Executor, rows: Sequence[Sequence[object]]) -> Relation:
+        """Return a request table of rows in memory, each with all columns in their order."""
+        arrays = {
+            name: pa.array([row[number] for row in rows], _ARROW_TYPES[type_])
+            for number, (name, type_) in enumerate(self.columns.items())
+        }
+        return Relation(engine, Rows(pa.table(arrays)))
+
+    def checked(self, request: Relation) -> Relation:
+        """Return a request table with all columns in their types, once it is seen that every value
+        of it can be used.  Computes the table once.
 
         Raises:
             RequestError: a column is missing, or has a type that does not fit; a value is null, or
                 is not one of its column; or two rows have one key.
         """
-        completed = self._completed(request)
-        self._check_types(completed)
-        row = (F.expr(self.row_sql).alias("row"), "stream", "consumer_group")
-        # As numbers, for 7 and 007 are one request.
-        key = [self._typed(name).alias(name) for name in self.key]
-        rows = completed.select(*key, F.struct(*row).alias("row"), self.unusable().alias("bad"))
-        worst = rows.groupBy(*self.key).agg(
-            F.count("*").alias("n"), F.min("row").alias("row"), F.max("bad").alias("bad")
+        typed = self.typed(request)
+        # By the typed key, because 7 and 007 are one request.
+        fault = typed.sql(
+            f"""
+            SELECT count(*) AS n, max(unusable) AS bad, min(said) AS first_said,
+                min_by(stream, said) AS of_stream, min_by(consumer_group, said) AS of_group
+            FROM {{this}} AS this GROUP BY {", ".join(self.key)}
+            HAVING count(*) > 1 OR max(unusable) <> ''
+            """
         )
-        first = worst.where((F.col("n") > 1) | (F.size("bad") > 0)).select("n", "bad", "row.*")
-        fault = first.first()
-        if fault is not None:
+        first = fault.order_by("first_said").first()
+        if first is not None:
             raise RequestError(
-                f"the request table has {self._fault(fault)}",
-                stream=fault["stream"],
-                consumer_group=fault["consumer_group"],
-                columns=fault["bad"],
+                f"the request table has {self._fault(first)}",
+                stream=first["of_stream"],
+                consumer_group=first["of_group"],
+                columns=first["bad"].split(", ") if first["bad"] else [],
             )
-        return completed.select(*(self._typed(name).alias(name) for name in self.columns))
+        return typed.select(*self.columns)
 
-    def unusable(self) -> Column:
-        """The names of the columns of a row whose values cannot be used."""
-        return F.array_compact(F.array(*map(self._unusable, self.columns)))
+    def typed(self, request: Relation) -> Relation:
+        """Return a request table with all columns in their types, `said` (what names the row to
+        people) and `unusable`, the names of the columns whose values cannot be used, separated by
+        commas.  A value that has none of its type is null.
 
-    def fingerprint(self, request: DataFrame) -> dict[str, object]:
-        """What tells one checked table from another, whatever the order of its rows: their number
-        and the sum of their hashes.  Runs the frame once."""
+        Raises:
+            RequestError: a column is missing, or has a type that does not fit.
+        """
+        types = {**dict.fromkeys(self.optional, "void"), **self._types(request)}
+        completed = request.select(*(_completed(name, types[name]) for name in self.columns))
+        both = completed.select(
+            *(
+                f"{_typed(name, types[name], wanted)} AS {name}"
+                for name, wanted in self.columns.items()
+            ),
+            *(f"{name} AS raw_{name}" for name in self.columns),
+            f"{self.row_sql} AS said",
+        )
+        names = (f"CASE WHEN {self._is_unusable(name)} THEN '{name}' END" for name in self.columns)
+        return both.select(
+            *self.columns, "said", f"concat_ws(', ', {', '.join(names)}) AS unusable"
+        )
+
+    def fingerprint(self, checked: Relation) -> dict[str, object]:
+        """Return what tells one checked table from another, whatever the order of its rows: their
+        number and the sum of their hashes.  Computes the table once."""
         # Not the columns' own hash: it skips nulls, so it does not tell one column from the next.
-        said = F.to_json(F.struct(*self.columns))
-        hashes = F.sum(F.xxhash64(said).cast("DECIMAL(38)"))
-        total = request.agg(F.count("*").alias("n"), hashes.alias("h")).first()
-        number, hashed = (total["n"], total["h"]) if total is not None else (0, 0)
-        return {"rows": number, "hash": str(hashed or 0)}
+        hashed = f"xxhash64(to_json(struct({', '.join(self.columns)})))"
+        (total,) = checked.select(
+            "count(*) AS n", f"CAST(sum(CAST({hashed} AS DECIMAL(38, 0))) AS STRING) AS h"
+        ).collect()
+        return {"rows": total["n"], "hash": total["h"] or "0"}
 
-    def _completed(self, request: DataFrame) -> DataFrame:
+    def _types(self, request: Relation) -> Mapping[str, str]:
+        """Return the types of a table's columns.
+
+        Raises:
+            RequestError: a column is missing or unknown, or has a type whose values a cast would
+                change: 1.9 is not 1 ms, and neither is true.
+        """
+        types = request.types
         names = ", ".join(self.columns)
-        missing = [n for n in self.columns if n not in request.columns and n not in self.optional]
+        missing = [name for name in self.columns if name not in (*types, *self.optional)]
         if missing:
             raise RequestError(
                 f"the request table has no {_columns(missing)}; its columns can be {names}",
                 columns=missing,
             )
-        unknown = [name for name in request.columns if name not in self.columns]
+        unknown = [name for name in types if name not in self.columns]
         if unknown:
             raise RequestError(
                 f"the request table has unknown {_columns(unknown)}; its columns can be {names}",
                 columns=unknown,
             )
-        columns = (
-            # Of a column with a collation, `SERVER` would be one of the rules.
-            F.col(field.name).cast("STRING").alias(field.name)
-            if isinstance(field.dataType, StringType)
-            else F.col(field.name)
-            for field in request.schema.fields
-        )
-        left_out = (n for n in self.optional if n not in request.columns)
-        return request.select(*columns, *(F.lit(None).alias(name) for name in left_out))
-
-    def _check_types(self, rows: DataFrame) -> None:
-        """Refuse a column of a type whose values a cast would change: 1.9 is not 1 ms, and neither
-        is true."""
-        for name, wanted in self.columns.items():
-            actual = rows.schema[name].dataType
-            if not _fits(actual, wanted):
+        for name, actual in types.items():
+            if not _fits(actual, self.columns[name]):
                 raise RequestError(
-                    f"column {name} of the request table is {actual.simpleString()}: it must be"
-                    f" {wanted}",
+                    f"column {name} of the request table is {actual}: it must be"
+                    f" {self.columns[name]}",
                     columns=[name],
                 )
+        return types
 
-    def _fault(self, fault: Row) -> str:
-        """What is wrong with the rows of one key."""
+    def _fault(self, fault: Record) -> str:
+        """Return what is wrong with the rows of one key."""
         if not fault["bad"]:
-            return f"{fault['n']} rows for {fault['row']}: {self.repeated_hint}"
+            return f"{fault['n']} rows for {fault['first_said']}: {self.repeated_hint}"
         null = f"only {', '.join(self.nullable)}" if self.nullable else "no value"
-        bad = ", ".join(fault["bad"])
-        return f"invalid {bad} in the row for {fault['row']}: {null} may be null, {self.hint}"
+        return (
+            f"invalid {fault['bad']} in the row for {fault['first_said']}: {null} may be null,"
+            f" {self.hint}"
+        )
 
-    def _typed(self, name: str) -> Column:
-        return F.col(name).try_cast(self.columns[name])
-
-    def _unusable(self, name: str) -> Column:
-        """The column's name where its value cannot be used, else null."""
-        unusable = self._typed(name).isNull()
+    def _is_unusable(self, name: str) -> str:
+        """As SQL: whether a column's value cannot be used."""
+        is_none = f"{name} IS NULL"
         if name in self.nullable:
-            unusable &= F.col(name).isNotNull()
-        if name in self.refusals:
-            unusable |= self.refusals[name](name)
-        return F.when(unusable, F.lit(name))
+            is_none += f" AND raw_{name} IS NOT NULL"
+        refusal = self.refusals.get(name)
+        return is_none if refusal is None else f"{is_none} OR {refusal(name)}"
 
 
-def _fits(actual: DataType, wanted: str) -> bool:
-    if wanted.startswith("ARRAY"):
-        return isinstance(actual, ArrayType) and isinstance(actual.elementType, _TEXT)
-    whole = isinstance(actual, DecimalType) and actual.scale == 0
-    return isinstance(actual, _FITTING[wanted]) or (wanted == "BIGINT" and whole)
+def _kind(type_: str) -> str:
+    """Return a type without its parameters and its collation."""
+    return re.split(r"\W", type_, maxsplit=1)[0]
+
+
+def _fits(actual: str, wanted: str) -> bool:
+    if wanted == "ARRAY<STRING>":
+        element = actual.removeprefix("array<")
+        return element != actual and _kind(element) in _TEXT
+    is_whole = wanted == "BIGINT" and re.fullmatch(r"decimal\([0-9]+,0\)", actual) is not None
+    return is_whole or _kind(actual) in _FITTING[wanted]
+
+
+def _completed(name: str, actual: str) -> str:
+    """As SQL: a column as the table has it, or null; a text without a collation, by which `SERVER`
+    would be one of the rules."""
+    if actual == "void":
+        return f"CAST(NULL AS STRING) AS {name}"
+    return f"CAST({name} AS STRING) AS {name}" if _kind(actual) == "string" else name
+
+
+def _typed(name: str, actual: str, wanted: str) -> str:
+    """As SQL: a column's value in its type; null where it has none.
+
+    Engines differ in which texts are numbers: this is what Spark's casts take, except fractions in
+    other notations than decimal.
+    """
+    if wanted == "BOOLEAN" and _kind(actual) == "string":
+        word = f"lower({_extracted(name, '[A-Za-z01]+')})"
+        return f"CASE WHEN {word} IN ({_TRUE}) THEN true WHEN {word} IN ({_FALSE}) THEN false END"
+    if wanted == "BIGINT" and _kind(actual) == "string":
+        return f"TRY_CAST({_extracted(name, '[+-]?[0-9]+')} AS BIGINT)"
+    # The quotient of a decimal's digits and its scale may be another number than its text.
+    if wanted == "DOUBLE" and _kind(actual) in {"string", "decimal"}:
+        return f"TRY_CAST({_extracted(f'CAST({name} AS STRING)', _FRACTION)} AS DOUBLE)"
+    return f"TRY_CAST({name} AS {wanted})"
+
+
+_FRACTION = r"[+-]?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:[eE][+-]?[0-9]+)?"
+_TRUE, _FALSE = "'t', 'true', 'y', 'yes', '1'", "'f', 'false', 'n', 'no', '0'"
+_BLANKS = r"[\x00-\x20\x7f]*"
+
+
+def _extracted(text: str, pattern: str) -> str:
+    """As SQL: a text without the blanks at its ends; empty where it does not match a pattern."""
+    whole = rf"\A{_BLANKS}({pattern}){_BLANKS}\z"
+    return f"regexp_extract({text}, {quote_text(whole)}, 1)"
 
 
 def _columns(names: Sequence[str]) -> str:
     return f"{'column' if len(names) == 1 else 'columns'} {', '.join(names)}"
 
 
-def ddl(columns: Mapping[str, str]) -> str:
-    """Columns by name, with their SQL types, as the schema of a frame."""
-    return ", ".join(f"{name} {type_}" for name, type_ in columns.items())
-
-
 def is_none_of(choices: type[StrEnum]) -> Refusal:
-    """Refuses what is not one of some words."""
-    return lambda name: ~F.col(name).isin([str(choice) for choice in choices])
+    """Refuse what is not one of some words."""
+    words = ", ".join(quote_text(str(choice)) for choice in choices)
+    return lambda name: f"{name} NOT IN ({words})"
 
 
-def is_beyond(least: float, most: float, type_: str = "BIGINT") -> Refusal:
-    """Refuses numbers that are too small or too large."""
-    return lambda name: ~F.col(name).try_cast(type_).between(least, most)
+def is_beyond(least: float, most: float) -> Refusal:
+    """Refuse numbers that are too small or too large."""
+    return lambda name: f"NOT {name} BETWEEN {least} AND {most}"

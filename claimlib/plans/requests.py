@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import reduce
-from operator import or_
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
-from claimlib.plans.column_readers import is_spelling
-from claimlib.plans.keys import GROUP, each, glob_matches
-from claimlib.plans.request_table import RequestTable, is_beyond, is_none_of
+from claimlib.engine.relation import Relation
+from claimlib.plans.column_readers import is_spelling_sql
+from claimlib.plans.keys import GROUP, GROUP_SQL, bigint_sql, each_sql, glob_sql
+from claimlib.plans.request_table import Refusal, RequestTable, is_beyond, is_none_of
 from claimlib.schema import quote_text
 from claimlib.semantics.model import COUNT_MAX, MAX_I64, Guards, IdleRule, Profile
 from claimlib.semantics.names import spell
@@ -49,25 +45,30 @@ OPTIONAL = ("count", "cursor", *GUARDS)
 NULLABLE = ("start_ms", "start_seq", *OPTIONAL)
 
 
-def _is_alone(other: str) -> Callable[[str], Column]:
-    """Refuses a value where another column has none, and none where that has one."""
-    return lambda name: F.col(name).isNull() != F.col(other).isNull()
+def _is_alone(other: str) -> Refusal:
+    """Refuse a value where another column has none, and none where that has one."""
+    return lambda name: f"(raw_{name} IS NULL) <> (raw_{other} IS NULL)"
 
 
-def is_no_spelling(name: str) -> Column:
-    """Refuses what spells no name."""
-    return ~is_spelling(F.col(name))
+def is_no_spelling(name: str) -> str:
+    """Refuse what spells no name."""
+    return f"NOT {is_spelling_sql(name)}"
 
 
-def _is_blank(name: str) -> Column:
-    return ~F.col(name).rlike(r"(?U)\S")  # all white space, no-break spaces too
+# What Unicode calls white space, no-break spaces too.
+_BLANK = (
+    r"\A[\x09-\x0d\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}"
+    r"\x{3000}]*\z"
+)
 
 
-def _is_no_parking_consumer(name: str) -> Column:
+def _is_blank(name: str) -> str:
+    return f"{name} RLIKE {quote_text(_BLANK)}"
+
+
+def _is_no_parking_consumer(name: str) -> str:
     alone = _is_alone("max_deliveries")(name)
-    # A null says nothing here: it would make the whole condition one.
-    bad = is_no_spelling(name) | (F.col(name) == F.col("consumer"))
-    return alone | F.coalesce(bad, F.lit(False))
+    return f"{alone} OR {is_no_spelling(name)} OR {name} = consumer"
 
 
 SWEEPS = RequestTable(
@@ -91,7 +92,7 @@ SWEEPS = RequestTable(
         "count": is_beyond(1, COUNT_MAX),
         "cursor": _is_blank,
         "max_claims": is_beyond(0, MAX_I64),
-        "max_deleted_share": is_beyond(0.0, 1.0, "DOUBLE"),
+        "max_deleted_share": is_beyond(0.0, 1.0),
         "only_consumers_idle_ms": is_beyond(0, MAX_I64),
         "max_deliveries": is_beyond(1, MAX_I64),
         "parking_consumer": _is_no_parking_consumer,
@@ -108,11 +109,10 @@ class Rule:
     group_glob: str
     values: Mapping[str, object]
 
-    def matches(self) -> Column:
-        """A condition on the names."""
-        return glob_matches("stream", self.stream_glob) & glob_matches(
-            "consumer_group", self.group_glob
-        )
+    def matches(self) -> str:
+        """As SQL: a condition on the names."""
+        stream = glob_sql("stream", self.stream_glob)
+        return f"({stream} AND {glob_sql('consumer_group', self.group_glob)})"
 
 
 def guard_values(guards: Guards) -> dict[str, object]:
@@ -125,44 +125,50 @@ def guard_values(guards: Guards) -> dict[str, object]:
     }
 
 
-def by_policy(groups: DataFrame, policy: Sequence[Rule]) -> DataFrame:
+def by_policy(groups: Relation, policy: Sequence[Rule]) -> Relation:
     """The rows of `groups`, one per (stream, consumer_group), with the `REQUEST_COLUMNS` as the
     first rule says whose globs match it, and `request`, that rule's number from 1 (these are null
     where none does)."""
-    first = F.coalesce(*(F.when(rule.matches(), n) for n, rule in enumerate(policy, start=1)))
-    # This is not a join, because Spark turns a join with a single rule into a cartesian product.  A
-    # session may forbid that.
-    rules = F.expr(f"get(array({', '.join(map(_values_sql, policy))}), request - 1)")
-    chosen = groups.withColumn("request", first)
-    return chosen.withColumn("rule", rules).select(*chosen.columns, "rule.*")
-
-
-def _values_sql(rule: Rule) -> str:
+    cases = " ".join(f"WHEN {rule.matches()} THEN {n:d}" for n, rule in enumerate(policy, start=1))
+    chosen = groups.select("*", f"CASE {cases} END AS request")
     types = {name: of for name, of in REQUEST_COLUMNS.items() if name not in GROUP}
-    values = (f"'{name}', {_literal(rule.values[name], of)}" for name, of in types.items())
-    return f"named_struct({', '.join(values)})"
+    return chosen.select("*", *(_value_sql(name, of, policy) for name, of in types.items()))
+
+
+def _value_sql(name: str, type_: str, policy: Sequence[Rule]) -> str:
+    """Return a column of the chosen rule as SQL."""
+    values = " ".join(
+        f"WHEN {number:d} THEN {_literal(rule.values[name], type_)}"
+        for number, rule in enumerate(policy, start=1)
+    )
+    return f"CAST(CASE request {values} END AS {type_}) AS {name}"
 
 
 def _literal(value: object, type_: str) -> str:
     if value is None:
-        return f"CAST(NULL AS {type_})"
+        return "NULL"
     if isinstance(value, str):
         return quote_text(value)
+    if isinstance(value, int) and type_ == "BIGINT" and not isinstance(value, bool):
+        return bigint_sql(value)
     return f"CAST({value!r} AS {type_})"
 
 
-def by_table(groups: DataFrame, table: DataFrame) -> DataFrame:
+def by_table(groups: Relation, table: Relation) -> Relation:
     """The rows of `groups` and of a request table, one per (stream, consumer_group) of either, with
     the columns of both (null where that one lacks it)."""
-    return table.join(groups, on=list(GROUP), how="full")
+    return groups.sql(
+        f"SELECT * FROM {{requested}} AS requested FULL JOIN {{this}} AS this USING ({GROUP_SQL})",
+        requested=table,
+    )
 
 
-def matched_by(policy: Sequence[Rule]) -> Column:
-    """Whether any rule is for a group of these names."""
-    return reduce(or_, (rule.matches() for rule in policy))
+def matched_by(policy: Sequence[Rule]) -> str:
+    """As SQL: whether any rule is for a group of these names."""
+    return f"({' OR '.join(rule.matches() for rule in policy)})"
 
 
-def known_groups(groups: DataFrame, streams: DataFrame, run_seq: int) -> DataFrame:
+def known_groups(groups: Relation, streams: Relation, run_seq: int) -> Relation:
     """One row per (stream, consumer_group) of `groups`: its snapshot instant (null: it has none),
     the proven id range of its stream (null: there is no proof), and what forbids a run to judge it:
     `repeated_in` and `ahead_in`, the tables (comma separated; null: none) that hold a key of it
@@ -170,27 +176,33 @@ def known_groups(groups: DataFrame, streams: DataFrame, run_seq: int) -> DataFra
 
     Of a repeated row any is taken: its group is refused.
     """
-    by_stream = streams.groupBy("stream").agg(
-        *each("min", *PROVEN_RANGE), *_unsound("streams", run_seq)
-    )
-    by_group = groups.groupBy(*GROUP).agg(*each("min", "snapshot_ms"), *_unsound("groups", run_seq))
-    both = by_group.join(by_stream, on="stream", how="left")
-    return both.selectExpr(
-        *(*GROUP, "snapshot_ms", *PROVEN_RANGE),
-        *(f"{_names(f'groups_{what}', f'streams_{what}')} AS {what}" for what in _UNSOUND),
-        "true AS in_groups",
+    unsound = (f"{_names(f'groups_{what}', f'streams_{what}')} AS {what}" for what in _UNSOUND)
+    return groups.sql(
+        f"""
+        WITH by_stream AS (
+            SELECT stream, {each_sql("min", *PROVEN_RANGE)}, {_unsound("streams", run_seq)}
+            FROM {{streams}} AS streams GROUP BY stream
+        ), by_group AS (
+            SELECT {GROUP_SQL}, min(snapshot_ms) AS snapshot_ms, {_unsound("groups", run_seq)}
+            FROM {{this}} AS this GROUP BY {GROUP_SQL}
+        )
+        SELECT {GROUP_SQL}, snapshot_ms, {", ".join(PROVEN_RANGE)}, {", ".join(unsound)},
+            true AS in_groups
+        FROM by_group LEFT JOIN by_stream USING (stream)
+        """,
+        streams=streams,
     )
 
 
 _UNSOUND = ("repeated_in", "ahead_in")
 
 
-def _unsound(table: str, run_seq: int) -> tuple[Column, ...]:
-    """The name of the table where it holds the key of a group of rows twice, or a row of a later
-    run; else null."""
+def _unsound(table: str, run_seq: int) -> str:
+    """As SQL: the name of the table where it holds the key of a group of rows twice, or a row of a
+    later run; else null."""
     conditions = ("count(*) > 1", f"max(run_seq) >= {run_seq:d}")
-    return tuple(
-        F.expr(f"CASE WHEN {condition} THEN '{table}' END AS {table}_{what}")
+    return ", ".join(
+        f"CASE WHEN {condition} THEN '{table}' END AS {table}_{what}"
         for condition, what in zip(conditions, _UNSOUND, strict=True)
     )
 
@@ -200,24 +212,36 @@ def _names(*columns: str) -> str:
     return f"nullif(concat_ws(', ', {', '.join(columns)}), '')"
 
 
-def started(requests: DataFrame, cursors: DataFrame, run_seq: int) -> DataFrame:
+def started(requests: Relation, cursors: Relation, run_seq: int) -> Relation:
     """The requests with a start throughout: their own, else where the stored cursor of their name
     stands (0-0 starts over), else the beginning; and what forbids a run to use that cursor is added
     to `repeated_in` and `ahead_in`, as in `known_groups`."""
-    key = ("name", *GROUP)
-    nexts = each("min", "next_ms", "next_seq")
-    by_key = cursors.groupBy(*key).agg(*nexts, *_unsound("cursors", run_seq))
-    stored = by_key.withColumnRenamed("name", "cursor")
     # A group without a request has no start either.
-    has_start = "start_ms IS NOT NULL OR consumer IS NULL"
-    starts = {
-        half: f"CASE WHEN {has_start} THEN start_{half} ELSE coalesce(next_{half}, 0) END"
-        for half in ("ms", "seq")
+    has_start = "this.start_ms IS NOT NULL OR this.consumer IS NULL"
+    made = {
+        **{
+            f"start_{half}": f"CASE WHEN {has_start} THEN this.start_{half}"
+            f" ELSE coalesce(next_{half}, 0L) END"
+            for half in ("ms", "seq")
+        },
+        **{what: _names(f"this.{what}", f"cursors_{what}") for what in _UNSOUND},
     }
-    joined = requests.join(stored, on=["cursor", *GROUP], how="left")
-    return joined.withColumns(
-        {f"start_{half}": F.expr(start) for half, start in starts.items()}
-        | {what: F.expr(_names(what, f"cursors_{what}")) for what in _UNSOUND}
+    columns = (
+        f"{made[name]} AS {name}" if name in made else f"this.{name} AS {name}"
+        for name in requests.columns
+    )
+    same = " AND ".join(f"this.{name} = stored.{name}" for name in GROUP)
+    return requests.sql(
+        f"""
+        WITH stored AS (
+            SELECT name, {GROUP_SQL}, {each_sql("min", "next_ms", "next_seq")},
+                {_unsound("cursors", run_seq)}
+            FROM {{cursors}} AS cursors GROUP BY name, {GROUP_SQL}
+        )
+        SELECT {", ".join(columns)}
+        FROM {{this}} AS this LEFT JOIN stored ON this.cursor = stored.name AND {same}
+        """,
+        cursors=cursors,
     )
 
 
@@ -226,14 +250,14 @@ def instant(now_ms: int | None) -> str:
     return "snapshot_ms" if now_ms is None else f"{now_ms:d}L"
 
 
-def standing(requests: DataFrame, now_ms: int | None) -> DataFrame:
+def standing(requests: Relation, now_ms: int | None) -> Relation:
     """One row per (stream, consumer_group) that is known or requested: the request (its columns are
     null, `consumer` for one, where there is none), the instant at which the group is judged
     (`now_ms`: the given one, else the group's snapshot instant; null: there is none), what the
     rules need of the request (`equal_counts`, `raise_by`, `park_above`), and what `known_groups`
     says of the group (`in_groups` null: it is not known).  A negative min_idle_ms is 0, as on the
     server."""
-    return requests.selectExpr(
+    return requests.select(
         *(name for name in REQUEST_COLUMNS if name != "min_idle_ms"),
         "greatest(min_idle_ms, 0L) AS min_idle_ms",
         f"{instant(now_ms)} AS now_ms",
@@ -263,10 +287,13 @@ CALLER_IS_SEEN = _is_one_of(
 """`rules.SEES_EVERY_CALLER` of a request's `profile`, as SQL."""
 
 
-def ended(targets: DataFrame, ends: DataFrame | None) -> DataFrame:
+def ended(targets: Relation, ends: Relation | None) -> Relation:
     """`standing` with `page_end_ms` and `page_end_seq`: the last of a page's rows; null: a sweep,
     or a page up to the end."""
     if ends is None:
         none = (f"CAST(NULL AS BIGINT) AS {name}" for name in ("page_end_ms", "page_end_seq"))
-        return targets.selectExpr("*", *none)
-    return targets.join(ends, on=list(GROUP), how="left")
+        return targets.select("*", *none)
+    return targets.sql(
+        f"SELECT * FROM {{this}} AS this LEFT JOIN {{ends}} AS ends USING ({GROUP_SQL})",
+        ends=ends,
+    )

@@ -6,25 +6,15 @@ data refuses its group, counted and named, and the other groups go on.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
-from claimlib.plans.keys import (
-    GROUP,
-    GROUP_KEY,
-    each,
-    id_at_least,
-    id_at_most,
-    unsigned,
-    unsigned_text,
-)
+from claimlib.engine.relation import Relation
+from claimlib.plans.keys import GROUP, GROUP_SQL, ID_ORDER, id_at_least, id_at_most, id_text_sql
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.plans.sql_terms import terms
 from claimlib.schema import quote_text
 from claimlib.semantics import rules
 
 
-def by_group(pending: DataFrame, surveyed: DataFrame, run_seq: int) -> DataFrame:
+def by_group(pending: Relation, surveyed: Relation, run_seq: int) -> Relation:
     """The survey: one row per (stream, consumer_group) that has entries.  Of a group that gets a
     page only, the page's rows are looked at (`page_end_ms`).
 
@@ -37,31 +27,19 @@ def by_group(pending: DataFrame, surveyed: DataFrame, run_seq: int) -> DataFrame
     Args:
         surveyed: see `surveyed_of`.
     """
-    # By the names themselves: it is not known yet if two of them share a hash.
-    rows = pending.select(*_OF_PENDING)
-    rows = rows.join(F.broadcast(surveyed), on=list(GROUP), how="left")
-    return rows.where(_IS_COUNTED).groupBy(*GROUP).agg(*map(F.expr, _sums(run_seq)))
-
-
-def by_group_sql(run_seq: int) -> str:
-    """The same as a query of `t`, the table pending, and `surveyed`, as delta-rs reads it."""
-    names = ", ".join(f"t.{name}" for name in GROUP)
-    # USING would give a group that is not requested no name: that of the other side of the join.
-    same = " AND ".join(f"t.{name} = surveyed.{name}" for name in GROUP)
-    return (
-        f"SELECT {names}, {', '.join(_sums(run_seq))}"
-        f" FROM (SELECT {', '.join(_OF_PENDING)} FROM t) AS t LEFT JOIN surveyed ON {same}"
-        f" WHERE {_IS_COUNTED} GROUP BY {names}"
+    return pending.sql(
+        f"""
+        SELECT /*+ BROADCAST(surveyed) */ {GROUP_SQL}, {", ".join(_sums(run_seq))}
+        FROM {{this}} AS this LEFT JOIN {{surveyed}} AS surveyed USING ({GROUP_SQL})
+        WHERE {_IS_COUNTED} GROUP BY {GROUP_SQL}
+        """,
+        surveyed=surveyed,
     )
 
 
-# Not what somebody has added, whose name may be that of something else.
-_OF_PENDING = (*GROUP, "id_ms", "id_seq", "delivery_time_ms", "delivery_count", "run_seq")
-
-
-def surveyed_of(targets: DataFrame) -> DataFrame:
+def surveyed_of(targets: Relation) -> Relation:
     """What the survey needs of `requests.standing`: one row per group that is requested."""
-    return targets.where("consumer IS NOT NULL").selectExpr(*GROUP, *_SURVEYED)
+    return targets.where("consumer IS NOT NULL").select(*GROUP, *_SURVEYED)
 
 
 def _sums(run_seq: int) -> list[str]:
@@ -89,16 +67,6 @@ def _sums(run_seq: int) -> list[str]:
 
 
 _COUNTS = ("pending_before", "invalid", "ahead", "unproven", "at_boundary", "delivered_later")
-
-
-def totals() -> list[Column]:
-    """What merges a row of `by_group` with others of the same group, which have nulls there."""
-    return [
-        *each("sum", *_COUNTS),
-        *each("min", "oldest_delivery_time_ms", "low_ms"),
-        *each("max", "highest_delivery_count", "high_ms"),
-    ]
-
 
 UNKNOWN_GROUP = "unknown group: it is not in the table groups"
 NOT_IN_GROUPS = " (it is not in the table groups)"
@@ -134,27 +102,37 @@ _SURVEYED = (
 )
 
 
-def judged(targets: DataFrame, sums: DataFrame, unrequested: Column) -> DataFrame:
+def judged(targets: Relation, sums: Relation, unrequested: str) -> Relation:
     """One row per group that is requested, or that has entries, is not among the known groups and
     is in scope: `requests.standing`, the sums (0 where nothing is pending, the rest null), and
     `reason`: why the group is refused (null: it is accepted).
 
     Args:
-        sums: one row per group with entries: the names, and `totals`.
-        unrequested: a condition on the names: would the request have meant this group, had the
+        sums: `by_group`.
+        unrequested: a SQL condition on the names: would the request have meant this group, had the
             table groups known it?
     """
-    everything = targets.join(sums, on=list(GROUP), how="full").fillna(0, list(_COUNTS))
-    is_requested = F.expr("consumer IS NOT NULL") | (F.expr("in_groups IS NULL") & unrequested)
-    return everything.where(is_requested).withColumn("reason", refusal())
+    of_targets = (name for name in targets.columns if name not in GROUP)
+    counts = (f"coalesce({name}, 0L) AS {name}" for name in _COUNTS)
+    everything = targets.sql(
+        f"""
+        SELECT {GROUP_SQL}, {", ".join((*of_targets, *counts, *_REST))}
+        FROM {{this}} AS this FULL JOIN {{sums}} AS sums USING ({GROUP_SQL})
+        """,
+        sums=sums,
+    )
+    is_requested = f"consumer IS NOT NULL OR (in_groups IS NULL AND {unrequested})"
+    return everything.where(is_requested).select("*", f"{refusal()} AS reason")
 
 
+_REST = ("oldest_delivery_time_ms", "highest_delivery_count", "low_ms", "high_ms")
 _REPAIR = "claimlib check prints the statement that repairs it"
 
 
 def _said(text: str, *values: str) -> str:
     """A text as SQL, in which `%s` stands for the values."""
-    return f"format_string({', '.join((quote_text(text), *values))})"
+    texts = (f"CAST({value} AS STRING)" for value in values)
+    return f"format_string({', '.join((quote_text(text), *texts))})"
 
 
 _BREAKS = quote_text("\r\n")
@@ -186,40 +164,46 @@ _UNUSABLE = (
 )
 
 
-def refusal() -> Column:
-    """Why a group is refused, most basic reason first; null where it is not."""
+def refusal() -> str:
+    """As SQL: why a group is refused, most basic reason first; null where it is not."""
     return _first_reason(_UNKNOWN, *_UNUSABLE)
 
 
-def refusal_by_name() -> Column:
+def refusal_by_name() -> str:
     """The same for those who need neither an instant nor a proof, nor sound times and counts."""
     return _first_reason(_UNKNOWN, _AHEAD)
 
 
-def _first_reason(*reasons: tuple[str, str]) -> Column:
+def _first_reason(*reasons: tuple[str, str]) -> str:
     cases = " ".join(f"WHEN {condition} THEN {said}" for condition, said in reasons)
-    return F.expr(f"CASE {cases} END")
+    return f"CASE {cases} END"
 
 
-def without_duplicates(judged: DataFrame, touched: DataFrame) -> DataFrame:
+def without_duplicates(judged: Relation, touched: Relation) -> Relation:
     """`judged`, with the groups refused of which two touched rows have one id; the reason names the
     smallest such id.
 
     Args:
         touched: the rows that the accepted groups' requests would change, see `sweep.touched`.
     """
-    copies = touched.groupBy("group_key", "id_ms", "id_seq").agg(F.count("*").alias("copies"))
-    smallest = F.min(F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq")))
-    text = F.format_string(
-        f"{TWICE}: ids that occur more than once in pending: %d, the first is %s-%s",
-        F.count("*"),
-        unsigned_text(unsigned(smallest["ms"])),
-        unsigned_text(unsigned(smallest["seq"])),
+    text = quote_text(f"{TWICE}: ids that occur more than once in pending: %s, the first is %s")
+    sortable = ", ".join(ID_ORDER)
+    others = ", ".join(f"this.{name} AS {name}" for name in judged.columns if name != "reason")
+    return judged.sql(
+        f"""
+        WITH copies AS (
+            SELECT group_key, id_ms, id_seq FROM {{touched}} AS touched
+            GROUP BY group_key, id_ms, id_seq HAVING count(*) > 1
+        ), twice AS (
+            SELECT group_key, format_string({text}, CAST(count(*) AS STRING),
+                min_by({id_text_sql()}, struct({sortable}))) AS repeated
+            FROM copies GROUP BY group_key
+        )
+        SELECT {others}, coalesce(this.reason, twice.repeated) AS reason
+        FROM {{this}} AS this LEFT JOIN twice ON {_KEY_OF_THIS} = twice.group_key
+        """,
+        touched=touched,
     )
-    twice = copies.where("copies > 1").groupBy("group_key").agg(text.alias("repeated"))
-    return (
-        judged.withColumn("group_key", F.expr(GROUP_KEY))
-        .join(twice, on="group_key", how="left")
-        .withColumn("reason", F.coalesce("reason", "repeated"))
-        .drop("group_key", "repeated")
-    )
+
+
+_KEY_OF_THIS = "xxhash64(this.stream, this.consumer_group)"

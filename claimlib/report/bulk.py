@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from claimlib.commands.bulk_reply import BulkReply
-from claimlib.engine.spark import relation_of
+from claimlib.engine.relation import Record, Relation
 from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
 from claimlib.report.rows import fetch_rows
@@ -42,7 +39,7 @@ def of_bulk(
     limit: int | None = DEFAULT_LIMIT,
     place: str = "",
     unknown_to_server: Mapping[str, int] | None = None,
-    chosen: DataFrame | None = None,
+    chosen: Relation | None = None,
 ) -> Report:
     """One row per id, in the order of the requests; counts are of all.
 
@@ -55,7 +52,7 @@ def of_bulk(
     of_run = sum(reply.counts.get(name, 0) for name in names)
     total = of_run if chosen is None else chosen.count()
     ids = fetch_rows(
-        relation_of(reply.ids if chosen is None else chosen),
+        reply.ids if chosen is None else chosen,
         ("request", "position"),
         limit,
         total,
@@ -119,11 +116,11 @@ def refused_requests(reply: BulkReply, limit: int = 10) -> list[str]:
     return [*named, *([f"refused: {refused - limit:,} more"] if refused > limit else [])]
 
 
-def _refused(reply: BulkReply, limit: int | None) -> list[dict[str, Any]]:
+def _refused(reply: BulkReply, limit: int | None) -> list[Record]:
     if not reply.counts.get("refused", 0):
-        return []  # there is nothing to be asked of Spark
-    refused = reply.requests.where(F.col("status") == "refused").orderBy("request")
-    return [row.asDict() for row in (refused if limit is None else refused.limit(limit)).collect()]
+        return []  # nothing needs to be computed
+    refused = reply.requests.where("status = 'refused'").order_by("request")
+    return (refused if limit is None else refused.limit(limit)).collect()
 
 
 def _title(command: str, reply: BulkReply) -> str:

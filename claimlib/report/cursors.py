@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-
-from claimlib.engine.spark import relation_of
+from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP
 from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, Report
@@ -16,14 +14,14 @@ from claimlib.runs import Finished
 COLUMNS = headings("name", *GROUP, "next_id")
 
 
-def of_reset(finished: Finished, cursors: DataFrame, limit: int | None = DEFAULT_LIMIT) -> Report:
+def of_reset(finished: Finished, cursors: Relation, limit: int | None = DEFAULT_LIMIT) -> Report:
     """One row per group whose cursor a run has set, by stream and group.
 
     Args:
         cursors: see `commands.reply.Reply.cursors`.
         limit: the most groups to show, or None for all.
     """
-    rows = fetch_rows(relation_of(cursors.select(*COLUMNS)), GROUP, limit, cursors.count())
+    rows = fetch_rows(cursors.select(*COLUMNS), GROUP, limit, cursors.count())
     shown, hidden = rows.shown, rows.hidden
     return Report(
         title=f"reset-cursor, run {finished.run_seq} ({finished.key}): where the next page begins",

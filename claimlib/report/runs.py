@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from pyspark.sql import DataFrame
-
 from claimlib.commands.runs import RunList
-from claimlib.engine.spark import relation_of
+from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP, ID_ORDER
 from claimlib.report.headings import headings
 from claimlib.report.model import Cell, Report
@@ -22,14 +20,14 @@ _ENTRY_COLUMNS = headings(
 )
 
 
-def of_entries(finished: Finished, kind: str, rows: DataFrame, limit: int | None) -> Report:
+def of_entries(finished: Finished, kind: str, rows: Relation, limit: int | None) -> Report:
     """The claimed, deleted or lost entries of one run, by stream, group and id.
 
     Args:
         limit: the most entries to show, or None for all.
     """
     total = rows.count()
-    entries = fetch_rows(relation_of(rows), (*GROUP, *ID_ORDER), limit, total, plain_row)
+    entries = fetch_rows(rows, (*GROUP, *ID_ORDER), limit, total, plain_row)
     shown = entries.shown
     has_owner = "consumer" in rows.columns
     return Report(
@@ -73,11 +71,11 @@ def _entry_row(row: Record, *, has_owner: bool) -> tuple[Cell, ...]:
     return (*values, visible(row["consumer"])) if has_owner else values
 
 
-def of_refused(finished: Finished, rows: DataFrame, limit: int | None) -> Report:
+def of_refused(finished: Finished, rows: Relation, limit: int | None) -> Report:
     """What one run refused and why: groups, or the requests of an XCLAIM or XACK."""
     total = rows.count()
     refused = rows.select(*GROUP, "request_number", "reason")
-    fetched = fetch_rows(relation_of(refused), (*GROUP, "request_number"), limit, total)
+    fetched = fetch_rows(refused, (*GROUP, "request_number"), limit, total)
     shown = fetched.shown
     return Report(
         title=f"refused by run {finished.run_seq} ({finished.key})",

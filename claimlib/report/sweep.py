@@ -9,12 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from claimlib.commands.reply import GROUPS_COLUMNS, Reply
-from claimlib.engine.relation import DESCENDING
-from claimlib.engine.spark import relation_of
+from claimlib.engine.relation import DESCENDING, Relation
 from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import GUARDS
 from claimlib.report.headings import headings
@@ -53,7 +49,7 @@ def of_reply(
     Runs the reply's `groups` once, or twice where there are more groups than are shown.
     """
     count = reply.counts.get("swept", 0) + reply.counts.get("refused", 0)
-    rows = fetch_rows(relation_of(reply.groups), _WORST_FIRST, limit, count)
+    rows = fetch_rows(reply.groups, _WORST_FIRST, limit, count)
     has_all = limit is not None and count <= limit
     totals = _totals(rows.shown) if has_all else _all_totals(reply.groups)
     total = ("total", groups_text(count), *_numbers(totals), "")
@@ -110,10 +106,10 @@ def refusals(reply: Reply, limit: int = 10) -> list[str]:
     refused = reply.counts.get("refused", 0)
     if not refused:
         return []
-    rows = reply.groups.where(F.col("status") == "refused").orderBy(*GROUP).limit(limit).collect()
+    rows = reply.groups.where("status = 'refused'").order_by(*GROUP).limit(limit)
     named = [
         f"refused: {visible(row['stream'])} / {visible(row['consumer_group'])}: {row['reason']}"
-        for row in rows
+        for row in rows.collect()
     ]
     return [*named, *([f"refused: {refused - limit:,} more"] if refused > limit else [])]
 
@@ -138,13 +134,12 @@ def _totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
     return {**sums, **maxima}
 
 
-def _all_totals(groups: DataFrame) -> dict[str, int | None]:
-    is_known = {name: F.count(name) == F.count("*") for name in _SUMMED}
-    sums = [F.when(is_known[name], F.sum(name)).alias(name) for name in _SUMMED]
-    is_whole = is_known["pending_before"]
-    maxima = [F.when(is_whole, F.max(name)).alias(name) for name in MAXIMA]
-    row = groups.agg(*sums, *maxima).first()
-    return row.asDict() if row is not None else {}
+def _all_totals(groups: Relation) -> dict[str, int | None]:
+    sums = {name: f"WHEN count({name}) = count(*) THEN sum({name})" for name in _SUMMED}
+    maxima = {name: f"WHEN count(pending_before) = count(*) THEN max({name})" for name in MAXIMA}
+    cases = (f"CASE {case} END AS {name}" for name, case in {**sums, **maxima}.items())
+    (totals,) = groups.select(*cases).collect()
+    return totals
 
 
 def _group_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
@@ -178,10 +173,12 @@ def _further(reply: Reply) -> Iterable[str]:
     """
     if not reply.counts.get("cursor"):
         return
-    further = reply.cursors.where("next_id <> '0-0'")
-    by_cursor = further.groupBy(F.col("name").isNotNull().alias("is_kept")).count().collect()
-    for row in sorted(by_cursor, key=lambda row: not row["is_kept"]):
-        have = number_of(row["count"], "group has", "groups have")
+    by_cursor = reply.cursors.where("next_id <> '0-0'").sql(
+        "SELECT name IS NOT NULL AS is_kept, count(*) AS number FROM {this} AS this"
+        " GROUP BY name IS NOT NULL"
+    )
+    for row in by_cursor.order_by("NOT is_kept").collect():
+        have = number_of(row["number"], "group has", "groups have")
         how = (
             "run again with another --run-id (the same --run-id returns this run again)"
             if row["is_kept"]
@@ -222,13 +219,16 @@ def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
         )
 
 
-def of_policy(explained: DataFrame, limit: int | None = DEFAULT_LIMIT) -> Report:
-    """Which request of a policy each group gets; first the groups that get none."""
-    counts = explained.agg(
-        F.count("*").alias("groups"), F.count("request").alias("matched")
-    ).first()
-    total, matched = (counts["groups"], counts["matched"]) if counts is not None else (0, 0)
-    rows = fetch_rows(relation_of(explained), ("request", *GROUP), limit, total)
+def of_policy(explained: Relation, limit: int | None = DEFAULT_LIMIT) -> Report:
+    """Return which request of a policy each group gets; first the groups that get none.
+
+    Args:
+        explained: see `commands.xautoclaim.explain`.
+        limit: the most groups to show, or None for all.
+    """
+    (counts,) = explained.select("count(*) AS groups", "count(request) AS matched").collect()
+    total, matched = counts["groups"], counts["matched"]
+    rows = fetch_rows(explained, ("request", *GROUP), limit, total)
     return Report(
         title="Which request each group gets (the first in the file whose globs match)",
         columns=headings(*GROUP, "request", "consumer", "min_idle_ms", *_OF_POLICY, "guards"),
@@ -239,7 +239,7 @@ def of_policy(explained: DataFrame, limit: int | None = DEFAULT_LIMIT) -> Report
         ),
         document={"groups": rows.records, "groups_not_shown": rows.hidden},
         records=rows.records,
-        names=tuple(explained.columns),
+        names=explained.columns,
     )
 
 

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import and_
 
-from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F
-
+from claimlib.engine.changes import Changes, same_key
+from claimlib.engine.relation import Relation, union_by_name
 from claimlib.errors import VerificationError, VersionExpiredError
-from claimlib.plans.keys import GROUP, id_text
+from claimlib.plans.keys import GROUP, id_text_sql
 from claimlib.runs.journal import (
     DELETING,
     LOST_APP_ID,
@@ -28,13 +26,14 @@ from claimlib.runs.journal import (
     UPDATING,
     Decided,
     RunRow,
+    of_kinds,
     run_in_note,
 )
 from claimlib.runs.retry import retried
-from claimlib.runs.writes import append_new, replace_once, rewritten, to_rewrite
-from claimlib.schema import TABLES, Kind
+from claimlib.runs.writes import apply as apply_changes
+from claimlib.schema import JOURNAL, Kind
 from claimlib.store.local import Token
-from claimlib.store.tables import Store, arranged, in_buckets
+from claimlib.store.tables import CommitInfo, Store, in_buckets
 
 _KEY = ("stream", "consumer_group", "id_ms", "id_seq")
 STATE = ("consumer", "delivery_time_ms", "delivery_count")
@@ -57,7 +56,7 @@ class Outcome:
 
     number_lost: int = 0
     gone: int = 0
-    lost: DataFrame | None = None
+    lost: Relation | None = None
     version: int | None = None
 
     def counts(self) -> dict[str, int]:
@@ -69,69 +68,49 @@ def apply(
     store: Store,
     row: RunRow,
     decided: Decided,
-    new: DataFrame | None = None,
-    near: Column | None = None,
+    new: Relation | None = None,
+    near: str = "true",
 ) -> int | None:
-    """Change `pending` as the journal says: one append of what is new, and one MERGE of rows that
-    are still as they were found, or the buckets rewritten; of a small `pending` both by one commit.
-    How many rows a MERGE has changed or deleted; null: it was none.
+    """Change `pending` as the journal says.  How many rows a MERGE has changed or deleted; null: it
+    was none.
 
     Args:
         new: rows that a source has, of which those are appended whose ids are not pending; null:
             what is forced, if anything is.
-        near: where they lie, as literals.
+        near: SQL condition: where they lie, as literals.
     """
-    are_few = store.is_held(decided.journal if new is None else new)
     if new is None and decided.of(Kind.FORCED):
         new = decided.rows(Kind.FORCED).select(*_KEY, *STATE, "bucket")
-        near = decided.pending.condition()
-    has_changes = bool(decided.of(*TOUCHING))
-    if has_changes and are_few and (new is not None or row.staged is not None):
-
-        def at_once() -> bool:
-            return rewritten(store, "pending", row, lambda now: _after(now, row, decided), new)
-
-        if retried(at_once):
-            return None
-    if new is not None:
-        since_pin = row.staged is not None
-        append_new(store, "pending", new, row, near=near, since_pin=since_pin, are_few=are_few)
-    return retried(lambda: _changed(store, row, decided)) if has_changes else 0
+        near = decided.pending.sql()
+    return apply_changes(store, _changes(row, decided, new, near), row)
 
 
-def _changed(store: Store, row: RunRow, decided: Decided) -> int | None:
-    """One try of it: somebody may have added a column to the table since the last one."""
-    if _is_rewritten(store, row, decided):
-        _rewrite(store, row, decided)
-        return None
-    return _merge(store, row, decided)
-
-
-# From so many rows on, and where one in so many of the buckets' rows changes, writing the buckets
-# again is quicker than a MERGE, which finds the rows, copies them and marks the old ones: of 10
-# million rows half took 24 to 32 s, not 53 to 65 s.  So it is where all of `pending` is small: one
-# join and one commit are four queries, a MERGE is fifteen.
-_MANY_ROWS = 100_000
-_ROWS_PER_CHANGE = 4
-
-
-def _is_rewritten(store: Store, row: RunRow, decided: Decided) -> bool:
-    """Whether the buckets are rewritten: they are small, or much of them changes.
-
-    Not where rows have been appended under the run's token: what bears it a second time is skipped.
-    Nor of a source's run, which may or may not have appended some.
-    """
-    changed = decided.of(*TOUCHING)
-    if decided.of(Kind.FORCED) or row.staged is not None:
-        return False
-    is_small = store.is_small("pending")
-    if not (is_small or changed >= _MANY_ROWS) or store.columns_of_others("pending"):
-        return False
-    return (
-        is_small
-        or store.read("pending").where(in_buckets(_buckets(decided))).count()
-        <= _ROWS_PER_CHANGE * changed
+def _changes(row: RunRow, decided: Decided, new: Relation | None, near: str) -> Changes:
+    number = decided.of(*TOUCHING)
+    is_updated = f"s.{of_kinds(UPDATING)}"
+    return Changes(
+        "pending",
+        row.run_seq,
+        decided.rows(*TOUCHING).select(*_MERGE_KEY, *_FROM, *STATE, "kind") if number else None,
+        _MERGE_KEY,
+        is_due=IS_UNCHANGED.format(now="t.", before="s."),
+        values={name: f"s.{name}" for name in STATE},
+        is_removed=f"NOT {is_updated}",
+        # A source is compared with a store that may hold a key twice, each time otherwise: then
+        # there are two journal rows of the key.  Runs that claim refuse such groups; for them the
+        # join is kept short.
+        may_repeat=row.staged is not None,
+        number_of_rows=number,
+        new=new,
+        near=decided.pending.sql("t."),
+        new_near=near,
+        since_pin=row.staged is not None,
+        buckets=_buckets(decided) if row.staged is None else None,
     )
+
+
+# As numbers, by which a join is quicker than by names.
+_MERGE_KEY = ("stream_key", "group_key", "id_ms", "id_seq")
 
 
 def _buckets(decided: Decided) -> list[int]:
@@ -139,72 +118,10 @@ def _buckets(decided: Decided) -> list[int]:
     return sorted({bucket for bucket, _, _ in decided.pending.by_bucket})
 
 
-def _rewrite(store: Store, row: RunRow, decided: Decided) -> None:
-    """What the MERGE does, by one join and one commit, under the run's token: a repeat is skipped.
-
-    `pending` is read as it is when Delta writes, or at the version after which alone it is written:
-    who changes these buckets in between has the commit refused.
-    """
-    buckets = _buckets(decided)
-    pending, version = to_rewrite(store, "pending")
-    kept = _after(pending.where(in_buckets(buckets)), row, decided)
-    rows = arranged(TABLES["pending"], kept, store.buckets) if version is None else kept
-    replace_once(store, "pending", rows, row, after=version, buckets=buckets)
-
-
-def _after(pending: DataFrame, row: RunRow, decided: Decided) -> DataFrame:
-    """Rows of `pending` as they are once those are changed that are as they were found."""
-    key = ("stream_key", "group_key", "id_ms", "id_seq")
-    changes = decided.rows(*TOUCHING).select(
-        *(F.col(name).alias(f"changed_{name}") for name in key),
-        *(*_FROM, "kind"),
-        *(F.col(name).alias(f"new_{name}") for name in STATE),
-    )
-    same = [F.col(name) == F.col(f"changed_{name}") for name in key]
-    is_older = F.col("run_seq") < row.run_seq
-    is_unchanged = is_older & F.expr(_IS_UNCHANGED.format(now="", before=""))
-    if row.staged is not None:
-        # A source is compared with a store that may hold a key twice, each time otherwise: then
-        # there are two journal rows of the key.
-        same.append(is_unchanged)
-    # By sort and merge: Spark takes millions of ids for a few megabytes, and would broadcast them.
-    both = pending.join(changes.hint("merge"), on=reduce(and_, same), how="left")
-    is_ours = F.coalesce(F.col("kind").isNotNull() & is_unchanged, F.lit(False))
-    is_updated = is_ours & F.col("kind").isin([str(kind) for kind in UPDATING])
-    updated = {
-        name: F.when(is_updated, F.col(f"new_{name}")).otherwise(F.col(name)) for name in STATE
-    }
-    updated["run_seq"] = F.when(is_updated, F.lit(row.run_seq)).otherwise(F.col("run_seq"))
-    return both.where(~is_ours | is_updated).withColumns(updated).select(pending.columns)
-
-
-def _merge(store: Store, row: RunRow, decided: Decided) -> int:
-    # A source is compared with a store that may hold a key twice, each time otherwise: then there
-    # are two journal rows of the key, and Delta refuses a row that two match by the join.  Runs
-    # that claim refuse such groups; for them the join is kept short.
-    unchanged = f" AND {_IS_UNCHANGED_SQL}" if row.staged is not None else ""
-    # Literal bounds let Delta leave the files alone in which nothing can match.  The literal
-    # run_seq is also how `verify` finds this commit in the table's history.
-    statement = f"""
-        MERGE INTO {{table}} t USING {{decided}} s
-        ON {decided.pending.sql("t.")} AND t.run_seq < {row.run_seq:d}
-          AND t.stream_key = s.stream_key AND t.group_key = s.group_key
-          AND t.id_ms = s.id_ms AND t.id_seq = s.id_seq{unchanged}
-        WHEN MATCHED AND s.kind IN ({_UPDATING_SQL}) AND {_IS_UNCHANGED_SQL} THEN UPDATE SET
-          consumer = s.consumer, delivery_time_ms = s.delivery_time_ms,
-          delivery_count = s.delivery_count, run_seq = {row.run_seq:d}
-        WHEN MATCHED AND {_IS_UNCHANGED_SQL} THEN DELETE"""
-    rows = decided.rows(*TOUCHING)
-    said = store.execute("pending", statement, decided=rows)
-    return int(said["num_affected_rows"])
-
-
-_UPDATING_SQL = ", ".join(f"'{kind}'" for kind in UPDATING)
-_IS_UNCHANGED = (
+IS_UNCHANGED = (
     "{now}consumer <=> {before}from_consumer AND {now}delivery_time_ms ="
     " {before}from_delivery_time_ms AND {now}delivery_count = {before}from_delivery_count"
 )
-_IS_UNCHANGED_SQL = _IS_UNCHANGED.format(now="t.", before="s.")
 
 
 def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None = None) -> Outcome:
@@ -247,10 +164,11 @@ def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None =
         is_alone=all_known and _came_first(since, commits, row),
     )
     lost = [rows for rows in (claims, purges) if rows is not None]
+    all_lost = union_by_name(lost, _LOST_TYPES).fetched() if lost else None
     outcome = Outcome(
-        number_lost=sum(rows.count() for rows in lost),
+        number_lost=0 if all_lost is None else all_lost.count(),
         gone=claims_gone + purges_gone,
-        lost=reduce(DataFrame.union, lost) if lost else None,
+        lost=all_lost,
     )
     if outcome.lost is not None and outcome.number_lost:
         _journal_lost(store, row, outcome.lost)
@@ -291,34 +209,42 @@ def _alone_at(store: Store, row: RunRow, decided: Decided, changed: int | None) 
     return expected if store.version("pending") == expected else None
 
 
-def _now(store: Store, decided: Decided) -> DataFrame:
+def _now(store: Store, decided: Decided) -> Relation:
     """`_touched_part` as it is now."""
-    return _touched_part(store.now("pending"), decided)
+    return _touched_part(store.relation("pending"), decided)
 
 
-def _all_stand(row: RunRow, decided: Decided, pending: DataFrame) -> bool:
+def _all_stand(row: RunRow, decided: Decided, pending: Relation) -> bool:
     """Whether each entry that a run was to claim, or to force, bears its number.  It is entries
     that are counted: of one there may be two rows."""
     wanted = decided.of(*_OWNED)
     if wanted == 0:
         return True
-    # By sort and merge, as in `_after`.
-    owned = pending.where(F.col("run_seq") == row.run_seq).select(*_KEY).hint("merge")
-    standing = decided.rows(*_OWNED).join(owned, on=list(_KEY), how="left_semi")
+    # By sort and merge, as in `Changes.after`.
+    standing = decided.rows(*_OWNED).sql(
+        f"SELECT /*+ MERGE(t) */ this.* FROM {{this}} AS this LEFT SEMI JOIN {{owned}} AS t"
+        f" ON {same_key('pending', 'this')}",
+        owned=pending.where(f"run_seq = {row.run_seq:d}L"),
+    )
     return standing.count() == wanted
 
 
-def _journal_lost(store: Store, row: RunRow, lost: DataFrame) -> None:
-    rows = lost.select(*_KEY, *_FROM, "at_ms").withColumns(
-        {"kind": F.lit(str(Kind.LOST)), "run_seq": F.lit(row.run_seq)}
-    )
+_LOST_TYPES = {
+    column.name: column.type
+    for column in JOURNAL.columns
+    if column.name in {*_KEY, *_FROM, "at_ms"}
+}
+
+
+def _journal_lost(store: Store, row: RunRow, lost: Relation) -> None:
+    rows = lost.select("*", f"'{Kind.LOST}' AS kind", f"{row.run_seq:d}L AS run_seq")
     token = Token(LOST_APP_ID, row.run_seq)
     retried(lambda: store.append("journal", rows, token=token, note=f"{row.note}: lost"))
 
 
 def _verify_claims(
-    store: Store, row: RunRow, decided: Decided, pending: DataFrame, appends: list[Row]
-) -> tuple[DataFrame | None, int]:
+    store: Store, row: RunRow, decided: Decided, pending: Relation, appends: Sequence[CommitInfo]
+) -> tuple[Relation | None, int]:
     """The claims that are not there (null: all are), and of how many nobody can tell: what was
     forced and is away may have been there.
 
@@ -336,26 +262,26 @@ def _verify_claims(
     forced = _missed(row, decided.rows(Kind.FORCED), pending if appended is None else appended)
     gone = 0
     if appended is None:
-        is_away = F.col("now_run_seq").isNull()
-        gone = forced.where(is_away).count()
-        forced = forced.where(~is_away)
-    columns = store.read("journal").columns
-    return claimed.union(forced).select(columns), gone
+        gone = forced.where("now_run_seq IS NULL").count()
+        forced = forced.where("now_run_seq IS NOT NULL")
+    return union_by_name([claimed, forced], _LOST_TYPES), gone
 
 
-def _missed(row: RunRow, claims: DataFrame, pending: DataFrame) -> DataFrame:
+def _missed(row: RunRow, claims: Relation, pending: Relation) -> Relation:
     """The journal rows that `pending` does not show as this run's, beside what it shows."""
     joined = _beside(claims, pending)
-    missed = joined.where(F.col("now_run_seq").isNull() | (F.col("now_run_seq") != row.run_seq))
-    return _each_once(missed)
+    return _each_once(joined.where(f"now_run_seq IS NULL OR now_run_seq <> {row.run_seq:d}L"))
 
 
-def _each_once(joined: DataFrame) -> DataFrame:
+def _each_once(joined: Relation) -> Relation:
     """Journal rows that were joined with `pending`, once each: of an entry there may be two."""
-    return joined.dropDuplicates([*_KEY, *_FROM])
+    key = ", ".join((*_KEY, *_FROM))
+    others = (name for name in joined.columns if name not in {*_KEY, *_FROM})
+    values = ", ".join(f"any_value({name}) AS {name}" for name in others)
+    return joined.sql(f"SELECT {key}, {values} FROM {{this}} AS this GROUP BY {key}")
 
 
-def _came_first(since: list[Row], own: list[Row], row: RunRow) -> bool:
+def _came_first(since: Sequence[CommitInfo], own: Sequence[CommitInfo], row: RunRow) -> bool:
     """Whether nobody else has changed a row between the decision and the last of the run's own
     commits."""
     if not own:
@@ -369,12 +295,12 @@ def _verify_purges(
     store: Store,
     row: RunRow,
     decided: Decided,
-    pending: DataFrame,
-    commits: list[Row],
+    pending: Relation,
+    commits: Sequence[CommitInfo],
     *,
     all_known: bool,
     is_alone: bool,
-) -> tuple[DataFrame | None, int]:
+) -> tuple[Relation | None, int]:
     """The purges that somebody else did or prevented, and how many nobody can tell about.
 
     That a row is away does not say who took it.  The run's own commit does: its row count is exact,
@@ -392,20 +318,23 @@ def _verify_purges(
             return None, 0
     purges = decided.rows(*DELETING)
     joined = _beside(purges, pending)
-    still_there = joined.where(F.col("now_run_seq").isNotNull())
+    still_there = joined.where("now_run_seq IS NOT NULL")
     _refuse_unapplied(store, still_there, row)
-    kept = _each_once(still_there).select(purges.columns)
-    away = joined.where(F.col("now_run_seq").isNull()).select(purges.columns)
+    kept = _each_once(still_there)
+    away = joined.where("now_run_seq IS NULL")
     if not commits and all_known:
-        return kept.union(away), 0  # this run never deleted a row: all that are away were taken
+        # This run never deleted a row: all that are away were taken.
+        return union_by_name([kept, away], _LOST_TYPES), 0
     before = _readable(store, commits[-1]["version"] - 1, decided) if commits else None
     if before is None:
         return kept, away.count()
-    not_ours = _beside(away, before).where(~F.coalesce(_is_unchanged(), F.lit(False)))
-    return kept.union(_each_once(not_ours).select(purges.columns)), 0
+    not_ours = _beside(away.select(*purges.columns), before).where(
+        f"NOT coalesce({_IS_AS_FOUND}, false)"
+    )
+    return union_by_name([kept, _each_once(not_ours)], _LOST_TYPES), 0
 
 
-def _deleted_by(store: Store, commit: Row, decided: Decided) -> int | None:
+def _deleted_by(store: Store, commit: CommitInfo, decided: Decided) -> int | None:
     """How many rows a commit of a run has deleted; null: nobody can tell any more."""
     if commit["operation"] == "MERGE":
         # Where `spark.databricks.delta.history.metricsEnabled` is off, a commit has no numbers.
@@ -421,7 +350,7 @@ def _deleted_by(store: Store, commit: Row, decided: Decided) -> int | None:
     return numbers[0] - numbers[1] if len(numbers) == len(states) else None
 
 
-def commits_since(store: Store, row: RunRow, table: str) -> tuple[list[Row], bool]:
+def commits_since(store: Store, row: RunRow, table: str) -> tuple[Sequence[CommitInfo], bool]:
     """The commits on a table since the run pinned it, newest first, and whether the history still
     has all of them."""
     pinned = row.pins.versions[table]
@@ -436,7 +365,7 @@ def commits_since(store: Store, row: RunRow, table: str) -> tuple[list[Row], boo
     return since, _newer(commits, pinned) == len(since)
 
 
-def _newer(commits: list[Row], pinned: int) -> int:
+def _newer(commits: Sequence[CommitInfo], pinned: int) -> int:
     """How many versions a table has had since one was pinned; negative: it was made again."""
     return int(commits[0]["version"]) - pinned
 
@@ -445,12 +374,12 @@ def _newer(commits: list[Row], pinned: int) -> int:
 _RECENT = 20
 
 
-def is_own(commit: Row, row: RunRow) -> bool:
+def is_own(commit: CommitInfo, row: RunRow) -> bool:
     """Whether a commit is this run's."""
     return run_of(commit) == row.run_seq
 
 
-def run_of(commit: Row) -> int | None:
+def run_of(commit: CommitInfo) -> int | None:
     """The run_seq of the run that made a commit; null: no run has, or the commit does not say who
     has.  A MERGE bears it as a literal, what is appended or rewritten bears the run's note."""
     of_merge = re.search(r"run_seq#?\d*L? < (\d+)\b", _parameter(commit, "predicate"))
@@ -459,7 +388,7 @@ def run_of(commit: Row) -> int | None:
     return run_in_note(commit["userMetadata"])
 
 
-def is_housekeeping(commit: Row) -> bool:
+def is_housekeeping(commit: CommitInfo) -> bool:
     """Whether a commit leaves every row as it was, and says so."""
     return (commit["operation"] or "").startswith(_HOUSEKEEPING)
 
@@ -467,56 +396,55 @@ def is_housekeeping(commit: Row) -> bool:
 _HOUSEKEEPING = ("OPTIMIZE", "VACUUM", "SET TBLPROPERTIES", "UPGRADE PROTOCOL", "ADD COLUMNS")
 
 
-def _is_append(commit: Row) -> bool:
+def _is_append(commit: CommitInfo) -> bool:
     return _parameter(commit, "mode") == "Append"
 
 
-def _parameter(commit: Row, name: str) -> str:
+def _parameter(commit: CommitInfo, name: str) -> str:
     """What a commit says of how it was made; empty: it does not say it, as one that a writer made
     without `commitInfo`, all of which is optional in Delta."""
     return (commit["operationParameters"] or {}).get(name) or ""
 
 
-def _touched_part(rows: DataFrame, decided: Decided) -> DataFrame:
+def _touched_part(rows: Relation, decided: Decided) -> Relation:
     """The part of `pending` where the decided entries lie: a page does not open other files."""
-    return rows.where(decided.pending.condition())
+    return rows.within(decided.pending)
 
 
-def _readable(store: Store, version: int, decided: Decided) -> DataFrame | None:
+def _readable(store: Store, version: int, decided: Decided) -> Relation | None:
     """`_touched_part` at a version; null: that version cannot be read any more."""
     rows = store.readable_at("pending", version)
     return None if rows is None else _touched_part(rows, decided)
 
 
-def _right_after(store: Store, commit: Row, newest: Row, decided: Decided) -> DataFrame | None:
+def _right_after(
+    store: Store, commit: CommitInfo, newest: CommitInfo, decided: Decided
+) -> Relation | None:
     """`_readable` at a commit; the newest version needs no trial, for its files are all there."""
     if commit["version"] != newest["version"]:
         return _readable(store, commit["version"], decided)
     try:
-        return _touched_part(store.read_at("pending", commit["version"]), decided)
+        return _touched_part(store.relation("pending", commit["version"]), decided).reused()
     except VersionExpiredError:  # it was the newest a moment ago
         return _readable(store, commit["version"], decided)
 
 
-def _beside(rows: DataFrame, pending: DataFrame) -> DataFrame:
+def _beside(rows: Relation, pending: Relation) -> Relation:
     """Journal rows with the state of the pending row of the same key (null: there is none)."""
-    state = pending.select(
-        *_KEY,
-        F.col("consumer").alias("now_consumer"),
-        F.col("delivery_time_ms").alias("now_delivery_time_ms"),
-        F.col("delivery_count").alias("now_delivery_count"),
-        F.col("run_seq").alias("now_run_seq"),
+    now = ", ".join(f"t.{name} AS now_{name}" for name in (*STATE, "run_seq"))
+    return rows.sql(
+        f"SELECT this.*, {now} FROM {{this}} AS this LEFT JOIN {{pending}} AS t"
+        f" ON {same_key('pending', 'this')}",
+        pending=pending,
     )
-    return rows.join(state, on=list(_KEY), how="left")
 
 
-def _is_unchanged() -> Column:
-    return F.expr(_IS_UNCHANGED.format(now="now_", before=""))
+_IS_AS_FOUND = IS_UNCHANGED.format(now="now_", before="")
 
 
-def _refuse_unapplied(store: Store, missed: DataFrame, row: RunRow) -> None:
-    older = F.col("now_run_seq") < row.run_seq
-    unapplied = missed.where(older & _is_unchanged()).select(*GROUP, id_text().alias("id")).first()
+def _refuse_unapplied(store: Store, missed: Relation, row: RunRow) -> None:
+    older = f"now_run_seq < {row.run_seq:d}L AND {_IS_AS_FOUND}"
+    unapplied = missed.where(older).select(*GROUP, f"{id_text_sql()} AS id").first()
     if unapplied is not None:
         raise VerificationError(
             f"run {row.run_seq} ({row.key}) decided to change the entry {unapplied['id']} of"

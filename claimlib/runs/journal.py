@@ -7,22 +7,18 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
+from pyspark.sql import Row
 
+from claimlib.engine.relation import Relation
 from claimlib.errors import VerificationError
 from claimlib.plans.differences import Digest
 from claimlib.plans.keys import IdBounds
 from claimlib.schema import Kind
 from claimlib.store.gone_back import Seen
-from claimlib.store.local import Condition
+from claimlib.store.local import Condition, Token
 from claimlib.store.tables import Pins, Store
-from claimlib.store.threads import concurrently
 
 # One transaction id for every kind of run on a store: that is what serializes them.
 APP_ID = "claimlib"
@@ -129,6 +125,11 @@ class RunRow:
         """What the run's commits carry as user metadata."""
         return f"{NOTE} {self.run_seq} {self.key}"
 
+    @property
+    def token(self) -> Token:
+        """What lets each of the run's commits through once."""
+        return Token(APP_ID, self.run_seq)
+
     @classmethod
     def of(cls, row: Row | Mapping[str, Any]) -> RunRow:
         """The run that a journal row of kind `run` states."""
@@ -187,7 +188,7 @@ class Decided:
     """
 
     row: RunRow
-    journal: DataFrame
+    journal: Relation
     counts: Mapping[str, int]
     pending: IdBounds
     entries: IdBounds
@@ -196,9 +197,9 @@ class Decided:
         """The number of rows of some kinds."""
         return sum(self.counts.get(str(kind), 0) for kind in kinds)
 
-    def rows(self, *kinds: Kind) -> DataFrame:
+    def rows(self, *kinds: Kind) -> Relation:
         """The journal rows of some kinds."""
-        return _of_kinds(self.journal, kinds)
+        return self.journal.where(of_kinds(kinds))
 
 
 _IS_DECISION = Condition("kind", str(Kind.RUN))
@@ -217,17 +218,18 @@ def run_rows(store: Store, after_seq: int) -> list[RunRow]:
     return sorted(map(RunRow.of, rows), key=lambda run: run.run_seq)
 
 
-def rows_of(store: Store, run_seq: int, *kinds: Kind) -> DataFrame:
+def rows_of(store: Store, run_seq: int, *kinds: Kind) -> Relation:
     """The journal rows of one run and of some kinds: a plain scan, pruned by statistics."""
-    return _of_kinds(_of_run(store, run_seq), kinds)
+    return _of_run(store, run_seq).where(of_kinds(kinds))
 
 
-def _of_run(store: Store, run_seq: int) -> DataFrame:
-    return store.read("journal").where(F.col("run_seq") == run_seq)
+def _of_run(store: Store, run_seq: int) -> Relation:
+    return store.relation("journal").where(f"run_seq = {run_seq:d}L")
 
 
-def _of_kinds(journal: DataFrame, kinds: Collection[Kind]) -> DataFrame:
-    return journal.where(F.col("kind").isin([str(kind) for kind in kinds]))
+def of_kinds(kinds: Collection[Kind]) -> str:
+    """The SQL condition under which a row of the journal is of one of some kinds."""
+    return f"kind IN ({', '.join(repr(str(kind)) for kind in kinds)})"
 
 
 def decided_by(store: Store, run_seq: int) -> Decided:
@@ -249,35 +251,13 @@ def find_decided(store: Store, run_seq: int) -> Decided | None:
     Raises:
         VerificationError: two decisions stand there.
     """
-    fetched = store.find_few("journal", Condition("run_seq", run_seq))
-    if fetched is not None:
-        held, rows = fetched
-        decisions = rows.filter(pc.field("kind") == str(Kind.RUN)).to_pylist()
-        return _decided(_only(decisions, run_seq), held, _counted_in_memory(rows))
-    queries = (partial(decisions_of, store, run_seq), partial(_counted, store, run_seq))
-    decisions, counted = concurrently(queries)
-    return _decided(_only(decisions, run_seq), _of_run(store, run_seq), counted)
-
-
-def decisions_of(store: Store, run_seq: int) -> list[dict[str, Any]]:
-    """The journal rows of kind `run` under a number: one, where nobody has changed the table."""
-    return store.find("journal", _IS_DECISION, Condition("run_seq", run_seq))
-
-
-def _counted(store: Store, run_seq: int) -> list[dict[str, Any]]:
-    """See `_decided`."""
-    names = ("kind", "bucket")
-    sums = ("count(*) AS n", "min(id_ms) AS low", "max(id_ms) AS high")
-    fetched = store.queried(
-        "journal",
-        f"SELECT {', '.join((*names, *sums))} FROM t WHERE run_seq = {run_seq:d}"
-        f" GROUP BY {', '.join(names)}",
+    journal = _of_run(store, run_seq).reused()
+    counted = journal.sql(
+        "SELECT kind, bucket, count(*) AS n, min(id_ms) AS low, max(id_ms) AS high"
+        " FROM {this} AS this GROUP BY kind, bucket"
     )
-    if fetched is not None:
-        rows: list[dict[str, Any]] = fetched.to_pylist()
-        return rows
-    counted = _of_run(store, run_seq).groupBy(*names).agg(*map(F.expr, sums))
-    return [row.asDict() for row in counted.collect()]
+    decisions, summed = journal.where(of_kinds([Kind.RUN])), counted.collect()
+    return _decided(_only(decisions.collect(), run_seq), journal, summed)
 
 
 def _only(decisions: Sequence[Mapping[str, Any]], run_seq: int) -> RunRow | None:
@@ -296,16 +276,8 @@ def _not_single(number: int, run_seq: int) -> VerificationError:
     )
 
 
-def _counted_in_memory(journal: pa.Table) -> list[dict[str, Any]]:
-    sums = [([], "count_all"), ("id_ms", "min"), ("id_ms", "max")]
-    counted = journal.group_by(["kind", "bucket"]).aggregate(sums)
-    named = counted.rename_columns({"count_all": "n", "id_ms_min": "low", "id_ms_max": "high"})
-    rows: list[dict[str, Any]] = named.to_pylist()
-    return rows
-
-
 def _decided(
-    row: RunRow | None, journal: DataFrame, counted: Sequence[Mapping[str, Any]]
+    row: RunRow | None, journal: Relation, counted: Sequence[Mapping[str, Any]]
 ) -> Decided | None:
     """`counted`: by kind and bucket the number of rows, and the smallest and the largest id_ms."""
     if row is None:

@@ -19,6 +19,9 @@ from functools import partial
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from claimlib.engine.changes import Changes, same_key
+from claimlib.engine.relation import Relation
+from claimlib.engine.spark import frame_of
 from claimlib.errors import CommitConflictError, VerificationError
 from claimlib.plans.differences import (
     Digest,
@@ -29,14 +32,8 @@ from claimlib.plans.keys import glob_sql, id_text
 from claimlib.runs import claims
 from claimlib.runs.journal import Decided, RunRow, Staged
 from claimlib.runs.retry import retried
-from claimlib.runs.writes import (
-    Removed,
-    append_new,
-    append_once,
-    rewritten,
-    same_key,
-    upsert,
-)
+from claimlib.runs.writes import append_once
+from claimlib.runs.writes import apply as apply_changes
 from claimlib.schema import FIELDS_TYPE, TABLES, WITHOUT_PROOF_SQL, Kind, quote_text
 from claimlib.store.local import Condition
 from claimlib.store.tables import Store
@@ -204,50 +201,43 @@ def apply(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
 
 def _pending(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
     has_new = bool(row.counts[NEW["pending"]])
-    new = staged_pending(store, staged.uuid) if has_new else None
-    claims.apply(store, row, decided, new, near=scope_of(row).lies_in(store.buckets))
+    new = store.relation_of(staged_pending(store, staged.uuid)) if has_new else None
+    claims.apply(store, row, decided, new, near=scope_of(row).lies_in_sql(store.buckets))
 
 
 def _entries(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
     """Entries of the streams that were read; a stored payload stays where only the id was read."""
-    read = staged_entries(store, staged.uuid)
-    are_few = store.is_held(read)
+    read = store.relation_of(staged_entries(store, staged.uuid))
     has_changes = bool(decided.of(Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED))
-
-    def at_once() -> bool:
-        changed = partial(_entries_after, row=row, read=read, decided=decided)
-        return rewritten(store, "entries", row, changed, read)
-
-    if has_changes and are_few and retried(at_once):
-        return
-    if row.counts[NEW["entries"]]:
-        near = scope_of(row).lies_in(store.buckets)
-        append_new(store, "entries", read, row, near=near, since_pin=True, are_few=are_few)
-    if not has_changes:
-        return
-    statement = f"""
-        MERGE INTO {{table}} t USING {{rows}} s
-        ON {decided.entries.sql("t.")} AND t.run_seq < {row.run_seq:d}
-          AND t.stream_key = s.stream_key AND t.id_ms = s.id_ms AND t.id_seq = s.id_seq
-          AND {_HAS_PAYLOAD}
-        WHEN MATCHED AND s.is_removed THEN DELETE
-        WHEN MATCHED THEN UPDATE SET fields = s.fields, run_seq = {row.run_seq:d}"""
-    rows = _changed_entries(read, decided)
-    retried(lambda: store.execute("entries", statement, rows=rows))
+    changes = Changes(
+        "entries",
+        row.run_seq,
+        _changed_entries(read, decided) if has_changes else None,
+        TABLES["entries"].key,
+        is_due=_HAS_PAYLOAD,
+        values={"fields": "s.fields"},
+        is_removed="s.is_removed",
+        may_repeat=True,
+        new=read if row.counts[NEW["entries"]] else None,
+        near=decided.entries.sql("t."),
+        new_near=scope_of(row).lies_in_sql(store.buckets),
+        since_pin=True,
+    )
+    apply_changes(store, changes, row)
 
 
-def _changed_entries(read: DataFrame, decided: Decided) -> DataFrame:
+def _changed_entries(read: Relation, decided: Decided) -> Relation:
     """One row per entry that is filled or removed, with the hash of the payload that was found."""
-    key = TABLES["entries"].key
-    removed = decided.rows(Kind.ENTRY_REMOVED)
-    filled = decided.rows(Kind.ENTRY_FILLED).select(*key, "from_payload")
-    joined = read.join(filled, on=list(key), how="inner")
-    return joined.select(
-        "stream_key", *key, "from_payload", "fields", F.lit(False).alias("is_removed")
-    ).union(
-        removed.select(
-            "stream_key", *key, "from_payload", F.lit(None).cast(FIELDS_TYPE), F.lit(True)
-        )
+    key = ", ".join(TABLES["entries"].key)
+    return read.sql(
+        f"""
+        SELECT {key}, from_payload, fields, false AS is_removed FROM {{this}} AS this
+        JOIN (SELECT {key}, from_payload FROM {{filled}} AS filled) AS filled USING ({key})
+        UNION ALL
+        SELECT {key}, from_payload, CAST(NULL AS {FIELDS_TYPE}), true FROM {{removed}} AS removed
+        """,
+        filled=decided.rows(Kind.ENTRY_FILLED),
+        removed=decided.rows(Kind.ENTRY_REMOVED),
     )
 
 
@@ -255,38 +245,37 @@ def _changed_entries(read: DataFrame, decided: Decided) -> DataFrame:
 _HAS_PAYLOAD = "(CASE WHEN t.fields IS NOT NULL THEN xxhash64(t.fields) END) <=> s.from_payload"
 
 
-def _entries_after(
-    entries: DataFrame, *, row: RunRow, read: DataFrame, decided: Decided
-) -> DataFrame:
-    """Rows of `entries` as they are once those are changed that are as they were found."""
-    same = f"{same_key('entries')} AND t.run_seq < {row.run_seq:d} AND {_HAS_PAYLOAD}"
-    changed = _changed_entries(read, decided).alias("s")
-    both = entries.alias("t").join(changed, on=F.expr(same), how="left")
-    filled = {"fields": "s.fields", "run_seq": f"{row.run_seq:d}"}
-    return both.where("NOT coalesce(s.is_removed, false)").selectExpr(
-        *(
-            f"CASE WHEN s.is_removed IS NULL THEN t.{name} ELSE {filled[name]} END AS {name}"
-            if name in filled
-            else f"t.{name}"
-            for name in entries.columns
-        )
-    )
-
-
 def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
-    columns = SMALL_TABLES[table]
-    read = decided.rows(READ_KINDS[table]).select(
-        *TABLES[table].key, *(F.col(said).alias(name) for name, said in columns.items())
+    columns, key = SMALL_TABLES[table], TABLES[table].key
+    new = decided.rows(READ_KINDS[table]).select(
+        *key, *(f"{said} AS {name}" for name, said in columns.items())
     )
-    changes = {name: f"s.{name}" for name in columns}
     same = " AND ".join(f"t.{name} <=> s.{name}" for name in columns)
-    removed = None
+    rows, is_due, is_removed = new, f"NOT ({same})", "false"
     if decided.of(REMOVED_KINDS[table]):
-        as_seen = " AND ".join(f"t.{name} <=> s.{said}" for name, said in columns.items())
-        seen = dict.fromkeys(columns.values())
-        rows = decided.rows(REMOVED_KINDS[table]).select(*TABLES[table].key, *seen)
-        removed = Removed(rows, as_seen)
-    upsert(store, table, read, row, changes, differs=f"NOT ({same})", removed=removed)
+        removed = decided.rows(REMOVED_KINDS[table]).select(
+            *key, *(f"{said} AS {name}" for name, said in columns.items()), "true AS is_removed"
+        )
+        names = ", ".join((*key, *columns))
+        # A key may stand there twice.
+        rows = removed.distinct().sql(
+            f"SELECT {names}, is_removed FROM {{this}} AS this"
+            f" UNION ALL SELECT {names}, false FROM {{new}} AS new",
+            new=new,
+        )
+        is_due, is_removed = f"s.is_removed = ({same})", "s.is_removed"
+    changes = Changes(
+        table,
+        row.run_seq,
+        rows,
+        key,
+        is_due=is_due,
+        values={name: f"s.{name}" for name in columns},
+        is_removed=is_removed,
+        may_repeat=True,
+        new=new,
+    )
+    apply_changes(store, changes, row)
 
 
 def _is_pinned_entries(store: Store, row: RunRow) -> bool:
@@ -303,8 +292,7 @@ def withdraw(store: Store, row: RunRow) -> None:
     snapshot or import proves a range.  Appends of a driver that comes back late are skipped.
     """
     for table in TABLES_WRITTEN:
-        columns = [column.name for column in TABLES[table].written]
-        append_once(store, table, store.rows(table, [], columns), row)
+        append_once(store, table, store.relation(table).where("false"), row)
     _take_proofs_back(store, row)
 
 
@@ -358,7 +346,7 @@ def _in_scope(store: Store, row: RunRow, decided: Decided) -> tuple[DataFrame, D
     """The rows of pending and entries that the run was to bring to what the source said."""
     scope = scope_of(row)
     lies_in = scope.lies_in(store.buckets)
-    streams = decided.rows(Kind.STREAM)
+    streams = frame_of(decided.rows(Kind.STREAM))
     pending = store.now("pending").where(lies_in & scope.has_group())
     return pending, entries_in_scope(store.now("entries").where(lies_in), streams, scope)
 

@@ -12,16 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from claimlib import schema
-from claimlib.engine.interpreted import MOST_ROWS, interpreted
+from claimlib.engine.relation import Relation, union_by_name
 from claimlib.errors import (
     CommitConflictError,
     ForeignRunSeqError,
@@ -31,7 +28,6 @@ from claimlib.errors import (
     UnfinishedRunError,
     VersionExpiredError,
 )
-from claimlib.plans.journal_rows import union_rows
 from claimlib.runs.journal import (
     APP_ID,
     Decided,
@@ -92,31 +88,9 @@ class Begun:
         """A table, or some of its columns, at its pinned version."""
         return self.store.read_at(table, self.pins.versions[table], columns)
 
-    def interpreted(self, *parts: DataFrame, are_few: bool) -> AbstractContextManager[None]:
-        """Until the block ends, queries are not compiled, if they are about few rows.
-
-        Args:
-            parts: all that the queries read of `pending` and `entries`, which must be few rows in
-                the driver's memory; the tables may be large.  Without it both tables must have been
-                small when that was first asked.
-            are_few: whether everything else that they are about is few rows.
-        """
-        is_small = are_few and (self._are_held(parts) if parts else self._has_small_tables)
-        return interpreted(self.store.spark, are_few=is_small)
-
-    def _are_held(self, parts: Iterable[DataFrame]) -> bool:
-        return self._has_few_groups and all(self.store.is_held(part, MOST_ROWS) for part in parts)
-
-    @cached_property
-    def _has_few_groups(self) -> bool:
-        return all(self.store.is_small(table, MOST_ROWS) for table in ("groups", "consumers"))
-
-    @cached_property
-    def _has_small_tables(self) -> bool:
-        tables = ("pending", "entries")
-        return self._has_few_groups and all(
-            self.store.is_small(table, MOST_ROWS) for table in tables
-        )
+    def relation(self, table: str) -> Relation:
+        """A table at its pinned version."""
+        return self.store.relation(table, self.pins.versions[table])
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +99,13 @@ class Decision:
 
     Attributes:
         rows: any columns of the journal; those missing are null.
-        are_few: whether the rows are expected to be few.
-        made_of: the parts of `pending` and `entries` that they are made of, see
-            `Begun.interpreted`.
         staged: what was staged for this decision; null: nothing.
         source: what was read, and the store mirrors; null: nothing.
         server: which server process that was; null ids: none, or not known.
         counts: what only the deciding process can count, for the run's report.
     """
 
-    rows: DataFrame
-    are_few: bool = False
-    made_of: tuple[DataFrame, ...] = ()
+    rows: Relation
     staged: Staged | None = None
     source: str | None = None
     server: ServerIdentity = field(default_factory=ServerIdentity)
@@ -214,15 +183,12 @@ def run(
             check_no_missing_rows(store)
             raise
         row = replace(_run_row(begun, key, text, now_ms, decision), began_ms=began_ms)
-        are_few = decision.are_few and _has_few_staged(decision)
-        with begun.interpreted(*decision.made_of, are_few=are_few):
-            decided = _commit(store, row, decision)
+        decided = _commit(store, row, decision)
         del decision  # what it is made of need not stay in memory
         if decided is None:
             raise missing_rows_error(store, "journal", run_seq, f"{run_seq}")
         if decided.row.attempt == row.attempt:
-            with begun.interpreted(are_few=are_few):
-                finished = carry_out(store, decided, clock)
+            finished = carry_out(store, decided, clock)
             _check_not_abandoned(finished)
             return finished
         if find_finished_seq(store, decided.row.run_seq) is None:
@@ -328,7 +294,8 @@ def _recover(store: Store, tell: Progress) -> KnownRuns:
         _pins(store, INPUTS, known)
     for row in known.unfinished:
         tell(Phase.RECOVER, f"finishing run {row.run_seq} ({row.key}) of another process")
-        roll_forward(store, row, tell)
+        # What a snapshot or an import has staged is applied by Spark.
+        roll_forward(store if row.staged is None else store.in_session(), row, tell)
     return known
 
 
@@ -385,16 +352,10 @@ def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
     does, because rows that the journal had under this number or a later one were removed."""
     values = row.values()
     own = store.rows("journal", [tuple(values.values())], list(values))
-    numbered = decision.rows.withColumn("run_seq", F.lit(row.run_seq))
-    everything = schema.conform(union_rows([numbered, own]), schema.JOURNAL)
+    numbered = decision.rows.select("*", f"{row.run_seq:d}L AS run_seq")
+    everything = union_by_name([numbered, own], _JOURNAL_TYPES)
     try:
-        store.append(
-            "journal",
-            everything,
-            token=Token(APP_ID, row.run_seq),
-            note=row.note,
-            are_few=decision.are_few,
-        )
+        store.append("journal", everything, token=Token(APP_ID, row.run_seq), note=row.note)
     except Exception as error:
         # A conflict says that somebody's row is there; a storage error does not say if ours is.
         conflict = isinstance(error, CommitConflictError)
@@ -404,10 +365,7 @@ def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
     return find_decided(store, row.run_seq)
 
 
-def _has_few_staged(decision: Decision) -> bool:
-    """Not where a small store is about to become a large one."""
-    staged = decision.staged
-    return staged is None or max(staged.pending.rows, staged.entries.rows) <= MOST_ROWS
+_JOURNAL_TYPES = {column.name: column.type for column in schema.JOURNAL.columns}
 
 
 def _silent(phase: Phase, detail: str) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
-
-from claimlib.plans.keys import GROUP, is_group, is_stream
+from claimlib.engine.changes import Changes, lacking
+from claimlib.engine.relation import Record, Relation
+from claimlib.plans.keys import GROUP, id_at_most, is_group, is_stream, without
 from claimlib.runs.claims import Outcome
 from claimlib.runs.journal import Decided, RunRow
-from claimlib.runs.retry import retried
-from claimlib.runs.writes import append_once, upsert
-from claimlib.schema import TABLES, Kind
+from claimlib.runs.writes import append_once
+from claimlib.runs.writes import apply as apply_changes
+from claimlib.schema import TABLES, Kind, quote_text
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
 
@@ -48,95 +47,115 @@ def apply(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> dict
 
 def _cursors(store: Store, row: RunRow, decided: Decided) -> None:
     """Where the next page begins, for cursors that have a name."""
-    placed = decided.rows(Kind.CURSOR).where(F.col("cursor_name").isNotNull())
-    if placed.isEmpty():
+    placed = decided.rows(Kind.CURSOR).where("cursor_name IS NOT NULL").reused()
+    if placed.is_empty():
         return
-    kept = placed.select(F.col("cursor_name").alias("name"), *GROUP, "next_ms", "next_seq")
-    changes = {"next_ms": "s.next_ms", "next_seq": "s.next_seq"}
-    upsert(store, "cursors", kept, row, changes)
+    kept = placed.select("cursor_name AS name", *GROUP, "next_ms", "next_seq")
+    changes = {name: f"s.{name}" for name in ("next_ms", "next_seq")}
+    apply_changes(store, _by_key("cursors", kept, row, changes, new=kept), row)
 
 
-def _not_lost(rows: DataFrame, outcome: Outcome) -> DataFrame:
-    if outcome.lost is None:
-        return rows
-    return rows.join(outcome.lost.select(*_ENTRY), on=_ENTRY, how="left_anti")
+def _by_key(
+    table: str,
+    rows: Relation,
+    row: RunRow,
+    values: Mapping[str, str],
+    *,
+    is_due: str = "true",
+    is_removed: str = "false",
+    new: Relation | None = None,
+) -> Changes:
+    return Changes(
+        table,
+        row.run_seq,
+        rows,
+        TABLES[table].key,
+        is_due=is_due,
+        values=values,
+        is_removed=is_removed,
+        new=new,
+    )
+
+
+def _not_lost(rows: Relation, outcome: Outcome) -> Relation:
+    return rows if outcome.lost is None else without(rows, outcome.lost)
 
 
 def _tombstones(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> None:
     purges = _not_lost(decided.rows(Kind.DELETED), outcome).select(
         *_ENTRY,
-        F.col("from_consumer").alias("consumer"),
-        F.col("from_delivery_time_ms").alias("delivery_time_ms"),
-        F.col("from_delivery_count").alias("delivery_count"),
-        F.col("at_ms").alias("purged_at_ms"),
-        "run_seq",
+        "from_consumer AS consumer",
+        "from_delivery_time_ms AS delivery_time_ms",
+        "from_delivery_count AS delivery_count",
+        "at_ms AS purged_at_ms",
     )
-    append_once(store, "tombstones", purges, row, are_few=store.is_held(decided.journal))
+    append_once(store, "tombstones", purges, row)
 
 
 def _consumers(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> None:
     """The caller was seen (its `consumer` rows), and was active where it got an entry; a retired
-    one is gone."""
+    one is gone, unless it got entries after the decision: they are not to be without an owner that
+    anybody knows."""
+    key = ", ".join(TABLES["consumers"].key)
     # What was lost is an entry's row: the caller's own rows have no id and stay.
-    rows = _not_lost(decided.rows(Kind.CONSUMER, *_GOT), outcome)
-    seen = rows.groupBy(*TABLES["consumers"].key).agg(
-        F.max("seen_time_ms").alias("seen_time_ms"),
-        F.max("active_time_ms").alias("active_time_ms"),
+    seen = _not_lost(decided.rows(Kind.CONSUMER, *_GOT), outcome).sql(
+        f"SELECT {key}, max(seen_time_ms) AS seen_time_ms, max(active_time_ms) AS active_time_ms"
+        f" FROM {{this}} AS this GROUP BY {key}"
     )
     changes = {
         "seen_time_ms": "s.seen_time_ms",
         "active_time_ms": "coalesce(s.active_time_ms, t.active_time_ms)",
     }
-    upsert(store, "consumers", seen, row, changes)
-    if decided.of(Kind.RETIRED):
-        _retire(store, row, decided)
-
-
-def _retire(store: Store, row: RunRow, decided: Decided) -> None:
-    """Remove retired consumers, but one that got entries after the decision: they are not to be
-    without an owner that anybody knows."""
-    retired = decided.rows(Kind.RETIRED).select(*TABLES["consumers"].key)
-    idle = [consumer for consumer in retired.collect() if _owned(store, consumer).isEmpty()]
-    if not idle:
+    if not decided.of(Kind.RETIRED):
+        apply_changes(store, _by_key("consumers", seen, row, changes, new=seen), row)
         return
-    rows = store.rows("consumers", idle, list(TABLES["consumers"].key))
-    statement = f"""
-        MERGE INTO {{table}} t USING {{retired}} s
-        ON t.stream = s.stream AND t.consumer_group = s.consumer_group
-          AND t.consumer = s.consumer AND t.run_seq < {row.run_seq:d}
-        WHEN MATCHED THEN DELETE"""
-    retried(lambda: store.execute("consumers", statement, retired=rows))
+    retired = decided.rows(Kind.RETIRED).select(*TABLES["consumers"].key).distinct()
+    idle = [consumer for consumer in retired.collect() if not _owns(store, consumer)]
+    is_idle = " OR ".join(map(_is_consumer, idle)) or "false"
+    both = (
+        retired.where(is_idle)
+        .sql(
+            f"""
+        SELECT {key}, CAST(NULL AS BIGINT) AS seen_time_ms, CAST(NULL AS BIGINT) AS active_time_ms,
+            true AS is_removed
+        FROM {{this}} AS this
+        UNION ALL SELECT {key}, seen_time_ms, active_time_ms, false FROM {{seen}} AS seen
+        """,
+            seen=seen,
+        )
+        .fetched()
+    )
+    removal = _by_key("consumers", both, row, changes, is_removed="s.is_removed", new=seen)
+    apply_changes(store, removal, row)
+
+
+def _is_consumer(consumer: Record) -> str:
+    """A SQL condition: whether a row is of one consumer."""
+    stream, group, name = (consumer[column] for column in TABLES["consumers"].key)
+    return f"({is_group(stream, group)} AND consumer = {quote_text(name)})"
 
 
 def _retired(store: Store, decided: Decided) -> int:
     """How many of the retired consumers are gone: `consumers` may never have known one that owns
     something."""
-    key = list(TABLES["consumers"].key)
+    key = TABLES["consumers"].key
     retired = decided.rows(Kind.RETIRED).select(*key)
-    unknown = retired.join(store.read("consumers").select(*key), on=key, how="left_anti")
-    return sum(_owned(store, consumer).isEmpty() for consumer in unknown.collect())
+    unknown = lacking("consumers", retired, store.relation("consumers").reused())
+    return sum(not _owns(store, consumer) for consumer in unknown.collect())
 
 
-def _owned(store: Store, consumer: Row) -> DataFrame:
-    """What a consumer has pending."""
-    stream, group, name = (consumer[column] for column in TABLES["consumers"].key)
-    owned = f"{is_stream(stream, store.buckets)} AND {is_group(stream, group)}"
-    return store.read("pending").where(owned).where(F.col("consumer") == name)
+def _owns(store: Store, consumer: Record) -> bool:
+    """Whether a consumer has something pending."""
+    near = is_stream(consumer["stream"], store.buckets)
+    owned = store.relation("pending").where(f"{near} AND {_is_consumer(consumer)}")
+    return not owned.is_empty()
 
 
 def _last_ids(store: Store, row: RunRow, decided: Decided) -> None:
     """Raise the last delivered id of groups, never lower it."""
-    raised = decided.rows(Kind.LASTID)
-    signs = [f"({column} ^ {-(2**63)}L)" for column in _LAST_IDS]
-    statement = f"""
-        MERGE INTO {{table}} t USING {{raised}} s
-        ON t.stream = s.stream AND t.consumer_group = s.consumer_group
-          AND t.run_seq < {row.run_seq:d}
-        WHEN MATCHED AND ({signs[0]} < {signs[2]} OR ({signs[0]} = {signs[2]}
-          AND {signs[1]} < {signs[3]})) THEN UPDATE SET
-          last_delivered_ms = s.last_delivered_ms, last_delivered_seq = s.last_delivered_seq,
-          run_seq = {row.run_seq:d}"""
-    retried(lambda: store.execute("groups", statement, raised=raised))
-
-
-_LAST_IDS = [f"{side}.last_delivered_{half}" for side in "ts" for half in ("ms", "seq")]
+    values = {name: f"s.{name}" for name in ("last_delivered_ms", "last_delivered_seq")}
+    (ms, own_ms), (seq, own_seq) = ((f"t.{name}", value) for name, value in values.items())
+    is_other = f"NOT ({ms} = {own_ms} AND {seq} = {own_seq})"
+    is_lower = f"{id_at_most(ms, seq, own_ms, own_seq)} AND {is_other}"
+    raised = decided.rows(Kind.LASTID).select(*GROUP, *values)
+    apply_changes(store, _by_key("groups", raised, row, values, is_due=is_lower), row)

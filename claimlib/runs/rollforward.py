@@ -16,7 +16,6 @@ from claimlib import __version__
 from claimlib.errors import VerificationError
 from claimlib.runs import claims, mirror, records
 from claimlib.runs.journal import (
-    APP_ID,
     COUNTED,
     TOUCHING,
     Decided,
@@ -27,7 +26,7 @@ from claimlib.runs.known import missing_rows_error
 from claimlib.runs.retry import retried
 from claimlib.schema import Kind
 from claimlib.store.gone_back import PROVING
-from claimlib.store.local import Condition, Token
+from claimlib.store.local import Condition
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
 
@@ -252,8 +251,7 @@ def _finish(
         "software_version": __version__,
     }
     own = store.rows("runs", [tuple(values.values())], list(values))
-    token = Token(APP_ID, row.run_seq)
-    retried(lambda: store.append("runs", own, token=token, note=row.note, are_few=True))
+    retried(lambda: store.append("runs", own, token=row.token, note=row.note))
     finished = find_finished_seq(store, row.run_seq)
     if finished is None:
         raise missing_rows_error(store, "runs", row.run_seq, f"{row.run_seq} ({row.key})")

@@ -2,312 +2,224 @@
 
 New rows come by an append with the run's token, so that they come once even if a driver returns
 late, after a later run removed them again; changes by a MERGE that leaves rows of this and later
-runs alone.
+runs alone.  Or both come by one commit with the token, which writes the table's rows again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-
-import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
-from claimlib.runs.journal import APP_ID, RunRow
+from claimlib.engine.changes import Changes
+from claimlib.engine.relation import Relation
+from claimlib.engine.spark import frame_of
+from claimlib.runs.journal import RunRow
 from claimlib.runs.retry import retried
 from claimlib.schema import TABLES
-from claimlib.store.local import Token
-from claimlib.store.tables import Store, arranged
+from claimlib.store.tables import FEW_ROWS, Store, arranged, in_buckets
 
 
-def append_once(
-    store: Store, table: str, rows: DataFrame, row: RunRow, *, are_few: bool = False
-) -> None:
+def append_once(store: Store, table: str, rows: Relation, row: RunRow) -> None:
     """Append rows under the run's token and number: a repeat is skipped."""
-    retried(lambda: _append(store, table, rows, row, are_few=are_few))
+    names = [name for name in rows.columns if name != "run_seq"]
+    numbered = rows.select(*names, f"{row.run_seq:d}L AS run_seq")
+    retried(lambda: store.append(table, numbered, token=row.token, note=row.note))
 
 
-def upsert(
-    store: Store,
-    table: str,
-    rows: DataFrame,
-    row: RunRow,
-    changes: Mapping[str, str],
-    *,
-    differs: str = "true",
-    removed: Removed | None = None,
+def apply(store: Store, changes: Changes, row: RunRow) -> int | None:
+    """Write the changes of a run into a table.  A repeat changes nothing.
+
+    Few rows, and all rows of the embedded engine, are written by one commit.  Spark else appends
+    new rows and brings the others in by a MERGE, or writes rows again of which much changes.
+
+    Returns: how many rows a MERGE has changed or deleted; None if there was none.
+    """
+    if changes.rows is None and changes.new is None:
+        return 0
+    if store.is_embedded:
+        retried(lambda: _by_files(store, changes, row))
+        return None
+    if changes.rows is not None and retried(lambda: _at_once(store, changes, row)):
+        return None
+    if TABLES[changes.table].partitioned_by is None:
+        return _bring_in(store, changes, row)
+    if changes.new is not None:
+        retried(lambda: _append_new(store, changes, row))
+    if changes.rows is None:
+        return 0
+    return retried(lambda: _change(store, changes, row))
+
+
+def _by_files(store: Store, changes: Changes, row: RunRow) -> None:
+    """Write new and changed rows by one commit of the embedded engine, right after the version that
+    they are made from.
+
+    Spark may have begun this by an append, which has used up the token.  Then the other rows are
+    written without it.
+    """
+    table = changes.table
+    version, is_used = store.version_and_use(table, row.token)
+    there = store.relation(table, version)
+    if is_used:
+        changes = changes.due(there)
+        if changes.rows is None or changes.rows.is_empty():
+            return
+    token = None if is_used else row.token
+    changes = _since_pin(store, changes, row)
+    added = changes.added(there)
+    if changes.rows is None and added is not None:
+        store.append(table, added, token=token, note=row.note, after=version)
+        return
+    part = there if changes.buckets is None else there.where(in_buckets(changes.buckets))
+    rows, buckets = changes.after(part), changes.buckets
+    store.replace(table, rows, buckets, token=token, note=row.note, after=version)
+
+
+def _at_once(store: Store, changes: Changes, row: RunRow) -> bool:
+    """Write new and changed rows by one commit under the run's token, without a query of Spark's.
+
+    Returns: whether that was done.  Spark writes many rows.  It also writes few rows if somebody
+    else has written since the decision, because what is there is to be looked at one by one then.
+    """
+    few = store.few_now(changes.table)
+    if few is None or few[1] != row.pins.versions[changes.table]:
+        return False
+    there, version = few
+    in_memory = changes.in_memory(FEW_ROWS)
+    if in_memory is None:
+        return False
+    _replace_once(store, in_memory, there, row, after=version)
+    return True
+
+
+def _replace_once(
+    store: Store, changes: Changes, there: Relation, row: RunRow, *, after: int | None
 ) -> None:
-    """Bring rows into a small table with `run_seq`, by its key; what does not differ stays.
-
-    A table of few rows is rewritten by one commit: by one query where it is read and written
-    without any, else by seven, where an append and a MERGE, which copies its file as well, are
-    thirteen.  Of a larger table the differences pass through the driver (one row per stream, group
-    or consumer that changed), so that it is read once, however often they are used.
+    """Write a table, or some of its buckets, again under the run's token: a repeat is skipped.
 
     Args:
-        rows: one per key; columns that they lack are null in a new row.
-        changes: what the columns get of rows that are there (`t` the table, `s` the rows).
-        differs: which of them change.
-        removed: what is removed besides; null: nothing is.
+        there: the rows of the table.
+        after: the version of `there` if its rows are in memory; None if Delta reads the rows as it
+            writes.
     """
-    by_key = _ByKey(table, rows, row, changes, differs)
+    buckets = changes.buckets
+    rows = changes.after(there if buckets is None else there.where(in_buckets(buckets)))
+    if after is None:
+        rows = store.relation_of(arranged(TABLES[changes.table], frame_of(rows), store.buckets))
+    store.replace(changes.table, rows, buckets, token=row.token, note=row.note, after=after)
 
-    def written(there: DataFrame) -> DataFrame:
-        return by_key.written(there if removed is None else removed.left(there, table, row))
 
-    if retried(lambda: rewritten(store, table, row, written)):
+def _append_new(store: Store, changes: Changes, row: RunRow) -> None:
+    """Append the rows whose key the table does not have.
+
+    If there is none to append, the commit still bears the run's token: a driver that returns late,
+    after somebody removed a row again, must find that its append was made.
+    """
+    # Delta sees by the join that the append rests on the table, and refuses it where somebody
+    # appends the same rows meanwhile; what is made of rows in memory comes right after them.
+    there, version = store.to_rewrite(changes.table)
+    new = _since_pin(store, changes, row).added(there)
+    if new is None:
         return
-    _brought_in(store, by_key)
-    if removed is not None:
-        retried(lambda: removed.delete(store, table, row))
+    if version is None:
+        new = store.relation_of(arranged(TABLES[changes.table], frame_of(new), store.buckets))
+    store.append(changes.table, new, token=row.token, note=row.note, after=version)
 
 
-def _brought_in(store: Store, by_key: _ByKey) -> None:
-    """`upsert` of a table that is not small, or to which others have written since the decision."""
-    table, row = by_key.table, by_key.row
+def _since_pin(store: Store, changes: Changes, row: RunRow) -> Changes:
+    """The changes without the rows that were there when the run was decided.  Where that version
+    cannot be read any more, such a row comes back if its owner has removed it."""
+    pinned = row.pins.versions[changes.table]
+    if not changes.since_pin or store.version(changes.table) == pinned:
+        return changes
+    there = store.readable_at(changes.table, pinned)
+    return changes if there is None else changes.not_in(there)
+
+
+# From so many rows on, and where one in so many of the buckets' rows changes, writing the buckets
+# again is quicker than a MERGE, which finds the rows, copies them and marks the old ones: of 10
+# million rows half took 24 to 32 s, not 53 to 65 s.  So it is where the whole table is small: one
+# join and one commit are four queries, a MERGE is fifteen.
+_MANY_ROWS = 100_000
+_ROWS_PER_CHANGE = 4
+
+
+def _change(store: Store, changes: Changes, row: RunRow) -> int | None:
+    """One try of it: somebody may have added a column to the table since the last one."""
+    if _is_rewritten(store, changes):
+        there, version = store.to_rewrite(changes.table)
+        _replace_once(store, changes, there, row, after=version)
+        return None
+    return _merge(store, changes)
+
+
+def _is_rewritten(store: Store, changes: Changes) -> bool:
+    """Whether buckets are written again: they are small, or much of them changes.
+
+    Not where rows have been appended under the run's token: what bears it a second time is skipped.
+    """
+    if changes.new is not None or changes.rows is None or changes.buckets is None:
+        return False
+    is_small = store.is_small(changes.table)
+    if not is_small and changes.number_of_rows < _MANY_ROWS:
+        return False
+    if store.columns_of_others(changes.table):  # they would be emptied
+        return False
+    if is_small:
+        return True
+    there = store.read(changes.table).where(in_buckets(changes.buckets))
+    return there.count() <= _ROWS_PER_CHANGE * changes.number_of_rows
+
+
+def _merge(store: Store, changes: Changes) -> int:
+    if changes.rows is None:
+        return 0
+    said = store.execute(changes.table, changes.merge_statement(), rows=frame_of(changes.rows))
+    return int(said["num_affected_rows"])
+
+
+def _bring_in(store: Store, changes: Changes, row: RunRow) -> int | None:
+    """Bring rows into a table without buckets that is not small, or to which others have written
+    since the decision.
+
+    The differences pass through the driver (one row per stream, group or consumer that changed), so
+    that the table is read once, however often they are used.  A table that had few rows when the
+    run was decided is written again by one commit, of seven queries, where an append and a MERGE,
+    which copies its file as well, are thirteen.
+    """
+    table = changes.table
     is_untouched = store.version(table) == row.pins.versions[table]
     there, had_few = _before(store, table, row, is_untouched=is_untouched)
-    differences, fetched = store.fetched(_differences(there, by_key))
-    is_due = had_few and fetched.num_rows > 0
-    if is_due and retried(lambda: _rewritten(store, by_key)) and is_untouched:
-        return
+    due, added = changes.due(there), changes.added(there)
+    new = None if added is None else added.fetched()
+    has_due = due.rows is not None and not due.rows.is_empty()
+    is_due = has_due or (new is not None and not new.is_empty())
+    if had_few and is_due and retried(lambda: _rewritten(store, changes, row)) and is_untouched:
+        return None
     # Somebody may have begun this by an append, which has used up the token.
-    new = differences.where("NOT is_there").select(*by_key.rows.columns)
-    append_once(store, table, new, row, are_few=store.is_small(table))
-    if pc.any(fetched["is_there"]).as_py():
-        retried(lambda: _merge(store, by_key, differences.where("is_there")))
+    if new is not None:
+        append_once(store, table, new, row)
+    return retried(lambda: _merge(store, due)) if has_due else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """Rows to be removed from a small table by its key.
-
-    Attributes:
-        rows: the key, and what the decision saw; a key may stand there twice.
-        as_seen: whether a row is as the decision saw it (`t` the table, `s` the rows).
-    """
-
-    rows: DataFrame
-    as_seen: str
-
-    def _same(self, table: str, row: RunRow) -> str:
-        return f"{same_key(table)} AND t.run_seq < {row.run_seq:d} AND {self.as_seen}"
-
-    def left(self, there: DataFrame, table: str, row: RunRow) -> DataFrame:
-        """The table's rows without these."""
-        same = F.expr(self._same(table, row))
-        return there.alias("t").join(self.rows.alias("s"), on=same, how="left_anti")
-
-    def delete(self, store: Store, table: str, row: RunRow) -> None:
-        """Remove them by a MERGE, which takes one row per key."""
-        statement = (
-            f"MERGE INTO {{table}} t USING {{rows}} s ON {self._same(table, row)}"
-            " WHEN MATCHED THEN DELETE"
-        )
-        store.execute(table, statement, rows=self.rows.distinct())
-
-
-@dataclass(frozen=True, slots=True)
-class _ByKey:
-    """Rows to be written by key: the arguments of `upsert`."""
-
-    table: str
-    rows: DataFrame
-    row: RunRow
-    changes: Mapping[str, str]
-    differs: str
-
-    @property
-    def is_changed(self) -> str:
-        """Whether a row that is there changes.  None does twice, whoever asks."""
-        return f"t.run_seq < {self.row.run_seq:d} AND ({self.differs})"
-
-    def beside(self, there: DataFrame, how: str) -> DataFrame:
-        """The rows as `s` beside the table's as `t`."""
-        same = F.expr(same_key(self.table))
-        return self.rows.alias("s").join(there.alias("t"), on=same, how=how)
-
-    def written(self, there: DataFrame) -> DataFrame:
-        """The table's rows as they are to be: what is new, what is changed, and the rest."""
-        first, *_ = TABLES[self.table].key
-        is_new = f"t.{first} IS NULL"
-        is_changed = f"s.{first} IS NOT NULL AND {self.is_changed}"
-        run_seq = f"{self.row.run_seq:d}"
-        new = {**{name: f"s.{name}" for name in self.rows.columns}, "run_seq": run_seq}
-        changed = {**self.changes, "run_seq": run_seq}
-        return self.beside(there, "full").selectExpr(
-            *(
-                f"CASE WHEN {is_new} THEN {new.get(column.name, 'NULL')}"
-                f" WHEN {is_changed} THEN {changed.get(column.name, f't.{column.name}')}"
-                f" ELSE t.{column.name} END AS {column.name}"
-                for column in TABLES[self.table].written
-            )
-        )
-
-
-def _before(store: Store, table: str, row: RunRow, *, is_untouched: bool) -> tuple[DataFrame, bool]:
+def _before(store: Store, table: str, row: RunRow, *, is_untouched: bool) -> tuple[Relation, bool]:
     """A table's rows, and whether it had few when the run was decided: so whoever does this again
     does the same."""
     pinned = row.pins.versions[table]
+    now = store.relation_of(store.read(table))
     if is_untouched:
-        few = store.few(store.read_at(table, pinned))
-        return (store.read(table), False) if few is None else (few[0], True)
+        few = store.relation(table, pinned).reused()
+        return (few, True) if few.is_in_memory else (now, False)
     then = store.readable_at(table, pinned)
-    return store.read(table), then is not None and store.few(then) is not None
+    return now, then is not None and then.reused().is_in_memory
 
 
-def _rewritten(store: Store, by_key: _ByKey) -> bool:
-    """Write the whole table, under the run's token: a repeat is skipped.  Whether that was done:
-    not where somebody has added a column, which would be emptied.
+def _rewritten(store: Store, changes: Changes, row: RunRow) -> bool:
+    """Write a whole table, under the run's token: a repeat is skipped.  Whether that was done: not
+    where somebody has added a column, which would be emptied.
 
     The table is read as it is when Delta writes, or at the version after which alone it is written:
     who changes it in between has the commit refused.
     """
-    if store.columns_of_others(by_key.table):
+    if store.columns_of_others(changes.table):
         return False
-    there, version = to_rewrite(store, by_key.table)
-    replace_once(store, by_key.table, by_key.written(there), by_key.row, after=version)
+    there, version = store.to_rewrite(changes.table)
+    _replace_once(store, changes, there, row, after=version)
     return True
-
-
-def to_rewrite(store: Store, table: str) -> tuple[DataFrame, int | None]:
-    """The rows of a table that is written again, and their version: few rows as they are now; else
-    as they are when Delta writes, with null for the version."""
-    return store.few_now(table) or (store.read(table), None)
-
-
-def replace_once(
-    store: Store,
-    table: str,
-    rows: DataFrame,
-    row: RunRow,
-    *,
-    after: int | None,
-    buckets: Sequence[int] | None = None,
-) -> None:
-    """Write a table, or some of its buckets, again under the run's token: a repeat is skipped.
-    `after` is the version of `to_rewrite`."""
-    token = Token(APP_ID, row.run_seq)
-    store.replace(table, rows, buckets, token=token, note=row.note, after=after)
-
-
-def _merge(store: Store, by_key: _ByKey, others: DataFrame) -> None:
-    changes = ", ".join(f"{name} = {value}" for name, value in by_key.changes.items())
-    statement = f"""
-        MERGE INTO {{table}} t USING {{others}} s
-        ON {same_key(by_key.table)} AND t.run_seq < {by_key.row.run_seq:d}
-        WHEN MATCHED THEN UPDATE SET {changes}, run_seq = {by_key.row.run_seq:d}"""
-    store.execute(by_key.table, statement, others=others)
-
-
-def same_key(table: str) -> str:
-    """A MERGE's join on a table's key."""
-    return " AND ".join(f"t.{name} = s.{name}" for name in TABLES[table].key)
-
-
-def _differences(there: DataFrame, by_key: _ByKey) -> DataFrame:
-    """The rows that are new or changed, with `is_there`: whether `there` has the key.
-
-    Each once, also where the table holds a key twice: a MERGE takes one row per key, and a run that
-    is decided must come to its end.
-    """
-    is_new = f"t.{TABLES[by_key.table].key[0]} IS NULL"
-    both = by_key.beside(there, "left")
-    differing = both.where(f"{is_new} OR ({by_key.is_changed})")
-    return differing.select("s.*", F.expr(f"NOT ({is_new})").alias("is_there")).distinct()
-
-
-def append_new(
-    store: Store,
-    table: str,
-    rows: DataFrame,
-    row: RunRow,
-    *,
-    near: Column | None = None,
-    since_pin: bool = False,
-    are_few: bool = False,
-) -> None:
-    """Append the rows whose key the table does not have.
-
-    Where there is none to append, the commit still bears the run's token: a driver that returns
-    late, after somebody removed a row again, must find that its append was made.
-
-    Args:
-        near: where the rows lie, as literals: no other file of the table is read; null: anywhere.
-        since_pin: whether a row may have been there when the run was decided, so that its owner may
-            have removed it since: then what the table held at the pinned version is not new either.
-            Where that version cannot be read any more, such a row comes back.
-        are_few: whether the rows are expected to be few.
-    """
-
-    def append() -> None:
-        now, version = to_rewrite(store, table) if are_few else (store.read(table), None)
-        there = [now]
-        if since_pin and store.version(table) != row.pins.versions[table]:
-            pinned = store.readable_at(table, row.pins.versions[table])
-            there += [pinned] if pinned is not None else []
-        # Delta sees by the join that the append rests on the table, and refuses it where somebody
-        # appends the same rows meanwhile; what is made of rows in memory comes right after them.
-        new = rows
-        for known in there:
-            new = _not_there(known if near is None else known.where(near), table, new)
-        if version is None:
-            new = arranged(TABLES[table], new, store.buckets)
-        _append(store, table, new, row, are_few=version is not None, after=version)
-
-    retried(append)
-
-
-def rewritten(
-    store: Store,
-    table: str,
-    row: RunRow,
-    changed: Callable[[DataFrame], DataFrame],
-    new: DataFrame | None = None,
-) -> bool:
-    """Write a table of few rows again, without a query that writes: new rows and changed ones by
-    one commit, under the run's token, right after the version that the run was decided from.
-
-    Whether that was done.  Where somebody has written since, rows are appended and merged: what is
-    there is to be looked at one by one then.
-
-    Args:
-        changed: from the table's rows to what becomes of them.
-        new: few rows, of which those are added whose key the table does not have; null: there are
-            none.
-    """
-    few = store.few_now(table)
-    if few is None or few[1] != row.pins.versions[table]:
-        return False
-    there, version = few
-    columns = [column.name for column in TABLES[table].written]
-    rows = changed(there).select(columns)
-    if new is not None:
-        rows = rows.union(_numbered(_not_there(there, table, new), row).select(columns))
-    replace_once(store, table, rows, row, after=version)
-    return True
-
-
-def _not_there(there: DataFrame, table: str, rows: DataFrame) -> DataFrame:
-    """The rows whose key a table (or a part of it) does not have."""
-    key = list(TABLES[table].key)
-    return rows.join(there.select(*key), on=key, how="left_anti")
-
-
-def _numbered(rows: DataFrame, row: RunRow) -> DataFrame:
-    return rows.withColumn("run_seq", F.lit(row.run_seq))
-
-
-def _append(
-    store: Store,
-    table: str,
-    rows: DataFrame,
-    row: RunRow,
-    *,
-    are_few: bool,
-    after: int | None = None,
-) -> None:
-    token = Token(APP_ID, row.run_seq)
-    numbered = _numbered(rows, row)
-    store.append(table, numbered, token=token, note=row.note, are_few=are_few, after=after)

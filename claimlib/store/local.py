@@ -12,14 +12,10 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar
 
 import pyarrow as pa
@@ -28,7 +24,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from claimlib.engine.folder import is_readable
+from claimlib.engine.folder import DataFile, data_file, is_readable, new_name
 
 # Payloads may be large where rows are few: what is held in memory is at most so many bytes of
 # (compressed) files.
@@ -58,8 +54,8 @@ class Condition:
         """The condition as standard SQL."""
         if isinstance(self.value, str):
             text = self.value.replace("'", "''")
-            return f"\"{self.column}\" = '{text}'"
-        return f'"{self.column}" {">" if self.is_above else "="} {self.value:d}'
+            return f"{self.column} = '{text}'"
+        return f"{self.column} {'>' if self.is_above else '='} {self.value:d}"
 
 
 class Bounds(Protocol):
@@ -172,53 +168,20 @@ class LocalTable:
         rows = fetched.sort_by([(column, "descending")]).slice(0, limit)
         return rows.to_pylist(maps_as_pydicts="strict"), len(numbers)
 
-    def queried(
-        self, statement: str, tables: Mapping[str, pa.Table], most: int | None = None
-    ) -> pa.Table | None:
-        """All rows of a query; null: it cannot be answered, or they are more than `most`.
-
-        Args:
-            statement: SQL, in which `t` is this table; it groups rows, or is about some of them:
-                the number and the extremes of all might be taken from what the log says of files,
-                which is also of rows that a deletion vector hides.
-            tables: others, by their names in it.
-        """
-        fetched = _or_none(lambda: self._queried(statement, most, tables))
-        return (
-            None
-            if fetched is None
-            else _or_none(lambda: fetched.cast(_spark_types(fetched.schema)))
-        )
-
-    def _queried(
-        self,
-        statement: str,
-        most: int | None,
-        tables: Mapping[str, pa.Table] = MappingProxyType({}),
-    ) -> pa.Table | None:
-        """The rows of a query; null: they are more than `most`, or too large."""
-        batches, number, size = [], 0, 0
-        with self._answer(statement, tables) as reader:
-            for batch in reader:
-                number, size = number + batch.num_rows, size + batch.nbytes
-                if most is not None and (number > most or size > _MOST_UNPACKED_BYTES):
-                    return None
-                batches.append(batch)
-            return pa.Table.from_batches(batches, reader.schema)
-
-    @contextmanager
-    def _answer(
-        self, statement: str, tables: Mapping[str, pa.Table]
-    ) -> Iterator[pa.RecordBatchReader]:
-        """The rows of a query, as they come.  A LIMIT is not used: it might be applied before
-        deletion vectors are."""
+    def _queried(self, statement: str, most: int | None) -> pa.Table | None:
+        """The rows of a query; null: they are more than `most`, or too large.  A LIMIT is not used:
+        it might be applied before deletion vectors are."""
         from deltalake import QueryBuilder
 
-        with _as_tables(tables) as others:
-            query = QueryBuilder().register("t", self._table)
-            for name, table in others.items():
-                query = query.register(name, table)
-            yield pa.RecordBatchReader.from_stream(query.execute(statement))
+        batches, number, size = [], 0, 0
+        query = QueryBuilder().register("t", self._table)
+        reader = pa.RecordBatchReader.from_stream(query.execute(statement))
+        for batch in reader:
+            number, size = number + batch.num_rows, size + batch.nbytes
+            if most is not None and (number > most or size > _MOST_UNPACKED_BYTES):
+                return None
+            batches.append(batch)
+        return pa.Table.from_batches(batches, reader.schema)
 
     def is_readable_as_files(self) -> bool:
         """Return True if the embedded engine can read the table."""
@@ -238,35 +201,30 @@ class LocalTable:
         used = self._table.transaction_version(token.app_id)
         return used is not None and used >= token.version
 
-    def commit(self, rows: pa.Table, how: Commit) -> bool:
-        """Write rows, with all columns of the table, as the version after this one.  Whether that
-        was done: not where somebody else has made that version.
+    def commit(self, files: Sequence[DataFile], how: Commit) -> bool:
+        """Commit files as the version after this one.  Whether that was done: not where somebody
+        else has made that version.
 
         Raises:
             Exception: delta-rs, or the file system, cannot write.
         """
         from deltalake.exceptions import CommitFailedError
 
-        files = list(self._written_files(rows))
         try:
             self._commit_files(files, how)
         except CommitFailedError:
             newest = _opened(self._folder)
             if newest is None or newest.version == self.version:
                 raise
-            if newest.has_any(files):  # it landed all the same: its files are the table's now
-                return True
-            for file in files:
-                (self._folder / file.path).unlink(missing_ok=True)
-            return False
+            return newest.has_any(files)  # it landed all the same: its files are the table's now
         return True
 
-    def has_any(self, files: Sequence[_File]) -> bool:
+    def has_any(self, files: Sequence[DataFile]) -> bool:
         """Whether one of these files is a part of this version."""
         paths = pa.table(self._table.get_add_actions())["path"].to_pylist()
         return any(file.path in paths for file in files)
 
-    def _commit_files(self, files: Sequence[_File], how: Commit) -> None:
+    def _commit_files(self, files: Sequence[DataFile], how: Commit) -> None:
         from deltalake.transaction import (
             AddAction,
             CommitProperties,
@@ -306,20 +264,20 @@ class LocalTable:
         columns = self._table.metadata().partition_columns
         return columns[0] if columns else None
 
-    def _written_files(self, rows: pa.Table) -> Iterator[_File]:
-        """One Parquet file per partition that has rows, in the table's folder: part of no version
-        until they are committed."""
+    def written_files(self, rows: pa.Table) -> Sequence[DataFile]:
+        """Write one Parquet file per partition that has rows into the table's folder.  They are
+        part of no version until they are committed."""
         partition = self._partition_column()
         if partition is None:
-            if rows.num_rows:
-                yield self._written_file("", {}, rows)
-            return
+            return [self._written_file("", rows)] if rows.num_rows else []
+        files = []
         for value in sorted(pc.unique(rows[partition]).to_pylist()):
             part = rows.filter(pc.field(partition) == value).drop_columns([partition])
-            yield self._written_file(f"{partition}={value}/", {partition: str(value)}, part)
+            files.append(self._written_file(f"{partition}={value}/", part))
+        return files
 
-    def _written_file(self, folder: str, partition: Mapping[str, str], rows: pa.Table) -> _File:
-        path = f"{folder}part-00000-{uuid.uuid4()}.c000.snappy.parquet"
+    def _written_file(self, folder: str, rows: pa.Table) -> DataFile:
+        path = f"{folder}{new_name()}.c000.snappy.parquet"
         file = self._folder / path
         file.parent.mkdir(exist_ok=True)
         try:
@@ -327,25 +285,13 @@ class LocalTable:
         except OSError:
             file.unlink(missing_ok=True)
             raise
-        return _File(path, file.stat().st_size, partition, self._statistics(rows))
+        return data_file(self._folder, path, self.compared)
 
-    def _statistics(self, part: pa.Table) -> str:
-        """What Delta keeps of a file: its rows and, of the columns of which it does so, the
-        smallest and the largest value, and how many are null."""
+    @property
+    def compared(self) -> Sequence[str] | None:
+        """The columns of which the log keeps the smallest and the largest value; None means all."""
         named = self.properties.get("delta.dataSkippingStatsColumns")
-        names = part.column_names if named is None else named.split(",")
-        least, most, nulls = {}, {}, {}
-        for name in names:
-            if name not in part.column_names or not _is_compared(part.schema.field(name).type):
-                continue
-            values = part[name]
-            nulls[name] = values.null_count
-            ends = pc.min_max(values).as_py()
-            is_short = all(len(str(end)) <= _LONGEST_STATISTIC for end in ends.values())
-            if values.null_count < part.num_rows and is_short:
-                least[name], most[name] = ends["min"], ends["max"]
-        stated = {"numRecords": part.num_rows, "minValues": least, "maxValues": most}
-        return json.dumps({**stated, "nullCount": nulls})
+        return None if named is None else named.split(",")
 
     def is_small(self, most: int) -> bool:
         """Whether there are so few rows, by what the log says of the files (of which deletion
@@ -358,11 +304,6 @@ class LocalTable:
         stated = self._stated()
         return stated is not None and stated[0] <= most
 
-    def is_large(self, most: int) -> bool:
-        """Whether there are more rows, by what the log says of the files."""
-        stated = self._stated()
-        return stated is not None and stated[0] > most
-
     def _stated(self) -> tuple[int, int] | None:
         """The rows and the bytes of all files; null: the log does not say."""
         files = _or_none(lambda: pa.table(self._table.get_add_actions()))
@@ -374,27 +315,36 @@ class LocalTable:
         return pc.sum(number).as_py() or 0, pc.sum(size).as_py() or 0
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    """A file that is to be committed: its path below the table's folder, and what the log says of
-    it."""
-
-    path: str
-    size_bytes: int
-    partition: Mapping[str, str]
-    statistics: str
-
-
 # The features of a store's tables; a table without any has this version for writers.
 _FEATURES = {"appendOnly", "changeDataFeed", "deletionVectors", "generatedColumns", "invariants"}
 _PLAIN_WRITER = 2
 _CONSTRAINTS = "delta.constraints."
-# Of longer texts Delta keeps a beginning; here nothing is said of them.
-_LONGEST_STATISTIC = 100
 
 
-def _is_compared(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type_) or pa.types.is_string(type_))
+def commits_of(folder: Path, limit: int | None = None) -> list[dict[str, Any]]:
+    """Return what the commits of the table in a folder say of themselves, newest first.
+
+    Each has `version`, and `operation`, `operationParameters`, `operationMetrics` and
+    `userMetadata`, which are None if a commit does not say them.  Commits whose files are gone are
+    left out.
+
+    Args:
+        limit: of the newest commits only; None means all of them.
+    """
+    files = sorted((folder / "_delta_log").glob("*.json"), reverse=True)
+    commits = [file for file in files if file.stem.isdigit()][:limit]
+    return [{"version": int(file.stem), **_commit_info(file)} for file in commits]
+
+
+_SAID = ("operation", "operationParameters", "operationMetrics", "userMetadata")
+
+
+def _commit_info(file: Path) -> dict[str, Any]:
+    actions = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    stated: dict[str, Any] = next(
+        (action["commitInfo"] for action in actions if "commitInfo" in action), {}
+    )
+    return {name: stated.get(name) for name in _SAID}
 
 
 def newest(folder: Path) -> LocalTable | None:
@@ -516,38 +466,6 @@ def _struct(text: str) -> StructType:
     for column in StructType.fromJson(json.loads(text)).fields:
         struct = struct.add(column.name, column.dataType, column.nullable)
     return struct
-
-
-@contextmanager
-def _as_tables(tables: Mapping[str, pa.Table]) -> Iterator[Mapping[str, Any]]:
-    """Rows of this process as tables, which delta-rs takes from a folder only."""
-    if not tables:
-        yield {}
-        return
-    from deltalake import DeltaTable, write_deltalake
-
-    # Who cannot empty it leaves it to whoever tidies up such folders.
-    with tempfile.TemporaryDirectory(
-        prefix="claimlib-query-", ignore_cleanup_errors=True
-    ) as folder:
-        where = {name: Path(folder, name).as_uri() for name in tables}
-        for name, rows in tables.items():
-            write_deltalake(where[name], rows)
-        yield {name: DeltaTable(place) for name, place in where.items()}
-
-
-def _spark_types(schema: pa.Schema) -> pa.Schema:
-    """The columns of an answer (whole numbers, booleans and texts), with texts of the kind that
-    Spark takes."""
-    return pa.schema(pa.field(field.name, _spark_type(field.type)) for field in schema)
-
-
-def _spark_type(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
-        return type_
-    if pa.types.is_string_view(type_) or pa.types.is_string(type_):
-        return pa.string()
-    raise TypeError(f"nothing that is asked of delta-rs is of the type {type_}")
 
 
 def _as_spark_has_it(rows: pa.Table, struct: StructType) -> pa.Table:

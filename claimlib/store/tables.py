@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
@@ -23,18 +22,24 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from claimlib import schema
-from claimlib.engine.relation import Executor, Relation, TableScan
-from claimlib.engine.spark import SparkEngine
-from claimlib.errors import (
-    ConfigError,
-    VersionExpiredError,
+from claimlib.engine.folder import DataFile
+from claimlib.engine.relation import (
+    DESCENDING,
+    Executor,
+    External,
+    Relation,
+    Rows,
+    TableScan,
+    Writer,
 )
+from claimlib.engine.spark import SparkEngine, frame_of
+from claimlib.errors import ConfigError, SchemaError, VersionExpiredError
 from claimlib.local_rows import LISTS_BYTES, arrow_table, local_frame
 from claimlib.places import (
     check_writable,
     local_folder,
 )
-from claimlib.schema import TABLES, Kind, Table
+from claimlib.schema import BUCKET_SQL, TABLES, Column, Kind, Table, quote_text
 from claimlib.session import check_file_names
 from claimlib.store.delta_errors import conflict, errors_mapped, latest_version, says_expired
 from claimlib.store.gone_back import (
@@ -44,7 +49,15 @@ from claimlib.store.gone_back import (
     error_of,
     gone_back,
 )
-from claimlib.store.local import Bounds, Commit, Condition, LocalTable, NewestVersions, Token
+from claimlib.store.local import (
+    Bounds,
+    Commit,
+    Condition,
+    LocalTable,
+    NewestVersions,
+    Token,
+    commits_of,
+)
 from claimlib.store.location import Location
 from claimlib.store.opening import (
     OTHER_PATH,
@@ -82,11 +95,11 @@ FEW_OF_SPARK = 10_000
 # parts at most: a store has eleven tables, and a process may have many stores, or show many runs.
 _KEPT_BYTES, _KEPT_PARTS = 4 * 2**20, 8
 _Read = tuple[tuple[Condition | Bounds, ...], tuple[str, ...] | None]
-# What a frame was read from that has more rows than are held: table, version, and columns.
-_OfLocal = tuple[str, LocalTable, Sequence[str] | None]
 # A task is sent the rows of its partition.  Those of a million groups in one task took a driver of
 # 4 GiB more memory than it had.
 _TASK_BYTES = 16 * 2**20
+# What a commit says of itself.
+CommitInfo = Mapping[str, Any]
 # Later than any version of a table.
 _NO_VERSION = 2**62
 # See `arranged`.
@@ -137,13 +150,12 @@ class Store:
             # Over Spark Connect Delta's conflicts have their classes only once this is imported.
             importlib.import_module("delta.connect")
         self._start = start
-        self._is_embedded = is_embedded
+        self.is_embedded = is_embedded
         self.location = location
         self._folder = folder
         self._newest = None if folder is None else NewestVersions(folder)
         self._frames: dict[str, tuple[LocalTable, dict[_Read, tuple[DataFrame, pa.Table]]]] = {}
         self._literals: WeakKeyDictionary[DataFrame, pa.Table] = WeakKeyDictionary()
-        self._of_local: WeakKeyDictionary[DataFrame, _OfLocal] = WeakKeyDictionary()
         self.table_ids = {
             name: of_table[schema.TABLE_ID_PROPERTY] for name, of_table in properties.items()
         }
@@ -162,19 +174,27 @@ class Store:
     def spark(self) -> SparkSession:
         """The session, which may be opened only now that it is needed."""
         spark = self._start()
-        if self._is_embedded:
+        if self.is_embedded:
             check_reads_all(spark)
         return spark
 
     @cached_property
     def engine(self) -> Executor:
         """What executes relations."""
-        if self._is_embedded and self._folder is not None:
+        inside = None
+        if self.is_embedded or has_embedded_packages():
             # Where a store is only opened in a session, DuckDB need not be installed.
             from claimlib.engine.embedded import EmbeddedEngine
 
-            return EmbeddedEngine(self._folder)
-        return SparkEngine(self.spark, self)
+            inside = EmbeddedEngine(self._folder)
+            if self.is_embedded:
+                return inside
+        return SparkEngine(self.spark, self, inside, reads_tables=self._reads_files())
+
+    def _reads_files(self) -> bool:
+        """Return True if this process can read the files of all tables."""
+        of_tables = [self._local(table) for table in TABLES]
+        return all(local is not None and local.is_readable_as_files() for local in of_tables)
 
     @property
     def where(self) -> str:
@@ -335,28 +355,48 @@ class Store:
         return cls._checked(lambda: spark, where, location, folder, local)
 
     @classmethod
-    def open_folder(cls, start: Callable[[], SparkSession], where: str) -> Store:
-        """Open a store for the embedded engine, if it is in a folder of this machine, all of whose
-        tables delta-rs can read; `start` opens a session as soon as one is needed.
+    def open_folder(
+        cls, start: Callable[[], SparkSession], where: str, *, writes: bool = False
+    ) -> Store:
+        """Open a store for the embedded engine if that can work on it, else in a session.
+
+        Args:
+            start: opens the session as soon as one is needed.  Threads may call it at a time, and
+                get one session.
+            writes: whether the embedded engine must be able to write to the tables.
+
+        Raises:
+            StoreError: see `open`.
+        """
+        embedded = cls.find_embedded(start, where, writes=writes)
+        return cls.open(start(), where) if embedded is None else embedded
+
+    @classmethod
+    def find_embedded(
+        cls, start: Callable[[], SparkSession], where: str, *, writes: bool = False
+    ) -> Store | None:
+        """Open a store for the embedded engine, or return None if that cannot work on it: the store
+        is not in a folder of this machine, or the engine cannot read a table (or write to one).
 
         Only where that session would take a path for the same folder as this process does
         (`session.takes_paths_for_folders`).
 
         Args:
-            start: threads may call it at a time, and get one session.
+            start, writes: see `open_folder`.
 
         Raises:
             StoreError: see `open`.
         """
         location = Location.parse(where)
         folder = local_folder(location.where)
-        local = {} if folder is None or OTHER_PATH.search(where) else all_local(folder)
-        if not local:
-            return cls.open(start(), where)
-        # A Databricks runtime may bring delta-rs without the others.
-        has_packages = all(map(find_spec, ("duckdb", "sqlglot", "xxhash")))
-        is_embedded = has_packages and all(table.is_readable_as_files() for table in local.values())
-        return cls._checked(start, where, location, folder, local, is_embedded=is_embedded)
+        if folder is None or OTHER_PATH.search(where) or not has_embedded_packages():
+            return None
+        local = all_local(folder)
+        if not local or not all(table.is_readable_as_files() for table in local.values()):
+            return None
+        if writes and not all(_is_writable(name, table) for name, table in local.items()):
+            return None
+        return cls._checked(start, where, location, folder, local, is_embedded=True)
 
     @classmethod
     def _checked(
@@ -376,6 +416,10 @@ class Store:
         check_columns(start, location, [table.struct for table in local.values()])
         return cls(start, location, present, folder, is_embedded=is_embedded)
 
+    def in_session(self) -> Store:
+        """Return the store as Spark opens it."""
+        return Store.open(self.spark, self.where) if self.is_embedded else self
+
     # ------------------------------------------------------------ reading
 
     def check_reads_all(self) -> None:
@@ -385,7 +429,7 @@ class Store:
             ConfigError: Spark may read less than there is.
         """
         # The embedded engine has no settings that pass over files.
-        if not self._is_embedded:
+        if not self.is_embedded:
             check_reads_all(self.spark)
 
     def is_same_table(self, table: str, pins: Pins) -> bool:
@@ -462,8 +506,6 @@ class Store:
             if not says_expired(error):
                 raise
             raise VersionExpiredError.of(table, version) from error
-        if newest is not None:
-            self._of_local[rows] = table, newest, columns
         return rows
 
     def relation(self, table: str, version: int | None = None) -> Relation:
@@ -471,55 +513,25 @@ class Store:
 
         Columns that somebody has added are left out: a statement may use their names.
         """
-        names = (column.name for column in TABLES[table].columns)
-        return Relation(self.engine, TableScan(table, version)).select(*names)
+        names = tuple(column.name for column in TABLES[table].columns)
+        return Relation(self.engine, TableScan(table, version, names))
+
+    def bucket_of(self, stream: str) -> int:
+        """Return the bucket of a stream, by its spelled name."""
+        row = Relation(self.engine, Rows(pa.table({"stream": [stream]})))
+        (of_stream,) = row.select(f"{BUCKET_SQL.format(buckets=self.buckets)} AS bucket").collect()
+        return int(of_stream["bucket"])
 
     def frame_at(self, table: str, version: int | None) -> DataFrame:
         """Return what `relation` states as a DataFrame."""
         return self.now(table) if version is None else self.read_at(table, version)
 
-    def few_where(self, rows: DataFrame, bounds: Bounds) -> DataFrame:
-        """The rows of a table (or some of its columns) within bounds: few of them from the
-        driver's memory.
-
-        Of a large table in a local folder delta-rs reads them, in some 0.1 s; a query takes Spark
-        and Delta some 0.5 s.
-        """
-        within = rows.where(bounds.sql())
-        if rows in self._of_local:
-            table, local, columns = self._of_local[rows]
-            held = self._held(table, local, bounds, columns=columns)
-            return within if held is None else held[0]
-        return self.few_or_all(within)
-
-    def queried(
-        self, of: DataFrame | str, statement: str, most: int | None = None, **frames: DataFrame
-    ) -> pa.Table | None:
-        """What delta-rs answers to a query of a large table, whose answer fits into the driver's
-        memory; null: Spark has to, for delta-rs cannot read it, or the rows are not those of a
-        whole table.
-
-        Args:
-            of: the table's rows, as `read_at` gives them, or the table as it is now.
-            statement: see `LocalTable.queried`; each of the frames has its name there.
-            most: null is also answered where there are more rows; null: however many they are.
-            frames: rows that fit into the driver's memory.
-        """
-        local = self._local(of) if isinstance(of, str) else self._local_of(of)
-        if local is None:
-            return None
-        tables = {name: self.fetched(frame)[1] for name, frame in frames.items()}
-        return local.queried(statement, tables, most)
-
-    def _local_of(self, rows: DataFrame) -> LocalTable | None:
-        """The table in a local folder that rows are all of, as `read_at` gives them."""
-        return self._of_local[rows][1] if rows in self._of_local else None
-
-    def readable_at(self, table: str, version: int) -> DataFrame | None:
-        """`read_at`, where that version can still be read; null: it is not kept any more."""
+    def readable_at(self, table: str, version: int) -> Relation | None:
+        """A table at a version, where that version can still be read; null: it is not kept any
+        more."""
         try:
-            rows = self.read_at(table, version)
-            rows.limit(1).collect()
+            rows = self.relation(table, version)
+            rows.is_empty()
         except VersionExpiredError:
             return None
         except PySparkException as error:
@@ -563,17 +575,10 @@ class Store:
         local = self._local(table)
         rows = None if local is None else local.rows(FEW_ROWS, *conditions)
         if rows is None:
-            return [row.asDict() for row in self._where(table, *conditions).collect()]
+            where = " AND ".join(map(_sql_of, conditions)) or "true"
+            return self.relation(table).where(where).collect()
         records: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="strict")
         return records
-
-    def find_few(self, table: str, *conditions: Condition) -> tuple[DataFrame, pa.Table] | None:
-        """The rows of a table as it is now that meet all conditions, as `fetched` gives them; null:
-        they are not few, or delta-rs, which reads the table, cannot read them."""
-        local = self._local(table)
-        if local is not None:
-            return self._held(table, local, *conditions)
-        return self.few(self._where(table, *conditions))
 
     def now(self, table: str, *conditions: Condition) -> DataFrame:
         """The rows of a table that meet all conditions: few of them as they are now, from the
@@ -614,7 +619,7 @@ class Store:
         """Return the numbers in a column of a table as it is now."""
         local = self._local(table)
         numbers = None if local is None else local.numbers(column)
-        return self.read(table).select(column).toArrow()[column] if numbers is None else numbers
+        return self.relation(table).select(column).arrow()[column] if numbers is None else numbers
 
     def newest_run(self) -> tuple[Seen | None, bool]:
         """Return the newest finished run with what it has left, or None if none is finished; and
@@ -639,9 +644,8 @@ class Store:
         newest_rows = None if local is None else local.last(column, limit, FEW_ROWS)
         if newest_rows is not None:
             return newest_rows
-        rows = self.read(table)
-        newest = rows.orderBy(F.col(column).desc()).limit(limit).collect()
-        return [row.asDict() for row in newest], rows.count()
+        rows = self.relation(table)
+        return rows.order_by(f"{column}{DESCENDING}").limit(limit).collect(), rows.count()
 
     def _where(self, table: str, *conditions: Condition) -> DataFrame:
         rows = self.read(table)
@@ -658,12 +662,6 @@ class Store:
         local = self._local(table)
         limit = FEW_ROWS if most is None else min(most, FEW_ROWS)
         return local is not None and local.is_small(limit)
-
-    def is_large(self, table: str) -> bool:
-        """Whether a table is known, without a query, to have many rows now (some of which deletion
-        vectors may hide)."""
-        local = self._local(table)
-        return local is not None and local.is_large(FEW_ROWS)
 
     def last_note(self, table: str) -> tuple[int, str | None]:
         """The newest version of a table, and the user metadata of its commit."""
@@ -690,10 +688,14 @@ class Store:
         table_id = local.properties.get(schema.TABLE_ID_PROPERTY)
         return local if table_id == self.table_ids[table] else None
 
-    def history(self, table: str, limit: int | None = None) -> list[Row]:
-        """The table's commits, newest first."""
+    def history(self, table: str, limit: int | None = None) -> Sequence[CommitInfo]:
+        """The table's commits, newest first: `version`, `operation`, `operationParameters`,
+        `operationMetrics` and `userMetadata` of each, null where a commit does not say it."""
+        if self.is_embedded and self._folder is not None:
+            return commits_of(self._folder / table, limit)
         cut = "" if limit is None else f" LIMIT {limit:d}"
-        return self.spark.sql(f"DESCRIBE HISTORY {self.identifier(table)}{cut}").collect()
+        commits = self.spark.sql(f"DESCRIBE HISTORY {self.identifier(table)}{cut}").collect()
+        return [commit.asDict() for commit in commits]
 
     def columns_of_others(self, table: str) -> set[str]:
         """The columns that somebody has added to a table: what rewrites it would empty them."""
@@ -706,7 +708,7 @@ class Store:
     def append(
         self,
         table: str,
-        rows: DataFrame,
+        rows: DataFrame | Relation,
         *,
         token: Token | None = None,
         note: str | None = None,
@@ -720,8 +722,9 @@ class Store:
         know reads back.
 
         Args:
-            are_few: whether the rows are expected to be few: then they pass through the driver, and
-                where the store's folder is at hand no query writes them.
+            rows: a relation knows by itself whether its rows are few.
+            are_few: whether the rows of a frame are expected to be few: then they pass through the
+                driver, and where the store's folder is at hand no query writes them.
             after: the version of the table that the rows were made from, if they were made from
                 rows in memory; null: they were not.
 
@@ -730,14 +733,21 @@ class Store:
                 any other after that version.
         """
         how = Commit("append", token=token, note=note)
-        complete = partial(self._complete, table, rows, after)
-        if (are_few or after is not None) and self._committed(table, complete, how, after):
+        may_be_few = are_few or after is not None or isinstance(rows, Relation)
+        if may_be_few and self._committed(table, rows, how, after):
             return
-        self._write("append", table, rows, {}, token, note)
+        self._write("append", table, self._frame(rows), {}, token, note)
+
+    def _frame(self, rows: DataFrame | Relation) -> DataFrame:
+        """Rows as a frame: few of them are computed first, so that Spark has nothing but to write
+        them."""
+        if not isinstance(rows, Relation):
+            return rows
+        few = rows.few(FEW_ROWS)
+        return frame_of(rows) if few is None else self.in_memory(few)
 
     def append_arrow(self, table: str, rows: pa.Table) -> None:
-        """Append rows of this process in one commit, however many; where the store's folder is at
-        hand Spark does no more than hash each name once.
+        """Append rows of this process in one commit, however many.
 
         Args:
             rows: the columns that a writer gives, with the types of the table.
@@ -745,14 +755,12 @@ class Store:
         Raises:
             CommitConflictError: others committed again and again meanwhile.
         """
-        complete = partial(self._generated, table, rows)
-        if not self._committed(table, complete, Commit("append"), None):
-            self._write("append", table, local_frame(self.spark, rows), {}, None, None)
+        self.append(table, Relation(self.engine, Rows(rows)))
 
     def replace(
         self,
         table: str,
-        rows: DataFrame,
+        rows: DataFrame | Relation,
         buckets: Sequence[int] | None = None,
         *,
         token: Token | None = None,
@@ -772,81 +780,137 @@ class Store:
             CommitConflictError: somebody has; or as `append`.
         """
         how = Commit("overwrite", buckets, token, note)
-        complete = partial(self._complete, table, rows, after)
-        if after is not None and self._committed(table, complete, how, after):
+        if after is not None and self._committed(table, rows, how, after):
             return
         options = {} if buckets is None else {"replaceWhere": in_buckets(buckets)}
-        self._write("overwrite", table, rows, options, token, note)
+        self._write("overwrite", table, self._frame(rows), options, token, note)
 
-    def few_now(self, table: str) -> tuple[DataFrame, int] | None:
+    def few_now(self, table: str) -> tuple[Relation, int] | None:
         """The rows of a table of few rows as it is now, and the version that this is, if they can
         be written without a query; null: Spark has to write them."""
         local = self._local(table)
-        if local is None or not self._is_writable(table, local):
+        if local is None or not _is_writable(table, local):
             return None
         with WRITES.alone(self.identifier(table)) as is_alone:
             if not is_alone:
                 return None
         held = self._held(table, local)
-        return None if held is None else (held[0], local.version)
+        return None if held is None else (Relation(self.engine, Rows(held[1])), local.version)
 
-    def _is_writable(self, table: str, local: LocalTable) -> bool:
-        has_own_columns = {*local.struct.names} == {column.name for column in TABLES[table].columns}
-        return has_own_columns and local.is_writable()
+    def to_rewrite(self, table: str) -> tuple[Relation, int | None]:
+        """The rows of a table that is written again, and their version: few rows as they are now;
+        else as they are when Delta writes, with null for the version."""
+        return self.few_now(table) or (self.relation_of(self.read(table)), None)
+
+    def version_and_use(self, table: str, token: Token) -> tuple[int, bool]:
+        """The newest version of a table in a local folder, and whether a commit up to it bore a
+        token, or a later one."""
+        local = self._readable(table)
+        return local.version, local.has_used(token)
+
+    def _readable(self, table: str) -> LocalTable:
+        local = self._local(table)
+        if local is None:
+            raise SchemaError(
+                f"the table {table} of {self.where} cannot be read as files any more: another"
+                " writer has changed what it is. Run the command again",
+                table=table,
+            )
+        return local
 
     def _committed(
-        self, table: str, complete: Callable[[], pa.Table | None], how: Commit, after: int | None
+        self, table: str, rows: DataFrame | Relation, how: Commit, after: int | None
     ) -> bool:
         """Commit rows without a query that writes: whether that was done, or had been before.  If
         it was not, Spark is to write them.
 
         Args:
-            complete: the rows with all columns of the table; null: they cannot be had.
             after: see `append`.
 
         Raises:
             CommitConflictError: see `append`.
+            SchemaError: Spark would have to write them, and the store is open without it.
         """
-        completed: pa.Table | None = None
+        files: list[DataFile] = []
+        is_done = self._commit_tried(table, rows, how, after, files)
+        if not is_done:
+            for file in files:
+                self._local_folder(table, file.path).unlink(missing_ok=True)
+        if is_done is None:
+            raise conflict(table)
+        if not is_done and self.is_embedded:
+            raise SchemaError(
+                f"the table {table} of {self.where} has a constraint, a column or a feature that"
+                " only Spark can write: run the command again with --engine spark",
+                table=table,
+            )
+        return is_done
+
+    def _local_folder(self, *names: str) -> Path:
+        if self._folder is None:
+            raise AssertionError("the store is in no local folder")
+        return self._folder.joinpath(*names)
+
+    def _commit_tried(
+        self,
+        table: str,
+        rows: DataFrame | Relation,
+        how: Commit,
+        after: int | None,
+        files: list[DataFile],
+    ) -> bool | None:
+        """`_committed`; null: others committed first.
+
+        Args:
+            files: gets the files that are written, and may be committed.
+        """
         for attempt in range(_MOST_COMMITS):
             local = self._local(table)
-            if local is None or not self._is_writable(table, local):
-                if after is None:
-                    return False
-                break  # rows from memory are what they are only after that version
+            if local is None or not _is_writable(table, local):
+                # Rows from memory are what they are only after that version.
+                return False if after is None else None
             if after is not None and local.version != after:
-                break
+                return None
             if how.token is not None and local.has_used(how.token):
-                if attempt:
-                    break
-                return True
-            completed = complete() if completed is None else completed
-            if completed is None or self._lacks(table, completed):
-                return False
+                return None if attempt else True
+            written = files or self._files(table, local, rows, after)
+            files[:] = written or ()
             with WRITES.alone(self.identifier(table)) as is_alone:
-                if not is_alone and after is None:
+                if written is None or (not is_alone and after is None):
                     return False
-                if is_alone and self._commits(table, local, completed, how):
+                if is_alone and local.commit(files, how):
                     return True
-        raise conflict(table)
+            if self._newest is not None:
+                self._newest.forget(table)
+        return None
 
-    def _commits(self, table: str, local: LocalTable, rows: pa.Table, how: Commit) -> bool:
-        """`LocalTable.commit`; where somebody else came first, the table is opened again."""
-        if local.commit(rows, how):
-            return True
-        if self._newest is not None:
-            self._newest.forget(table)
-        return False
+    def _files(
+        self, table: str, local: LocalTable, rows: DataFrame | Relation, after: int | None
+    ) -> Sequence[DataFile] | None:
+        """Write files of rows with all columns of a table; null: Spark has to write the rows."""
+        if isinstance(rows, Relation) and isinstance(rows.engine, Writer):
+            completed = completed_rows(TABLES[table], rows, self.buckets)
+            partition = TABLES[table].partitioned_by
+            return rows.engine.write(completed.node, table, partition, local.compared)
+        completed_here = self._complete(table, rows, after)
+        if completed_here is None or self._lacks(table, completed_here):
+            return None
+        return local.written_files(completed_here)
 
-    def _complete(self, table: str, rows: DataFrame, after: int | None) -> pa.Table | None:
+    def _complete(
+        self, table: str, rows: DataFrame | Relation, after: int | None
+    ) -> pa.Table | None:
         """Rows with all columns of a table, in the order of its key; null: they are not few after
         all."""
-        completed = self._literals.get(rows)
-        if completed is None or completed.column_names != [
-            column.name for column in TABLES[table].columns
-        ]:
-            completed = self._completed(table, rows, None if after is not None else FEW_ROWS + 1)
-        return None if after is None and completed.num_rows > FEW_ROWS else completed
+        if isinstance(rows, Relation):
+            with errors_mapped(table):
+                completed = completed_rows(TABLES[table], rows, self.buckets)
+                is_wanted = after is not None or rows.is_in_memory
+                return completed.arrow() if is_wanted else completed.few(FEW_ROWS)
+        known = self._literals.get(rows)
+        if known is None or known.column_names != [column.name for column in TABLES[table].columns]:
+            known = self._completed(table, rows, None if after is not None else FEW_ROWS + 1)
+        return None if after is None and known.num_rows > FEW_ROWS else known
 
     def _lacks(self, table: str, rows: pa.Table) -> bool:
         """Whether rows lack what must not be null, of which Spark says more."""
@@ -859,23 +923,6 @@ class Store:
             frame = frame.sortWithinPartitions(*map(F.expr, TABLES[table].key_order()))
         with errors_mapped(table):
             return (frame if limit is None else frame.limit(limit)).toArrow()
-
-    def _generated(self, table: str, rows: pa.Table) -> pa.Table:
-        """Rows with the columns that Delta generates, of which Spark makes one per name (or pair of
-        names)."""
-        names = [name for name in TABLES["groups"].key if name in rows.column_names]
-        number = np.zeros(rows.num_rows, dtype=np.int64)
-        for name in names:
-            encoded = pc.dictionary_encode(rows[name].combine_chunks())
-            number = number * len(encoded.dictionary) + encoded.indices.to_numpy()
-        _, first, of_row = np.unique(number, return_index=True, return_inverse=True)
-        pairs = rows.select(names).take(first).append_column("n", pa.array(range(len(first))))
-        keyed = schema.generated(local_frame(self.spark, pairs), TABLES[table], self.buckets)
-        with errors_mapped(table):
-            generated = keyed.toArrow().sort_by("n").take(of_row)
-        for name in generated.column_names[len(names) + 1 :]:
-            rows = rows.append_column(name, generated[name])
-        return rows.select([column.name for column in TABLES[table].columns])
 
     def _write(
         self,
@@ -972,6 +1019,15 @@ class Store:
         self._literals[frame] = rows
         return frame
 
+    def rows_in_memory(self, frame: DataFrame) -> pa.Table | None:
+        """Return the rows of a frame that `is_held`; None if it is not."""
+        return self._literals.get(frame)
+
+    def relation_of(self, frame: DataFrame) -> Relation:
+        """Return a relation of a frame's rows; the embedded engine has them in memory."""
+        node = Rows(frame.toArrow()) if self.is_embedded else External(frame)
+        return Relation(self.engine, node)
+
     def is_held(self, frame: DataFrame, most: int | None = None) -> bool:
         """Whether a frame is few rows from the driver's memory, as `read_at`, `now`, `held` and
         others give it; and no more than so many."""
@@ -980,11 +1036,30 @@ class Store:
 
     def rows(
         self, table: str, values: Sequence[tuple[object, ...]], columns: Sequence[str]
-    ) -> DataFrame:
-        """A small frame of Python values with columns of `table`."""
-        wanted = TABLES[table].struct
-        struct = type(wanted)([wanted[column] for column in columns])
-        return self.in_memory(arrow_table(values, struct), struct)
+    ) -> Relation:
+        """Python values as rows with columns of `table`."""
+        wanted = TABLES[table].arrow_schema(columns)
+        return Relation(self.engine, Rows(arrow_table(values, wanted)))
+
+
+def _sql_of(condition: Condition) -> str:
+    if isinstance(condition.value, str):
+        return f"{condition.column} = {quote_text(condition.value)}"
+    return condition.sql()
+
+
+def _is_writable(table: str, local: LocalTable) -> bool:
+    """Whether a commit of files is all that a writer of a table has to do."""
+    has_own_columns = {*local.struct.names} == {column.name for column in TABLES[table].columns}
+    return has_own_columns and local.is_writable()
+
+
+def has_embedded_packages() -> bool:
+    """Return True if the packages of the embedded engine are installed.
+
+    A Databricks runtime may bring delta-rs without the others.
+    """
+    return all(map(find_spec, ("duckdb", "sqlglot", "xxhash")))
 
 
 def reading_order(tables: Collection[str]) -> tuple[list[str], ...]:
@@ -1004,6 +1079,32 @@ def in_buckets(buckets: Iterable[int]) -> str:
 def is_arranged(table: Table) -> bool:
     """Whether the rows of a table's files are sorted by its key (`arranged`)."""
     return bool(table.key_order()) and table.partitioned_by is not None
+
+
+def _generated(column: Column, buckets: int, *, has_it: bool) -> str:
+    made = (column.generated_as or "").format(buckets=buckets)
+    return f"{f'coalesce({column.name}, {made})' if has_it else made} AS {column.name}"
+
+
+def completed_rows(table: Table, rows: Relation, buckets: int) -> Relation:
+    """Return rows with all columns of a table, those that Delta generates too, in the order of the
+    table's key; columns that they lack are null."""
+    known = set(rows.columns)
+    completed = rows.select(
+        *(
+            f"CAST({column.name if column.name in known else 'NULL'} AS {column.type})"
+            f" AS {column.name}"
+            for column in table.written
+        ),
+        *(
+            _generated(column, buckets, has_it=column.name in known)
+            for column in table.columns
+            if column.generated_as is not None
+        ),
+    )
+    partition = () if table.partitioned_by is None else (table.partitioned_by,)
+    order = (*partition, *table.key_order())
+    return completed.order_by(*order) if partition else completed
 
 
 def arranged(table: Table, rows: DataFrame, buckets: int) -> DataFrame:

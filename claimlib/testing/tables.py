@@ -10,13 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
+from claimlib.engine.relation import Executor, Relation
 from claimlib.errors import StoreExistsError
-from claimlib.local_rows import frame_of
-from claimlib.plans.request_table import ddl
-from claimlib.plans.requests import REQUEST_COLUMNS, guard_values
+from claimlib.plans.requests import SWEEPS, guard_values
+from claimlib.schema import quote_text
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint, to_bigint
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.names import spell, unspell
@@ -91,8 +88,8 @@ def read_groups(store: Store) -> dict[bytes, dict[bytes, Group]]:
 
 
 def request_table(
-    spark: SparkSession, requests: Mapping[tuple[bytes, bytes], AutoclaimRequest]
-) -> DataFrame:
+    engine: Executor, requests: Mapping[tuple[bytes, bytes], AutoclaimRequest]
+) -> Relation:
     """The requests as the table that `commands.xautoclaim` takes: one row per (stream, group)."""
     rows = [
         (
@@ -103,7 +100,7 @@ def request_table(
         )
         for (stream, group), request in requests.items()
     ]
-    return frame_of(spark, rows, ddl(REQUEST_COLUMNS))
+    return SWEEPS.of_rows(engine, rows)
 
 
 def _check_has_none_of(store: Store, streams: Iterable[bytes]) -> None:
@@ -115,12 +112,8 @@ def _check_has_none_of(store: Store, streams: Iterable[bytes]) -> None:
     if store.is_small("streams", 0) or store.version("streams") == 0:
         return
     names = sorted(map(spell, streams))
-    few = store.find_few("streams")
-    if few is None:
-        among = store.read("streams").select("stream").where(F.col("stream").isin(names)).limit(1)
-        there = among.toArrow()
-    else:
-        there = few[1]
+    among = ", ".join(map(quote_text, names)) or "NULL"
+    there = store.relation("streams").select("stream").where(f"stream IN ({among})").arrow()
     known = set(there["stream"].to_pylist())
     if known_name := next((name for name in names if name in known), None):
         raise StoreExistsError(

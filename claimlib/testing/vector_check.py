@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.reply import Reply
@@ -16,6 +16,7 @@ from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.commands.xpending import Reading, pending_range, reading, summary
+from claimlib.engine.relation import Record
 from claimlib.errors import ReplyError, RequestError
 from claimlib.plans.survey import NOT_IN_GROUPS
 from claimlib.semantics import words
@@ -90,7 +91,7 @@ def _autoclaim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
     """What one run of all XAUTOCLAIMs replied, by stream."""
     parsed = {stream: _parsed(step, stream) for stream, step in streams.items()}
     requests = {call[0]: call[1] for call in parsed.values() if not isinstance(call, ReplyError)}
-    reply = xautoclaim(store, request_table(store.spark, requests)) if requests else None
+    reply = xautoclaim(store, request_table(store.engine, requests)) if requests else None
     results = _Results.of(reply) if reply is not None else _Results({}, {}, {}, {})
     replies: dict[bytes, Any] = {}
     for stream, call in parsed.items():
@@ -211,9 +212,9 @@ def _as_said(message: str, step: Step, stream: bytes) -> str:
     return message.removesuffix(NOT_IN_GROUPS).replace(ours, theirs)
 
 
-def _ids_of(reply: BulkReply | None) -> dict[int, list[Row]]:
+def _ids_of(reply: BulkReply | None) -> dict[int, list[Record]]:
     """What became of the ids of each request, in the request's order."""
-    ids: dict[int, list[Row]] = defaultdict(list)
+    ids: dict[int, list[Record]] = defaultdict(list)
     for row in [] if reply is None else reply.ids.collect():
         ids[row["request"]].append(row)
     for rows in ids.values():
@@ -297,7 +298,7 @@ class _Results:
 def _flat(fields: Any) -> list[str] | None:
     if fields is None:
         return None
-    return [text_of(bytes(part)) for pair in fields for part in pair]
+    return [text_of(bytes(part)) for pair in fields for part in pair.values()]
 
 
 def _names(row: Any) -> Names:

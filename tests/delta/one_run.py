@@ -10,9 +10,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
-
 from claimlib.commands.xautoclaim import xautoclaim
+from claimlib.engine.relation import Record, Relation
 from claimlib.semantics.ids import StreamId, parse_id
 from claimlib.semantics.model import AutoclaimRequest, Group
 from claimlib.semantics.names import unspell
@@ -63,7 +62,7 @@ def sweep_everything(store: Store) -> OneRun:
     assert len(keyspace) == len(edge_cases.KEYSPACE) + len(batch.keyspace)
     write_keyspace(store, keyspace, instants)
     before = read_groups(store)
-    reply = xautoclaim(store, request_table(store.spark, requests))
+    reply = xautoclaim(store, request_table(store.engine, requests))
     return OneRun(
         batch=batch,
         requests=requests,
@@ -76,10 +75,15 @@ def sweep_everything(store: Store) -> OneRun:
     )
 
 
-def _by_group(rows: DataFrame, *columns: str) -> Ids:
+def _by_group(rows: Relation, *columns: str) -> Ids:
     by_names: dict[Names, dict[StreamId, tuple[object, ...]]] = defaultdict(dict)
     for row in rows.select("stream", "consumer_group", "id", *columns).collect():
         stream_id = parse_id(row["id"])
         assert row["id"] == str(stream_id)
-        by_names[unspell(row["stream"]), unspell(row["consumer_group"])][stream_id] = tuple(row[3:])
+        names = unspell(row["stream"]), unspell(row["consumer_group"])
+        by_names[names][stream_id] = tuple(_pairs(row[column]) for column in columns)
     return {names: dict(sorted(ids.items())) for names, ids in by_names.items()}
+
+
+def _pairs(fields: list[Record] | None) -> list[tuple[object, ...]] | None:
+    return fields and [tuple(pair.values()) for pair in fields]

@@ -54,13 +54,14 @@ def stream(
         for n in sorted(entries)
         if pending and min(pending) <= n <= max(pending)
     )
-    counts = (1, len(pending), len(read))
+    first_id, last_id = span
     return [
         *([PendingPage(name, group, at_ms, rows)] if rows else []),
         GroupDone(name, group, at_ms, StreamId(99, 0), consumers, len(rows)),
         *([EntryPage(name, read)] if read else []),
         StreamDone(
-            *(name, len(entries), last, *span, at_ms, *counts, added),
+            *(name, len(entries), last, first_id, last_id, at_ms, 1, len(pending), len(read)),
+            entries_added=added,
             closing=StreamCounters(len(entries), last, added, first, StreamId(max_deleted, 0)),
         ),
     ]

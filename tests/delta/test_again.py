@@ -14,15 +14,17 @@ from pyspark.sql import Row, SparkSession
 
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.engine.changes import Changes
+from claimlib.engine.spark import frame_of
 from claimlib.errors import CommitConflictError, SourceMismatchError
 from claimlib.plans.keys import bucket
 from claimlib.runs import Phase, claims, mirror, retry, writes
 from claimlib.runs.journal import APP_ID, RunRow, decided_by, run_rows
 from claimlib.runs.rollforward import roll_forward
-from claimlib.runs.writes import append_new
 from claimlib.store.local import Token
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
+from tests.conftest import by_spark_alone
 from tests.delta.own_rows import append, pending_row, say_nothing_of_the_newest_commit
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count, query
@@ -125,13 +127,18 @@ def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small
     store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What is rewritten behind an append of the same run would be skipped."""
+    by_spark_alone(monkeypatch)
     monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 2)
     write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
     xautoclaim(store, SweepRequest(REQUEST))
     write_keyspace(store, keyspace(b"u"), NOW_MS)
 
-    def die(*_: object) -> None:
-        raise HaltedError
+    merge = writes._merge
+
+    def die(store: Store, changes: Changes) -> int:
+        if changes.table == "consumers":
+            raise HaltedError
+        return merge(store, changes)
 
     with monkeypatch.context() as patched:
         patched.setattr(writes, "_merge", die)
@@ -191,11 +198,11 @@ def test_a_decision_whose_commit_landed_stands_whatever_the_storage_said_of_it(
     assert count(store.where, "journal", "kind = 'run'") == 1
 
 
-@pytest.mark.parametrize("many_rows", [0, claims._MANY_ROWS], ids=["rewritten", "merged"])
+@pytest.mark.parametrize("many_rows", [0, writes._MANY_ROWS], ids=["rewritten", "merged"])
 def test_purges_that_others_took_are_lost_even_where_the_run_changed_no_row(
     store: Store, monkeypatch: pytest.MonkeyPatch, many_rows: int
 ) -> None:
-    monkeypatch.setattr(claims, "_MANY_ROWS", many_rows)
+    monkeypatch.setattr(writes, "_MANY_ROWS", many_rows)
     write_keyspace(store, keyspace(b"s"), NOW_MS)
 
     def take_all(phase: Phase, _detail: str) -> None:
@@ -343,11 +350,12 @@ def test_an_append_to_an_empty_table_sees_who_appends_the_same_rows_at_that_mome
     waiting = Waiting(tmp_path)
     columns = [*PENDING[:-1], "bucket"]
     row = ("s", "g", 1, 0, None, 5, 1)
-    rows = store.rows("pending", [row], PENDING[:-1]).withColumn("bucket", bucket(store.buckets))
-    slow_rows = waiting.rows(rows).select(*columns)
-    run = SimpleNamespace(run_seq=1, note="a run")
+    rows = frame_of(store.rows("pending", [row], PENDING[:-1]))
+    slow_rows = waiting.frame(rows.withColumn("bucket", bucket(store.buckets))).select(*columns)
+    changes = Changes("pending", 1, None, (), new=store.relation_of(slow_rows))
+    run = SimpleNamespace(run_seq=1, note="a run", token=Token(APP_ID, 1), pins=store.pin())
     with ThreadPoolExecutor() as threads:
-        ours = threads.submit(append_new, store, "pending", slow_rows, run)
+        ours = threads.submit(writes.apply, store, changes, run)
         waiting.until_appending(ours)
         store.append("pending", store.rows("pending", [(*row, 0)], PENDING))
         waiting.go_on()

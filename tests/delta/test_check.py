@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.commands.check import Problem, check
+from claimlib.engine.relation import Relation, TableScan
+from claimlib.engine.spark import SparkEngine
+from claimlib.plans.checks import TABLES_READ, problems
 from claimlib.plans.survey import NO_PROOF, NO_SNAPSHOT_TIME, UNKNOWN_GROUP
 from claimlib.report.model import as_text
 from claimlib.report.store import of_check
+from claimlib.schema import TABLES
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import NOW_MS, PEL, keyspace
+from tests.delta.test_settings import SETTINGS, TOGETHER, settings
 
 SOUND = keyspace(b"sound", b"\\ \xff")
 
@@ -22,14 +28,43 @@ def entry(ms: int) -> PendingEntry:
     return PendingEntry(StreamId(ms, 2**64 - 1), b"dead", NOW_MS - 1, 1)
 
 
-def test_a_sound_store_has_no_problems_and_an_empty_one_neither(store: Store) -> None:
-    assert check(store) == ()
+def problems_of(store: Store, spark: SparkSession) -> tuple[Problem, ...]:
+    """What a check finds in a session, and without one; and its query on Spark, however that is
+    set up."""
+    in_session = check(store)
+    assert check(Store.open_folder(_refused, store.where)) == in_session
+    engine = SparkEngine(spark, store)
+    columns = {name: [column.name for column in TABLES[name].columns] for name in TABLES_READ}
+    tables = {
+        name: Relation(engine, TableScan(name, None, tuple(of_table)))
+        for name, of_table in columns.items()
+    }
+    unusual = {key: value for name in TOGETHER for key, value in SETTINGS[name].items()}
+    with settings(spark, unusual):
+        by_spark = problems(tables, 1).collect()
+    assert by_spark == problems({name: store.relation(name) for name in TABLES_READ}, 1).collect()
+    assert [(row["table"], row["what"], row["count"], row["example"]) for row in by_spark] == [
+        (problem.table, problem.what, problem.count, problem.example)
+        for problem in in_session
+        if problem.table != "journal"
+    ]
+    return in_session
+
+
+def _refused() -> SparkSession:
+    raise AssertionError("Spark was started")
+
+
+def test_a_sound_store_has_no_problems_and_an_empty_one_neither(
+    spark: SparkSession, store: Store
+) -> None:
+    assert problems_of(store, spark) == ()
     write_keyspace(store, SOUND, NOW_MS)
-    assert check(store) == ()
+    assert problems_of(store, spark) == ()
     assert as_text(of_check("s", ())).splitlines()[-1] == "no problems found"
 
 
-def test_a_name_that_no_request_can_give_is_found(store: Store) -> None:
+def test_a_name_that_no_request_can_give_is_found(spark: SparkSession, store: Store) -> None:
     write_keyspace(store, SOUND, NOW_MS)
     for table in ("groups", "streams", "consumers"):
         rows = store.read(table).where("stream = 'sound'")
@@ -37,15 +72,14 @@ def test_a_name_that_no_request_can_give_is_found(store: Store) -> None:
     store.append(
         "consumers", store.rows("consumers", [("sound", "g", "\\xFF", 1, None, 0)], _CONSUMERS)
     )
-    said = [
-        (problem.table, problem.count, problem.example, problem.refuses) for problem in check(store)
-    ]
+    listed = problems_of(store, spark)
+    said = [(problem.table, problem.count, problem.example, problem.refuses) for problem in listed]
     assert said == [
         ("consumers", 2, '{"stream":"a\\\\b","consumer_group":"g","consumer":"dead"}', False),
         ("groups", 1, '{"stream":"a\\\\b","consumer_group":"g"}', False),
         ("streams", 1, '{"stream":"a\\\\b"}', False),
     ]
-    assert "a backslash twice" in check(store)[0].what
+    assert "a backslash twice" in listed[0].what
 
 
 def group(*pending: PendingEntry, consumers: tuple[Consumer, ...] = PEL.consumers) -> Group:
@@ -53,6 +87,7 @@ def group(*pending: PendingEntry, consumers: tuple[Consumer, ...] = PEL.consumer
 
 
 def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_first(
+    spark: SparkSession,
     store: Store,
 ) -> None:
     write_keyspace(store, SOUND, NOW_MS)
@@ -85,7 +120,7 @@ def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_fir
     decided = [(1, "run", "xautoclaim", "half", "a", "{}", "h", _INPUTS)]
     store.append("journal", store.rows("journal", decided, _JOURNAL))
 
-    assert check(store) == (
+    assert problems_of(store, spark) == (
         _twice("cursors", 1, '"name":"c","stream":"s","consumer_group":"g"'),
         _twice("groups", 1, '"stream":"sound","consumer_group":"g"'),
         _twice("pending", 2, '"stream":"sound","consumer_group":"g","id":"1-0"'),

@@ -232,9 +232,15 @@ def after(swept, stream_name, group_name):
 
 def test_a_group_with_rows_that_cannot_be_judged_is_refused_and_says_why(swept):
     rows = swept.reply.groups.collect()
-    refused = {tuple(row[:2]): row["reason"] for row in rows if row["status"] == "refused"}
+    refused = {
+        (row["stream"], row["consumer_group"]): row["reason"]
+        for row in rows
+        if row["status"] == "refused"
+    }
     assert refused == REASONS
-    assert {tuple(row[:2]) for row in rows if row["status"] == "swept"} == SWEPT
+    assert {
+        (row["stream"], row["consumer_group"]) for row in rows if row["status"] == "swept"
+    } == SWEPT
     assert {row["reason"] for row in rows if row["status"] == "swept"} == {None}
     counts = swept.reply.counts
     assert (counts["refused"], counts["swept"]) == (len(REASONS), len(SWEPT))

@@ -36,15 +36,23 @@ DIFFERS = {
 
 @dataclass
 class Stores:
-    """One store on which the run was never stopped, and per kill point one on which it was."""
+    """One store on which the run was never stopped, and per kill point one on which it was.
+
+    Attributes:
+        engine: what executed the runs that were killed.
+    """
 
     unkilled: Store
     killed: dict[str, Path]
+    engine: str
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["spark", "embedded"])
 def stores(
-    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    empty_store: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Stores:
     """One process runs on three stores at once, each to its kill point; then it is killed."""
     folder = tmp_path_factory.mktemp("kills")
@@ -56,7 +64,7 @@ def stores(
     # A second process does not start a Connect server of its own; it uses this one's.
     elsewhere = {"SPARK_REMOTE": "sc://localhost"} if is_remote() else {}
     process = subprocess.Popen(
-        [sys.executable, HERE / "killed_run.py", folder, *stops],
+        [sys.executable, HERE / "killed_run.py", request.param, folder, *stops],
         env=os.environ
         | {"JDK_JAVA_OPTIONS": QUICK_JAVA, "PYTHONPATH": f"{HERE.parents[1]}{os.pathsep}{HERE}"}
         | elsewhere,
@@ -67,7 +75,7 @@ def stores(
         wait_for(where.with_suffix(".told"), process)
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    return Stores(store, killed)
+    return Stores(store, killed, request.param)
 
 
 def wait_for(told: Path, process: subprocess.Popen[bytes]) -> None:
@@ -88,8 +96,14 @@ def rows_of(where: str, table: str) -> list[str]:
 
 
 def finish(spark: SparkSession, stores: Stores, point: str) -> Store:
-    """Whatever runs next, here the same run again, on the store that was left behind."""
-    store = Store.open(spark, str(stores.killed[point]))
+    """Whatever runs next, here the same run again by the other engine, on the store that was left
+    behind."""
+    where = str(stores.killed[point])
+    if stores.engine == "embedded":
+        store = Store.open(spark, where)
+    else:
+        store = Store.open_folder(lambda: spark, where, writes=True)
+        assert store.is_embedded
     reply = xautoclaim(store, SweepRequest(REQUEST), run_id="killed")
     assert (reply.counts["claimed"], reply.counts["deleted"]) == (3 * CLAIMED, 3 * DELETED)
     assert reply.counts["lost"] == 0

@@ -3,7 +3,7 @@ finds what Delta says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from claimlib.commands.snapshot import SnapshotReply, snapshot
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.engine.folder import DataFile
 from claimlib.errors import CommitConflictError
 from claimlib.live.batches import Batch
 from claimlib.runs import Phase
@@ -192,18 +193,35 @@ def test_a_snapshot_that_ends_between_its_commits_is_finished_by_the_next_run(
 
 
 @pytest.mark.usefixtures("spark_writes_nothing")
-def test_a_commit_comes_right_after_its_version_or_leaves_nothing_behind(store: Store) -> None:
+def test_a_commit_comes_right_after_its_version(store: Store) -> None:
     before, after = newest(store, "groups"), newest(store, "groups")
     names = {"stream": ["s"], "consumer_group": ["g"], "last_delivered_ms": [1]}
     row = pa.table({**names, "last_delivered_seq": [0], "snapshot_ms": [5], "run_seq": [0]})
-    assert before.commit(row, Commit("append"))
-    files = set(Path(store.where, "groups").glob("*.parquet"))
-    assert not after.commit(row, Commit("append"))
-    assert set(Path(store.where, "groups").glob("*.parquet")) == files
+    assert before.commit(before.written_files(row), Commit("append"))
+    assert not after.commit(after.written_files(row), Commit("append"))
     assert store.read("groups").count() == 1
     earlier = before.rows(10)
     assert earlier is not None, "who reads the version before a commit still can"
     assert earlier.num_rows == 0
+
+
+def test_a_refused_commit_leaves_no_file_behind(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, others = LocalTable.commit, [2]
+
+    def late(self: LocalTable, written: Sequence[DataFile], how: Commit) -> bool:
+        if others:
+            store.append("pending", rows(store, others.pop()))
+        return commit(self, written, how)
+
+    monkeypatch.setattr(LocalTable, "commit", late)
+    with pytest.raises(CommitConflictError, match="pending"):
+        store.append("pending", rows(store, 1), after=store.version("pending"))
+    there = [file.name for file in Path(store.where, "pending").rglob("*.parquet")]
+    actions = pa.table(newest(store, "pending")._table.get_add_actions())
+    assert sorted(there) == sorted(Path(path).name for path in actions["path"].to_pylist())
+    assert len(there) == 1
 
 
 def test_a_token_lets_one_append_through_whoever_writes_first(store: Store) -> None:
@@ -234,7 +252,7 @@ def test_who_commits_between_two_looks_of_an_append_does_not_lose_it(
 ) -> None:
     commit, others = LocalTable.commit, [2, 3]
 
-    def late(self: LocalTable, written: pa.Table, how: Commit) -> bool:
+    def late(self: LocalTable, written: Sequence[DataFile], how: Commit) -> bool:
         if others:
             store.append("pending", rows(store, others.pop()))
         return commit(self, written, how)
@@ -273,7 +291,7 @@ def test_of_two_appends_with_one_token_at_a_time_one_is_refused(
 ) -> None:
     commit, others = LocalTable.commit, [2]
 
-    def late(self: LocalTable, written: pa.Table, how: Commit) -> bool:
+    def late(self: LocalTable, written: Sequence[DataFile], how: Commit) -> bool:
         if others:
             store.append("pending", rows(store, others.pop()), token=TOKEN)
         return commit(self, written, how)

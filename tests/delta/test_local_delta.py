@@ -88,11 +88,11 @@ def test_opening_a_store_and_looking_at_its_runs_takes_no_query(module_store: St
     (run,) = store.find("runs", Condition("run_id", "it's the first"))
     assert run["counts"]["claimed"] == 2 * CLAIMED
     assert not store.find("runs", Condition("run_seq", 1, is_above=True))
-    journal = store.find_few("journal", Condition("run_seq", 1))
-    assert journal is not None
+    journal = store.relation("journal").where("run_seq = 1")
+    number = journal.count()
     # One, because the folder of this store has a name that is not ASCII.
     assert last_query(module_store.spark) <= before + 1
-    assert journal[1].num_rows == by_spark(store, "journal").count()
+    assert number == by_spark(store, "journal").count()
     assert pins.versions == {table: int(store.history(table, 1)[0]["version"]) for table in TABLES}
 
 
@@ -253,9 +253,7 @@ def test_a_limit_of_rows_counts_those_that_no_deletion_vector_hides(
     assert sorted(store.numbers("pending", "id_ms").to_pylist()) == [6, 7, 8, 9]
 
 
-def test_of_a_large_table_the_rows_within_bounds_are_those_that_spark_reads(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_large_table_the_rows_within_bounds_are_those_that_spark_reads(store: Store) -> None:
     """Files of many row groups, of which some are skipped, and rows that deletion vectors hide,
     which know a row by its place in the file."""
     hadoop, size = store.spark._jsc.hadoopConfiguration(), "parquet.block.size"
@@ -275,25 +273,20 @@ def test_of_a_large_table_the_rows_within_bounds_are_those_that_spark_reads(
     assert [*Path(store.where, "pending").rglob("deletion_vector*.bin")]
     (file,) = Path(store.where, "pending").rglob("*.parquet")
     assert pq.ParquetFile(file).num_row_groups > 10
-    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 20_000)
-    pending = store.read_at("pending", store.version("pending"))
-    assert not store.is_held(pending)
-    at = {row["bucket"] for row in pending.select("bucket").distinct().collect()}
-    (number,) = at
+    pinned = store.version("pending")
+    pending, by_us = store.read("pending"), store.relation("pending", pinned)
+    (number,) = {row["bucket"] for row in pending.select("bucket").distinct().collect()}
+    ranges = [(0, 9), (5, 4_000), (29_990, 31_010), (41_000, 59_999), (60_000, 70_000)]
+    bounds = {ends: IdBounds(((number, *ends),)) for ends in ranges}
     before = last_query(store.spark)
-    few = {
-        (low, high): store.few_where(pending, IdBounds(((number, low, high),)))
-        for low, high in [(0, 9), (5, 4_000), (29_990, 31_010), (41_000, 59_999), (60_000, 70_000)]
-    }
+    fetched = {ends: by_us.within(bounds[ends]).order_by("id_ms").collect() for ends in ranges}
     assert last_query(store.spark) == before
-    for (low, high), fetched in few.items():
-        assert store.is_held(fetched)
-        within = pending.where(f"id_ms BETWEEN {low} AND {high}")
-        assert_df_equality(fetched, within, ignore_row_order=True)
-    assert not store.is_held(store.few_where(pending, IdBounds(((number, 0, 50_000),))))
+    for (low, high), rows in fetched.items():
+        within = pending.where(f"id_ms BETWEEN {low} AND {high}").orderBy("id_ms")
+        assert rows == [row.asDict() for row in within.collect()]
     # What was pinned stays what it was, whoever has written since.
     store.execute("pending", "DELETE FROM {table} WHERE id_ms < 5")
-    assert store.few_where(pending, IdBounds(((number, 0, 9),))).count() == 8
+    assert by_us.within(bounds[0, 9]).count() == 8
 
 
 @pytest.mark.parametrize("panic", ["PanicException", "KeyboardInterrupt"])

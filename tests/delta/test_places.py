@@ -18,7 +18,7 @@ from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import overview, reading
 from claimlib.errors import RequestError, StoreNotFoundError
-from claimlib.runs import Phase, claims
+from claimlib.runs import Phase, claims, writes
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
@@ -100,7 +100,7 @@ def test_a_store_in_a_catalog_s_schema_works_also_where_its_name_must_be_quoted(
     operation: str,
 ) -> None:
     """Also where buckets are rewritten: a catalog's table stays what it is."""
-    monkeypatch.setattr(claims, "_MANY_ROWS", many_rows)
+    monkeypatch.setattr(writes, "_MANY_ROWS", many_rows)
     spark.sql(f"CREATE SCHEMA spark_catalog.`{name}` LOCATION '{tmp_path}/fleet'")
     try:
         store = use(spark, f"spark_catalog.{name}")

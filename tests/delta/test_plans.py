@@ -9,13 +9,14 @@ import pytest
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
+from claimlib.engine.spark import frame_of
 from claimlib.runs import protocol
 from claimlib.runs.protocol import Decision
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest
-from claimlib.store import tables as stores
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
+from tests.conftest import by_spark_alone
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 
 # Decisions read files of entries and pending; of the other tables the driver holds what it needs.
@@ -45,13 +46,13 @@ def broadcast(plan: str) -> Iterator[str]:
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """The physical plans of the decisions that are committed; no table is held, however small."""
-    monkeypatch.setattr(stores, "FEW_ROWS", 0)
+    by_spark_alone(monkeypatch)
     committed: list[str] = []
     commit = protocol._commit
 
     def noted(store: Store, row: object, decision: Decision) -> object:
         capsys.readouterr()
-        decision.rows.explain()
+        frame_of(decision.rows).explain()
         committed.append(capsys.readouterr().out)
         return commit(store, row, decision)
 

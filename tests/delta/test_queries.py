@@ -31,22 +31,23 @@ LATER_MS = NOW_MS + 10**6
 
 # By command, in this order, on a store that was swept before: where small tables are read without a
 # query, and where Spark reads all.  Fewer are better; who needs more says why here.  Four or five
-# of Spark's are the look at what the newest run has seen of the tables.
+# of Spark's are the look at what the newest run has seen of the tables.  Where Spark reads all,
+# small tables are fetched before they are looked at: a few queries more, and less work for each.
 MOST: dict[str, tuple[int, int, Callable[[Store], object]]] = {
-    "a dry run": (5, 34, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, dry_run=True)),
-    "a sweep": (7, 73, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, run_id="x")),
-    "the same again": (0, 9, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, run_id="x")),
-    "a page": (14, 97, lambda store: xautoclaim(store, PAGE, now_ms=2 * LATER_MS)),
+    "a dry run": (5, 37, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, dry_run=True)),
+    "a sweep": (7, 84, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, run_id="x")),
+    "the same again": (0, 13, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, run_id="x")),
+    "a page": (14, 113, lambda store: xautoclaim(store, PAGE, now_ms=2 * LATER_MS)),
     # Requests that are named are held, which is two more, and the query that decides has half as
     # many jobs.
     "an XCLAIM": (
         12,
-        81,
+        88,
         lambda store: xclaim(
             store, [NamedClaim(b"s", b"g", ClaimRequest(b"dave", 0, IDS))], now_ms=3 * LATER_MS
         ),
     ),
-    "an XACK": (14, 68, lambda store: xack(store, [NamedAck(b"s", b"g", IDS)])),
+    "an XACK": (14, 70, lambda store: xack(store, [NamedAck(b"s", b"g", IDS)])),
 }
 
 
@@ -69,7 +70,7 @@ def test_no_command_costs_more_queries_than_are_written_down_here(
     assert {name: n for name, n in queries.items() if n > most[name]} == {}
 
 
-@pytest.mark.parametrize(("reader", "most"), [("delta-rs", 26), ("Spark", 217)])
+@pytest.mark.parametrize(("reader", "most"), [("delta-rs", 26), ("Spark", 252)])
 def test_no_snapshot_costs_more_queries_than_are_written_down_here(
     store_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, reader: str, most: int
 ) -> None:

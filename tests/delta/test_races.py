@@ -13,10 +13,10 @@ from threading import Event, Lock
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.runs import Begun, Decision, Phase, claims, run
+from claimlib.engine.relation import Relation
+from claimlib.runs import Begun, Decision, Phase, claims, run, writes
 from claimlib.runs.journal import APP_ID
 from claimlib.runs.protocol import INPUTS
 from claimlib.schema import TABLES
@@ -92,7 +92,7 @@ def _applied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """How a run changes `pending`: by a MERGE, as where little changes, or by rewriting the
     buckets, as where much does."""
     if request.param == "rewritten":
-        monkeypatch.setattr(claims, "_MANY_ROWS", 0)
+        monkeypatch.setattr(writes, "_MANY_ROWS", 0)
 
 
 @pytest.mark.usefixtures("_applied")
@@ -280,7 +280,7 @@ def replaced_slowly(monkeypatch: pytest.MonkeyPatch, waiting: Waiting, slow: str
     def replace_slowly(
         self: Store,
         table: str,
-        rows: DataFrame,
+        rows: Relation,
         buckets: Sequence[int] | None = None,
         **how: Any,
     ) -> None:
@@ -298,7 +298,7 @@ def test_what_somebody_changes_while_buckets_are_rewritten_is_kept_and_lost_to_t
 ) -> None:
     """The rows that replace a bucket were read before the other writer's commit: Delta refuses
     them, and the run writes the bucket once more, from what is there now."""
-    monkeypatch.setattr(claims, "_MANY_ROWS", 0)
+    monkeypatch.setattr(writes, "_MANY_ROWS", 0)
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     waiting = Waiting(tmp_path)
     tried = replaced_slowly(monkeypatch, waiting, "pending")
@@ -351,8 +351,8 @@ def test_buckets_are_rewritten_where_much_of_them_changes_and_else_merged(
 ) -> None:
     """Six of the ten rows of a bucket change, of a table that is not small."""
     monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
-    monkeypatch.setattr(claims, "_MANY_ROWS", CLAIMED + DELETED)
-    monkeypatch.setattr(claims, "_ROWS_PER_CHANGE", one_in)
+    monkeypatch.setattr(writes, "_MANY_ROWS", CLAIMED + DELETED)
+    monkeypatch.setattr(writes, "_ROWS_PER_CHANGE", one_in)
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     reply = xautoclaim(store, SweepRequest(REQUEST))
     assert reply.counts["lost"] == 0
@@ -364,9 +364,7 @@ def test_buckets_are_rewritten_where_much_of_them_changes_and_else_merged(
 
 def test_a_token_that_was_used_lets_no_second_append_through(store: Store) -> None:
     rows = store.rows("journal", [("swept",)], ["kind"])
-    from pyspark.sql import functions as F
-
-    numbered = rows.withColumn("run_seq", F.lit(1))
+    numbered = rows.select("*", "1L AS run_seq")
     store.append("journal", numbered, token=Token(APP_ID, 1))
     store.append("journal", numbered, token=Token(APP_ID, 1))
     assert count(store.where, "journal") == 1

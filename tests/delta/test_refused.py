@@ -7,15 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from chispa import assert_df_equality
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from claimlib.commands.check import check
 from claimlib.commands.imports import import_tables
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import overview, reading
+from claimlib.engine.relation import Executor, Relation
+from claimlib.engine.spark import frame_of
 from claimlib.errors import (
     ConfigError,
     RequestError,
@@ -34,77 +34,78 @@ from claimlib.store.tables import Store
 from claimlib.testing.tables import request_table, write_keyspace
 from tests.delta import given_files, snapshots
 from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace
+from tests.spark.literal import with_values
 
 
 @pytest.fixture(scope="module")
-def request_row(spark: SparkSession) -> DataFrame:
-    return request_table(spark, {(b"s", b"g"): REQUEST})
+def request_row(engine: Executor) -> Relation:
+    return request_table(engine, {(b"s", b"g"): REQUEST})
 
 
-def test_a_sound_request_table_stays_as_it_is(request_row: DataFrame) -> None:
-    assert_df_equality(SWEEPS.checked(request_row), request_row, ignore_nullable=True)
+def test_a_sound_request_table_stays_as_it_is(request_row: Relation) -> None:
+    checked = SWEEPS.checked(request_row)
+    assert (checked.types, checked.collect()) == (request_row.types, request_row.collect())
 
 
 @pytest.mark.parametrize("column", [*(set(REQUEST_COLUMNS) - set(NULLABLE)), "start_seq"])
 def test_a_null_in_a_request_is_refused_with_its_row_and_column(
-    request_row: DataFrame, column: str
+    request_row: Relation, column: str
 ) -> None:
     with pytest.raises(RequestError, match=column) as raised:
-        SWEEPS.checked(request_row.withColumn(column, F.lit(None)))
+        SWEEPS.checked(with_values(request_row, **{column: "NULL"}))
     assert raised.value.columns == [column]
 
 
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("min_idle_ms", "15m"),
-        ("idle_rule", "Server"),
-        ("profile", "redis-8"),
-        ("justid", "maybe"),
-        ("count", 0),
-        ("count", "ten"),
-        ("count", COUNT_MAX + 1),
-        ("cursor", ""),
-        ("cursor", "\u00a0\t "),
-        ("start_ms", "x"),
-        ("max_claims", -1),
-        ("max_deleted_share", 1.01),
-        ("max_deleted_share", float("nan")),
-        ("only_consumers_idle_ms", -1),
-        ("max_deliveries", 0),
-        ("parking_consumer", "alice"),
-        ("parking_consumer", None),
+        ("min_idle_ms", "'15m'"),
+        ("idle_rule", "'Server'"),
+        ("profile", "'redis-8'"),
+        ("justid", "'maybe'"),
+        ("count", "0"),
+        ("count", "'ten'"),
+        ("count", f"{COUNT_MAX + 1}"),
+        ("cursor", "''"),
+        ("cursor", "'\u00a0\t '"),
+        ("start_ms", "'x'"),
+        ("max_claims", "-1"),
+        ("max_deleted_share", "1.01"),
+        ("max_deleted_share", "CAST('NaN' AS DOUBLE)"),
+        ("only_consumers_idle_ms", "-1"),
+        ("max_deliveries", "0"),
+        ("parking_consumer", "'alice'"),
+        ("parking_consumer", "NULL"),
     ],
 )
 def test_a_value_that_no_request_can_have_is_refused_with_its_row_and_column(
-    request_row: DataFrame, column: str, value: str
+    request_row: Relation, column: str, value: str
 ) -> None:
-    parks = request_row.withColumn("max_deliveries", F.lit(3))
-    parks = parks.withColumn("parking_consumer", F.lit("parking"))
+    parks = with_values(request_row, max_deliveries="3", parking_consumer="'parking'")
     with pytest.raises(RequestError, match=f"invalid {column} in the row for s/g"):
-        SWEEPS.checked(parks.withColumn(column, F.lit(value)))
+        SWEEPS.checked(with_values(parks, **{column: value}))
 
 
-def test_a_glob_of_a_request_that_is_none_is_refused_with_its_row_and_column(
-    store: Store, request_row: DataFrame
-) -> None:
+def test_a_glob_of_a_request_that_is_none_is_refused_with_its_row_and_column(store: Store) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
+    request = request_table(store.engine, {(b"s", b"g"): REQUEST})
     with pytest.raises(RequestError, match="invalid only_from in the request for s/g: a \\[ is"):
-        xautoclaim(store, request_row.withColumn("only_from", F.lit("[a")))
+        xautoclaim(store, with_values(request, only_from="'[a'"))
     assert store.read("journal").isEmpty()
 
 
 def test_a_request_that_lacks_a_column_or_names_a_group_twice_is_refused_in_a_dry_run_too(
-    store: Store, request_row: DataFrame
+    store: Store,
 ) -> None:
-    misspelt = request_row.withColumnRenamed("count", "Count")
+    request = frame_of(request_table(store.engine, {(b"s", b"g"): REQUEST}))
+    misspelt = request.withColumnRenamed("count", "Count")
     for dry_run in (False, True):
         with pytest.raises(RequestError, match="has no column min_idle_ms"):
-            xautoclaim(store, request_row.drop("min_idle_ms"), dry_run=dry_run)
+            xautoclaim(store, request.drop("min_idle_ms"), dry_run=dry_run)
         with pytest.raises(RequestError, match="has unknown column Count"):
             xautoclaim(store, misspelt, dry_run=dry_run)
         with pytest.raises(RequestError, match="2 rows for s/g"):
-            xautoclaim(store, request_row.union(request_row), dry_run=dry_run)
+            xautoclaim(store, request.union(request), dry_run=dry_run)
     assert store.read("journal").isEmpty()
 
 
@@ -277,10 +278,10 @@ def test_a_glob_of_bytes_that_are_no_text_is_kept_with_its_run(store: Store) -> 
 
 
 def test_two_request_tables_that_say_the_same_number_in_different_columns_are_not_the_same(
-    request_row: DataFrame,
+    request_row: Relation,
 ) -> None:
     columns = ("count", "max_claims", "only_consumers_idle_ms")
-    tables = [SWEEPS.checked(request_row.withColumn(name, F.lit(5))) for name in columns]
+    tables = [SWEEPS.checked(with_values(request_row, **{name: "5"})) for name in columns]
     assert len({SWEEPS.fingerprint(table)["hash"] for table in tables}) == len(columns)
 
 

@@ -112,8 +112,8 @@ def play(spark: SparkSession, where: Path) -> dict[str, list[tuple]]:
     }
     shown = {
         "groups": sweep.groups,
-        "claimed": sweep.claimed.drop("fields"),
-        "ids": claimed.ids.drop("fields"),
+        "claimed": sweep.claimed,
+        "ids": claimed.ids,
         "overview": overview(reading(store)),
     }
     return {

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xack import NamedAck, ack_table, xack
+from claimlib.engine.relation import union_by_name
 from claimlib.errors import (
     DuplicateRowsError,
     RequestError,
@@ -31,6 +31,7 @@ from tests.delta.claims_story import GONE, ID_1, ID_2, ID_3, ID_6, ID_7, MINUTE_
 from tests.delta.pels import NOW_MS
 from tests.delta.reading import count
 from tests.delta.snapshots import ALL, source, stream
+from tests.spark.literal import with_values
 
 ACK = [
     NamedAck(b"s", b"g", (ID_3, GONE, ID_3, ID_7, MAX_ID)),
@@ -144,7 +145,7 @@ def test_each_id_is_acknowledged_once_also_a_dangling_one_and_one_that_nothing_p
         "requested": 5,
         "lost": 2,
     }
-    requests = acked.reply.requests.orderBy("request").collect()
+    requests = acked.reply.requests.order_by("request").collect()
     told = [(row["request"], row["stream"], row["consumer"], row["status"]) for row in requests]
     assert told == [
         (number, ack.stream.decode(), None, "requested") for number, ack in enumerate(ACK, start=1)
@@ -199,16 +200,16 @@ def test_a_store_that_a_snapshot_has_read_refuses_and_names_the_server(store):
     ],
 )
 def test_an_ack_that_cannot_be_used_is_refused_with_its_column_and_request(
-    spark, column, value, said
+    engine, column, value, said
 ):
-    table = ack_table(spark, [NamedAck(b"s", b"g", (ID_1,))])
+    table = ack_table(engine, [NamedAck(b"s", b"g", (ID_1,))])
     with pytest.raises(RequestError, match=said):
-        ACKS.checked(table.withColumn(column, F.expr(value)))
+        ACKS.checked(with_values(table, **{column: value}))
 
 
-def test_acks_are_numbered_each_by_itself_and_there_is_at_least_one(spark, store):
-    table = ack_table(spark, [NamedAck(b"s", b"g", ())])
+def test_acks_are_numbered_each_by_itself_and_there_is_at_least_one(store):
+    table = ack_table(store.engine, [NamedAck(b"s", b"g", ())])
     with pytest.raises(RequestError, match=r"2 rows for request 1 \(s/g\)"):
-        ACKS.checked(table.union(table))
+        ACKS.checked(union_by_name([table, table], ACKS.columns))
     with pytest.raises(RequestError, match="there is no request"):
         xack(store, [])

@@ -50,7 +50,7 @@ def test_a_sweep_leaves_the_tables_as_the_reference_leaves_the_group_and_only_on
     assert {row["id"] for row in reply.claimed.collect()} == set(map(str, answer.claimed))
     assert {row["id"] for row in reply.deleted.collect()} == set(map(str, answer.deleted))
     assert {row["id"]: row["fields"] for row in reply.claimed.collect()}["3-0"] == [
-        (b"field", b"3")
+        {"name": b"field", "value": b"3"}
     ]
     (group,) = reply.groups.collect()
     assert (group["status"], group["pending_before"], group["pending_after"]) == ("swept", 10, 9)

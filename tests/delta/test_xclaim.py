@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xclaim import NamedClaim, claim_table, xclaim
+from claimlib.engine.relation import Executor, Relation
+from claimlib.engine.spark import frame_of
 from claimlib.errors import (
     RequestError,
     RunKeyConflictError,
@@ -59,6 +60,7 @@ from tests.delta.claims_story import (
 )
 from tests.delta.pels import NOW_MS
 from tests.delta.reading import count, query
+from tests.spark.literal import with_values
 
 # What was done about an id that a request names.
 DOINGS = ("claimed", "forced", "superseded", "deleted", "left", "not_pending")
@@ -78,10 +80,8 @@ class Said:
 
     @classmethod
     def of(cls, reply: BulkReply) -> Said:
-        requests, ids = (
-            [row.asDict() for row in frame.collect()] for frame in (reply.requests, reply.ids)
-        )
-        return cls(reply.counts, sorted(requests, key=lambda row: row["request"]), ids)
+        requests = reply.requests.order_by("request").collect()
+        return cls(reply.counts, requests, reply.ids.collect())
 
     def statuses(self, stream: bytes) -> list[tuple[str, str]]:
         return [(row["id"], row["status"]) for row in self.ids if row["stream"] == stream.decode()]
@@ -247,9 +247,11 @@ def test_what_was_claimed_without_justid_comes_with_its_fields(run):
         assert (row["stream"], row["id"]) == (spell(named.stream), str(stream_id))
         if row["status"] in ("claimed", "forced", "superseded") and not named.claim.justid:
             flat = run.batch.keyspace[named.stream].entries[stream_id]
-            assert row["fields"] == list(zip(flat[::2], flat[1::2], strict=True))
+            pairs = zip(flat[::2], flat[1::2], strict=True)
+            assert row["fields"] == [{"name": name, "value": value} for name, value in pairs]
+            assert row["payload"] == "present"
         else:
-            assert row["fields"] is None
+            assert row["fields"] is row["payload"] is None
         if row["status"] == "lost":
             assert row["consumer"] is row["delivery_time_ms"] is row["delivery_count"] is None
 
@@ -425,7 +427,7 @@ def halted(run):
 def appends_and_merges(patch: pytest.MonkeyPatch) -> None:
     """What is forced comes by a commit of its own, as where others have written or `pending` is
     large."""
-    patch.setattr("claimlib.runs.claims.rewritten", lambda *_: False)
+    patch.setattr("claimlib.runs.writes._at_once", lambda *_: False)
 
 
 def cut_off(_store: Store, table: str, *_: Any, **__: Any) -> None:
@@ -572,16 +574,16 @@ def test_a_run_that_only_forces_says_what_it_lost(store):
 
 
 @pytest.fixture(scope="module")
-def row(spark: SparkSession) -> DataFrame:
+def row(engine: Executor) -> Relation:
     """A request table of one row, number 7."""
     named = NamedClaim(b"s", b"g", claim(ID_1, ID_2, retrycount=3, last_id=ID_3))
-    return claim_table(spark, [named]).withColumn("request", F.lit(7).cast("BIGINT"))
+    return with_values(claim_table(engine, [named]), request="7L")
 
 
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("request", "x"),
+        ("request", "'x'"),
         ("consumer", "NULL"),
         ("consumer", r"'\\xff\\'"),
         ("min_idle_ms", "NULL"),
@@ -604,8 +606,7 @@ def row(spark: SparkSession) -> DataFrame:
     ],
 )
 def test_a_value_that_no_claim_can_have_is_refused_with_its_column_and_request(row, column, value):
-    value = f"'{value}'" if column == "request" else value
-    table = row.withColumn("idle_ms", F.lit(5)).withColumn(column, F.expr(value))
+    table = with_values(row, **{"idle_ms": "5", column: value})
     number = "x" if column == "request" else "7"
     said = rf"invalid {column} in the row for request {number} \(s/g\)"
     with pytest.raises(RequestError, match=said) as raised:
@@ -627,24 +628,24 @@ def test_a_value_that_no_claim_can_have_is_refused_with_its_column_and_request(r
 )
 def test_a_column_of_a_type_that_does_not_fit_is_refused(row, column, value, type_):
     with pytest.raises(RequestError, match=f"{column} of the request table is {type_}: it must be"):
-        CLAIMS.checked(row.withColumn(column, F.expr(value)))
+        CLAIMS.checked(with_values(row, **{column: value}))
 
 
 def test_a_column_too_few_or_too_many_is_refused_but_what_may_be_left_out(row):
     with pytest.raises(RequestError, match="has no column ids"):
-        CLAIMS.checked(row.drop("ids"))
-    with pytest.raises(RequestError, match="has unknown column Ids"):
-        CLAIMS.checked(row.withColumnRenamed("retrycount", "Ids"))
+        CLAIMS.checked(row.select(*(name for name in row.columns if name != "ids")))
+    with pytest.raises(RequestError, match="has unknown column Idle"):
+        CLAIMS.checked(with_values(row, Idle="5"))
     left_out = ("idle_ms", "time_ms", "retrycount", "last_id")
-    (checked,) = CLAIMS.checked(row.drop(*left_out)).collect()
+    few = row.select(*(name for name in row.columns if name not in left_out))
+    (checked,) = CLAIMS.checked(few).collect()
     assert [checked[name] for name in left_out] == [None] * 4
     assert checked["ids"] == ["1-0", "2-0"]
 
 
 def test_no_ids_are_ids_and_numbers_may_be_texts(row):
     texts = {"request": "' 7'", "min_idle_ms": "'007'", "ids": "array()", "force": "'y'"}
-    table = row.withColumns({name: F.expr(text) for name, text in texts.items()})
-    (checked,) = CLAIMS.checked(table).collect()
+    (checked,) = CLAIMS.checked(with_values(row, **texts)).collect()
     assert (checked["request"], checked["min_idle_ms"], checked["ids"], checked["force"]) == (
         *(7, 7, []),
         True,
@@ -653,21 +654,26 @@ def test_no_ids_are_ids_and_numbers_may_be_texts(row):
 
 @pytest.mark.parametrize("number", ["7", "'7'", "'007'"])
 def test_each_request_has_a_number_of_its_own_however_it_is_written(row, number):
-    as_text = row.withColumn("request", F.lit("7") if number.startswith("'") else F.lit(7))
+    first = with_values(row, request="'7'" if number.startswith("'") else "7")
+    both = first.sql(
+        "SELECT * FROM {this} AS this UNION ALL SELECT * FROM {other} AS other",
+        other=with_values(row, request=number),
+    )
     with pytest.raises(RequestError, match=r"2 rows for request 0*7 \(s/g\)"):
-        CLAIMS.checked(as_text.union(row.withColumn("request", F.expr(number))))
+        CLAIMS.checked(both)
 
 
 def test_of_a_thousand_requests_one_of_which_is_bad_none_is_done(store):
     write_keyspace(store, {b"s": SOUND}, NOW_MS)
     before = versions(store.where)
     good = NamedClaim(b"s", b"g", claim(ID_1))
-    table = claim_table(store.spark, [good] * 1000)
-    is_bad = F.col("request") == 617
-    bad = table.withColumn("ids", F.when(is_bad, F.array(F.lit("6"))).otherwise(F.col("ids")))
+    table = claim_table(store.engine, [good] * 1000)
+    bad = with_values(table, ids="CASE WHEN request = 617 THEN array('6') ELSE ids END")
     for dry_run in (True, False):
         with pytest.raises(RequestError, match=r"invalid ids in the row for request 617 \(s/g\)"):
             xclaim(store, bad, dry_run=dry_run)
+        with pytest.raises(RequestError, match=r"invalid ids in the row for request 617 \(s/g\)"):
+            xclaim(store, frame_of(bad), dry_run=dry_run)
     with pytest.raises(RequestError, match="there is no request"):
         xclaim(store, [])
     with pytest.raises(RequestError, match="now_ms"):

@@ -11,6 +11,9 @@ from pathlib import Path
 import pandas as pd
 from pyspark.sql import DataFrame
 
+from claimlib.engine.relation import External, Relation
+from claimlib.engine.spark import frame_of
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -18,7 +21,11 @@ class Waiting:
 
     folder: Path
 
-    def rows(self, rows: DataFrame) -> DataFrame:
+    def rows(self, rows: Relation) -> Relation:
+        """The same rows; who writes them waits for `go_on`."""
+        return Relation(rows.engine, External(self.frame(frame_of(rows))))
+
+    def frame(self, rows: DataFrame) -> DataFrame:
         """The same rows; who writes them waits for `go_on`."""
         appending, other_is_done = self._files()
 
@@ -29,13 +36,14 @@ class Waiting:
                     time.sleep(0.05)  # between two looks at the other writer
                 yield batch
 
-        return rows.mapInPandas(wait, rows.schema)
+        # In one task: others have tasks, too, while this one waits.
+        return rows.coalesce(1).mapInPandas(wait, rows.schema)
 
     def until_appending(self, append: Future[object]) -> None:
         """Return once the append waits."""
         appending, _ = self._files()
         while not appending.exists():
-            assert not append.done()
+            assert not append.done(), append.exception()
             time.sleep(0.05)  # between two looks at the append
 
     def go_on(self) -> None:

@@ -190,7 +190,7 @@ def test_a_value_of_a_name_without_quotes_is_not_repeated_as_it_may_be_a_secret(
         ("claimlib_max_clams", "CLAIMLIB_XAUTOCLAIM__MAX_CLAIMS?"),
         ("Claimlib_Xautoclam__Max_Claims", "CLAIMLIB_XAUTOCLAIM__MAX_CLAIMS?"),
         ("CLAIMLIB_STREAM", "CLAIMLIB_SNAPSHOT__STREAM or CLAIMLIB_XAUTOCLAIM__STREAM?"),
-        ("CLAIMLIB_STORE", "must be CLAIMLIB_<SECTION>__<KEY>, with a section out of spark, "),
+        ("CLAIMLIB_STORE", "must be CLAIMLIB_<SECTION>__<KEY>, with a section out of execution, "),
     ],
 )
 def test_a_variable_that_names_no_key_is_refused_by_the_name_that_it_should_have(

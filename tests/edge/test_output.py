@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import Row
 
 from claimlib import terminal
 from claimlib.cli.options import Output, View
@@ -273,46 +272,8 @@ def relation(rows, columns=()):
     return Relation(EmbeddedEngine(), Rows(pa.table({n: [row[n] for row in rows] for n in names})))
 
 
-class Frame:
-    """Rows as a DataFrame has them, whatever is asked of them."""
-
-    def __init__(self, rows, columns=()):
-        self.dicts = rows
-        self._rows = [Row(**row) for row in rows]
-        self.columns = [*columns] or [*rows[0]]
-
-    def collect(self):
-        return self._rows
-
-    def count(self):
-        return len(self._rows)
-
-    def first(self):
-        return self._rows[0]
-
-    def limit(self, number):
-        return Frame([row.asDict() for row in self._rows[:number]], self.columns)
-
-    def where(self, _):
-        return self
-
-    def orderBy(self, *_):  # noqa: N802 - Spark's name
-        return self
-
-
 def row_of(names, **values):
     return dict.fromkeys(names) | values
-
-
-@pytest.fixture(autouse=True)
-def _no_spark(monkeypatch):
-    """Columns of Spark are made by a JVM; here none is looked at."""
-    functions = mock.MagicMock()
-    functions.col.return_value.__gt__ = mock.MagicMock()
-    for module in (bulk, sweep):
-        monkeypatch.setattr(module, "F", functions)
-    for module in (bulk, runs, sweep):
-        monkeypatch.setattr(module, "relation_of", lambda frame: relation(frame.dicts))
 
 
 GROUP_ROW = {"stream": "s", "consumer_group": "g"}
@@ -322,7 +283,7 @@ ID = row_of(bulk.NAMES, **GROUP_ROW, request=1, id="1-0", id_ms=1, id_seq=0, sta
 
 def of_reply():
     reply = reply_of(Reply, {"swept": 1})
-    reply.groups = Frame([SWEPT])
+    reply.groups = relation([SWEPT])
     return sweep.of_reply(reply), "groups"
 
 
@@ -332,12 +293,12 @@ def of_bulk():
 
 def bulk_reply(ids):
     reply = reply_of(BulkReply, {"left": len(ids)})
-    reply.requests, reply.ids = Frame([ID]), Frame(ids)
+    reply.requests, reply.ids = relation([ID]), relation(ids)
     return reply
 
 
 def reply_of(kind, counts):
-    """A reply whose frames are given: what it makes them from is not there."""
+    """A reply whose relations are given: what it makes them from is not there."""
     reply = mock.create_autospec(kind, instance=True, counts=counts)
     reply.run_id, reply.run_seq, reply.dry_run, reply.is_repeat = "r", 1, False, False
     return reply
@@ -350,7 +311,7 @@ def of_bulk_of_several():
 def test_refused_requests_beyond_the_limit_are_counted():
     reply = bulk_reply([ID])
     reply.counts["refused"] = 3
-    reply.requests = Frame([ID | {"request": n} for n in (1, 2, 3)])
+    reply.requests = relation([ID | {"status": "refused", "request": n} for n in (1, 2, 3)])
     for limit, left_out in ((2, 1), (3, 0), (50, 0)):
         document = bulk.of_bulk("xack", reply, limit).document
         assert len(document["refused"]) + left_out == 3
@@ -379,7 +340,7 @@ def test_of_a_consumer_that_a_dry_run_would_retire_it_is_not_said_that_it_was(dr
 def of_entries():
     before = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
     row = row_of((*before, "consumer"), **GROUP_ROW, id="1-0", id_ms=1, id_seq=0)
-    return runs.of_entries(RUN, "claimed", Frame([row]), 10), "claimed"
+    return runs.of_entries(RUN, "claimed", relation([row]), 10), "claimed"
 
 
 def of_overview():
@@ -400,9 +361,7 @@ def of_description():
 
 def of_policy():
     row = row_of(("request", *REQUEST_COLUMNS, *GUARDS), **GROUP_ROW, request=1, min_idle_ms=61_001)
-    explained = Frame([row | {"justid": True}])
-    explained.agg = lambda *_: Frame([{"groups": 1, "matched": 1}])
-    return sweep.of_policy(explained), "groups"
+    return sweep.of_policy(relation([row | {"justid": True}])), "groups"
 
 
 def of_range():

@@ -150,9 +150,7 @@ def test_quiet_and_verbose_reach_the_progress_of_every_command(claimlib, monkeyp
         told.append((common.quiet, common.verbose))
         raise RequestError("seen")
 
-    for module in ("history", "reading"):
-        monkeypatch.setattr(f"claimlib.cli.{module}.looked_at_store", opened)
-    for module in ("bulk", "sweep", "history", "stores"):
+    for module in ("bulk", "history", "reading", "stores", "sweep"):
         monkeypatch.setattr(f"claimlib.cli.{module}.opened_store", opened)
     tables = ("--entries", "e", "--pending", "p")
     commands = [
@@ -160,6 +158,7 @@ def test_quiet_and_verbose_reach_the_progress_of_every_command(claimlib, monkeyp
         ("xack", "s", "s", "g", "1-0"),
         ("retire", "s", "s", "g", "c", "--to", "d"),
         SWEEP,
+        (*SWEEP, "--explain"),
         ("reset-cursor", "s", "nightly"),
         *(("xpending", "s"), ("describe", "s"), ("runs", "s"), ("abandon", "s", "7")),
         *(("check", "s"), ("import", "s", *tables)),

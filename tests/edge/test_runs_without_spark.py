@@ -1,4 +1,4 @@
-"""`claimlib runs` of a store in a folder starts no JVM, and says to the byte what it says by
+"""Commands that look at a store in a folder start no JVM, and say to the byte what they say by
 Spark."""
 
 import os
@@ -23,9 +23,15 @@ SWEEP = SweepRequest(AutoclaimRequest(b"c\xff", 60_000))
 NO_COLUMNS = "claimlib: error: --columns goes with"
 OUTPUTS = ("table", "json", "csv", "jsonl")
 LISTED = [(), ("--limit", "1"), ("--limit", "1", "--quiet")]
-SHOWN = [("1",), ("xautoclaim:it's",), ("xautoclaim:\x1bé", "--columns", "value")]
+SHOWN = [
+    *(("1",), ("xautoclaim:it's",), ("xautoclaim:\x1bé", "--columns", "value")),
+    *(("1", f"--{kind}") for kind in ("claimed", "deleted", "lost", "refused")),
+]
 REFUSED = [("7",), ("xautoclaim:none",), ("none",), ("99999999999999999999",), ("--limit", "0")]
 NO_JAVA = {"JAVA_HOME": "/nowhere"}
+EXPLAINED = ("--consumer", "c", "--min-idle", "1m", "--stream", "s*", "--explain")
+LOOKED_AT = {"check": ((), 4), "xautoclaim": (EXPLAINED, 0)}
+"""The options of commands, and what they end with."""
 TAKES_PATHS = "claimlib.cli.opening.takes_paths_for_folders"
 
 
@@ -54,16 +60,16 @@ def filled(spark, empty_store, tmp_path_factory):
     return by_runs(spark, shutil.copytree(empty_store, tmp_path_factory.mktemp("a b") / "store é"))
 
 
-def by_spark(claimlib, monkeypatch, *words):
-    """What the command says where Spark reads all tables."""
+def by_spark(claimlib, monkeypatch, *words, command="runs"):
+    """What a command says where Spark reads all tables."""
     with monkeypatch.context() as patched:
         patched.setattr("claimlib.store.tables.shared_folder", lambda _spark, _location: None)
         patched.setattr(TAKES_PATHS, lambda _master, _conf: False)
-        return claimlib("runs", *words)
+        return claimlib(command, *words)
 
 
-def by_delta_rs(claimlib, monkeypatch, *words):
-    """What the command says in a process that may not start Spark."""
+def by_delta_rs(claimlib, monkeypatch, *words, command="runs"):
+    """What a command says in a process that may not start Spark."""
 
     def refused(*_arguments, **_options):
         raise AssertionError("Spark was started")
@@ -71,7 +77,7 @@ def by_delta_rs(claimlib, monkeypatch, *words):
     with monkeypatch.context() as patched:
         patched.setattr(TAKES_PATHS, lambda _master, _conf: True)
         patched.setattr("claimlib.session.open_session", refused)
-        return claimlib("runs", *words)
+        return claimlib(command, *words)
 
 
 def without_progress(text):
@@ -90,8 +96,24 @@ def test_all_outputs_are_to_the_byte_what_they_are_by_spark(claimlib, monkeypatc
         assert said.code == (2 if words in REFUSED or said.err.startswith(NO_COLUMNS) else 0)
 
 
+@pytest.mark.parametrize("command", LOOKED_AT)
+def test_a_command_that_looks_at_tables_says_to_the_byte_what_it_says_by_spark(
+    claimlib, monkeypatch, filled, command
+):
+    options, code = LOOKED_AT[command]
+    for output in OUTPUTS:
+        words = (filled, *options, "--output", output)
+        said = by_delta_rs(claimlib, monkeypatch, *words, command=command)
+        expected = by_spark(claimlib, monkeypatch, *words, command=command)
+        assert (said.code, said.out) == (expected.code, expected.out), output
+        assert said.err.splitlines() == without_progress(expected.err)
+        assert said.code == code
+    process = run_claimlib(command, filled, *words[1:], **NO_JAVA)
+    assert (process.returncode, process.stdout) == (code, said.out), process.stderr
+
+
 def test_a_process_that_has_no_java_lists_runs_and_shows_one(claimlib, monkeypatch, filled):
-    for words in ((), ("xautoclaim:it's",), ("1", "--output", "json"), ("none",)):
+    for words in ((), ("1", "--claimed", "--output", "json"), ("1", "--as-commands"), ("none",)):
         said = promptly(lambda words=words: run_claimlib("runs", filled, *words, **NO_JAVA))
         expected = by_spark(claimlib, monkeypatch, filled, *words)
         assert (said.returncode, said.stdout) == (expected.code, expected.out), said.stderr
@@ -100,23 +122,15 @@ def test_a_process_that_has_no_java_lists_runs_and_shows_one(claimlib, monkeypat
         "xautoclaim:unfinished is unfinished: its decision was written"
         in claimlib("runs", filled).out
     )
-    # What needs frames needs Spark, and Java for it.
-    refused = run_claimlib("runs", filled, "1", "--claimed", **NO_JAVA)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    starting, error = refused.stderr.splitlines()
-    assert starting == "claimlib: starting Spark"
-    assert error.startswith("claimlib: error: Spark needs Java 17 or newer, but JAVA_HOME=/nowhere")
 
 
-def test_what_is_too_large_or_cannot_be_read_so_is_read_by_spark(claimlib, monkeypatch, filled):
+def test_what_delta_rs_cannot_read_is_read_by_spark(claimlib, monkeypatch, filled):
     expected = claimlib("runs", filled)
     monkeypatch.setattr(TAKES_PATHS, lambda _master, _conf: True)
     without = claimlib("runs", filled)
     assert (without.out, without.err) == (expected.out, "")
     monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
-    assert claimlib("runs", filled) == expected
-    monkeypatch.undo()
-    monkeypatch.setattr(TAKES_PATHS, lambda _master, _conf: True)
+    assert claimlib("runs", filled) == without
     monkeypatch.setattr("deltalake.DeltaTable.__init__", _raise)
     assert claimlib("runs", filled) == expected
 

@@ -20,7 +20,7 @@ def test_places_with_a_secret_are_refused_before_anything_is_read_or_written(spa
     for use in (
         lambda: import_tables(store, ImportRequest(entries=place, pending="./no")),
         lambda: import_tables(store, ImportRequest("./no", "./no", streams=place)),
-        lambda: ids_from(spark, place),
+        lambda: ids_from(store, place),
         lambda: Store.open(spark, place),
         lambda: Store.init(spark, place),
         lambda: init_sql(place, buckets=8),

@@ -11,12 +11,17 @@ from pyspark.sql import SparkSession
 from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.engine.relation import DESCENDING, Record, Relation, Rows
 from claimlib.engine.spark import SparkEngine, frame_of, relation_of
+from claimlib.plans.column_readers import id_bits_sql, is_spelling_sql
 from claimlib.plans.keys import ID_ORDER, bigint_sql, glob_sql, id_at_least, id_at_most, id_text_sql
-from claimlib.schema import BUCKET_SQL, quote_text
+from claimlib.schema import BUCKET_SQL, ENTRIES, quote_text
 from tests.spark.literal import LiteralStore
 
 ENDS = (0, 1, 5, 2**53 + 1, 2**63 - 1, -(2**63), -1)
 NAMES = (None, "", "a", "Zoë", "{this}", "a'b\\", "x\u0000y", "%", "orders:eu", "\U0001f600")
+ID_TEXTS = (
+    *("0-0", "5-18446744073709551615", "9223372036854775808-9223372036854775807", None, "5"),
+    *("18446744073709551616-0", "0-99999999999999999999", "01-1", "1-0\n", "-1-0", " 1-0", "1-٣"),
+)
 VALUES = pa.table(
     {
         "n": pa.array(range(len(NAMES) * len(ENDS)), pa.int64()),
@@ -24,6 +29,7 @@ VALUES = pa.table(
         "id_ms": pa.array([end for _ in NAMES for end in ENDS], pa.int64()),
         "id_seq": pa.array([ENDS[-1 - n % len(ENDS)] for n in range(70)], pa.int64()),
         "maybe": pa.array([None if n % 3 == 0 else n for n in range(70)], pa.int64()),
+        "id_text": pa.array([ID_TEXTS[n % len(ID_TEXTS)] for n in range(70)], pa.string()),
     }
 )
 STATEMENTS = {
@@ -46,6 +52,16 @@ STATEMENTS = {
     ),
     "numbers of nulls": "coalesce(maybe > 5, false), maybe IS NULL, greatest(maybe, 3L)",
     "shares": "CAST(maybe AS DOUBLE) / 3, maybe % 4",
+    "JSON, in which a null is left out": (
+        "to_json(struct(name, maybe, id_ms, n > 5 AS is_late, array(name, 'e\":0.0001') AS names))"
+    ),
+    "fractions in JSON": "to_json(struct(n / 10000D AS small, -n / 70D AS n, n * 1e6D AS large))",
+    "ids of texts": ", ".join(
+        f"{half} AS of_{text}_{n}"
+        for text in ("name", "id_text")
+        for n, half in enumerate(id_bits_sql(text))
+    ),
+    "names that are spelled": is_spelling_sql("name"),
 }
 AGGREGATES = {
     "sums and ends": "sum(maybe), min(id_ms), max(id_ms), count(*), count(maybe)",
@@ -55,6 +71,7 @@ AGGREGATES = {
         f"min_by(n, struct({ID_ORDER[0]} AS ms, {ID_ORDER[1]} AS seq, n AS n))"
     ),
     "filters": "count(*) FILTER (WHERE maybe > 5)",
+    "sums beyond 64 bits": "CAST(sum(CAST(id_ms AS DECIMAL(38, 0))) AS STRING)",
 }
 
 
@@ -90,6 +107,24 @@ def test_an_aggregate_has_the_same_value_on_both_engines(rows_on, what: str) -> 
     assert [row["name"] for row in spark] == sorted(NAMES, key=lambda name: (name or "").encode())
 
 
+def test_the_payload_of_an_entry_has_the_same_hash_on_both_engines(rows_on) -> None:
+    fields = [None, [], [(b"a", b"1")], [(b"", b"\xff\x00" * 40), (b"b", b""), (b"b", b"2")]]
+    schema = ENTRIES.arrow_schema(["fields"])
+    payloads = [
+        item and [{"name": name, "value": value} for name, value in item] for item in fields
+    ]
+    table = pa.table({"fields": pa.array(payloads, schema.field("fields").type), "n": range(4)})
+    spark, embedded = (
+        Relation(rows_on(engine).engine, Rows(table))
+        .select("xxhash64(fields) AS hash", "n")
+        .order_by("n")
+        .collect()
+        for engine in ("spark", "embedded")
+    )
+    assert spark == embedded
+    assert len({row["hash"] for row in spark}) == 3, "null and an empty list leave the seed"
+
+
 def values(rows: list[Record]) -> list[list[object]]:
     """The values of rows, without the names that an engine gives to columns without one."""
     return [list(row["all_of_them"].values()) for row in rows]
@@ -122,11 +157,36 @@ def test_rows_are_counted_and_named(rows: Relation) -> None:
     assert not rows.is_empty()
     assert rows.where("false").is_empty()
     assert rows.where("false").fetched().is_empty()
-    assert rows.columns == ("n", "name", "id_ms", "id_seq", "maybe")
+    assert rows.columns == ("n", "name", "id_ms", "id_seq", "maybe", "id_text")
     assert rows.select("n", "n + 1 AS m").columns == ("n", "m")
     assert sorted(row["name"] or "" for row in rows.distinct("name").collect()) == sorted(
         name or "" for name in NAMES
     )
+
+
+def test_types_have_the_names_that_spark_gives_them(rows: Relation) -> None:
+    values = {
+        **{type_: f"CAST(1 AS {type_})" for type_ in ("tinyint", "smallint", "int", "bigint")},
+        **{type_: f"CAST(1 AS {type_})" for type_ in ("float", "double", "decimal(20,0)")},
+        "boolean": "n > 5",
+        "string": "name",
+        "binary": "CAST(name AS BINARY)",
+        "array<string>": "array(name)",
+        "map<string,bigint>": "map(name, n)",
+    }
+    typed = rows.select(*(f"{value} AS c{n}" for n, value in enumerate(values.values())))
+    assert typed.types == {f"c{n}": type_ for n, type_ in enumerate(values)}
+    nulls = pa.table({"null": pa.nulls(1), "nulls": pa.array([[None]], pa.list_(pa.null()))})
+    types = Relation(rows.engine, Rows(nulls)).types
+    assert types == {"null": "void", "nulls": "array<void>"}
+
+
+def test_a_list_is_taken_apart_with_the_positions_of_its_values(rows: Relation) -> None:
+    lists = rows.where("n < 3").select("n", "sequence(n, 2 * n) AS numbers")
+    unfolded = lists.select("n", "posexplode(numbers) AS (position, number)")
+    assert [tuple(row.values()) for row in unfolded.order_by("n", "position").collect()] == [
+        (n, position, n + position) for n in range(3) for position in range(n + 1)
+    ]
 
 
 def test_a_statement_may_use_a_relation_twice_and_begin_with_a_clause_of_its_own(

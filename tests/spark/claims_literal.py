@@ -1,4 +1,4 @@
-"""What XCLAIM, XACK and retirement decide on literal frames, as the commands themselves decide it;
+"""What XCLAIM, XACK and retirement decide on rows in memory, as the commands themselves decide it;
 and journal rows, applied to the groups that they are about.
 """
 
@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
 
 from claimlib.commands import bulk
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xclaim import claim_table, xclaim
+from claimlib.engine.relation import Executor, Record, Relation, Rows
 from claimlib.runs import Begun, Decision
 from claimlib.schema import TABLES
 from claimlib.semantics import scan
@@ -38,17 +38,13 @@ from tests.spark.literal import (
 GOT = ("claimed", "forced", "superseded")
 
 
-def empty_store(spark: SparkSession) -> LiteralStore:
-    """A store whose tables have their columns: those that nobody writes are read, too."""
-    store = LiteralStore(spark)
-    for name, table in TABLES.items():
-        store._tables[name] = store.rows(name, [], [column.name for column in table.written])
-    return store
+NewStore = Callable[[], LiteralStore]
+"""Makes an empty store of one engine."""
 
 
-def store_of(spark: SparkSession, batch: Batch) -> LiteralStore:
+def store_of(new_store: NewStore, batch: Batch) -> LiteralStore:
     """A store that holds a batch."""
-    store = empty_store(spark)
+    store = new_store()
     batch.write(store)
     return store
 
@@ -76,7 +72,7 @@ def decided_by(
     raise AssertionError("no run was begun")
 
 
-def claims_differences(batch: Batch, rows: Iterable[Row]) -> list[Difference[Case]]:
+def claims_differences(batch: Batch, rows: Iterable[Record]) -> list[Difference[Case]]:
     """Where journal rows say something else than the reference; empty: nowhere."""
     by_group = rows_by_group(rows)
     assert by_group.keys() <= batch.cases.keys(), "nobody asked"
@@ -88,29 +84,32 @@ def claims_differences(batch: Batch, rows: Iterable[Row]) -> list[Difference[Cas
     ]
 
 
-def assert_claimed_as_the_reference(spark: SparkSession, batch: Batch, rows: Iterable[Row]) -> None:
+def assert_claimed_as_the_reference(
+    new_store: NewStore, batch: Batch, rows: Iterable[Record]
+) -> None:
     """Fail, with the smallest example to be had, where XCLAIM's journal rows say something else
     than the reference."""
     differing = claims_differences(batch, rows)
-    assert_same(differing, simpler, size, partial(claims_that_differ, spark))
+    assert_same(differing, simpler, size, partial(claims_that_differ, new_store))
 
 
-def claims_that_differ(spark: SparkSession, cases: Sequence[Case]) -> list[Difference[Case]]:
+def claims_that_differ(new_store: NewStore, cases: Sequence[Case]) -> list[Difference[Case]]:
     """Of some groups those of which XCLAIM's plan says something else than the reference."""
     batch = batch_of(cases)
-    decision = decided_by(xclaim, store_of(spark, batch), table_of(spark, batch))
+    store = store_of(new_store, batch)
+    decision = decided_by(xclaim, store, table_of(store.engine, batch))
     return claims_differences(batch, decision.rows.collect())
 
 
-def table_of(spark: SparkSession, batch: Batch) -> DataFrame:
+def table_of(engine: Executor, batch: Batch) -> Relation:
     """The requests as a table: their numbers say the order, and nothing else does."""
     numbers = sorted(batch.requests)
-    table = claim_table(spark, [batch.requests[number] for number in numbers])
-    number = F.element_at(F.array(*map(F.lit, numbers)), F.col("request").cast("INT"))
-    return table.withColumn("request", number.cast("BIGINT"))
+    rows = claim_table(engine, [batch.requests[number] for number in numbers]).arrow()
+    numbered = rows.set_column(0, "request", pa.array(numbers, pa.int64()))
+    return Relation(engine, Rows(numbered))
 
 
-def _compared(case: Case, rows: list[Row]) -> Difference[Case]:
+def _compared(case: Case, rows: list[Record]) -> Difference[Case]:
     """One group: what differs of it, by name."""
     expected, actual = _expected(case), said_by(_said, case, rows)
     if not isinstance(actual, dict):
@@ -134,7 +133,7 @@ def _expected(case: Case) -> dict[str, object]:
     }
 
 
-def _said(case: Case, rows: list[Row]) -> dict[str, object]:
+def _said(case: Case, rows: list[Record]) -> dict[str, object]:
     kinds = by_kind(rows)
     group, claimed, deleted = applied(case.group, kinds)
     told = kinds["requested"] + kinds["refused"]
@@ -148,19 +147,19 @@ def _said(case: Case, rows: list[Row]) -> dict[str, object]:
     }
 
 
-def by_kind(rows: Iterable[Row]) -> Mapping[str, list[Row]]:
-    kinds: dict[str, list[Row]] = defaultdict(list)
+def by_kind(rows: Iterable[Record]) -> Mapping[str, list[Record]]:
+    kinds: dict[str, list[Record]] = defaultdict(list)
     for row in rows:
         kinds[row["kind"]].append(row)
     return kinds
 
 
-def _told(row: Row) -> tuple[str, str | None, int | None]:
+def _told(row: Record) -> tuple[str, str | None, int | None]:
     return row["kind"], row["reason"], row["at_ms"]
 
 
 def applied(
-    group: Group | None, kinds: Mapping[str, list[Row]]
+    group: Group | None, kinds: Mapping[str, list[Record]]
 ) -> tuple[Group | None, dict[int, tuple[StreamId, ...]], dict[int, tuple[StreamId, ...]]]:
     """A group with its journal rows applied; what each request claimed and deleted, in its order.
     The rows must say what they found."""
@@ -191,14 +190,14 @@ def applied(
     return after, claimed, deleted
 
 
-def _by_request(rows: Iterable[Row]) -> dict[int, tuple[StreamId, ...]]:
+def _by_request(rows: Iterable[Record]) -> dict[int, tuple[StreamId, ...]]:
     by_request: dict[int, list[StreamId]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row["request_number"], row["position"])):
         by_request[row["request_number"]].append(_id(row))
     return {number: tuple(ids) for number, ids in by_request.items()}
 
 
-def named_of(case: Case, kinds: Mapping[str, list[Row]]) -> dict[tuple[int, int], Named]:
+def named_of(case: Case, kinds: Mapping[str, list[Record]]) -> dict[tuple[int, int], Named]:
     """By request and position, what the journal says of each id; each once."""
     requests = dict(case.requests)
     named: dict[tuple[int, int], Named] = {}
@@ -230,9 +229,9 @@ def asked_acks(batch: Batch) -> list[NamedAck]:
     ]
 
 
-def acks_differences(batch: Batch, decision: Decision) -> list[Difference[Case]]:
+def acks_differences(batch: Batch, rows: Iterable[Record]) -> list[Difference[Case]]:
     """Where XACK's journal rows say something else than the reference; empty: nowhere."""
-    by_group = rows_by_group(decision.rows.collect())
+    by_group = rows_by_group(rows)
     compared = [
         Difference(case, _acked(case), said_by(_said_of_acks, case, by_group[names]))
         for names, case in batch.cases.items()
@@ -241,17 +240,19 @@ def acks_differences(batch: Batch, decision: Decision) -> list[Difference[Case]]
     return [difference for difference in compared if difference.expected != difference.actual]
 
 
-def assert_acked_as_the_reference(spark: SparkSession, batch: Batch, decision: Decision) -> None:
+def assert_acked_as_the_reference(
+    new_store: NewStore, batch: Batch, rows: Iterable[Record]
+) -> None:
     """As `assert_claimed_as_the_reference`."""
-    differing = acks_differences(batch, decision)
-    assert_same(differing, simpler, size, partial(acks_that_differ, spark))
+    differing = acks_differences(batch, rows)
+    assert_same(differing, simpler, size, partial(acks_that_differ, new_store))
 
 
-def acks_that_differ(spark: SparkSession, cases: Sequence[Case]) -> list[Difference[Case]]:
+def acks_that_differ(new_store: NewStore, cases: Sequence[Case]) -> list[Difference[Case]]:
     """Of some groups those of which XACK's plan says something else than the reference."""
     batch = batch_of(cases)
-    decision = decided_by(xack, store_of(spark, batch), asked_acks(batch))
-    return acks_differences(batch, decision)
+    decision = decided_by(xack, store_of(new_store, batch), asked_acks(batch))
+    return acks_differences(batch, decision.rows.collect())
 
 
 def _acked(case: Case) -> dict[str, object]:
@@ -261,7 +262,7 @@ def _acked(case: Case) -> dict[str, object]:
     return {"state": group, "ids": ended, "rows": ended + Counter(requested=len(case.requests))}
 
 
-def _said_of_acks(case: Case, rows: list[Row]) -> dict[str, object]:
+def _said_of_acks(case: Case, rows: list[Record]) -> dict[str, object]:
     group, _, _ = applied(case.group, by_kind(rows))
     named = Counter(row["kind"] for row in rows if row["position"] is not None)
     return {"state": group, "ids": named, "rows": Counter(row["kind"] for row in rows)}

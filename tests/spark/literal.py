@@ -12,19 +12,21 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pyspark.sql import DataFrame, Row, SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from claimlib import schema
 from claimlib.commands import sweep_decision
 from claimlib.engine.embedded import EmbeddedEngine
-from claimlib.engine.relation import Relation, Rows
+from claimlib.engine.relation import Record, Relation, Rows
 from claimlib.engine.spark import SparkEngine
+from claimlib.local_rows import arrow_table
 from claimlib.runs import Begun
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import END_OF_SCAN, StreamId, from_bigint
 from claimlib.semantics.model import Consumer, Group, Guards, PendingEntry
 from claimlib.semantics.names import unspell
-from claimlib.store.tables import Pins, Store
+from claimlib.store.tables import Pins, Store, completed_rows
 from claimlib.testing.tables import request_table, write_keyspace
 from tests.batches import Batch, Case, Names, batch_of, simpler, size
 from tests.shrinking import Difference, assert_same
@@ -35,38 +37,51 @@ Swept = tuple[Group, Ids, Ids, StreamId]
 
 
 class LiteralStore(Store):
-    """A store whose tables are frames in memory; it takes appends, and it has one version."""
+    """A store whose tables are rows in memory; it takes appends, and it has one version."""
 
-    def __init__(
-        self, spark: SparkSession, engine: str = "spark"
-    ) -> None:  # no details: there are no files
+    def __init__(self, spark: SparkSession, engine: str = "spark") -> None:
+        # No details: there are no files.
         self.spark = spark
         self.engine = EmbeddedEngine() if engine == "embedded" else SparkEngine(spark, self)
+        self.is_embedded = engine == "embedded"
         self.buckets = schema.DEFAULT_BUCKETS
         self._newest = None
         self._literals, self._of_local = WeakKeyDictionary(), WeakKeyDictionary()
         self._tables = {
-            name: spark.createDataFrame([], table.struct) for name, table in TABLES.items()
+            name: arrow_table([], table.arrow_schema([c.name for c in table.written]))
+            for name, table in TABLES.items()
         }
+        self._tables = {
+            name: self._completed_rows(name, rows) for name, rows in self._tables.items()
+        }
+
+    def _completed_rows(self, table: str, rows: pa.Table) -> pa.Table:
+        inside = Relation(EmbeddedEngine(), Rows(rows))
+        return completed_rows(TABLES[table], inside, self.buckets).arrow()
 
     def version(self, table: str) -> int:
         del table
         return 0
 
-    def append(self, table: str, rows: DataFrame, **how: object) -> None:
+    def append(self, table: str, rows: DataFrame | Relation, **how: object) -> None:
         del how
-        frame = schema.completed(rows, TABLES[table], self.buckets)
-        self._tables[table] = self.held(frame)
+        arrow = rows.arrow() if isinstance(rows, Relation) else rows.toArrow()
+        self._tables[table] = self._completed_rows(table, arrow)
 
     def relation(self, table: str, version: int | None = None) -> Relation:
-        if isinstance(self.engine, EmbeddedEngine):
-            return Relation(self.engine, Rows(self.fetched(self._tables[table])[1]))
-        return super().relation(table, version)
+        del version
+        return Relation(self.engine, Rows(self._tables[table]))
 
     def read_at(self, table: str, version: int, columns: Sequence[str] | None = None) -> DataFrame:
         del version
-        rows = self._tables[table]
+        rows = self.in_memory(self._tables[table])
         return rows if columns is None else self.held(rows.select(*columns))
+
+
+def with_values(rows: Relation, **values: str) -> Relation:
+    """Rows with other values in some columns, or with further columns: each value is SQL."""
+    columns = {name: name for name in rows.columns} | values
+    return rows.select(*(f"{value} AS {name}" for name, value in columns.items()))
 
 
 def literal_store(spark: SparkSession, batch: Batch, engine: str = "spark") -> LiteralStore:
@@ -76,14 +91,14 @@ def literal_store(spark: SparkSession, batch: Batch, engine: str = "spark") -> L
     return store
 
 
-def decide(store: LiteralStore, batch: Batch) -> list[Row]:
+def decide(store: LiteralStore, batch: Batch) -> list[Record]:
     """The journal rows of a sweep over a batch."""
     begun = Begun(store, 1, Pins(versions=dict.fromkeys(TABLES, 0), table_ids={}))
-    requests = request_table(store.spark, batch.requests)
+    requests = request_table(store.engine, batch.requests)
     return sweep_decision.decide(begun, requests, None, refuse_duplicates=False).rows.collect()
 
 
-def differences(batch: Batch, rows: Iterable[Row]) -> list[Difference[Case]]:
+def differences(batch: Batch, rows: Iterable[Record]) -> list[Difference[Case]]:
     """Where the journal rows of a sweep say something else than the reference; empty: nowhere."""
     by_group = rows_by_group(rows)
     assert by_group.keys() <= batch.requests.keys(), "nobody asked"
@@ -107,19 +122,19 @@ def swept_differences(spark: SparkSession, cases: Sequence[Case]) -> list[Differ
     return differences(batch, decide(literal_store(spark, batch), batch))
 
 
-def rows_by_group(rows: Iterable[Row]) -> dict[Names, list[Row]]:
-    by_group: dict[Names, list[Row]] = defaultdict(list)
+def rows_by_group(rows: Iterable[Record]) -> dict[Names, list[Record]]:
+    by_group: dict[Names, list[Record]] = defaultdict(list)
     for row in rows:
         by_group[unspell(row["stream"]), unspell(row["consumer_group"])].append(row)
     return by_group
 
 
-def said_by(read: Callable[[Case, list[Row]], object], case: Any, rows: list[Row]) -> object:
+def said_by(read: Callable[[Case, list[Record]], object], case: Any, rows: list[Record]) -> object:
     """What journal rows say of a group; of rows that cannot be right the rows themselves."""
     try:
         return read(case, rows)
     except (AssertionError, KeyError, ValueError) as error:
-        known = [{k: v for k, v in row.asDict().items() if v is not None} for row in rows]
+        known = [{k: v for k, v in row.items() if v is not None} for row in rows]
         return f"rows that cannot be right ({error!r}): {known}"
 
 
@@ -128,9 +143,9 @@ def _as_swept(case: Case) -> Swept:
     return group, reply.claimed, reply.deleted, reply.cursor
 
 
-def _swept(case: Case, rows: list[Row]) -> Swept:
+def _swept(case: Case, rows: list[Record]) -> Swept:
     """A group with its journal rows applied to it; the rows must say what they found."""
-    kinds: dict[str, list[Row]] = defaultdict(list)
+    kinds: dict[str, list[Record]] = defaultdict(list)
     for row in rows:
         kinds[row["kind"]].append(row)
     if case.refusal is not None:
@@ -157,7 +172,7 @@ def _swept(case: Case, rows: list[Row]) -> Swept:
     return group, _ids(kinds["claimed"]), _ids(kinds["deleted"]), cursor
 
 
-def _check_swept(case: Case, rows: list[Row]) -> None:
+def _check_swept(case: Case, rows: list[Record]) -> None:
     """The one row about the group itself says what stood there, and at which instant."""
     (row,) = rows
     min_idle_ms, pending = case.request.min_idle_ms, case.group.pending
@@ -181,7 +196,7 @@ def _check_swept(case: Case, rows: list[Row]) -> None:
     assert (row["oldest_delivery_time_ms"], row["highest_delivery_count"]) == (oldest, highest)
 
 
-def _seen(consumers: tuple[Consumer, ...], rows: list[Row]) -> tuple[Consumer, ...]:
+def _seen(consumers: tuple[Consumer, ...], rows: list[Record]) -> tuple[Consumer, ...]:
     """The consumers after the journal's rows: seen, and active where they say so."""
     known: Mapping[bytes, Consumer] = {consumer.name: consumer for consumer in consumers}
     after = dict(known)
@@ -195,15 +210,15 @@ def _seen(consumers: tuple[Consumer, ...], rows: list[Row]) -> tuple[Consumer, .
     return tuple(after[name] for name in sorted(after))
 
 
-def _ids(rows: list[Row]) -> Ids:
+def _ids(rows: list[Record]) -> Ids:
     return tuple(sorted(map(_id, rows)))
 
 
-def _id(row: Row) -> StreamId:
+def _id(row: Record) -> StreamId:
     return StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"]))
 
 
-def _before(row: Row) -> PendingEntry:
+def _before(row: Record) -> PendingEntry:
     return PendingEntry(
         _id(row),
         _name(row["from_consumer"]),
@@ -212,7 +227,7 @@ def _before(row: Row) -> PendingEntry:
     )
 
 
-def _claimed(row: Row) -> PendingEntry:
+def _claimed(row: Record) -> PendingEntry:
     return PendingEntry(
         _id(row), _name(row["consumer"]), row["delivery_time_ms"], row["delivery_count"]
     )

@@ -8,6 +8,7 @@ refer to, instead of by name; and with it the broken rules.
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from pyspark import cloudpickle
@@ -20,10 +21,11 @@ from tests.broken_rules import BROKEN, broken_rules
 from tests.spark.claims_literal import (
     assert_claimed_as_the_reference,
     decided_by,
-    empty_store,
+    store_of,
     table_of,
 )
 from tests.spark.literal import (
+    LiteralStore,
     assert_swept_as_the_reference,
     decide,
     differences,
@@ -76,11 +78,11 @@ def test_of_claims_with_a_broken_rule_an_example_of_two_entries_at_most_is_print
 ):
     monkeypatch.setattr(kernel, "rules", broken_rules("equality is left (> for >=)"))
     batch = claim_batches.random_batch(100, seed=1)
-    store = empty_store(spark)
-    batch.write(store)
-    rows = decided_by(xclaim, store, table_of(spark, batch)).rows.collect()
+    new_store = partial(LiteralStore, spark)
+    store = store_of(new_store, batch)
+    rows = decided_by(xclaim, store, table_of(store.engine, batch)).rows.collect()
     with pytest.raises(AssertionError) as raised:
-        assert_claimed_as_the_reference(spark, batch, rows)
+        assert_claimed_as_the_reference(new_store, batch, rows)
     shown = example_of(str(raised.value))
     assert shown["pending"].count("PendingEntry(") == 1
     (request,) = (text for name, text in shown.items() if name.startswith("request "))

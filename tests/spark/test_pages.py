@@ -6,25 +6,26 @@ Nothing is drawn: each PEL is written down.  Pages of random groups are among th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from claimlib.commands import paging
 from claimlib.commands.sweep_decision import decide
 from claimlib.commands.xautoclaim import SweepRequest
+from claimlib.engine import embedded
+from claimlib.engine.embedded import FEW_ROWS
+from claimlib.engine.relation import Relation, Rows
 from claimlib.errors import DuplicateRowsError, HashCollisionError
-from claimlib.plans.keys import bucket
+from claimlib.local_rows import arrow_table
 from claimlib.runs import Begun
-from claimlib.schema import TABLES
+from claimlib.schema import BUCKET_SQL, TABLES
 from claimlib.semantics.ids import MAX_ID, MAX_U64, MIN_ID, StreamId, from_bigint, to_bigint
 from claimlib.semantics.model import AutoclaimRequest, Group, PendingEntry
 from claimlib.semantics.words import Stream
-from claimlib.store import tables as stores
 from claimlib.store.tables import Pins
 from claimlib.testing.tables import request_table, write_keyspace
 from tests.delta.test_keys import COLLIDING
@@ -81,10 +82,26 @@ def stream(pel: Pel) -> Stream:
     return Stream({}, {b"g": Group(MAX_ID, pending, ())})
 
 
-TARGETS = (
-    "stream STRING, consumer_group STRING, start_ms BIGINT, start_seq BIGINT, count BIGINT,"
-    " complete_from_ms BIGINT, complete_to_ms BIGINT"
+TARGETS = pa.schema(
+    [
+        *(("stream", pa.string()), ("consumer_group", pa.string())),
+        *((name, pa.int64()) for name in ("start_ms", "start_seq", "count")),
+        *((name, pa.int64()) for name in ("complete_from_ms", "complete_to_ms")),
+    ]
 )
+
+
+def targets_of(store: LiteralStore, rows: Sequence[tuple[object, ...]]) -> Relation:
+    return Relation(store.engine, Rows(arrow_table(rows, TARGETS)))
+
+
+def embedded_store() -> LiteralStore:
+    return LiteralStore(None, "embedded")
+
+
+def all_pending(store: LiteralStore) -> Relation:
+    """The rows of `pending` as a table that is to be read."""
+    return store.relation("pending").where("true")
 
 
 @dataclass(frozen=True)
@@ -95,19 +112,20 @@ class Located:
     ends: dict[str, StreamId]
 
 
-@pytest.fixture(scope="module", params=[0, stores.FEW_ROWS], ids=["read again", "held"])
-def located(spark: SparkSession, request: pytest.FixtureRequest) -> Located:
+@pytest.fixture(scope="module", params=[0, 10_000], ids=["read again", "some held"])
+def located(request: pytest.FixtureRequest) -> Located:
     with pytest.MonkeyPatch.context() as patch:  # for the search alone, not for other tests
-        patch.setattr(stores, "FEW_ROWS", request.param)
-        return _located(spark)
+        patch.setattr(embedded, "FEW_ROWS", request.param)
+        return _located()
 
 
-def _located(spark: SparkSession) -> Located:
-    store = LiteralStore(spark)
+def _located() -> Located:
+    store = embedded_store()
     write_keyspace(store, {name.encode(): stream(pel) for name, pel in PELS.items()}, NOW_MS)
-    pending = store.read_at("pending", 0)
+    pending = all_pending(store)
     assert pending.count() == sum(len(pel.ids) for pel in PELS.values())
-    targets = spark.createDataFrame(
+    targets = targets_of(
+        store,
         [
             (
                 *(name, "g", to_bigint(pel.start.ms), to_bigint(pel.start.seq), pel.count),
@@ -115,11 +133,10 @@ def _located(spark: SparkSession) -> Located:
             )
             for name, pel in PELS.items()
         ],
-        TARGETS,
     )
-    rows = targets.select("*", bucket(store.buckets)).collect()
-    pages, _ = paging._settled(store, pending, [paging.Page.of(row) for row in rows])
-    located = paging.locate(store, pending, targets)
+    rows = targets.select("*", f"{BUCKET_SQL.format(buckets=store.buckets)} AS bucket").collect()
+    pages, _ = paging._settled(pending, [paging.Page.of(row) for row in rows])
+    located = paging.locate(pending, targets, store.buckets)
     assert located is not None
     return Located(
         {page.stream: page.last_ms for page in pages},
@@ -146,80 +163,85 @@ def test_a_window_holds_few_others_unless_one_millisecond_has_them_all(name, loc
     assert len(within) <= 4 * pel.page_rows or within[pel.page_rows - 1].ms == within[-1].ms
 
 
-def test_a_page_far_behind_its_start_takes_few_questions(spark, monkeypatch):
+def test_a_page_far_behind_its_start_takes_few_questions(monkeypatch):
     """From 0-0 to this century, where a page is a second: windows of a minute, 64 minutes, three
     days, and thirty years, then all ids; and one or two questions to narrow it."""
-    monkeypatch.setattr(stores, "FEW_ROWS", 0)
-    settled, questions = settled_by_questions(spark, monkeypatch)
+    monkeypatch.setattr(embedded, "FEW_ROWS", 0)
+    settled, questions, _ = settled_by_questions(monkeypatch)
     assert 101 <= settled.last_ms + 1 - NOW_MS <= 4 * 101
     assert questions <= 7
 
 
-def test_where_few_rows_lie_behind_the_start_all_of_them_are_the_window(spark, monkeypatch):
+def test_where_few_rows_lie_behind_the_start_all_of_them_are_the_window(monkeypatch):
     """The first window is empty, so there is one look more, and no other."""
-    looks = []
-    look = stores.Store.few_where
-    monkeypatch.setattr(stores.Store, "few_where", lambda *args: looks.append(args) or look(*args))
-    settled, questions = settled_by_questions(spark, monkeypatch)
-    assert (settled.last_ms, questions, len(looks)) == (MAX_U64, 1, 2)
+    settled, questions, looks = settled_by_questions(monkeypatch)
+    assert (settled.last_ms, questions, looks) == (MAX_U64, 1, 2)
 
 
-@pytest.mark.parametrize("few_rows", [0, stores.FEW_ROWS], ids=["read again", "held"])
+@pytest.mark.parametrize("few_rows", [0, FEW_ROWS], ids=["read again", "held"])
 def test_pages_one_of_which_is_found_at_once_are_found_whichever_way_the_other_is(
-    spark, monkeypatch, few_rows
+    monkeypatch, few_rows
 ):
     """One of the two pages is near the end of its stream, which is all that its first window has;
     the other lies far behind its start."""
-    monkeypatch.setattr(stores, "FEW_ROWS", few_rows)
-    store = LiteralStore(spark)
+    monkeypatch.setattr(embedded, "FEW_ROWS", few_rows)
+    store = embedded_store()
     store.buckets = 1
     near, far = (Pel(ids(range(at, at + 3000)), MIN_ID, 10) for at in (1, NOW_MS))
     write_keyspace(store, {b"near": stream(near), b"far": stream(far)}, NOW_MS)
     of_pages = [("near", "g", 2901, 0, 10, 1, 3000), ("far", "g", 0, 0, 10, 1, NOW_MS + 2999)]
-    targets = spark.createDataFrame(of_pages, TARGETS)
-    located = paging.locate(store, store.read_at("pending", 0).where("id_ms > 0"), targets)
+    located = paging.locate(all_pending(store), targets_of(store, of_pages), store.buckets)
     assert located is not None
-    assert {tuple(row) for row in located.ends.collect()} == {("far", "g", NOW_MS + 100, 0)}
+    assert [tuple(row.values()) for row in located.ends.collect()] == [
+        ("far", "g", NOW_MS + 100, 0)
+    ]
 
 
-def settled_by_questions(spark, monkeypatch):
-    """The window of a page from 0-0 on, whose rows are of this century, and in how many steps it
-    was found."""
-    questions = []
-    ask = paging._counted
+def settled_by_questions(monkeypatch):
+    """The window of a page from 0-0 on, whose rows are of this century, in how many steps it was
+    found, and how often rows were looked for."""
+    questions, looks = [], []
+    ask, look = paging._counted, Relation.within
     monkeypatch.setattr(paging, "_counted", lambda *args: questions.append(args) or ask(*args))
     pel = Pel(ids(range(NOW_MS, NOW_MS + 3000)), MIN_ID, 10)
-    store = LiteralStore(spark)
+    store = embedded_store()
+    store.buckets = 1
     write_keyspace(store, {b"s": stream(pel)}, NOW_MS)
     page = paging.Page("s", "g", 0, 0, 0, MAX_U64, pel.page_rows, 0, 0).widened(60_000)
-    pending = store.read_at("pending", 0).withColumn("bucket", F.lit(0))
-    (settled,), _ = paging._settled(store, pending, [page])
-    return settled, len(questions)
+    pending = all_pending(store)
+
+    def watched(rows, bounds):
+        looks.extend([bounds] if rows is pending else [])
+        return look(rows, bounds)
+
+    monkeypatch.setattr(Relation, "within", watched)
+    (settled,), _ = paging._settled(pending, [page])
+    return settled, len(questions), len(looks)
 
 
-def test_what_is_read_of_entries_ends_with_the_page(spark):
-    store = LiteralStore(spark)
+def test_what_is_read_of_entries_ends_with_the_page():
+    store = embedded_store()
     store.buckets = 1
     pel = Pel(ids(range(NOW_MS, NOW_MS + 3000)), MIN_ID, 10)
     write_keyspace(store, {b"s": stream(pel)}, NOW_MS)
-    targets = spark.createDataFrame([("s", "g", 0, 0, 10, None, None)], TARGETS)
-    for pending in (store.read_at("pending", 0), store.read_at("pending", 0).where("id_ms > 0")):
-        located = paging.locate(store, pending, targets)
+    targets = targets_of(store, [("s", "g", 0, 0, 10, None, None)])
+    for pending in (store.relation("pending"), all_pending(store)):
+        located = paging.locate(pending, targets, store.buckets)
         assert located is not None
         assert located.bounds.by_bucket == ((0, 0, NOW_MS + 100),)
 
 
-def one_page(spark, group, proven):
+def one_page(store, group, proven):
     """A store with one group, and the request for a page of one entry."""
-    store = LiteralStore(spark)
     entries = dict.fromkeys((entry.id for entry in group.pending), (b"f", b"v"))
     write_keyspace(store, {b"s": Stream(entries, {b"g": group})}, NOW_MS, proven)
     return store, SweepRequest(AutoclaimRequest(b"c", 0, count=1))
 
 
-def test_what_lies_behind_the_page_neither_refuses_the_group_nor_is_counted(spark):
+def test_what_lies_behind_the_page_neither_refuses_the_group_nor_is_counted():
     pending = tuple(PendingEntry(StreamId(n, 0), b"d", NOW_MS, 1) for n in range(1, 41))
-    store, request = one_page(spark, Group(MAX_ID, pending, ()), (MIN_ID, StreamId(14, 0)))
+    group = Group(MAX_ID, pending, ())
+    store, request = one_page(embedded_store(), group, (MIN_ID, StreamId(14, 0)))
     begun = Begun(store, 1, Pins(dict.fromkeys(TABLES, 0), {}))
     decision = decide(begun, [request], NOW_MS - 1, refuse_duplicates=False)
     rows = {row["kind"]: row for row in decision.rows.collect()}
@@ -230,59 +252,49 @@ def test_what_lies_behind_the_page_neither_refuses_the_group_nor_is_counted(spar
     assert counts == {"delivered_later": 11}
 
 
-@pytest.mark.parametrize("count", [None, 1])
-@pytest.mark.classic  # over Spark Connect the plan is of the server's own making
-def test_few_rows_are_decided_without_dividing_them(spark, capsys, count):
-    group = Group(MAX_ID, (PendingEntry(StreamId(1, 0), b"d", NOW_MS - 9, 1),), ())
-    store, request = one_page(spark, group, (MIN_ID, MAX_ID))
-    request = replace(request, autoclaim=replace(request.autoclaim, count=count))
-    begun = Begun(store, 1, Pins(dict.fromkeys(TABLES, 0), {}))
-    decide(begun, [request], None, refuse_duplicates=False).rows.explain()
-    plan = capsys.readouterr().out
-    assert "MapInPandas" in plan
-    assert "hashpartitioning" not in plan
-
-
-def test_a_group_whose_page_has_no_rows_is_refused_beside_one_whose_hash_it_shares(spark):
+def test_a_group_whose_page_has_no_rows_is_refused_beside_one_whose_hash_it_shares():
     """Only `pending` knows the group; what it holds lies before the page, between the other's."""
     swept, other = COLLIDING
     pels = {
         name: Group(MAX_ID, tuple(PendingEntry(at, b"d", NOW_MS - 9, 1) for at in ids(numbers)), ())
         for name, numbers in ((swept, (1, 5)), (other, (2,)))
     }
-    store = LiteralStore(spark)
+    store = embedded_store()
     keyspace = {
         name: Stream({entry.id: (b"f", b"v") for entry in pel.pending}, {b"g": pel})
         for name, pel in pels.items()
     }
     write_keyspace(store, keyspace, NOW_MS)
     for table in ("groups", "streams", "entries"):
-        is_known = F.col("stream") == swept.decode()
-        store._tables[table] = store.held(store._tables[table].where(is_known))
+        is_known = pc.field("stream") == swept.decode()
+        store._tables[table] = store._tables[table].filter(is_known)
     requests = {
         (swept, b"g"): AutoclaimRequest(b"c", 0),
         (other, b"g"): AutoclaimRequest(b"c", 0, StreamId(100, 0), count=1),
     }
     begun = Begun(store, 1, Pins(dict.fromkeys(TABLES, 0), {}))
-    table = request_table(spark, requests)
+    table = request_table(store.engine, requests)
     with pytest.raises(HashCollisionError) as error:
         decide(begun, table, NOW_MS, refuse_duplicates=False)
     assert error.value.names == [swept.decode(), other.decode()]
 
 
-def test_two_rows_of_one_id_at_the_pages_cut_both_reach_the_kernel(spark):
+@pytest.mark.parametrize("engine", ["embedded", "spark"])
+def test_two_rows_of_one_id_at_the_pages_cut_both_reach_the_kernel(spark, engine):
     group = Group(MAX_ID, (PendingEntry(StreamId(1, 0), b"d", NOW_MS - 9, 1),), ())
-    store, request = one_page(spark, group, (MIN_ID, MAX_ID))
-    store._tables["pending"] = store.held(
-        store._tables["pending"].union(store._tables["pending"].withColumn("consumer", F.lit("e")))
-    )
+    store, request = one_page(LiteralStore(spark, engine), group, (MIN_ID, MAX_ID))
+    pending = store._tables["pending"]
+    owners = pending.schema.get_field_index("consumer")
+    other = pending.set_column(owners, "consumer", pa.array(["e"]))
+    store._tables["pending"] = pa.concat_tables([pending, other])
     begun = Begun(store, 1, Pins(dict.fromkeys(TABLES, 0), {}))
-    with pytest.raises(PySparkException, match=DuplicateRowsError.IN_WORKER):
+    with pytest.raises(Exception, match=DuplicateRowsError.IN_WORKER):
         decide(begun, [request], None, refuse_duplicates=False).rows.collect()
     (row,) = decide(begun, [request], None, refuse_duplicates=True).rows.collect()
     assert (row["kind"], "duplicate key" in row["reason"]) == ("refused", True)
 
 
-def test_no_request_for_a_page_asks_spark_nothing(spark):
-    targets = spark.createDataFrame([("s", "g", None)], "stream STRING, g STRING, count BIGINT")
-    assert paging.locate(LiteralStore(spark), spark.range(1), targets) is None
+def test_without_a_page_among_the_requests_nothing_is_located():
+    store = embedded_store()
+    targets = targets_of(store, [("s", "g", 0, 0, None, None, None)])
+    assert paging.locate(all_pending(store), targets, store.buckets) is None

@@ -192,7 +192,6 @@ _MAY = {
     ("cli/tasks.py", "sparkContext"): "what a classic session tells of its tasks",
     ("session/__init__.py", "_jvm"): "how our own JVM ends",
     ("session/__init__.py", "sparkContext"): "the Python of local workers, of our own session",
-    ("engine/interpreted.py", "conf.set"): "passes over what a session does not let be set",
     ("testing/__main__.py", "conf.set"): "the vectors' own session",
 }
 

@@ -1,0 +1,177 @@
+"""What a run does to the rows of one table: changed, removed and new rows, as one statement.
+
+An engine carries the statement out by writing files again, or by a MERGE.  Both leave the same
+rows.  A repeat changes nothing, for a row that a run has written bears the number of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from claimlib.engine.relation import Relation, Rows, union_by_name
+from claimlib.schema import TABLES
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Rows of a run for one table.
+
+    In SQL texts `t` is the table and `s` is `rows`.
+
+    Attributes:
+        table: the name of the table in the store.
+        run_seq: the number of the run.  Rows of this and of later runs are left alone.
+        rows: what is changed or removed, with the columns of `key`.  None if nothing is.
+        key: the columns by which a row is found.
+        is_due: SQL condition: the row is as the decision found it.
+        values: by column, what it gets, as SQL.
+        is_removed: SQL condition on `s`: the row is removed.
+        may_repeat: whether `rows` may have several rows of one key, of which at most one `is_due`.
+        number_of_rows: how many rows `rows` has, if that matters to how it is done.
+        new: rows that are added unless the table has their key.  Columns that they lack are null.
+            None if nothing is added.
+        near: SQL condition on `t`, of literals: where the changed rows lie.
+        new_near: SQL condition: where the new rows lie.
+        since_pin: whether a new row may have been there when the run was decided, so that its owner
+            may have removed it since.  Then what the table held at the pinned version is not new
+            either.
+        buckets: the buckets in which rows are changed or added.  None means any, or that the table
+            has none.
+    """
+
+    table: str
+    run_seq: int
+    rows: Relation | None
+    key: Sequence[str]
+    is_due: str = "true"
+    values: Mapping[str, str] = field(default_factory=dict)
+    is_removed: str = "false"
+    may_repeat: bool = False
+    number_of_rows: int = 0
+    new: Relation | None = None
+    near: str = "true"
+    new_near: str = "true"
+    since_pin: bool = False
+    buckets: Sequence[int] | None = None
+
+    @property
+    def _same(self) -> str:
+        """The condition under which two rows have one key and the table's is not of a later run."""
+        return " AND ".join(
+            (f"t.run_seq < {self.run_seq:d}", *(f"t.{name} = s.{name}" for name in self.key))
+        )
+
+    def in_memory(self, most: int) -> Changes | None:
+        """Return the same changes with their rows in memory, or None if they are many."""
+        parts = []
+        for part in (self.rows, self.new):
+            rows = None if part is None else part.few(most)
+            if part is not None and rows is None:
+                return None
+            parts.append(
+                None if part is None or rows is None else Relation(part.engine, Rows(rows))
+            )
+        return replace(self, rows=parts[0], new=parts[1])
+
+    def due(self, there: Relation) -> Changes:
+        """Return the changes that are still to be made, once each, without new rows.
+
+        Args:
+            there: the rows of the table.
+        """
+        if self.rows is None:
+            return replace(self, new=None)
+        rows = self.rows.sql(
+            f"SELECT DISTINCT s.* FROM {{this}} AS s LEFT SEMI JOIN {{there}} AS t"
+            f" ON {self._same} AND ({self.is_due})",
+            there=there,
+        )
+        return replace(self, rows=rows.fetched(), new=None)
+
+    def without_new(self) -> Changes:
+        """Return the changes of rows that are there."""
+        return replace(self, new=None)
+
+    def not_in(self, pinned: Relation) -> Changes:
+        """Return the changes without the new rows whose key the table had.
+
+        Args:
+            pinned: the rows that the table had when the run was decided.
+        """
+        if self.new is None:
+            return self
+        return replace(self, new=lacking(self.table, self.new, pinned.where(self.new_near)))
+
+    def added(self, there: Relation) -> Relation | None:
+        """Return the new rows whose key the table does not have, or None if nothing is added."""
+        if self.new is None:
+            return None
+        lacked = lacking(self.table, self.new, there.where(self.new_near))
+        names = [name for name in lacked.columns if name != "run_seq"]
+        return lacked.select(*names, f"{self.run_seq:d}L AS run_seq")
+
+    def after(self, there: Relation) -> Relation:
+        """Return the rows of the table, or of some of its buckets, as they are to be."""
+        kept = there if self.rows is None else self._changed(there, self.rows)
+        added = self.added(there)
+        if added is None:
+            return kept
+        types = {column.name: column.type for column in TABLES[self.table].columns}
+        return union_by_name([kept, added], {name: types[name] for name in there.columns})
+
+    def _changed(self, there: Relation, rows: Relation) -> Relation:
+        """Return the rows of the table without the removed ones, with the changed ones changed.
+
+        By sort and merge: Spark takes millions of ids for a few megabytes, and would broadcast
+        them.
+        """
+        new = {**self.values, "run_seq": f"{self.run_seq:d}L"}
+        is_ours = f"s.{self.key[0]} IS NOT NULL AND ({self.is_due})"
+        columns = (
+            f"CASE WHEN {is_ours} THEN {new[name]} ELSE t.{name} END AS {name}"
+            if name in new
+            else f"t.{name} AS {name}"
+            for name in there.columns
+        )
+        same = f"{self._same} AND ({self.is_due})" if self.may_repeat else self._same
+        return there.sql(
+            f"SELECT /*+ MERGE(s) */ {', '.join(columns)} FROM {{this}} AS t"
+            f" LEFT JOIN {{rows}} AS s ON {same}"
+            f" WHERE NOT coalesce({is_ours} AND {self.is_removed}, false)",
+            rows=rows,
+        )
+
+    def merge_statement(self) -> str:
+        """Return the changes of rows that are there as a MERGE; `{table}` and `{rows}` stand for
+        the table and the rows.
+
+        Literal bounds let Delta leave the files alone in which nothing can match.  The run's number
+        is also how the commit is found in the table's history.
+        """
+        due = f" AND ({self.is_due})" if self.may_repeat else ""
+        values = {**self.values, "run_seq": f"{self.run_seq:d}"}
+        update = ", ".join(f"{name} = {value}" for name, value in values.items())
+        removal = f" WHEN MATCHED AND ({self.is_due}) AND {self.is_removed} THEN DELETE"
+        return (
+            f"MERGE INTO {{table}} t USING {{rows}} s ON {self.near} AND {self._same}{due}"
+            f"{removal if self.is_removed != 'false' else ''}"
+            f" WHEN MATCHED AND ({self.is_due}) THEN UPDATE SET {update}"
+        )
+
+
+def lacking(table: str, rows: Relation, there: Relation) -> Relation:
+    """Return the rows whose key a table does not have.
+
+    Args:
+        there: the rows of the table, or a part of it in which these keys would be.
+    """
+    return rows.sql(
+        f"SELECT s.* FROM {{this}} AS s LEFT ANTI JOIN {{there}} AS t ON {same_key(table)}",
+        there=there,
+    )
+
+
+def same_key(table: str, other: str = "s") -> str:
+    """Return the SQL condition under which a row of a table, `t`, and another have one key."""
+    return " AND ".join(f"t.{name} = {other}.{name}" for name in TABLES[table].key)
