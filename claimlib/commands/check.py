@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from claimlib.commands.mirror import repairing_sql
+from claimlib.errors import DamagedTableError
 from claimlib.plans.checks import FOREIGN_RUNS, TABLES_READ, problems
 from claimlib.runs import pinned
 from claimlib.runs.known import find_missing_rows
@@ -35,6 +36,16 @@ class Problem:
 def check(store: Store) -> tuple[Problem, ...]:
     """What is found in a store, the worst first; empty: all is sound.  Of one moment: a run that is
     decided while the tables are looked at makes it look again."""
+    try:
+        return _problems(store)
+    except DamagedTableError:
+        if not store.is_embedded:
+            raise
+        # Spark also reads a text that is not UTF-8, which is one of the problems.
+        return _problems(store.in_session())
+
+
+def _problems(store: Store) -> tuple[Problem, ...]:
     begun, unfinished = pinned(store, TABLES_READ)
     missing = find_missing_rows(store)
     # Numbers of runs whose decision is missing are not those of another store.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from claimlib.engine.relation import (
     flatten,
     records_of,
 )
+from claimlib.errors import DamagedTableError
 
 PART_ROWS = 50_000
 """The rows of one part of an ordered stream."""
@@ -98,7 +100,9 @@ class SparkEngine:
             return node.arrow
         inner = self._inner(node)
         if inner is not None:
-            return inner.engine.fetch(inner.node)
+            # Spark also reads a text that is not UTF-8.
+            with suppress(DamagedTableError):
+                return inner.engine.fetch(inner.node)
         return self.frame(node).toArrow()
 
     def few(self, node: Node, most: int) -> pa.Table | None:

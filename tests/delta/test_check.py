@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.commands.check import Problem, check
 from claimlib.engine.relation import Relation, TableScan
 from claimlib.engine.spark import SparkEngine
+from claimlib.errors import DamagedTableError
 from claimlib.plans.checks import TABLES_READ, problems
 from claimlib.plans.survey import NO_PROOF, NO_SNAPSHOT_TIME, UNKNOWN_GROUP
 from claimlib.report.model import as_text
@@ -80,6 +82,20 @@ def test_a_name_that_no_request_can_give_is_found(spark: SparkSession, store: St
         ("streams", 1, '{"stream":"a\\\\b"}', False),
     ]
     assert "a backslash twice" in listed[0].what
+
+
+def test_a_text_that_is_not_utf_8_is_left_to_spark(spark: SparkSession, store: Store) -> None:
+    """DuckDB refuses to read a file with such a text."""
+    write_keyspace(store, SOUND, NOW_MS)
+    rows = store.read("consumers").withColumn("consumer", F.expr("CAST(unhex('ff41') AS STRING)"))
+    store.append("consumers", rows.limit(1))
+    by_files = Store.open_folder(lambda: spark, store.where)
+    assert by_files.is_embedded
+    with pytest.raises(DamagedTableError, match="not UTF-8: claimlib check STORE --engine spark"):
+        by_files.relation("consumers").collect()
+    (problem,) = check(by_files)
+    assert (problem.table, problem.count) == ("consumers", 1)
+    assert check(store) == (problem,)
 
 
 def group(*pending: PendingEntry, consumers: tuple[Consumer, ...] = PEL.consumers) -> Group:
