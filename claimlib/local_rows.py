@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, StructType
 
 # Databricks' serverless compute takes frames of so many bytes of local data: 128 MB.
@@ -52,18 +51,6 @@ def _relation(spark: SparkSession, rows: pa.Table, struct: StructType | None) ->
     lists = pa.table({"rows": pa.ListArray.from_arrays(ends, all_rows)})
     nested = StructType().add("rows", ArrayType(known, containsNull=False), nullable=False)
     return spark.createDataFrame(lists, nested).selectExpr("inline(rows)")
-
-
-def frame_of(spark: SparkSession, values: Sequence[Sequence[object]], ddl: str) -> DataFrame:
-    """Python values as a frame with the columns of a DDL; of few, in one partition.
-
-    A list that is handed to Spark as it is becomes an RDD: each use of it is a job of its own, and
-    each join with it a shuffle.
-    """
-    struct = cast("StructType", StructType.fromDDL(ddl))
-    rows = arrow_table(values, to_arrow_schema(struct))
-    frame = local_frame(spark, rows, struct)
-    return frame.coalesce(1) if rows.nbytes <= _FEW_BYTES else frame
 
 
 def arrow_table(values: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:

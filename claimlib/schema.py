@@ -125,13 +125,18 @@ class Table:
         return tuple(column for column in self.columns if column.generated_as is None)
 
     @property
+    def types(self) -> Mapping[str, str]:
+        """The SQL type of each column, by name."""
+        return {column.name: column.type for column in self.columns}
+
+    @property
     def struct(self) -> StructType:
         """The columns a writer gives, as a StructType (for frames made of Python values)."""
         return _struct(self.written)
 
     def arrow_schema(self, columns: Sequence[str]) -> pa.Schema:
         """Some of the columns as Arrow has them."""
-        types = {column.name: column.type for column in self.columns}
+        types = self.types
         return pa.schema([(name, _ARROW_TYPES[types[name]]) for name in columns])
 
     def key_order(self) -> list[str]:

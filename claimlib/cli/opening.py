@@ -71,8 +71,8 @@ def _opened(store: str, settings: Config, start: _Once, *, writes: bool, by_spar
     if engine is Engine.EMBEDDED:
         raise RequestError(
             f"the embedded engine cannot work on {store}: it must be a folder of this machine, with"
-            " tables that nobody has given constraints, further columns or features, and in a"
-            " process without a Spark session. Use --engine auto or --engine spark",
+            " tables to which no constraint, column or feature was added, and in a process without"
+            " a Spark session. Use --engine auto or --engine spark",
             option="engine",
         )
     return Store.open(start(), store)

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow.compute as pc
 
-from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.preconditions import (
     ENTRY_IDS,
     near,
     owners_of,
-    retry_naming_duplicates,
 )
 from claimlib.engine.relation import Executor, Relation, union_by_name
 from claimlib.plans import bulk
+from claimlib.plans.journal_rows import JOURNAL_ROW
 from claimlib.plans.requests import known_groups
 from claimlib.plans.survey import without_duplicates
-from claimlib.runs import Begun, Decision, Finished, Progress, begin_dry_run, run
-from claimlib.schema import BUCKET_SQL, JOURNAL, Kind
+from claimlib.runs import Begun, Decision
+from claimlib.schema import BUCKET_SQL, Kind
 from claimlib.semantics.model import Outcome
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
@@ -76,21 +74,11 @@ class BulkRequests:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """How a command is called: see `xclaim`."""
-
-    run_id: str | None
-    now_ms: int | None
-    dry_run: bool
-    progress: Progress | None
-
-
-@dataclass(frozen=True, slots=True)
 class Decided:
-    """What is decided so far.
+    """Hold the decision so far.
 
     Attributes:
-        judged: one row per group, with `reason` (null: accepted); in memory.
+        judged: one row per group, in memory, with `reason`, which is null if the group is accepted.
         rows: rows of the journal.
     """
 
@@ -100,11 +88,10 @@ class Decided:
     def decision(self, *others: Relation) -> Decision:
         """The decision of a run, with further journal rows; what no row counts is 0."""
         counts = dict.fromkeys(map(str, _KINDS), 0)
-        return Decision(union_by_name([self.rows, *others], _TYPES), counts=counts)
+        return Decision(union_by_name([self.rows, *others], JOURNAL_ROW), counts=counts)
 
 
 _KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.LEFT, Kind.NOT_PENDING, Kind.REQUESTED, Kind.REFUSED)
-_TYPES = {column.name: column.type for column in JOURNAL.written if column.name != "run_seq"}
 
 
 def known(begun: Begun) -> Relation:
@@ -130,7 +117,7 @@ def decide(
     ]
     if bulk_requests.looks:
         parts += [bulk.consumer_rows(accepted), bulk.last_id_rows(accepted)]
-    return Decided(judged, union_by_name(parts, _TYPES))
+    return Decided(judged, union_by_name(parts, JOURNAL_ROW))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,39 +166,3 @@ def _judge(
         named = bulk.pending_of(bulk_requests.ids, looked_at.pending)
         judged = without_duplicates(judged, named)
     return judged.fetched()
-
-
-def answer(
-    store: Store,
-    command: str,
-    request: Callable[[], Mapping[str, object]],
-    decided: Callable[..., Decision],
-    call: Call,
-) -> BulkReply:
-    """The reply to the requests: of a run, or in a dry run of its decision.
-
-    Args:
-        request: what is kept with the run.
-        decided: of a `Begun`, and whether to `refuse_duplicates`: the decision.
-    """
-    if call.dry_run:
-        begun = begin_dry_run(store, call.progress)
-
-        def would(*, refuse_duplicates: bool) -> BulkReply:
-            return BulkReply.of_decision(begun, decided(begun, refuse_duplicates=refuse_duplicates))
-
-        return retry_naming_duplicates(would)
-    kept = request()
-
-    def once(*, refuse_duplicates: bool) -> Finished:
-        return run(
-            store,
-            command=command,
-            request=kept,
-            decide=partial(decided, refuse_duplicates=refuse_duplicates),
-            run_id=call.run_id,
-            now_ms=call.now_ms,
-            progress=call.progress,
-        )
-
-    return BulkReply.of_finished(store, retry_naming_duplicates(once))

@@ -1,4 +1,4 @@
-"""What a run did about ids that were requested by name, as relations to read on with."""
+"""Replies of runs about ids that are requested by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GOT = ("consumer", "delivery_time_ms", "delivery_count", "payload", "fields")
 
 @dataclass(frozen=True)
 class BulkReply(RunReply):
-    """What XCLAIMs, XACKs or a retirement did (or, in a dry run, would do).  The relations are
+    """Hold what XCLAIMs, XACKs or a retirement did, or would do in a dry run.  The relations are
     made when they are requested, and follow from the journal, as those of `reply.Reply`.
 
     Attributes:
@@ -88,7 +88,6 @@ def _ids(rows: Relation, entries: Relation) -> Relation:
     kept = rows.select(
         *("request_number AS request", "position", *GROUP, f"{id_text_sql()} AS id"),
         *("id_ms", "id_seq", "kind AS status", "consumer", "delivery_time_ms", "delivery_count"),
-        # Of what was not claimed there is no payload either.
-        *(*PREVIOUS, "coalesce(justid, true) AS justid"),
+        *(*PREVIOUS, "justid"),
     )
     return with_fields(kept, entries)

@@ -13,13 +13,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import reduce
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.preconditions import groups_like, refuse_shared_hashes
 from claimlib.commands.removal_guard import SourceState, check_removals
-from claimlib.engine.relation import Relation, union_by_name
+from claimlib.engine.relation import Relation, Rows, union_by_name
 from claimlib.engine.spark import frame_of
 from claimlib.errors import (
     EmptySourceError,
@@ -29,7 +30,7 @@ from claimlib.errors import (
     VerificationError,
     VersionExpiredError,
 )
-from claimlib.local_rows import frame_of as frame_of_values
+from claimlib.local_rows import arrow_table
 from claimlib.plans import differences
 from claimlib.plans.differences import Comparison, Digest, Scope
 from claimlib.plans.journal_rows import union_rows
@@ -281,11 +282,14 @@ def _bounds(store: Store, landing: Landing) -> DataFrame:
         for name, counters in landing.closing.items()
         if counters.first_id is not None
     ]
-    first = frame_of_values(store.spark, firsts, "stream STRING, first_ms BIGINT, first_seq BIGINT")
+    first = frame_of(Relation(store.engine, Rows(arrow_table(firsts, _FIRST_IDS))))
     read = landing.small["streams"].select("stream", *PROVEN_RANGE)
     return read.join(first, on="stream", how="left")
 
 
+_FIRST_IDS = pa.schema(
+    [("stream", pa.string()), ("first_ms", pa.int64()), ("first_seq", pa.int64())]
+)
 _CHANGES = {"pending": _pending_changes, "entries": _entry_changes}
 
 

@@ -1,16 +1,16 @@
-"""What a claiming run did, as relations to read on with."""
+"""Replies of runs that claim: their numbers, and relations of what they did."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
-from claimlib.commands.preconditions import where_ids_lie
+from claimlib.commands.preconditions import retry_naming_duplicates, where_ids_lie
 from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP, GROUP_SQL, id_text_sql, without
-from claimlib.runs import Begun, Decision, Finished
+from claimlib.runs import Begun, Decision, Finished, Progress, begin_dry_run, run
 from claimlib.runs.journal import of_kinds, rows_of
 from claimlib.schema import Kind
 from claimlib.store.delta_errors import errors_mapped
@@ -20,10 +20,10 @@ from claimlib.store.tables import Store
 # Instances have a __dict__, in which what is computed once is kept.
 @dataclass(frozen=True)
 class RunReply:
-    """What a run did, or in a dry run would do: its numbers, and what its relations are made from.
+    """Hold the numbers of a run, or of a dry run, and what its relations are made from.
 
     Attributes:
-        run_seq: the run's number; null in a dry run.
+        run_seq: the run's number, or None in a dry run.
         is_repeat: whether an earlier call with the same run id had done it.
         journal: of some kinds: the journal rows of the run.
         near: of rows of the journal: the part of `entries` in which their payload lies.
@@ -55,7 +55,7 @@ class RunReply:
 
     @classmethod
     def of_decision(cls, begun: Begun, decision: Decision) -> Self:
-        """The reply of a dry run, from journal rows that nobody writes.
+        """Return the reply of a dry run, from journal rows that are not written.
 
         Raises:
             DuplicateRowsError: `pending` has two rows of one entry that the run would change.
@@ -79,6 +79,63 @@ class RunReply:
         return self.journal(Kind.LOST) if self.counts["lost"] else None
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Hold how a command is called.
+
+    Attributes:
+        run_id: the key of the run together with the command, or None: one is made up.
+        now_ms: the instant for all groups, ms since the epoch, or None: each group's snapshot.
+        dry_run: whether to decide and show, and to write nothing.
+        progress: told each phase as it begins, or None.
+    """
+
+    run_id: str | None
+    now_ms: int | None
+    dry_run: bool
+    progress: Progress | None
+
+
+_Reply = TypeVar("_Reply", bound=RunReply)
+
+
+def answer(
+    reply: type[_Reply],
+    store: Store,
+    command: str,
+    request: Callable[[], Mapping[str, object]],
+    decided: Callable[..., Decision],
+    call: Call,
+) -> _Reply:
+    """Return the reply of a run, or of its decision in a dry run.
+
+    Args:
+        request: makes what is kept with the run.
+        decided: decides, of a `Begun` and whether to `refuse_duplicates`.
+    """
+    if call.dry_run:
+        begun = begin_dry_run(store, call.progress)
+
+        def would(*, refuse_duplicates: bool) -> _Reply:
+            return reply.of_decision(begun, decided(begun, refuse_duplicates=refuse_duplicates))
+
+        return retry_naming_duplicates(would)
+    kept = request()
+
+    def once(*, refuse_duplicates: bool) -> Finished:
+        return run(
+            store,
+            command=command,
+            request=kept,
+            decide=partial(decided, refuse_duplicates=refuse_duplicates),
+            run_id=call.run_id,
+            now_ms=call.now_ms,
+            progress=call.progress,
+        )
+
+    return reply.of_finished(store, retry_naming_duplicates(once))
+
+
 GROUPS_COLUMNS = (
     *(*GROUP, "status", "reason", "pending_before", "claimed", "deleted", "lost", "pending_after"),
     *("at_boundary", "oldest_idle_ms", "highest_delivery_count", "spared", "parked", "now_ms"),
@@ -89,7 +146,7 @@ GROUPS_COLUMNS = (
 
 @dataclass(frozen=True)
 class Reply(RunReply):
-    """What a sweep did (or, in a dry run, would do).  The relations follow from the journal, so
+    """Hold what a sweep did, or would do in a dry run.  The relations follow from the journal, so
     they are the same whenever they are computed; but payloads are those of `entries` then.
 
     Attributes:
@@ -167,7 +224,7 @@ _DELETED = (Kind.DELETED, Kind.ACKED)
 
 
 def _counted(rows: Relation) -> Mapping[str, int]:
-    """How many rows of each kind there are."""
+    """Count the rows of each kind."""
     counted = rows.sql("SELECT kind, count(*) AS n FROM {this} AS this GROUP BY kind").collect()
     return {row["kind"]: row["n"] for row in counted}
 

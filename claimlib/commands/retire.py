@@ -11,9 +11,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NoReturn
 
-from claimlib.commands.bulk import BulkRequests, Call, Decided, answer, decide, known
+from claimlib.commands.bulk import BulkRequests, Decided, decide, known
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.preconditions import ENTRY_IDS, check_ms, groups_like
+from claimlib.commands.reply import Call, answer
 from claimlib.commands.xclaim import NamedClaim, claim_table
 from claimlib.engine.relation import Relation
 from claimlib.errors import InputError, RequestError
@@ -122,7 +123,7 @@ def retire(
         return result.decision(_retired_row(store, retirement))
 
     call = Call(run_id, now_ms, dry_run, progress)
-    return answer(store, COMMAND, retirement.as_json, decided, call)
+    return answer(BulkReply, store, COMMAND, retirement.as_json, decided, call)
 
 
 def _owned(begun: Begun, retirement: Retirement) -> tuple[Relation, Relation]:

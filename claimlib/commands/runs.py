@@ -43,11 +43,6 @@ class EntryFilter:
     start: StreamId | None = None
     end: StreamId | None = None
 
-    @property
-    def has_ids(self) -> bool:
-        """Return True if a range of ids is chosen."""
-        return self.start is not None or self.end is not None
-
     def of(self, rows: Relation) -> Relation:
         """Return the chosen rows of a relation with stream, consumer_group, id_ms and id_seq."""
         chosen = rows.where(self.scope.has_group_sql())

@@ -80,7 +80,7 @@ def server_commands(
 
 
 _SAME = (*GROUP, "kind", "consumer", "justid")
-"""What the entries of one command have in common."""
+"""The columns in which the entries of one command are equal."""
 
 
 def _entries(store: Store, finished: Finished, chosen: EntryFilter) -> Relation:

@@ -35,7 +35,7 @@ from claimlib.plans.keys import (
     owners_of_keys,
 )
 from claimlib.runs import Begun, Decision
-from claimlib.schema import BUCKET_SQL, JOURNAL
+from claimlib.schema import BUCKET_SQL
 from claimlib.semantics.names import glob_pattern
 from claimlib.terminal import number_of
 
@@ -229,8 +229,6 @@ def rows_of(judged: Judged) -> Relation:
     accepted, examined = judged.accepted, judged.examined()
     next_ids = pages.next_ids(examined) if judged.has_pages else None
     decided = sweep.decisions(sweep.touched(examined), _requests(judged.fetched))
-    types = {column.name: column.type for column in JOURNAL.columns}
-    del types["run_seq"]
     return union_by_name(
         [
             journal_rows.decision_rows(decided, accepted, judged.owners),
@@ -238,7 +236,7 @@ def rows_of(judged: Judged) -> Relation:
             journal_rows.consumer_rows(accepted),
             journal_rows.cursor_rows(accepted, next_ids),
         ],
-        types,
+        journal_rows.JOURNAL_ROW,
     )
 
 

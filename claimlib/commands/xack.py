@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from claimlib.commands.bulk import BulkRequests, Call, Decided, answer, decide, known, table_of
+from claimlib.commands.bulk import BulkRequests, Decided, decide, known, table_of
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.mirror import server_of
+from claimlib.commands.reply import Call, answer
 from claimlib.engine.relation import Executor, Record, Relation
 from claimlib.errors import (
     ClaimlibError,
@@ -84,7 +85,7 @@ def xack(
         return result.decision()
 
     call = Call(run_id, None, dry_run, progress)
-    return answer(store, COMMAND, partial(ACKS.fingerprint, checked), decided, call)
+    return answer(BulkReply, store, COMMAND, partial(ACKS.fingerprint, checked), decided, call)
 
 
 def ack_table(engine: Executor, acks: Sequence[NamedAck]) -> Relation:

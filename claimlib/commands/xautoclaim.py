@@ -8,14 +8,14 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from claimlib.commands.preconditions import check_ms, retry_naming_duplicates
-from claimlib.commands.reply import Reply
+from claimlib.commands.preconditions import check_ms
+from claimlib.commands.reply import Call, Reply, answer
 from claimlib.commands.sweep_decision import decide
 from claimlib.commands.sweep_request import Policy, SweepRequest, as_json, checked
 from claimlib.engine.relation import Relation
 from claimlib.plans import requests
 from claimlib.plans.keys import GROUP
-from claimlib.runs import Begun, Decision, Finished, Progress, begin_dry_run, run
+from claimlib.runs import Begun, Decision, Progress
 from claimlib.store.tables import Store
 
 __all__ = ["COMMAND", "SweepRequest", "explain", "xautoclaim"]
@@ -27,7 +27,7 @@ def explain(store: Store, policy: Sequence[SweepRequest]) -> Relation:
     """Return which request each group gets, without changing anything.
 
     One row per (stream, consumer_group) of the store, with `request` (its number in the policy,
-    from 1; null: none is for it) and its `plans.requests.REQUEST_COLUMNS`.
+    from 1, or null if none is for it) and its `plans.requests.REQUEST_COLUMNS`.
     """
     groups = store.relation("groups").select(*GROUP)
     matched = requests.by_policy(groups, [request.rule() for request in policy])
@@ -72,23 +72,5 @@ def xautoclaim(
             begun, policy, now_ms, refuse_duplicates=refuse_duplicates, allow_none=allow_none
         )
 
-    if dry_run:
-        begun = begin_dry_run(store, progress)
-
-        def would(*, refuse_duplicates: bool) -> Reply:
-            return Reply.of_decision(begun, decided(begun, refuse_duplicates=refuse_duplicates))
-
-        return retry_naming_duplicates(would)
-
-    def once(*, refuse_duplicates: bool) -> Finished:
-        return run(
-            store,
-            command=COMMAND,
-            request=as_json(policy),
-            decide=partial(decided, refuse_duplicates=refuse_duplicates),
-            run_id=run_id,
-            now_ms=now_ms,
-            progress=progress,
-        )
-
-    return Reply.of_finished(store, retry_naming_duplicates(once))
+    call = Call(run_id, now_ms, dry_run, progress)
+    return answer(Reply, store, COMMAND, partial(as_json, policy), decided, call)

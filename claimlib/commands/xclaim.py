@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from claimlib.commands.bulk import BulkRequests, Call, answer, decide, known, table_of
+from claimlib.commands.bulk import BulkRequests, decide, known, table_of
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.preconditions import check_ms
+from claimlib.commands.reply import Call, answer
 from claimlib.engine.relation import Executor, Relation
 from claimlib.errors import RequestError
 from claimlib.plans import bulk
@@ -76,7 +77,7 @@ def xclaim(
         return decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates).decision()
 
     call = Call(run_id, now_ms, dry_run, progress)
-    return answer(store, COMMAND, partial(CLAIMS.fingerprint, checked), decided, call)
+    return answer(BulkReply, store, COMMAND, partial(CLAIMS.fingerprint, checked), decided, call)
 
 
 def claim_table(engine: Executor, claims: Sequence[NamedClaim]) -> Relation:

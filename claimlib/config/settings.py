@@ -137,7 +137,7 @@ class SparkSection(Section):
 
 
 class Engine(StrEnum):
-    """What executes a command."""
+    """Name an engine that executes commands."""
 
     AUTO = "auto"
     EMBEDDED = "embedded"
@@ -145,7 +145,7 @@ class Engine(StrEnum):
 
 
 class ExecutionSection(Section):
-    """What executes commands: this process (`embedded`), Spark, or the first that can (`auto`)."""
+    """Choose the engine: this process (`embedded`), Spark, or the first that can (`auto`)."""
 
     engine: Engine = Engine.AUTO
 

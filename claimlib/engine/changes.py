@@ -1,4 +1,4 @@
-"""What a run does to the rows of one table: changed, removed and new rows, as one statement.
+"""One statement of the rows that a run changes, removes and adds in a table.
 
 An engine carries the statement out by writing files again, or by a MERGE.  Both leave the same
 rows.  A repeat changes nothing, for a row that a run has written bears the number of the run.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from claimlib.engine.relation import Relation, Rows, union_by_name
+from claimlib.engine.relation import Relation, union_by_name
 from claimlib.schema import TABLES
 
 
@@ -64,15 +64,9 @@ class Changes:
 
     def in_memory(self, most: int) -> Changes | None:
         """Return the same changes with their rows in memory, or None if they are many."""
-        parts = []
-        for part in (self.rows, self.new):
-            rows = None if part is None else part.few(most)
-            if part is not None and rows is None:
-                return None
-            parts.append(
-                None if part is None or rows is None else Relation(part.engine, Rows(rows))
-            )
-        return replace(self, rows=parts[0], new=parts[1])
+        rows, new = (part and part.fetched_few(most) for part in (self.rows, self.new))
+        is_complete = (rows is None) == (self.rows is None) and (new is None) == (self.new is None)
+        return replace(self, rows=rows, new=new) if is_complete else None
 
     def due(self, there: Relation) -> Changes:
         """Return the changes that are still to be made, once each, without new rows.
@@ -88,10 +82,6 @@ class Changes:
             there=there,
         )
         return replace(self, rows=rows.fetched(), new=None)
-
-    def without_new(self) -> Changes:
-        """Return the changes of rows that are there."""
-        return replace(self, new=None)
 
     def not_in(self, pinned: Relation) -> Changes:
         """Return the changes without the new rows whose key the table had.
@@ -117,7 +107,7 @@ class Changes:
         added = self.added(there)
         if added is None:
             return kept
-        types = {column.name: column.type for column in TABLES[self.table].columns}
+        types = TABLES[self.table].types
         return union_by_name([kept, added], {name: types[name] for name in there.columns})
 
     def _changed(self, there: Relation, rows: Relation) -> Relation:

@@ -37,6 +37,7 @@ from claimlib.engine.relation import (
     TableScan,
     flatten,
     records_of,
+    with_leaves,
 )
 from claimlib.errors import DamagedTableError, VersionExpiredError
 
@@ -91,19 +92,10 @@ class EmbeddedEngine:
             for batch in result.to_arrow_reader(BATCH_ROWS):
                 yield from records_of(batch)
 
-    def columns_of(self, node: Node) -> tuple[str, ...]:
-        """Return the names of the columns."""
-        if isinstance(node, Rows):
-            return tuple(node.arrow.column_names)
-        if isinstance(node, Mapped):
-            return tuple(node.columns)
-        without_rows = Query("SELECT * FROM {this} LIMIT 0", {"this": _without_functions(node, {})})
-        with self._executed(without_rows) as result:
-            return tuple(result.columns)
-
     def types_of(self, node: Node) -> Mapping[str, str]:
         """Return the types of the columns by name."""
-        with self._executed(Query("SELECT * FROM {this} LIMIT 0", {"this": node})) as result:
+        rows = with_leaves(node, _without_rows_of)
+        with self._executed(Query("SELECT * FROM {this} LIMIT 0", {"this": rows})) as result:
             types = (to_spark_type(str(of)) for of in result.types)
             return dict(zip(result.columns, types, strict=True))
 
@@ -264,18 +256,12 @@ class EmbeddedEngine:
             return self._database.cursor()
 
 
-def _without_functions(node: Node, known: dict[int, Node]) -> Node:
-    """Return a graph with the same columns that calls no function, and so may have no rows."""
-    if id(node) not in known:
-        if isinstance(node, Mapped):
-            schema = pa.schema([(name, _ARROW_TYPES[of]) for name, of in node.columns.items()])
-            known[id(node)] = Rows(schema.empty_table())
-        elif isinstance(node, Query):
-            inputs = {name: _without_functions(of, known) for name, of in node.inputs.items()}
-            known[id(node)] = replace(node, inputs=inputs)
-        else:
-            known[id(node)] = node
-    return known[id(node)]
+def _without_rows_of(leaf: Node) -> Node:
+    """Return a leaf that calls no function, and so may have no rows."""
+    if not isinstance(leaf, Mapped):
+        return leaf
+    schema = pa.schema([(name, _ARROW_TYPES[of]) for name, of in leaf.columns.items()])
+    return Rows(schema.empty_table())
 
 
 def _drop(connection: DuckDBPyConnection, table: str) -> None:

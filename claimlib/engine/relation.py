@@ -74,6 +74,9 @@ class External:
     handle: Any
 
 
+_ALL_ROWS = "SELECT * FROM {this} AS this"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Query:
     """A SELECT statement; `{name}` in its text stands for an input.
@@ -91,6 +94,11 @@ class Query:
     limit: int | None = None
 
     @property
+    def is_part(self) -> bool:
+        """Whether the rows are some of the rows of the input `this`, as they are."""
+        return self.text == _ALL_ROWS or self.text.startswith(f"{_ALL_ROWS} WHERE ")
+
+    @property
     def order_and_limit(self) -> str:
         """Return the ORDER BY and LIMIT clauses of the statement."""
         order = f" ORDER BY {', '.join(self.order_by)}" if self.order_by else ""
@@ -100,7 +108,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mapped:
-    """What a function makes of sorted ranges of rows.
+    """The rows that a function makes of sorted ranges of rows.
 
     Attributes:
         function: called with batches of one range, sorted; it is pure.
@@ -137,10 +145,6 @@ class Executor(Protocol):
         Args:
             expected_rows: how many they are.
         """
-        ...
-
-    def columns_of(self, node: Node) -> tuple[str, ...]:
-        """Return the names of the columns."""
         ...
 
     def types_of(self, node: Node) -> Mapping[str, str]:
@@ -209,14 +213,14 @@ class Relation:
 
     def order_by(self, *expressions: str) -> Relation:
         """Return the rows in the order of SQL expressions."""
-        return self._query("SELECT * FROM {this} AS this", order_by=expressions)
+        return self._query(_ALL_ROWS, order_by=expressions)
 
     def limit(self, number: int) -> Relation:
         """Return the first rows, in the order of `order_by` if that was stated."""
         node = self.node
         if isinstance(node, Query) and node.order_by and node.limit is None:
             return Relation(self.engine, replace(node, limit=number))
-        return self._query("SELECT * FROM {this} AS this", limit=number)
+        return self._query(_ALL_ROWS, limit=number)
 
     def _query(
         self, text: str, *, order_by: Sequence[str] = (), limit: int | None = None
@@ -257,7 +261,8 @@ class Relation:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns."""
-        return self.engine.columns_of(self.node)
+        known = _known_columns(self.node)
+        return tuple(self.types) if known is None else known
 
     @property
     def types(self) -> Mapping[str, str]:
@@ -272,6 +277,11 @@ class Relation:
         """Compute the rows, or return None if they are more than `most`, or made of so many rows
         that the engine should write them where they are made."""
         return self.engine.few(self.node, most)
+
+    def fetched_few(self, most: int) -> Relation | None:
+        """Compute the rows like `few`, and return a relation that has them in memory."""
+        rows = self.few(most)
+        return None if rows is None else Relation(self.engine, Rows(rows))
 
     def fetched(self) -> Relation:
         """Compute the rows, and return a relation that has them in memory."""
@@ -308,15 +318,22 @@ class Relation:
         return not self.limit(1).arrow().num_rows
 
 
-_ALL_ROWS = "SELECT * FROM {this} AS this"
+def _known_columns(node: Node) -> tuple[str, ...] | None:
+    """Return the names of the columns, or None if an engine has to look at the statement."""
+    if isinstance(node, Rows):
+        return tuple(node.arrow.column_names)
+    if isinstance(node, (TableScan, Mapped)):
+        return tuple(node.columns)
+    if isinstance(node, Query) and node.is_part:
+        return _known_columns(node.inputs["this"])
+    return None
 
 
 def _bounded(node: Node, bounds: Bounds) -> Node:
     """Return a node whose rows within bounds are the same, and that may lack others."""
     if isinstance(node, TableScan):
         return replace(node, bounds=bounds) if node.bounds is None else node
-    is_part = isinstance(node, Query) and node.text.startswith(f"{_ALL_ROWS} WHERE ")
-    if isinstance(node, Query) and is_part and not node.order_by and node.limit is None:
+    if isinstance(node, Query) and node.is_part and not node.order_by and node.limit is None:
         inputs = {name: _bounded(of, bounds) for name, of in node.inputs.items()}
         return replace(node, inputs=inputs)
     return node
@@ -349,6 +366,42 @@ def records_of(rows: pa.Table) -> list[Record]:
 
 
 # ------------------------------------------------------------------- for engines
+
+
+def leaves_of(node: Node) -> Iterator[Node]:
+    """Yield what a graph is made of: tables, and rows; also what its functions are called with."""
+    seen, waiting = set(), [node]
+    while waiting:
+        current = waiting.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        if isinstance(current, Query):
+            waiting += current.inputs.values()
+        elif isinstance(current, Mapped):
+            waiting.append(current.input)
+        else:
+            yield current
+
+
+def with_leaves(node: Node, replaced: Callable[[Node], Node]) -> Node:
+    """Return a graph with other leaves.
+
+    Args:
+        replaced: called once for each leaf, and for each `Mapped`.
+    """
+    known: dict[int, Node] = {}
+
+    def visit(current: Node) -> Node:
+        if id(current) not in known:
+            known[id(current)] = (
+                replace(current, inputs={name: visit(of) for name, of in current.inputs.items()})
+                if isinstance(current, Query)
+                else replaced(current)
+            )
+        return known[id(current)]
+
+    return visit(node)
 
 
 @dataclass(frozen=True, slots=True)

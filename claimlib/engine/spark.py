@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
@@ -23,13 +23,14 @@ from claimlib.engine.relation import (
     Rows,
     TableScan,
     flatten,
+    leaves_of,
     records_of,
+    with_leaves,
 )
 from claimlib.errors import DamagedTableError
 
 PART_ROWS = 50_000
 """The rows of one part of an ordered stream."""
-_MOST_SCANS = 16
 
 
 class Tables(Protocol):
@@ -110,7 +111,7 @@ class SparkEngine:
         if isinstance(node, Rows):
             return node.arrow if node.arrow.num_rows <= most else None
         inner = self._inner(node)
-        if inner is None or not self._is_small(node):
+        if inner is None or not all(map(self._is_small, leaves_of(inner.node))):
             return None
         return inner.engine.few(inner.node, most)
 
@@ -130,13 +131,6 @@ class SparkEngine:
         parts = self.frame(unordered).repartitionByRange(number, *order)
         for row in parts.sortWithinPartitions(*order).toLocalIterator():
             yield row.asDict(recursive=True)
-
-    def columns_of(self, node: Node) -> tuple[str, ...]:
-        """Return the names of the columns."""
-        inner = self._inner(node)
-        if inner is not None:
-            return inner.engine.columns_of(inner.node)
-        return tuple(self.frame(node).columns)
 
     def types_of(self, node: Node) -> Mapping[str, str]:
         """Return the types of the columns by name."""
@@ -181,62 +175,34 @@ class SparkEngine:
 
     def _inner(self, node: Node) -> Relation | None:
         """Return a relation of the same rows that this process can compute without Spark."""
-        if self._inside is None:
+        if self._inside is None or not all(map(self._is_here, leaves_of(node))):
             return None
-        inner = _replaced_leaves(node, self._inner_leaf, {})
-        return None if inner is None else Relation(self._inside, inner)
+        return Relation(self._inside, with_leaves(node, self._inner_leaf))
 
-    def _inner_leaf(self, leaf: Node) -> Node | None:
+    def _is_here(self, leaf: Node) -> bool:
+        """Return True if this process can read a leaf without Spark."""
         if isinstance(leaf, TableScan):
-            return leaf if self._reads_tables else None
-        if isinstance(leaf, External):
-            known = None if self._tables is None else self._tables.rows_in_memory(leaf.handle)
-            return None if known is None else Rows(known)
-        return leaf
+            return self._reads_tables
+        return not isinstance(leaf, External) or self._rows_of(leaf) is not None
 
-    def _is_small(self, node: Node) -> bool:
-        """Return True if all that a node is made of is few rows."""
-        tables = self._tables
+    def _rows_of(self, leaf: External) -> pa.Table | None:
+        return None if self._tables is None else self._tables.rows_in_memory(leaf.handle)
 
-        def small(leaf: Node) -> Node | None:
-            is_small = (
-                tables is not None and tables.is_small(leaf.table)
-                if isinstance(leaf, TableScan)
-                else not isinstance(leaf, Rows) or leaf.arrow.num_rows <= MOST_KEPT
-            )
-            return leaf if is_small else None
+    def _inner_leaf(self, leaf: Node) -> Node:
+        if isinstance(leaf, Mapped):
+            return replace(leaf, input=with_leaves(leaf.input, self._inner_leaf))
+        rows = self._rows_of(leaf) if isinstance(leaf, External) else None
+        return leaf if rows is None else Rows(rows)
 
-        return _replaced_leaves(node, small, {}) is not None
+    def _is_small(self, leaf: Node) -> bool:
+        """Return True if a leaf is known, without a query, to have few rows."""
+        if isinstance(leaf, TableScan):
+            return self._tables is not None and self._tables.is_small(leaf.table)
+        return not isinstance(leaf, Rows) or leaf.arrow.num_rows <= MOST_KEPT
 
 
 MOST_KEPT = 50_000
 """So many rows are made and kept in this process by a session of Spark."""
-
-
-def _replaced_leaves(
-    node: Node, replaced: Callable[[Node], Node | None], known: dict[int, Node | None]
-) -> Node | None:
-    """Return a graph with other leaves, or None if one leaf has no other."""
-    if id(node) not in known:
-        known[id(node)] = _with_replaced_leaves(node, replaced, known)
-    return known[id(node)]
-
-
-def _with_replaced_leaves(
-    node: Node, replaced: Callable[[Node], Node | None], known: dict[int, Node | None]
-) -> Node | None:
-    if isinstance(node, Mapped):
-        rows = _replaced_leaves(node.input, replaced, known)
-        return None if rows is None else replace(node, input=rows)
-    if not isinstance(node, Query):
-        return replaced(node)
-    inputs = {}
-    for name, child in node.inputs.items():
-        of_child = _replaced_leaves(child, replaced, known)
-        if of_child is None:
-            return None
-        inputs[name] = of_child
-    return replace(node, inputs=inputs)
 
 
 def relation_of(frame: DataFrame) -> Relation:

@@ -10,8 +10,11 @@ from pyspark.sql import DataFrame
 from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP, GROUP_SQL
 from claimlib.plans.requests import CALLER_IS_SEEN, REQUEST_COLUMNS
-from claimlib.schema import Kind
+from claimlib.schema import JOURNAL, Kind
 from claimlib.semantics.model import Outcome
+
+JOURNAL_ROW = {name: type_ for name, type_ in JOURNAL.types.items() if name != "run_seq"}
+"""The types of what a decision states, by column."""
 
 
 def decision_rows(decided: Relation, accepted: Relation, owners: Relation) -> Relation:

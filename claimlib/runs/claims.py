@@ -229,11 +229,7 @@ def _all_stand(row: RunRow, decided: Decided, pending: Relation) -> bool:
     return standing.count() == wanted
 
 
-_LOST_TYPES = {
-    column.name: column.type
-    for column in JOURNAL.columns
-    if column.name in {*_KEY, *_FROM, "at_ms"}
-}
+_LOST_TYPES = {name: JOURNAL.types[name] for name in (*_KEY, *_FROM, "at_ms")}
 
 
 def _journal_lost(store: Store, row: RunRow, lost: Relation) -> None:

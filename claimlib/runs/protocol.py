@@ -353,7 +353,7 @@ def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
     values = row.values()
     own = store.rows("journal", [tuple(values.values())], list(values))
     numbered = decision.rows.select("*", f"{row.run_seq:d}L AS run_seq")
-    everything = union_by_name([numbered, own], _JOURNAL_TYPES)
+    everything = union_by_name([numbered, own], schema.JOURNAL.types)
     try:
         store.append("journal", everything, token=Token(APP_ID, row.run_seq), note=row.note)
     except Exception as error:
@@ -363,9 +363,6 @@ def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
         if not committed or not (conflict or committed[0].attempt == row.attempt):
             raise
     return find_decided(store, row.run_seq)
-
-
-_JOURNAL_TYPES = {column.name: column.type for column in schema.JOURNAL.columns}
 
 
 def _silent(phase: Phase, detail: str) -> None:

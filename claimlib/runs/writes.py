@@ -63,13 +63,18 @@ def _by_files(store: Store, changes: Changes, row: RunRow) -> None:
             return
     token = None if is_used else row.token
     changes = _since_pin(store, changes, row)
-    added = changes.added(there)
-    if changes.rows is None and added is not None:
-        store.append(table, added, token=token, note=row.note, after=version)
+    if changes.rows is None:
+        added = changes.added(there)
+        if added is not None:
+            store.append(table, added, token=token, note=row.note, after=version)
         return
-    part = there if changes.buckets is None else there.where(in_buckets(changes.buckets))
-    rows, buckets = changes.after(part), changes.buckets
-    store.replace(table, rows, buckets, token=token, note=row.note, after=version)
+    rows = changes.after(_part(there, changes))
+    store.replace(table, rows, changes.buckets, token=token, note=row.note, after=version)
+
+
+def _part(there: Relation, changes: Changes) -> Relation:
+    """The rows of the buckets in which something changes."""
+    return there if changes.buckets is None else there.where(in_buckets(changes.buckets))
 
 
 def _at_once(store: Store, changes: Changes, row: RunRow) -> bool:
@@ -99,11 +104,10 @@ def _replace_once(
         after: the version of `there` if its rows are in memory; None if Delta reads the rows as it
             writes.
     """
-    buckets = changes.buckets
-    rows = changes.after(there if buckets is None else there.where(in_buckets(buckets)))
+    rows = changes.after(_part(there, changes))
     if after is None:
         rows = store.relation_of(arranged(TABLES[changes.table], frame_of(rows), store.buckets))
-    store.replace(changes.table, rows, buckets, token=row.token, note=row.note, after=after)
+    store.replace(changes.table, rows, changes.buckets, token=row.token, note=row.note, after=after)
 
 
 def _append_new(store: Store, changes: Changes, row: RunRow) -> None:

@@ -205,17 +205,24 @@ def test_a_commit_comes_right_after_its_version(store: Store) -> None:
     assert earlier.num_rows == 0
 
 
-def test_a_refused_commit_leaves_no_file_behind(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+def others_come_first(
+    store: Store, monkeypatch: pytest.MonkeyPatch, *others: int, token: Token | None = None
 ) -> None:
-    commit, others = LocalTable.commit, [2]
+    """Whoever commits to a table finds that a row with each of these ids has just been appended."""
+    commit, left = LocalTable.commit, [*reversed(others)]
 
     def late(self: LocalTable, written: Sequence[DataFile], how: Commit) -> bool:
-        if others:
-            store.append("pending", rows(store, others.pop()))
+        if left:
+            store.append("pending", rows(store, left.pop()), token=token)
         return commit(self, written, how)
 
     monkeypatch.setattr(LocalTable, "commit", late)
+
+
+def test_a_refused_commit_leaves_no_file_behind(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others_come_first(store, monkeypatch, 2)
     with pytest.raises(CommitConflictError, match="pending"):
         store.append("pending", rows(store, 1), after=store.version("pending"))
     there = [file.name for file in Path(store.where, "pending").rglob("*.parquet")]
@@ -250,14 +257,7 @@ def test_rows_made_from_a_version_are_not_written_after_another_one(store: Store
 def test_who_commits_between_two_looks_of_an_append_does_not_lose_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit, others = LocalTable.commit, [2, 3]
-
-    def late(self: LocalTable, written: Sequence[DataFile], how: Commit) -> bool:
-        if others:
-            store.append("pending", rows(store, others.pop()))
-        return commit(self, written, how)
-
-    monkeypatch.setattr(LocalTable, "commit", late)
+    others_come_first(store, monkeypatch, 3, 2)
     store.append("pending", rows(store, 1), token=TOKEN, are_few=True)
     assert ids(store) == [1, 2, 3]
 
@@ -289,14 +289,7 @@ def test_while_spark_writes_a_table_it_also_writes_the_few_rows_that_come_meanwh
 def test_of_two_appends_with_one_token_at_a_time_one_is_refused(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit, others = LocalTable.commit, [2]
-
-    def late(self: LocalTable, written: Sequence[DataFile], how: Commit) -> bool:
-        if others:
-            store.append("pending", rows(store, others.pop()), token=TOKEN)
-        return commit(self, written, how)
-
-    monkeypatch.setattr(LocalTable, "commit", late)
+    others_come_first(store, monkeypatch, 2, token=TOKEN)
     with pytest.raises(CommitConflictError, match="pending"):
         store.append("pending", rows(store, 1), token=TOKEN, are_few=True)
     assert ids(store) == [2]
