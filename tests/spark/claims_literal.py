@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from claimlib.commands import bulk
+from claimlib.commands import reply
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xclaim import claim_table, xclaim
 from claimlib.engine.relation import Executor, Record, Relation, Rows
@@ -64,7 +64,7 @@ def decided_by(
         pins = Pins(versions=dict.fromkeys(TABLES, 0), table_ids={})
         raise _DecidedError(decide(Begun(store, 1, pins)))
 
-    with patch.object(bulk, "run", run):
+    with patch.object(reply, "run", run):
         try:
             command(store, *request, **options)
         except _DecidedError as ended:
