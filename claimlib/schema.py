@@ -189,9 +189,8 @@ _PROVEN_RANGE = (
     "complete_to_ms BIGINT?",
     "complete_to_seq BIGINT?",
 )
-WITHOUT_PROOF_SQL = ", ".join(
-    f"{column.split()[0]} = NULL" for column in (*_PROVEN_RANGE, "entries_added")
-)
+WITHOUT_PROOF = {column.split()[0]: "NULL" for column in (*_PROVEN_RANGE, "entries_added")}
+WITHOUT_PROOF_SQL = ", ".join(f"{column} = {value}" for column, value in WITHOUT_PROOF.items())
 """What an UPDATE sets in `streams`, so that no run takes an entry for gone, and no snapshot takes
 deletions for explained, until the next snapshot or import proves a range."""
 # A run that is finished later, and time travel to the versions that it pinned, must find its files:

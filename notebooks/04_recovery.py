@@ -32,7 +32,7 @@ from claimlib.demo.death import Killed, die_at
 from claimlib.demo.sample import sample_keyspace
 from claimlib.errors import UnfinishedRunError
 from claimlib.notebook import new_sample_store, widget_values, show
-from claimlib.plans.keys import id_text
+from claimlib.plans.keys import id_text_sql
 from claimlib.runs import Phase
 from claimlib.testing.tables import write_keyspace
 from claimlib.times import parse_duration_ms, parse_instant_ms
@@ -168,7 +168,7 @@ show(figure, "04_states")
 # COMMAND ----------
 
 history = store.read("journal").where(
-    (F.col("stream") == "orders") & (id_text() == F.lit(entry["id"]))
+    (F.col("stream") == "orders") & (F.expr(id_text_sql()) == F.lit(entry["id"]))
 )
 history.orderBy("run_seq").select(
     *("run_seq", "kind", "from_consumer", "from_delivery_count", "consumer", "delivery_count"),

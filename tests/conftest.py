@@ -6,6 +6,7 @@ import gc
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,8 +137,16 @@ def store_path(empty_store: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(spark: SparkSession, store_path: Path) -> Store:
-    """A new store."""
+def store(request: pytest.FixtureRequest, store_path: Path) -> Store:
+    """A new store, open for the embedded engine; its session is the tests' own."""
+    from claimlib.store.tables import Store
+
+    return Store.open_folder(partial(request.getfixturevalue, "spark"), str(store_path))
+
+
+@pytest.fixture
+def spark_store(spark: SparkSession, store_path: Path) -> Store:
+    """A new store, open in the session."""
     from claimlib.store.tables import Store
 
     return Store.open(spark, str(store_path))

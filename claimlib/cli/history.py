@@ -200,9 +200,6 @@ def abandon(
     from claimlib.report.runs import COLUMNS, of_run
 
     view = common.view(COLUMNS)
-    with opened_store(store, common.settings(), common, writes=True, by_spark=True) as (
-        opened,
-        _,
-    ):
+    with opened_store(store, common.settings(), common, writes=True) as (opened, _):
         result = of_run(give_up(opened, run))
     show(result, view)

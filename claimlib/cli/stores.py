@@ -125,10 +125,7 @@ def snapshot(
     request = settings.snapshot.request(reading.label, settings.mirror.limits())
     check_local_store(store, settings, writes=True)
     reading.check()
-    with opened_store(store, settings, common, writes=True, by_spark=True) as (
-        opened,
-        progress,
-    ):
+    with opened_store(store, settings, common, writes=True) as (opened, progress):
         reply = run_snapshot(opened, request, reading, run_id=run_id, progress=progress)
     show(of_snapshot(reply), view)
 

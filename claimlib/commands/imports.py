@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from claimlib.commands.input_tables import Tables, place_of, read_sound, refuse_changed
@@ -27,11 +26,12 @@ from claimlib.commands.mirror import (
     mirrored,
     named_streams,
 )
+from claimlib.engine.relation import Relation
 from claimlib.errors import LostRaceError, RequestError
 from claimlib.plans import input_tables
 from claimlib.plans.differences import Scope
 from claimlib.plans.input_tables import TableMap
-from claimlib.plans.keys import GROUP, unsigned
+from claimlib.plans.keys import GROUP, GROUP_SQL, bigint_sql, each_sql, unsigned_sql
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import Begun, Decision, Phase, Progress, run
 from claimlib.runs.mirror import (
@@ -41,7 +41,7 @@ from claimlib.runs.mirror import (
     staged_entries,
     staged_pending,
 )
-from claimlib.schema import TABLES, Kind
+from claimlib.schema import Kind, quote_text
 from claimlib.semantics.ids import MAX_U64, to_bigint
 from claimlib.semantics.model import RemovalLimits
 from claimlib.store.tables import Store
@@ -166,6 +166,7 @@ def import_tables(
         ConfigError: a map does not fit its table.
         DuplicateRowsError: two rows of a table have one key.
     """
+    store = store.in_session()  # Spark reads tables of any kind and place
     source = store.declared_source or COMMAND
 
     staged: list[str] = []
@@ -219,31 +220,28 @@ def _landing(
     begun: Begun, name: str, request: ImportRequest, source: str, tables: Tables
 ) -> Landing:
     """What was written down under a name; the small tables are rows of the decision itself."""
-    groups = _groups(begun.store, name, tables)
-    streams = _streams(begun.store, name, request, groups, tables)
-    consumers = tables.get("consumers")
+    given = {table: begun.store.relation_of(rows) for table, rows in tables.items()}
+    groups = _groups(begun.store, name, given)
+    streams = _streams(begun.store, name, request, groups, given)
+    consumers = given.get("consumers")
     if consumers is None:
         consumers = _kept_consumers(begun, groups)
     rows = {
-        "groups": (Kind.GROUP, groups.withColumn("at_ms", F.col("snapshot_ms"))),
-        "consumers": (Kind.CONSUMER, consumers),
-        "streams": (
-            Kind.STREAM,
-            streams.withColumns(
-                {
-                    "at_ms": F.col("read_ms"),
-                    "source": F.lit(source),
-                    "entries_added": F.lit(None).cast("BIGINT"),  # only a server says it
-                }
-            ),
+        "groups": groups.select(
+            f"'{Kind.GROUP}' AS kind",
+            *(*GROUP, "snapshot_ms AS at_ms", "last_delivered_ms", "last_delivered_seq"),
+        ),
+        "consumers": consumers.select(
+            f"'{Kind.CONSUMER}' AS kind", *(*GROUP, "consumer", "seen_time_ms", "active_time_ms")
+        ),
+        "streams": streams.select(
+            f"'{Kind.STREAM}' AS kind",
+            *("stream", "length", "last_generated_ms", "last_generated_seq", *PROVEN_RANGE),
+            *("read_ms AS at_ms", f"{quote_text(source)} AS source"),
+            "CAST(NULL AS BIGINT) AS entries_added",  # only a server says it
         ),
     }
-    small = {
-        table: begun.store.held(
-            frame.drop("run_seq", *_OF_CHECKS).withColumn("kind", F.lit(str(kind)))
-        )
-        for table, (kind, frame) in rows.items()
-    }
+    small = {table: relation.fetched() for table, relation in rows.items()}
     counts = _counts(*(small[table] for table in ("groups", "streams")))
     explaining = {of: said for of, (table, said) in _EXPLAINING.items() if table not in tables}
     return Landing(name, source, Scope("*", "*"), small, counts=counts, would_explain=explaining)
@@ -259,15 +257,16 @@ _EXPLAINING = {
 }
 
 
-def _kept_consumers(begun: Begun, groups: DataFrame) -> DataFrame:
+def _kept_consumers(begun: Begun, groups: Relation) -> Relation:
     """The store's own consumers of groups that are still there; of one with two rows the newest
     times, for the decision has one row per key."""
-    stored = begun.read("consumers").join(groups.select(*GROUP), on=list(GROUP), how="left_semi")
-    times = (F.max(name).alias(name) for name in ("seen_time_ms", "active_time_ms"))
-    return stored.groupBy(*TABLES["consumers"].key).agg(*times)
-
-
-_OF_CHECKS = ("fault_column", "fault", "shown")
+    same = " AND ".join(f"t.{name} = s.{name}" for name in GROUP)
+    times = each_sql("max", "seen_time_ms", "active_time_ms")
+    return begun.relation("consumers").sql(
+        f"SELECT {GROUP_SQL}, consumer, {times} FROM {{this}} AS t"
+        f" LEFT SEMI JOIN {{groups}} AS s ON {same} GROUP BY {GROUP_SQL}, consumer",
+        groups=groups,
+    )
 
 
 def _write(store: Store, name: str, tables: Tables) -> None:
@@ -277,55 +276,65 @@ def _write(store: Store, name: str, tables: Tables) -> None:
         pending = pending.join(instants, on=list(GROUP), how="left")
     due = {"pel_snapshots": pending, "entry_landing": tables["entries"]}
     concurrently(
-        partial(store.append, table, rows.withColumn("landing", F.lit(name)))
+        partial(store.append, table, store.relation_of(rows.withColumn("landing", F.lit(name))))
         for table, rows in due.items()
     )
 
 
-def _groups(store: Store, name: str, tables: Tables) -> DataFrame:
+def _groups(store: Store, name: str, given: Mapping[str, Relation]) -> Relation:
     """One row per group: those given, else those of the pending rows that were staged."""
-    if "groups" in tables:
-        return tables["groups"]
-    newest = F.max(F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq")))
+    if "groups" in given:
+        return given["groups"]
+    newest = f"max(struct({unsigned_sql('id_ms')} AS ms, {unsigned_sql('id_seq')} AS seq))"
     return (
         staged_pending(store, name)
-        .groupBy(*GROUP)
-        .agg(newest.alias("newest"))
+        .sql(f"SELECT {GROUP_SQL}, {newest} AS newest FROM {{this}} AS this GROUP BY {GROUP_SQL}")
         .select(
             *GROUP,
-            unsigned(F.col("newest")["ms"]).alias("last_delivered_ms"),
-            unsigned(F.col("newest")["seq"]).alias("last_delivered_seq"),
-            F.lit(None).cast("BIGINT").alias("snapshot_ms"),
+            f"{unsigned_sql('newest.ms')} AS last_delivered_ms",
+            f"{unsigned_sql('newest.seq')} AS last_delivered_seq",
+            "CAST(NULL AS BIGINT) AS snapshot_ms",
         )
     )
 
 
 def _streams(
-    store: Store, name: str, request: ImportRequest, groups: DataFrame, tables: Tables
-) -> DataFrame:
+    store: Store,
+    name: str,
+    request: ImportRequest,
+    groups: Relation,
+    given: Mapping[str, Relation],
+) -> Relation:
     """One row per stream that any of the tables has, with the proven range (null: none)."""
-    counted = staged_entries(store, name).groupBy("stream").agg(F.count("*").alias("found"))
-    names = counted.join(groups.select("stream").distinct(), on="stream", how="full")
-    if "streams" in tables:
-        return names.select("stream").join(tables["streams"], on="stream", how="full")
-    complete = F.lit(request.entries_complete)
-    bounds = [F.when(complete, F.lit(bound)).alias(name) for name, bound in _WHOLE.items()]
-    length = F.when(complete, F.coalesce("found", F.lit(0))).alias("length")
-    unknown = (F.lit(None).cast("BIGINT").alias(name) for name in _NOT_IMPORTED)
-    return names.select("stream", length, *bounds, *unknown)
-
-
-_NOT_IMPORTED = ("last_generated_ms", "last_generated_seq", "read_ms")
-
-
-def _counts(groups: DataFrame, streams: DataFrame) -> dict[str, int]:
-    missing = {"groups": "groups_without_instant", "streams": "streams_without_proof"}
-    said = groups.select(F.lit("groups").alias("of"), F.col("at_ms").alias("said")).union(
-        streams.select(F.lit("streams"), "complete_from_ms")
+    counted = staged_entries(store, name).sql(
+        "SELECT stream, count(*) AS number_of_entries FROM {this} AS this GROUP BY stream"
     )
-    unsaid = F.count_if(F.col("said").isNull())
-    rows = said.groupBy("of").agg(F.count("*").alias("n"), unsaid.alias("missing"))
-    counts = dict.fromkeys((*missing, *missing.values()), 0)
-    for row in rows.collect():
-        counts |= {row["of"]: row["n"], missing[row["of"]]: row["missing"]}
-    return counts
+    names = counted.sql(
+        "SELECT * FROM {this} AS this FULL JOIN"
+        " (SELECT DISTINCT stream FROM {groups} AS groups) AS groups USING (stream)",
+        groups=groups,
+    )
+    if "streams" in given:
+        return names.select("stream").sql(
+            "SELECT * FROM {this} AS this FULL JOIN {streams} AS streams USING (stream)",
+            streams=given["streams"],
+        )
+    is_complete = request.entries_complete
+    length = "coalesce(number_of_entries, 0L)" if is_complete else "CAST(NULL AS BIGINT)"
+    bounds = {
+        bound: bigint_sql(value) if is_complete else "NULL" for bound, value in _WHOLE.items()
+    }
+    unknown = dict.fromkeys(("last_generated_ms", "last_generated_seq", "read_ms"), "NULL")
+    return names.select(
+        *("stream", f"{length} AS length"),
+        *(f"CAST({value} AS BIGINT) AS {name}" for name, value in {**bounds, **unknown}.items()),
+    )
+
+
+def _counts(groups: Relation, streams: Relation) -> dict[str, int]:
+    return {
+        "groups": groups.count(),
+        "groups_without_instant": groups.where("at_ms IS NULL").count(),
+        "streams": streams.count(),
+        "streams_without_proof": streams.where("complete_from_ms IS NULL").count(),
+    }

@@ -19,7 +19,7 @@ from claimlib.errors import DuplicateRowsError, InputError, RequestError
 from claimlib.places import check_no_secret, check_storage
 from claimlib.plans import input_tables
 from claimlib.plans.checks import repeated_keys
-from claimlib.plans.differences import Digest, digest_of
+from claimlib.plans.differences import Digest, digest
 from claimlib.plans.input_tables import TableMap
 from claimlib.plans.journal_rows import union_rows
 from claimlib.schema import TABLES, generated, quote_identifier
@@ -185,8 +185,8 @@ _GROWING = ("pending", "entries")
 
 def _digest(store: Store, table: str, rows: DataFrame) -> Digest:
     keyed = generated(rows, TABLES[table], store.buckets)
-    (row,) = keyed.agg(digest_of(table).alias("of")).collect()
-    return Digest(*row["of"])
+    (row,) = digest(table, relation_of(keyed)).collect()
+    return Digest(**row["digest"])
 
 
 def refuse_changed(sound: Sound, places: Mapping[str, str], written: Mapping[str, Digest]) -> None:

@@ -11,17 +11,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
 from claimlib.commands.preconditions import groups_like, refuse_shared_hashes
 from claimlib.commands.removal_guard import SourceState, check_removals
-from claimlib.engine.relation import Relation, Rows, union_by_name
-from claimlib.engine.spark import frame_of
+from claimlib.engine.changes import lacking
+from claimlib.engine.relation import DESCENDING, Record, Relation, Rows, union_by_name
 from claimlib.errors import (
     EmptySourceError,
     ForeignRunSeqError,
@@ -33,9 +30,8 @@ from claimlib.errors import (
 from claimlib.local_rows import arrow_table
 from claimlib.plans import differences
 from claimlib.plans.differences import Comparison, Digest, Scope
-from claimlib.plans.journal_rows import union_rows
-from claimlib.plans.keys import GROUP, IS_SHARED, IdBounds, named_keys
-from claimlib.plans.requests import PROVEN_RANGE
+from claimlib.plans.journal_rows import JOURNAL_ROW
+from claimlib.plans.keys import GROUP, IS_SHARED, named_keys
 from claimlib.runs import Begun, Decision, Finished, pinned
 from claimlib.runs.journal import ServerIdentity, Staged, rows_of
 from claimlib.runs.mirror import (
@@ -45,16 +41,16 @@ from claimlib.runs.mirror import (
     digests_of,
     discard_landing,
     entries_in_scope,
+    in_bucket,
     staged_entries,
     staged_pending,
 )
-from claimlib.runs.rollforward import ABANDONED
+from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import TABLES, Kind, quote_text
 from claimlib.semantics.ids import to_bigint
 from claimlib.semantics.model import RemovalLimits
-from claimlib.semantics.names import literal_name, spell
 from claimlib.semantics.stream_life import StreamCounters
-from claimlib.store.tables import FEW_ROWS, Store
+from claimlib.store.tables import Store
 from claimlib.terminal import number_of
 
 SNAPSHOT, IMPORT = "snapshot", "import"
@@ -87,7 +83,7 @@ class Landing:
     uuid: str
     source: str
     scope: Scope
-    small: Mapping[str, DataFrame]
+    small: Mapping[str, Relation]
     rows: tuple[int, int] | None = None
     server: ServerIdentity = field(default_factory=ServerIdentity)
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -154,17 +150,16 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
     limit = limits.max_removed_share if any(survey.staged.values()) else 1
     removals = check_removals(begun, _source_state(landing), due, limit)
     streams = _with_replaced(landing.small["streams"], removals.replaced_streams, begun.store)
-    rows = union_rows(
+    rows = union_by_name(
         [
             *({**landing.small, "streams": streams}).values(),
             *(_removed(begun, landing, table) for table in SMALL_TABLES if survey.stored[table]),
             *(change.rows for change in changes.values() if change.rows is not None),
-        ]
+        ],
+        JOURNAL_ROW,
     )
-    if all(map(begun.store.is_small, _CHANGES)):
-        rows = begun.store.few_or_all(rows, FEW_ROWS)
     return Decision(
-        begun.store.relation_of(rows),
+        rows,
         staged=Staged(
             landing.uuid,
             versions=begun.store.pin(("pel_snapshots", "entry_landing")).versions,
@@ -204,29 +199,30 @@ class _Survey:
 def _surveyed(begun: Begun, landing: Landing) -> _Survey:
     """One query."""
     stored = {
-        table: begun.read(table).where(_in_scope(landing.scope, table)) for table in SMALL_TABLES
+        table: begun.relation(table).where(_in_scope(landing.scope, table))
+        for table in SMALL_TABLES
     }
-    lies_in = landing.scope.lies_in(begun.store.buckets)
-    stored |= {table: begun.read(table).where(lies_in).limit(1) for table in ("pending", "entries")}
-    no_number = F.lit(None).cast("BIGINT")
+    for table in ("pending", "entries"):
+        stored[table] = in_bucket(begun.store, begun.relation(table), landing.scope).limit(1)
+    sides = {
+        "staged": {table: rows.select("0L AS run_seq") for table, rows in landing.small.items()},
+        "stored": stored,
+    }
     parts = [
-        *(_marked(frame, "staged", table, no_number) for table, frame in landing.small.items()),
-        *(_marked(rows, "stored", table, F.col("run_seq")) for table, rows in stored.items()),
+        rows.select(f"'{side}' AS side", f"'{table}' AS of", "run_seq")
+        for side, tables in sides.items()
+        for table, rows in tables.items()
     ]
-    counted = (F.count("*").alias("n"), F.max("run_seq").alias("last"))
-    rows = reduce(DataFrame.union, parts).groupBy("side", "table").agg(*counted).collect()
-    numbers = Counter({(row["side"], row["table"]): row["n"] for row in rows})
-    last = {row["table"]: row["last"] for row in rows if row["side"] == "stored"}
+    counted = union_by_name(parts, {"side": "STRING", "of": "STRING", "run_seq": "BIGINT"}).sql(
+        "SELECT side, of, count(*) AS n, max(run_seq) AS last FROM {this} AS this GROUP BY side, of"
+    )
+    rows = counted.collect()
+    numbers = Counter({(row["side"], row["of"]): row["n"] for row in rows})
+    last = {row["of"]: row["last"] for row in rows if row["side"] == "stored"}
     return _Survey(
         staged={table: numbers["staged", table] for table in landing.small},
         stored={table: numbers["stored", table] for table in stored},
         last_run_seq={table: last.get(table) for table in SMALL_TABLES},
-    )
-
-
-def _marked(rows: DataFrame, side: str, table: str, run_seq: Column) -> DataFrame:
-    return rows.select(
-        F.lit(side).alias("side"), F.lit(table).alias("table"), run_seq.alias("run_seq")
     )
 
 
@@ -251,40 +247,45 @@ class _Changes:
     new: int
     after: Digest
     last_run_seq: int | None = None
-    by_key: DataFrame | None = None
+    by_key: Relation | None = None
     removed: int = 0
     claims: int = 0
-    rows: DataFrame | None = None
+    rows: Relation | None = None
 
 
 def _pending_changes(begun: Begun, landing: Landing) -> _Changes:
-    in_scope = landing.scope.lies_in(begun.store.buckets) & landing.scope.has_group()
     rows = staged_pending(begun.store, landing.uuid)
-    claims = begun.read("runs").where(~F.col("command").isin(SNAPSHOT, IMPORT))
-    of_claims = F.broadcast(claims.select("run_seq", F.lit(True).alias("is_claim")))
-    stored = begun.read("pending").where(in_scope).join(of_claims, on="run_seq", how="left")
-    return _changes(begun, differences.PENDING, rows, stored)
+    claims = begun.relation("runs").where(f"command NOT IN ('{SNAPSHOT}', '{IMPORT}')")
+    pending = in_bucket(begun.store, begun.relation("pending"), landing.scope)
+    stored = pending.where(landing.scope.has_group())
+    with_claims = stored.sql(
+        "SELECT * FROM {this} AS this LEFT JOIN"
+        " (SELECT run_seq, true AS is_claim FROM {claims} AS claims) AS claims USING (run_seq)",
+        claims=claims,
+    )
+    return _changes(differences.PENDING, rows, with_claims)
 
 
 def _entry_changes(begun: Begun, landing: Landing) -> _Changes:
-    lies_in = begun.read("entries").where(landing.scope.lies_in(begun.store.buckets))
+    entries = in_bucket(begun.store, begun.relation("entries"), landing.scope)
     rows = staged_entries(begun.store, landing.uuid)
-    bounds = _bounds(begun.store, landing)
-    stored = entries_in_scope(lies_in, bounds, landing.scope, *differences.BOUNDS)
-    known = differences.with_known_absence(stored)
-    return _changes(begun, differences.ENTRIES, rows, known)
+    stored = entries_in_scope(entries, _bounds(begun.store, landing), landing.scope)
+    return _changes(differences.ENTRIES, rows, differences.with_known_absence(stored))
 
 
-def _bounds(store: Store, landing: Landing) -> DataFrame:
+def _bounds(store: Store, landing: Landing) -> Relation:
     """Return one row per stream that was read, with its `differences.BOUNDS`."""
     firsts = [
         (name, to_bigint(counters.first_id.ms), to_bigint(counters.first_id.seq))
         for name, counters in landing.closing.items()
         if counters.first_id is not None
     ]
-    first = frame_of(Relation(store.engine, Rows(arrow_table(firsts, _FIRST_IDS))))
-    read = landing.small["streams"].select("stream", *PROVEN_RANGE)
-    return read.join(first, on="stream", how="left")
+    first = Relation(store.engine, Rows(arrow_table(firsts, _FIRST_IDS)))
+    return landing.small["streams"].sql(
+        f"SELECT stream, {', '.join(differences.BOUNDS)} FROM {{this}} AS this"
+        " LEFT JOIN {first} AS first USING (stream)",
+        first=first,
+    )
 
 
 _FIRST_IDS = pa.schema(
@@ -293,19 +294,18 @@ _FIRST_IDS = pa.schema(
 _CHANGES = {"pending": _pending_changes, "entries": _entry_changes}
 
 
-def _changes(begun: Begun, table: Comparison, rows: DataFrame, stored: DataFrame) -> _Changes:
+def _changes(table: Comparison, rows: Relation, stored: Relation) -> _Changes:
     """What the staged rows change of the stored ones."""
-    compared = table.compared(rows, stored)
-    if begun.store.is_held(rows) and begun.store.is_small(table.name):
-        # It is used three times; of many rows a join that is done again is cheaper than the memory.
-        compared = begun.store.held(compared)
-    by_key, sums = begun.store.fetched(table.by_key(compared))
+    # It is used twice; of many rows Spark does the join again, which is cheaper than the memory.
+    compared = table.compared(rows, stored).kept()
+    by_key = table.by_key(compared).fetched()
+    sums = by_key.arrow()
 
     def total(name: str) -> int:
         return pc.sum(sums[name]).as_py() or 0
 
-    after = (pc.struct_field(sums["after"], name) for name in differences.DIGEST)
-    changed, removed = total(table.changed), total("removed")
+    after = (pc.struct_field(sums["after"], name) for name in ("rows", "high", "low"))
+    changed, removed = total("changed"), total("removed")
     return _Changes(
         stored=total("stored"),
         new=total("new"),
@@ -313,26 +313,24 @@ def _changes(begun: Begun, table: Comparison, rows: DataFrame, stored: DataFrame
         last_run_seq=pc.max(sums["last_run_seq"]).as_py(),
         by_key=by_key,
         removed=removed,
-        claims=total("claims") if "claims" in sums.column_names else 0,
+        claims=total("claims"),
         rows=table.journal_rows(compared) if changed or removed else None,
     )
 
 
-def _removed(begun: Begun, landing: Landing, table: str) -> DataFrame:
+def _removed(begun: Begun, landing: Landing, table: str) -> Relation:
     """The journal's rows about rows of a small table that the source no longer has."""
-    key = list(TABLES[table].key)
-    columns = SMALL_TABLES[table].items()
-    stored = begun.read(table).where(_in_scope(landing.scope, table))
-    gone = stored.join(landing.small[table], on=key, how="left_anti")
+    stored = begun.relation(table).where(_in_scope(landing.scope, table))
+    gone = lacking(table, stored, landing.small[table])
     return gone.select(
-        F.lit(str(REMOVED_KINDS[table])).alias("kind"),
-        *key,
-        *(F.col(name).alias(said) for name, said in columns),
+        f"'{REMOVED_KINDS[table]}' AS kind",
+        *TABLES[table].key,
+        *(f"{name} AS {said}" for name, said in SMALL_TABLES[table].items()),
     )
 
 
-def _in_scope(scope: Scope, table: str) -> Column:
-    """Which rows of a small table the source speaks of."""
+def _in_scope(scope: Scope, table: str) -> str:
+    """Which rows of a small table the source speaks of, as a SQL condition."""
     return scope.has_whole_stream() if table == "streams" else scope.has_group()
 
 
@@ -384,7 +382,7 @@ def _source_state(landing: Landing) -> SourceState:
     )
 
 
-def _with_replaced(streams: DataFrame, replaced: tuple[str, ...], store: Store) -> DataFrame:
+def _with_replaced(streams: Relation, replaced: tuple[str, ...], store: Store) -> Relation:
     """Return the journal rows of streams.
 
     A stream that replaced another one gets `REPLACED` as its reason.
@@ -392,7 +390,9 @@ def _with_replaced(streams: DataFrame, replaced: tuple[str, ...], store: Store) 
     if not replaced:
         return streams
     named = store.rows("journal", [(name, REPLACED) for name in replaced], ["stream", "reason"])
-    return store.held(streams.join(frame_of(named), on="stream", how="left"))
+    return streams.sql(
+        "SELECT * FROM {this} AS this LEFT JOIN {named} AS named USING (stream)", named=named
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,9 +464,10 @@ Mirrored = frozenset[tuple[str, str | None]]
 def mirrored(begun: Begun) -> Mirrored:
     """What a store mirrors; empty: nothing.  One query."""
     # The finished runs know it still where no stream is left.
-    of_streams = begun.read("streams").select("source", F.lit(None).alias("command"))
-    of_runs = _runs_not_abandoned(begun).select("source", "command")
-    rows = of_streams.union(of_runs).where("source IS NOT NULL").distinct().collect()
+    of_streams = begun.relation("streams").select("source", "NULL AS command")
+    of_runs = begun.relation("runs").where(NOT_ABANDONED)
+    both = union_by_name([of_streams, of_runs], {"source": "STRING", "command": "STRING"})
+    rows = both.where("source IS NOT NULL").distinct().collect()
     return frozenset((row["source"], row["command"]) for row in rows)
 
 
@@ -517,8 +518,8 @@ def refuse_own_rows(begun: Begun, kept: Mirrored) -> None:
     if kept or begun.store.declared_source is not None:
         return
     tables = ("pending", "entries", "groups", "consumers", "streams")
-    ones = (begun.read(name).limit(1).select(F.lit(name).alias("table")) for name in tables)
-    filled = [row["table"] for row in reduce(DataFrame.union, ones).collect()]
+    firsts = [begun.relation(name).limit(1).select(f"'{name}' AS of") for name in tables]
+    filled = [row["of"] for row in union_by_name(firsts, {"of": "STRING"}).collect()]
     if filled:
         raise NotAMirrorError(
             f"the store {begun.store.where} has rows ({', '.join(filled)}) and mirrors no server:"
@@ -529,42 +530,35 @@ def refuse_own_rows(begun: Begun, kept: Mirrored) -> None:
         )
 
 
-def _runs_not_abandoned(begun: Begun) -> DataFrame:
-    """The runs that did not have to be given up: these may have read anything."""
-    return begun.read("runs").where(F.col("counts")[ABANDONED].isNull())
-
-
 def last_server(begun: Begun) -> ServerIdentity:
     """The server process that the last snapshot read; all null where there was none."""
-    row = (
-        _runs_not_abandoned(begun)
-        .where(F.col("command") == SNAPSHOT)
-        .orderBy(F.col("run_seq").desc())
-        .select("server_run_id", "replication_id")
-        .first()
-    )
-    return ServerIdentity() if row is None else ServerIdentity(*row)
+    row = _last_snapshot(begun)
+    if row is None:
+        return ServerIdentity()
+    return ServerIdentity(row["server_run_id"], row["replication_id"])
 
 
 def server_of(begun: Begun) -> str | None:
     """The server that the store mirrors: one that a snapshot has read; null: none."""
-    snapshots = f"command = '{SNAPSHOT}' AND counts['{ABANDONED}'] IS NULL"
-    run = begun.relation("runs").where(snapshots).select("request").first()
-    return None if run is None else str(json.loads(run["request"])["source"])
+    row = _last_snapshot(begun)
+    return None if row is None else str(json.loads(row["request"])["source"])
+
+
+def _last_snapshot(begun: Begun) -> Record | None:
+    """The last finished snapshot, as a row of `runs`; None: there is none."""
+    snapshots = begun.relation("runs").where(f"command = '{SNAPSHOT}' AND {NOT_ABANDONED}")
+    return snapshots.order_by(f"run_seq{DESCENDING}").first()
 
 
 def _check_hashes(begun: Begun, landing: Landing) -> None:
     """Raise HashCollisionError if two names of the source and the store share a hash.  Streams that
     share one lie in one bucket, so those of other buckets need not be looked at."""
-    pending, entries = begun.relation("pending"), begun.relation("entries")
-    name = literal_name(landing.scope.stream_glob)
-    if name is not None:
-        bucket = begun.store.bucket_of(spell(name))
-        of_stream = IdBounds(((bucket, -(2**63), 2**63 - 1),))
-        pending, entries = pending.within(of_stream), entries.within(of_stream)
+    pending, entries = (
+        in_bucket(begun.store, begun.relation(table), landing.scope)
+        for table in ("pending", "entries")
+    )
     groups, streams = (
-        [begun.store.relation_of(landing.small[table]), begun.relation(table)]
-        for table in ("groups", "streams")
+        [landing.small[table], begun.relation(table)] for table in ("groups", "streams")
     )
     named = named_keys(
         pending,

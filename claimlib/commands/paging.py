@@ -12,8 +12,8 @@ from itertools import chain
 
 import pyarrow as pa
 
-from claimlib.engine.relation import Record, Relation, Rows
-from claimlib.plans.keys import GROUP, IdBounds, bigint_intervals
+from claimlib.engine.relation import IdBounds, Record, Relation, Rows
+from claimlib.plans.keys import GROUP, bigint_intervals
 from claimlib.plans.pages import BINS, counted, ends
 from claimlib.schema import BUCKET_SQL
 from claimlib.semantics.ids import MAX_U64, from_bigint, to_bigint

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
 
-from claimlib.engine.relation import Relation
+from claimlib.engine.relation import IdBounds, Relation
 from claimlib.errors import DuplicateRowsError, HashCollisionError, RequestError
-from claimlib.plans.keys import GROUP, IS_SHARED, IdBounds, named_keys, owners_of_keys, spelled_name
+from claimlib.plans.keys import GROUP, IS_SHARED, named_keys, owners_of_keys, spelled_name
 from claimlib.semantics.model import MAX_I64
 from claimlib.terminal import listed, one_line
 

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import reduce
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
-
-from claimlib.engine.spark import frame_of
+from claimlib.engine.changes import lacking
+from claimlib.engine.relation import Record, Relation, union_by_name
 from claimlib.errors import GuardError
 from claimlib.plans import differences
 from claimlib.plans.differences import Scope
 from claimlib.plans.keys import sortable_as_id
 from claimlib.runs import Begun
 from claimlib.runs.journal import ServerIdentity
-from claimlib.runs.rollforward import ABANDONED
+from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.stream_life import MissingEntries, StreamCounters, is_other_stream
 from claimlib.terminal import listed, number_of, one_line
@@ -44,8 +41,8 @@ class SourceState:
 
     name: str
     scope: Scope
-    groups: DataFrame
-    streams: DataFrame
+    groups: Relation
+    streams: Relation
     closing: Mapping[str, StreamCounters]
     server: ServerIdentity
     would_explain: Mapping[str, str]
@@ -66,7 +63,7 @@ class Removals:
 
 
 def check_removals(
-    begun: Begun, source: SourceState, due: Mapping[str, DataFrame], limit: float
+    begun: Begun, source: SourceState, due: Mapping[str, Relation], limit: float
 ) -> Removals:
     """Return what a source removes without an explanation.
 
@@ -92,7 +89,7 @@ def check_removals(
     )
     deleted = [row["stream"] for row in stored if _is_deleted(row, source)]
     replaced_names, deleted_names = (
-        frame_of(begun.store.rows("streams", [(name,) for name in names], ["stream"]))
+        begun.store.rows("streams", [(name,) for name in names], ["stream"])
         for names in (replaced, deleted)
     )
     unexplained = 0
@@ -111,24 +108,26 @@ def check_removals(
     return Removals(tuple(replaced), unexplained)
 
 
-def _stored_streams(begun: Begun, due: Mapping[str, DataFrame]) -> list[Row]:
+def _stored_streams(begun: Begun, due: Mapping[str, Relation]) -> list[Record]:
     """Return the stored rows of the streams that lose rows, each with the server that was read."""
-    touched = reduce(
-        DataFrame.union, (rows.where("removed > 0").select("stream") for rows in due.values())
-    )
+    touched = [rows.where("removed > 0").select("stream") for rows in due.values()]
     # An abandoned run takes proofs back, but the counters are of an earlier one.
-    servers = begun.read("runs").where(F.col("counts")[ABANDONED].isNull())
-    servers = servers.select("run_seq", *_SERVER)
-    stored = begun.read("streams").join(touched.distinct(), on="stream", how="left_semi")
-    joined = stored.join(servers, on="run_seq", how="left")
-    return joined.select("stream", *_COUNTERS, *_SERVER).collect()
+    servers = begun.relation("runs").where(NOT_ABANDONED).select("run_seq", *_SERVER)
+    joined = begun.relation("streams").sql(
+        f"SELECT this.stream, {', '.join((*_COUNTERS, *_SERVER))} FROM {{this}} AS this"
+        " LEFT SEMI JOIN {touched} AS touched ON this.stream = touched.stream"
+        " LEFT JOIN {servers} AS servers ON this.run_seq = servers.run_seq",
+        touched=union_by_name(touched, {"stream": "STRING"}),
+        servers=servers,
+    )
+    return joined.collect()
 
 
 _COUNTERS = ("length", "entries_added", "last_generated_ms", "last_generated_seq")
 _SERVER = ("server_run_id", "replication_id")
 
 
-def _is_replaced(stored: Row, source: SourceState, missing: MissingEntries) -> bool:
+def _is_replaced(stored: Record, source: SourceState, missing: MissingEntries) -> bool:
     """Return True if another stream has replaced the stored one since it was read."""
     now = source.closing.get(stored["stream"])
     if now is None:
@@ -141,7 +140,7 @@ def _is_replaced(stored: Row, source: SourceState, missing: MissingEntries) -> b
     return _is_other_server(stored, source.server) if is_other is None else is_other
 
 
-def _is_other_server(stored: Row, server: ServerIdentity) -> bool:
+def _is_other_server(stored: Record, server: ServerIdentity) -> bool:
     """Return True if process and history are known, and both are others than those of the stored
     stream."""
     pairs = (
@@ -151,14 +150,14 @@ def _is_other_server(stored: Row, server: ServerIdentity) -> bool:
     return all(None not in pair and pair[0] != pair[1] for pair in pairs)
 
 
-def _is_deleted(stored: Row, source: SourceState) -> bool:
+def _is_deleted(stored: Record, source: SourceState) -> bool:
     """Return True if the source no longer has a stream, and the process that had it still runs."""
     is_gone = stored["stream"] not in source.closing and source.scope.group_glob == "*"
     read = ServerIdentity(stored["server_run_id"], stored["replication_id"])
     return is_gone and read.run_id is not None and read == source.server
 
 
-def _missing_by_stream(due: Mapping[str, DataFrame]) -> dict[str, MissingEntries]:
+def _missing_by_stream(due: Mapping[str, Relation]) -> dict[str, MissingEntries]:
     if "entries" not in due:
         return {}
     rows = due["entries"].where("missing > 0").select("stream", "missing", "last_missing")
@@ -168,18 +167,16 @@ def _missing_by_stream(due: Mapping[str, DataFrame]) -> dict[str, MissingEntries
     }
 
 
-def _unexplained(
-    source: SourceState, table: str, by_key: DataFrame, replaced: DataFrame
-) -> DataFrame:
+def _unexplained(source: SourceState, table: str, by_key: Relation, replaced: Relation) -> Relation:
     """Return one row per stream: how many of its removed rows the source does not explain."""
     compared, rows = {
         "pending": (differences.PENDING, source.groups),
         "entries": (differences.ENTRIES, source.streams),
     }[table]
-    return compared.unexplained(by_key, rows.join(replaced, on="stream", how="left_anti"))
+    return compared.unexplained(by_key, lacking("streams", rows, replaced))
 
 
-def _gone(stored: Iterable[Row], source: SourceState) -> str:
+def _gone(stored: Iterable[Record], source: SourceState) -> str:
     """Return a sentence that names streams which the source no longer has; empty: there are none,
     or it is not known."""
     names = sorted(row["stream"] for row in stored if row["stream"] not in source.closing)
@@ -192,7 +189,7 @@ def _gone(stored: Iterable[Row], source: SourceState) -> str:
 _MOST_SHOWN = 6
 
 
-def _too_much(source: SourceState, table: str, share: Row, limit: float, gone: str) -> str:
+def _too_much(source: SourceState, table: str, share: Record, limit: float, gone: str) -> str:
     explaining = source.would_explain.get(table)
     return (
         f"guard max_removed_share: {source.name} no longer has {_removed(table, share)}, and does"
@@ -203,7 +200,7 @@ def _too_much(source: SourceState, table: str, share: Row, limit: float, gone: s
     )
 
 
-def _removed(table: str, share: Row) -> str:
+def _removed(table: str, share: Record) -> str:
     of_all = f"{share['unexplained']:,} of {number_of(share['stored'], 'row')}"
     if not share["above"]:
         return f"{of_all} of {table} in all streams"

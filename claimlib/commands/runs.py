@@ -45,7 +45,7 @@ class EntryFilter:
 
     def of(self, rows: Relation) -> Relation:
         """Return the chosen rows of a relation with stream, consumer_group, id_ms and id_seq."""
-        chosen = rows.where(self.scope.has_group_sql())
+        chosen = rows.where(self.scope.has_group())
         if self.start is not None:
             chosen = chosen.where(id_at_least("id_ms", "id_seq", *_bigints(self.start)))
         if self.end is not None:

@@ -10,7 +10,7 @@ from claimlib.commands.mirror import IMPORT, SNAPSHOT
 from claimlib.commands.xpending import Reading
 from claimlib.engine.relation import Relation
 from claimlib.plans import server_view as plan
-from claimlib.runs.rollforward import ABANDONED
+from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import Kind
 from claimlib.store.tables import Store
 
@@ -78,9 +78,9 @@ def _first_seq(read: Relation) -> int:
 
 def _group_sources(at: Reading, runs: Relation) -> Relation | None:
     """Return `plans.server_view.group_sources`, or None if the store mirrors no server."""
-    sources = runs.where(
-        f"command IN ('{SNAPSHOT}', '{IMPORT}') AND counts['{ABANDONED}'] IS NULL"
-    ).select("run_seq", "command")
+    sources = runs.where(f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}").select(
+        "run_seq", "command"
+    )
     if sources.where(f"command = '{SNAPSHOT}'").is_empty():
         return None
     groups = at.read("groups")

@@ -11,8 +11,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import functions as F
-
 from claimlib.commands.mirror import (
     IMPORT,
     OTHER_SERVER,
@@ -34,7 +32,7 @@ from claimlib.plans.differences import Scope, left_alone
 from claimlib.plans.keys import sortable_as_id
 from claimlib.runs import Begun, Decision, Phase, Progress, run
 from claimlib.runs.journal import ServerIdentity
-from claimlib.runs.mirror import CHANGED, discard_landing
+from claimlib.runs.mirror import CHANGED, discard_landing, in_bucket
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
 from claimlib.semantics.names import glob_pattern, unspell
@@ -200,8 +198,9 @@ class _Reader:
 
     def _is_outdated(self, begun: Begun) -> bool:
         """Whether a snapshot taken after ours was read is in the store by now."""
-        newest = begun.read("groups").agg(F.max("snapshot_ms").alias("ms")).first()
-        return newest is not None and (newest["ms"] or 0) > self.first_ms
+        groups = begun.relation("groups")
+        (newest,) = groups.sql("SELECT max(snapshot_ms) AS ms FROM {this} AS this").collect()
+        return (newest["ms"] or 0) > self.first_ms
 
 
 def _silent(_phase: Phase, _detail: str) -> None:
@@ -213,7 +212,7 @@ def _spans(begun: Begun, scope: Scope) -> Spans:
     the proof that they are complete, must outlast this reading."""
     if scope.group_glob == "*":
         return {}
-    pending = begun.read("pending").where(scope.lies_in(begun.store.buckets))
+    pending = in_bucket(begun.store, begun.relation("pending"), scope)
     return {
         unspell(row["stream"]): (sortable_as_id(row["low"]), sortable_as_id(row["high"]))
         for row in left_alone(pending, scope).collect()

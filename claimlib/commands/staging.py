@@ -12,10 +12,9 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from claimlib.commands.mirror import Landing
-from claimlib.engine.spark import frame_of
+from claimlib.engine.relation import Relation
 from claimlib.live.batches import (
     Batch,
     EntryPage,
@@ -32,9 +31,10 @@ from claimlib.live.batches import (
 from claimlib.plans.differences import Scope
 from claimlib.runs.journal import ServerIdentity
 from claimlib.runs.retry import retried
-from claimlib.schema import Kind, quote_text
+from claimlib.schema import Kind
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import spell
+from claimlib.store.local import Condition
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
 
@@ -160,7 +160,7 @@ class PageWriter:
             },
         )
 
-    def _small(self) -> dict[str, DataFrame]:
+    def _small(self) -> dict[str, Relation]:
         """Journal rows: one per stream, group and consumer that was read, by table."""
         groups = [
             (str(Kind.GROUP), *_names(g.stream, g.group), g.snapshot_ms, *_id(g.last_delivered_id))
@@ -178,9 +178,7 @@ class PageWriter:
         ]
         key = ["kind", "stream", "consumer_group"]
 
-        def rows(*of_table: Any) -> DataFrame:
-            return frame_of(self._store.rows(*of_table))
-
+        rows = self._store.rows
         return {
             "groups": rows("journal", groups, [*key, "at_ms", *_LAST_DELIVERED]),
             "consumers": rows("journal", consumers, [*key, "consumer", *_CONSUMER_TIMES]),
@@ -222,18 +220,15 @@ class PageWriter:
     def _void(self, stream: bytes, group: bytes | None = None) -> None:
         """A stream or group vanished while it was read: what was staged of it goes again."""
         self.flush()
-        condition = f"landing = {quote_text(self.uuid)} AND stream = {quote_text(spell(stream))}"
+        is_of = [Condition("landing", self.uuid), Condition("stream", spell(stream))]
         if group is not None:
-            self._delete(
-                "pel_snapshots", f"{condition} AND consumer_group = {quote_text(spell(group))}"
-            )
+            self._delete("pel_snapshots", *is_of, Condition("consumer_group", spell(group)))
             return
-        self._delete("pel_snapshots", condition)
-        self._delete("entry_landing", condition)
+        self._delete("pel_snapshots", *is_of)
+        self._delete("entry_landing", *is_of)
 
-    def _delete(self, table: str, condition: str) -> None:
-        statement = f"DELETE FROM {{table}} WHERE {condition}"
-        retried(lambda: self._store.execute(table, statement))
+    def _delete(self, table: str, *conditions: Condition) -> None:
+        retried(lambda: self._store.delete(table, *conditions))
 
 
 class _Held:

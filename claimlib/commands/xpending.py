@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
 from claimlib.commands.preconditions import check_ms
 from claimlib.commands.runs import find_run
-from claimlib.engine.relation import DESCENDING, Record, Relation
+from claimlib.engine.relation import DESCENDING, IdBounds, Record, Relation
 from claimlib.errors import RequestError
 from claimlib.plans import xpending as plan
 from claimlib.plans.differences import EVERYTHING, Scope
-from claimlib.plans.keys import IdBounds, bigint_intervals, is_group
+from claimlib.plans.keys import bigint_intervals, is_group
 from claimlib.runs import begin_reading, pinned
-from claimlib.runs.rollforward import ABANDONED
+from claimlib.runs.mirror import in_bucket
+from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.semantics.model import PendingRange, PendingSummary
 from claimlib.semantics.names import spell, unspell
@@ -59,9 +60,9 @@ class Reading:
 
     def read_in(self, scope: Scope, table: str) -> Relation:
         """The rows of a table with groups that belong to the groups of a scope."""
-        rows = self.read(table).where(scope.has_group_sql())
+        rows = self.read(table).where(scope.has_group())
         if table == "pending":  # its buckets say where a stream named in full lies
-            return rows.where(scope.lies_in_sql(self.store.buckets))
+            return in_bucket(self.store, rows, scope)
         return rows
 
 
@@ -212,7 +213,7 @@ def last_mirrored(at: Reading) -> Record | None:
     known); null: there was none.  Of a store without groups only this says whether snapshots come.
     """
     done = at.store.relation("runs").where(
-        f"command IN ('{SNAPSHOT}', '{IMPORT}') AND coalesce(counts['{ABANDONED}'], 0) = 0"
+        f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"
     )
     if at.run_seq is not None:
         done = done.where(f"run_seq <= {at.run_seq:d}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from claimlib.engine.relation import Relation, union_by_name
+from claimlib.engine.relation import IdBounds, Relation, union_by_name
 from claimlib.schema import TABLES
 
 
@@ -32,12 +32,12 @@ class Changes:
         new: rows that are added unless the table has their key.  Columns that they lack are null.
             None if nothing is added.
         near: SQL condition on `t`, of literals: where the changed rows lie.
-        new_near: SQL condition: where the new rows lie.
+        new_near: where the new rows lie.  None means anywhere.
         since_pin: whether a new row may have been there when the run was decided, so that its owner
             may have removed it since.  Then what the table held at the pinned version is not new
             either.
-        buckets: the buckets in which rows are changed or added.  None means any, or that the table
-            has none.
+        buckets: the buckets in which rows are changed.  None means any, or that the table has
+            none.
     """
 
     table: str
@@ -51,7 +51,7 @@ class Changes:
     number_of_rows: int = 0
     new: Relation | None = None
     near: str = "true"
-    new_near: str = "true"
+    new_near: IdBounds | None = None
     since_pin: bool = False
     buckets: Sequence[int] | None = None
 
@@ -91,19 +91,27 @@ class Changes:
         """
         if self.new is None:
             return self
-        return replace(self, new=lacking(self.table, self.new, pinned.where(self.new_near)))
+        return replace(self, new=lacking(self.table, self.new, self._near_new(pinned)))
 
     def added(self, there: Relation) -> Relation | None:
         """Return the new rows whose key the table does not have, or None if nothing is added."""
         if self.new is None:
             return None
-        lacked = lacking(self.table, self.new, there.where(self.new_near))
+        lacked = lacking(self.table, self.new, self._near_new(there))
         names = [name for name in lacked.columns if name != "run_seq"]
         return lacked.select(*names, f"{self.run_seq:d}L AS run_seq")
 
+    def _near_new(self, there: Relation) -> Relation:
+        return there if self.new_near is None else there.within(self.new_near)
+
     def after(self, there: Relation) -> Relation:
-        """Return the rows of the table, or of some of its buckets, as they are to be."""
-        kept = there if self.rows is None else self._changed(there, self.rows)
+        """Return the rows of the changed buckets as they are to be, and all new rows.
+
+        Args:
+            there: the rows of the table.
+        """
+        part = there if self.buckets is None else there.within(IdBounds.of_buckets(self.buckets))
+        kept = part if self.rows is None else self._changed(part, self.rows)
         added = self.added(there)
         if added is None:
             return kept

@@ -38,6 +38,8 @@ class _Embedded(DuckDB):
                 "CLAIMLIB_JSON(CAST("
                 f"JSON_MERGE_PATCH('{{}}', TO_JSON({self.sql(node, 'this')})) AS TEXT))"
             ),
+            # Of nulls alone DuckDB's count_if is null, Spark's is 0.
+            exp.CountIf: lambda self, node: f"COUNT(CASE WHEN {self.sql(node, 'this')} THEN 1 END)",
             exp.ArgMin: lambda self, node: self.func("ARG_MIN_NULL", node.this, node.expression),
         }
 
@@ -46,7 +48,8 @@ class _Embedded(DuckDB):
 def to_duckdb(text: str) -> str:
     """Return a statement of Spark's SQL in DuckDB's."""
     tree = sqlglot.parse_one(text, dialect=_AnsiSpark)
-    tree = tree.transform(_matched_as_bytes).transform(_hashed_fields)
+    tree = tree.transform(_matched_as_bytes)
+    _hashed(tree)
     _as_bigint(tree)
     # Hints are for Spark: how DuckDB joins is its own decision.
     for hint in tree.find_all(exp.Hint):
@@ -71,20 +74,34 @@ def _matched_as_bytes(node: exp.Expression) -> exp.Expression:
     return cast("exp.Expression", matches)
 
 
-def _hashed_fields(node: exp.Expression) -> exp.Expression:
-    """The hash of the column `fields`, the only one that is hashed and no text."""
-    is_hash = isinstance(node, exp.Anonymous) and node.name.lower() == "xxhash64"
-    if not is_hash or [of.name for of in node.expressions] != ["fields"]:
-        return node
-    return cast("exp.Expression", exp.func("claimlib_hash_fields", node.expressions[0].copy()))
+def _hashed(tree: exp.Expression) -> None:
+    """Call the function for the type of each argument of a hash.
+
+    An argument is a number if it is cast to BIGINT, and fields if it is the column `fields`; any
+    other is a text.
+    """
+    # What is within another hash comes later in the list.
+    for node in reversed(list(tree.find_all(exp.Anonymous))):
+        if node.name.lower() == "xxhash64":
+            seed: exp.Expression = exp.cast(exp.Literal.number(_SPARKS_SEED), "BIGINT")
+            for argument in node.expressions:
+                seed = cast("exp.Expression", exp.func(_hash_of(argument), seed, argument.copy()))
+            node.replace(seed)
 
 
-_SUMS = (exp.Sum, exp.CountIf)
+_SPARKS_SEED = 42
+
+
+def _hash_of(argument: exp.Expression) -> str:
+    if isinstance(argument, exp.Cast) and argument.is_type("bigint"):
+        return "claimlib_hash_number"
+    is_fields = isinstance(argument, exp.Column) and argument.name == "fields"
+    return "claimlib_hash_fields" if is_fields else "claimlib_hash"
 
 
 def _as_bigint(tree: exp.Expression) -> None:
     """Sums are BIGINT in Spark, and HUGEINT in DuckDB; those of decimals are decimals in both."""
-    for node in list(tree.find_all(*_SUMS)):
+    for node in list(tree.find_all(exp.Sum)):
         if isinstance(node.this, exp.Cast) and node.this.is_type("decimal"):
             continue
         whole: exp.Expr = node

@@ -8,7 +8,7 @@ in this process is known to the engine alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -25,17 +25,34 @@ DESCENDING = " DESC"
 """Stands behind an expression of an order."""
 
 
-class Bounds(Protocol):
-    """Where rows of a table with buckets and ids lie."""
+@dataclass(frozen=True, slots=True)
+class IdBounds:
+    """Which part of a table a run's ids lie in: intervals, each with its bucket and the smallest
+    and the largest BIGINT id_ms."""
 
-    @property
-    def by_bucket(self) -> Sequence[tuple[int, int, int]]:
-        """Intervals: the bucket, and the smallest and the largest BIGINT `id_ms`."""
-        ...
+    by_bucket: tuple[tuple[int, int, int], ...]
 
-    def sql(self) -> str:
-        """Return the condition as SQL."""
-        ...
+    @classmethod
+    def of_buckets(cls, buckets: Iterable[int]) -> IdBounds:
+        """Return all ids of some buckets."""
+        return cls(tuple((bucket, -(2**63), 2**63 - 1) for bucket in buckets))
+
+    def sql(self, table: str = "") -> str:
+        """A condition on literals alone, by which Delta's statistics skip files.
+
+        Args:
+            table: the alias of the table and a dot, or nothing.
+        """
+        parts = (
+            f"({table}bucket = {bucket:d}{_between(f'{table}id_ms', low, high)})"
+            for bucket, low, high in self.by_bucket
+        )
+        return f"({' OR '.join(parts) or 'false'})"
+
+
+def _between(id_ms: str, low: int, high: int) -> str:
+    is_any = (low, high) == (-(2**63), 2**63 - 1)
+    return "" if is_any else f" AND {id_ms} BETWEEN {low:d} AND {high:d}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +70,7 @@ class TableScan:
     table: str
     version: int | None
     columns: tuple[str, ...]
-    bounds: Bounds | None = None
+    bounds: IdBounds | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,7 +220,7 @@ class Relation:
         """Return the rows for which a SQL condition is true."""
         return self.sql(f"{_ALL_ROWS} WHERE {condition}")
 
-    def within(self, bounds: Bounds) -> Relation:
+    def within(self, bounds: IdBounds) -> Relation:
         """Return the rows within bounds.  Of a table no file is read that has none of them."""
         return Relation(self.engine, _bounded(self.node, bounds)).where(bounds.sql())
 
@@ -329,7 +346,7 @@ def _known_columns(node: Node) -> tuple[str, ...] | None:
     return None
 
 
-def _bounded(node: Node, bounds: Bounds) -> Node:
+def _bounded(node: Node, bounds: IdBounds) -> Node:
     """Return a node whose rows within bounds are the same, and that may lack others."""
     if isinstance(node, TableScan):
         return replace(node, bounds=bounds) if node.bounds is None else node

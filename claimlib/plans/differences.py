@@ -20,69 +20,61 @@ replaced the stream (`semantics.stream_life`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
+from claimlib.engine.relation import Relation
 from claimlib.plans.keys import (
     GROUP,
-    bucket_of,
+    GROUP_SQL,
     glob_sql,
     id_at_least,
     id_at_most,
-    unsigned,
+    unsigned_sql,
 )
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.schema import Kind, quote_text
 from claimlib.semantics.names import literal_name, spell
 
-_ID = ("id_ms", "id_seq")
 _STATE = ("consumer", "delivery_time_ms", "delivery_count")
-DIGEST = ("rows", "high", "low")
-"""The fields of `digest`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which rows a snapshot or an import is for: Redis' globs on stream and group."""
+    """Which rows a snapshot or an import is for: Redis' globs on stream and group.
+
+    The methods return SQL conditions.
+    """
 
     stream_glob: str
     group_glob: str
 
-    def has_stream(self) -> Column:
-        """Whether a row's stream was asked for."""
-        return F.expr(_matches_sql("stream", self.stream_glob))
+    def has_stream(self) -> str:
+        """Return whether a row's stream was requested."""
+        return _matches("stream", self.stream_glob)
 
-    def has_group(self) -> Column:
-        """Whether a row's (stream, consumer_group) was asked for."""
-        return F.expr(self.has_group_sql())
+    def has_group(self) -> str:
+        """Return whether a row's (stream, consumer_group) was requested."""
+        return f"({self.has_stream()} AND {_matches('consumer_group', self.group_glob)})"
 
-    def has_group_sql(self) -> str:
-        """`has_group` as SQL."""
-        stream = _matches_sql("stream", self.stream_glob)
-        return f"({stream} AND {_matches_sql('consumer_group', self.group_glob)})"
+    def has_whole_stream(self) -> str:
+        """Return whether a row's stream was requested with all of its groups.
 
-    def has_whole_stream(self) -> Column:
-        """Whether a row's stream was asked for with all of its groups: where only some were, a
-        stream that was not seen may be there all the same."""
-        return self.has_stream() if self.group_glob == "*" else F.lit(False)
+        If only some groups were requested, a stream that was not seen may still be there.
+        """
+        return self.has_stream() if self.group_glob == "*" else "false"
 
-    def lies_in(self, buckets: int) -> Column:
-        """Where the rows lie in a table with buckets: one bucket, where one stream is named."""
-        return F.expr(self.lies_in_sql(buckets))
-
-    def lies_in_sql(self, buckets: int) -> str:
-        """`lies_in` as SQL."""
+    @property
+    def stream(self) -> str | None:
+        """The spelled name of the only stream that is requested; None if a glob may match more."""
         name = literal_name(self.stream_glob)
-        return "true" if name is None else f"bucket = {bucket_of(spell(name), buckets)}"
+        return None if name is None else spell(name)
 
 
 EVERYTHING = Scope("*", "*")
 
 
-def _matches_sql(column: str, glob: str) -> str:
+def _matches(column: str, glob: str) -> str:
     name = literal_name(glob)
     return glob_sql(column, glob) if name is None else f"{column} = {quote_text(spell(name))}"
 
@@ -100,124 +92,135 @@ class Digest:
         return [self.rows, self.high, self.low]
 
 
-def digest(content: Column, counted: Column | None = None) -> Column:
-    """The aggregate behind a `Digest`, as a struct: rows, high, low; of the rows that are counted.
-
-    `content` is `pending_content` or `entry_content`.
-    """
-    of_row = content if counted is None else F.when(counted, content)
-    # 32 bits each, so that no sum of them leaves 64 bits.
-    halves = (F.shiftright(of_row, 32), of_row.bitwiseAND(F.lit(2**32 - 1)))
-    high, low = (F.coalesce(F.sum(half), F.lit(0)) for half in halves)
-    return F.struct(F.count(of_row).alias("rows"), high.alias("high"), low.alias("low"))
+# 32 bits each, so that no sum of them leaves 64 bits.
+_DIGEST = (
+    "struct(count(content) AS rows, coalesce(sum(shiftright(content, 32)), 0L) AS high,"
+    " coalesce(sum(content & 4294967295L), 0L) AS low)"
+)
+"""As SQL: the aggregate behind a `Digest`, of a column `content` with the hashes of the rows."""
 
 
-def digest_of(table: str) -> Column:
-    """`digest` of all rows of `pending` or of `entries`, or of what is staged for them."""
-    return digest(pending_content() if table == "pending" else entry_content(payload_hash()))
+def _numbers_hash(*numbers: str) -> str:
+    """Return SQL for the hash of BIGINTs; the casts say their type to both engines."""
+    return f"xxhash64({', '.join(f'CAST({number} AS BIGINT)' for number in numbers)})"
 
 
-def pending_content(key: str = "group_key") -> Column:
-    """The hash of a pending row's key and state.  A hash skips nulls, so nobody has a mark."""
-    return F.xxhash64(key, *_ID, F.col("consumer").isNull(), *_STATE)
+_ID = ("id_ms", "id_seq")
+# The hash of a pending row's key and state.
+_PENDING_CONTENT = _numbers_hash(
+    "group_key", *_ID, "xxhash64(consumer)", "delivery_time_ms", "delivery_count"
+)
+# The hash of a payload; null: none is kept.
+_PAYLOAD = "CASE WHEN fields IS NOT NULL THEN xxhash64(fields) END"
 
 
-def entry_content(fields: Column) -> Column:
-    """The hash of an entry's key and payload; `fields` is `payload_hash`."""
-    return F.xxhash64("stream_key", *_ID, fields)
+def _entry_content(payload: str) -> str:
+    """Return SQL for the hash of an entry's key and payload."""
+    return _numbers_hash("stream_key", *_ID, payload)
 
 
-def payload_hash(fields: str = "fields") -> Column:
-    """The hash of a payload; null: none is kept."""
-    return F.when(F.col(fields).isNotNull(), F.xxhash64(fields))
+def digest(table: str, rows: Relation) -> Relation:
+    """Return one row, `digest`: the `Digest` of rows of `pending` or `entries`, or of rows that are
+    staged for them."""
+    content = _PENDING_CONTENT if table == "pending" else _entry_content(_PAYLOAD)
+    return rows.select(f"{content} AS content").select(f"{_DIGEST} AS digest")
 
 
-def left_alone(pending: DataFrame, scope: Scope) -> DataFrame:
-    """One row per stream that was requested of which other groups have pending entries: `low` and
-    `high`, the first and the last of these as structs that sort as ids do."""
-    id_ = F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
-    others = pending.where(scope.has_stream() & ~scope.has_group())
-    return others.groupBy("stream").agg(F.min(id_).alias("low"), F.max(id_).alias("high"))
+def left_alone(pending: Relation, scope: Scope) -> Relation:
+    """Return one row per requested stream of which other groups have pending entries: `stream`, and
+    `low` and `high`, the first and the last of these entries as structs that sort as ids do."""
+    others = pending.where(f"{scope.has_stream()} AND NOT {scope.has_group()}")
+    return others.sql(
+        f"SELECT stream, min({_SORTABLE_ID}) AS low, max({_SORTABLE_ID}) AS high"
+        " FROM {this} AS this GROUP BY stream"
+    )
+
+
+_SORTABLE_ID = f"struct({unsigned_sql('id_ms')} AS ms, {unsigned_sql('id_seq')} AS seq)"
 
 
 # ------------------------------------------------------------------- pending
 
 
-def compared_pending(staged: DataFrame, stored: DataFrame) -> DataFrame:
-    """One row per pending entry that the source or the store has (a repeated row of the store
-    counts each time).
+def compared_pending(staged: Relation, stored: Relation) -> Relation:
+    """Return one row per pending entry that the source or the store has (a repeated row of the
+    store counts each time).
 
     Columns: group_key, id_ms, id_seq; `difference` (null: both have the same); the staged consumer,
-    delivery_time_ms and delivery_count; and as the store has it, `stored_stream` and
+    delivery_time_ms and delivery_count; as the store has it, `stored_stream` and
     `stored_consumer_group` (null: it does not), from_consumer, from_delivery_time_ms,
-    from_delivery_count, `stored_run_seq` and `stored_is_claim`.  One shuffle of both sides.
+    from_delivery_count, `stored_run_seq` and `stored_is_claim`; and `content`, the hash of what the
+    store will hold (null: nothing).  One shuffle of both sides.
 
     Args:
         stored: rows of pending, with `is_claim`: whether a run of the store wrote the row, and not
             its source (null: no).
     """
-    of_source = staged.select("group_key", *_ID, *_STATE, F.lit(True).alias("l"))
-    of_store = stored.select(
-        *("group_key", *_ID),
-        *(F.col(name).alias(f"stored_{name}") for name in (*GROUP, "run_seq", "is_claim")),
-        *(F.col(name).alias(f"from_{name}") for name in _STATE),
+    state = ", ".join(_STATE)
+    before = ", ".join(f"{name} AS from_{name}" for name in _STATE)
+    same = " AND ".join(f"{name} <=> from_{name}" for name in _STATE)
+    both = staged.sql(
+        f"""
+        SELECT *, CASE WHEN stored_stream IS NULL THEN 'new' WHEN is_staged IS NULL THEN 'removed'
+            WHEN NOT ({same}) THEN 'replaced' END AS difference
+        FROM (SELECT group_key, id_ms, id_seq, {state}, true AS is_staged FROM {{this}} AS this)
+            AS staged
+        FULL JOIN (
+            SELECT group_key, id_ms, id_seq, stream AS stored_stream,
+                consumer_group AS stored_consumer_group, run_seq AS stored_run_seq,
+                is_claim AS stored_is_claim, {before}
+            FROM {{stored}} AS stored
+        ) AS stored USING (group_key, id_ms, id_seq)
+        """,
+        stored=stored,
     )
-    same = [F.col(name).eqNullSafe(F.col(f"from_{name}")) for name in _STATE]
-    difference = (
-        F.when(F.col("stored_stream").isNull(), "new")
-        .when(F.col("l").isNull(), "removed")
-        .when(~(same[0] & same[1] & same[2]), "replaced")
-    )
-    both = of_source.join(of_store, on=["group_key", *_ID], how="full")
-    return both.withColumn("difference", difference).drop("l")
+    return both.select("*", f"CASE WHEN {_STAYS} THEN {_PENDING_CONTENT} END AS content")
 
 
-def replaced_and_removed(compared: DataFrame) -> DataFrame:
-    """The journal's `pending_replaced` and `pending_removed` rows.
+_STAYS = "NOT (difference <=> 'removed')"
+
+
+def replaced_and_removed(compared: Relation) -> Relation:
+    """Return the journal's `pending_replaced` and `pending_removed` rows.
 
     Each once: a repeated row of the store is changed by the same journal row.
     """
-    is_replaced = F.col("difference") == "replaced"
-    kinds = {"replaced": Kind.PENDING_REPLACED, "removed": Kind.PENDING_REMOVED}
-    changed = _of_kinds(compared, kinds)
-    return changed.select(
-        "kind",
-        *(F.col(f"stored_{name}").alias(name) for name in GROUP),
-        *_ID,
-        *(f"from_{name}" for name in _STATE),
-        *(F.when(is_replaced, F.col(name)).alias(name) for name in _STATE),
-    ).distinct()
-
-
-def _of_kinds(compared: DataFrame, kinds: Mapping[str, Kind]) -> DataFrame:
-    """The rows with some differences, each with its `kind` of journal row."""
-    of_difference = (
-        F.when(F.col("difference") == difference, str(kind)) for difference, kind in kinds.items()
+    is_replaced = "difference = 'replaced'"
+    before = (f"from_{name}" for name in _STATE)
+    return (
+        compared.where("difference IN ('replaced', 'removed')")
+        .select(
+            f"CASE WHEN {is_replaced} THEN '{Kind.PENDING_REPLACED}'"
+            f" ELSE '{Kind.PENDING_REMOVED}' END AS kind",
+            *(f"stored_{name} AS {name}" for name in GROUP),
+            *("id_ms", "id_seq", *before),
+            *(f"CASE WHEN {is_replaced} THEN {name} END AS {name}" for name in _STATE),
+        )
+        .distinct()
     )
-    return compared.withColumn("kind", F.coalesce(*of_difference)).where("kind IS NOT NULL")
 
 
-def _is_claim_taken_back() -> Column:
-    """Whether a run of the store gave a row to a consumer, and its source shows another one.  Where
-    the same commands were run on the server only the delivery times differ."""
-    has_other_owner = ~F.col("consumer").eqNullSafe(F.col("from_consumer"))
-    is_replaced = F.col("difference") == "replaced"
-    return is_replaced & F.col("stored_is_claim") & has_other_owner
+# Whether a run of the store gave a row to a consumer, and its source shows another one.  If the
+# same commands were run on the server, only the delivery times differ.
+_IS_CLAIM_TAKEN_BACK = (
+    "difference = 'replaced' AND stored_is_claim AND NOT (consumer <=> from_consumer)"
+)
 
 
-def pending_by_group(compared: DataFrame) -> DataFrame:
-    """One row per (stream, consumer_group) of the store, and one (null) for all that is new.
+def pending_by_group(compared: Relation) -> Relation:
+    """Return one row per (stream, consumer_group) of the store, and one (null) for all that is new.
 
-    Columns: `stored`, `new`, `replaced`, `removed` (rows), `claims` (of the replaced, those that a
-    run of the store had given to another consumer), `last`, the largest removed id as a struct
+    Columns: `stored`, `new`, `changed`, `removed` (rows), `claims` (of the changed rows, those that
+    a run of the store had given to another consumer), `last`, the largest removed id as a struct
     that sorts as ids do (null: none is removed), `last_run_seq` (the largest of the stored rows)
     and `after`, the `Digest` of what the store will hold.  One shuffle, of partial sums.
     """
-    names = [F.col(f"stored_{name}").alias(name) for name in GROUP]
-    return compared.groupBy(*names).agg(
-        *_sums("new", "replaced", "removed"),
-        F.count_if(_is_claim_taken_back()).alias("claims"),
-        digest(pending_content(), _stays()).alias("after"),
+    return compared.sql(
+        f"""
+        SELECT stored_stream AS stream, stored_consumer_group AS consumer_group,
+            {_sums("replaced")}, count_if({_IS_CLAIM_TAKEN_BACK}) AS claims
+        FROM {{this}} AS this GROUP BY stored_stream, stored_consumer_group
+        """
     )
 
 
@@ -229,8 +232,8 @@ BOUNDS = (*PROVEN_RANGE, "first_ms", "first_seq")
 the smallest id that it has (0-0 if it is empty; null if unknown)."""
 
 
-def with_known_absence(stored: DataFrame) -> DataFrame:
-    """Replace the `BOUNDS` of stored entries by `absence_is_known`.
+def with_known_absence(stored: Relation) -> Relation:
+    """Return stored entries with `absence_is_known` besides their `BOUNDS`.
 
     It is true if an entry that was not read cannot exist in the source.  Only a part of a stream is
     read; an entry outside this part may still exist.
@@ -242,121 +245,121 @@ def with_known_absence(stored: DataFrame) -> DataFrame:
     )
     is_before_first = f"NOT {id_at_least('id_ms', 'id_seq', *first)}"
     is_known = f"(first_ms = 0 AND first_seq = 0) OR {was_read} OR {is_before_first}"
-    known = F.expr(f"coalesce({is_known}, false)")
-    return stored.withColumn("absence_is_known", known).drop(*BOUNDS)
+    return stored.select("*", f"coalesce({is_known}, false) AS absence_is_known")
 
 
-def compared_entries(staged: DataFrame, stored: DataFrame) -> DataFrame:
-    """One row per entry that the source or the store has.
+def compared_entries(staged: Relation, stored: Relation) -> Relation:
+    """Return one row per entry that the source or the store has.
 
-    Columns: stream_key, id_ms, id_seq; `difference` (null: nothing changes); `payload` and
-    `from_payload`, the hashes of the payload that the store will hold and of the one that it holds
-    (null: none); `stored_stream` and `stored_run_seq` (null: the store does not have it), and
-    `absence_is_known`.  One shuffle of both sides, without payloads.
+    Columns: stream_key, id_ms, id_seq; `difference` (null: nothing changes); `from_payload`, the
+    hash of the payload that the store holds (null: none); `stored_stream` and `stored_run_seq`
+    (null: the store does not have it), `absence_is_known`, and `content`, the hash of what the
+    store will hold (null: nothing).  One shuffle of both sides, without payloads.
 
     Args:
         stored: rows of `with_known_absence`.
     """
-    of_source = staged.select(
-        *("stream_key", *_ID, payload_hash().alias("staged_payload")), F.lit(True).alias("l")
+    both = staged.sql(
+        f"""
+        SELECT *, CASE WHEN stored_stream IS NULL THEN 'new' WHEN is_staged IS NULL THEN 'removed'
+            WHEN staged_payload IS NOT NULL AND NOT (staged_payload <=> from_payload) THEN 'filled'
+            END AS difference
+        FROM (
+            SELECT stream_key, id_ms, id_seq, {_PAYLOAD} AS staged_payload, true AS is_staged
+            FROM {{this}} AS this
+        ) AS staged
+        FULL JOIN (
+            SELECT stream_key, id_ms, id_seq, {_PAYLOAD} AS from_payload, stream AS stored_stream,
+                run_seq AS stored_run_seq, absence_is_known
+            FROM {{stored}} AS stored
+        ) AS stored USING (stream_key, id_ms, id_seq)
+        """,
+        stored=stored,
     )
-    of_store = stored.select(
-        *("stream_key", *_ID, payload_hash().alias("from_payload")),
-        *(F.col(name).alias(f"stored_{name}") for name in ("stream", "run_seq")),
-        "absence_is_known",
-    )
-    filled = F.col("staged_payload").isNotNull() & ~F.col("staged_payload").eqNullSafe(
-        F.col("from_payload")
-    )
-    difference = (
-        F.when(F.col("stored_stream").isNull(), "new")
-        .when(F.col("l").isNull(), "removed")
-        .when(filled, "filled")
-    )
-    both = of_source.join(of_store, on=["stream_key", *_ID], how="full")
-    return both.select(
-        *("stream_key", *_ID, difference.alias("difference")),
-        F.coalesce("staged_payload", "from_payload").alias("payload"),
-        *("from_payload", "stored_stream", "stored_run_seq", "absence_is_known"),
+    content = _entry_content("coalesce(staged_payload, from_payload)")
+    return both.select("*", f"CASE WHEN {_STAYS} THEN {content} END AS content")
+
+
+def filled_and_removed(compared: Relation) -> Relation:
+    """Return the journal's `entry_filled` and `entry_removed` rows, each once."""
+    return (
+        compared.where("difference IN ('filled', 'removed')")
+        .select(
+            f"CASE WHEN difference = 'filled' THEN '{Kind.ENTRY_FILLED}'"
+            f" ELSE '{Kind.ENTRY_REMOVED}' END AS kind",
+            *("stored_stream AS stream", "id_ms", "id_seq", "from_payload"),
+        )
+        .distinct()
     )
 
 
-def filled_and_removed(compared: DataFrame) -> DataFrame:
-    """The journal's `entry_filled` and `entry_removed` rows, each once."""
-    kinds = {"filled": Kind.ENTRY_FILLED, "removed": Kind.ENTRY_REMOVED}
-    changed = _of_kinds(compared, kinds)
-    stream = F.col("stored_stream").alias("stream")
-    return changed.select("kind", stream, *_ID, "from_payload").distinct()
-
-
-def entries_by_stream(compared: DataFrame) -> DataFrame:
-    """Return the columns of `pending_by_group`, one row per stream of the store, with `filled`
-    instead of `replaced`.
+def entries_by_stream(compared: Relation) -> Relation:
+    """Return the columns of `pending_by_group`, one row per stream of the store; `changed` counts
+    the filled entries, and `claims` is 0.
 
     `missing` counts the removed entries that are known not to exist in the source.  `last_missing`
     is the largest id of these.
     """
-    is_missing = (F.col("difference") == "removed") & F.col("absence_is_known")
-    return compared.groupBy(F.col("stored_stream").alias("stream")).agg(
-        *_sums("new", "filled", "removed"),
-        F.countDistinct(F.when(is_missing, F.struct(*_ID))).alias("missing"),
-        F.max(F.when(is_missing, _sortable_id())).alias("last_missing"),
-        digest(entry_content(F.col("payload")), _stays()).alias("after"),
+    is_missing = "difference = 'removed' AND absence_is_known"
+    return compared.sql(
+        f"""
+        SELECT stored_stream AS stream, {_sums("filled")}, 0L AS claims,
+            count(DISTINCT CASE WHEN {is_missing} THEN struct(id_ms AS ms, id_seq AS seq) END)
+                AS missing,
+            max(CASE WHEN {is_missing} THEN {_SORTABLE_ID} END) AS last_missing
+        FROM {{this}} AS this GROUP BY stored_stream
+        """
     )
 
 
-def _sums(*differences: str) -> list[Column]:
-    return [
-        F.count("stored_stream").alias("stored"),
-        *(F.count_if(F.col("difference") == name).alias(name) for name in differences),
-        F.max(F.when(F.col("difference") == "removed", _sortable_id())).alias("last"),
-        F.max("stored_run_seq").alias("last_run_seq"),
-    ]
-
-
-def _sortable_id() -> Column:
-    return F.struct(unsigned("id_ms").alias("ms"), unsigned("id_seq").alias("seq"))
-
-
-def _stays() -> Column:
-    return F.coalesce(F.col("difference") != "removed", F.lit(True))
+def _sums(changed: str) -> str:
+    return f"""count(stored_stream) AS stored, count_if(difference = 'new') AS new,
+            count_if(difference = '{changed}') AS changed,
+            count_if(difference = 'removed') AS removed,
+            max(CASE WHEN difference = 'removed' THEN {_SORTABLE_ID} END) AS last,
+            max(stored_run_seq) AS last_run_seq, {_DIGEST} AS after"""
 
 
 # ------------------------------------------------------------------- what nothing explains
 
 
-def unexplained_pending(removed: DataFrame, groups: DataFrame) -> DataFrame:
-    """One row per stream of `pending_by_group`: `stored` and `unexplained` (rows of pending).
+def unexplained_pending(removed: Relation, groups: Relation) -> Relation:
+    """Return one row per stream of `pending_by_group`: `stored` and `unexplained` (rows of
+    pending).
 
     `groups`: one row per group of the source, with last_delivered_ms and last_delivered_seq.
     """
-    return _unexplained(removed, groups, GROUP, "last_delivered")
+    return _unexplained(removed, groups, GROUP_SQL, "last_delivered")
 
 
-def unexplained_entries(removed: DataFrame, streams: DataFrame) -> DataFrame:
-    """One row per stream of `entries_by_stream`: `stored` and `unexplained` (rows of entries).
+def unexplained_entries(removed: Relation, streams: Relation) -> Relation:
+    """Return one row per stream of `entries_by_stream`: `stored` and `unexplained` (rows of
+    entries).
 
     `streams`: one row per stream of the source, with last_generated_ms and last_generated_seq
     (null: the source does not say, and so explains nothing).
     """
-    return _unexplained(removed, streams, ("stream",), "last_generated")
+    return _unexplained(removed, streams, "stream", "last_generated")
 
 
-def _unexplained(
-    removed: DataFrame, source: DataFrame, key: tuple[str, ...], upto: str
-) -> DataFrame:
-    reached = F.struct(unsigned(f"{upto}_ms").alias("ms"), unsigned(f"{upto}_seq").alias("seq"))
-    known = F.when(F.col(f"{upto}_ms").isNotNull(), reached).alias("upto")
-    of_store = removed.where(F.col("stored") > 0)
-    both = of_store.join(source.select(*key, known), on=list(key), how="left")
-    is_explained = F.coalesce(F.col("last") <= F.col("upto"), F.lit(False))
-    left = F.when(is_explained, 0).otherwise(F.col("removed"))
-    return both.groupBy("stream").agg(
-        F.sum("stored").alias("stored"), F.sum(left).alias("unexplained")
+def _unexplained(removed: Relation, source: Relation, key: str, upto: str) -> Relation:
+    reached = f"struct({unsigned_sql(f'{upto}_ms')} AS ms, {unsigned_sql(f'{upto}_seq')} AS seq)"
+    return removed.sql(
+        f"""
+        SELECT stream, sum(stored) AS stored,
+            sum(CASE WHEN coalesce(last <= upto, false) THEN 0L ELSE removed END) AS unexplained
+        FROM (SELECT * FROM {{this}} AS this WHERE stored > 0) AS removed
+        LEFT JOIN (
+            SELECT {key}, CASE WHEN {upto}_ms IS NOT NULL THEN {reached} END AS upto
+            FROM {{source}} AS source
+        ) AS source USING ({key})
+        GROUP BY stream
+        """,
+        source=source,
     )
 
 
-def largest_share(by_stream: DataFrame, gone: DataFrame, limit: float) -> DataFrame:
+def largest_share(by_stream: Relation, gone: Relation, limit: float) -> Relation:
     """Return one row that sums up `unexplained_pending` or `unexplained_entries`.
 
     Columns: `stored`; `unexplained`; `above`, the number of streams whose unexplained share exceeds
@@ -366,14 +369,18 @@ def largest_share(by_stream: DataFrame, gone: DataFrame, limit: float) -> DataFr
     Args:
         gone: the streams that count only for all streams together.
     """
-    share = F.try_divide("unexplained", "stored")
-    worst = F.struct(share.alias("share"), "unexplained", "stored", "stream")
-    judged = by_stream.join(gone.withColumn("is_gone", F.lit(True)), on="stream", how="left")
-    is_judged = F.col("is_gone").isNull()
-    return judged.agg(
-        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("stored", "unexplained")),
-        F.count_if((share > limit) & is_judged).alias("above"),
-        F.max(F.when(is_judged, worst)).alias("worst"),
+    return by_stream.sql(
+        f"""
+        SELECT coalesce(sum(stored), 0L) AS stored, coalesce(sum(unexplained), 0L) AS unexplained,
+            count_if(is_gone IS NULL AND share > {limit!r}D) AS above,
+            max(CASE WHEN is_gone IS NULL THEN
+                struct(share AS share, unexplained AS unexplained, stored AS stored,
+                    stream AS stream) END) AS worst
+        FROM (SELECT *, CAST(unexplained AS DOUBLE) / stored AS share FROM {{this}} AS this)
+            AS judged
+        LEFT JOIN (SELECT stream, true AS is_gone FROM {{gone}} AS gone) AS gone USING (stream)
+        """,
+        gone=gone,
     )
 
 
@@ -385,8 +392,6 @@ class Comparison:
     """How the staged rows of a table are compared with the stored ones.
 
     Attributes:
-        name: of the table.
-        changed: the difference of a row that both have (`replaced`, or `filled`).
         compared: from staged and stored rows to one row per difference.
         by_key: sums of what `compared` gives, one row per group or stream.
         journal_rows: of what `compared` gives, the rows that a run changes.
@@ -394,27 +399,11 @@ class Comparison:
             explains, one row per stream.
     """
 
-    name: str
-    changed: str
-    compared: Callable[[DataFrame, DataFrame], DataFrame]
-    by_key: Callable[[DataFrame], DataFrame]
-    journal_rows: Callable[[DataFrame], DataFrame]
-    unexplained: Callable[[DataFrame, DataFrame], DataFrame]
+    compared: Callable[[Relation, Relation], Relation]
+    by_key: Callable[[Relation], Relation]
+    journal_rows: Callable[[Relation], Relation]
+    unexplained: Callable[[Relation, Relation], Relation]
 
 
-PENDING = Comparison(
-    "pending",
-    "replaced",
-    compared_pending,
-    pending_by_group,
-    replaced_and_removed,
-    unexplained_pending,
-)
-ENTRIES = Comparison(
-    "entries",
-    "filled",
-    compared_entries,
-    entries_by_stream,
-    filled_and_removed,
-    unexplained_entries,
-)
+PENDING = Comparison(compared_pending, pending_by_group, replaced_and_removed, unexplained_pending)
+ENTRIES = Comparison(compared_entries, entries_by_stream, filled_and_removed, unexplained_entries)

@@ -4,20 +4,13 @@ Names do not travel: joins, shuffles and the kernel carry 64-bit hashes, which i
 two names of the store share a hash.  `named_keys` finds such names; a run that meets them is
 refused.
 
-Ids are unsigned and BIGINT is signed: orders and ranges use `unsigned(x)`, which flips the sign
+Ids are unsigned and BIGINT is signed: orders and ranges use `unsigned_sql(x)`, which flips the sign
 bit.
-
-Conditions are written as SQL.  Each operator and each name of a Column takes three to five calls
-from Python to the JVM, a text of any length three: of the 1.4 s that a dry run of a small store
-took, the calls were 0.7 s.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from pyspark.sql import Column, Row
-from pyspark.sql import functions as F
+from collections.abc import Mapping
 
 from claimlib.engine.relation import Relation
 from claimlib.schema import BUCKET_SQL, TABLES, quote_text
@@ -35,21 +28,14 @@ def bigint_sql(number: int) -> str:
     return _SIGN_BIT if number == -(2**63) else f"({number:d}L)"
 
 
-def unsigned(column: Column | str) -> Column:
-    """A BIGINT that sorts as the unsigned number whose bits `column` holds."""
-    if isinstance(column, str):
-        return F.expr(unsigned_sql(column))
-    return column.bitwiseXOR(F.expr(_SIGN_BIT))
-
-
 def unsigned_sql(number: str) -> str:
     """As SQL: a BIGINT that sorts as the unsigned number whose bits another holds."""
     return f"({number} ^ {_SIGN_BIT})"
 
 
-def sortable_as_id(sortable: Row) -> StreamId:
-    """Return the id of a struct (ms, seq) whose halves were made sortable by `unsigned`."""
-    return StreamId(*(from_bigint(half ^ -(2**63)) for half in sortable))
+def sortable_as_id(sortable: Mapping[str, int]) -> StreamId:
+    """Return the id of a struct (ms, seq) whose halves were made sortable by `unsigned_sql`."""
+    return StreamId(*(from_bigint(sortable[half] ^ -(2**63)) for half in ("ms", "seq")))
 
 
 ID_ORDER = tuple(unsigned_sql(half) for half in ("id_ms", "id_seq"))
@@ -59,11 +45,6 @@ ID_ORDER = tuple(unsigned_sql(half) for half in ("id_ms", "id_seq"))
 def id_text_sql(ms: str = "id_ms", seq: str = "id_seq") -> str:
     """As SQL: an id as people write it."""
     return f"concat_ws('-', conv(hex({ms}), 16, 10), conv(hex({seq}), 16, 10))"
-
-
-def id_text(ms: str = "id_ms", seq: str = "id_seq") -> Column:
-    """An id as people write it."""
-    return F.expr(id_text_sql(ms, seq))
 
 
 def key_json_sql(table: str) -> str:
@@ -112,11 +93,6 @@ def bytes_sql(name: str) -> str:
     return f"decode(encode({name}, 'UTF-8'), 'ISO-8859-1')"
 
 
-def bucket(buckets: int) -> Column:
-    """The bucket of a row's stream, as the tables generate it."""
-    return F.expr(BUCKET_SQL.format(buckets=buckets)).alias("bucket")
-
-
 # As SQL: the keys of a row's stream, of its (stream, consumer_group), and of its owner.  An entry
 # without an owner has a key too.
 STREAM_KEY = "xxhash64(stream)"
@@ -150,26 +126,6 @@ def bigint_intervals(low_ms: int, high_ms: int) -> list[tuple[int, int]]:
     lie on both sides of 2^63, from where on a BIGINT is negative."""
     low, high = to_bigint(low_ms), to_bigint(high_ms)
     return [(low, high)] if low <= high else [(-(2**63), high), (low, 2**63 - 1)]
-
-
-@dataclass(frozen=True, slots=True)
-class IdBounds:
-    """Which part of a table a run's ids lie in: intervals, each with its bucket and the smallest
-    and the largest BIGINT id_ms."""
-
-    by_bucket: tuple[tuple[int, int, int], ...]
-
-    def sql(self, table: str = "") -> str:
-        """A condition on literals alone, by which Delta's statistics skip files.
-
-        Args:
-            table: the alias of the table and a dot, or nothing.
-        """
-        parts = (
-            f"({table}bucket = {bucket:d} AND {table}id_ms BETWEEN {low:d} AND {high:d})"
-            for bucket, low, high in self.by_bucket
-        )
-        return f"({' OR '.join(parts) or 'false'})"
 
 
 IS_SHARED = "one != other"

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from claimlib.engine.changes import Changes, same_key
-from claimlib.engine.relation import Relation, union_by_name
+from claimlib.engine.relation import IdBounds, Relation, union_by_name
 from claimlib.errors import VerificationError, VersionExpiredError
 from claimlib.plans.keys import GROUP, id_text_sql
 from claimlib.runs.journal import (
@@ -69,7 +69,7 @@ def apply(
     row: RunRow,
     decided: Decided,
     new: Relation | None = None,
-    near: str = "true",
+    near: IdBounds | None = None,
 ) -> int | None:
     """Change `pending` as the journal says.  How many rows a MERGE has changed or deleted; null: it
     was none.
@@ -77,15 +77,15 @@ def apply(
     Args:
         new: rows that a source has, of which those are appended whose ids are not pending; null:
             what is forced, if anything is.
-        near: SQL condition: where they lie, as literals.
+        near: where they lie; None: anywhere.
     """
     if new is None and decided.of(Kind.FORCED):
         new = decided.rows(Kind.FORCED).select(*_KEY, *STATE, "bucket")
-        near = decided.pending.sql()
+        near = decided.pending
     return apply_changes(store, _changes(row, decided, new, near), row)
 
 
-def _changes(row: RunRow, decided: Decided, new: Relation | None, near: str) -> Changes:
+def _changes(row: RunRow, decided: Decided, new: Relation | None, near: IdBounds | None) -> Changes:
     number = decided.of(*TOUCHING)
     is_updated = f"s.{of_kinds(UPDATING)}"
     return Changes(
@@ -105,7 +105,7 @@ def _changes(row: RunRow, decided: Decided, new: Relation | None, near: str) -> 
         near=decided.pending.sql("t."),
         new_near=near,
         since_pin=row.staged is not None,
-        buckets=_buckets(decided) if row.staged is None else None,
+        buckets=_buckets(decided),
     )
 
 

@@ -11,10 +11,9 @@ from typing import Any
 
 from pyspark.sql import Row
 
-from claimlib.engine.relation import Relation
+from claimlib.engine.relation import IdBounds, Relation
 from claimlib.errors import VerificationError
 from claimlib.plans.differences import Digest
-from claimlib.plans.keys import IdBounds
 from claimlib.schema import Kind
 from claimlib.store.gone_back import Seen
 from claimlib.store.local import Condition, Token

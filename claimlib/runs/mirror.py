@@ -13,28 +13,21 @@ store is compared with what the decision says it will hold.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
-from claimlib.engine.changes import Changes, same_key
-from claimlib.engine.relation import Relation
-from claimlib.engine.spark import frame_of
+from claimlib.engine.changes import Changes, lacking, same_key
+from claimlib.engine.relation import IdBounds, Relation, union_by_name
 from claimlib.errors import CommitConflictError, VerificationError
-from claimlib.plans.differences import (
-    Digest,
-    Scope,
-    digest_of,
-)
-from claimlib.plans.keys import glob_sql, id_text
+from claimlib.plans.differences import Digest, Scope, digest
+from claimlib.plans.keys import glob_sql, id_text_sql
 from claimlib.runs import claims
 from claimlib.runs.journal import Decided, RunRow, Staged
 from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_once
 from claimlib.runs.writes import apply as apply_changes
-from claimlib.schema import FIELDS_TYPE, TABLES, WITHOUT_PROOF_SQL, Kind, quote_text
+from claimlib.schema import FIELDS_TYPE, TABLES, WITHOUT_PROOF, Kind, quote_text
 from claimlib.store.local import Condition
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
@@ -81,29 +74,43 @@ def scope_of(row: RunRow) -> Scope:
     return Scope(request["stream_glob"], request["group_glob"])
 
 
+def in_bucket(store: Store, rows: Relation, scope: Scope) -> Relation:
+    """The rows of a table with buckets that lie where those of a scope do: in one bucket, if one
+    stream is named."""
+    bounds = _bounds(store, scope)
+    return rows if bounds is None else rows.within(bounds)
+
+
+def _bounds(store: Store, scope: Scope) -> IdBounds | None:
+    stream = scope.stream
+    return None if stream is None else IdBounds.of_buckets([store.bucket_of(stream)])
+
+
 # ------------------------------------------------------------------- the landing
 
 
-def staged_pending(store: Store, uuid: str) -> DataFrame:
+def staged_pending(store: Store, uuid: str) -> Relation:
     """The pending entries of a landing."""
-    return store.now("pel_snapshots", Condition("landing", uuid))
+    return store.relation("pel_snapshots").where(f"landing = {quote_text(uuid)}")
 
 
-def staged_entries(store: Store, uuid: str) -> DataFrame:
+def staged_entries(store: Store, uuid: str) -> Relation:
     """The entries of a landing; none, once its run is finished."""
-    return store.now("entry_landing", Condition("landing", uuid))
+    return store.relation("entry_landing").where(f"landing = {quote_text(uuid)}")
 
 
 def digests_of(store: Store, uuid: str) -> tuple[Digest, Digest]:
     """The staged pending rows and the staged entries: one query."""
-    pending = staged_pending(store, uuid).agg(digest_of("pending").alias("of"))
-    entries = staged_entries(store, uuid).agg(digest_of("entries").alias("of"))
-    digests = {
-        row["table"]: Digest(*row["of"])
-        for row in pending.select(F.lit("pending").alias("table"), "of")
-        .union(entries.select(F.lit("entries"), "of"))
-        .collect()
-    }
+    return _digests(staged_pending(store, uuid), staged_entries(store, uuid))
+
+
+def _digests(pending: Relation, entries: Relation) -> tuple[Digest, Digest]:
+    both = digest("pending", pending).sql(
+        "SELECT 'pending' AS of, digest FROM {this} AS this"
+        " UNION ALL SELECT 'entries' AS of, digest FROM {entries} AS entries",
+        entries=digest("entries", entries),
+    )
+    digests = {row["of"]: Digest(**row["digest"]) for row in both.collect()}
     return digests["pending"], digests["entries"]
 
 
@@ -141,20 +148,17 @@ def _rows(stated: Digest | int) -> int:
 def discard_landing(store: Store, uuid: str) -> None:
     """Delete a landing that no decision will name."""
     for table in ("pel_snapshots", "entry_landing"):
-        _delete_landings(store, table, [uuid])
+        _delete_landing(store, table, uuid)
 
 
 def sweep_landing(store: Store, row: RunRow) -> None:
     """Drop the entries staged for this and earlier finished runs; the PELs as read are kept as
     history.  Who writes there at this moment is left in peace: the next run does it."""
-    staged = store.now("entry_landing").select("landing").distinct().collect()
+    staged = store.relation("entry_landing").distinct("landing").collect()
     swept = _landings_done(store, row, {of_landing["landing"] for of_landing in staged})
-    if not swept:
-        return
-    try:
-        _delete_landings(store, "entry_landing", sorted(swept))
-    except CommitConflictError:
-        return  # the run itself is finished
+    with suppress(CommitConflictError):  # the run itself is finished
+        for uuid in sorted(swept):
+            _delete_landing(store, "entry_landing", uuid)
 
 
 def _landings_done(store: Store, row: RunRow, landings: set[str]) -> set[str]:
@@ -162,23 +166,12 @@ def _landings_done(store: Store, row: RunRow, landings: set[str]) -> set[str]:
     own = set() if row.staged is None else {row.staged.uuid}
     if landings <= own:
         return landings
-    decided = store.now("journal", Condition("kind", str(Kind.RUN)))
-    earlier = decided.where(F.col("run_seq") <= row.run_seq).select("landing").distinct()
-    return landings & {of_landing["landing"] for of_landing in earlier.collect()}
+    decided = store.find("journal", Condition("kind", str(Kind.RUN)))
+    return landings & {of["landing"] for of in decided if of["run_seq"] <= row.run_seq}
 
 
-def _delete_landings(store: Store, table: str, uuids: Sequence[str]) -> None:
-    landings = ", ".join(map(quote_text, uuids))
-    is_due = f"landing IN ({landings})"
-
-    def delete() -> None:
-        few = store.few_now(table)
-        if few is None:
-            store.execute(table, f"DELETE FROM {{table}} WHERE {is_due}")
-        else:
-            store.replace(table, few[0].where(f"NOT {is_due}"), after=few[1])
-
-    retried(delete)
+def _delete_landing(store: Store, table: str, uuid: str) -> None:
+    retried(lambda: store.delete(table, Condition("landing", uuid)))
 
 
 # ------------------------------------------------------------------- apply
@@ -201,13 +194,13 @@ def apply(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
 
 def _pending(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
     has_new = bool(row.counts[NEW["pending"]])
-    new = store.relation_of(staged_pending(store, staged.uuid)) if has_new else None
-    claims.apply(store, row, decided, new, near=scope_of(row).lies_in_sql(store.buckets))
+    new = staged_pending(store, staged.uuid) if has_new else None
+    claims.apply(store, row, decided, new, near=_bounds(store, scope_of(row)))
 
 
 def _entries(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
     """Entries of the streams that were read; a stored payload stays where only the id was read."""
-    read = store.relation_of(staged_entries(store, staged.uuid))
+    read = staged_entries(store, staged.uuid)
     has_changes = bool(decided.of(Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED))
     changes = Changes(
         "entries",
@@ -220,8 +213,9 @@ def _entries(store: Store, row: RunRow, staged: Staged, decided: Decided) -> Non
         may_repeat=True,
         new=read if row.counts[NEW["entries"]] else None,
         near=decided.entries.sql("t."),
-        new_near=scope_of(row).lies_in_sql(store.buckets),
+        new_near=_bounds(store, scope_of(row)),
         since_pin=True,
+        buckets=[bucket for bucket, _, _ in decided.entries.by_bucket],
     )
     apply_changes(store, changes, row)
 
@@ -298,10 +292,9 @@ def withdraw(store: Store, row: RunRow) -> None:
 
 def _take_proofs_back(store: Store, row: RunRow) -> None:
     """Have nothing proven of the streams that a run was for."""
-    statement = f"""
-        UPDATE {{table}} SET {WITHOUT_PROOF_SQL}, run_seq = {row.run_seq:d}
-        WHERE run_seq <= {row.run_seq:d} AND {glob_sql("stream", scope_of(row).stream_glob)}"""
-    retried(lambda: store.execute("streams", statement))
+    is_due = f"run_seq <= {row.run_seq:d} AND {glob_sql('stream', scope_of(row).stream_glob)}"
+    values = {**WITHOUT_PROOF, "run_seq": f"{row.run_seq:d}L"}
+    retried(lambda: store.update("streams", values, is_due))
 
 
 # ------------------------------------------------------------------- verify
@@ -316,15 +309,14 @@ def verify(
         VerificationError: a difference that no commit of somebody else explains.
     """
     pending, entries = _in_scope(store, row, decided)
-    after, written = _digests_now(pending, entries, row)
     counts = {
         "pending_read": staged.pending.rows,
         "entries_read": staged.entries.rows,
-        "pending_written": written,
+        "pending_written": pending.where(f"run_seq = {row.run_seq:d}L").count(),
         "pending_missing": 0,
         "pending_extra": staged.pending_after.rows - staged.pending.rows,
     }
-    if after == (staged.pending_after, staged.entries_after):
+    if _digests(pending, entries) == (staged.pending_after, staged.entries_after):
         return claims.Outcome(), counts
     outcome = claims.verify(store, row, decided)
     differing = {
@@ -332,9 +324,10 @@ def verify(
         "entries": _differing(staged_entries(store, staged.uuid), entries, "entries"),
     }
     for table, rows in differing.items():
-        remaining = {
-            r["difference"]: r["count"] for r in rows.groupBy("difference").count().collect()
-        }
+        counted = rows.sql(
+            "SELECT difference, count(*) AS n FROM {this} AS this GROUP BY difference"
+        )
+        remaining = {of["difference"]: of["n"] for of in counted.collect()}
         if remaining and not _others_wrote(store, row, table):
             _refuse(store, row, table, rows)
         for name in ("missing", "extra"):
@@ -342,66 +335,52 @@ def verify(
     return outcome, counts
 
 
-def _in_scope(store: Store, row: RunRow, decided: Decided) -> tuple[DataFrame, DataFrame]:
+def _in_scope(store: Store, row: RunRow, decided: Decided) -> tuple[Relation, Relation]:
     """The rows of pending and entries that the run was to bring to what the source said."""
     scope = scope_of(row)
-    lies_in = scope.lies_in(store.buckets)
-    streams = frame_of(decided.rows(Kind.STREAM))
-    pending = store.now("pending").where(lies_in & scope.has_group())
-    return pending, entries_in_scope(store.now("entries").where(lies_in), streams, scope)
+    pending, entries = (
+        in_bucket(store, store.relation(table), scope) for table in ("pending", "entries")
+    )
+    pending = pending.where(scope.has_group())
+    streams = decided.rows(Kind.STREAM).select("stream")
+    return pending, entries_in_scope(entries, streams, scope)
 
 
-def entries_in_scope(
-    entries: DataFrame, streams: DataFrame, scope: Scope, *of_stream: str
-) -> DataFrame:
+def entries_in_scope(entries: Relation, streams: Relation, scope: Scope) -> Relation:
     """The entries of streams that were read, or would have been read if they were there still.
 
     Args:
-        streams: one row per stream that was read.
-        of_stream: columns of `streams` to add to the rows.
+        streams: one row per stream that was read; its other columns are added to the rows.
     """
-    read = streams.select("stream", *of_stream, F.lit(True).alias("was_read"))
-    in_scope = F.coalesce("was_read", scope.has_whole_stream())
-    return entries.join(read, on="stream", how="left").where(in_scope).drop("was_read")
+    read = streams.select("*", "true AS was_read")
+    joined = entries.sql(
+        "SELECT * FROM {this} AS this LEFT JOIN {read} AS read USING (stream)", read=read
+    )
+    return joined.where(f"coalesce(was_read, {scope.has_whole_stream()})")
 
 
-def _digests_now(
-    pending: DataFrame, entries: DataFrame, row: RunRow
-) -> tuple[tuple[Digest, Digest], int]:
-    """The digests of what stands in the store now, and how many rows of pending this run wrote."""
-    is_ours = F.count_if(F.col("run_seq") == row.run_seq).alias("written")
-    by_table = {
-        r["table"]: r
-        for r in pending.agg(F.lit("p").alias("table"), digest_of("pending").alias("of"), is_ours)
-        .union(entries.agg(F.lit("e"), digest_of("entries"), is_ours))
-        .collect()
-    }
-    digests = Digest(*by_table["p"]["of"]), Digest(*by_table["e"]["of"])
-    return digests, by_table["p"]["written"]
-
-
-def _differing(staged: DataFrame, stored: DataFrame, table: str) -> DataFrame:
+def _differing(staged: Relation, stored: Relation, table: str) -> Relation:
     """The keys that only one side has: `difference` is `missing` (from the store) or `extra`; and
     those whose rows differ, as `missing`."""
-    key = list(TABLES[table].key)
-    missing = staged.join(_equal_to(staged, stored, table), on=key, how="left_anti")
-    extra = stored.join(staged.select(*key), on=key, how="left_anti")
-    return missing.select(F.lit("missing").alias("difference"), *key).union(
-        extra.select(F.lit("extra"), *key)
+    key = TABLES[table].key
+    extra = lacking(table, stored.select(*key), staged)
+    missing = staged.sql(
+        f"SELECT s.* FROM {{this}} AS s LEFT ANTI JOIN {{stored}} AS t"
+        f" ON {same_key(table)} AND {_has_content(table)}",
+        stored=stored,
+    )
+    types = {"difference": "STRING", **{name: TABLES[table].types[name] for name in key}}
+    parts = {"missing": missing, "extra": extra}
+    return union_by_name(
+        [rows.select(f"'{name}' AS difference", *key) for name, rows in parts.items()], types
     )
 
 
-def _equal_to(staged: DataFrame, stored: DataFrame, table: str) -> DataFrame:
-    """The keys of staged rows that the store holds with the same content."""
-    key = TABLES[table].key
-    state = ("fields",) if table == "entries" else claims.STATE
-    same: Column = F.expr(same_key(table))
-    for name in state:
-        equal = F.col(f"t.{name}").eqNullSafe(F.col(f"s.{name}"))
-        # Where only the id was read, any payload will do.
-        same &= equal | F.col(f"s.{name}").isNull() if table == "entries" else equal
-    both = staged.alias("s").join(stored.alias("t"), on=same, how="inner")
-    return both.select(*(F.col(f"s.{name}").alias(name) for name in key))
+def _has_content(table: str) -> str:
+    """The SQL condition under which a stored row, `t`, has the content of a staged one, `s`."""
+    if table == "entries":  # where only the id was read, any payload will do
+        return "(s.fields IS NULL OR t.fields <=> s.fields)"
+    return " AND ".join(f"t.{name} <=> s.{name}" for name in claims.STATE)
 
 
 def _others_wrote(store: Store, row: RunRow, table: str) -> bool:
@@ -416,8 +395,8 @@ def _others_wrote(store: Store, row: RunRow, table: str) -> bool:
     return not all_known or any(others)
 
 
-def _refuse(store: Store, row: RunRow, table: str, rows: DataFrame) -> None:
-    first = rows.select("*", id_text().alias("id")).orderBy(*TABLES[table].key).first()
+def _refuse(store: Store, row: RunRow, table: str, rows: Relation) -> None:
+    first = rows.select("*", f"{id_text_sql()} AS id").order_by(*TABLES[table].key).first()
     example = "" if first is None else f"; the first is {first['stream']} {first['id']}"
     raise VerificationError(
         f"run {row.run_seq} ({row.key}) was applied, but {table} does not contain what the run"

@@ -294,8 +294,7 @@ def _recover(store: Store, tell: Progress) -> KnownRuns:
         _pins(store, INPUTS, known)
     for row in known.unfinished:
         tell(Phase.RECOVER, f"finishing run {row.run_seq} ({row.key}) of another process")
-        # What a snapshot or an import has staged is applied by Spark.
-        roll_forward(store if row.staged is None else store.in_session(), row, tell)
+        roll_forward(store, row, tell)
     return known
 
 

@@ -34,6 +34,8 @@ CHANGED = ("pending", *(table for table in records.WRITTEN_FOR if table != "tomb
 """The tables of which a run that claims may change rows; to the others it only adds some."""
 ABANDONED = "abandoned"
 """What the report of a run counts (1) that was given up."""
+NOT_ABANDONED = f"counts['{ABANDONED}'] IS NULL"
+"""As SQL: whether a row of `runs` is of a run that was not given up."""
 
 
 class Phase(StrEnum):

@@ -68,13 +68,8 @@ def _by_files(store: Store, changes: Changes, row: RunRow) -> None:
         if added is not None:
             store.append(table, added, token=token, note=row.note, after=version)
         return
-    rows = changes.after(_part(there, changes))
+    rows = changes.after(there)
     store.replace(table, rows, changes.buckets, token=token, note=row.note, after=version)
-
-
-def _part(there: Relation, changes: Changes) -> Relation:
-    """The rows of the buckets in which something changes."""
-    return there if changes.buckets is None else there.where(in_buckets(changes.buckets))
 
 
 def _at_once(store: Store, changes: Changes, row: RunRow) -> bool:
@@ -104,7 +99,7 @@ def _replace_once(
         after: the version of `there` if its rows are in memory; None if Delta reads the rows as it
             writes.
     """
-    rows = changes.after(_part(there, changes))
+    rows = changes.after(there)
     if after is None:
         rows = store.relation_of(arranged(TABLES[changes.table], frame_of(rows), store.buckets))
     store.replace(changes.table, rows, changes.buckets, token=row.token, note=row.note, after=after)

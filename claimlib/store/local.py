@@ -219,18 +219,29 @@ class LocalTable:
             return newest.has_any(files)  # it landed all the same: its files are the table's now
         return True
 
+    def delete(self, conditions: Sequence[Condition]) -> None:
+        """Delete the rows that meet all conditions.
+
+        Raises:
+            DeltaError: another writer has committed meanwhile, or delta-rs cannot write.
+        """
+        from deltalake import DeltaTable
+
+        # The table object that commits gets the new version, and this one is to stay as it is.
+        table = DeltaTable(self._folder.as_uri(), version=self.version)
+        table.delete(
+            " AND ".join(condition.sql() for condition in conditions),
+            commit_properties=_commit_properties(None, []),
+            post_commithook_properties=_hooks(),
+        )
+
     def has_any(self, files: Sequence[DataFile]) -> bool:
         """Whether one of these files is a part of this version."""
         paths = pa.table(self._table.get_add_actions())["path"].to_pylist()
         return any(file.path in paths for file in files)
 
     def _commit_files(self, files: Sequence[DataFile], how: Commit) -> None:
-        from deltalake.transaction import (
-            AddAction,
-            CommitProperties,
-            PostCommitHookProperties,
-            Transaction,
-        )
+        from deltalake.transaction import AddAction, Transaction
 
         now_ms = time.time_ns() // 1_000_000
         added = [
@@ -250,14 +261,8 @@ class LocalTable:
             self._table.schema(),
             [] if partition is None else [partition],
             filters,
-            commit_properties=CommitProperties(
-                custom_metadata=None if how.note is None else {"userMetadata": how.note},
-                # Never after another version than this one: what it holds has been looked at.
-                max_commit_retries=0,
-                app_transactions=tokens,
-            ),
-            # When commits are old enough to go, Spark knows.
-            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+            commit_properties=_commit_properties(how.note, tokens),
+            post_commithook_properties=_hooks(),
         )
 
     def _partition_column(self) -> str | None:
@@ -313,6 +318,24 @@ class LocalTable:
         if number.null_count:
             return None
         return pc.sum(number).as_py() or 0, pc.sum(size).as_py() or 0
+
+
+def _commit_properties(note: str | None, tokens: list[Any]) -> Any:
+    from deltalake.transaction import CommitProperties
+
+    return CommitProperties(
+        custom_metadata=None if note is None else {"userMetadata": note},
+        # Never after another version than the one that has been looked at.
+        max_commit_retries=0,
+        app_transactions=tokens,
+    )
+
+
+def _hooks() -> Any:
+    from deltalake.transaction import PostCommitHookProperties
+
+    # When commits are old enough to go, Spark knows.
+    return PostCommitHookProperties(cleanup_expired_logs=False)
 
 
 # The features of a store's tables; a table without any has this version for writers.

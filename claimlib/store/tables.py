@@ -161,6 +161,7 @@ class Store:
         }
         self.buckets = int(properties["streams"][schema.BUCKETS_PROPERTY])
         self.declared_source = schema.declared_source(properties["streams"])
+        self._buckets_of: dict[str, int] = {}
         self.was_there = True
         self.has_lost_proofs = False
         self.accepted = Accepted.of(properties["streams"])
@@ -518,9 +519,11 @@ class Store:
 
     def bucket_of(self, stream: str) -> int:
         """Return the bucket of a stream, by its spelled name."""
-        row = Relation(self.engine, Rows(pa.table({"stream": [stream]})))
-        (of_stream,) = row.select(f"{BUCKET_SQL.format(buckets=self.buckets)} AS bucket").collect()
-        return int(of_stream["bucket"])
+        if stream not in self._buckets_of:
+            row = Relation(self.engine, Rows(pa.table({"stream": [stream]})))
+            bucket = f"{BUCKET_SQL.format(buckets=self.buckets)} AS bucket"
+            self._buckets_of[stream] = row.select(bucket).arrow()["bucket"][0].as_py()
+        return self._buckets_of[stream]
 
     def frame_at(self, table: str, version: int | None) -> DataFrame:
         """Return what `relation` states as a DataFrame."""
@@ -973,6 +976,51 @@ class Store:
                 table=table,
             )
         return said[0]
+
+    def delete(self, table: str, *conditions: Condition) -> None:
+        """Delete the rows of a table that meet all conditions, in one commit.
+
+        Raises:
+            CommitConflictError: another writer got in between; nothing was changed.
+        """
+        local = self._local(table)
+        if local is not None and self._newest is not None and _is_writable(table, local):
+            with WRITES.alone(self.identifier(table)) as is_alone:
+                if is_alone:
+                    try:
+                        local.delete(conditions)
+                    except Exception as error:
+                        self._newest.forget(table)
+                        if self._readable(table).version == local.version:
+                            raise
+                        raise conflict(table) from error
+                    return
+        where = " AND ".join(map(_sql_of, conditions))
+        self.execute(table, f"DELETE FROM {{table}} WHERE {where}")
+
+    def update(self, table: str, values: Mapping[str, str], condition: str) -> None:
+        """Set columns of the rows of a small table for which a SQL condition is true, in one
+        commit.
+
+        Args:
+            values: SQL expressions by column.
+
+        Raises:
+            CommitConflictError: another writer got in between; nothing was changed.
+        """
+        if not self.is_embedded:
+            changed = ", ".join(f"{name} = {value}" for name, value in values.items())
+            self.execute(table, f"UPDATE {{table}} SET {changed} WHERE {condition}")
+            return
+        version = self.version(table)
+        names = (column.name for column in TABLES[table].columns)
+        columns = (
+            f"CASE WHEN {condition} THEN {values[name]} ELSE {name} END AS {name}"
+            if name in values
+            else name
+            for name in names
+        )
+        self.replace(table, self.relation(table, version).select(*columns), after=version)
 
     def held(self, frame: DataFrame) -> DataFrame:
         """A small frame, run once and from then on literal rows; all of it is in the driver's

@@ -28,9 +28,8 @@ from claimlib.live.batches import (
     SourceDone,
     StreamDone,
 )
-from claimlib.plans.keys import bucket
 from claimlib.runs import Progress
-from claimlib.schema import TABLES
+from claimlib.schema import BUCKET_SQL, TABLES
 from claimlib.semantics.ids import StreamId
 from claimlib.store.tables import Store, arranged
 from tests.bench.check import Measured, differing
@@ -115,9 +114,8 @@ def _floor(store: Store, tables: dict[str, str], folder: str) -> None:
         rows = store.spark.read.format("delta").load(tables[name])
         rows.withColumn("run_seq", F.lit(1)).write.format("delta").save(landed)
         there = store.spark.read.format("delta").load(landed)
-        divided = arranged(
-            TABLES[name], there.withColumn("bucket", bucket(store.buckets)), store.buckets
-        )
+        bucket = f"{BUCKET_SQL.format(buckets=store.buckets)} AS bucket"
+        divided = arranged(TABLES[name], there.selectExpr("*", bucket), store.buckets)
         columns = ", ".join(column.name for column in TABLES[name].written)
         same = " AND ".join(f"t.{key_column} = s.{key_column}" for key_column in TABLES[name].key)
         store.execute(

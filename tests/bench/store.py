@@ -18,9 +18,8 @@ from pyspark.sql import functions as F
 
 from claimlib.commands.reply import Reply
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.plans.keys import bucket
 from claimlib.runs import Progress
-from claimlib.schema import TABLES
+from claimlib.schema import BUCKET_SQL, TABLES
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.tables import Store, arranged
 from tests.bench import data
@@ -124,7 +123,7 @@ def make(store: Store, rows: int, shape: Shape = HALF) -> None:
     """Fill a new store (see `bench_data`)."""
     pending = data.pending(store.spark, rows, shape)
     kept = pending.drop("is_gone", "is_due").withColumn("run_seq", F.lit(0))
-    kept = kept.withColumn("bucket", bucket(store.buckets))
+    kept = kept.withColumn("bucket", F.expr(BUCKET_SQL.format(buckets=store.buckets)))
     store.append("pending", arranged(TABLES["pending"], kept, store.buckets))
     entries = pending.select(
         *("stream", "id_ms", "is_gone"),
@@ -132,7 +131,7 @@ def make(store: Store, rows: int, shape: Shape = HALF) -> None:
     )
     entries = entries.where("NOT (is_gone AND id_seq = 0)").drop("is_gone")
     entries = entries.withColumns({"fields": payload(), "run_seq": F.lit(0)})
-    entries = entries.withColumn("bucket", bucket(store.buckets))
+    entries = entries.withColumn("bucket", F.expr(BUCKET_SQL.format(buckets=store.buckets)))
     store.append("entries", arranged(TABLES["entries"], entries, store.buckets))
     # As a snapshot proves it: from the first to the last pending id.
     streams = pending.groupBy("stream").agg(

@@ -17,10 +17,10 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.engine.changes import Changes
 from claimlib.engine.spark import frame_of
 from claimlib.errors import CommitConflictError, SourceMismatchError
-from claimlib.plans.keys import bucket
 from claimlib.runs import Phase, claims, mirror, retry, writes
 from claimlib.runs.journal import APP_ID, RunRow, decided_by, run_rows
 from claimlib.runs.rollforward import roll_forward
+from claimlib.schema import BUCKET_SQL
 from claimlib.store.local import Token
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
@@ -351,7 +351,8 @@ def test_an_append_to_an_empty_table_sees_who_appends_the_same_rows_at_that_mome
     columns = [*PENDING[:-1], "bucket"]
     row = ("s", "g", 1, 0, None, 5, 1)
     rows = frame_of(store.rows("pending", [row], PENDING[:-1]))
-    slow_rows = waiting.frame(rows.withColumn("bucket", bucket(store.buckets))).select(*columns)
+    bucket = f"{BUCKET_SQL.format(buckets=store.buckets)} AS bucket"
+    slow_rows = waiting.frame(rows.selectExpr("*", bucket)).select(*columns)
     changes = Changes("pending", 1, None, (), new=store.relation_of(slow_rows))
     run = SimpleNamespace(run_seq=1, note="a run", token=Token(APP_ID, 1), pins=store.pin())
     with ThreadPoolExecutor() as threads:

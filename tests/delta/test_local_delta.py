@@ -18,7 +18,7 @@ from claimlib.commands.preconditions import ENTRY_IDS
 from claimlib.commands.runs import find_run
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.plans.keys import IdBounds
+from claimlib.engine.relation import IdBounds
 from claimlib.schema import TABLE_ID_PROPERTY, TABLES
 from claimlib.semantics.ids import StreamId
 from claimlib.store import local as local_delta

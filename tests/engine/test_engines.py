@@ -34,6 +34,8 @@ VALUES = pa.table(
 )
 STATEMENTS = {
     "hashes of one and of two names": "xxhash64(name), xxhash64(name, CAST(n AS STRING))",
+    "hashes of numbers": "xxhash64(CAST(id_ms AS BIGINT), CAST(maybe AS BIGINT), name)",
+    "halves of a hash": "shiftright(id_ms, 32), id_ms & 4294967295L",
     "the bucket of a stream": BUCKET_SQL.format(buckets=16).replace("stream", "name"),
     "ids as text": id_text_sql("id_ms", "id_seq"),
     "unsigned halves": ", ".join(ID_ORDER),
@@ -66,6 +68,11 @@ STATEMENTS = {
 AGGREGATES = {
     "sums and ends": "sum(maybe), min(id_ms), max(id_ms), count(*), count(maybe)",
     "counts by a condition": "count_if(maybe > 5), sum(CAST(maybe > 5 AS BIGINT))",
+    "counts of nulls alone": "count_if(CAST(NULL AS BIGINT) > 5)",
+    "largest structs": f"max(CASE WHEN maybe > 5 THEN struct({ID_ORDER[0]} AS ms, n AS n) END)",
+    "distinct structs": (
+        "count(DISTINCT CASE WHEN maybe > 5 THEN struct(id_ms AS ms, id_seq AS seq) END)"
+    ),
     "values at an end": "min_by(maybe, n), max_by(maybe, n), max_by(name, n)",
     "values at an end of a struct": (
         f"min_by(n, struct({ID_ORDER[0]} AS ms, {ID_ORDER[1]} AS seq, n AS n))"
