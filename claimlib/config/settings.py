@@ -4,8 +4,8 @@ An option goes before an environment variable, that before the file, that before
 
     --min-idle 1h  >  CLAIMLIB_XAUTOCLAIM__MIN_IDLE=1h  >  [xautoclaim] min_idle = "1h"
 
-A key that is not known is refused, wherever it stands, and so is a variable CLAIMLIB_… that names
-none.  Nothing below the edge reads any of this.
+An unknown key is refused, and so is a variable CLAIMLIB_… that names no key.  Nothing below the
+edge reads any of this.
 """
 
 from __future__ import annotations
@@ -14,38 +14,26 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
-from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from claimlib.errors import ConfigError, MissingExtraError, RequestError
-from claimlib.places import check_no_secret
-from claimlib.semantics.ids import MIN_ID, parse_range_start
-from claimlib.semantics.model import (
-    DEFAULT_MAX_REMOVED_SHARE,
-    MAX_I64,
-    AutoclaimRequest,
-    Guards,
-    IdleRule,
-    Profile,
-    RemovalLimits,
+from claimlib.config.sections import (
+    ExecutionSection,
+    MirrorSection,
+    SnapshotSection,
+    SparkSection,
+    XautoclaimSection,
+    keys_of,
+    option_of,
 )
-from claimlib.semantics.names import glob_pattern, unspell
-from claimlib.times import parse_duration_ms
+from claimlib.errors import ConfigError, MissingExtraError, RequestError
+from claimlib.semantics.model import Guards
 
 try:
-    from pydantic import (
-        AfterValidator,
-        BaseModel,
-        BeforeValidator,
-        ConfigDict,
-        Field,
-        ValidationError,
-    )
+    from pydantic import BaseModel, ValidationError
     from pydantic_core import ErrorDetails
     from pydantic_settings import (
         BaseSettings,
@@ -57,232 +45,10 @@ except ImportError as error:
     raise MissingExtraError.for_package("spark", "pydantic-settings") from error
 
 if TYPE_CHECKING:
-    from claimlib.commands.snapshot import SnapshotRequest
     from claimlib.commands.xautoclaim import SweepRequest
-    from claimlib.live.reading import ServerReading
 
 _PREFIX = "CLAIMLIB_"
 _DELIMITER = "__"
-
-
-def _duration_ms(value: object) -> int:
-    try:
-        return parse_duration_ms(str(value))
-    except RequestError as error:
-        raise ValueError(error.message) from error
-
-
-def _name(value: object) -> bytes:
-    if not isinstance(value, str):
-        raise ValueError("must be text")  # noqa: TRY004 - pydantic reports ValueErrors
-    try:
-        return unspell(value)
-    except RequestError as error:
-        raise ValueError(error.message) from error
-
-
-def _whole_number(value: object) -> int:
-    """A number of a file, or a text of digits; neither true (which Python counts as 1) nor 5.0."""
-    if isinstance(value, str) and re.fullmatch("-?[0-9]{1,19}", value):
-        return int(value)
-    if type(value) is not int:
-        raise ValueError("must be a whole number")
-    return value
-
-
-def _number(value: object) -> float:
-    """A number of a file, or a text of digits with a point or without."""
-    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}(?:\.[0-9]{1,19})?", value):
-        return float(value)
-    if type(value) is not int and type(value) is not float:
-        raise ValueError("must be a number, as in 500 or 0.5")
-    return value
-
-
-def _usable_by(use: Callable[[Any], object]) -> AfterValidator:
-    """What `use` refuses is a fault of the key; what it takes stays as it is."""
-
-    def check(value: Any) -> Any:
-        try:
-            use(value)
-        except RequestError as error:
-            raise ValueError(error.message) from error
-        return value
-
-    return AfterValidator(check)
-
-
-_Glob = Annotated[str, _usable_by(glob_pattern)]
-_Limit = Annotated[int, BeforeValidator(_whole_number), Field(ge=0, le=MAX_I64)]
-
-
-class Section(BaseModel):
-    """Keys that belong together; one that is not known is refused."""
-
-    # What was given under a wrong key may be a password; a traceback would show it.
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class SparkSection(Section):
-    """The local session that claimlib starts where no other is there (`session.open_session`)."""
-
-    master: Annotated[str, _usable_by(partial(check_no_secret, what="Spark's address"))] = (
-        "local[*]"
-    )
-    driver_memory: str = "4g"
-    shuffle_partitions: Annotated[
-        int, BeforeValidator(_whole_number), Field(ge=1, le=2**31 - 1)
-    ] = 4
-    conf: dict[str, str] = {}
-
-
-class Engine(StrEnum):
-    """Name an engine that executes commands."""
-
-    AUTO = "auto"
-    EMBEDDED = "embedded"
-    SPARK = "spark"
-
-
-class ExecutionSection(Section):
-    """Choose the engine: this process (`embedded`), Spark, or the first that can (`auto`)."""
-
-    engine: Engine = Engine.AUTO
-
-
-class MirrorSection(Section):
-    """How much a snapshot or an import may take away from a store (`model.RemovalLimits`)."""
-
-    allow_empty: bool = False
-    max_removed_share: Annotated[float, BeforeValidator(_number), Field(ge=0, le=1)] = (
-        DEFAULT_MAX_REMOVED_SHARE
-    )
-
-    def limits(self) -> RemovalLimits:
-        """The same as the commands take it."""
-        return RemovalLimits(self.allow_empty, self.max_removed_share)
-
-
-class SnapshotSection(Section):
-    """What a snapshot reads, and how fast."""
-
-    stream: _Glob = "*"
-    group: _Glob = "*"
-    fields: bool = True
-    max_commands_per_second: Annotated[float, BeforeValidator(_number), Field(gt=0)] = 500
-
-    def reading(self, url: str, password_file: Path | None, ca_file: Path | None) -> ServerReading:
-        """How the server is read (extra `[redis]`)."""
-        from claimlib.live.reading import ServerReading
-
-        return ServerReading(
-            url,
-            stream_glob=self.stream,
-            group_glob=self.group,
-            fields=self.fields,
-            max_commands_per_second=self.max_commands_per_second,
-            password_file=password_file,
-            ca_file=ca_file,
-        )
-
-    def request(self, source: str, limits: RemovalLimits) -> SnapshotRequest:
-        """The request of a snapshot of one server, `host:port/db`."""
-        from claimlib.commands.snapshot import SnapshotRequest
-
-        return SnapshotRequest(
-            source=source,
-            stream_glob=self.stream,
-            group_glob=self.group,
-            fields=self.fields,
-            limits=limits,
-        )
-
-
-class XautoclaimSection(Section):
-    """What XAUTOCLAIM does unless told otherwise.
-
-    `consumer` is a name as the tables spell it; `min_idle` is a duration with a unit; `start` is
-    the first id that is examined, or `-` (null: where the cursor stands, if there is one); `count`
-    makes it one page per group (null: all of it), and `cursor` names where the store keeps where
-    the next page begins.  The last six are `model.Guards`.
-    """
-
-    consumer: Annotated[bytes | None, BeforeValidator(_name)] = None
-    min_idle_ms: Annotated[int | None, BeforeValidator(_duration_ms), Field(alias="min_idle")] = (
-        None
-    )
-    stream: _Glob = "*"
-    group: _Glob = "*"
-    start: Annotated[str, _usable_by(parse_range_start)] | None = None
-    count: (
-        Annotated[
-            int,
-            BeforeValidator(_whole_number),
-            _usable_by(lambda count: AutoclaimRequest(b"", 0, count=count)),
-        ]
-        | None
-    ) = None
-    cursor: str | None = None
-    justid: bool = False
-    idle_rule: IdleRule = IdleRule.DOCUMENTED
-    profile: Profile = Profile.REDIS_7_2
-    max_claims: _Limit | None = None
-    max_deleted_share: (
-        Annotated[
-            float,
-            BeforeValidator(_number),
-            _usable_by(lambda share: Guards(max_deleted_share=share)),
-        ]
-        | None
-    ) = None
-    only_from: _Glob | None = None
-    only_consumers_idle_ms: Annotated[
-        int | None, BeforeValidator(_duration_ms), Field(alias="only_consumers_idle")
-    ] = None
-    max_deliveries: Annotated[_Limit, Field(ge=1)] | None = None
-    parking_consumer: Annotated[bytes | None, BeforeValidator(_name)] = None
-
-    def request(self) -> SweepRequest:
-        """The request of a sweep.
-
-        Raises:
-            RequestError: there is no consumer, or no min-idle; or guards do not go together.
-        """
-        from claimlib.commands.xautoclaim import SweepRequest
-
-        if self.consumer is None:
-            raise RequestError(
-                "--consumer is required: the name of the consumer that gets the entries",
-                option="consumer",
-            )
-        if not self.consumer:
-            raise RequestError(
-                "the consumer is empty: name who gets the entries (in a script: is its variable"
-                " set?)",
-                option="consumer",
-            )
-        if self.min_idle_ms is None:
-            raise RequestError(
-                "--min-idle is required: how long an entry must have been idle, as in 15m",
-                option="min_idle",
-            )
-        autoclaim = AutoclaimRequest(
-            consumer=self.consumer,
-            min_idle_ms=self.min_idle_ms,
-            start=MIN_ID if self.start is None else parse_range_start(self.start),
-            count=self.count,
-            justid=self.justid,
-            idle_rule=self.idle_rule,
-            profile=self.profile,
-            guards=Guards(**{guard.name: getattr(self, guard.name) for guard in fields(Guards)}),
-        )
-        return SweepRequest(
-            autoclaim,
-            stream_glob=self.stream,
-            group_glob=self.group,
-            cursor=self.cursor,
-            resume=self.cursor is not None and self.start is None,
-        )
 
 
 class Config(BaseSettings):
@@ -589,11 +355,6 @@ def _located(
     return f"{where}: {explained(detail, _known_keys(path))}"
 
 
-def option_of(key: str) -> str:
-    """The option of the command line for a key."""
-    return f"--{key.replace('_', '-')}"
-
-
 def _origin(path: list[str], options: Mapping[str, Mapping[str, object]]) -> str | None:
     """The option or the variable that a value came from; null: neither."""
     if len(path) > 1 and path[1] in options.get(path[0], {}):
@@ -618,9 +379,3 @@ def _known_keys(path: list[str]) -> Iterator[str]:
     model = section.annotation if section is not None and len(path) > 1 else Config
     if isinstance(model, type) and issubclass(model, BaseModel):
         yield from keys_of(model)
-
-
-def keys_of(model: type[BaseModel]) -> Iterator[str]:
-    """The keys that a section may have, in order."""
-    for name, field in model.model_fields.items():
-        yield field.alias or name

@@ -2,7 +2,8 @@ import re
 
 import pytest
 
-from claimlib.config.settings import Config, keys_of, load
+from claimlib.config.sections import keys_of
+from claimlib.config.settings import Config, load
 from claimlib.errors import ConfigError, RequestError
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import IdleRule, Profile
