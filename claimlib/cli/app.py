@@ -120,9 +120,8 @@ def _parameters(target: Callable[..., Any]) -> Iterator[inspect.Parameter]:
             yield _parameter(name, kind, declared, parameter.default)
         else:
             for key, option in options_of(section).items():
-                yield _parameter(
-                    key, (bool if option.metavar is None else str) | None, option, None
-                )
+                kind = bool if option.metavar is None else str
+                yield _parameter(key, kind | None, option, None)
 
 
 def _section_of(annotation: Any) -> type[Section] | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -41,11 +40,7 @@ if TYPE_CHECKING:
     from claimlib.plans.differences import Scope
 
 
-class PendingView(StrEnum):
-    """Select which pending entries are shown if a store mirrors a server."""
-
-    SERVER = "server"
-    STORE = "store"
+PendingView = Literal["server", "store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +167,7 @@ def xpending(
         at = reading(opened, as_of)
         # All groups show how much runs have changed; of one group it takes a look at the journal.
         changes = None
-        if key is None or pending_view is PendingView.SERVER:
+        if key is None or pending_view == "server":
             changes = server_view.changes_since_snapshot(at)
         shows_server = _shows_server(pending_view, stalled, store, changes)
         if changes is not None and shows_server:
@@ -298,7 +293,7 @@ def _shows_server(
         RequestError: the server's view is requested, but the store mirrors no server.
     """
     if changes is None:
-        if chosen is PendingView.SERVER:
+        if chosen == "server":
             raise RequestError(
                 f"{store} mirrors no server, so it has no view of one: leave out --view server",
                 option="view",
@@ -306,7 +301,7 @@ def _shows_server(
         return False
     if chosen is None:
         return fail_on_stalled is not None
-    return chosen is PendingView.SERVER
+    return chosen == "server"
 
 
 def _stalled(groups: Relation, duration: str, where: str) -> Iterator[str]:

@@ -101,7 +101,7 @@ def reset_cursor(
     store: StoreArgument,
     cursor: Annotated[str, argument("CURSOR", "The cursor's name.")],
     *,
-    groups: ScopeOptions,
+    scope: ScopeOptions,
     to: Annotated[str, Option("The first id of the next page: ms-seq.", "ID")] = "0-0",
     run_id: RunIdOption = None,
     limit: LimitOption = None,
@@ -119,9 +119,8 @@ def reset_cursor(
 
     view = common.view(COLUMNS)
     rows = view.rows(limit)
-    scope = groups.scope()
-    cursor, first = parse_cursor(cursor), parse_id(to)
+    groups, cursor, first = scope.scope(), parse_cursor(cursor), parse_id(to)
     with opened_store(store, common.settings(), common, writes=True) as (opened, progress):
-        finished = run_reset(opened, cursor, scope, to=first, run_id=run_id, progress=progress)
+        finished = run_reset(opened, cursor, groups, to=first, run_id=run_id, progress=progress)
         result = of_reset(finished, Reply.of_finished(opened, finished).cursors, rows)
     show(result, view)
