@@ -1,15 +1,22 @@
-"""The application: what all commands have in common.  `claimlib.cli.commands` has all of them."""
+"""The application: how a function becomes a command.  `claimlib.cli.commands` has all of them."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import is_dataclass
 from importlib import metadata
 from itertools import starmap
-from typing import Annotated
+from typing import Annotated, Any, cast, get_args, get_type_hints
 
 import typer
 
 from claimlib import __version__, process, terminal
+from claimlib.config.sections import Option, Section, option_of, options_of
 from claimlib.errors import ConfigError
+
+SectionOptions = Mapping[str, object]
+"""The values of the options of a section, by key; None if an option is not given."""
 
 app = typer.Typer(
     name="claimlib",
@@ -60,3 +67,81 @@ def _main(
     ] = False,
 ) -> None:
     del version
+
+
+def command(example: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that makes a function a command.
+
+    Each parameter is an argument or an option, declared in its annotation.  A parameter whose
+    annotation is a dataclass stands for the dataclass' fields, and one that is
+    `Annotated[SectionOptions, SECTION]` for all options of a section of the settings.
+
+    Args:
+        example: words that call the command; the first is its name.
+    """
+
+    def register(work: Callable[..., None]) -> Callable[..., None]:
+        def run(**values: Any) -> None:
+            _call(work, values)
+
+        parameters = list(_parameters(work))
+        run.__doc__ = work.__doc__
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        name = example.partition(" ")[0]
+        return app.command(name, epilog=f"Example: claimlib {example}")(run)
+
+    return register
+
+
+def _call(target: Callable[..., Any], values: Mapping[str, object]) -> Any:
+    """Call a function or a dataclass with the values of its parameters."""
+
+    def value_of(name: str, annotation: Any) -> object:
+        if is_dataclass(annotation):
+            return _call(cast("type", annotation), values)
+        if (section := _section_of(annotation)) is None:
+            return values[name]
+        return {key: values[key] for key in options_of(section)}
+
+    hints = get_type_hints(target, include_extras=True)
+    names = inspect.signature(target).parameters
+    return target(**{name: value_of(name, hints[name]) for name in names})
+
+
+def _parameters(target: Callable[..., Any]) -> Iterator[inspect.Parameter]:
+    """Yield the parameters of a function or a dataclass as typer takes them."""
+    hints = get_type_hints(target, include_extras=True)
+    for name, parameter in inspect.signature(target).parameters.items():
+        if is_dataclass(hints[name]):
+            yield from _parameters(cast("type", hints[name]))
+        elif (section := _section_of(hints[name])) is None:
+            kind, declared = get_args(hints[name])
+            yield _parameter(name, kind, declared, parameter.default)
+        else:
+            for key, option in options_of(section).items():
+                kind = bool if option.metavar is None else str
+                yield _parameter(key, kind | None, option, None)
+
+
+def _section_of(annotation: Any) -> type[Section] | None:
+    """Return the section whose options a parameter stands for, or None."""
+    declared = get_args(annotation)[-1]
+    is_section = isinstance(declared, type) and issubclass(declared, Section)
+    return declared if is_section else None
+
+
+def _parameter(name: str, kind: Any, declared: Any, default: object) -> inspect.Parameter:
+    if isinstance(declared, Option):
+        unset = "" if declared.unset is None else f" [default: {declared.unset}]"
+        declared = typer.Option(
+            *(declared.names or [option_of(name)]),
+            metavar=declared.metavar,
+            help=declared.help + unset,
+            min=declared.least,
+            show_default=default is not None,
+        )
+    annotation = Annotated[kind, declared]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )

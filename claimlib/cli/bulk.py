@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from claimlib import process, terminal
-from claimlib.cli.app import app
-from claimlib.cli.common import Common, with_common
+from claimlib.cli.app import command
+from claimlib.cli.common import Common
 from claimlib.cli.opening import opened_store
 from claimlib.cli.options import (
+    ClaimOptions,
     DryRunOption,
-    ForceOption,
-    GroupOfConsumerArgument,
-    IdleAfterwardsOption,
-    IdleRuleOption,
     IdsArgument,
     IdsFromOption,
-    JustidFlag,
-    LastIdOption,
     LimitOption,
-    MinIdleOption,
-    NewOwnerArgument,
     NowOption,
     OneGroupArgument,
     OneStreamArgument,
-    ProfileOption,
-    RecipientsOption,
     RequestsOption,
-    RetiredArgument,
-    RetrycountOption,
     RunIdOption,
     StoreArgument,
-    StreamOfGroupArgument,
-    TimeOption,
     View,
+    argument,
 )
+from claimlib.config.sections import SPELLED, Option, XautoclaimSection, options_of
 from claimlib.report.model import Report
 from claimlib.semantics.names import unspell_shown
 from claimlib.times import parse_instant_ms
@@ -46,32 +35,27 @@ if TYPE_CHECKING:
     from claimlib.store.tables import Store
 
 
-@app.command(
-    epilog="Example: claimlib xclaim ./store orders:eu workers alice --min-idle 15m 1767225600000-0"
-)
-@with_common
+@command("xclaim ./store orders:eu workers alice --min-idle 15m 1767225600000-0")
 def xclaim(
     store: StoreArgument,
     stream: OneStreamArgument = None,
     group: OneGroupArgument = None,
-    consumer: NewOwnerArgument = None,
+    consumer: Annotated[
+        str | None,
+        argument(
+            "CONSUMER", "The consumer that gets the entries; it is created if it does not exist."
+        ),
+    ] = None,
     ids: IdsArgument = None,
-    min_idle: MinIdleOption = None,
+    *,
+    min_idle: Annotated[str | None, options_of(XautoclaimSection)["min_idle"]] = None,
     ids_from: IdsFromOption = None,
     requests: RequestsOption = None,
-    idle: IdleAfterwardsOption = None,
-    time: TimeOption = None,
-    retrycount: RetrycountOption = None,
-    force: ForceOption = False,
-    justid: JustidFlag = False,
-    lastid: LastIdOption = None,
-    idle_rule: IdleRuleOption = None,
-    profile: ProfileOption = None,
+    options: ClaimOptions,
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
     limit: LimitOption = None,
-    *,
     common: Common,
 ) -> None:
     """Claim entries by their ids. Gives entries of the store that were idle for longer than
@@ -80,19 +64,15 @@ def xclaim(
     Does what Redis' XCLAIM does, for any number of ids. Ids that are not pending are reported as
     not pending.
     """
-    from claimlib.cli.bulk_options import ClaimOptions, Named, claim_of, requests_of
+    from claimlib.cli.bulk_options import Named, claim_of, requests_of
     from claimlib.commands.xclaim import claim_table
     from claimlib.commands.xclaim import xclaim as run_xclaim
 
     view = _view(common)
     rows = view.rows(limit)
     named = Named((stream, group, consumer), ids or (), ids_from, requests)
-    options = ClaimOptions(
-        *(min_idle, idle, time, retrycount, force, justid, lastid, idle_rule, profile)
-    )
-    claim, now_ms = claim_of(named, options), _instant(now)
-    settings = common.settings()
-    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
+    claim, now_ms = claim_of(named, min_idle, options), _instant(now)
+    with opened_store(store, common.settings(), common, writes=not dry_run) as (opened, progress):
         batch = requests_of(opened, named, claim, claim_table)
         reply = run_xclaim(
             opened, batch, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
@@ -101,8 +81,7 @@ def xclaim(
     _end(*said, view)
 
 
-@app.command(epilog="Example: claimlib xack ./store orders:eu workers 1767225600000-0")
-@with_common
+@command("xack ./store orders:eu workers 1767225600000-0")
 def xack(
     store: StoreArgument,
     stream: OneStreamArgument = None,
@@ -129,22 +108,27 @@ def xack(
     rows = view.rows(limit)
     named = Named((stream, group), ids or (), ids_from, requests)
     ack = ack_of(named)
-    settings = common.settings()
-    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
+    with opened_store(store, common.settings(), common, writes=not dry_run) as (opened, progress):
         batch = requests_of(opened, named, ack, ack_table)
         reply = run_xack(opened, batch, run_id=run_id, dry_run=dry_run, progress=progress)
         said = _said("xack", reply, rows, opened, store)
     _end(*said, view)
 
 
-@app.command(epilog="Example: claimlib retire ./store orders:eu workers bob --to alice --to carol")
-@with_common
+@command("retire ./store orders:eu workers bob --to alice --to carol")
 def retire(
     store: StoreArgument,
-    stream: StreamOfGroupArgument,
-    group: GroupOfConsumerArgument,
-    consumer: RetiredArgument,
-    to: RecipientsOption,
+    stream: Annotated[str, argument("STREAM", f"The stream, {SPELLED}.")],
+    group: Annotated[str, argument("GROUP", "The consumer group.")],
+    consumer: Annotated[str, argument("CONSUMER", "The consumer to remove.")],
+    to: Annotated[
+        list[str],
+        Option(
+            "A consumer that gets the entries. Can be repeated: the entries are then distributed"
+            " in turn, in the order of their ids.",
+            "NAME",
+        ),
+    ],
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
@@ -164,8 +148,7 @@ def retire(
     rows = view.rows(limit)
     names = (unspell_shown(stream), unspell_shown(group), unspell_shown(consumer))
     retirement, now_ms = Retirement(*names, recipients=tuple(map(unspell_shown, to))), _instant(now)
-    settings = common.settings()
-    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
+    with opened_store(store, common.settings(), common, writes=not dry_run) as (opened, progress):
         reply = run_retire(
             opened, retirement, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from claimlib.cli.options import ClaimOptions
 from claimlib.commands.id_lists import ids_from
 from claimlib.commands.input_tables import place_of, read_input
 from claimlib.commands.xack import NamedAck
@@ -87,22 +88,7 @@ def _refuse_empty(option: str, place: str | None, remedy: str) -> None:
         raise RequestError.of_empty(f"--{option.replace('_', '-')}", remedy, option=option)
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimOptions:
-    """How entries are claimed, as texts; null: not given."""
-
-    min_idle: str | None
-    idle: str | None = None
-    time: str | None = None
-    retrycount: int | None = None
-    force: bool = False
-    justid: bool = False
-    lastid: str | None = None
-    idle_rule: str | None = None
-    profile: str | None = None
-
-
-def claim_of(named: Named, options: ClaimOptions) -> NamedClaim | None:
+def claim_of(named: Named, min_idle: str | None, options: ClaimOptions) -> NamedClaim | None:
     """The XCLAIM that the options state, with the ids that are written out; null: a table states
     all.
 
@@ -110,9 +96,14 @@ def claim_of(named: Named, options: ClaimOptions) -> NamedClaim | None:
         RequestError: a value cannot be used, or --min-idle is missing.
     """
     if named.requests is not None:
-        _refuse_options(options)
+        if min_idle is not None or options != ClaimOptions():
+            raise RequestError(
+                "--requests cannot be combined with options of a request: the table has a"
+                " column for each",
+                option="requests",
+            )
         return None
-    if options.min_idle is None:
+    if min_idle is None:
         raise RequestError(
             "--min-idle is required: how long an entry must have been idle, as in 15m",
             option="min_idle",
@@ -121,7 +112,7 @@ def claim_of(named: Named, options: ClaimOptions) -> NamedClaim | None:
         raise RequestError("CONSUMER is empty: name who gets the entries", option="consumer")
     claim = ClaimRequest(
         consumer=named.bytes_of(2),
-        min_idle_ms=parse_duration_ms(options.min_idle),
+        min_idle_ms=parse_duration_ms(min_idle),
         ids=named.stream_ids(),
         idle_ms=None if options.idle is None else parse_duration_ms(options.idle),
         time_ms=None if options.time is None else parse_instant_ms(options.time),
@@ -169,15 +160,6 @@ def requests_of(
         " FROM {this} AS this CROSS JOIN {once} AS once",
         once=once,
     )
-
-
-def _refuse_options(options: ClaimOptions) -> None:
-    if options != ClaimOptions(None):
-        raise RequestError(
-            "--requests cannot be combined with options of a request: the table has a"
-            " column for each",
-            option="requests",
-        )
 
 
 def _one_of(choices: type[Choice], text: str | None, default: Choice) -> Choice:

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from claimlib.cli import stores
+from importlib import import_module
 
-# isort: split
-from claimlib.cli import sweep
-
-# isort: split
-from claimlib.cli import bulk
-
-# isort: split
-from claimlib.cli import reading
-
-# isort: split
-from claimlib.cli import history
-
-# isort: split
-from claimlib.cli import doctor
-
-# isort: split
-from claimlib.cli import demo
-
-# isort: split
 from claimlib.cli.app import app
 
-__all__ = ["app", "bulk", "demo", "doctor", "history", "reading", "stores", "sweep"]
+for _name in ("stores", "sweep", "bulk", "reading", "history", "doctor", "demo"):
+    import_module(f"claimlib.cli.{_name}")
+
+__all__ = ["app"]

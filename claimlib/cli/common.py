@@ -2,53 +2,86 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import wraps
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated
 
-from claimlib.cli.options import (
-    ColumnsOption,
-    ConfigOption,
-    DebugOption,
-    EngineOption,
-    Output,
-    OutputOption,
-    QuietOption,
-    SparkConfOption,
-    VerboseOption,
-    View,
-)
+import typer
+
+from claimlib.cli.app import SectionOptions
+from claimlib.cli.options import DebugOption, Output, View
+from claimlib.config.sections import ExecutionSection, Option
 from claimlib.config.settings import Config, load
 from claimlib.errors import RequestError
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
-    """What the common options say.
+class SparkOptions:
+    """Configure the session: a file with settings, and settings of Spark, each `KEY=VALUE`."""
 
-    Attributes:
-        config: a TOML file; null: none.
-        spark_conf: settings of Spark, each `KEY=VALUE`; null: none.
-        output, columns, quiet: see `options.View`.
-        verbose: whether all progress is shown, with durations.
-        engine: see `settings.Engine`; None means what the settings say.
-        debug: whether Spark's messages and tracebacks are shown.
+    config: Annotated[
+        Path | None,
+        Option(
+            "TOML file with Spark settings, and with defaults for snapshot, import and xautoclaim;"
+            " conf/local.toml is an example.",
+            "FILE",
+        ),
+    ] = None
+    spark_conf: Annotated[
+        list[str] | None,
+        Option(
+            "A Spark setting; can be repeated. Put secrets in [spark.conf] of the --config file.",
+            "KEY=VALUE",
+        ),
+    ] = None
+
+    def settings(self, **sections: SectionOptions) -> Config:
+        """Return the settings of the command: `load` with the options of its sections."""
+        spark = {"conf": dict(map(_setting, self.spark_conf))} if self.spark_conf else {}
+        return load(self.config, spark=spark, **sections)
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """State what the common options say.
 
     Raises:
         RequestError: both quiet and verbose.
     """
 
-    config: Path | None
-    spark_conf: Sequence[str] | None
-    output: Output
-    columns: str | None
-    quiet: bool
-    verbose: bool
-    debug: bool
-    engine: str | None = None
+    spark: SparkOptions
+    execution: Annotated[SectionOptions, ExecutionSection]
+    output: Annotated[
+        Output,
+        typer.Option(
+            help="Output format. `table` is for people; json, csv and jsonl have times in"
+            " milliseconds and plain numbers; csv and jsonl have only the rows, without totals."
+        ),
+    ] = Output.TABLE
+    columns: Annotated[
+        str | None,
+        Option(
+            "Show only these columns, in this order. Name them by their headings in the table, or"
+            " by their names in the CSV header.",
+            "NAME,…",
+        ),
+    ] = None
+    quiet: Annotated[
+        bool,
+        Option(
+            "Do not print progress and notes on stderr; errors, refusals and what a limit cut off"
+            " are still printed."
+        ),
+    ] = False
+    verbose: Annotated[
+        bool,
+        Option(
+            "Print on stderr how long each phase took; in a log also all progress messages,"
+            " instead of one in ten seconds."
+        ),
+    ] = False
+    debug: DebugOption = False
 
     def __post_init__(self) -> None:
         """Refuse what says two things."""
@@ -58,10 +91,10 @@ class Common:
             )
 
     def view(self, columns: Mapping[str, str] | None = None, names: Sequence[str] = ()) -> View:
-        """How the result is printed.
+        """Return how the result is printed.
 
         Args:
-            columns, names: see `View.check`; null: they are checked once the report is there.
+            columns, names: see `View.check`; if columns is None, the report checks them.
 
         Raises:
             RequestError: a chosen column does not exist.
@@ -71,59 +104,9 @@ class Common:
             view.check(columns, names)
         return view
 
-    def settings(self, **sections: Mapping[str, object]) -> Config:
-        """The settings of the command: `load` with the options of its sections."""
-        return settings_of(self.config, self.spark_conf, self.engine, **sections)
-
-
-def settings_of(
-    config: Path | None,
-    spark_conf: Sequence[str] | None,
-    engine: str | None = None,
-    **sections: Mapping[str, object],
-) -> Config:
-    """The settings of a command with the options `--config`, `--spark-conf` and `--engine`."""
-    spark = {"conf": dict(map(_setting, spark_conf))} if spark_conf else {}
-    return load(config, spark=spark, execution={"engine": engine}, **sections)
-
-
-_OPTIONS: Mapping[str, tuple[Any, object]] = {
-    "config": (ConfigOption, None),
-    "spark_conf": (SparkConfOption, None),
-    "engine": (EngineOption, None),
-    "output": (OutputOption, Output.TABLE),
-    "columns": (ColumnsOption, None),
-    "quiet": (QuietOption, False),
-    "verbose": (VerboseOption, False),
-    "debug": (DebugOption, False),
-}
-
-
-def with_common(work: Callable[..., None]) -> Callable[..., None]:
-    """A command whose last parameter `common` stands for the common options: typer sees each."""
-    signature = inspect.signature(work)
-    hints = get_type_hints(work, include_extras=True)
-    own = [
-        parameter.replace(annotation=hints[name])
-        for name, parameter in signature.parameters.items()
-        if name != "common"
-    ]
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in _OPTIONS.items()
-    ]
-
-    @wraps(work)
-    def command(**arguments: Any) -> None:
-        values = {option.name: arguments.pop(option.name) for option in fields(Common)}
-        work(**arguments, common=Common(**values))
-
-    command.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]  # typer reads it
-    command.__annotations__ = {
-        parameter.name: parameter.annotation for parameter in (*own, *shared)
-    }
-    del command.__wrapped__  # typer looks at the function that it is given, and not behind it
-    return command
+    def settings(self, **sections: SectionOptions) -> Config:
+        """Return the settings of the command: `load` with the options of its sections."""
+        return self.spark.settings(execution=self.execution, **sections)
 
 
 def _setting(text: str) -> tuple[str, str]:

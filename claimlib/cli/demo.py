@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from claimlib.cli.app import app
-from claimlib.cli.options import DemoEntriesOption, FolderOption
+from claimlib.cli.app import app, command
+from claimlib.config.sections import Option
 
 
-@app.command(epilog="Example: claimlib demo --folder ./demo-store")
+@command("demo --folder ./demo-store")
 def demo(
-    folder: FolderOption = Path("demo-store"),
-    entries: DemoEntriesOption = 24_000,
+    folder: Annotated[
+        Path, Option("Folder for its two stores; those of an earlier demo are replaced.", "FOLDER")
+    ] = Path("demo-store"),
+    entries: Annotated[int, Option("Number of stream entries to create.", "N", least=120)] = 24_000,
 ) -> None:
     """Run a demonstration with a temporary Valkey server.
 

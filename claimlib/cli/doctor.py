@@ -17,23 +17,15 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from claimlib import __version__, process, terminal
-from claimlib.cli.app import app
-from claimlib.cli.common import settings_of
+from claimlib.cli.app import command
+from claimlib.cli.common import SparkOptions
 from claimlib.cli.opening import session_of
-from claimlib.cli.options import (
-    CaFileOption,
-    ConfigOption,
-    DebugOption,
-    OptionalStoreArgument,
-    OptionalUrlArgument,
-    PasswordFileOption,
-    SparkConfOption,
-)
+from claimlib.cli.options import DebugOption, ServerOptions, argument
 from claimlib.config.settings import Config
 from claimlib.errors import (
     ClaimlibError,
@@ -73,23 +65,15 @@ class Check:
     is_ok: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Server:
-    """A server that is to be checked, and what a snapshot takes besides its URL."""
-
-    url: str
-    password_file: Path | None = None
-    ca_file: Path | None = None
-
-
-@app.command(epilog="Example: claimlib doctor ./store redis://localhost:6379/0")
+@command("doctor ./store redis://localhost:6379/0")
 def doctor(
-    store: OptionalStoreArgument = None,
-    url: OptionalUrlArgument = None,
-    password_file: PasswordFileOption = None,
-    ca_file: CaFileOption = None,
-    config: ConfigOption = None,
-    spark_conf: SparkConfOption = None,
+    store: Annotated[str | None, argument("STORE", "Also check this store.")] = None,
+    url: Annotated[
+        str | None, argument("URL", "Also check this server: redis://[USER@]HOST[:PORT][/DB].")
+    ] = None,
+    *,
+    server: ServerOptions,
+    spark: SparkOptions,
     debug: DebugOption = False,
 ) -> None:
     """Check the installation, and optionally a store and a server.
@@ -100,11 +84,10 @@ def doctor(
     """
     if store is not None and url is None and is_server_url(store):
         store, url = None, store
-    if url is None and (password_file is not None or ca_file is not None):
+    if url is None and server != ServerOptions():
         raise RequestError("--password-file and --ca-file are for a server: give its URL too")
-    server = None if url is None else _Server(url, password_file, ca_file)
     failed = 0
-    for check in _checks(settings_of(config, spark_conf), store, server, debug=debug):
+    for check in _checks(spark.settings(), store, url, server, debug=debug):
         failed += not check.is_ok
         state = "ok" if check.is_ok else "TO DO"
         terminal.out(f"{state:<6} {check.name:<16} {check.result}", at_once=True)
@@ -115,7 +98,7 @@ def doctor(
 
 
 def _checks(
-    settings: Config, store: str | None, server: _Server | None, *, debug: bool
+    settings: Config, store: str | None, url: str | None, server: ServerOptions, *, debug: bool
 ) -> Iterator[Check]:
     yield Check("claimlib", f"{__version__}, Python {platform.python_version()}")
     for extra, names in _PACKAGES.items():
@@ -126,8 +109,8 @@ def _checks(
         folders[next(path for path in (folder, *folder.parents) if path.exists())] = "store"
         yield _guarded("permissions", partial(_permissions, folder))
     yield from (_disk(folder, what) for folder, what in folders.items())
-    if server is not None:
-        yield from _server(server)
+    if url is not None:
+        yield from _server(url, server)
     yield from _spark(settings, store, debug=debug)
 
 
@@ -170,13 +153,13 @@ def _disk(folder: Path, what: str) -> Check:
     return Check("disk", f"{free / 2**30:.0f} GiB free for {what} in {folder}")
 
 
-def _server(server: _Server) -> Iterator[Check]:
+def _server(url: str, server: ServerOptions) -> Iterator[Check]:
     from claimlib.live.connection import open_source, read_password
 
     password = None
     try:
         password = read_password(server.password_file, os.environ)
-        with open_source(server.url, password=password, ca_file=server.ca_file) as source:
+        with open_source(url, password=password, ca_file=server.ca_file) as source:
             state, clock = source.server, _clock(source.call("TIME"))
     except ClaimlibError as error:
         yield Check("server", error.message, is_ok=False)
@@ -185,24 +168,24 @@ def _server(server: _Server) -> Iterator[Check]:
         ):  # else it answers, and tells what it denies
             return
     else:
-        label = source_label(server.url)
+        label = source_label(url)
         yield Check("server", f"{label}, {state.mode or 'one server'}, {state.role}")
         yield clock
     try:
-        yield from _rights(server, password)
+        yield from _rights(url, server.ca_file, password)
     except ClaimlibError as error:
         yield Check("rights", error.message, is_ok=False)
 
 
-def _rights(server: _Server, password: str | None) -> Iterator[Check]:
+def _rights(url: str, ca_file: Path | None, password: str | None) -> Iterator[Check]:
     """A line for each right that a snapshot needs and the user lacks, and one for the others."""
     from claimlib.live.address import parse_address
     from claimlib.live.connection import connect
     from claimlib.live.rights import tried_rights
 
     granted = []
-    with connect(server.url, password=password, ca_file=server.ca_file) as source:
-        for right, denied in tried_rights(source, parse_address(server.url).db):
+    with connect(url, password=password, ca_file=ca_file) as source:
+        for right, denied in tried_rights(source, parse_address(url).db):
             if denied is None:
                 granted.append(right.rule)
                 continue

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated
 
 from claimlib import terminal
-from claimlib.cli.app import app
-from claimlib.cli.common import Common, with_common
+from claimlib.cli.app import command
+from claimlib.cli.common import Common
 from claimlib.cli.opening import opened_store
-from claimlib.cli.options import (
-    AbandonedRunArgument,
-    AsCommandsOption,
-    ClaimedOption,
-    DeletedOption,
-    EndOption,
-    GroupOption,
-    IdsOption,
-    LostOption,
-    RefusedOption,
-    RunArgument,
-    RunsLimitOption,
-    StartOption,
-    StoreArgument,
-    StreamOption,
-    glob_of,
-)
-from claimlib.config.settings import option_of
+from claimlib.cli.options import EndOption, ScopeOptions, StartOption, StoreArgument, argument
+from claimlib.config.sections import Option, option_of
 from claimlib.errors import RequestError
+from claimlib.report.model import DEFAULT_LIMIT
 from claimlib.report.text import not_shown
 from claimlib.semantics.ids import parse_range_end, parse_range_start
 
@@ -38,23 +24,62 @@ if TYPE_CHECKING:
     from claimlib.store.tables import Store
 
 
-@app.command(epilog="Example: claimlib runs ./store xautoclaim:nightly-1 --claimed --limit 1000")
-@with_common
+@dataclass(frozen=True, slots=True)
+class PartOptions:
+    """Choose a part of a run to list."""
+
+    claimed: Annotated[bool, Option("List the entries that RUN claimed.")] = False
+    deleted: Annotated[
+        bool,
+        Option(
+            "List the pending entries that RUN deleted, because their stream entries no longer"
+            " existed."
+        ),
+    ] = False
+    lost: Annotated[
+        bool,
+        Option(
+            "List the entries that RUN did not change, because another writer had changed them"
+            " first."
+        ),
+    ] = False
+    refused: Annotated[bool, Option("List the groups or requests that RUN refused, and why.")] = (
+        False
+    )
+    ids: Annotated[
+        bool,
+        Option("Show what happened to each id named in RUN's requests (xclaim, xack, retire)."),
+    ] = False
+    as_commands: Annotated[
+        bool,
+        Option(
+            "Print the XCLAIM and XACK commands that repeat on the server what RUN (an xautoclaim)"
+            " did in the store, one per line for redis-cli. Nothing is sent: review them, then run"
+            " them."
+        ),
+    ] = False
+
+
+@command("runs ./store xautoclaim:nightly-1 --claimed --limit 1000")
 def runs(
     store: StoreArgument,
-    run: RunArgument = None,
-    claimed: ClaimedOption = False,
-    deleted: DeletedOption = False,
-    lost: LostOption = False,
-    refused: RefusedOption = False,
-    ids: IdsOption = False,
-    as_commands: AsCommandsOption = False,
-    stream: StreamOption = None,
-    group: GroupOption = None,
+    run: Annotated[
+        str | None, argument("RUN", "One run: its number, or command:run_id. [default: list all]")
+    ] = None,
+    *,
+    parts: PartOptions,
+    scope: ScopeOptions,
     start: StartOption = None,
     end: EndOption = None,
-    limit: RunsLimitOption = None,
-    *,
+    limit: Annotated[
+        int | None,
+        Option(
+            "Show at most this number of rows, or of commands.",
+            "ROWS",
+            unset=f"{DEFAULT_LIMIT} rows in a table; all rows in json, csv and jsonl; all commands",
+            least=1,
+        ),
+    ] = None,
     common: Common,
 ) -> None:
     """List finished runs, or show one.
@@ -66,27 +91,18 @@ def runs(
     """
     from claimlib.cli.output import show
     from claimlib.commands import runs as history
-    from claimlib.plans.differences import Scope
     from claimlib.report.runs import of_runs
 
     view = common.view()
-    rows = limit if as_commands else view.rows(limit)
-    parts = {
-        "claimed": claimed,
-        "deleted": deleted,
-        "lost": lost,
-        "ids": ids,
-        "refused": refused,
-        "as_commands": as_commands,
-    }
-    kinds = [name for name, is_chosen in parts.items() if is_chosen]
+    rows = limit if parts.as_commands else view.rows(limit)
+    kinds = [part.name for part in fields(parts) if getattr(parts, part.name)]
     _refuse_unless_one([option_of(kind) for kind in kinds], run)
-    if as_commands:
+    if parts.as_commands:
         view.check_lines("--as-commands")
-    filters = {"--stream": stream, "--group": group, "--start": start, "--end": end}
+    filters = {"--stream": scope.streams, "--group": scope.groups, "--start": start, "--end": end}
     _refuse_filters(kinds, [name for name, value in filters.items() if value is not None])
     chosen = history.EntryFilter(
-        Scope(glob_of(stream, "--stream"), glob_of(group, "--group")),
+        scope.scope(),
         start=None if start is None else parse_range_start(start),
         end=None if end is None else parse_range_end(end),
     )
@@ -95,7 +111,7 @@ def runs(
             result = of_runs(opened.where, history.list_runs(opened, rows))
         else:
             finished = history.find_run(opened, run)
-            if as_commands:
+            if parts.as_commands:
                 _print_commands(opened, finished, limit, chosen, quiet=common.quiet)
                 return
             result = _shown(opened, finished, kinds, rows, chosen)
@@ -129,11 +145,7 @@ def _refuse_filters(kinds: Sequence[str], filters: Sequence[str]) -> None:
 
 
 def _shown(
-    opened: Store,
-    finished: Finished,
-    kinds: Sequence[str],
-    limit: int | None,
-    chosen: EntryFilter,
+    opened: Store, finished: Finished, kinds: Sequence[str], limit: int | None, chosen: EntryFilter
 ) -> Report:
     """Return the report of a run, or of its entries, ids or refusals.
 
@@ -180,11 +192,15 @@ def _print_commands(
         terminal.say("the run changed no matching entry, so there is no command to print")
 
 
-@app.command(epilog="Example: claimlib abandon ./store snapshot:nightly-1")
-@with_common
+@command("abandon ./store snapshot:nightly-1")
 def abandon(
     store: StoreArgument,
-    run: AbandonedRunArgument,
+    run: Annotated[
+        str,
+        argument(
+            "RUN", "The unfinished run: its number, or command:run_id (claimlib runs lists it)."
+        ),
+    ],
     *,
     common: Common,
 ) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from claimlib import process, terminal
 from claimlib.cli.common import Common
-from claimlib.config.settings import Config, Engine
+from claimlib.config.sections import Engine
+from claimlib.config.settings import Config
 from claimlib.errors import RequestError, StorageError, StoreNotFoundError
 from claimlib.places import (
     check_no_secret,

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from claimlib import process, terminal
-from claimlib.cli.app import app
-from claimlib.cli.common import Common, with_common
+from claimlib.cli.app import command
+from claimlib.cli.common import Common
 from claimlib.cli.opening import opened_store
 from claimlib.cli.options import (
-    AsOfOption,
+    ALL_ROWS,
     EndOption,
-    FailOnStaleOption,
-    FailOnStalledOption,
-    GroupArgument,
-    GroupGlobArgument,
-    GroupOption,
-    GroupsLimitOption,
-    IdleOption,
     LimitOption,
     NowOption,
+    OneGroupArgument,
     Output,
-    OwnerOption,
-    PendingView,
-    PendingViewOption,
-    RowsOption,
+    ScopeOptions,
     StartOption,
     StoreArgument,
-    StreamArgument,
-    StreamGlobArgument,
-    StreamOption,
+    argument,
     glob_of,
 )
+from claimlib.config.sections import GLOB, SPELLED, Option
 from claimlib.errors import ReplyError, RequestError
 from claimlib.report.model import MOST_ROWS, Report
 from claimlib.semantics.ids import parse_range_end, parse_range_start
@@ -49,26 +40,96 @@ if TYPE_CHECKING:
     from claimlib.plans.differences import Scope
 
 
-@app.command(epilog="Example: claimlib xpending ./store --fail-on-stalled 1h")
-@with_common
+PendingView = Literal["server", "store"]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeOptions:
+    """Choose entries of one group; None: not given."""
+
+    count: Annotated[
+        int | None,
+        Option(
+            f"Show at most NUMBER entries of the group (a table has at most {MOST_ROWS:,}),"
+            " ordered by id; the report says how many more match.",
+            "NUMBER",
+            unset="only the summary",
+            least=1,
+        ),
+    ] = None
+    start: StartOption = None
+    end: EndOption = None
+    idle: Annotated[
+        str | None, Option("Only entries that have been idle for DURATION or longer.", "DURATION")
+    ] = None
+    consumer: Annotated[str | None, Option("Only entries of this consumer.", "NAME")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewOptions:
+    """Choose groups, and when to raise an alarm about them; None: not given."""
+
+    scope: ScopeOptions = field(default_factory=ScopeOptions)
+    fail_on_stalled: Annotated[
+        str | None,
+        Option(
+            "Exit with code 3 if an entry has been idle for DURATION or longer, or if this is not"
+            " known for a group. On a store that mirrors a server, this checks the entries that the"
+            " server had at the snapshot, unless --view store is given. DURATION is also the limit"
+            " for the columns that count idle entries and consumers (otherwise 15m).",
+            "DURATION",
+        ),
+    ] = None
+    fail_on_stale: Annotated[
+        str | None,
+        Option(
+            "Exit with code 3 if the last snapshot of a group is older than DURATION (at --now, or"
+            " else now), or its time is unknown, or there was none: snapshots may have stopped.",
+            "DURATION",
+        ),
+    ] = None
+
+
+@command("xpending ./store --fail-on-stalled 1h")
 def xpending(
     store: StoreArgument,
-    stream: StreamArgument = None,
-    group: GroupArgument = None,
-    count: RowsOption = None,
-    start: StartOption = None,
-    end: EndOption = None,
-    idle: IdleOption = None,
-    consumer: OwnerOption = None,
-    streams: StreamOption = None,
-    groups: GroupOption = None,
-    fail_on_stalled: FailOnStalledOption = None,
-    fail_on_stale: FailOnStaleOption = None,
-    now: NowOption = None,
-    as_of: AsOfOption = None,
-    pending_view: PendingViewOption = None,
-    limit: GroupsLimitOption = None,
+    stream: Annotated[
+        str | None, argument("STREAM", f"Name of one stream, {SPELLED}. [default: all]")
+    ] = None,
+    group: OneGroupArgument = None,
     *,
+    entries: RangeOptions,
+    groups: OverviewOptions,
+    now: NowOption = None,
+    as_of: Annotated[
+        str | None,
+        Option(
+            "Show the store as it was after this run (its number, or command:run_id), or after the"
+            " last run that had finished by this time (ISO 8601 with a zone).",
+            "RUN|TIME",
+            unset="now",
+        ),
+    ] = None,
+    pending_view: Annotated[
+        PendingView | None,
+        Option(
+            "On a store that mirrors a server: server shows the entries that were pending on the"
+            " server at the snapshot, store shows them after the runs since then.",
+            "server|store",
+            unset="server with --fail-on-stalled, else store",
+            names=("--view",),
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        Option(
+            "Show at most this number of groups.",
+            "ROWS",
+            unset=ALL_ROWS,
+            names=("--limit", "--top"),
+            least=1,
+        ),
+    ] = None,
     common: Common,
 ) -> None:
     """Show pending entries, the longest idle first.
@@ -84,33 +145,31 @@ def xpending(
     from claimlib.cli.output import show
     from claimlib.commands import server_view
     from claimlib.commands.xpending import reading
-    from claimlib.plans.differences import Scope
     from claimlib.report.xpending import of_overview
 
     view = common.view()
     rows = view.rows(limit)
     settings, now_ms, at_ms = common.settings(), *_instants(now)
-    scope = Scope(glob_of(streams, "--stream"), glob_of(groups, "--group"))
-    key = _group_key(stream, group, options=[count, start, end, idle, consumer])
-    of_all = (streams, groups, fail_on_stalled, fail_on_stale, limit)
-    if key is not None and any(option is not None for option in of_all):
+    scope, key = groups.scope.scope(), _group_key(stream, group, entries)
+    if key is not None and (groups != OverviewOptions() or limit is not None):
         raise RequestError(
             "--stream, --group, --fail-on-stalled, --fail-on-stale and --limit are for the overview"
             " of all groups: leave out STREAM and GROUP (--count says how many entries of one group"
             " to show)"
         )
-    stalled_ms = _stalled_ms(fail_on_stalled)
-    if fail_on_stale is not None:
-        parse_duration_ms(fail_on_stale)  # what cannot be used is refused before Spark starts
-    query = _range_of(count, start, end, idle, consumer)
+    stalled, stale = groups.fail_on_stalled, groups.fail_on_stale
+    stalled_ms = _stalled_ms(stalled)
+    if stale is not None:
+        parse_duration_ms(stale)  # what cannot be used is refused before Spark starts
+    query = _range_of(entries)
     alarms: list[str] = []
     with opened_store(store, settings, common) as (opened, _):
         at = reading(opened, as_of)
         # All groups show how much runs have changed; of one group it takes a look at the journal.
         changes = None
-        if key is None or pending_view is PendingView.SERVER:
+        if key is None or pending_view == "server":
             changes = server_view.changes_since_snapshot(at)
-        shows_server = _shows_server(pending_view, fail_on_stalled, store, changes)
+        shows_server = _shows_server(pending_view, stalled, store, changes)
         if changes is not None and shows_server:
             at = server_view.as_on_server(at, changes)
         if key is None:
@@ -119,10 +178,10 @@ def xpending(
                 opened.where, by_group, stalled_ms, rows, at_ms, shows_server=shows_server
             )
             who = " on the server" if shows_server else ""
-            if fail_on_stalled is not None:
-                alarms += _stalled(by_group, fail_on_stalled, who)
-            if fail_on_stale is not None:
-                alarms += _stale(at, by_group, at_ms, fail_on_stale)
+            if stalled is not None:
+                alarms += _stalled(by_group, stalled, who)
+            if stale is not None:
+                alarms += _stale(at, by_group, at_ms, stale)
             terminal.say(*alarms)
         else:
             most = MOST_ROWS if view.output is Output.TABLE else None
@@ -133,12 +192,15 @@ def xpending(
         raise typer.Exit(process.STALLED)
 
 
-@app.command(epilog="Example: claimlib describe ./store 'orders:*' workers")
-@with_common
+@command("describe ./store 'orders:*' workers")
 def describe(
     store: StoreArgument,
-    stream: StreamGlobArgument = "*",
-    group: GroupGlobArgument = "*",
+    stream: Annotated[
+        str, typer.Argument(metavar="STREAM_GLOB", help=f"Only these streams ({GLOB}).")
+    ] = "*",
+    group: Annotated[
+        str, typer.Argument(metavar="GROUP_GLOB", help=f"Only these consumer groups ({GLOB}).")
+    ] = "*",
     now: NowOption = None,
     limit: LimitOption = None,
     *,
@@ -231,7 +293,7 @@ def _shows_server(
         RequestError: the server's view is requested, but the store mirrors no server.
     """
     if changes is None:
-        if chosen is PendingView.SERVER:
+        if chosen == "server":
             raise RequestError(
                 f"{store} mirrors no server, so it has no view of one: leave out --view server",
                 option="view",
@@ -239,7 +301,7 @@ def _shows_server(
         return False
     if chosen is None:
         return fail_on_stalled is not None
-    return chosen is PendingView.SERVER
+    return chosen == "server"
 
 
 def _stalled(groups: Relation, duration: str, where: str) -> Iterator[str]:
@@ -316,9 +378,9 @@ def _refuse_unless_everything(at: Reading, scope: Scope) -> None:
 
 
 def _group_key(
-    stream: str | None, group: str | None, options: Sequence[object]
+    stream: str | None, group: str | None, entries: RangeOptions
 ) -> tuple[bytes, bytes] | None:
-    """The one group that is asked about; null: all are."""
+    """Return the names of the group that is to be shown, or None for all groups."""
     if stream is not None and group is not None:
         return unspell_shown(stream), unspell_shown(group)
     if stream is not None:
@@ -326,7 +388,7 @@ def _group_key(
             "GROUP is missing: give STREAM and GROUP to show one group, or --stream to show the"
             " groups of some streams"
         )
-    if any(option is not None for option in options):
+    if entries != RangeOptions():
         raise RequestError(
             "--count, --start, --end, --idle and --consumer show entries of one group: give STREAM"
             " and GROUP too"
@@ -334,26 +396,24 @@ def _group_key(
     return None
 
 
-def _range_of(
-    count: int | None, start: str | None, end: str | None, idle: str | None, consumer: str | None
-) -> PendingRange | None:
-    """The entries that are requested; null: none."""
-    if count is None:
-        if any(option is not None for option in (start, end, idle, consumer)):
+def _range_of(entries: RangeOptions) -> PendingRange | None:
+    """Return the range of entries that is requested, or None."""
+    if entries.count is None:
+        if entries != RangeOptions():
             raise RequestError(
                 "--count is required with --start, --end, --idle or --consumer: how"
                 " many entries to show",
                 option="count",
             )
         return None
-    if consumer is not None and not consumer:
+    if entries.consumer == "":
         raise RequestError.of_empty(
             "--consumer", "name whose entries to show, or leave it out", option="consumer"
         )
     return PendingRange(
-        start=parse_range_start("-" if start is None else start),
-        end=parse_range_end("+" if end is None else end),
-        count=count,
-        min_idle_ms=None if idle is None else parse_duration_ms(idle),
-        consumer=None if consumer is None else unspell_shown(consumer),
+        start=parse_range_start("-" if entries.start is None else entries.start),
+        end=parse_range_end("+" if entries.end is None else entries.end),
+        count=entries.count,
+        min_idle_ms=None if entries.idle is None else parse_duration_ms(entries.idle),
+        consumer=None if entries.consumer is None else unspell_shown(entries.consumer),
     )

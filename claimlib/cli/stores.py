@@ -2,49 +2,57 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from claimlib import process, terminal
-from claimlib.cli.app import app
-from claimlib.cli.common import Common, with_common
+from claimlib.cli.app import SectionOptions, command
+from claimlib.cli.common import Common
 from claimlib.cli.opening import check_local_store, check_new_store, opened_store, started
-from claimlib.cli.options import (
-    AcceptReplacedOption,
-    AllowEmptyOption,
-    BucketsOption,
-    CaFileOption,
-    ConsumersOption,
-    EntriesCompleteOption,
-    EntriesOption,
-    FieldsOption,
-    GroupOption,
-    GroupsOption,
-    MapOption,
-    MaxCommandsPerSecondOption,
-    MaxRemovedShareOption,
-    PasswordFileOption,
-    PendingOption,
-    PrintSqlOption,
-    RunIdOption,
-    SourceOption,
-    StoreArgument,
-    StreamOption,
-    StreamsOption,
-    UrlArgument,
-)
+from claimlib.cli.options import RunIdOption, ServerOptions, StoreArgument, argument
+from claimlib.config.sections import MirrorSection, Option, SnapshotSection
 from claimlib.errors import RequestError
 from claimlib.live.address import is_server_url
 from claimlib.session import SHORT_LIVED
 
 
-@app.command(epilog="Example: claimlib init ./store --buckets 8")
-@with_common
+@command("init ./store --buckets 8")
 def init(
     store: StoreArgument,
-    buckets: BucketsOption = None,
-    source: SourceOption = None,
-    accept_replaced: AcceptReplacedOption = False,
-    print_sql: PrintSqlOption = False,
+    buckets: Annotated[
+        int | None,
+        Option(
+            "Number of partitions of the large tables; cannot be changed later.",
+            "NUMBER",
+            unset="8, or what the store has",
+            least=1,
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        Option(
+            "A name for the source of imports, shown in reports. Leave it out for a store that"
+            " snapshots fill.",
+            "NAME",
+            unset="import",
+        ),
+    ] = None,
+    accept_replaced: Annotated[
+        bool,
+        Option(
+            "Accept tables that were dropped and created again, or replaced by older copies, as"
+            " they are now. Commands refuse them otherwise, and so does init."
+        ),
+    ] = False,
+    print_sql: Annotated[
+        bool,
+        Option(
+            "Print the SQL statements that create the tables (with 8 buckets, or what --buckets"
+            " says), and stop."
+        ),
+    ] = False,
     *,
     common: Common,
 ) -> None:
@@ -82,23 +90,20 @@ def init(
     show(result, view)
 
 
-@app.command(
-    epilog="Example: claimlib snapshot redis://localhost:6379/0 ./store --stream 'orders:*'"
-)
-@with_common
+@command("snapshot redis://localhost:6379/0 ./store --stream 'orders:*'")
 def snapshot(
-    url: UrlArgument,
+    url: Annotated[
+        str,
+        argument(
+            "URL", "redis://[USER@]HOST[:PORT][/DB], or rediss:// for TLS; without a password."
+        ),
+    ],
     store: StoreArgument,
-    stream: StreamOption = None,
-    group: GroupOption = None,
-    fields: FieldsOption = None,
-    max_commands_per_second: MaxCommandsPerSecondOption = None,
-    password_file: PasswordFileOption = None,
-    ca_file: CaFileOption = None,
-    allow_empty: AllowEmptyOption = None,
-    max_removed_share: MaxRemovedShareOption = None,
-    run_id: RunIdOption = None,
     *,
+    extent: Annotated[SectionOptions, SnapshotSection],
+    server: ServerOptions,
+    limits: Annotated[SectionOptions, MirrorSection],
+    run_id: RunIdOption = None,
     common: Common,
 ) -> None:
     """Update a store to the current state of a server.
@@ -113,15 +118,8 @@ def snapshot(
     view = common.view(COLUMNS)
     if is_server_url(store):
         raise RequestError("URL comes before STORE: claimlib snapshot redis://HOST:PORT ./store")
-    options = {
-        "stream": stream,
-        "group": group,
-        "fields": fields,
-        "max_commands_per_second": max_commands_per_second,
-    }
-    limits = {"allow_empty": allow_empty, "max_removed_share": max_removed_share}
-    settings = common.settings(snapshot=options, mirror=limits)
-    reading = settings.snapshot.reading(url, password_file, ca_file)
+    settings = common.settings(snapshot=extent, mirror=limits)
+    reading = settings.snapshot.reading(url, server.password_file, server.ca_file)
     request = settings.snapshot.request(reading.label, settings.mirror.limits())
     check_local_store(store, settings, writes=True)
     reading.check()
@@ -130,25 +128,59 @@ def snapshot(
     show(of_snapshot(reply), view)
 
 
-@app.command(
-    name="import",
-    epilog="Example: claimlib import ./store --entries lake.raw.entries --pending lake.raw.pending"
-    " --entries-complete --map map.toml",
+@command(
+    "import ./store --entries lake.raw.entries --pending lake.raw.pending"
+    " --entries-complete --map map.toml"
 )
-@with_common
 def import_(
     store: StoreArgument,
-    entries: EntriesOption,
-    pending: PendingOption,
-    groups: GroupsOption = None,
-    consumers: ConsumersOption = None,
-    streams: StreamsOption = None,
-    entries_complete: EntriesCompleteOption = False,
-    map_file: MapOption = None,
-    allow_empty: AllowEmptyOption = None,
-    max_removed_share: MaxRemovedShareOption = None,
-    run_id: RunIdOption = None,
     *,
+    entries: Annotated[
+        str,
+        Option(
+            "The table of stream entries: catalog.schema.table, or a folder or file of Delta or"
+            " Parquet (in the current folder: ./NAME).",
+            "TABLE",
+        ),
+    ],
+    pending: Annotated[
+        str, Option("The table of pending entries; given as for --entries.", "TABLE")
+    ],
+    groups: Annotated[
+        str | None,
+        Option(
+            "The table of consumer groups.", "TABLE", unset="the groups that have pending entries"
+        ),
+    ] = None,
+    consumers: Annotated[
+        str | None,
+        Option("The table of consumers.", "TABLE", unset="the store keeps its consumers"),
+    ] = None,
+    streams: Annotated[
+        str | None,
+        Option(
+            "The table of streams, with the id range over which --entries is complete.", "TABLE"
+        ),
+    ] = None,
+    entries_complete: Annotated[
+        bool,
+        Option(
+            "You guarantee that --entries has exactly the ids of the streams, so that a missing id"
+            " means a deleted entry."
+        ),
+    ] = False,
+    map_file: Annotated[
+        Path | None,
+        Option(
+            "TOML file that maps your columns to claimlib's; conf/import.example.toml is an"
+            " example.",
+            "FILE",
+            unset="the columns have claimlib's names",
+            names=("--map",),
+        ),
+    ] = None,
+    limits: Annotated[SectionOptions, MirrorSection],
+    run_id: RunIdOption = None,
     common: Common,
 ) -> None:
     """Update a store from your own tables.
@@ -162,7 +194,6 @@ def import_(
     from claimlib.report.mirror import COLUMNS, of_import
 
     view = common.view(COLUMNS)
-    limits = {"allow_empty": allow_empty, "max_removed_share": max_removed_share}
     settings = common.settings(mirror=limits)
     request = ImportRequest(
         entries=entries,
@@ -174,21 +205,13 @@ def import_(
         limits=settings.mirror.limits(),
         maps={} if map_file is None else load_map(map_file),
     )
-    with opened_store(store, settings, common, writes=True, by_spark=True) as (
-        opened,
-        progress,
-    ):
+    with opened_store(store, settings, common, writes=True, by_spark=True) as (opened, progress):
         reply = import_tables(opened, request, run_id=run_id, progress=progress)
     show(of_import(reply), view)
 
 
-@app.command(epilog="Example: claimlib check ./store --output json")
-@with_common
-def check(
-    store: StoreArgument,
-    *,
-    common: Common,
-) -> None:
+@command("check ./store --output json")
+def check(store: StoreArgument, *, common: Common) -> None:
     """Find problems in the tables of a store, the most serious first.
 
     Changes nothing. Exits with code 4 if a problem would make a sweep refuse groups, or keep it

@@ -2,77 +2,53 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from claimlib import process, terminal
-from claimlib.cli.app import app
-from claimlib.cli.common import Common, with_common
+from claimlib.cli.app import SectionOptions, command
+from claimlib.cli.common import Common
 from claimlib.cli.opening import opened_store
 from claimlib.cli.options import (
-    AllowNoneOption,
-    ConsumerOption,
-    CountOption,
-    CursorArgument,
-    CursorOption,
-    CursorToOption,
     DryRunOption,
-    ExplainOption,
-    GroupOption,
-    IdleRuleOption,
-    JustidOption,
     LimitOption,
-    MaxClaimsOption,
-    MaxDeletedShareOption,
-    MaxDeliveriesOption,
-    MinIdleOption,
     NowOption,
-    OnlyConsumersIdleOption,
-    OnlyFromOption,
-    ParkingConsumerOption,
-    PolicyOption,
-    ProfileOption,
     RunIdOption,
-    StartOption,
+    ScopeOptions,
     StoreArgument,
-    StreamOption,
-    glob_of,
+    argument,
 )
+from claimlib.config.sections import Option, XautoclaimSection
 from claimlib.config.settings import requests_of
 from claimlib.semantics.ids import parse_id
 from claimlib.semantics.model import parse_cursor
 from claimlib.times import parse_instant_ms
 
 
-@app.command(
-    epilog="Example: claimlib xautoclaim ./store --consumer reclaimer --min-idle 15m --dry-run"
-)
-@with_common
+@command("xautoclaim ./store --consumer reclaimer --min-idle 15m --dry-run")
 def xautoclaim(
     store: StoreArgument,
-    consumer: ConsumerOption = None,
-    min_idle: MinIdleOption = None,
-    stream: StreamOption = None,
-    group: GroupOption = None,
-    start: StartOption = None,
-    count: CountOption = None,
-    cursor: CursorOption = None,
-    justid: JustidOption = None,
-    idle_rule: IdleRuleOption = None,
-    profile: ProfileOption = None,
-    max_claims: MaxClaimsOption = None,
-    max_deleted_share: MaxDeletedShareOption = None,
-    only_from: OnlyFromOption = None,
-    only_consumers_idle: OnlyConsumersIdleOption = None,
-    max_deliveries: MaxDeliveriesOption = None,
-    parking_consumer: ParkingConsumerOption = None,
-    policy: PolicyOption = None,
-    explain: ExplainOption = False,
+    *,
+    options: Annotated[SectionOptions, XautoclaimSection],
+    policy: Annotated[
+        Path | None,
+        Option(
+            "TOML file with one [[request]] per kind of group; each group gets the first one that"
+            " matches. Replaces the options of a single request, and [xautoclaim] of the"
+            " configuration (guards there are refused).",
+            "FILE",
+        ),
+    ] = None,
+    explain: Annotated[bool, Option("Show which request each group gets, and stop.")] = False,
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
-    allow_none: AllowNoneOption = False,
+    allow_none: Annotated[
+        bool, Option("Succeed even if --stream, --group or the policy match no consumer group.")
+    ] = False,
     limit: LimitOption = None,
-    *,
     common: Common,
 ) -> None:
     """Claim entries that were idle for too long, in all groups. Gives entries of the store that
@@ -93,24 +69,6 @@ def xautoclaim(
     rows = view.rows(limit)
     if not explain:
         view.check(COLUMNS, GROUPS_COLUMNS)
-    options = {
-        "consumer": consumer,
-        "min_idle": min_idle,
-        "stream": stream,
-        "group": group,
-        "start": start,
-        "count": count,
-        "cursor": cursor,
-        "justid": justid,
-        "idle_rule": idle_rule,
-        "profile": profile,
-        "max_claims": max_claims,
-        "max_deleted_share": max_deleted_share,
-        "only_from": only_from,
-        "only_consumers_idle": only_consumers_idle,
-        "max_deliveries": max_deliveries,
-        "parking_consumer": parking_consumer,
-    }
     settings = common.settings(xautoclaim=options)
     request = requests_of(settings, policy, options)
     now_ms = None if now is None else parse_instant_ms(now)
@@ -138,19 +96,15 @@ def xautoclaim(
         raise typer.Exit(process.SOME_REFUSED)
 
 
-@app.command(
-    name="reset-cursor", epilog="Example: claimlib reset-cursor ./store nightly --stream 'orders:*'"
-)
-@with_common
+@command("reset-cursor ./store nightly --stream 'orders:*'")
 def reset_cursor(
     store: StoreArgument,
-    cursor: CursorArgument,
-    stream: StreamOption = None,
-    group: GroupOption = None,
-    to: CursorToOption = "0-0",
+    cursor: Annotated[str, argument("CURSOR", "The cursor's name.")],
+    *,
+    scope: ScopeOptions,
+    to: Annotated[str, Option("The first id of the next page: ms-seq.", "ID")] = "0-0",
     run_id: RunIdOption = None,
     limit: LimitOption = None,
-    *,
     common: Common,
 ) -> None:
     """Set where a cursor's next page begins.
@@ -161,14 +115,12 @@ def reset_cursor(
     from claimlib.cli.output import show
     from claimlib.commands.reply import Reply
     from claimlib.commands.reset_cursor import reset_cursor as run_reset
-    from claimlib.plans.differences import Scope
     from claimlib.report.cursors import COLUMNS, of_reset
 
     view = common.view(COLUMNS)
     rows = view.rows(limit)
-    scope = Scope(glob_of(stream, "--stream"), glob_of(group, "--group"))
-    cursor, first = parse_cursor(cursor), parse_id(to)
+    groups, cursor, first = scope.scope(), parse_cursor(cursor), parse_id(to)
     with opened_store(store, common.settings(), common, writes=True) as (opened, progress):
-        finished = run_reset(opened, cursor, scope, to=first, run_id=run_id, progress=progress)
+        finished = run_reset(opened, cursor, groups, to=first, run_id=run_id, progress=progress)
         result = of_reset(finished, Reply.of_finished(opened, finished).cursors, rows)
     show(result, view)

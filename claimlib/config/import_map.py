@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from claimlib.config.settings import Section, explained, line_of, read_toml
+from claimlib.config.sections import Section
+from claimlib.config.settings import explained, line_of, read_toml
 from claimlib.errors import ConfigError, MissingExtraError
 from claimlib.plans.column_readers import Shape
 from claimlib.plans.input_tables import PARTS, TableMap

@@ -4,8 +4,8 @@ An option goes before an environment variable, that before the file, that before
 
     --min-idle 1h  >  CLAIMLIB_XAUTOCLAIM__MIN_IDLE=1h  >  [xautoclaim] min_idle = "1h"
 
-A key that is not known is refused, wherever it stands, and so is a variable CLAIMLIB_… that names
-none.  Nothing below the edge reads any of this.
+An unknown key is refused, and so is a variable CLAIMLIB_… that names no key.  Nothing below the
+edge reads any of this.
 """
 
 from __future__ import annotations
@@ -14,38 +14,26 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
-from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from claimlib.errors import ConfigError, MissingExtraError, RequestError
-from claimlib.places import check_no_secret
-from claimlib.semantics.ids import MIN_ID, parse_range_start
-from claimlib.semantics.model import (
-    DEFAULT_MAX_REMOVED_SHARE,
-    MAX_I64,
-    AutoclaimRequest,
-    Guards,
-    IdleRule,
-    Profile,
-    RemovalLimits,
+from claimlib.config.sections import (
+    ExecutionSection,
+    MirrorSection,
+    SnapshotSection,
+    SparkSection,
+    XautoclaimSection,
+    keys_of,
+    option_of,
 )
-from claimlib.semantics.names import glob_pattern, unspell
-from claimlib.times import parse_duration_ms
+from claimlib.errors import ConfigError, MissingExtraError, RequestError
+from claimlib.semantics.model import Guards
 
 try:
-    from pydantic import (
-        AfterValidator,
-        BaseModel,
-        BeforeValidator,
-        ConfigDict,
-        Field,
-        ValidationError,
-    )
+    from pydantic import BaseModel, ValidationError
     from pydantic_core import ErrorDetails
     from pydantic_settings import (
         BaseSettings,
@@ -57,236 +45,14 @@ except ImportError as error:
     raise MissingExtraError.for_package("spark", "pydantic-settings") from error
 
 if TYPE_CHECKING:
-    from claimlib.commands.snapshot import SnapshotRequest
     from claimlib.commands.xautoclaim import SweepRequest
-    from claimlib.live.reading import ServerReading
 
 _PREFIX = "CLAIMLIB_"
 _DELIMITER = "__"
 
 
-def _duration_ms(value: object) -> int:
-    try:
-        return parse_duration_ms(str(value))
-    except RequestError as error:
-        raise ValueError(error.message) from error
-
-
-def _name(value: object) -> bytes:
-    if not isinstance(value, str):
-        raise ValueError("must be text")  # noqa: TRY004 - pydantic reports ValueErrors
-    try:
-        return unspell(value)
-    except RequestError as error:
-        raise ValueError(error.message) from error
-
-
-def _whole_number(value: object) -> int:
-    """A number of a file, or a text of digits; neither true (which Python counts as 1) nor 5.0."""
-    if isinstance(value, str) and re.fullmatch("-?[0-9]{1,19}", value):
-        return int(value)
-    if type(value) is not int:
-        raise ValueError("must be a whole number")
-    return value
-
-
-def _number(value: object) -> float:
-    """A number of a file, or a text of digits with a point or without."""
-    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}(?:\.[0-9]{1,19})?", value):
-        return float(value)
-    if type(value) is not int and type(value) is not float:
-        raise ValueError("must be a number, as in 500 or 0.5")
-    return value
-
-
-def _usable_by(use: Callable[[Any], object]) -> AfterValidator:
-    """What `use` refuses is a fault of the key; what it takes stays as it is."""
-
-    def check(value: Any) -> Any:
-        try:
-            use(value)
-        except RequestError as error:
-            raise ValueError(error.message) from error
-        return value
-
-    return AfterValidator(check)
-
-
-_Glob = Annotated[str, _usable_by(glob_pattern)]
-_Limit = Annotated[int, BeforeValidator(_whole_number), Field(ge=0, le=MAX_I64)]
-
-
-class Section(BaseModel):
-    """Keys that belong together; one that is not known is refused."""
-
-    # What was given under a wrong key may be a password; a traceback would show it.
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class SparkSection(Section):
-    """The local session that claimlib starts where no other is there (`session.open_session`)."""
-
-    master: Annotated[str, _usable_by(partial(check_no_secret, what="Spark's address"))] = (
-        "local[*]"
-    )
-    driver_memory: str = "4g"
-    shuffle_partitions: Annotated[
-        int, BeforeValidator(_whole_number), Field(ge=1, le=2**31 - 1)
-    ] = 4
-    conf: dict[str, str] = {}
-
-
-class Engine(StrEnum):
-    """Name an engine that executes commands."""
-
-    AUTO = "auto"
-    EMBEDDED = "embedded"
-    SPARK = "spark"
-
-
-class ExecutionSection(Section):
-    """Choose the engine: this process (`embedded`), Spark, or the first that can (`auto`)."""
-
-    engine: Engine = Engine.AUTO
-
-
-class MirrorSection(Section):
-    """How much a snapshot or an import may take away from a store (`model.RemovalLimits`)."""
-
-    allow_empty: bool = False
-    max_removed_share: Annotated[float, BeforeValidator(_number), Field(ge=0, le=1)] = (
-        DEFAULT_MAX_REMOVED_SHARE
-    )
-
-    def limits(self) -> RemovalLimits:
-        """The same as the commands take it."""
-        return RemovalLimits(self.allow_empty, self.max_removed_share)
-
-
-class SnapshotSection(Section):
-    """What a snapshot reads, and how fast."""
-
-    stream: _Glob = "*"
-    group: _Glob = "*"
-    fields: bool = True
-    max_commands_per_second: Annotated[float, BeforeValidator(_number), Field(gt=0)] = 500
-
-    def reading(self, url: str, password_file: Path | None, ca_file: Path | None) -> ServerReading:
-        """How the server is read (extra `[redis]`)."""
-        from claimlib.live.reading import ServerReading
-
-        return ServerReading(
-            url,
-            stream_glob=self.stream,
-            group_glob=self.group,
-            fields=self.fields,
-            max_commands_per_second=self.max_commands_per_second,
-            password_file=password_file,
-            ca_file=ca_file,
-        )
-
-    def request(self, source: str, limits: RemovalLimits) -> SnapshotRequest:
-        """The request of a snapshot of one server, `host:port/db`."""
-        from claimlib.commands.snapshot import SnapshotRequest
-
-        return SnapshotRequest(
-            source=source,
-            stream_glob=self.stream,
-            group_glob=self.group,
-            fields=self.fields,
-            limits=limits,
-        )
-
-
-class XautoclaimSection(Section):
-    """What XAUTOCLAIM does unless told otherwise.
-
-    `consumer` is a name as the tables spell it; `min_idle` is a duration with a unit; `start` is
-    the first id that is examined, or `-` (null: where the cursor stands, if there is one); `count`
-    makes it one page per group (null: all of it), and `cursor` names where the store keeps where
-    the next page begins.  The last six are `model.Guards`.
-    """
-
-    consumer: Annotated[bytes | None, BeforeValidator(_name)] = None
-    min_idle_ms: Annotated[int | None, BeforeValidator(_duration_ms), Field(alias="min_idle")] = (
-        None
-    )
-    stream: _Glob = "*"
-    group: _Glob = "*"
-    start: Annotated[str, _usable_by(parse_range_start)] | None = None
-    count: (
-        Annotated[
-            int,
-            BeforeValidator(_whole_number),
-            _usable_by(lambda count: AutoclaimRequest(b"", 0, count=count)),
-        ]
-        | None
-    ) = None
-    cursor: str | None = None
-    justid: bool = False
-    idle_rule: IdleRule = IdleRule.DOCUMENTED
-    profile: Profile = Profile.REDIS_7_2
-    max_claims: _Limit | None = None
-    max_deleted_share: (
-        Annotated[
-            float,
-            BeforeValidator(_number),
-            _usable_by(lambda share: Guards(max_deleted_share=share)),
-        ]
-        | None
-    ) = None
-    only_from: _Glob | None = None
-    only_consumers_idle_ms: Annotated[
-        int | None, BeforeValidator(_duration_ms), Field(alias="only_consumers_idle")
-    ] = None
-    max_deliveries: Annotated[_Limit, Field(ge=1)] | None = None
-    parking_consumer: Annotated[bytes | None, BeforeValidator(_name)] = None
-
-    def request(self) -> SweepRequest:
-        """The request of a sweep.
-
-        Raises:
-            RequestError: there is no consumer, or no min-idle; or guards do not go together.
-        """
-        from claimlib.commands.xautoclaim import SweepRequest
-
-        if self.consumer is None:
-            raise RequestError(
-                "--consumer is required: the name of the consumer that gets the entries",
-                option="consumer",
-            )
-        if not self.consumer:
-            raise RequestError(
-                "the consumer is empty: name who gets the entries (in a script: is its variable"
-                " set?)",
-                option="consumer",
-            )
-        if self.min_idle_ms is None:
-            raise RequestError(
-                "--min-idle is required: how long an entry must have been idle, as in 15m",
-                option="min_idle",
-            )
-        autoclaim = AutoclaimRequest(
-            consumer=self.consumer,
-            min_idle_ms=self.min_idle_ms,
-            start=MIN_ID if self.start is None else parse_range_start(self.start),
-            count=self.count,
-            justid=self.justid,
-            idle_rule=self.idle_rule,
-            profile=self.profile,
-            guards=Guards(**{guard.name: getattr(self, guard.name) for guard in fields(Guards)}),
-        )
-        return SweepRequest(
-            autoclaim,
-            stream_glob=self.stream,
-            group_glob=self.group,
-            cursor=self.cursor,
-            resume=self.cursor is not None and self.start is None,
-        )
-
-
 class Config(BaseSettings):
-    """All of it; `load` makes one."""
+    """The settings of a command; `load` makes them."""
 
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX,
@@ -307,13 +73,12 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
     """Resolve options, environment and file.
 
     Args:
-        file: a TOML file with a table per section; null: none.
-        options: what the command line gave, by section and key; null values are not given.
+        file: a TOML file with a table per section, or None.
+        options: the values of the command line, by section and key; None if not given.
 
     Raises:
-        ConfigError: the file is not there or is not valid TOML; a key is unknown, or a value
-            cannot be used: the message names the key, and the file, variable or option that it came
-            from.
+        ConfigError: the file does not exist or is not valid TOML; or a key is unknown, or a value
+            cannot be used.  The message names the key, and its file, variable or option.
     """
     values_by_section: dict[str, Any] = {
         section: {key: value for key, value in values.items() if value is not None}
@@ -332,15 +97,15 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
 def requests_of(
     settings: Config, policy: Path | None, options: Mapping[str, object]
 ) -> list[SweepRequest]:
-    """What is to be claimed: the one request of the settings, or those of a policy file.
+    """Return the request of the settings, or the requests of a policy file.
 
     Args:
-        options: what the command line gave of the one request; null values are not given.
+        options: the values of the command line for a single request; None if not given.
 
     Raises:
         ConfigError: see `load_policy`.
-        RequestError: the request is not complete, or there are options beside the policy, or the
-            environment or the file has guards, which a policy does not take from there.
+        RequestError: the request is not complete; or there are options beside the policy, or
+            guards in the environment or the file, which a policy would leave out.
     """
     if policy is None:
         return [settings.xautoclaim.request()]
@@ -355,10 +120,9 @@ def requests_of(
 
 
 def _refuse_guards_beside_a_policy(section: XautoclaimSection) -> None:
-    """Who has set a guard counts on it; a policy replaces the whole section."""
-    fields_of = type(section).model_fields
+    """Raise RequestError for a guard of the settings, because a policy replaces the section."""
     for name in (guard.name for guard in fields(Guards)):
-        key = fields_of[name].alias or name
+        key = XautoclaimSection.model_fields[name].alias or name
         if getattr(section, name) is not None:
             where = _origin(["xautoclaim", key], {}) or f"xautoclaim.{key} in the configuration"
             raise RequestError(
@@ -369,10 +133,12 @@ def _refuse_guards_beside_a_policy(section: XautoclaimSection) -> None:
 
 
 def load_policy(file: Path) -> list[SweepRequest]:
-    """The requests of a policy file, in order: a `[[request]]` each, with the keys of [xautoclaim].
+    """Return the requests of a policy file, in order.
+
+    Each is a table `[[request]]` with the keys of [xautoclaim].
 
     Raises:
-        ConfigError: the file is not there or is no policy; the message names the line.
+        ConfigError: the file does not exist or is no policy; the message names the line.
     """
     text, tables = read_toml(file, "policy")
     requests = tables.get("request")
@@ -384,10 +150,10 @@ def load_policy(file: Path) -> list[SweepRequest]:
 
 
 def read_toml(file: Path, what: str) -> tuple[str, dict[str, Any]]:
-    """A TOML file, as its text and what that says.
+    """Return the text of a TOML file, and its tables.
 
     Raises:
-        ConfigError: the file is not there (`what` it would be), or is not valid TOML.
+        ConfigError: the file (of the kind `what`) cannot be read, or is not valid TOML.
     """
     try:
         text = file.read_bytes().decode("utf-8")  # a carriage return alone ends no line of TOML
@@ -410,22 +176,21 @@ def _policy_request(file: Path, text: str, number: int, table: object) -> SweepR
         detail = error.errors()[0]
         path = ["xautoclaim", *map(str, detail["loc"])]
         key = path[1] if len(path) > 1 else ""
-        line = line_of(text, "request", key, number)
         message = explained(detail, _known_keys(path))
-        where = f"{file}, line {line}" + (f", {key}" if key else "")
+        where = f", {key}" if key else ""
     except RequestError as error:
         named = error.fields.get("field") or error.fields.get("option") or ""
         key, message = str(named), _OPTION.sub(_as_key, error.message)
-        line = line_of(text, "request", key, number)
-        where = f"{file}, line {line}, request {number + 1}"
-    raise ConfigError(f"{where}: {message}", file=str(file), line=line)
+        where = f", request {number + 1}"
+    line = line_of(text, "request", key, number)
+    raise ConfigError(f"{file}, line {line}{where}: {message}", file=str(file), line=line)
 
 
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)")
 
 
 def _as_key(option: re.Match[str]) -> str:
-    """What the command line calls an option is a key in a file."""
+    """Return the key that a file has for an option."""
     return option[1].replace("-", "_")
 
 
@@ -436,8 +201,10 @@ _QUOTED = re.compile(
 
 
 def line_of(text: str, table: str, key: str, number: int = 0) -> int:
-    """The line (from 1) of a key of the n-th (from 0) table of this name, or of that table's head.
-    The table ends where one of its name is next; it may be written `table = …` instead."""
+    """Return the line (from 1) of a key of the n-th (from 0) table of this name, or of its head.
+
+    The table ends at the next one of its name; it may be written `table = …` instead.
+    """
     lines = _QUOTED.sub(_without_lines, text).split("\n")
     heads = [n for n, line in enumerate(lines) if _begins(line, r"\[{1,2}\s*", table, r"\s*\]")]
     if number >= len(heads):
@@ -453,13 +220,12 @@ def _without_lines(quoted: re.Match[str]) -> str:
 
 
 def _begins(line: str, before: str, name: str, behind: str) -> bool:
-    """Whether a line of TOML begins with this name, in quotes or not."""
+    """Return True if a line of TOML begins with this name, in quotes or not."""
     return re.match(rf"\s*{before}([\"']?){re.escape(name)}\1{behind}", line) is not None
 
 
 def _reading(tables: dict[str, Any]) -> type[Config]:
-    """The settings class whose sources are options, environment and a file's tables, in that
-    order."""
+    """Return settings whose sources are options, environment and a file's tables, in this order."""
 
     class _Config(Config):
         @classmethod
@@ -468,10 +234,9 @@ def _reading(tables: dict[str, Any]) -> type[Config]:
             settings_cls: type[BaseSettings],
             init_settings: PydanticBaseSettingsSource,
             env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
+            *_: Any,
+            **__: Any,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            del dotenv_settings, file_secret_settings
             return init_settings, env_settings, InitSettingsSource(settings_cls, tables)
 
     return _Config
@@ -483,9 +248,9 @@ _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|(SERVICE_)?PORT(_\w+)?)$")
 
 
 def _check_variables() -> None:
-    """A misspelt name of a variable would be passed over in silence, and so a guard not be set."""
+    """Raise ConfigError for a misspelt variable, because it would not set the guard it is for."""
     for name in sorted(os.environ):
-        words = name.upper()  # upper and lower case are one, as for who reads them
+        words = name.upper()  # the settings library ignores case, too
         section = words.removeprefix(_PREFIX).partition(_DELIMITER)[0].lower()
         is_ours = words.startswith(_PREFIX) and not _SERVICE_LINK.search(words)
         if is_ours and section not in Config.model_fields:
@@ -505,7 +270,7 @@ _CONF_AS_JSON = ', as in {"spark.sql.shuffle.partitions": "8"}'
 
 
 def _sections() -> Iterator[tuple[str, ...]]:
-    """What is a table in a file, and a JSON object in a variable."""
+    """Yield the paths of all tables of a file, which are JSON objects in variables."""
     yield from ((section,) for section in Config.model_fields)
     yield _CONF
 
@@ -518,8 +283,10 @@ def _of_json(text: str) -> object:
 
 
 def _check_sections(tables: Mapping[str, Any], file: Path | None) -> None:
-    """Where an option or a variable gives a key of a section, the settings library passes over a
-    section of the file that is no table, and over all that stands in it."""
+    """Raise ConfigError if a section of the file is no table.
+
+    The settings library ignores such a section if an option or a variable sets a key of it.
+    """
     for path in _sections():
         section: Any = tables
         for name in path:
@@ -534,7 +301,7 @@ def _check_sections(tables: Mapping[str, Any], file: Path | None) -> None:
 
 
 def _meant(words: str) -> str:
-    """What a variable should be called: by its key alone, or by both without regard to `_`."""
+    """Return the hint which variable was meant, by its key, or by section and key without `_`."""
     variables: dict[str, list[str]] = {}
     for section in Config.model_fields:
         for key in _known_keys([section, ""]):
@@ -552,7 +319,7 @@ def _meant(words: str) -> str:
 
 
 def explained(detail: ErrorDetails, known_keys: Iterable[str]) -> str:
-    """One fault: what it is, and what would be right."""
+    """Return what is wrong with a value, and what would be right."""
     if detail["type"] == "extra_forbidden":
         return f"unknown key; the keys are {', '.join(known_keys)}"
     if detail["type"].startswith("bool"):
@@ -565,7 +332,10 @@ def explained(detail: ErrorDetails, known_keys: Iterable[str]) -> str:
 
 
 def _no_text(detail: ErrorDetails) -> str:
-    """Names of Spark's settings have points, by which TOML makes tables if no quotes are around."""
+    """Return the remedy for a value that is no text.
+
+    Without quotes, TOML reads the points in a name of a Spark setting as tables.
+    """
     value = detail["input"]
     if detail["loc"][:-1] == _CONF and isinstance(value, dict):
         name = ".".join(_first_names(str(detail["loc"][-1]), value))
@@ -574,7 +344,7 @@ def _no_text(detail: ErrorDetails) -> str:
 
 
 def _first_names(name: str, value: object) -> Iterator[str]:
-    """The names on the way to the first value in tables of tables."""
+    """Yield the names on the way to the first value in tables of tables."""
     yield name
     if isinstance(value, dict) and value:
         yield from _first_names(*next(iter(value.items())))
@@ -583,19 +353,14 @@ def _first_names(name: str, value: object) -> Iterator[str]:
 def _located(
     detail: ErrorDetails, options: Mapping[str, Mapping[str, object]], file: Path | None
 ) -> str:
-    """One fault of option, environment or file: where it is, and what."""
+    """Return where a fault of option, environment or file is, and what is wrong."""
     path = [str(part) for part in detail["loc"]]
     where = _origin(path, options) or f"{'.'.join(path)} in {file or 'the configuration'}"
     return f"{where}: {explained(detail, _known_keys(path))}"
 
 
-def option_of(key: str) -> str:
-    """The option of the command line for a key."""
-    return f"--{key.replace('_', '-')}"
-
-
 def _origin(path: list[str], options: Mapping[str, Mapping[str, object]]) -> str | None:
-    """The option or the variable that a value came from; null: neither."""
+    """Return the option or the variable that a value came from, or None for neither."""
     if len(path) > 1 and path[1] in options.get(path[0], {}):
         return f"option {option_of(path[1])}"
     variable = (_PREFIX + _DELIMITER.join(path[:2])).upper()
@@ -604,7 +369,7 @@ def _origin(path: list[str], options: Mapping[str, Mapping[str, object]]) -> str
 
 
 def _sets(name: str, variable: str, key: Sequence[str]) -> bool:
-    """Whether a variable is this one, a part of it, or a section's JSON object with this key."""
+    """Return True if a variable is this one, a part of it, or a section's JSON with this key."""
     words = name.upper()
     if words == variable or words.startswith(variable + _DELIMITER):
         return True
@@ -618,9 +383,3 @@ def _known_keys(path: list[str]) -> Iterator[str]:
     model = section.annotation if section is not None and len(path) > 1 else Config
     if isinstance(model, type) and issubclass(model, BaseModel):
         yield from keys_of(model)
-
-
-def keys_of(model: type[BaseModel]) -> Iterator[str]:
-    """The keys that a section may have, in order."""
-    for name, field in model.model_fields.items():
-        yield field.alias or name

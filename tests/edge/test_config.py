@@ -1,8 +1,11 @@
 import re
 
 import pytest
+import typer.main
 
-from claimlib.config.settings import Config, keys_of, load
+from claimlib.cli.commands import app
+from claimlib.config.sections import keys_of, option_of
+from claimlib.config.settings import Config, load
 from claimlib.errors import ConfigError, RequestError
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import IdleRule, Profile
@@ -27,6 +30,22 @@ def test_the_shipped_file_shows_every_key_of_a_section(name):
     shown = re.findall(r"^(?:# )?(\w+) = ", of_section, re.MULTILINE)
     model = Config.model_fields[name].annotation
     assert sorted(shown) == sorted(key for key in keys_of(model) if key != "conf")
+
+
+@pytest.mark.parametrize(
+    ("section", "command"),
+    [
+        ("execution", "check"),
+        ("snapshot", "snapshot"),
+        ("mirror", "snapshot"),
+        ("mirror", "import"),
+        ("xautoclaim", "xautoclaim"),
+    ],
+)
+def test_each_key_of_a_section_is_an_option_of_its_commands(section, command):
+    commands = typer.main.get_command(app).commands
+    names = {name for parameter in commands[command].params for name in parameter.opts}
+    assert {option_of(key) for key in keys_of(Config.model_fields[section].annotation)} <= names
 
 
 def test_an_option_goes_before_the_environment_and_that_before_the_file(config_file, monkeypatch):

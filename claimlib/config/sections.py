@@ -1,0 +1,421 @@
+"""The sections of the settings, which declare each key once, as a field.
+
+    count: Annotated[_Count | None, Option("Process …", "NUMBER", unset="the whole group")] = None
+
+The field is the key `count` of the section in a file, the variable CLAIMLIB_<SECTION>__COUNT, and
+the option --count of the section's commands.  Its type has the units and the range.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from claimlib.errors import MissingExtraError, RequestError
+from claimlib.places import check_no_secret
+from claimlib.semantics.ids import MIN_ID, parse_range_start
+from claimlib.semantics.model import (
+    DEFAULT_MAX_REMOVED_SHARE,
+    MAX_I64,
+    AutoclaimRequest,
+    Guards,
+    IdleRule,
+    Profile,
+    RemovalLimits,
+)
+from claimlib.semantics.names import glob_pattern, unspell
+from claimlib.times import parse_duration_ms
+
+try:
+    from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+    from pydantic.fields import FieldInfo
+except ImportError as error:
+    raise MissingExtraError.for_package("spark", "pydantic") from error
+
+if TYPE_CHECKING:
+    from claimlib.commands.snapshot import SnapshotRequest
+    from claimlib.commands.xautoclaim import SweepRequest
+    from claimlib.live.reading import ServerReading
+
+GLOB = r"a Redis glob: *, ?, [a-c]; \ escapes the next character"
+SPELLED = (
+    r"spelled as in the tables: a backslash is written twice, a byte that is not UTF-8 as \xhh"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Describe an option of the command line.
+
+    Attributes:
+        help: what it does, with units.
+        metavar: what stands for its value in the help; None for a switch, which has no value.
+        unset: what applies if it is not given; None if the help does not say it.
+        names: as they are typed; if empty, the name follows from the key.
+        least: the smallest number that is accepted, or None.
+    """
+
+    help: str
+    metavar: str | None = None
+    unset: str | None = None
+    names: tuple[str, ...] = ()
+    least: int | None = None
+
+
+def option_of(key: str) -> str:
+    """Return the name of a key's option."""
+    return f"--{key.replace('_', '-')}"
+
+
+def options_of(section: type[Section]) -> dict[str, Option]:
+    """Return the options of a section by key, complete with their names and defaults."""
+    return {
+        key: _completed(option, key, field.default)
+        for key, field in keys_of(section).items()
+        for option in field.metadata
+        if isinstance(option, Option)
+    }
+
+
+def _completed(option: Option, key: str, default: object) -> Option:
+    """Return the option with its names, and with the default of its key in words."""
+    if option.names:
+        return option
+    if option.metavar is None:
+        names = (f"{option_of(key)}/--no-{key}",)
+        return replace(option, names=names, unset=key if default else f"no-{key}")
+    unset = option.unset if default is None else str(default)
+    return replace(option, names=(option_of(key),), unset=unset)
+
+
+def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a section by the key that a file has for them, in order."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def _duration_ms(value: object) -> int:
+    try:
+        return parse_duration_ms(str(value))
+    except RequestError as error:
+        raise ValueError(error.message) from error
+
+
+def _name(value: object) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError("must be text")  # noqa: TRY004 - pydantic reports ValueErrors
+    try:
+        return unspell(value)
+    except RequestError as error:
+        raise ValueError(error.message) from error
+
+
+def _whole_number(value: object) -> int:
+    """Return a number of a file, or of a text of digits.  Python's true and 5.0 are refused."""
+    if isinstance(value, str) and re.fullmatch("-?[0-9]{1,19}", value):
+        return int(value)
+    if type(value) is not int:
+        raise ValueError("must be a whole number")
+    return value
+
+
+def _number(value: object) -> float:
+    """Return a number of a file, or of a text of digits with a point or without."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}(?:\.[0-9]{1,19})?", value):
+        return float(value)
+    if type(value) is not int and type(value) is not float:
+        raise ValueError("must be a number, as in 500 or 0.5")
+    return value
+
+
+def _usable_by(use: Callable[[Any], object]) -> AfterValidator:
+    """Return a check that `use` accepts the value, which stays as it is."""
+
+    def check(value: Any) -> Any:
+        try:
+            use(value)
+        except RequestError as error:
+            raise ValueError(error.message) from error
+        return value
+
+    return AfterValidator(check)
+
+
+_Duration = Annotated[int | None, BeforeValidator(_duration_ms)]
+_Name = Annotated[bytes | None, BeforeValidator(_name)]
+_Number = Annotated[float, BeforeValidator(_number)]
+_Whole = Annotated[int, BeforeValidator(_whole_number)]
+_Limit = Annotated[_Whole, Field(ge=0, le=MAX_I64)]
+_Count = Annotated[_Whole, _usable_by(lambda count: AutoclaimRequest(b"", 0, count=count))]
+_Share = Annotated[_Number, _usable_by(lambda share: Guards(max_deleted_share=share))]
+_Glob = Annotated[str, _usable_by(glob_pattern)]
+_Streams = Annotated[_Glob, Option(f"Only these streams ({GLOB}).", "GLOB")]
+_Groups = Annotated[_Glob, Option(f"Only these consumer groups ({GLOB}).", "GLOB")]
+
+
+class Section(BaseModel):
+    """Keys that belong together; an unknown key is refused."""
+
+    # The value of an unknown key may be a password, which a traceback would show.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Engine(StrEnum):
+    """Name an engine that executes commands."""
+
+    AUTO = "auto"
+    EMBEDDED = "embedded"
+    SPARK = "spark"
+
+
+class ExecutionSection(Section):
+    """Choose the engine: this process (`embedded`), Spark, or the first that can (`auto`)."""
+
+    engine: Annotated[
+        Engine,
+        Option(
+            "What executes the command: `embedded` (this process, for a store in a local folder),"
+            " `spark`, or `auto` (embedded where it can).",
+            "NAME",
+        ),
+    ] = Engine.AUTO
+
+
+class SparkSection(Section):
+    """Describe the session that claimlib starts if there is none (`session.open_session`)."""
+
+    master: Annotated[str, _usable_by(partial(check_no_secret, what="Spark's address"))] = (
+        "local[*]"
+    )
+    driver_memory: str = "4g"
+    shuffle_partitions: Annotated[_Whole, Field(ge=1, le=2**31 - 1)] = 4
+    conf: dict[str, str] = {}
+
+
+class SnapshotSection(Section):
+    """State what a snapshot reads, and how fast."""
+
+    stream: _Streams = "*"
+    group: _Groups = "*"
+    fields: Annotated[bool, Option("Also read the payloads (fields) of pending entries.")] = True
+    max_commands_per_second: Annotated[
+        _Number,
+        Field(gt=0),
+        Option(
+            "Send at most NUMBER commands per second; one page of rows is one command.", "NUMBER"
+        ),
+    ] = 500
+
+    def reading(self, url: str, password_file: Path | None, ca_file: Path | None) -> ServerReading:
+        """Return how the server is read (extra `[redis]`)."""
+        from claimlib.live.reading import ServerReading
+
+        return ServerReading(
+            url,
+            stream_glob=self.stream,
+            group_glob=self.group,
+            fields=self.fields,
+            max_commands_per_second=self.max_commands_per_second,
+            password_file=password_file,
+            ca_file=ca_file,
+        )
+
+    def request(self, source: str, limits: RemovalLimits) -> SnapshotRequest:
+        """Return the request of a snapshot of one server, `host:port/db`."""
+        from claimlib.commands.snapshot import SnapshotRequest
+
+        return SnapshotRequest(
+            source=source,
+            stream_glob=self.stream,
+            group_glob=self.group,
+            fields=self.fields,
+            limits=limits,
+        )
+
+
+class MirrorSection(Section):
+    """Limit what a snapshot or an import may remove from a store (`model.RemovalLimits`)."""
+
+    allow_empty: Annotated[
+        bool,
+        Option(
+            "Accept an empty source, which removes everything that the store has from it.",
+            names=("--allow-empty",),
+        ),
+    ] = False
+    max_removed_share: Annotated[
+        _Number,
+        Field(ge=0, le=1),
+        Option(
+            "Stop if more than this share of a stream, or of all streams together, would vanish"
+            " from the store without a trace of why (0.5 = half; 1 = never stop).",
+            "SHARE",
+        ),
+    ] = DEFAULT_MAX_REMOVED_SHARE
+
+    def limits(self) -> RemovalLimits:
+        """Return the same as the commands take it."""
+        return RemovalLimits(self.allow_empty, self.max_removed_share)
+
+
+class XautoclaimSection(Section):
+    """State what XAUTOCLAIM does unless told otherwise.
+
+    If `start` is None, a page begins at the cursor, or at the first entry without one.  The fields
+    from `max_claims` on are `model.Guards`.
+    """
+
+    consumer: Annotated[
+        _Name, Option(f"The consumer that gets the entries, {SPELLED}.", "NAME")
+    ] = None
+    min_idle_ms: Annotated[
+        _Duration,
+        Field(alias="min_idle"),
+        Option(
+            "Claim entries that have been idle for longer than this, with a unit"
+            " (ms, s, m, h, d, w): 15m, 1h30m; 0ms: no minimum.",
+            "DURATION",
+        ),
+    ] = None
+    stream: _Streams = "*"
+    group: _Groups = "*"
+    start: Annotated[
+        Annotated[str, _usable_by(parse_range_start)] | None,
+        Option(
+            "Where to begin: ms-seq at this id, `(ms-seq` after it, - at the first entry.",
+            "ID",
+            unset="-",
+        ),
+    ] = None
+    count: Annotated[
+        _Count | None,
+        Option(
+            "Process only one page per group, as XAUTOCLAIM's COUNT does: claim or delete at most"
+            " NUMBER entries, and examine at most ten times as many.",
+            "NUMBER",
+            unset="the whole group",
+        ),
+    ] = None
+    cursor: Annotated[
+        str | None,
+        Option(
+            "Store under NAME where each group's next page begins, and start there unless --start"
+            " is given.",
+            "NAME",
+        ),
+    ] = None
+    justid: Annotated[bool, Option("Do not change delivery counts.")] = False
+    idle_rule: Annotated[
+        IdleRule,
+        Option(
+            "What happens to an entry that has been idle for exactly --min-idle: `documented`"
+            " leaves it, `server` claims it.",
+            "RULE",
+        ),
+    ] = IdleRule.DOCUMENTED
+    profile: Annotated[
+        Profile,
+        Option(
+            "Follow the behavior of these servers: `redis-7.2` (also later versions, and Valkey),"
+            " or `redis-7.0`.",
+            "PROFILE",
+        ),
+    ] = Profile.REDIS_7_2
+    max_claims: Annotated[
+        _Limit | None,
+        Option(
+            "Refuse a group if more than NUMBER of its entries would be claimed.",
+            "NUMBER",
+            unset="no limit",
+        ),
+    ] = None
+    max_deleted_share: Annotated[
+        _Share | None,
+        Option(
+            "Refuse a group if more than this share of its pending entries would be deleted; 0.05"
+            " means 5 %.",
+            "SHARE",
+            unset="no limit",
+        ),
+    ] = None
+    only_from: Annotated[
+        _Glob | None,
+        Option(
+            f"Claim only entries of consumers whose names match ({GLOB}).",
+            "GLOB",
+            unset="of all consumers",
+        ),
+    ] = None
+    only_consumers_idle_ms: Annotated[
+        _Duration,
+        Field(alias="only_consumers_idle"),
+        Option(
+            "Claim only from consumers that have received nothing for longer than DURATION. If"
+            " that is unknown, the time they last asked for entries counts; if both are unknown,"
+            " they keep their entries.",
+            "DURATION",
+            unset="from all consumers",
+        ),
+    ] = None
+    max_deliveries: Annotated[
+        Annotated[_Limit, Field(ge=1)] | None,
+        Option(
+            "Give entries that were delivered NUMBER times or more to --parking-consumer instead;"
+            " they stay there.",
+            "NUMBER",
+        ),
+    ] = None
+    parking_consumer: Annotated[
+        _Name,
+        Option(
+            "The consumer that gets the entries that --max-deliveries sets aside; their delivery"
+            " counts do not change.",
+            "NAME",
+        ),
+    ] = None
+
+    def request(self) -> SweepRequest:
+        """Return the request of a sweep.
+
+        Raises:
+            RequestError: consumer or min_idle is missing, or guards do not go together.
+        """
+        from claimlib.commands.xautoclaim import SweepRequest
+
+        if self.consumer is None:
+            raise RequestError(
+                "--consumer is required: the name of the consumer that gets the entries",
+                option="consumer",
+            )
+        if not self.consumer:
+            raise RequestError(
+                "the consumer is empty: name who gets the entries (in a script: is its variable"
+                " set?)",
+                option="consumer",
+            )
+        if self.min_idle_ms is None:
+            raise RequestError(
+                "--min-idle is required: how long an entry must have been idle, as in 15m",
+                option="min_idle",
+            )
+        autoclaim = AutoclaimRequest(
+            consumer=self.consumer,
+            min_idle_ms=self.min_idle_ms,
+            start=MIN_ID if self.start is None else parse_range_start(self.start),
+            count=self.count,
+            justid=self.justid,
+            idle_rule=self.idle_rule,
+            profile=self.profile,
+            guards=Guards(**{guard.name: getattr(self, guard.name) for guard in fields(Guards)}),
+        )
+        return SweepRequest(
+            autoclaim,
+            stream_glob=self.stream,
+            group_glob=self.group,
+            cursor=self.cursor,
+            resume=self.cursor is not None and self.start is None,
+        )
