@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.commands.parquet_folder import read_parquet
-from claimlib.engine.spark import relation_of
+from claimlib.engine.spark import frame_of, relation_of
 from claimlib.errors import DuplicateRowsError, InputError, RequestError
 from claimlib.places import check_no_secret, check_storage
 from claimlib.plans import input_tables
@@ -172,7 +172,7 @@ def read_sound(
             if table in _GROWING:
                 digests[table] = _digest(store, table, conformed(table))
             else:  # small: what is checked is what is used
-                held[table] = store.held(conformed(table))
+                held[table] = frame_of(relation_of(conformed(table)).fetched())
     tables = {table: held[table] if table in held else conformed(table) for table in places}
     _refuse_faults(tables, places, allow_empty=allow_empty)
     _refuse_repeated(tables, places)

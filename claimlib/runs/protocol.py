@@ -12,10 +12,8 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-
-from pyspark.sql import DataFrame
 
 from claimlib import schema
 from claimlib.engine.relation import Relation, union_by_name
@@ -83,10 +81,6 @@ class Begun:
     run_seq: int
     pins: Pins
     tell_size: Callable[[str], None] = _unheard
-
-    def read(self, table: str, columns: Sequence[str] | None = None) -> DataFrame:
-        """A table, or some of its columns, at its pinned version."""
-        return self.store.read_at(table, self.pins.versions[table], columns)
 
     def relation(self, table: str) -> Relation:
         """A table at its pinned version."""

@@ -202,7 +202,7 @@ def _before(store: Store, table: str, row: RunRow, *, is_untouched: bool) -> tup
     """A table's rows, and whether it had few when the run was decided: so whoever does this again
     does the same."""
     pinned = row.pins.versions[table]
-    now = store.relation_of(store.read(table))
+    now = store.relation(table)
     if is_untouched:
         few = store.relation(table, pinned).reused()
         return (few, True) if few.is_in_memory else (now, False)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -56,13 +56,6 @@ class Condition:
             text = self.value.replace("'", "''")
             return f"{self.column} = '{text}'"
         return f"{self.column} {'>' if self.is_above else '='} {self.value:d}"
-
-
-class Bounds(Protocol):
-    """Where rows lie: a condition that Spark and delta-rs read alike, and skip files by."""
-
-    def sql(self) -> str:
-        """The condition as SQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,34 +108,19 @@ class LocalTable:
         commits = _or_none(lambda: self._table.history(limit))
         return None if commits is None else [commit.get("userMetadata") for commit in commits]
 
-    def struct_of(self, columns: Sequence[str] | None) -> StructType:
-        """The columns of these names; null: all of them."""
-        return (
-            self.struct if columns is None else StructType([self.struct[name] for name in columns])
-        )
-
-    def rows(
-        self, most: int, *conditions: Condition | Bounds, columns: Sequence[str] | None = None
-    ) -> pa.Table | None:
+    def rows(self, most: int, *conditions: Condition) -> pa.Table | None:
         """The rows that meet all conditions; null: there may be more than `most`, or they are in
         files that are too large, or cannot be read; or one of their columns has a type that no
-        table of a store has, of which it is not known that all readers give it alike.
-
-        Args:
-            columns: what is read of each row; null: all columns.
-        """
-        struct = self.struct_of(columns)
-        if any(field.dataType.simpleString() not in TYPES for field in struct.fields):
+        table of a store has, of which it is not known that all readers give it alike."""
+        if any(field.dataType.simpleString() not in TYPES for field in self.struct.fields):
             return None
         # Of a table with payloads a few rows may be large.
-        has_payloads = any(map(_is_nested, struct.fields))
-        fits = self.is_small if columns is None or has_payloads else self.has_few_rows
-        if (has_payloads or not conditions) and not fits(most):
+        has_payloads = any(map(_is_nested, self.struct.fields))
+        if (has_payloads or not conditions) and not self.is_small(most):
             return None
-        names = "*" if columns is None else ", ".join(f'"{name}"' for name in columns)
         where = " AND ".join(condition.sql() for condition in conditions) or "true"
-        fetched = _or_none(lambda: self._queried(f"SELECT {names} FROM t WHERE {where}", most))
-        return None if fetched is None else _or_none(lambda: _as_spark_has_it(fetched, struct))
+        fetched = _or_none(lambda: self._queried(f"SELECT * FROM t WHERE {where}", most))
+        return None if fetched is None else _or_none(lambda: _as_spark_has_it(fetched, self.struct))
 
     def numbers(self, column: str) -> pa.ChunkedArray | None:
         """Return the numbers in a column, or None if the table cannot be read.
@@ -303,11 +281,6 @@ class LocalTable:
         vectors hide some rows)."""
         stated = self._stated()
         return stated is not None and stated[0] <= most and stated[1] <= _MOST_BYTES
-
-    def has_few_rows(self, most: int) -> bool:
-        """`is_small`, however large the rows are."""
-        stated = self._stated()
-        return stated is not None and stated[0] <= most
 
     def _stated(self) -> tuple[int, int] | None:
         """The rows and the bytes of all files; null: the log does not say."""

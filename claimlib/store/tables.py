@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import importlib
 import json
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from claimlib import schema
@@ -34,7 +31,7 @@ from claimlib.engine.relation import (
 )
 from claimlib.engine.spark import SparkEngine, frame_of
 from claimlib.errors import ConfigError, SchemaError, VersionExpiredError
-from claimlib.local_rows import LISTS_BYTES, arrow_table, local_frame
+from claimlib.local_rows import arrow_table
 from claimlib.places import (
     check_writable,
     local_folder,
@@ -50,7 +47,6 @@ from claimlib.store.gone_back import (
     gone_back,
 )
 from claimlib.store.local import (
-    Bounds,
     Commit,
     Condition,
     LocalTable,
@@ -88,16 +84,6 @@ from claimlib.store.threads import WRITES, concurrently
 # hundred bytes a row that is some megabytes.  Each query of a table has Delta look up its files, by
 # two to four more: of 40,000 rows a sweep took 2.0 s, and 5.0 s by Spark's own reads and writes.
 FEW_ROWS = 50_000
-# So many where Spark has to read them, and be sent them: of 30,000 rows a page took 7.7 s from
-# memory, not 6.5 s, and over Spark Connect 6.8 s, not 5.4 s.
-FEW_OF_SPARK = 10_000
-# What is read of a table is kept for the next time if it has so many bytes at most, and so many
-# parts at most: a store has eleven tables, and a process may have many stores, or show many runs.
-_KEPT_BYTES, _KEPT_PARTS = 4 * 2**20, 8
-_Read = tuple[tuple[Condition | Bounds, ...], tuple[str, ...] | None]
-# A task is sent the rows of its partition.  Those of a million groups in one task took a driver of
-# 4 GiB more memory than it had.
-_TASK_BYTES = 16 * 2**20
 # What a commit says of itself.
 CommitInfo = Mapping[str, Any]
 # Later than any version of a table.
@@ -154,8 +140,6 @@ class Store:
         self.location = location
         self._folder = folder
         self._newest = None if folder is None else NewestVersions(folder)
-        self._frames: dict[str, tuple[LocalTable, dict[_Read, tuple[DataFrame, pa.Table]]]] = {}
-        self._literals: WeakKeyDictionary[DataFrame, pa.Table] = WeakKeyDictionary()
         self.table_ids = {
             name: of_table[schema.TABLE_ID_PROPERTY] for name, of_table in properties.items()
         }
@@ -486,28 +470,22 @@ class Store:
         """The table as it is when the frame is run."""
         return self.spark.table(self.identifier(table))
 
-    def read_at(self, table: str, version: int, columns: Sequence[str] | None = None) -> DataFrame:
-        """The table, or some of its columns, at one of its versions; the newest one of few rows
-        from the driver's memory.
+    def read_at(self, table: str, version: int | None) -> DataFrame:
+        """Return a table at one of its versions; None means as it is when the frame is run.
 
         Raises:
-            VersionExpiredError: it is not the newest one, and is not kept any more.
+            VersionExpiredError: the version is not kept any more.
         """
-        local = self._local(table)
-        newest = local if local is not None and local.version == version else None
-        held = self._held(table, newest, columns=columns)
-        if held is not None:
-            return held[0]
-        names = "*" if columns is None else ", ".join(columns)
+        if version is None:
+            return self.read(table)
         try:
-            rows = self.spark.sql(
-                f"SELECT {names} FROM {self.identifier(table)} VERSION AS OF {version:d}"
+            return self.spark.sql(
+                f"SELECT * FROM {self.identifier(table)} VERSION AS OF {version:d}"
             )
         except PySparkException as error:
             if not says_expired(error):
                 raise
             raise VersionExpiredError.of(table, version) from error
-        return rows
 
     def relation(self, table: str, version: int | None = None) -> Relation:
         """Return a table at one of its versions (None: as it is when the relation is computed).
@@ -524,10 +502,6 @@ class Store:
             bucket = f"{BUCKET_SQL.format(buckets=self.buckets)} AS bucket"
             self._buckets_of[stream] = row.select(bucket).arrow()["bucket"][0].as_py()
         return self._buckets_of[stream]
-
-    def frame_at(self, table: str, version: int | None) -> DataFrame:
-        """Return what `relation` states as a DataFrame."""
-        return self.now(table) if version is None else self.read_at(table, version)
 
     def readable_at(self, table: str, version: int) -> Relation | None:
         """A table at a version, where that version can still be read; null: it is not kept any
@@ -583,41 +557,6 @@ class Store:
         records: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="strict")
         return records
 
-    def now(self, table: str, *conditions: Condition) -> DataFrame:
-        """The rows of a table that meet all conditions: few of them as they are now, from the
-        driver's memory; else as they are when the frame is run.  What a write of the same table
-        rests on is `read`, so that Delta knows of it."""
-        held = self._held(table, self._local(table), *conditions)
-        return self._where(table, *conditions) if held is None else held[0]
-
-    def _held(
-        self,
-        table: str,
-        local: LocalTable | None,
-        *conditions: Condition | Bounds,
-        columns: Sequence[str] | None = None,
-    ) -> tuple[DataFrame, pa.Table] | None:
-        """Few rows of a table, in the driver's memory.  They stay there while nobody writes to the
-        table: a snapshot reads each table three times, which was a sixth of its time."""
-        if local is None:
-            return None
-        known = self._frames.get(table)
-        if known is None or known[0] is not local:
-            known = self._frames[table] = local, {}
-        read = (conditions, None if columns is None else tuple(columns))
-        if read in known[1]:
-            return known[1][read]
-        rows = local.rows(FEW_ROWS, *conditions, columns=columns)
-        if rows is None:
-            return None
-        held = self.in_memory(rows, local.struct_of(columns)), rows
-        # A part that lies within bounds is about one page, and hardly read again.
-        is_wanted_again = all(isinstance(condition, Condition) for condition in conditions)
-        is_kept = rows.nbytes <= _KEPT_BYTES and len(known[1]) < _KEPT_PARTS
-        if is_wanted_again and is_kept:
-            known[1][read] = held
-        return held
-
     def numbers(self, table: str, column: str) -> pa.ChunkedArray:
         """Return the numbers in a column of a table as it is now."""
         local = self._local(table)
@@ -649,15 +588,6 @@ class Store:
             return newest_rows
         rows = self.relation(table)
         return rows.order_by(f"{column}{DESCENDING}").limit(limit).collect(), rows.count()
-
-    def _where(self, table: str, *conditions: Condition) -> DataFrame:
-        rows = self.read(table)
-        for condition in conditions:
-            column = F.col(condition.column)
-            rows = rows.where(
-                column > condition.value if condition.is_above else column == condition.value
-            )
-        return rows
 
     def is_small(self, table: str, most: int | None = None) -> bool:
         """Whether a table is known, without a query, to have few rows now; and no more than so
@@ -715,7 +645,6 @@ class Store:
         *,
         token: Token | None = None,
         note: str | None = None,
-        are_few: bool = False,
         after: int | None = None,
     ) -> None:
         """Append rows in one commit.  A bucket that they have must be that of their stream: Delta
@@ -725,29 +654,19 @@ class Store:
         know reads back.
 
         Args:
-            rows: a relation knows by itself whether its rows are few.
-            are_few: whether the rows of a frame are expected to be few: then they pass through the
-                driver, and where the store's folder is at hand no query writes them.
+            rows: rows of a frame are written by Spark; a relation knows by itself whether its rows
+                are few.
             after: the version of the table that the rows were made from, if they were made from
-                rows in memory; null: they were not.
+                rows in memory; None: they were not.
 
         Raises:
             CommitConflictError: another writer with the same token's app_id committed meanwhile, or
                 any other after that version.
         """
-        how = Commit("append", token=token, note=note)
-        may_be_few = are_few or after is not None or isinstance(rows, Relation)
-        if may_be_few and self._committed(table, rows, how, after):
-            return
-        self._write("append", table, self._frame(rows), {}, token, note)
-
-    def _frame(self, rows: DataFrame | Relation) -> DataFrame:
-        """Rows as a frame: few of them are computed first, so that Spark has nothing but to write
-        them."""
         if not isinstance(rows, Relation):
-            return rows
-        few = rows.few(FEW_ROWS)
-        return frame_of(rows) if few is None else self.in_memory(few)
+            rows = self.relation_of(rows)
+        if not self._committed(table, rows, Commit("append", token=token, note=note), after):
+            self._write("append", table, _frame(rows), {}, token, note)
 
     def append_arrow(self, table: str, rows: pa.Table) -> None:
         """Append rows of this process in one commit, however many.
@@ -763,7 +682,7 @@ class Store:
     def replace(
         self,
         table: str,
-        rows: DataFrame | Relation,
+        rows: Relation,
         buckets: Sequence[int] | None = None,
         *,
         token: Token | None = None,
@@ -786,24 +705,21 @@ class Store:
         if after is not None and self._committed(table, rows, how, after):
             return
         options = {} if buckets is None else {"replaceWhere": in_buckets(buckets)}
-        self._write("overwrite", table, self._frame(rows), options, token, note)
+        self._write("overwrite", table, _frame(rows), options, token, note)
 
     def few_now(self, table: str) -> tuple[Relation, int] | None:
         """The rows of a table of few rows as it is now, and the version that this is, if they can
         be written without a query; null: Spark has to write them."""
         local = self._local(table)
-        if local is None or not _is_writable(table, local):
+        if local is None or not _is_writable(table, local) or not local.is_small(FEW_ROWS):
             return None
         with WRITES.alone(self.identifier(table)) as is_alone:
-            if not is_alone:
-                return None
-        held = self._held(table, local)
-        return None if held is None else (Relation(self.engine, Rows(held[1])), local.version)
+            return (self.relation(table, local.version), local.version) if is_alone else None
 
     def to_rewrite(self, table: str) -> tuple[Relation, int | None]:
         """The rows of a table that is written again, and their version: few rows as they are now;
         else as they are when Delta writes, with null for the version."""
-        return self.few_now(table) or (self.relation_of(self.read(table)), None)
+        return self.few_now(table) or (self.relation(table), None)
 
     def version_and_use(self, table: str, token: Token) -> tuple[int, bool]:
         """The newest version of a table in a local folder, and whether a commit up to it bore a
@@ -821,9 +737,7 @@ class Store:
             )
         return local
 
-    def _committed(
-        self, table: str, rows: DataFrame | Relation, how: Commit, after: int | None
-    ) -> bool:
+    def _committed(self, table: str, rows: Relation, how: Commit, after: int | None) -> bool:
         """Commit rows without a query that writes: whether that was done, or had been before.  If
         it was not, Spark is to write them.
 
@@ -857,7 +771,7 @@ class Store:
     def _commit_tried(
         self,
         table: str,
-        rows: DataFrame | Relation,
+        rows: Relation,
         how: Commit,
         after: int | None,
         files: list[DataFile],
@@ -888,10 +802,10 @@ class Store:
         return None
 
     def _files(
-        self, table: str, local: LocalTable, rows: DataFrame | Relation, after: int | None
+        self, table: str, local: LocalTable, rows: Relation, after: int | None
     ) -> Sequence[DataFile] | None:
         """Write files of rows with all columns of a table; null: Spark has to write the rows."""
-        if isinstance(rows, Relation) and isinstance(rows.engine, Writer):
+        if isinstance(rows.engine, Writer):
             completed = completed_rows(TABLES[table], rows, self.buckets)
             partition = TABLES[table].partitioned_by
             return rows.engine.write(completed.node, table, partition, local.compared)
@@ -900,32 +814,18 @@ class Store:
             return None
         return local.written_files(completed_here)
 
-    def _complete(
-        self, table: str, rows: DataFrame | Relation, after: int | None
-    ) -> pa.Table | None:
+    def _complete(self, table: str, rows: Relation, after: int | None) -> pa.Table | None:
         """Rows with all columns of a table, in the order of its key; null: they are not few after
         all."""
-        if isinstance(rows, Relation):
-            with errors_mapped(table):
-                completed = completed_rows(TABLES[table], rows, self.buckets)
-                is_wanted = after is not None or rows.is_in_memory
-                return completed.arrow() if is_wanted else completed.few(FEW_ROWS)
-        known = self._literals.get(rows)
-        if known is None or known.column_names != [column.name for column in TABLES[table].columns]:
-            known = self._completed(table, rows, None if after is not None else FEW_ROWS + 1)
-        return None if after is None and known.num_rows > FEW_ROWS else known
+        with errors_mapped(table):
+            completed = completed_rows(TABLES[table], rows, self.buckets)
+            is_wanted = after is not None or rows.is_in_memory
+            return completed.arrow() if is_wanted else completed.few(FEW_ROWS)
 
     def _lacks(self, table: str, rows: pa.Table) -> bool:
         """Whether rows lack what must not be null, of which Spark says more."""
         needed = [column.name for column in TABLES[table].columns if not column.nullable]
         return any(rows[name].null_count for name in needed)
-
-    def _completed(self, table: str, rows: DataFrame, limit: int | None) -> pa.Table:
-        frame = schema.completed(rows, TABLES[table], self.buckets).coalesce(1)
-        if is_arranged(TABLES[table]):
-            frame = frame.sortWithinPartitions(*map(F.expr, TABLES[table].key_order()))
-        with errors_mapped(table):
-            return (frame if limit is None else frame.limit(limit)).toArrow()
 
     def _write(
         self,
@@ -1022,65 +922,10 @@ class Store:
         )
         self.replace(table, self.relation(table, version).select(*columns), after=version)
 
-    def held(self, frame: DataFrame) -> DataFrame:
-        """A small frame, run once and from then on literal rows; all of it is in the driver's
-        memory."""
-        return self.fetched(frame)[0]
-
-    def fetched(self, frame: DataFrame) -> tuple[DataFrame, pa.Table]:
-        """`held`, and the same rows to be looked at without a query."""
-        known = self._literals.get(frame)
-        if known is not None:
-            return frame, known
-        rows = frame.toArrow()
-        return self.in_memory(rows, frame.schema), rows
-
-    def few(self, frame: DataFrame, most: int | None = None) -> tuple[DataFrame, pa.Table] | None:
-        """`fetched`, of a frame of so many rows (by default as many as Spark is to be sent) or
-        fewer; null: it has more."""
-        limit = min(FEW_ROWS, FEW_OF_SPARK) if most is None else most
-        known = self._literals.get(frame)
-        if known is not None:
-            return (frame, known) if known.num_rows <= limit else None
-        fetched = frame.limit(limit + 1).toArrow()
-        if fetched.num_rows > limit:
-            return None
-        return self.in_memory(fetched, frame.schema), fetched
-
-    def few_or_all(self, rows: DataFrame, most: int | None = None) -> DataFrame:
-        """A part of a table, in the driver's memory where it has few rows (`few`)."""
-        if self.is_held(rows):
-            return rows
-        few = self.few(rows, most)
-        return rows if few is None else few[0]
-
-    def in_memory(self, rows: pa.Table, struct: StructType | None = None) -> DataFrame:
-        """Rows in memory as a frame; few of them in one partition: what is made of such frames
-        alone needs no shuffle.  Very many Spark would take apart by ten thousand, each part a task,
-        each of which would write a file per bucket: of 200,000 groups a sweep took 18.5 s, and
-        takes 16.7."""
-        frame = local_frame(self.spark, rows, struct)
-        if rows.num_rows <= FEW_ROWS and rows.nbytes <= _TASK_BYTES:
-            frame = frame.coalesce(1)
-        elif rows.nbytes > LISTS_BYTES:
-            frame = frame.coalesce(math.ceil(rows.nbytes / _TASK_BYTES))
-        self._literals[frame] = rows
-        return frame
-
-    def rows_in_memory(self, frame: DataFrame) -> pa.Table | None:
-        """Return the rows of a frame that `is_held`; None if it is not."""
-        return self._literals.get(frame)
-
     def relation_of(self, frame: DataFrame) -> Relation:
         """Return a relation of a frame's rows; the embedded engine has them in memory."""
         node = Rows(frame.toArrow()) if self.is_embedded else External(frame)
         return Relation(self.engine, node)
-
-    def is_held(self, frame: DataFrame, most: int | None = None) -> bool:
-        """Whether a frame is few rows from the driver's memory, as `read_at`, `now`, `held` and
-        others give it; and no more than so many."""
-        known = self._literals.get(frame)
-        return known is not None and (most is None or known.num_rows <= most)
 
     def rows(
         self, table: str, values: Sequence[tuple[object, ...]], columns: Sequence[str]
@@ -1088,6 +933,12 @@ class Store:
         """Python values as rows with columns of `table`."""
         wanted = TABLES[table].arrow_schema(columns)
         return Relation(self.engine, Rows(arrow_table(values, wanted)))
+
+
+def _frame(rows: Relation) -> DataFrame:
+    """Rows as a frame: few of them are computed first, so that Spark has nothing but to write
+    them."""
+    return frame_of(rows.fetched_few(FEW_ROWS) or rows)
 
 
 def _sql_of(condition: Condition) -> str:

@@ -63,7 +63,7 @@ def write_keyspace(
                 for c in group.consumers
             ]
     for table, values in rows.items():
-        store.append(table, store.rows(table, values, _COLUMNS[table]), are_few=True)
+        store.append(table, store.rows(table, values, _COLUMNS[table]))
 
 
 def read_groups(store: Store) -> dict[bytes, dict[bytes, Group]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
+from claimlib.engine.spark import frame_of, relation_of
 from claimlib.plans.journal_rows import union_rows
 from claimlib.store.tables import Store
 from tests.bench import data
@@ -145,6 +146,11 @@ _COUNTS_OF = {
 }
 
 
+def held(frame: DataFrame) -> DataFrame:
+    """The rows of a frame, computed once and from then on in the memory of the driver."""
+    return frame_of(relation_of(frame).fetched())
+
+
 def expected(store: Store, history: History) -> Mapping[str, DataFrame]:
     """By table what must stand in a store: a column that is left out must be null.
 
@@ -153,15 +159,15 @@ def expected(store: Store, history: History) -> Mapping[str, DataFrame]:
     """
     spark, last, command = store.spark, history.last, history.command
     made = data.pending(spark, history.rows, history.shape)
-    ends = store.held(spark.sql(_ENDS, pending=made, rows=history.pages * _BUDGET, last=last))
+    ends = held(spark.sql(_ENDS, pending=made, rows=history.pages * _BUDGET, last=last))
     decided = _decided(made, history, ends)
     groups = spark.sql(_GROUPS, decided=decided, last=last)
     entries = spark.sql(_ENTRIES, decided=decided)
     if command == "xclaim":
-        groups = store.held(spark.sql(_ASKED_GROUPS, groups=groups))
+        groups = held(spark.sql(_ASKED_GROUPS, groups=groups))
         entries = spark.sql(_ASKED_ENTRIES, entries=entries, groups=groups)
     else:
-        groups = store.held(groups)
+        groups = held(groups)
     cursors = spark.sql(_CURSORS, ends=ends)
     kind = "requested" if command == "xclaim" else "swept"
     judged = union_rows(

@@ -91,7 +91,7 @@ def interfere(store: Store) -> None:
     store.spark.sql(f"DELETE FROM {pending} WHERE {in_both} AND id_ms IN (1, 4)")
     store.spark.sql(f"UPDATE {pending} SET consumer = 'eve' WHERE {in_both} AND id_ms = 2")
     seven = (LOST.decode(), "g", ID_7.ms, ID_7.seq, "eve", NOW_MS + 7, 1, 0)
-    store.append("pending", store.rows("pending", [seven], PENDING), are_few=True)
+    store.append("pending", store.rows("pending", [seven], PENDING))
 
 
 PENDING = (

@@ -28,8 +28,7 @@ class Gathered:
         del table
         return [dict(zip(columns, value, strict=True)) for value in values]
 
-    def append(self, table: str, rows: Rows, *, are_few: bool) -> None:
-        del are_few
+    def append(self, table: str, rows: Rows) -> None:
         self.tables[table] += rows
 
     def write(self, store: Store) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 from claimlib.store.tables import Store
 
 
-def append(store: Store, table: str, *rows: dict[str, object], are_few: bool = True) -> None:
-    """Append rows; without a query, unless they are said not to be few."""
+def append(store: Store, table: str, *rows: dict[str, object]) -> None:
+    """Append rows, without a query in a local folder."""
     columns = list(rows[0])
     values = [tuple(row[name] for name in columns) for row in rows]
-    store.append(table, store.rows(table, values, columns), are_few=are_few)
+    store.append(table, store.rows(table, values, columns))
 
 
 def pending_row(stream: str, id_ms: int, run_seq: int = 0) -> dict[str, object]:

@@ -65,7 +65,7 @@ def newest(store: Store, table: str) -> LocalTable:
 def test_spark_reads_what_was_appended_with_generated_columns_and_skips_files_by_statistics(
     store: Store,
 ) -> None:
-    store.append("pending", rows(store, 2, 1), are_few=True, note="mine")
+    store.append("pending", rows(store, 2, 1), note="mine")
     pending = store.read("pending").where("bucket = pmod(xxhash64(stream), 8) AND id_ms >= 1")
     assert pending.where("group_key = xxhash64(stream, consumer_group)").count() == 2
     assert store.read("pending").where("id_ms = 3").count() == 0
@@ -232,13 +232,13 @@ def test_a_refused_commit_leaves_no_file_behind(
 
 
 def test_a_token_lets_one_append_through_whoever_writes_first(store: Store) -> None:
-    store.append("pending", rows(store, 1), token=TOKEN, are_few=True)
+    store.append("pending", rows(store, 1), token=TOKEN)
     store.append("pending", rows(store, 2), token=TOKEN)
-    store.append("pending", rows(store, 3), token=TOKEN, are_few=True)
+    store.append("pending", rows(store, 3), token=TOKEN)
     assert ids(store) == [1]
     later = Token(TOKEN.app_id, TOKEN.version + 1)
     store.append("pending", rows(store, 4), token=later)
-    store.append("pending", rows(store, 5), token=later, are_few=True)
+    store.append("pending", rows(store, 5), token=later)
     assert ids(store) == [1, 4]
 
 
@@ -246,9 +246,9 @@ def test_rows_made_from_a_version_are_not_written_after_another_one(store: Store
     few = store.few_now("pending")
     assert few is not None
     _, version = few
-    store.append("pending", rows(store, 1), are_few=True)
+    store.append("pending", rows(store, 1))
     with pytest.raises(CommitConflictError, match="pending"):
-        store.append("pending", rows(store, 2), are_few=True, after=version)
+        store.append("pending", rows(store, 2), after=version)
     with pytest.raises(CommitConflictError, match="pending"):
         store.replace("pending", rows(store, 3), token=TOKEN, note="n", after=version)
     assert ids(store) == [1]
@@ -258,7 +258,7 @@ def test_who_commits_between_two_looks_of_an_append_does_not_lose_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others_come_first(store, monkeypatch, 3, 2)
-    store.append("pending", rows(store, 1), token=TOKEN, are_few=True)
+    store.append("pending", rows(store, 1), token=TOKEN)
     assert ids(store) == [1, 2, 3]
 
 
@@ -272,9 +272,9 @@ def test_while_spark_writes_a_table_it_also_writes_the_few_rows_that_come_meanwh
 
     def meanwhile(self: Store, *arguments: object) -> None:
         if others:
-            store.append("pending", rows(store, others.pop()), are_few=True)
+            store.append("pending", rows(store, others.pop()))
             with pytest.raises(CommitConflictError, match="pending"):
-                store.append("pending", rows(store, 3), are_few=True, after=few[1])
+                store.append("pending", rows(store, 3), after=few[1])
         write(self, *arguments)  # type: ignore[arg-type]
 
     with WRITES.by_spark(store.identifier("pending")):
@@ -291,15 +291,15 @@ def test_of_two_appends_with_one_token_at_a_time_one_is_refused(
 ) -> None:
     others_come_first(store, monkeypatch, 2, token=TOKEN)
     with pytest.raises(CommitConflictError, match="pending"):
-        store.append("pending", rows(store, 1), token=TOKEN, are_few=True)
+        store.append("pending", rows(store, 1), token=TOKEN)
     assert ids(store) == [2]
 
 
 def test_what_replaces_a_bucket_leaves_the_others_and_no_row_of_it_with_deletion_vectors(
     store: Store,
 ) -> None:
-    store.append("pending", rows(store, 1, 2, 3), are_few=True)
-    store.append("pending", rows(store, 9, stream="t"), are_few=True)
+    store.append("pending", rows(store, 1, 2, 3))
+    store.append("pending", rows(store, 9, stream="t"))
     store.execute("pending", "DELETE FROM {table} WHERE id_ms = 2")
     (bucket,) = {r["bucket"] for r in store.read("pending").where("stream = 's'").collect()}
     _, version = store.few_now("pending") or (None, -1)
@@ -331,10 +331,10 @@ def test_a_table_with_more_than_a_store_gives_it_is_written_by_spark(
 ) -> None:
     store.spark.sql(statement.replace("{table}", store.identifier("pending")))
     assert store.few_now("pending") is None
-    store.append("pending", rows(store, 1), are_few=True)
+    store.append("pending", rows(store, 1))
     if is_refused:
         with pytest.raises(Exception, match="CHECK"):
-            store.append("pending", rows(store, 200), are_few=True)
+            store.append("pending", rows(store, 200))
     assert ids(store) == [1]
     assert "delta-rs" not in str(store.history("pending", 1)[0]["engineInfo"])
 
@@ -344,7 +344,7 @@ def test_null_where_none_may_be_is_refused(store: Store) -> None:
     row = pending_row("s", 1)
     lacking = store.rows("pending", [tuple(row[name] for name in columns)], columns)
     with pytest.raises(Exception, match="NOT NULL"):
-        store.append("pending", lacking, are_few=True)
+        store.append("pending", lacking)
     assert ids(store) == []
 
 

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from chispa import assert_df_equality
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from claimlib.commands.preconditions import ENTRY_IDS
 from claimlib.commands.runs import find_run
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
@@ -47,6 +45,12 @@ def module_store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
     return swept(spark, tmp_path_factory.mktemp("local") / HOSTILE)
 
 
+@pytest.fixture
+def store(spark_store: Store) -> Store:
+    """A new store that is open in a session."""
+    return spark_store
+
+
 def by_spark(store: Store, table: str) -> DataFrame:
     return store.spark.read.format("delta").load(f"{store.where}/{table}")
 
@@ -55,17 +59,16 @@ def by_spark(store: Store, table: str) -> DataFrame:
 def test_each_table_has_the_rows_types_and_nulls_that_spark_reads_even_in_a_hostile_path(
     module_store: Store, table: str
 ) -> None:
-    held = module_store.read_at(table, module_store.version(table))
-    assert module_store.is_held(held), "it was not read by Spark"
-    key = [name for name in held.columns if not dict(held.dtypes)[name].startswith("map")]
+    before = last_query(module_store.spark)
+    by_files = module_store.find(table)
+    relation = module_store.relation(table)
+    stated, types = relation.collect(), relation.types
+    assert last_query(module_store.spark) == before, "it was not read by Spark"
     expected = by_spark(module_store, table)
-    assert held.schema == expected.schema
-    assert_df_equality(held.select(key), expected.select(key), ignore_row_order=True)
-    rows, others = (
-        sorted(str(sorted(row.asDict().items())) for row in frame.collect())
-        for frame in (held, expected)
-    )
-    assert rows == others
+    assert types == dict(expected.dtypes)
+    rows = sorted(str(sorted(row.asDict(recursive=True).items())) for row in expected.collect())
+    for records in (by_files, stated):
+        assert sorted(str(sorted(record.items())) for record in records) == rows
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a[b]{c}"])
@@ -96,24 +99,11 @@ def test_opening_a_store_and_looking_at_its_runs_takes_no_query(module_store: St
     assert pins.versions == {table: int(store.history(table, 1)[0]["version"]) for table in TABLES}
 
 
-def test_only_the_newest_version_is_read_so(store: Store) -> None:
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
-    before = store.version("pending")
-    xautoclaim(store, SweepRequest(REQUEST))
-    assert store.version("pending") == before + 1
-    earlier = store.read_at("pending", before)
-    assert not store.is_held(earlier)
-    assert earlier.where("consumer = 'alice'").count() == 0
-    newest = store.read_at("pending", before + 1)
-    assert store.is_held(newest)
-    assert newest.where("consumer = 'alice'").count() == CLAIMED
-
-
 def pending_ids(store: Store) -> list[int]:
-    return sorted(row["id_ms"] for row in store.now("pending").select("id_ms").collect())
+    return sorted(row["id_ms"] for row in store.find("pending"))
 
 
-def test_a_table_is_opened_and_its_rows_are_read_again_only_after_a_commit(
+def test_a_table_is_opened_again_only_after_a_commit(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
@@ -122,25 +112,11 @@ def test_a_table_is_opened_and_its_rows_are_read_again_only_after_a_commit(
     monkeypatch.setattr(
         local_delta, "newest", lambda folder: opened.append(folder) or open_anew(folder)
     )
-    first = store.now("pending")
-    assert store.now("pending") is first
-    assert store.now("pending", Condition("id_ms", 3, True)) is not first
+    first = [store.find("pending") for _ in range(2)]
     assert [folder.name for folder in opened] == ["pending"]
     append(store, "pending", pending_row("t", id_ms=77))
-    assert store.now("pending").count() == first.count() + 1
+    assert len(store.find("pending")) == len(first[0]) + 1
     assert [folder.name for folder in opened] == ["pending", "pending"]
-
-
-def test_neither_many_parts_of_a_table_are_kept_in_memory_nor_large_ones(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
-    above = [Condition("id_ms", id_ms, True) for id_ms in range(20)]
-    shown = [[store.now("pending", condition) for condition in above] for _ in range(2)]
-    assert sum(first is second for first, second in zip(*shown, strict=True)) == 8
-    monkeypatch.setattr("claimlib.store.tables._KEPT_BYTES", 1)
-    again = Store.open(store.spark, store.where)
-    assert again.now("pending") is not again.now("pending")
 
 
 @pytest.mark.parametrize("writer", ["delta-rs", "Spark", "another store"])
@@ -155,7 +131,8 @@ def test_who_has_looked_at_a_table_sees_each_commit_of_others_at_once(
         store.execute("pending", "DELETE FROM {table} WHERE id_ms = 3")
     else:
         other = Store.open(store.spark, store.where)
-        other.replace("pending", other.now("pending").where("id_ms <> 3"), after=before[0])
+        rows = other.relation("pending", before[0]).where("id_ms <> 3")
+        other.replace("pending", rows, after=before[0])
     assert store.version("pending") == before[0] + 1
     assert pending_ids(store) == [id_ms for id_ms in before[1] if id_ms != 3]
 
@@ -209,9 +186,8 @@ def test_rows_that_a_deletion_vector_hides_are_not_read(store: Store) -> None:
     store.execute("entries", "DELETE FROM {table} WHERE id_ms IN (1, 2)")
     (file,) = Path(store.where, "entries").rglob("deletion_vector*.bin")
     assert file.is_file()
-    held = store.read_at("entries", store.version("entries"))
-    assert store.is_held(held)
-    assert sorted(row["id_ms"] for row in held.collect()) == [3, 5, 6, 7, 8, 9, 10]
+    for rows in (store.find("entries"), store.relation("entries").collect()):
+        assert sorted(row["id_ms"] for row in rows) == [3, 5, 6, 7, 8, 9, 10]
 
 
 def test_rows_behind_a_stretch_that_a_deletion_vector_hides_are_read_and_kept(
@@ -227,10 +203,8 @@ def test_rows_behind_a_stretch_that_a_deletion_vector_hides_are_read_and_kept(
     same = {name: F.lit(state[name]) for name in state if not name.endswith("_key")}
     store.append("pending", numbers.withColumns(same).drop("bucket"))
     store.execute("pending", "DELETE FROM {table} WHERE id_ms BETWEEN 51 AND 29950")
-    few = store.read_at("pending", store.version("pending"))
-    assert store.is_held(few)
     left = {*range(1, 51), *range(29_951, 30_001)}
-    assert {row["id_ms"] for row in few.collect()} == left
+    assert {row["id_ms"] for row in store.find("pending")} == left
     acked = xack(store, [NamedAck(b"s", b"g", (StreamId(1, 0), StreamId(30_000, 0)))])
     assert acked.counts["acked"] == 2
     kept = {row["id_ms"] for row in store.read("pending").select("id_ms").collect()}
@@ -246,9 +220,9 @@ def test_a_limit_of_rows_counts_those_that_no_deletion_vector_hides(
     for ids, left in (((1, 2, 3), 7), ((4, 5), 5)):
         store.execute("pending", f"DELETE FROM {{table}} WHERE id_ms IN {ids}")
         assert [*Path(store.where, "pending").rglob("deletion_vector*.bin")]
-        held = store.now("pending", of_nobody)
-        assert store.is_held(held) == (left <= 5)
-        assert held.count() == left == len(store.find("pending", of_nobody))
+        before = last_query(store.spark)
+        assert len(store.find("pending", of_nobody)) == left
+        assert (last_query(store.spark) == before) == (left <= 5)
     store.execute("pending", "DELETE FROM {table} WHERE id_ms = 10")
     assert sorted(store.numbers("pending", "id_ms").to_pylist()) == [6, 7, 8, 9]
 
@@ -301,7 +275,7 @@ def test_a_panic_of_delta_rs_is_left_to_spark_and_an_interrupt_is_not(
     monkeypatch.setattr("deltalake.DeltaTable.get_add_actions", break_down)
     if panic == "PanicException":
         assert not store.is_small("pending")
-        assert not store.is_held(store.read_at("pending", store.version("pending")))
+        assert len(store.find("pending")) == 10
     else:
         with pytest.raises(raised):
             store.is_small("pending")
@@ -311,39 +285,20 @@ def test_a_table_of_many_rows_or_bytes_is_left_to_spark(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
-    version = store.version("pending")
     assert store.is_small("pending")
+    assert store.few_now("pending") is not None
     monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 9)
     assert not store.is_small("pending")
-    assert not store.is_held(store.read_at("pending", version))
+    assert store.few_now("pending") is None
     monkeypatch.undo()
     monkeypatch.setattr(local_delta, "_MOST_BYTES", 100)
     assert not store.is_small("pending")
-    assert not store.is_held(store.read_at("pending", version))
     monkeypatch.undo()
     monkeypatch.setattr(local_delta, "_MOST_UNPACKED_BYTES", 100)
-    assert not store.is_held(store.read_at("pending", version))
-
-
-def test_of_entries_with_large_payloads_the_ids_are_read_all_the_same(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
-    store.execute("entries", "DELETE FROM {table} WHERE id_ms = 1")
-    monkeypatch.setattr(local_delta, "_MOST_BYTES", 100)
-    version = store.version("entries")
-    assert not store.is_held(store.read_at("entries", version))
-    ids = store.read_at("entries", version, ENTRY_IDS)
-    assert store.is_held(ids)
-    by_spark = store.read("entries").select(*ENTRY_IDS)
-    assert ids.schema == by_spark.schema
-    assert sorted(ids.collect()) == sorted(by_spark.collect())
-    assert ids.count() > 0
-    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", ids.count() - 1)
-    again = Store.open(store.spark, store.where)
-    many = again.read_at("entries", version, ENTRY_IDS)
-    assert not again.is_held(many)
-    assert sorted(many.collect()) == sorted(ids.collect())
+    local = local_delta.newest(Path(store.where, "pending"))
+    assert local is not None
+    assert local.rows(100) is None
+    assert len(store.find("pending")) == 10
 
 
 def test_a_table_of_many_files_is_left_to_spark(
@@ -352,13 +307,13 @@ def test_a_table_of_many_files_is_left_to_spark(
     statement = "ALTER TABLE {} SET TBLPROPERTIES ('delta.checkpointInterval' = '2')"
     store.spark.sql(statement.format(store.identifier("pending")))
     for id_ms in range(1, 5):
-        append(store, "pending", pending_row("s", id_ms), are_few=False)
+        append(store, "pending", pending_row("s", id_ms))
     assert store.is_small("pending")
     monkeypatch.setattr(local_delta, "_MOST_FILES", 1)
     again = Store.open(store.spark, store.where)
     assert not again.is_small("pending")
     assert again.version("pending") == 5
-    assert again.now("pending").count() == 4
+    assert len(again.find("pending")) == 4
 
 
 def test_the_types_that_are_read_so_are_those_of_a_store(module_store: Store) -> None:
@@ -374,10 +329,10 @@ def test_a_table_with_a_column_of_a_user_s_own_type_is_left_to_spark(store: Stor
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     for column in ("note STRING", "seen TIMESTAMP"):
         store.spark.sql(f"ALTER TABLE {store.identifier('consumers')} ADD COLUMNS ({column})")
-        held = store.read_at("consumers", store.version("consumers"))
-        assert store.is_held(held) == ("note" in column)
-        assert held.columns[-1] == column.partition(" ")[0]
-        assert held.count() == 1
+        before = last_query(store.spark)
+        (consumer,) = store.find("consumers")
+        assert (last_query(store.spark) == before) == ("note" in column)
+        assert consumer["consumer"]
     assert xautoclaim(store, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
     assert store.read("consumers").count() == 2
 
@@ -393,7 +348,7 @@ def test_another_table_in_the_place_of_one_that_was_opened_is_left_to_spark(
     properties = DeltaTable(str(place)).metadata().configuration
     assert properties[TABLE_ID_PROPERTY] != store.pin(["streams"]).table_ids["pending"]
     assert not store.is_small("pending")
-    assert not store.is_held(store.read_at("pending", store.version("pending")))
+    assert len(store.find("pending")) == 1
 
 
 @pytest.mark.parametrize("broken", ["not installed", "cannot be read"])
@@ -407,7 +362,6 @@ def test_without_delta_rs_spark_reads_all(
         monkeypatch.setattr("deltalake.DeltaTable.__init__", _raise)
     opened = Store.open(store.spark, store.where)
     assert not opened.is_small("pending")
-    assert not opened.is_held(opened.read_at("pending", opened.version("pending")))
     assert max(opened.numbers("pending", "id_ms").to_pylist()) == 10
     assert [row["id_ms"] for row in opened.find("pending", Condition("id_ms", 9, True))] == [10]
 

@@ -109,7 +109,7 @@ def test_what_is_too_much_for_the_driver_is_handed_over_as_well(
     write(store)
     leaving = Retirement(b"s", b"g", LEAVES, RECIPIENTS)
     held = retire(store, leaving, dry_run=True)
-    monkeypatch.setattr("claimlib.store.tables.FEW_OF_SPARK", 2)
+    monkeypatch.setattr("claimlib.engine.spark.FEW_OF_SPARK", 2)
     shown = retire(store, leaving, dry_run=True)
     assert (shown.counts["claimed"], shown.counts["deleted"]) == (5, 2)
     assert shown.counts == held.counts
@@ -120,7 +120,7 @@ def write(store: Store) -> None:
     proven = dict.fromkeys(STREAMS, (MIN_ID, MAX_ID)) | {b"unproven": (MIN_ID, StreamId(6, 0))}
     write_keyspace(store, STREAMS, instants, proven)
     twice = store.read("pending").where("stream = 'twice' AND id_ms = 3")
-    store.append("pending", store.held(twice))
+    store.append("pending", twice)
 
 
 def delivered(store: Store, name: bytes):

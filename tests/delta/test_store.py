@@ -22,7 +22,7 @@ from claimlib.errors import (
     StoreIncompleteError,
     StoreNotFoundError,
 )
-from claimlib.local_rows import local_frame
+from claimlib.local_rows import divided_frame, local_frame
 from claimlib.report.store import of_store
 from claimlib.report.sweep import of_reply
 from claimlib.runs import Phase
@@ -546,22 +546,21 @@ def test_many_rows_of_this_process_are_the_same_rows_and_few_for_the_optimizer(
 
 
 @pytest.mark.classic
-@pytest.mark.parametrize(("name", "most"), [("FEW_ROWS", 24_999), ("_TASK_BYTES", 1_000)])
+@pytest.mark.parametrize(("name", "most"), [("_TASK_ROWS", 24_999), ("_TASK_BYTES", 1_000)])
 def test_one_task_is_sent_the_rows_of_the_driver_only_where_they_are_few(
-    store: Store, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str, most: int
 ) -> None:
     """Those of a million groups in one task took more memory than 4 GiB, and the command hung."""
     rows = pa.table({"id": list(range(25_000))})
-    struct = store.spark.range(0).schema
-    assert store.in_memory(rows, struct).rdd.getNumPartitions() == 1
-    monkeypatch.setattr(f"claimlib.store.tables.{name}", most)
-    frame = store.in_memory(rows, struct)
+    assert divided_frame(spark, rows).rdd.getNumPartitions() == 1
+    monkeypatch.setattr(f"claimlib.local_rows.{name}", most)
+    frame = divided_frame(spark, rows)
     assert frame.rdd.getNumPartitions() > 1
     assert frame.count() == 25_000
-    assert store.is_held(frame)
 
 
-def test_of_what_spark_reads_fewer_rows_are_held(store: Store) -> None:
+def test_of_what_spark_reads_fewer_rows_are_fetched(spark_store: Store) -> None:
     """Spark has to be sent them again with each plan that is made of them."""
-    assert store.few(store.spark.range(10_001)) is None
-    assert store.few(store.spark.range(10_000)) is not None
+    for number, are_few in ((10_001, False), (10_000, True)):
+        rows = spark_store.relation_of(spark_store.spark.range(number))
+        assert rows.reused().is_in_memory == are_few

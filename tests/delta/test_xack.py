@@ -78,7 +78,7 @@ def acked(
     write_keyspace(store, dict.fromkeys((b"s", b"none", b"lost", b"twice"), SOUND), NOW_MS)
     write_keyspace(store, {b"unproven": SOUND}, None, None)
     twice = store.read("pending").where("stream = 'twice' AND id_ms = 1")
-    store.append("pending", store.held(twice))
+    store.append("pending", twice)
     before, seen = contents(where), [versions(where)]
     refuse_all(store)
     shown = xack(store, ACK, dry_run=True)

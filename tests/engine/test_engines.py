@@ -228,7 +228,7 @@ def test_many_rows_are_not_kept_for_several_statements(
     few = rows.where("n < 5").reused()
     assert isinstance(few.node, Rows)
     monkeypatch.setattr("claimlib.engine.embedded.FEW_ROWS", 4)
-    monkeypatch.setattr("claimlib.store.tables.FEW_OF_SPARK", 4)
+    monkeypatch.setattr("claimlib.engine.spark.FEW_OF_SPARK", 4)
     many = rows.where("n < 5").reused()
     assert not isinstance(many.node, Rows)
     assert many.count() == few.count() == 5

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +45,6 @@ class LiteralStore(Store):
         self.is_embedded = engine == "embedded"
         self.buckets = schema.DEFAULT_BUCKETS
         self._newest = None
-        self._literals, self._of_local = WeakKeyDictionary(), WeakKeyDictionary()
         self._tables = {
             name: arrow_table([], table.arrow_schema([c.name for c in table.written]))
             for name, table in TABLES.items()
@@ -71,11 +69,6 @@ class LiteralStore(Store):
     def relation(self, table: str, version: int | None = None) -> Relation:
         del version
         return Relation(self.engine, Rows(self._tables[table]))
-
-    def read_at(self, table: str, version: int, columns: Sequence[str] | None = None) -> DataFrame:
-        del version
-        rows = self.in_memory(self._tables[table])
-        return rows if columns is None else self.held(rows.select(*columns))
 
 
 def with_values(rows: Relation, **values: str) -> Relation:

@@ -10,6 +10,8 @@ from collections import Counter
 
 import pytest
 
+from claimlib.engine.relation import union_by_name
+from claimlib.schema import TABLES
 from claimlib.semantics.ids import MAX_ID, StreamId
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, Guards, PendingEntry
 from claimlib.semantics.words import Stream
@@ -59,6 +61,6 @@ def test_a_consumer_with_two_rows_doubles_no_entry(spark):
     stream = Stream({entry.id: (b"n", b"v")}, {b"g": group})
     batch = Batch({b"s": stream}, {b"s": NOW_MS}, {(b"s", b"g"): request})
     store = literal_store(spark, batch)
-    twice = store.read_at("consumers", 0)
-    store.append("consumers", twice.union(twice))
+    once = store.relation("consumers")
+    store.append("consumers", union_by_name([once, once], TABLES["consumers"].types))
     assert [row["kind"] for row in decide(store, batch) if row["id_ms"]] == ["claimed"]
