@@ -220,10 +220,10 @@ def _landing(
     begun: Begun, name: str, request: ImportRequest, source: str, tables: Tables
 ) -> Landing:
     """What was written down under a name; the small tables are rows of the decision itself."""
-    given = {table: begun.store.relation_of(rows) for table, rows in tables.items()}
-    groups = _groups(begun.store, name, given)
-    streams = _streams(begun.store, name, request, groups, given)
-    consumers = given.get("consumers")
+    inputs = {table: begun.store.relation_of(rows) for table, rows in tables.items()}
+    groups = _groups(begun.store, name, inputs)
+    streams = _streams(begun.store, name, request, groups, inputs)
+    consumers = inputs.get("consumers")
     if consumers is None:
         consumers = _kept_consumers(begun, groups)
     rows = {
@@ -281,10 +281,10 @@ def _write(store: Store, name: str, tables: Tables) -> None:
     )
 
 
-def _groups(store: Store, name: str, given: Mapping[str, Relation]) -> Relation:
+def _groups(store: Store, name: str, inputs: Mapping[str, Relation]) -> Relation:
     """One row per group: those given, else those of the pending rows that were staged."""
-    if "groups" in given:
-        return given["groups"]
+    if "groups" in inputs:
+        return inputs["groups"]
     newest = f"max(struct({unsigned_sql('id_ms')} AS ms, {unsigned_sql('id_seq')} AS seq))"
     return (
         staged_pending(store, name)
@@ -303,7 +303,7 @@ def _streams(
     name: str,
     request: ImportRequest,
     groups: Relation,
-    given: Mapping[str, Relation],
+    inputs: Mapping[str, Relation],
 ) -> Relation:
     """One row per stream that any of the tables has, with the proven range (null: none)."""
     counted = staged_entries(store, name).sql(
@@ -314,10 +314,10 @@ def _streams(
         " (SELECT DISTINCT stream FROM {groups} AS groups) AS groups USING (stream)",
         groups=groups,
     )
-    if "streams" in given:
+    if "streams" in inputs:
         return names.select("stream").sql(
             "SELECT * FROM {this} AS this FULL JOIN {streams} AS streams USING (stream)",
-            streams=given["streams"],
+            streams=inputs["streams"],
         )
     is_complete = request.entries_complete
     length = "coalesce(number_of_entries, 0L)" if is_complete else "CAST(NULL AS BIGINT)"
