@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from claimlib.commands.mirror import source_of
+from claimlib.commands.runs import abandon
 from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.errors import EmptySourceError, SourceMismatchError
+from claimlib.errors import EmptySourceError, SourceMismatchError, VerificationError
 from claimlib.live.batches import (
     GroupDone,
     GroupGone,
@@ -19,6 +24,7 @@ from claimlib.live.batches import (
     StreamGone,
 )
 from claimlib.runs import Phase
+from claimlib.schema import TABLES
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
 from claimlib.store.tables import Store
@@ -124,3 +130,123 @@ def test_a_snapshot_that_dies_behind_its_decision_is_finished_by_the_next_run(
     reply = xautoclaim(store, SweepRequest(REQUEST))
     assert (reply.counts["claimed"], reply.counts["deleted"]) == (1, 1)
     assert owners(store) == {(b"s", 1): b"alice"}
+
+
+# ------------------------------------------------------------------- on either engine
+
+ENGINES = ("embedded", "spark")
+DIFFERS = {"landing", "attempt", "inputs", "phase_ms", "began_ms", "ended_ms", "output_versions"}
+NAMES = (b"kept", b"it's \\ \xff", "größe".encode())
+FIRST = [stream(name, {1: b"a", 2: b"\xfe'", 3: b"a"}, {1, 2, 3}, NOW_MS) for name in NAMES]
+# Rows that are replaced, removed and new, an entry that is gone, and a stream that is gone.
+SECOND = [
+    stream(name, {2: b"b", 3: b"a", 4: b"\xfe'"}, {2, 4, 7}, NOW_MS + 10) for name in NAMES[:-1]
+]
+
+
+def opened(engine: str, spark: SparkSession, where: Path) -> Store:
+    if engine == "embedded":
+        return Store.open_folder(_no_session, str(where), writes=True)
+    return Store.open(spark, str(where))
+
+
+def _no_session() -> SparkSession:
+    raise AssertionError("Spark is not needed")
+
+
+def contents(where: Path) -> dict[str, list[str]]:
+    """All rows of all tables, but for what differs from run to run."""
+    return {
+        table: sorted(
+            str({name: row[name] for name in row if name not in DIFFERS})
+            for row in query(where, table, "SELECT * FROM t")
+        )
+        for table in TABLES
+    }
+
+
+@pytest.fixture(scope="module")
+def first_read(
+    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """By engine, a store with a first snapshot and a sweep."""
+    folder = tmp_path_factory.mktemp("read")
+    stores = {engine: shutil.copytree(empty_store, folder / engine) for engine in ENGINES}
+    for engine, where in stores.items():
+        store = opened(engine, spark, where)
+        snapshot(store, ALL, lambda _: source(*FIRST), run_id="first")
+        xautoclaim(store, SweepRequest(REQUEST), run_id="swept")
+    return stores
+
+
+@pytest.fixture(scope="module")
+def both_read(
+    spark: SparkSession, first_read: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, list[str]]]:
+    """By engine, the rows after a second snapshot."""
+    read = {}
+    for engine, first in first_read.items():
+        where = shutil.copytree(first, tmp_path_factory.mktemp("both") / engine)
+        snapshot(opened(engine, spark, where), ANY, lambda _: source(*SECOND), run_id="second")
+        read[engine] = contents(where)
+    return read
+
+
+def test_both_engines_write_the_same_rows(
+    first_read: dict[str, Path], both_read: dict[str, dict[str, list[str]]]
+) -> None:
+    assert contents(first_read["embedded"]) == contents(first_read["spark"])
+    assert both_read["embedded"] == both_read["spark"]
+    assert len(both_read["embedded"]["pending"]) == 6
+
+
+@pytest.mark.parametrize("phase", [Phase.APPLY, Phase.VERIFY, Phase.RECORD, Phase.FINISH])
+@pytest.mark.parametrize(("first", "then"), [ENGINES, ENGINES[::-1]])
+def test_what_one_engine_has_begun_the_other_finishes(
+    spark: SparkSession,
+    first_read: dict[str, Path],
+    both_read: dict[str, dict[str, list[str]]],
+    tmp_path: Path,
+    first: str,
+    then: str,
+    phase: Phase,
+) -> None:
+    where = shutil.copytree(first_read[first], tmp_path / "store")
+
+    def stop(entered: Phase, detail: str) -> None:
+        if entered is phase:
+            raise InterruptedError(detail)
+
+    with pytest.raises(InterruptedError):
+        snapshot(
+            *(opened(first, spark, where), ANY, lambda _: source(*SECOND)),
+            run_id="second",
+            progress=stop,
+        )
+    reply = snapshot(
+        opened(then, spark, where), ANY, lambda _: pytest.fail("read again"), run_id="second"
+    )
+    assert not reply.is_repeat
+    assert contents(where) == both_read[first]
+
+
+def test_a_landing_that_is_not_what_was_decided_is_given_up_without_spark(
+    first_read: dict[str, Path], tmp_path: Path
+) -> None:
+    where = shutil.copytree(first_read["embedded"], tmp_path / "store")
+    store = Store.open_folder(_no_session, str(where), writes=True)
+
+    def stop(entered: Phase, detail: str) -> None:
+        if entered is Phase.APPLY:
+            DeltaTable(where / "pel_snapshots").delete(f"snapshot_ms = {NOW_MS + 10}")
+            raise InterruptedError(detail)
+
+    with pytest.raises(InterruptedError):
+        snapshot(store, ANY, lambda _: source(*SECOND), run_id="second", progress=stop)
+    with pytest.raises(VerificationError, match="claimlib abandon"):
+        xautoclaim(store, SweepRequest(REQUEST), run_id="later")
+    assert abandon(store, "snapshot:second").is_abandoned
+    assert count(where, "streams", "complete_from_ms IS NOT NULL") == 0
+    reply = snapshot(store, ANY, lambda _: source(*SECOND), run_id="third")
+    assert reply.counts["pending_new"] == 2
+    assert count(where, "streams", "complete_from_ms IS NOT NULL") == 2
