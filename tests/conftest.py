@@ -136,17 +136,18 @@ def store_path(empty_store: Path, tmp_path: Path) -> Path:
     return shutil.copytree(empty_store, tmp_path / "store")
 
 
+EMBEDDED = ("delta/test_given_up", "delta/test_removals", "delta/test_snapshot")
+"""Files whose tests are about the protocol of runs, which is the same on either engine: they use
+the embedded one, which is quicker."""
+
+
 @pytest.fixture
 def store(request: pytest.FixtureRequest, store_path: Path) -> Store:
-    """A new store, open for the embedded engine; its session is the tests' own."""
+    """A new store; in a test of `EMBEDDED` it is open without a session, which is the tests' own if
+    one is needed."""
     from claimlib.store.tables import Store
 
-    return Store.open_folder(partial(request.getfixturevalue, "spark"), str(store_path))
-
-
-@pytest.fixture
-def spark_store(spark: SparkSession, store_path: Path) -> Store:
-    """A new store, open in the session."""
-    from claimlib.store.tables import Store
-
-    return Store.open(spark, str(store_path))
+    start = partial(request.getfixturevalue, "spark")
+    if any(request.path.match(f"{name}.py") for name in EMBEDDED):
+        return Store.open_folder(start, str(store_path))
+    return Store.open(start(), str(store_path))

@@ -45,12 +45,6 @@ def module_store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
     return swept(spark, tmp_path_factory.mktemp("local") / HOSTILE)
 
 
-@pytest.fixture
-def store(spark_store: Store) -> Store:
-    """A new store that is open in a session."""
-    return spark_store
-
-
 def by_spark(store: Store, table: str) -> DataFrame:
     return store.spark.read.format("delta").load(f"{store.where}/{table}")
 

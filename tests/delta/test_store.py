@@ -559,8 +559,8 @@ def test_one_task_is_sent_the_rows_of_the_driver_only_where_they_are_few(
     assert frame.count() == 25_000
 
 
-def test_of_what_spark_reads_fewer_rows_are_fetched(spark_store: Store) -> None:
+def test_of_what_spark_reads_fewer_rows_are_fetched(store: Store) -> None:
     """Spark has to be sent them again with each plan that is made of them."""
     for number, are_few in ((10_001, False), (10_000, True)):
-        rows = spark_store.relation_of(spark_store.spark.range(number))
+        rows = store.relation_of(store.spark.range(number))
         assert rows.reused().is_in_memory == are_few
