@@ -44,6 +44,7 @@ from claimlib.runs.mirror import (
 from claimlib.schema import TABLES, Kind
 from claimlib.semantics.ids import MAX_U64, to_bigint
 from claimlib.semantics.model import RemovalLimits
+from claimlib.store.guards import check_changeable
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
 
@@ -173,7 +174,7 @@ def import_tables(
     def decided(begun: Begun) -> Decision:
         _discard(store, staged)  # where another run came first: nobody names it
         check_source(begun, mirrored(begun), source, foreign_command=SNAPSHOT)
-        store.check_changeable(CHANGED)
+        check_changeable(store, CHANGED)
         if progress is not None:
             progress(Phase.READ, "the given tables")
         sound = read_sound(

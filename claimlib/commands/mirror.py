@@ -464,10 +464,13 @@ Mirrored = frozenset[tuple[str, str | None]]
 def mirrored(begun: Begun) -> Mirrored:
     """What a store mirrors; empty: nothing.  One query."""
     # The finished runs know it still where no stream is left.
-    of_streams = begun.read("streams").select("source", F.lit(None).alias("command"))
-    of_runs = _runs_not_abandoned(begun).select("source", "command")
-    rows = of_streams.union(of_runs).where("source IS NOT NULL").distinct().collect()
-    return frozenset((row["source"], row["command"]) for row in rows)
+    rows = begun.relation("streams").sql(
+        "SELECT source, CAST(NULL AS STRING) AS command FROM {this} AS this"
+        " WHERE source IS NOT NULL UNION SELECT source, command FROM {runs} AS runs"
+        f" WHERE source IS NOT NULL AND counts['{ABANDONED}'] IS NULL",
+        runs=begun.relation("runs"),
+    )
+    return frozenset((row["source"], row["command"]) for row in rows.collect())
 
 
 def source_of(store: Store) -> str | None:

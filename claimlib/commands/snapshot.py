@@ -38,6 +38,7 @@ from claimlib.runs.mirror import CHANGED, discard_landing
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
 from claimlib.semantics.names import glob_pattern, unspell
+from claimlib.store.guards import check_changeable
 from claimlib.store.tables import Store
 
 COMMAND = SNAPSHOT
@@ -172,7 +173,7 @@ class _Reader:
         kept = mirrored(begun)
         check_source(begun, kept, self.request.source, foreign_command=IMPORT)
         refuse_own_rows(begun, kept)
-        begun.store.check_changeable(CHANGED)
+        check_changeable(begun.store, CHANGED)
         if self.landing is not None and self._is_outdated(begun):
             self.discard()
         if self.landing is None:

@@ -260,6 +260,20 @@ class LocalTable:
             post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
         )
 
+    def metadata(self) -> dict[str, Any]:
+        """Return the table's definition as an action of the log states it."""
+        stated = self._table.metadata()
+        return {
+            "id": str(stated.id),
+            "name": stated.name,
+            "description": stated.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": self._table.schema().to_json(),
+            "partitionColumns": list(stated.partition_columns),
+            "configuration": dict(self.properties),
+            "createdTime": stated.created_time,
+        }
+
     def _partition_column(self) -> str | None:
         columns = self._table.metadata().partition_columns
         return columns[0] if columns else None
