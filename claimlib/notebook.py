@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from claimlib import terminal
 from claimlib.errors import StoreExistsError
-from claimlib.store.location import Location
-from claimlib.store.opening import present_tables
+from claimlib.store.definitions import SparkDefinitions
 from claimlib.store.tables import Store
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def new_sample_store(spark: SparkSession, where: str, name: str) -> Store:
         StoreExistsError: a table of a store is there already.  Nothing was written: a notebook
             that goes on to claim would claim the entries of that store, too.
     """
-    if where and present_tables(spark, Location.parse(where)):
+    if where and SparkDefinitions(spark, where).properties():
         raise StoreExistsError(
             f"{where} is a store already, and this notebook would write sample data into it and"
             " claim its entries. Nothing was done: give a new store, or leave `store` empty",

@@ -1,7 +1,7 @@
 """What the tables of a store look like: columns, types, keys, properties, schema version.
 
 One store is one namespace with the eleven tables of `TABLES`.  Every table is stated once, here;
-the statement that creates it (`create_sqls`), the check of a store that is opened (`store`) and the
+the statement that creates it (`create_sql`), the check of a store that is opened (`store`) and the
 frames that are appended to it (`conform`) all read this one statement.
 
 Conventions that hold in every table:
@@ -19,7 +19,7 @@ Conventions that hold in every table:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -29,7 +29,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructType
 
-SCHEMA_VERSION = "2"
+SCHEMA_VERSION = "3"
+UPGRADABLE = frozenset({"2"})
+"""The earlier schema versions that `claimlib upgrade` brings to this one."""
 SCHEMA_VERSION_PROPERTY = "claimlib.schemaVersion"
 BUCKETS_PROPERTY = "claimlib.buckets"
 # In hex: SHOW TBLPROPERTIES hides a value that looks like a URL or a password to Spark.
@@ -94,18 +96,30 @@ def quote_text(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its SQL type, whether null may stand in it, and what generates it (if
-    anything)."""
+    """One column of a table.
+
+    Attributes:
+        type: its SQL type.
+        nullable: whether it may hold null.
+        generated_as: the SQL that generates it; None if writers give it.
+        since: the schema version that added it to the table.
+    """
 
     name: str
     type: str
     nullable: bool = False
     generated_as: str | None = None
+    since: str = "2"
 
     @property
     def simple_type(self) -> str:
         """The type as Spark's own types name themselves: Spark parses SQL only in a session."""
         return self.type.replace(" ", "").lower()
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """Return the type as Arrow has it."""
+        return _ARROW_TYPES[self.type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +138,10 @@ class Table:
         """The columns a writer gives; Delta generates the others."""
         return tuple(column for column in self.columns if column.generated_as is None)
 
+    def added_since(self, version: str) -> list[Column]:
+        """Return the columns that tables of an earlier schema version lack."""
+        return [column for column in self.columns if int(column.since) > int(version)]
+
     @property
     def types(self) -> Mapping[str, str]:
         """The SQL type of each column, by name."""
@@ -136,8 +154,8 @@ class Table:
 
     def arrow_schema(self, columns: Sequence[str]) -> pa.Schema:
         """Some of the columns as Arrow has them."""
-        types = self.types
-        return pa.schema([(name, _ARROW_TYPES[types[name]]) for name in columns])
+        by_name = {column.name: column.arrow_type for column in self.columns}
+        return pa.schema([(name, by_name[name]) for name in columns])
 
     def key_order(self) -> list[str]:
         """The key as SQL to sort by; the halves of an id as the unsigned numbers that they are."""
@@ -167,12 +185,13 @@ _ID_NAMES = ("id_ms", "id_seq")
 _SIGN_BIT = "CAST(-9223372036854775808 AS BIGINT)"
 
 
-def _columns(*specs: str) -> tuple[Column, ...]:
-    """Columns from `name TYPE`; a trailing `?` on the type means that null is a value of it."""
+def _columns(*specs: str, since: str = "2") -> tuple[Column, ...]:
+    """Return columns of `name TYPE`; a trailing `?` means that the column may hold null."""
     columns = []
     for spec in specs:
         name, type_ = spec.split(" ", 1)
-        columns.append(Column(name, type_.removesuffix("?"), nullable=type_.endswith("?")))
+        nullable = type_.endswith("?")
+        columns.append(Column(name, type_.removesuffix("?"), nullable=nullable, since=since))
     return tuple(columns)
 
 
@@ -190,7 +209,6 @@ _PROVEN_RANGE = (
     "complete_to_seq BIGINT?",
 )
 WITHOUT_PROOF = {column.split()[0]: "NULL" for column in (*_PROVEN_RANGE, "entries_added")}
-WITHOUT_PROOF_SQL = ", ".join(f"{column} = {value}" for column, value in WITHOUT_PROOF.items())
 """What an UPDATE sets in `streams`, so that no run takes an entry for gone, and no snapshot takes
 deletions for explained, until the next snapshot or import proves a range."""
 # A run that is finished later, and time travel to the versions that it pinned, must find its files:
@@ -382,7 +400,8 @@ RUNS = Table(
         "began_ms BIGINT?",
         "ended_ms BIGINT?",
         "software_version STRING",
-    ),
+    )
+    + _columns("engine STRING?", since="3"),
     key=("run_seq",),
 )
 
@@ -460,47 +479,50 @@ def has_entries_of_its_proofs(present: Mapping[str, Mapping[str, str]]) -> bool:
     return entries_id is not None and entries_id == expected
 
 
-def create_sqls(
-    identifier: Callable[[str], str],
+def properties_of_new(
     buckets: int,
     source: str | None = None,
     others: Mapping[str, str] = MappingProxyType({}),
-) -> list[str]:
-    """The `CREATE TABLE` statements of all tables, every property explicit.
+    entries_id: str | None = None,
+) -> dict[str, dict[str, str]]:
+    """Return the properties of new tables, every property explicit, by the name of the table.
 
     Args:
-        identifier: the quoted name or path of a table.
         buckets: into how many partitions entries, pending and journal are divided.
-        source: what the store mirrors, kept as a property of `streams`; null: not said yet.
+        source: what the store mirrors, kept as a property of `streams`; None if it is not known.
         others: further properties of `streams`.
+        entries_id: the id of a new table `entries`; None if it may have any.
     """
     ids = {name: uuid.uuid4().hex for name in TABLES}
+    ids[ENTRIES.name] = entries_id or ids[ENTRIES.name]
     of_streams = {ENTRIES_ID_PROPERTY: ids[ENTRIES.name], **others}
     if source is not None:
         of_streams[SOURCE_PROPERTY] = source.encode("utf-8").hex()
-    return [
-        _create_sql(
-            table,
-            identifier(name),
-            buckets,
-            {TABLE_ID_PROPERTY: ids[name], **(of_streams if table is STREAMS else {})},
-        )
+    return {
+        name: {
+            SCHEMA_VERSION_PROPERTY: SCHEMA_VERSION,
+            BUCKETS_PROPERTY: str(buckets),
+            TABLE_ID_PROPERTY: ids[name],
+            **(of_streams if table is STREAMS else {}),
+            **_RETENTION,
+            **_ISOLATION,
+            **_CHANGEABLE,
+            **table.properties,
+        }
         for name, table in TABLES.items()
-    ]
-
-
-def _create_sql(table: Table, identifier: str, buckets: int, own: Mapping[str, str]) -> str:
-    columns = ",\n  ".join(_column_sql(column, buckets) for column in table.columns)
-    partitioned = f"\nPARTITIONED BY ({table.partitioned_by})" if table.partitioned_by else ""
-    properties = {
-        SCHEMA_VERSION_PROPERTY: SCHEMA_VERSION,
-        BUCKETS_PROPERTY: str(buckets),
-        **own,
-        **_RETENTION,
-        **_ISOLATION,
-        **_CHANGEABLE,
-        **table.properties,
     }
+
+
+def create_sql(table: Table, identifier: str, properties: Mapping[str, str]) -> str:
+    """Return the statement that creates a table unless it exists.
+
+    Args:
+        identifier: the quoted name or path of the table.
+        properties: see `properties_of_new`.
+    """
+    buckets = int(properties[BUCKETS_PROPERTY])
+    columns = ",\n  ".join(column_sql(column, buckets) for column in table.columns)
+    partitioned = f"\nPARTITIONED BY ({table.partitioned_by})" if table.partitioned_by else ""
     pairs = ",\n  ".join(f"'{name}' = {property_sql(value)}" for name, value in properties.items())
     return (
         f"CREATE TABLE IF NOT EXISTS {identifier} (\n  {columns}\n)\nUSING delta{partitioned}"
@@ -508,7 +530,8 @@ def _create_sql(table: Table, identifier: str, buckets: int, own: Mapping[str, s
     )
 
 
-def _column_sql(column: Column, buckets: int) -> str:
+def column_sql(column: Column, buckets: int) -> str:
+    """Return the definition of a column."""
     generated = (
         f" GENERATED ALWAYS AS ({column.generated_as.format(buckets=buckets)})"
         if column.generated_as

@@ -24,12 +24,13 @@ from claimlib.places import (
     check_writable,
     local_folder,
 )
-from claimlib.session import may_be_elsewhere, starts_jvm, takes_paths_for_folders
+from claimlib.session import SHORT_LIVED, may_be_elsewhere, starts_jvm, takes_paths_for_folders
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from claimlib.runs import Phase, Progress
+    from claimlib.store.definitions import Definitions
     from claimlib.store.tables import Store
 
 
@@ -56,7 +57,7 @@ def opened_store(
 
 
 def _opened(store: str, settings: Config, start: _Once, *, writes: bool, by_spark: bool) -> Store:
-    from claimlib.store.tables import Store
+    from claimlib.store.opening import find_embedded, open_store
 
     engine = settings.execution.engine
     if by_spark and engine is Engine.EMBEDDED:
@@ -64,11 +65,16 @@ def _opened(store: str, settings: Config, start: _Once, *, writes: bool, by_spar
             "this command needs Spark: leave --engine out, or give --engine spark", option="engine"
         )
     if by_spark or engine is Engine.SPARK:
-        return Store.open(start(), store)
+        return open_store(start(), store)
     if takes_paths_for_folders(settings.spark.master, settings.spark.conf):
-        embedded = Store.find_embedded(start, store, writes=writes)
+        embedded = find_embedded(start, store, writes=writes)
         if embedded is not None:
             return embedded
+    _refuse_embedded(store, engine)
+    return open_store(start(), store)
+
+
+def _refuse_embedded(store: str, engine: Engine) -> None:
     if engine is Engine.EMBEDDED:
         raise RequestError(
             f"the embedded engine cannot work on {store}: it must be a folder of this machine, with"
@@ -76,21 +82,37 @@ def _opened(store: str, settings: Config, start: _Once, *, writes: bool, by_spar
             " a Spark session. Use --engine auto or --engine spark",
             option="engine",
         )
-    return Store.open(start(), store)
 
 
 @contextmanager
-def started(
-    settings: Config, common: Common, java_options: str = ""
-) -> Iterator[tuple[SparkSession, Progress]]:
-    """The session that the settings ask for, and the callback that shows progress, unless it is to
-    be quiet.
+def definitions_of(store: str, settings: Config, common: Common) -> Iterator[Definitions]:
+    """Yield what creates and changes the tables of a store.
 
-    Args:
-        java_options: see `session_of`.
+    Spark starts only if it is needed.
     """
-    with _starting(settings, common, java_options) as (start, progress):
-        yield start(), progress
+    with _starting(settings, common, SHORT_LIVED) as (start, _):
+        yield _definitions(store, settings, start)
+
+
+# Spark gives these properties to new tables.
+_DEFAULTS = "spark.databricks.delta.properties.defaults."
+
+
+def _definitions(store: str, settings: Config, start: _Once) -> Definitions:
+    from claimlib.store.definitions import FolderDefinitions, SparkDefinitions
+
+    engine, conf = settings.execution.engine, settings.spark.conf
+    is_folder = takes_paths_for_folders(settings.spark.master, conf)
+    if engine is not Engine.SPARK and is_folder and not any(map(_has_defaults, conf)):
+        in_folder = FolderDefinitions.find(start, store)
+        if in_folder is not None:
+            return in_folder
+    _refuse_embedded(store, engine)
+    return SparkDefinitions(start(), store)
+
+
+def _has_defaults(key: str) -> bool:
+    return key.startswith(_DEFAULTS)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The commands that make and fill a store: init, snapshot, import; and check."""
+"""The commands that make and fill a store: init, upgrade, snapshot, import; and check."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import typer
 from claimlib import process, terminal
 from claimlib.cli.app import SectionOptions, command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import check_local_store, check_new_store, opened_store, started
+from claimlib.cli.opening import (
+    check_local_store,
+    check_new_store,
+    definitions_of,
+    opened_store,
+)
 from claimlib.cli.options import RunIdOption, ServerOptions, StoreArgument, argument
 from claimlib.config.sections import MirrorSection, Option, SnapshotSection
 from claimlib.errors import RequestError
 from claimlib.live.address import is_server_url
-from claimlib.session import SHORT_LIVED
 
 
 @command("init ./store --buckets 8")
@@ -65,8 +69,8 @@ def init(
     from claimlib.commands.mirror import source_of
     from claimlib.report.store import COLUMNS, of_store
     from claimlib.schema import DEFAULT_BUCKETS
-    from claimlib.store.opening import check_options, init_sql
-    from claimlib.store.tables import Store
+    from claimlib.store.checks import check_options
+    from claimlib.store.creation import create, init_sql
 
     view = common.view(COLUMNS)
     settings = common.settings()
@@ -82,11 +86,34 @@ def init(
         return
     check_options(buckets, source)
     check_new_store(store, settings)
-    with started(settings, common, SHORT_LIVED) as (spark, _):
-        made = Store.init(
-            spark, store, buckets=buckets, source=source, accept_replaced=accept_replaced
+    with definitions_of(store, settings, common) as definitions:
+        creation = create(
+            definitions, buckets=buckets, source=source, accept_replaced=accept_replaced
         )
-        result = of_store(made, source_of(made))
+        result = of_store(creation, source_of(creation.store))
+    show(result, view)
+
+
+@command("upgrade ./store")
+def upgrade(
+    store: StoreArgument,
+    *,
+    common: Common,
+) -> None:
+    """Bring a store of an earlier version of claimlib to this version.
+
+    Adds the columns that its tables lack, and changes no row. Run it while no other command works
+    on the store. It is refused while a run is unfinished.
+    """
+    from claimlib.cli.output import show
+    from claimlib.commands.upgrade import upgrade as run_upgrade
+    from claimlib.report.store import COLUMNS, of_upgrade
+
+    view = common.view(COLUMNS)
+    settings = common.settings()
+    check_local_store(store, settings, writes=True)
+    with definitions_of(store, settings, common) as definitions:
+        result = of_upgrade(run_upgrade(definitions))
     show(result, view)
 
 

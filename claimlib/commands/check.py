@@ -9,6 +9,7 @@ from claimlib.errors import DamagedTableError
 from claimlib.plans.checks import FOREIGN_RUNS, TABLES_READ, problems
 from claimlib.runs import pinned
 from claimlib.runs.known import find_missing_rows
+from claimlib.store.opening import in_session
 from claimlib.store.tables import Store
 
 
@@ -42,7 +43,7 @@ def check(store: Store) -> tuple[Problem, ...]:
         if not store.is_embedded:
             raise
         # Spark also reads a text that is not UTF-8, which is one of the problems.
-        return _problems(store.in_session())
+        return _problems(in_session(store))
 
 
 def _problems(store: Store) -> tuple[Problem, ...]:

@@ -44,6 +44,8 @@ from claimlib.runs.mirror import (
 from claimlib.schema import Kind, quote_text
 from claimlib.semantics.ids import MAX_U64, to_bigint
 from claimlib.semantics.model import RemovalLimits
+from claimlib.store.guards import check_changeable
+from claimlib.store.opening import in_session
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
 
@@ -166,7 +168,7 @@ def import_tables(
         ConfigError: a map does not fit its table.
         DuplicateRowsError: two rows of a table have one key.
     """
-    store = store.in_session()  # Spark reads tables of any kind and place
+    store = in_session(store)  # Spark reads tables of any kind and place
     source = store.declared_source or COMMAND
 
     staged: list[str] = []
@@ -174,7 +176,7 @@ def import_tables(
     def decided(begun: Begun) -> Decision:
         _discard(store, staged)  # where another run came first: nobody names it
         check_source(begun, mirrored(begun), source, foreign_command=SNAPSHOT)
-        store.check_changeable(CHANGED)
+        check_changeable(store, CHANGED)
         if progress is not None:
             progress(Phase.READ, "the given tables")
         sound = read_sound(

@@ -25,6 +25,7 @@ from claimlib.runs.journal import rows_of
 from claimlib.schema import Kind
 from claimlib.semantics.names import unspell
 from claimlib.semantics.words import redis_cli_word
+from claimlib.store.guards import check_session
 from claimlib.store.tables import Store
 
 _IDS_PER_COMMAND = 100
@@ -63,7 +64,7 @@ def server_commands(
             " as commands",
             run=finished.key,
         )
-    store.check_reads_all()
+    check_session(store)
     entries = _entries(store, finished, chosen)
     by_batch = entries.sql(
         f"SELECT (count(*) + {_IDS_PER_COMMAND - 1}) DIV {_IDS_PER_COMMAND} AS commands,"

@@ -36,6 +36,7 @@ from claimlib.runs.mirror import CHANGED, discard_landing, in_bucket
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
 from claimlib.semantics.names import glob_pattern, unspell
+from claimlib.store.guards import check_changeable
 from claimlib.store.tables import Store
 
 COMMAND = SNAPSHOT
@@ -170,7 +171,7 @@ class _Reader:
         kept = mirrored(begun)
         check_source(begun, kept, self.request.source, foreign_command=IMPORT)
         refuse_own_rows(begun, kept)
-        begun.store.check_changeable(CHANGED)
+        check_changeable(begun.store, CHANGED)
         if self.landing is not None and self._is_outdated(begun):
             self.discard()
         if self.landing is None:

@@ -25,6 +25,7 @@ from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.semantics.model import PendingRange, PendingSummary
 from claimlib.semantics.names import spell, unspell
 from claimlib.semantics.words import no_group
+from claimlib.store.guards import accepted_now
 from claimlib.store.tables import Store
 from claimlib.times import parse_instant_ms
 
@@ -85,7 +86,7 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = _T
         return Reading(store, dict(begun.pins.versions), begun.run_seq - 1)
     pinned(store, tables)  # refuses those that have gone back
     run = find_run(store, _last_run(store, as_of) if _TIME.match(as_of) else as_of)
-    after = store.accepted_now().after
+    after = accepted_now(store).after
     if run.run_seq <= after:
         raise RequestError(
             f"{store.where} cannot be read as run {run.run_seq} left it: tables have gone back"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
@@ -60,6 +60,8 @@ class EmbeddedEngine:
     Args:
         folder: the store's folder; None if only rows in memory are used.
     """
+
+    name: ClassVar[str] = "embedded"
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,7 +145,13 @@ Node = TableScan | Rows | External | Query | Mapped
 
 
 class Executor(Protocol):
-    """Execute the nodes of relations."""
+    """Execute the nodes of relations.
+
+    Attributes:
+        name: what users call the engine: `embedded` or `spark`.
+    """
+
+    name: ClassVar[str]
 
     def fetch(self, node: Node) -> pa.Table:
         """Return all rows."""

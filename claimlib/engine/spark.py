@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -56,6 +56,8 @@ class SparkEngine:
         inside: the engine of this process; None if its packages are not installed.
         reads_tables: whether `inside` can read the store's tables.
     """
+
+    name: ClassVar[str] = "spark"
 
     def __init__(
         self,

@@ -109,7 +109,9 @@ def of_runs(where: str, listed: RunList) -> Report:
     hidden = listed.total - len(listed.runs)
     return Report(
         title=f"Runs of {where}",
-        columns=headings(*("run_seq", "key", "began_ms", "took_ms", *_RUN_COUNTS, "now_ms")),
+        columns=headings(
+            *("run_seq", "key", "began_ms", "took_ms", "engine", *_RUN_COUNTS, "now_ms")
+        ),
         rows=tuple(_run_row(run) for run in listed.runs),
         cut_off=tuple(not_shown(hidden, "run", shown=len(listed.runs))),
         notes=(
@@ -134,7 +136,7 @@ def of_runs(where: str, listed: RunList) -> Report:
 _RUN_NAMES = (
     *("run_seq", "key", "command", "run_id", "began_ms", "ended_ms", "took_ms", *_RUN_COUNTS),
     *("now_ms", "request", "counts", "phase_ms", "input_versions", "output_versions"),
-    "software_version",
+    *("software_version", "engine"),
 )
 
 
@@ -152,7 +154,7 @@ def _run_row(run: Finished) -> tuple[Cell, ...]:
     counts = [run.counts.get(name) for name in _RUN_COUNTS]
     took = duration(sum(run.phase_ms.values()))
     began = instant(run.began_ms)
-    return (run.run_seq, visible(run.key), began, took, *counts, instant(run.now_ms))
+    return (run.run_seq, visible(run.key), began, took, run.engine, *counts, instant(run.now_ms))
 
 
 def of_run(finished: Finished) -> Report:
@@ -164,6 +166,7 @@ def of_run(finished: Finished) -> Report:
     rows += [(name.replace("_", " "), count) for name, count in sorted(finished.counts.items())]
     took = {phase: finished.phase_ms[phase] for phase in Phase if phase in finished.phase_ms}
     rows += [("began", instant(finished.began_ms)), ("ended", instant(finished.ended_ms))]
+    rows += [("engine", finished.engine)]
     rows += [(f"{phase} took", duration(ms)) for phase, ms in took.items()]
     values = [("request", request), ("counts", dict(sorted(finished.counts.items())))]
     when = {"began_ms": finished.began_ms, "ended_ms": finished.ended_ms}
@@ -175,6 +178,7 @@ def of_run(finished: Finished) -> Report:
         document=run_document(finished),
         records=[
             *({"what": name, "value": ms} for name, ms in when.items()),
+            {"what": "engine", "value": finished.engine},
             *(
                 {"what": f"{part}.{name}", "value": value}
                 for part, of_part in (*values, ("phase_ms", took))
@@ -223,4 +227,5 @@ def run_document(run: Finished) -> dict[str, object]:
         "input_versions": dict(sorted(run.input_versions.items())),
         "output_versions": dict(sorted(run.output_versions.items())),
         "software_version": run.software_version,
+        "engine": run.engine,
     }

@@ -99,7 +99,11 @@ def find_missing_rows(store: Store) -> list[MissingRows]:
         if not runs:
             continue
         version = max((versions[run_seq] for run_seq in runs & {*versions}), default=None)
-        back = f"INSERT INTO {{0}} SELECT * FROM {{0}} VERSION AS OF {version} {_LACKED[table]}"
+        # Versions before an upgrade of the store have fewer columns.
+        back = (
+            f"INSERT INTO {{0}} BY NAME SELECT * FROM {{0}} VERSION AS OF {version}"
+            f" {_LACKED[table]}"
+        )
         remedy = None if version is None else back.format(store.identifier(table))
         example = names.get(min(runs), f"{min(runs)}")
         missing.append(MissingRows(table, sorted(runs), example, remedy))

@@ -28,6 +28,7 @@ from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_once
 from claimlib.runs.writes import apply as apply_changes
 from claimlib.schema import FIELDS_TYPE, TABLES, WITHOUT_PROOF, Kind, quote_text
+from claimlib.store.guards import accepted_now
 from claimlib.store.local import Condition
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
@@ -275,7 +276,7 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
 def _is_pinned_entries(store: Store, row: RunRow) -> bool:
     """Whether `entries` is the table that the run was decided from: what is made again by the very
     statement that had made it has the same id."""
-    return store.is_same_table("entries", row.pins) and row.run_seq > store.accepted_now().after
+    return store.is_same_table("entries", row.pins) and row.run_seq > accepted_now(store).after
 
 
 def withdraw(store: Store, row: RunRow) -> None:

@@ -55,6 +55,12 @@ from claimlib.runs.rollforward import (
 )
 from claimlib.semantics.model import parse_run_id
 from claimlib.semantics.names import is_utf8
+from claimlib.store.guards import (
+    check_changeable,
+    check_folder,
+    check_not_gone_back,
+    check_session,
+)
 from claimlib.store.local import Token
 from claimlib.store.tables import Pins, Store
 
@@ -141,9 +147,9 @@ def run(
         StorageError: this user may not write to the store's folder.
         SchemaError: a table that runs change is append-only; or one has gone back, see `_pins`.
     """
-    store.check_reads_all()
-    store.check_writable()
-    store.check_changeable(CHANGED)
+    check_session(store)
+    check_folder(store)
+    check_changeable(store, CHANGED)
     tell = progress or _silent
     key = (command, uuid.uuid4().hex if run_id is None else parse_run_id(run_id))
     text = _request_text({**request, "now_ms": now_ms})
@@ -229,7 +235,7 @@ def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
         SchemaError: see `_pins`.
     """
     if tables:
-        store.check_reads_all()
+        check_session(store)
     before = _said_at(store)
     for _ in range(MAX_LOSSES):
         known = load_known_runs(store)
@@ -258,7 +264,7 @@ def _pins(store: Store, tables: Collection[str], known: KnownRuns) -> Pins:
         SchemaError: one of them has.
     """
     pins = store.pin(tables)
-    store.check_not_gone_back(pins.versions, known.seen)
+    check_not_gone_back(store, pins.versions, known.seen)
     return pins
 
 

@@ -26,6 +26,7 @@ from claimlib.runs.known import missing_rows_error
 from claimlib.runs.retry import retried
 from claimlib.schema import Kind
 from claimlib.store.gone_back import PROVING
+from claimlib.store.guards import check_not_gone_back
 from claimlib.store.local import Condition
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
@@ -64,6 +65,8 @@ class Finished:
         phase_ms: how long each phase took, in ms, in the processes that decided and finished it.
         began_ms, ended_ms: when, by the clock of the process that decided it and of that which
             finished it, ms since the epoch; null: not known.
+        engine: which engine finished it, `spark` or `embedded`; None if a version of claimlib did
+            that did not write it down.
         is_repeat: whether an earlier call with the same key had done it; it is no column of `runs`.
     """
 
@@ -83,6 +86,7 @@ class Finished:
     began_ms: int | None
     ended_ms: int | None
     software_version: str
+    engine: str | None
     is_repeat: bool = False
 
     @property
@@ -230,7 +234,7 @@ def _finish(
         SchemaError: a table on which proofs rest was replaced since the run was decided.
         MissingRowsError: another writer has deleted the row.
     """
-    store.check_not_gone_back(store.pin(PROVING).versions, [row.seen])
+    check_not_gone_back(store, store.pin(PROVING).versions, [row.seen])
     unknown = [table for table in written if table not in known]
     outputs = {**row.pins.versions, **store.pin(unknown).versions, **known}
     clock.stop()
@@ -251,6 +255,7 @@ def _finish(
         "began_ms": row.began_ms,
         "ended_ms": wall_ms(),
         "software_version": __version__,
+        "engine": store.engine.name,
     }
     own = store.rows("runs", [tuple(values.values())], list(values))
     retried(lambda: store.append("runs", own, token=row.token, note=row.note))

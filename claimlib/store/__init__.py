@@ -4,6 +4,8 @@ A store is a folder (`/data/store`, `s3a://bucket/store`) or a schema of a catal
 Everything here is plain SQL, DataFrame writers and delta-rs, so that it runs on classic Spark, on
 Connect and on Databricks alike, and no Spark setting is needed for a correct result.
 
-`tables` is the store; `opening` what is looked at before one is made or opened; `local` small
-tables in a folder of this machine; `delta_errors` what Delta says, in errors of our own.
+`tables` is the store.  `definitions` creates and changes its tables, by Spark or by `commits` of
+this process; `creation` and `opening` use it, after `checks` of the tables and `sessions` of Spark.
+`guards` look at an open store before a run changes it.  `local` reads and writes tables in a folder
+of this machine, and `delta_errors` maps what Delta says.
 """

@@ -108,19 +108,28 @@ class LocalTable:
         commits = _or_none(lambda: self._table.history(limit))
         return None if commits is None else [commit.get("userMetadata") for commit in commits]
 
-    def rows(self, most: int, *conditions: Condition) -> pa.Table | None:
+    def rows(
+        self, most: int, *conditions: Condition, columns: Sequence[str] | None = None
+    ) -> pa.Table | None:
         """The rows that meet all conditions; null: there may be more than `most`, or they are in
         files that are too large, or cannot be read; or one of their columns has a type that no
-        table of a store has, of which it is not known that all readers give it alike."""
-        if any(field.dataType.simpleString() not in TYPES for field in self.struct.fields):
+        table of a store has, of which it is not known that all readers give it alike.
+
+        Args:
+            columns: what is read of each row; None: all columns.
+        """
+        names = self.struct.names if columns is None else columns
+        struct = StructType([self.struct[name] for name in names])
+        if any(field.dataType.simpleString() not in TYPES for field in struct.fields):
             return None
         # Of a table with payloads a few rows may be large.
-        has_payloads = any(map(_is_nested, self.struct.fields))
+        has_payloads = any(map(_is_nested, struct.fields))
         if (has_payloads or not conditions) and not self.is_small(most):
             return None
         where = " AND ".join(condition.sql() for condition in conditions) or "true"
-        fetched = _or_none(lambda: self._queried(f"SELECT * FROM t WHERE {where}", most))
-        return None if fetched is None else _or_none(lambda: _as_spark_has_it(fetched, self.struct))
+        listed = ", ".join(f'"{name}"' for name in names)
+        fetched = _or_none(lambda: self._queried(f"SELECT {listed} FROM t WHERE {where}", most))
+        return None if fetched is None else _or_none(lambda: _as_spark_has_it(fetched, struct))
 
     def numbers(self, column: str) -> pa.ChunkedArray | None:
         """Return the numbers in a column, or None if the table cannot be read.
@@ -242,6 +251,20 @@ class LocalTable:
             commit_properties=_commit_properties(how.note, tokens),
             post_commithook_properties=_hooks(),
         )
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the table's definition as an action of the log states it."""
+        stated = self._table.metadata()
+        return {
+            "id": str(stated.id),
+            "name": stated.name,
+            "description": stated.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": self._table.schema().to_json(),
+            "partitionColumns": list(stated.partition_columns),
+            "configuration": dict(self.properties),
+            "createdTime": stated.created_time,
+        }
 
     def _partition_column(self) -> str | None:
         columns = self._table.metadata().partition_columns

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -32,19 +31,11 @@ from claimlib.engine.relation import (
 from claimlib.engine.spark import SparkEngine, frame_of
 from claimlib.errors import ConfigError, SchemaError, VersionExpiredError
 from claimlib.local_rows import arrow_table
-from claimlib.places import (
-    check_writable,
-    local_folder,
-)
-from claimlib.schema import BUCKET_SQL, TABLES, Column, Kind, Table, quote_text
-from claimlib.session import check_file_names
+from claimlib.schema import BUCKET_SQL, TABLES, Column, Table, quote_text
 from claimlib.store.delta_errors import conflict, errors_mapped, latest_version, says_expired
 from claimlib.store.gone_back import (
-    PROVING,
     Accepted,
     Seen,
-    error_of,
-    gone_back,
 )
 from claimlib.store.local import (
     Commit,
@@ -55,29 +46,7 @@ from claimlib.store.local import (
     commits_of,
 )
 from claimlib.store.location import Location
-from claimlib.store.opening import (
-    OTHER_PATH,
-    all_local,
-    append_only,
-    bind_proofs,
-    buckets_of,
-    check_catalog_lasts,
-    check_columns,
-    check_log_store,
-    check_options,
-    check_properties,
-    check_reads_all,
-    check_same,
-    check_versions,
-    create_namespace,
-    init_sql,
-    other_entries,
-    present_tables,
-    properties_of,
-    set_property,
-    shared_folder,
-    take_proofs_back,
-)
+from claimlib.store.sessions import check_reads_all, properties_of
 from claimlib.store.threads import WRITES, concurrently
 
 # So many rows, or fewer, are worked on from the driver's memory where delta-rs reads them: at a few
@@ -112,14 +81,7 @@ class Store:
         buckets: partitions of entries, pending and journal.
         declared_source: what `init` said that the store mirrors; null: nothing.
         table_ids: the id of each table, as it was when the store was opened.
-        was_there: whether all of its tables were there before it was opened.
-        has_lost_proofs: whether `init` has taken back what was proven of its entries, as the table
-            `entries`, or `streams`, is not the one that was there.
-        accepted: what `init` had accepted when that was last looked up.
-        newly_accepted: the tables that were lost, or replaced by an earlier version, and that
-            `init` has accepted.
-        created: the tables that `init` has just created in a store whose other tables already
-            existed.
+        accepted: what `init` had accepted when the store was opened.
         append_only: the tables whose rows nobody can change, as somebody has set it.
     """
 
@@ -146,11 +108,7 @@ class Store:
         self.buckets = int(properties["streams"][schema.BUCKETS_PROPERTY])
         self.declared_source = schema.declared_source(properties["streams"])
         self._buckets_of: dict[str, int] = {}
-        self.was_there = True
-        self.has_lost_proofs = False
         self.accepted = Accepted.of(properties["streams"])
-        self.newly_accepted: tuple[str, ...] = ()
-        self.created: tuple[str, ...] = ()
         self.append_only = {
             name for name, of_table in properties.items() if schema.is_append_only(of_table)
         }
@@ -196,271 +154,46 @@ class Store:
         source: str | None = None,
         accept_replaced: bool = False,
     ) -> Store:
-        """Create the tables of a store that are not there yet, and open it.
+        """Create the tables of a store that do not exist, by Spark, and open it.
 
-        A repeat changes nothing; so it also completes a store whose creation was cut off, or that
-        has lost a table.  Where `entries` is or was made again, or an older `streams` is accepted,
-        the proofs of absence are taken back: sweeps refuse the groups until the next snapshot or
-        import.
-
-        Args:
-            where: a folder or `catalog.schema`.
-            buckets: partitions of entries, pending and journal; fixed once created.  Null: those of
-                the tables that are there, or `schema.DEFAULT_BUCKETS`.
-            source: what the store mirrors, if that is not a server whose snapshot will say so.
-            accept_replaced: whether runs are to use tables that have gone back (`gone_back`) as
-                they are now; else they are refused.
-
-        Raises:
-            StoreNotFoundError: the catalog is not known.
-            UnsafeLocationError: the catalog exists only as long as the session; or see `open`.
-            StoreExistsError: there is a store with other buckets or another source; it is left as
-                it is.
-            SchemaVersionError: there is one of another version; it is left as it is.
-            SchemaError: tables have gone back, and are not to be accepted; the tables are divided
-                into buckets differently; or proofs are to be taken back, and `streams` is
-                append-only.
-            CommitConflictError: somebody changed `streams` meanwhile.
-            RequestError: a store cannot have so many buckets; the name of the source is empty, or
-                has credentials in it.
+        See `creation.create` for arguments and errors.
         """
-        check_options(buckets, source)
-        location = Location.parse(where)
-        check_log_store(spark, location)
-        check_file_names(spark, location.where)
-        if location.is_namespace:
-            check_catalog_lasts(spark, where)
-            create_namespace(spark, where)
-        present = present_tables(spark, location)
-        check_versions(where, present)
-        check_same(where, present, buckets, source)
-        if buckets is None:
-            buckets = buckets_of(where, present) or schema.DEFAULT_BUCKETS
-        before = None
-        if present:
-            check_columns(lambda: spark, location, tables=present)
-            of_streams = {schema.BUCKETS_PROPERTY: str(buckets), schema.TABLE_ID_PROPERTY: ""}
-            folder = shared_folder(spark, location)
-            before = cls(lambda: spark, location, {"streams": of_streams, **present}, folder)
-            # Before tables are made: who is cut off in between must not leave proofs behind.
-            before._look_back(present, accept_replaced=accept_replaced)
-        statements = init_sql(
-            where,
-            buckets=buckets,
-            source=source,
-            accepted={} if before is None else before.accepted.properties(),
-        )
-        concurrently(partial(spark.sql, statement) for statement in statements)
-        became_void = bind_proofs(spark, location)
-        store = cls.open(spark, where)
-        store.was_there = len(present) == len(TABLES)
-        store.has_lost_proofs = became_void
-        if before is not None:
-            store.has_lost_proofs |= before.has_lost_proofs
-            store.newly_accepted = before.newly_accepted
-            store.created = tuple(name for name in TABLES if name not in present)
-        return store
+        from claimlib.store.creation import create
+        from claimlib.store.definitions import SparkDefinitions
 
-    def _look_back(
-        self, present: Mapping[str, Mapping[str, str]], *, accept_replaced: bool
-    ) -> None:
-        """Refuse tables that were dropped and created again, or replaced by older copies; or have
-        runs use these as they are, and lost ones as they will be made.  Where `entries` or
-        `streams` is one of them, what is proven is taken back.
-
-        Args:
-            present: the properties of the tables that are there; the others were lost.
-            accept_replaced: see `init`.
-
-        Raises:
-            SchemaError: naming tables that are not accepted, before anything is changed; or proofs
-                are to be taken back, and `streams` is append-only.
-            CommitConflictError: somebody changed `streams` meanwhile.
-        """
-        runs = self._seen(present)
-        older = gone_back(self._versions(present), runs, self.accepted)
-        are_of_others = not schema.has_entries_of_its_proofs(present)
-        if not accept_replaced:
-            self._refuse_replaced(present, older, are_of_others=are_of_others)
-        self.has_lost_proofs = are_of_others or not PROVING.isdisjoint(older)
-        if self.has_lost_proofs and "streams" in present:
-            take_proofs_back(self.spark, self.location, present["streams"])
-        if not older:
-            return
-        # Of all tables: who has looked at one of them before this has seen too early a version.
-        self.accepted = Accepted(max(run.run_seq for run in runs), self._versions(present))
-        self.newly_accepted = tuple(older)
-        if "streams" in present:
-            for name, text in self.accepted.properties().items():
-                set_property(self.spark, self.location, "streams", name, text)
-
-    def _refuse_replaced(
-        self, present: Collection[str], older: Mapping[str, str], *, are_of_others: bool
-    ) -> None:
-        replaced = {table: what for table, what in older.items() if table in present}
-        if replaced:
-            raise error_of(self.where, replaced)
-        # Without proofs nothing is taken for deleted: two `init` may have crossed.
-        is_other = "entries" in present and are_of_others
-        if is_other and not self.read("streams").where("complete_from_ms IS NOT NULL").isEmpty():
-            raise other_entries(self.where)
-
-    def _versions(self, present: Collection[str]) -> dict[str, int]:
-        """The versions of the tables now; of those that were lost, as they will be made."""
-        return {**dict.fromkeys(TABLES, 0), **self.pin(present).versions}
-
-    def _seen(self, present: Collection[str]) -> list[Seen]:
-        """What the newest finished run, and all that are not finished, have seen; by the tables
-        that are there."""
-        newest, _ = self.newest_run() if "runs" in present else (None, False)
-        finished = 0 if newest is None else newest.run_seq
-        later = Condition("run_seq", finished, is_above=True)
-        is_run = Condition("kind", str(Kind.RUN))
-        unfinished = self.find("journal", is_run, later) if "journal" in present else []
-        runs = [Seen(row["run_seq"], json.loads(row["inputs"])["versions"]) for row in unfinished]
-        return runs if newest is None else [*runs, newest]
+        definitions = SparkDefinitions(spark, where)
+        return create(
+            definitions, buckets=buckets, source=source, accept_replaced=accept_replaced
+        ).store
 
     @classmethod
     def open(cls, spark: SparkSession, where: str) -> Store:
-        """Open a store, after its tables were seen to be what this version works with.
+        """Open a store in a Spark session.
 
-        Raises:
-            StoreNotFoundError: none of its tables is there.
-            StoreIncompleteError: some are missing.
-            SchemaVersionError: it was made by another version of the schema.
-            SchemaError: a column is missing, or has another type or nullability; or the tables are
-                divided into buckets differently.
-            UnsafeLocationError: it is on S3, and nothing says what keeps two drivers apart there.
+        See `opening.open_store` for errors.
         """
-        location = Location.parse(where)
-        check_log_store(spark, location)
-        check_file_names(spark, location.where)
-        folder = shared_folder(spark, location)
-        local = {} if folder is None else all_local(folder)
-        return cls._checked(lambda: spark, where, location, folder, local)
+        from claimlib.store.opening import open_store
 
-    @classmethod
-    def open_folder(
-        cls, start: Callable[[], SparkSession], where: str, *, writes: bool = False
-    ) -> Store:
-        """Open a store for the embedded engine if that can work on it, else in a session.
-
-        Args:
-            start: opens the session as soon as one is needed.  Threads may call it at a time, and
-                get one session.
-            writes: whether the embedded engine must be able to write to the tables.
-
-        Raises:
-            StoreError: see `open`.
-        """
-        embedded = cls.find_embedded(start, where, writes=writes)
-        return cls.open(start(), where) if embedded is None else embedded
-
-    @classmethod
-    def find_embedded(
-        cls, start: Callable[[], SparkSession], where: str, *, writes: bool = False
-    ) -> Store | None:
-        """Open a store for the embedded engine, or return None if that cannot work on it: the store
-        is not in a folder of this machine, or the engine cannot read a table (or write to one).
-
-        Only where that session would take a path for the same folder as this process does
-        (`session.takes_paths_for_folders`).
-
-        Args:
-            start, writes: see `open_folder`.
-
-        Raises:
-            StoreError: see `open`.
-        """
-        location = Location.parse(where)
-        folder = local_folder(location.where)
-        if folder is None or OTHER_PATH.search(where) or not has_embedded_packages():
-            return None
-        local = all_local(folder)
-        if not local or not all(table.is_readable_as_files() for table in local.values()):
-            return None
-        if writes and not all(_is_writable(name, table) for name, table in local.items()):
-            return None
-        return cls._checked(start, where, location, folder, local, is_embedded=True)
-
-    @classmethod
-    def _checked(
-        cls,
-        start: Callable[[], SparkSession],
-        where: str,
-        location: Location,
-        folder: Path | None,
-        local: Mapping[str, LocalTable],
-        *,
-        is_embedded: bool = False,
-    ) -> Store:
-        """The store, if its tables are what this version works with."""
-        present = {name: dict(table.properties) for name, table in local.items()}
-        present = present or present_tables(start(), location)
-        check_properties(start, where, location, present)
-        check_columns(start, location, [table.struct for table in local.values()])
-        return cls(start, location, present, folder, is_embedded=is_embedded)
-
-    def in_session(self) -> Store:
-        """Return the store as Spark opens it."""
-        return Store.open(self.spark, self.where) if self.is_embedded else self
+        return open_store(spark, where)
 
     # ------------------------------------------------------------ reading
-
-    def check_reads_all(self) -> None:
-        """`opening.check_reads_all`, of the store's session.
-
-        Raises:
-            ConfigError: Spark may read less than there is.
-        """
-        # The embedded engine has no settings that pass over files.
-        if not self.is_embedded:
-            check_reads_all(self.spark)
 
     def is_same_table(self, table: str, pins: Pins) -> bool:
         """Whether a table is the one that was pinned: one that was dropped and made again has other
         rows, and other versions of the same numbers."""
         return self.table_ids[table] == pins.table_ids[table]
 
-    def check_not_gone_back(self, versions: Mapping[str, int], runs: Collection[Seen]) -> None:
-        """Refuse tables that are at an earlier version than a run has seen.
+    @property
+    def folder(self) -> Path | None:
+        """Return the store's folder, or None if this process cannot read it for certain."""
+        return self._folder
 
-        Args:
-            versions: those of tables now.
-            runs: the newest finished run, and all that are not finished.
-
-        Raises:
-            SchemaError: naming them, and the command that accepts them as they are.
-        """
-        if gone_back(versions, runs, self.accepted):
-            # Somebody may have had them accepted since the store was opened.
-            older = gone_back(versions, runs, self.accepted_now())
-            if older:
-                raise error_of(self.where, older)
-
-    def accepted_now(self) -> Accepted:
-        """What `init` has accepted by now."""
-        local = self._local("streams")
-        properties = None if local is None else local.properties
-        if properties is None:
-            properties = properties_of(self.spark, self.identifier("streams")) or {}
-        self.accepted = Accepted.of(properties)
-        return self.accepted
-
-    def check_writable(self) -> None:
-        """Raise StorageError if this user may not write to the store's local folder."""
-        if self._folder is not None:
-            check_writable(self._folder, TABLES)
-
-    def check_changeable(self, tables: Iterable[str]) -> None:
-        """Refuse tables that no run could change: what it had decided would never be applied.
-
-        Raises:
-            SchemaError: one of them is append-only.
-        """
-        for table in tables:
-            if table in self.append_only:
-                raise append_only(self.where, table)
+    def properties(self, table: str) -> Mapping[str, str]:
+        """Return the properties of a table as it is now."""
+        local = self._local(table)
+        if local is not None:
+            return local.properties
+        return properties_of(self.spark, self.identifier(table)) or {}
 
     def identifier(self, table: str) -> str:
         """The table's quoted name in SQL."""
@@ -487,13 +220,17 @@ class Store:
                 raise
             raise VersionExpiredError.of(table, version) from error
 
-    def relation(self, table: str, version: int | None = None) -> Relation:
+    def relation(
+        self, table: str, version: int | None = None, columns: Sequence[str] | None = None
+    ) -> Relation:
         """Return a table at one of its versions (None: as it is when the relation is computed).
 
-        Columns that somebody has added are left out: a statement may use their names.
+        Args:
+            columns: None means all of the schema.  Columns that a user has added are left out,
+                because a statement may use their names.
         """
-        names = tuple(column.name for column in TABLES[table].columns)
-        return Relation(self.engine, TableScan(table, version, names))
+        names = columns or [column.name for column in TABLES[table].columns]
+        return Relation(self.engine, TableScan(table, version, tuple(names)))
 
     def bucket_of(self, stream: str) -> int:
         """Return the bucket of a stream, by its spelled name."""
@@ -547,13 +284,19 @@ class Store:
                 return latest
         return int(self.history(table, limit=1)[0]["version"])
 
-    def find(self, table: str, *conditions: Condition) -> list[dict[str, Any]]:
-        """The few rows of a table as it is now that meet all conditions."""
+    def find(
+        self, table: str, *conditions: Condition, columns: Sequence[str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the few rows of a table as it is now that meet all conditions.
+
+        Args:
+            columns: what is read, with the columns of the conditions; None means all.
+        """
         local = self._local(table)
-        rows = None if local is None else local.rows(FEW_ROWS, *conditions)
+        rows = None if local is None else local.rows(FEW_ROWS, *conditions, columns=columns)
         if rows is None:
             where = " AND ".join(map(_sql_of, conditions)) or "true"
-            return self.relation(table).where(where).collect()
+            return self.relation(table, columns=columns).where(where).collect()
         records: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="strict")
         return records
 
@@ -561,7 +304,9 @@ class Store:
         """Return the numbers in a column of a table as it is now."""
         local = self._local(table)
         numbers = None if local is None else local.numbers(column)
-        return self.relation(table).select(column).arrow()[column] if numbers is None else numbers
+        if numbers is None:
+            return self.relation(table, columns=[column]).arrow()[column]
+        return numbers
 
     def newest_run(self) -> tuple[Seen | None, bool]:
         """Return the newest finished run with what it has left, or None if none is finished; and
@@ -574,7 +319,9 @@ class Store:
         highest = pc.max(numbers).as_py()
         if highest is None:
             return None, False
-        records = self.find("runs", Condition("run_seq", highest))
+        # Also of a store that is to be upgraded, whose `runs` has fewer columns.
+        wanted = ("run_seq", "output_versions")
+        records = self.find("runs", Condition("run_seq", highest), columns=wanted)
         # Another writer may have deleted the row since.
         newest = Seen(highest, records[0]["output_versions"] if records else {})
         return newest, pc.count_distinct(numbers).as_py() < highest
@@ -711,7 +458,7 @@ class Store:
         """The rows of a table of few rows as it is now, and the version that this is, if they can
         be written without a query; null: Spark has to write them."""
         local = self._local(table)
-        if local is None or not _is_writable(table, local) or not local.is_small(FEW_ROWS):
+        if local is None or not is_writable(table, local) or not local.is_small(FEW_ROWS):
             return None
         with WRITES.alone(self.identifier(table)) as is_alone:
             return (self.relation(table, local.version), local.version) if is_alone else None
@@ -783,7 +530,7 @@ class Store:
         """
         for attempt in range(_MOST_COMMITS):
             local = self._local(table)
-            if local is None or not _is_writable(table, local):
+            if local is None or not is_writable(table, local):
                 # Rows from memory are what they are only after that version.
                 return False if after is None else None
             if after is not None and local.version != after:
@@ -884,7 +631,7 @@ class Store:
             CommitConflictError: another writer got in between; nothing was changed.
         """
         local = self._local(table)
-        if local is not None and self._newest is not None and _is_writable(table, local):
+        if local is not None and self._newest is not None and is_writable(table, local):
             with WRITES.alone(self.identifier(table)) as is_alone:
                 if is_alone:
                     try:
@@ -947,7 +694,7 @@ def _sql_of(condition: Condition) -> str:
     return condition.sql()
 
 
-def _is_writable(table: str, local: LocalTable) -> bool:
+def is_writable(table: str, local: LocalTable) -> bool:
     """Whether a commit of files is all that a writer of a table has to do."""
     has_own_columns = {*local.struct.names} == {column.name for column in TABLES[table].columns}
     return has_own_columns and local.is_writable()

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.runs import Phase
+from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
 from tests.delta.pels import REQUEST
 from tests.quick_spark import quick_session
@@ -40,7 +41,7 @@ def run_until(opened: Callable[[str], Store], where: Path, stop_at: str) -> None
 
 def opened_by(engine: str) -> Callable[[str], Store]:
     if engine == "embedded":
-        return partial(Store.open_folder, _no_session, writes=True)
+        return partial(open_folder, _no_session, writes=True)
     return partial(Store.open, quick_session())
 
 

@@ -15,6 +15,7 @@ from claimlib.engine.changes import Changes
 from claimlib.runs import writes
 from claimlib.runs.journal import APP_ID
 from claimlib.store.local import Token
+from claimlib.store.opening import find_embedded
 from claimlib.store.tables import Store
 
 RUN_SEQ = 5
@@ -34,7 +35,7 @@ def writer(
 ) -> Store:
     """A new store, and how changes of it are carried out."""
     if request.param == "embedded engine":
-        embedded = Store.find_embedded(lambda: spark, str(store_path), writes=True)
+        embedded = find_embedded(lambda: spark, str(store_path), writes=True)
         assert embedded is not None
         return embedded
     if request.param == "Spark, many rows":
@@ -165,7 +166,7 @@ def test_what_spark_has_begun_the_embedded_engine_finishes(
         with pytest.raises(InterruptedError):
             writes.apply(by_spark, pending_changes(by_spark, decided), run)
     spark.sql(f"DELETE FROM {by_spark.identifier('pending')} WHERE id_ms = 9")
-    embedded = Store.find_embedded(lambda: spark, str(store_path), writes=True)
+    embedded = find_embedded(lambda: spark, str(store_path), writes=True)
     assert embedded is not None
     for _ in range(2):
         writes.apply(embedded, pending_changes(embedded, decided), run)

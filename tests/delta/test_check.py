@@ -18,6 +18,7 @@ from claimlib.schema import TABLES
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
+from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import NOW_MS, PEL, keyspace
@@ -34,7 +35,7 @@ def problems_of(store: Store, spark: SparkSession) -> tuple[Problem, ...]:
     """What a check finds in a session, and without one; and its query on Spark, however that is
     set up."""
     in_session = check(store)
-    assert check(Store.open_folder(_refused, store.where)) == in_session
+    assert check(open_folder(_refused, store.where)) == in_session
     engine = SparkEngine(spark, store)
     columns = {name: [column.name for column in TABLES[name].columns] for name in TABLES_READ}
     tables = {
@@ -89,7 +90,7 @@ def test_a_text_that_is_not_utf_8_is_left_to_spark(spark: SparkSession, store: S
     write_keyspace(store, SOUND, NOW_MS)
     rows = store.read("consumers").withColumn("consumer", F.expr("CAST(unhex('ff41') AS STRING)"))
     store.append("consumers", rows.limit(1))
-    by_files = Store.open_folder(lambda: spark, store.where)
+    by_files = open_folder(lambda: spark, store.where)
     assert by_files.is_embedded
     with pytest.raises(DamagedTableError, match="not UTF-8: claimlib check STORE --engine spark"):
         by_files.relation("consumers").collect()

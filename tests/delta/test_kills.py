@@ -19,6 +19,7 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import UnfinishedRunError
 from claimlib.runs import Phase
 from claimlib.schema import TABLES
+from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
@@ -102,7 +103,7 @@ def finish(spark: SparkSession, stores: Stores, point: str) -> Store:
     if stores.engine == "embedded":
         store = Store.open(spark, where)
     else:
-        store = Store.open_folder(lambda: spark, where, writes=True)
+        store = open_folder(lambda: spark, where, writes=True)
         assert store.is_embedded
     reply = xautoclaim(store, SweepRequest(REQUEST), run_id="killed")
     assert (reply.counts["claimed"], reply.counts["deleted"]) == (3 * CLAIMED, 3 * DELETED)

@@ -56,7 +56,9 @@ def test_no_command_costs_more_queries_than_are_written_down_here(
     store_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
     if reader == "Spark":
-        monkeypatch.setattr("claimlib.store.tables.shared_folder", lambda _spark, _location: None)
+        monkeypatch.setattr(
+            "claimlib.store.definitions.shared_folder", lambda _spark, _location: None
+        )
     store = Store.open(spark, str(store_path))
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     xautoclaim(store, SweepRequest(REQUEST))
@@ -76,7 +78,9 @@ def test_no_snapshot_costs_more_queries_than_are_written_down_here(
 ) -> None:
     """One that replaces, removes and adds rows of `pending` and of `entries`."""
     if reader == "Spark":
-        monkeypatch.setattr("claimlib.store.tables.shared_folder", lambda _spark, _location: None)
+        monkeypatch.setattr(
+            "claimlib.store.definitions.shared_folder", lambda _spark, _location: None
+        )
     store = Store.open(spark, str(store_path))
     first = stream(b"s", {1: b"a", 2: b"a"}, {1, 2}, NOW_MS)
     snapshot(store, ANY, lambda _: source(first))

@@ -29,7 +29,7 @@ from claimlib.errors import (
 from claimlib.plans.requests import NULLABLE, REQUEST_COLUMNS, SWEEPS
 from claimlib.report.sweep import of_reply
 from claimlib.semantics.model import COUNT_MAX
-from claimlib.store.opening import init_sql
+from claimlib.store.creation import init_sql
 from claimlib.store.tables import Store
 from claimlib.testing.tables import request_table, write_keyspace
 from tests.delta import given_files, snapshots

@@ -57,7 +57,7 @@ def test_a_keyspace_is_not_written_to_a_store_that_has_one_of_its_streams(
     store_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
     if reader != "delta-rs":
-        monkeypatch.setattr("claimlib.store.tables.shared_folder", lambda *_: None)
+        monkeypatch.setattr("claimlib.store.definitions.shared_folder", lambda *_: None)
     if reader == "Spark, of many rows":
         monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
     store = Store.open(spark, str(store_path))

@@ -52,7 +52,7 @@ def swept(
 ) -> Store:
     """A copy of that store, by the reader and writer of its small tables."""
     if request.param == BY_SPARK:
-        monkeypatch.setattr("claimlib.store.tables.shared_folder", lambda *_: None)
+        monkeypatch.setattr("claimlib.store.definitions.shared_folder", lambda *_: None)
     return Store.open(spark, str(shutil.copytree(swept_at, tmp_path / "store")))
 
 

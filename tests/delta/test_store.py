@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,12 +27,18 @@ from claimlib.report.store import of_store
 from claimlib.report.sweep import of_reply
 from claimlib.runs import Phase
 from claimlib.schema import ENTRIES_ID_PROPERTY, TABLES
+from claimlib.store.creation import Creation, create, init_sql
+from claimlib.store.definitions import SparkDefinitions
 from claimlib.store.location import Location
-from claimlib.store.opening import init_sql
+from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count
+
+
+def create_by_spark(spark: SparkSession, where: str, *, accept_replaced: bool = False) -> Creation:
+    return create(SparkDefinitions(spark, where), accept_replaced=accept_replaced)
 
 
 def test_a_store_that_is_not_there_is_named_with_the_command_that_makes_it(
@@ -82,21 +88,19 @@ def test_entries_made_again_by_hand_are_refused_until_init_takes_the_proofs_back
     for statement in statements:  # as somebody runs them who may not have claimlib create tables
         spark.sql(statement)
     advice = f"claimlib init {store.where} --accept-replaced accepts this one"
-    for opened in (Store.open, lambda spark, where: Store.open_folder(lambda: spark, where)):
+    for opened in (Store.open, lambda spark, where: open_folder(lambda: spark, where)):
         with pytest.raises(SchemaError, match=f"dropped and created again.*{advice}"):
             opened(spark, store.where)
     with pytest.raises(SchemaError, match=advice):
         Store.init(spark, store.where)
-    again = Store.init(spark, store.where, accept_replaced=True)
-    assert (
-        "entries do not count as complete any more: sweeps refuse" in of_store(again, None).notes[0]
-    )
+    again, notes = accepted(spark, store)
+    assert "entries do not count as complete any more: sweeps refuse" in notes[0]
     counts = xautoclaim(again, SweepRequest(REQUEST)).counts
     assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
     write_keyspace(again, keyspace(b"t"), NOW_MS)
-    once_more = Store.init(spark, store.where, buckets=store.buckets)
+    once_more = create_by_spark(spark, store.where)
     assert of_store(once_more, None).notes[0].endswith("already exists: nothing was changed")
-    assert xautoclaim(once_more, SweepRequest(REQUEST), dry_run=True).counts["refused"] == 1
+    assert xautoclaim(once_more.store, SweepRequest(REQUEST), dry_run=True).counts["refused"] == 1
 
 
 @pytest.fixture
@@ -133,8 +137,8 @@ ALL_PENDING = SweepRequest(REQUEST)
 
 def accepted(spark: SparkSession, store: Store) -> tuple[Store, list[str]]:
     """A store after an `init` that accepts replaced tables, and what that says."""
-    after = Store.init(spark, store.where, accept_replaced=True)
-    return after, list(of_store(after, None).notes)
+    after = create_by_spark(spark, store.where, accept_replaced=True)
+    return after.store, list(of_store(after, None).notes)
 
 
 def test_entries_made_again_with_their_old_id_are_refused_until_init_takes_the_proofs_back(
@@ -174,8 +178,7 @@ def test_init_refuses_replaced_tables_before_it_changes_anything_unless_told_to_
         Store.init(spark, by_hand.where)
     assert (by_hand.version("streams"), by_hand.read("streams").collect()) == (version, before)
     accepted(spark, by_hand)
-    again = Store.init(spark, by_hand.where)
-    assert not again.newly_accepted
+    assert not create_by_spark(spark, by_hand.where).newly_accepted
 
 
 def test_init_leaves_the_proofs_alone_where_it_refuses_other_entries(
@@ -198,13 +201,13 @@ def test_init_creates_a_lost_table_as_the_others_are_and_accepts_it(
     spark: SparkSession, by_hand: Store
 ) -> None:
     shutil.rmtree(Path(by_hand.where, "entries"))
-    again = Store.init(spark, by_hand.where)
-    assert (again.buckets, again.newly_accepted) == (4, ("entries",))
+    again = create_by_spark(spark, by_hand.where)
+    assert (again.store.buckets, again.newly_accepted) == (4, ("entries",))
     lost, created, *_ = of_store(again, None).notes
     assert lost.startswith("the entries do not count as complete any more")
     assert created == "created again without rows, because they were missing: entries"
-    assert xautoclaim(again, ALL_PENDING).counts["refused"] == 1
-    assert not Store.init(spark, by_hand.where).newly_accepted
+    assert xautoclaim(again.store, ALL_PENDING).counts["refused"] == 1
+    assert not create_by_spark(spark, by_hand.where).newly_accepted
 
 
 def interrupted(*_: object, **__: object) -> None:
@@ -231,9 +234,9 @@ def test_an_init_that_is_cut_off_before_it_creates_a_lost_table_or_after_it_is_f
 ) -> None:
     table = Path(by_hand.where, lost)
     shutil.rmtree(table)
-    for next_step, is_there in (("init_sql", False), ("bind_proofs", True)):
+    for next_step, is_there in (("schema.properties_of_new", False), ("bind_proofs", True)):
         with monkeypatch.context() as patched:
-            patched.setattr(f"claimlib.store.tables.{next_step}", interrupted)
+            patched.setattr(f"claimlib.store.creation.{next_step}", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 Store.init(spark, by_hand.where)
         assert table.exists() == is_there
@@ -316,19 +319,18 @@ def test_entries_that_are_made_again_while_init_looks_at_them_have_their_proofs_
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     statements = init_sql(store.where, buckets=store.buckets)
 
-    def create(calls: Iterable[Callable[[], object]]) -> list[object]:
+    def create_again(*_: object) -> None:
         shutil.rmtree(Path(store.where, "entries"))
         for statement in statements:
             spark.sql(statement)
-        return [call() for call in calls]
 
     with monkeypatch.context() as patched:
-        patched.setattr("claimlib.store.tables.concurrently", create)
-        again = Store.init(spark, store.where)
+        patched.setattr(SparkDefinitions, "create", create_again)
+        again = create_by_spark(spark, store.where)
     assert (
         "entries do not count as complete any more: sweeps refuse" in of_store(again, None).notes[0]
     )
-    counts = xautoclaim(again, SweepRequest(REQUEST)).counts
+    counts = xautoclaim(again.store, SweepRequest(REQUEST)).counts
     assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
 
 

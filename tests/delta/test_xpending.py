@@ -16,6 +16,7 @@ from claimlib.report.xpending import of_overview
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId
 from claimlib.semantics.model import PendingRange, PendingSummary
 from claimlib.semantics.words import Stream
+from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import CLAIMED, LEFT, NOW_MS, PEL, REQUEST, keyspace
@@ -93,7 +94,7 @@ def test_a_column_that_somebody_has_added_does_not_matter(store: Store) -> None:
         for name in ("now_ms", "last_ms"):
             store.spark.sql(f"ALTER TABLE {store.identifier(table)} ADD COLUMN {name} STRING")
     assert overview(reading(store)).collect() == before
-    folder = Store.open_folder(lambda: store.spark, store.where)
+    folder = open_folder(lambda: store.spark, store.where)
     assert overview(reading(folder)).collect() == before
 
 

@@ -1,5 +1,6 @@
 """`--engine`: the same commands by Spark and without it leave the same rows."""
 
+import json
 import shutil
 
 import pytest
@@ -9,7 +10,7 @@ from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
-from tests.edge.processes import run_claimlib
+from tests.edge.processes import promptly, run_claimlib
 
 NOW_MS = 1_750_000_000_000
 NOW = ("--now", "2025-06-15T15:07:00Z")
@@ -104,3 +105,21 @@ def test_what_the_embedded_engine_cannot_do_is_refused(claimlib, filled, monkeyp
     monkeypatch.setenv("CLAIMLIB_EXECUTION__ENGINE", "embedded")
     said = claimlib("xpending", "spark_catalog.claims")
     assert (said.code, "must be a folder of this machine" in said.err) == (2, True), said.err
+
+
+def test_init_and_upgrade_start_no_java_for_a_local_folder(tmp_path):
+    words = ("init", tmp_path / "store", "--buckets", "3", "--output", "json")
+    for engine in ((), ("--engine", "embedded")):
+        process = promptly(lambda engine=engine: run_claimlib(*words, *engine, **NO_JAVA))
+        assert process.returncode == 0, process.stderr
+        assert json.loads(process.stdout)["buckets"] == 3
+    for others in (
+        ("--engine", "spark"),
+        ("--spark-conf", "spark.databricks.delta.properties.defaults.checkpointInterval=5"),
+    ):
+        process = run_claimlib(*words, *others, **NO_JAVA)
+        assert (process.returncode, "needs Java" in process.stderr) == (2, True)
+    again = run_claimlib("upgrade", tmp_path / "store", "--output", "json", **NO_JAVA)
+    assert (again.returncode, json.loads(again.stdout)["upgraded_tables"]) == (0, [])
+    process = run_claimlib("init", "s3a://bucket/store", "--engine", "embedded", **NO_JAVA)
+    assert (process.returncode, "must be a folder of this machine" in process.stderr) == (2, True)

@@ -168,12 +168,13 @@ WITHOUT_A_JVM = {
         {"REDIS_PASSWORD": "wrong"},
     ),
     "no Java": Fault(
-        ("init", "{at}/new"), 2, "Spark needs Java 17 or newer, but JAVA_HOME=/nowhere has none",
-        "install it",
+        ("init", "{at}/new", "--engine", "spark"),
+        *(2, "Spark needs Java 17 or newer, but JAVA_HOME=/nowhere has none", "install it"),
     ),
     "too old a Java": Fault(
-        ("init", "{at}/new"), 2, "Java 17 or newer, but that of JAVA_HOME={at}/jdk is 11",
-        "install it", {"JAVA_HOME": "{at}/jdk"},
+        ("init", "{at}/new", "--engine", "spark"),
+        *(2, "Java 17 or newer, but that of JAVA_HOME={at}/jdk is 11", "install it"),
+        {"JAVA_HOME": "{at}/jdk"},
     ),
 }  # fmt: skip
 OLD_JAVA = "#!/bin/sh\necho '    java.specification.version = 11' >&2\n"
@@ -512,12 +513,14 @@ def test_a_disk_that_takes_nothing_more_is_named(spark, filled, tmp_path, fault,
 
 def test_nothing_that_a_jvm_of_our_own_says_reaches_the_terminal(filled):
     # Delta prints six lines on standard output besides, of a place in the folder of a table.
-    fault = Fault(("init", f"{filled}/pending/x"), 4, "cannot be in the folder of a", ANOTHER)
+    words = ("init", f"{filled}/pending/x", "--engine", "spark")
+    fault = Fault(words, 4, "cannot be in the folder of a", ANOTHER)
     said_of(fault, {"at": filled}, run_claimlib(*fault.words, "--quiet"))
 
 
 def test_spark_that_does_not_start_is_one_line(tmp_path):
-    words = ("init", str(tmp_path / "new"), "--spark-conf", "spark.driver.memory=many")
+    words = ("init", str(tmp_path / "new"), "--engine", "spark")
+    words = (*words, "--spark-conf", "spark.driver.memory=many")
     fault = Fault(words, 2, "Spark does not start: Invalid maximum heap size", "check its settings")
     said_of(fault, {"at": tmp_path}, run_claimlib(*words, "--quiet"))
 

@@ -37,6 +37,7 @@ from claimlib.report import bulk, describe, mirror, model, runs, store, sweep, x
 from claimlib.report.model import Report, Stream
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import PendingSummary
+from claimlib.store.creation import Creation
 from tests.edge.processes import run_claimlib
 from tests.edge.test_report import RUN as ONE_RUN
 
@@ -395,13 +396,7 @@ def test_the_records_are_the_rows_of_the_document(made):
     assert all(set(names) == set(record) for record in report.records)
 
 
-A_STORE = mock.Mock(
-    spec_set=("where", "buckets", "was_there", "has_lost_proofs", "newly_accepted", "created"),
-    where="s",
-    buckets=8,
-)
-A_STORE.was_there = A_STORE.has_lost_proofs = False
-A_STORE.newly_accepted = A_STORE.created = ()
+A_STORE = Creation(mock.Mock(spec_set=("where", "buckets"), where="s", buckets=8), was_there=False)
 OTHERS = {
     "run": runs.of_run(RUN),
     "runs": runs.of_runs("s", RunList((RUN,), 1, ())),
@@ -443,6 +438,7 @@ def test_a_run_is_shown_to_programs_in_milliseconds():
     assert by_name == {
         "began_ms": 1_750_000_000_000,
         "ended_ms": 1_750_000_061_003,
+        "engine": "spark",
         "request.consumer": "c",
         "counts.claimed": 12_345,
         "counts.deleted": 0,

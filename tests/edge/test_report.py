@@ -29,6 +29,7 @@ RUN = Finished(
     began_ms=1_750_000_000_000,
     ended_ms=1_750_000_061_001,
     software_version="0",
+    engine="spark",
 )
 
 

@@ -10,10 +10,12 @@ import pytest
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.runs import Phase
+from claimlib.schema import SCHEMA_VERSION, UPGRADABLE
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.session import takes_paths_for_folders
+from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.edge.processes import promptly, run_claimlib
@@ -63,7 +65,7 @@ def filled(spark, empty_store, tmp_path_factory):
 def by_spark(claimlib, monkeypatch, *words, command="runs"):
     """What a command says where Spark reads all tables."""
     with monkeypatch.context() as patched:
-        patched.setattr("claimlib.store.tables.shared_folder", lambda _spark, _location: None)
+        patched.setattr("claimlib.store.definitions.shared_folder", lambda _spark, _location: None)
         patched.setattr(TAKES_PATHS, lambda _master, _conf: False)
         return claimlib(command, *words)
 
@@ -139,7 +141,7 @@ def _raise(*_arguments, **_options):
     raise OSError("the log cannot be read")
 
 
-VERSION = '"claimlib.schemaVersion":"2"'
+VERSION = f'"claimlib.schemaVersion":"{SCHEMA_VERSION}"'
 
 
 def lacking(store):
@@ -147,9 +149,11 @@ def lacking(store):
 
 
 def of_another_version(store):
-    replace_in_log(
-        store / "streams", '"claimlib.schemaVersion":"2"', '"claimlib.schemaVersion":"1"'
-    )
+    replace_in_log(store / "streams", VERSION, '"claimlib.schemaVersion":"1"')
+
+
+def of_an_earlier_version(store):
+    replace_in_log(store / "groups", VERSION, f'"claimlib.schemaVersion":"{min(UPGRADABLE)}"')
 
 
 def of_no_version(store):
@@ -188,6 +192,7 @@ def replace_in_log(table, old, new):
 DAMAGES = [
     lacking,
     of_another_version,
+    of_an_earlier_version,
     of_no_version,
     with_other_buckets,
     without_a_column,
@@ -274,7 +279,7 @@ def test_a_path_that_a_reader_may_take_for_another_is_left_to_spark(
 ):
     place = shutil.copytree(empty_store, tmp_path / name)
     started = []
-    Store.open_folder(lambda: started.append(1) or spark, str(place))
+    open_folder(lambda: started.append(1) or spark, str(place))
     assert started
 
 

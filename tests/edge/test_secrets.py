@@ -6,7 +6,7 @@ from claimlib.commands.id_lists import ids_from
 from claimlib.commands.imports import ImportRequest, import_tables
 from claimlib.config.settings import load
 from claimlib.errors import RequestError
-from claimlib.store.opening import init_sql
+from claimlib.store.creation import init_sql
 from claimlib.store.tables import Store
 from claimlib.testing.server import valkey_server
 

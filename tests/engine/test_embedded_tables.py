@@ -16,6 +16,7 @@ from claimlib.errors import VersionExpiredError
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Group
 from claimlib.semantics.words import Stream
+from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 
@@ -80,7 +81,7 @@ def test_a_store_whose_files_have_other_names_for_columns_is_read_by_spark(
     finally:
         spark.conf.unset(mapping)
     write_keyspace(store, {b"s": Stream({}, {b"g": Group(StreamId(9, 0), (), ())})}, 1)
-    opened = Store.open_folder(lambda: spark, store.where)
+    opened = open_folder(lambda: spark, store.where)
     assert [row["stream"] for row in overview(reading(opened)).collect()] == ["s"]
     assert isinstance(opened.engine, SparkEngine)
 

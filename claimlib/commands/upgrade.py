@@ -1,0 +1,86 @@
+"""Bring a store of an earlier schema version to this one."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from claimlib.errors import UnfinishedRunError
+from claimlib.runs.known import load_known_runs
+from claimlib.schema import SCHEMA_VERSION, SCHEMA_VERSION_PROPERTY, TABLES, UPGRADABLE
+from claimlib.store.checks import check_known_version
+from claimlib.store.definitions import Definitions
+from claimlib.store.guards import check_session
+from claimlib.store.tables import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """What `upgrade` has done.
+
+    Attributes:
+        where: where the store is.
+        tables: the tables that had an earlier schema version.
+        columns: the columns that were added, as `table.column`.
+    """
+
+    where: str
+    tables: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+def upgrade(definitions: Definitions) -> Upgrade:
+    """Add the columns that a store of an earlier schema version lacks.
+
+    Rows stay as they are: the new columns are null in them.  A repeat changes nothing, and
+    completes an upgrade that was cut off.
+
+    Raises:
+        StoreNotFoundError: there is no store.
+        SchemaVersionError: its version cannot be upgraded.
+        UnfinishedRunError: a run is decided and not finished.
+        CommitConflictError: another writer changed a table meanwhile.
+        UnsafeLocationError, ConfigError, StorageError: see `Definitions`.
+    """
+    definitions.check()
+    where, present = definitions.where, definitions.properties()
+    if not present:
+        raise definitions.missing_store()
+    for table, properties in present.items():
+        check_known_version(where, table, properties, {SCHEMA_VERSION, *UPGRADABLE})
+    versions = {name: of_table[SCHEMA_VERSION_PROPERTY] for name, of_table in present.items()}
+    outdated = tuple(name for name in versions if versions[name] != SCHEMA_VERSION)
+    # An upgrade that has begun is completed: the earlier version no longer opens the store.
+    if len(outdated) == len(present) and {"streams", "journal", "runs"} <= present.keys():
+        _refuse_unfinished(definitions.handle(present), where)
+    added = [
+        f"{table}.{name}"
+        for table in outdated
+        for name in _upgrade_table(definitions, table, versions[table])
+    ]
+    return Upgrade(definitions.location.where, outdated, tuple(added))
+
+
+def _upgrade_table(definitions: Definitions, table: str, version: str) -> list[str]:
+    """Upgrade a table, and return the names of the columns that were added."""
+    (struct,) = definitions.structs([table])
+    # Spark adds the columns before it sets the version, and may have been cut off in between.
+    lacking = [
+        column for column in TABLES[table].added_since(version) if column.name not in struct.names
+    ]
+    definitions.change(table, {SCHEMA_VERSION_PROPERTY: SCHEMA_VERSION}, lacking)
+    return [column.name for column in lacking]
+
+
+def _refuse_unfinished(store: Store, where: str) -> None:
+    check_session(store)
+    unfinished = load_known_runs(store).unfinished
+    if not unfinished:
+        return
+    run = unfinished[0]
+    raise UnfinishedRunError(
+        f"run {run.run_seq} ({run.key}) is unfinished, so nothing was upgraded. Finish it with the"
+        f" version of claimlib that has decided it: claimlib {run.command} … --run-id"
+        f" {shlex.quote(run.run_id)}. Then run claimlib upgrade {shlex.quote(where)} again",
+        run=run.key,
+    )

@@ -1,0 +1,257 @@
+"""Creating the tables of a store, and completing a store that lacks some."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from claimlib import schema
+from claimlib.schema import TABLES, Kind
+from claimlib.store.checks import (
+    append_only,
+    buckets_of,
+    check_columns,
+    check_options,
+    check_same,
+    check_versions,
+    other_entries,
+)
+from claimlib.store.definitions import Definitions
+from claimlib.store.gone_back import PROVING, Accepted, Seen, error_of, gone_back
+from claimlib.store.local import Condition
+from claimlib.store.location import Location
+from claimlib.store.opening import checked
+from claimlib.store.tables import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """What `create` has done.
+
+    Attributes:
+        store: the store.
+        was_there: whether all of its tables existed before.
+        has_lost_proofs: whether the proofs of absence were invalidated, because the table
+            `entries` or `streams` is not the one that they were about.
+        newly_accepted: the tables that were lost, or replaced by an earlier version, and that are
+            accepted now.
+        created: the tables that were created in a store whose other tables already existed.
+    """
+
+    store: Store
+    was_there: bool
+    has_lost_proofs: bool = False
+    newly_accepted: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
+
+
+def init_sql(
+    where: str,
+    *,
+    buckets: int,
+    source: str | None = None,
+    accepted: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
+    """Return the statements that create a store, for a user who may not have claimlib create it.
+
+    Args:
+        where: a folder or `catalog.schema`.
+        buckets: partitions of entries, pending and journal.
+        source: what the store mirrors; None if a snapshot will say so.
+        accepted: further properties of `streams`, if that is created (`Accepted.properties`).
+
+    Raises:
+        RequestError: see `check_options`.
+    """
+    check_options(buckets, source)
+    location = Location.parse(where)
+    return [
+        schema.create_sql(TABLES[name], location.identifier(name), properties)
+        for name, properties in schema.properties_of_new(buckets, source, accepted).items()
+    ]
+
+
+def create(
+    definitions: Definitions,
+    *,
+    buckets: int | None = None,
+    source: str | None = None,
+    accept_replaced: bool = False,
+) -> Creation:
+    """Create the tables of a store that do not exist, and open it.
+
+    A repeat changes nothing.  It completes a store whose creation was cut off, or that has lost a
+    table.  If `entries` was lost or replaced, or an older `streams` is accepted, the proofs of
+    absence are invalidated: sweeps refuse the groups until the next snapshot or import.
+
+    Args:
+        buckets: partitions of entries, pending and journal; fixed once created.  None means those
+            of the tables that exist, or `schema.DEFAULT_BUCKETS`.
+        source: what the store mirrors; None if a snapshot will say so.
+        accept_replaced: whether runs are to use replaced tables (`gone_back`) as they are now.
+            Otherwise these are refused.
+
+    Raises:
+        StoreNotFoundError, UnsafeLocationError, StorageError: see `Definitions`.
+        StoreExistsError: there is a store with other buckets or another source; it is left as
+            it is.
+        SchemaVersionError: there is one of another version; it is left as it is.
+        SchemaError: tables were replaced, and are not to be accepted; the tables are divided into
+            buckets differently; or proofs are to be invalidated, and `streams` is append-only.
+        CommitConflictError: another writer changed `streams` meanwhile.
+        RequestError: a store cannot have so many buckets; the name of the source is empty, or
+            has credentials in it.
+    """
+    check_options(buckets, source)
+    definitions.check()
+    where, present = definitions.where, definitions.properties()
+    check_versions(where, present)
+    check_same(where, present, buckets, source)
+    requested, buckets = buckets, buckets or buckets_of(where, present) or schema.DEFAULT_BUCKETS
+    review = _Review(Accepted())
+    if present:
+        check_columns(definitions.structs(present), tables=present)
+        # Before tables are created: a process that is cut off in between must not leave proofs.
+        review = _look_back(definitions, present, buckets, accept_replaced=accept_replaced)
+    new = schema.properties_of_new(buckets, source, review.accepted.properties())
+    if "streams" not in present:
+        definitions.create({"streams": new["streams"]})
+        # Another process may have created it first.  Then its options count.
+        of_streams = definitions.properties(["streams"])
+        check_same(where, of_streams, requested, source)
+        entries_id = of_streams["streams"][schema.ENTRIES_ID_PROPERTY]
+        buckets = buckets_of(where, of_streams) or buckets
+        new = schema.properties_of_new(buckets, entries_id=entries_id)
+    missing = {name: new[name] for name in TABLES if name not in {*present, "streams"}}
+    if missing:
+        definitions.create(missing)
+    lost_since = bind_proofs(definitions)
+    return Creation(
+        checked(definitions),
+        was_there=len(present) == len(TABLES),
+        has_lost_proofs=review.has_lost_proofs or lost_since,
+        newly_accepted=review.newly_accepted,
+        created=tuple(name for name in TABLES if name not in present) if present else (),
+    )
+
+
+# ------------------------------------------------------------------- replaced and lost tables
+
+
+@dataclass(frozen=True, slots=True)
+class _Review:
+    """What was found, and done, about the tables that exist; see `Creation`."""
+
+    accepted: Accepted
+    has_lost_proofs: bool = False
+    newly_accepted: tuple[str, ...] = ()
+
+
+def _look_back(
+    definitions: Definitions,
+    present: Mapping[str, Mapping[str, str]],
+    buckets: int,
+    *,
+    accept_replaced: bool,
+) -> _Review:
+    """Refuse replaced tables, or accept them as they are and lost ones as they will be created.
+
+    If `entries` or `streams` is one of them, the proofs are invalidated.
+
+    Args:
+        present: the properties of the tables that exist; the others were lost.
+        accept_replaced: see `create`.
+
+    Raises:
+        SchemaError: naming tables that are not accepted, before anything is changed; or proofs
+            are to be invalidated, and `streams` is append-only.
+        CommitConflictError: another writer changed `streams` meanwhile.
+    """
+    of_streams = {schema.BUCKETS_PROPERTY: str(buckets), schema.TABLE_ID_PROPERTY: ""}
+    store = definitions.handle({"streams": of_streams, **present})
+    runs = _seen(store, present)
+    # Of a lost table: the version that it will have.
+    versions = {**dict.fromkeys(TABLES, 0), **store.pin(present).versions}
+    older = gone_back(versions, runs, store.accepted)
+    are_of_others = not schema.has_entries_of_its_proofs(present)
+    if not accept_replaced:
+        _refuse_replaced(store, present, older, are_of_others=are_of_others)
+    has_lost_proofs = are_of_others or not PROVING.isdisjoint(older)
+    if has_lost_proofs and "streams" in present:
+        invalidate_proofs(store, present["streams"])
+    review = _Review(store.accepted, has_lost_proofs)
+    if not older:
+        return review
+    # Of all tables: a run that looked at one of them before this has seen too early a version.
+    versions = {**dict.fromkeys(TABLES, 0), **store.pin(present).versions}
+    accepted = Accepted(max(run.run_seq for run in runs), versions)
+    if "streams" in present:
+        definitions.change("streams", accepted.properties())
+    return replace(review, accepted=accepted, newly_accepted=tuple(older))
+
+
+def _refuse_replaced(
+    store: Store, present: Collection[str], older: Mapping[str, str], *, are_of_others: bool
+) -> None:
+    replaced = {table: what for table, what in older.items() if table in present}
+    if replaced:
+        raise error_of(store.where, replaced)
+    # Without proofs nothing is taken for deleted: two `init` may have crossed.
+    if not ("entries" in present and are_of_others):
+        return
+    if not store.relation("streams").where("complete_from_ms IS NOT NULL").is_empty():
+        raise other_entries(store.where)
+
+
+def _seen(store: Store, present: Collection[str]) -> list[Seen]:
+    """Return what the newest finished run, and all unfinished ones, have seen of the tables."""
+    newest, _ = store.newest_run() if "runs" in present else (None, False)
+    finished = 0 if newest is None else newest.run_seq
+    later = Condition("run_seq", finished, is_above=True)
+    is_run = Condition("kind", str(Kind.RUN))
+    unfinished = store.find("journal", is_run, later) if "journal" in present else []
+    runs = [Seen(row["run_seq"], json.loads(row["inputs"])["versions"]) for row in unfinished]
+    return runs if newest is None else [*runs, newest]
+
+
+def bind_proofs(definitions: Definitions) -> bool:
+    """Have `streams` say which table `entries` its proofs are about, if it does not say so yet.
+
+    One of the two is new, and was created by another statement; or the store is older than this
+    property.
+
+    Returns: whether proofs were invalidated first, because another process has created the entries
+    again since they were looked at.
+
+    Raises:
+        SchemaError, CommitConflictError: see `invalidate_proofs`.
+    """
+    present = definitions.properties(("streams", "entries"))
+    entries_id = present.get("entries", {}).get(schema.TABLE_ID_PROPERTY)
+    of_streams = present.get("streams", {})
+    if entries_id is None or of_streams.get(schema.ENTRIES_ID_PROPERTY) == entries_id:
+        return False
+    are_of_others = not schema.has_entries_of_its_proofs(present)
+    if are_of_others:
+        invalidate_proofs(definitions.handle(present), of_streams)
+    definitions.change("streams", {schema.ENTRIES_ID_PROPERTY: entries_id})
+    return are_of_others
+
+
+def invalidate_proofs(store: Store, of_streams: Mapping[str, str]) -> None:
+    """Have no stream say any more which of its entries are complete.
+
+    That was said of other tables, and in a new `entries` all entries would count as deleted.
+
+    Args:
+        of_streams: the properties of `streams`.
+
+    Raises:
+        SchemaError: `streams` is append-only.
+        CommitConflictError: another writer changed it meanwhile.
+    """
+    if schema.is_append_only(of_streams):
+        raise append_only(store.where, "streams")
+    store.update("streams", schema.WITHOUT_PROOF, "true")

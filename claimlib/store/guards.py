@@ -1,0 +1,58 @@
+"""What is checked of an open store before a run changes it, and before it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from claimlib.places import check_writable
+from claimlib.schema import TABLES
+from claimlib.store.checks import append_only
+from claimlib.store.gone_back import Accepted, Seen, error_of, gone_back
+from claimlib.store.sessions import check_reads_all
+from claimlib.store.tables import Store
+
+
+def check_session(store: Store) -> None:
+    """Raise ConfigError if Spark may read less of the store than there is."""
+    # The embedded engine has no settings that pass over files.
+    if not store.is_embedded:
+        check_reads_all(store.spark)
+
+
+def check_folder(store: Store) -> None:
+    """Raise StorageError if this user may not write to the store's local folder."""
+    if store.folder is not None:
+        check_writable(store.folder, TABLES)
+
+
+def check_changeable(store: Store, tables: Iterable[str]) -> None:
+    """Refuse tables that no run could change: what it had decided would never be applied.
+
+    Raises:
+        SchemaError: one of them is append-only.
+    """
+    for table in tables:
+        if table in store.append_only:
+            raise append_only(store.where, table)
+
+
+def check_not_gone_back(store: Store, versions: Mapping[str, int], runs: Collection[Seen]) -> None:
+    """Refuse tables that are at an earlier version than a run has seen.
+
+    Args:
+        versions: those of tables now.
+        runs: the newest finished run, and all unfinished ones.
+
+    Raises:
+        SchemaError: naming them, and the command that accepts them as they are.
+    """
+    if gone_back(versions, runs, store.accepted):
+        # They may have been accepted since the store was opened.
+        older = gone_back(versions, runs, accepted_now(store))
+        if older:
+            raise error_of(store.where, older)
+
+
+def accepted_now(store: Store) -> Accepted:
+    """Return what `init` has accepted by now."""
+    return Accepted.of(store.properties("streams"))

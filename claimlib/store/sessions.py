@@ -1,0 +1,142 @@
+"""What a Spark session must be like to work on a store, and what it says of tables."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from claimlib.errors import ConfigError, StoreNotFoundError, UnsafeLocationError
+from claimlib.places import S3
+from claimlib.schema import quote_identifier
+from claimlib.store.location import Location
+
+
+def check_catalog_lasts(spark: SparkSession, where: str) -> None:
+    """Spark's own catalog lasts as long as the session, unless it is kept in a metastore; a schema
+    that somebody has made there already, with a location, is their business."""
+    kept_in = spark.conf.get("spark.sql.catalogImplementation", "in-memory")
+    is_kept = kept_in != "in-memory" or "DATABRICKS_RUNTIME_VERSION" in os.environ
+    if where.partition(".")[0] != "spark_catalog" or is_kept:
+        return
+    if not spark.catalog.databaseExists(where):
+        raise UnsafeLocationError(
+            f"{where} would disappear when this Spark session ends, because spark_catalog is kept"
+            " in memory: give a folder (./name), or a catalog that lasts (for example a Hive"
+            " metastore, by spark.sql.catalogImplementation=hive)",
+            where=where,
+        )
+
+
+# With what else than this rows are missing without a word.
+_READS_ALL = {
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.databricks.delta.stalenessLimit": "0",
+}
+_NO_TIME = re.compile(r"\s*0*(?:\.0*)?\s*[a-z]*\s*", re.IGNORECASE)
+
+
+def check_reads_all(spark: SparkSession) -> None:
+    """Refuse a session in which Spark reads less of a table than there is: what it does not see of
+    `entries` would be taken for deleted.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    for name, sound in _READS_ALL.items():
+        try:
+            value = str(spark.conf.get(name, sound))
+        except PySparkException:  # serverless compute lets nobody look at it, nor set it
+            continue
+        if value.lower() != sound and not (sound == "0" and _NO_TIME.fullmatch(value)):
+            raise ConfigError(
+                f"{name} is {value} in this Spark session, so that rows may be missing from what it"
+                " reads, and their entries would be taken for deleted. Nothing was done. Set it to"
+                f" {sound} (--spark-conf {name}={sound}, or spark.conf.set in a notebook), and try"
+                " again",
+                option=name,
+            )
+
+
+def create_namespace(spark: SparkSession, where: str) -> None:
+    """Create the schema of a catalog, unless it is there.
+
+    Raises:
+        StoreNotFoundError: Spark does not know the catalog.
+    """
+    catalog, namespace = map(quote_identifier, where.split("."))
+    with _unknown_catalog_named(where):
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}.{namespace}")
+
+
+def check_catalog(spark: SparkSession, where: str) -> None:
+    """Raise StoreNotFoundError if Spark does not know the catalog of a schema."""
+    catalog, _ = map(quote_identifier, where.split("."))
+    with _unknown_catalog_named(where):
+        spark.sql(f"SHOW SCHEMAS IN {catalog}")
+
+
+@contextmanager
+def _unknown_catalog_named(where: str) -> Iterator[None]:
+    try:
+        yield
+    except PySparkException as error:
+        if not _says_missing(error):
+            raise
+        catalog = quote_identifier(where.partition(".")[0])
+        raise StoreNotFoundError(
+            f"{where} is a schema of a catalog, and Spark knows no catalog {catalog}: name one that"
+            f" it knows, or write a folder as ./{where}",
+            where=where,
+        ) from error
+
+
+def properties_of(spark: SparkSession, identifier: str) -> dict[str, str] | None:
+    """The properties of a table; null where there is none.
+
+    They come with the table's newest commit.  `DESCRIBE DETAIL` says them too, but counts the
+    table's files for it: with eleven tables 20 s in a new JVM.
+    """
+    try:
+        rows = spark.sql(f"SHOW TBLPROPERTIES {identifier}").collect()
+    except PySparkException as error:
+        if _says_missing(error):
+            return None
+        raise
+    return {row["key"]: row["value"] for row in rows}
+
+
+def struct_of(spark: SparkSession, identifier: str) -> StructType:
+    """Return the columns of a table."""
+    return spark.table(identifier).schema
+
+
+def _says_missing(error: PySparkException) -> bool:
+    condition = error.getCondition() or ""
+    # The last is what Spark says of a catalog that it does not know.
+    marks = ("NOT_FOUND", "MISSING", "PATH_DOES_NOT_EXIST", "REQUIRES_SINGLE_PART_NAMESPACE")
+    return any(mark in condition for mark in marks)
+
+
+def check_log_store(spark: SparkSession, location: Location) -> None:
+    """On S3 open-source Delta keeps two commits apart only within one driver, unless told of a log
+    store that does more; Databricks does it by itself."""
+    scheme = location.where.partition("://")[0]
+    if scheme not in S3 or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        return
+    setting = f"spark.delta.logStore.{scheme}.impl"
+    if spark.conf.get(setting, None) is None:
+        raise UnsafeLocationError(
+            f"{location.where} is on S3, where two drivers can overwrite each other's commits: set"
+            f" {setting} to a log store that keeps them apart"
+            " (io.delta.storage.S3DynamoDBLogStore), or, if never more than one driver writes to"
+            " this store at a time, to io.delta.storage.S3SingleDriverLogStore",
+            where=location.where,
+            setting=setting,
+        )
