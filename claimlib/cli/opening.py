@@ -52,7 +52,9 @@ def opened_store(
             process.tell_state(_state(phase, detail, store))
             progress(phase, detail)
 
-        yield _opened(store, settings, start, writes=writes, by_spark=by_spark), tell
+        opened = _opened(store, settings, start, writes=writes, by_spark=by_spark)
+        opened.lock.wait_ms = settings.lock.wait_ms
+        yield opened, tell
 
 
 def _opened(store: str, settings: Config, start: _Once, *, writes: bool, by_spark: bool) -> Store:
@@ -77,6 +79,26 @@ def _opened(store: str, settings: Config, start: _Once, *, writes: bool, by_spar
             option="engine",
         )
     return Store.open(start(), store)
+
+
+@contextmanager
+def locked_for_repair(
+    store: str, settings: Config, progress: Progress, *, accept_replaced: bool
+) -> Iterator[None]:
+    """Hold the lock of a store while `init` repairs it.
+
+    Nothing is locked if there is no store yet, or if it has all tables and none is to be accepted.
+    """
+    from claimlib.runs import Phase
+    from claimlib.store.lock import WriteLock
+
+    folder = _folder_here(store, settings)
+    logs = [] if folder is None else [folder / name / "_delta_log" for name in _tables()]
+    exist = [log.is_dir() for log in logs]
+    is_repair = any(exist) and (accept_replaced or not all(exist))
+    lock = WriteLock(folder if is_repair else None, settings.lock.wait_ms)
+    with lock.held_for("init", partial(progress, Phase.LOCK)):
+        yield
 
 
 @contextmanager
@@ -223,7 +245,8 @@ def _state(phase: Phase, detail: str, store: str) -> str:
     """What an interruption in this phase leaves behind."""
     from claimlib.runs import DRY_RUN, Phase
 
-    if phase in (Phase.RECOVER, Phase.BEGIN, Phase.READ) or detail.startswith(DRY_RUN):
+    before = (Phase.LOCK, Phase.RECOVER, Phase.BEGIN, Phase.READ)
+    if phase in before or detail.startswith(DRY_RUN):
         return "nothing was decided, so the store is unchanged"
     run = " ".join(detail.split()[:2])
     if phase is Phase.DECIDE:

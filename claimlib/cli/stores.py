@@ -10,9 +10,15 @@ import typer
 from claimlib import process, terminal
 from claimlib.cli.app import SectionOptions, command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import check_local_store, check_new_store, opened_store, started
+from claimlib.cli.opening import (
+    check_local_store,
+    check_new_store,
+    locked_for_repair,
+    opened_store,
+    started,
+)
 from claimlib.cli.options import RunIdOption, ServerOptions, StoreArgument, argument
-from claimlib.config.sections import MirrorSection, Option, SnapshotSection
+from claimlib.config.sections import LockSection, MirrorSection, Option, SnapshotSection
 from claimlib.errors import RequestError
 from claimlib.live.address import is_server_url
 from claimlib.session import SHORT_LIVED
@@ -54,6 +60,7 @@ def init(
         ),
     ] = False,
     *,
+    lock: Annotated[SectionOptions, LockSection],
     common: Common,
 ) -> None:
     """Create the tables of a store.
@@ -69,7 +76,7 @@ def init(
     from claimlib.store.tables import Store
 
     view = common.view(COLUMNS)
-    settings = common.settings()
+    settings = common.settings(lock=lock)
     if print_sql:
         view.check_lines("--print-sql")
         if accept_replaced:
@@ -82,7 +89,10 @@ def init(
         return
     check_options(buckets, source)
     check_new_store(store, settings)
-    with started(settings, common, SHORT_LIVED) as (spark, _):
+    with (
+        started(settings, common, SHORT_LIVED) as (spark, progress),
+        locked_for_repair(store, settings, progress, accept_replaced=accept_replaced),
+    ):
         made = Store.init(
             spark, store, buckets=buckets, source=source, accept_replaced=accept_replaced
         )
@@ -103,6 +113,7 @@ def snapshot(
     extent: Annotated[SectionOptions, SnapshotSection],
     server: ServerOptions,
     limits: Annotated[SectionOptions, MirrorSection],
+    lock: Annotated[SectionOptions, LockSection],
     run_id: RunIdOption = None,
     common: Common,
 ) -> None:
@@ -118,7 +129,7 @@ def snapshot(
     view = common.view(COLUMNS)
     if is_server_url(store):
         raise RequestError("URL comes before STORE: claimlib snapshot redis://HOST:PORT ./store")
-    settings = common.settings(snapshot=extent, mirror=limits)
+    settings = common.settings(snapshot=extent, mirror=limits, lock=lock)
     reading = settings.snapshot.reading(url, server.password_file, server.ca_file)
     request = settings.snapshot.request(reading.label, settings.mirror.limits())
     check_local_store(store, settings, writes=True)
@@ -180,6 +191,7 @@ def import_(
         ),
     ] = None,
     limits: Annotated[SectionOptions, MirrorSection],
+    lock: Annotated[SectionOptions, LockSection],
     run_id: RunIdOption = None,
     common: Common,
 ) -> None:
@@ -194,7 +206,7 @@ def import_(
     from claimlib.report.mirror import COLUMNS, of_import
 
     view = common.view(COLUMNS)
-    settings = common.settings(mirror=limits)
+    settings = common.settings(mirror=limits, lock=lock)
     request = ImportRequest(
         entries=entries,
         pending=pending,

@@ -39,6 +39,7 @@ ABANDONED = "abandoned"
 class Phase(StrEnum):
     """What a run is about to do."""
 
+    LOCK = "lock"
     RECOVER = "recover"
     BEGIN = "begin"
     READ = "read"

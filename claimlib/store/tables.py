@@ -59,6 +59,7 @@ from claimlib.store.local import (
     commits_of,
 )
 from claimlib.store.location import Location
+from claimlib.store.lock import WriteLock
 from claimlib.store.opening import (
     OTHER_PATH,
     all_local,
@@ -135,6 +136,7 @@ class Store:
         created: the tables that `init` has just created in a store whose other tables already
             existed.
         append_only: the tables whose rows nobody can change, as somebody has set it.
+        lock: what runs hold while they write; it says how long they wait for another process.
     """
 
     def __init__(
@@ -153,6 +155,7 @@ class Store:
         self.is_embedded = is_embedded
         self.location = location
         self._folder = folder
+        self.lock = WriteLock(folder)
         self._newest = None if folder is None else NewestVersions(folder)
         self._frames: dict[str, tuple[LocalTable, dict[_Read, tuple[DataFrame, pa.Table]]]] = {}
         self._literals: WeakKeyDictionary[DataFrame, pa.Table] = WeakKeyDictionary()
