@@ -87,11 +87,11 @@ class WriteLock:
     def held_for(self, run: str, tell: Callable[[str], None]) -> Iterator[None]:
         """Hold the lock while the block runs.
 
-        If the file system has no locks, the block runs without one.
+        If the file system cannot lock the file, the block runs without the lock.
 
         Args:
             run: the key of a run, or a command; shown to the processes that wait.
-            tell: told what this process waits for, and that there are no locks.
+            tell: told what this process waits for, and that the store cannot be locked.
 
         Raises:
             StoreBusyError: another process still holds the lock after `wait_ms`.
@@ -107,14 +107,14 @@ class WriteLock:
     def _taken(
         self, folder: Path, run: str, tell: Callable[[str], None]
     ) -> tuple[_Key, Holder] | None:
-        """Wait for the lock and take it; return None if the file system has no locks."""
+        """Wait for the lock and take it; return None if the store cannot be locked."""
         path, began, told = folder / FILE, time.monotonic(), ""
         wait_s = math.inf if self.wait_ms is None else self.wait_ms / 1000
         while True:
             try:
                 share = _LOCKS.take(path, run)
             except OSError as error:
-                tell(f"the file system has no locks ({error.strerror}): start no other command")
+                tell(f"the store cannot be locked ({error.strerror}): start no other command")
                 return None
             if share is not None:
                 return share
@@ -166,7 +166,7 @@ class _Locks:
 
         Raises:
             StorageError: this user may not open the file.
-            OSError: the file system has no locks.
+            OSError: the file system cannot lock the file.
         """
         with self._guard:
             file = _opened(path)
@@ -201,10 +201,9 @@ _LOCKS = _Locks()
 def _opened(path: Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
+    except PermissionError as error:
         raise StorageError(
-            f"the lock file {path} cannot be opened for writing ({error.strerror}): change its"
-            " permissions",
+            f"no permission to write to the lock file {path}: change its permissions",
             file=str(path),
         ) from error
 

@@ -173,16 +173,17 @@ def test_a_forked_process_neither_has_the_lock_nor_keeps_it(lock, tmp_path):
     os.waitpid(child, 0)
 
 
-def test_without_locks_of_the_file_system_the_run_goes_on_and_says_so(lock, monkeypatch):
+@pytest.mark.parametrize("call", [(fcntl, "flock"), (os, "open")])
+def test_where_the_file_system_has_no_locks_the_run_goes_on_and_says_so(lock, monkeypatch, call):
     said = []
 
-    def refused(_file, _operation):
+    def refused(*_arguments):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(fcntl, "flock", refused)
+    monkeypatch.setattr(*call, refused)
     before = number_of_open_files()
     with lock.held_for("mine", said.append):
-        assert said == ["the file system has no locks (No locks available): start no other command"]
+        assert said == ["the store cannot be locked (No locks available): start no other command"]
     assert number_of_open_files() == before
 
 
@@ -196,7 +197,7 @@ def test_a_file_that_may_not_be_opened_is_refused(lock, monkeypatch):
 
     monkeypatch.setattr(os, "open", refused)
     with pytest.raises(
-        StorageError, match=r"claimlib\.lock cannot be opened .*\(Permission denied\)"
+        StorageError, match=r"no permission to write to the lock file .*/\.claimlib\.lock: "
     ):
         is_free(lock)
 
