@@ -34,6 +34,7 @@
     ├── InputError                      4   a given table cannot be used
     ├── RunError                        5   a run could not come to its end
     │   ├── LostRaceError                   other runs came first, again and again
+    │   ├── StoreBusyError                  another process writes to the store
     │   ├── UnfinishedRunError              an earlier run is decided but not applied
     │   ├── CommitConflictError             another writer committed at the same time
     │   ├── RunKeyConflictError         2   the run's key was used for another request
@@ -53,8 +54,8 @@
 A number is the exit code of the class and of those below it that show none.  Exit codes: 0 done,
 1 internal error, 2 usage or configuration error, 3 stalled entries or outdated snapshots found
 (xpending), 4 input refused (or `check` found problems that make runs refuse groups), 5 overtaken by
-concurrent runs (or an earlier run is unfinished), 6 done but some groups refused, 75 server or
-storage unreachable (try again), 130 interrupted, 143 terminated.
+concurrent runs (or another run goes on after --wait, or an earlier one is unfinished), 6 done but
+some groups refused, 75 server or storage unreachable (try again), 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -292,6 +293,18 @@ class RunError(ClaimlibError):
 
 class LostRaceError(RunError):
     """Other runs decided first, again and again."""
+
+
+class StoreBusyError(RunError):
+    """Another process writes to the store, and still did at the end of the time to wait.
+
+    Attributes:
+        where: the store's folder.
+        run: the key of the other process's run, or its command.
+        process, host: the id of the process, and the name of its machine.
+        since_ms: when it took the lock, ms since the epoch.  This and the names before it are None
+            if the process has not named itself.
+    """
 
 
 class UnfinishedRunError(RunError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from claimlib import process, terminal
-from claimlib.cli.app import command
+from claimlib.cli.app import SectionOptions, command
 from claimlib.cli.common import Common
 from claimlib.cli.opening import opened_store
 from claimlib.cli.options import (
@@ -25,7 +25,7 @@ from claimlib.cli.options import (
     View,
     argument,
 )
-from claimlib.config.sections import SPELLED, Option, XautoclaimSection, options_of
+from claimlib.config.sections import SPELLED, LockSection, Option, XautoclaimSection, options_of
 from claimlib.report.model import Report
 from claimlib.semantics.names import unspell_shown
 from claimlib.times import parse_instant_ms
@@ -52,6 +52,7 @@ def xclaim(
     ids_from: IdsFromOption = None,
     requests: RequestsOption = None,
     options: ClaimOptions,
+    lock: Annotated[SectionOptions, LockSection],
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
@@ -72,7 +73,8 @@ def xclaim(
     rows = view.rows(limit)
     named = Named((stream, group, consumer), ids or (), ids_from, requests)
     claim, now_ms = claim_of(named, min_idle, options), _instant(now)
-    with opened_store(store, common.settings(), common, writes=not dry_run) as (opened, progress):
+    settings = common.settings(lock=lock)
+    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
         batch = requests_of(opened, named, claim, claim_table)
         reply = run_xclaim(
             opened, batch, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
@@ -93,6 +95,7 @@ def xack(
     dry_run: DryRunOption = False,
     limit: LimitOption = None,
     *,
+    lock: Annotated[SectionOptions, LockSection],
     common: Common,
 ) -> None:
     """Acknowledge entries by their ids.
@@ -108,7 +111,8 @@ def xack(
     rows = view.rows(limit)
     named = Named((stream, group), ids or (), ids_from, requests)
     ack = ack_of(named)
-    with opened_store(store, common.settings(), common, writes=not dry_run) as (opened, progress):
+    settings = common.settings(lock=lock)
+    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
         batch = requests_of(opened, named, ack, ack_table)
         reply = run_xack(opened, batch, run_id=run_id, dry_run=dry_run, progress=progress)
         said = _said("xack", reply, rows, opened, store)
@@ -134,6 +138,7 @@ def retire(
     dry_run: DryRunOption = False,
     limit: LimitOption = None,
     *,
+    lock: Annotated[SectionOptions, LockSection],
     common: Common,
 ) -> None:
     """Give all pending entries of a consumer to other consumers, and remove it.
@@ -148,7 +153,8 @@ def retire(
     rows = view.rows(limit)
     names = (unspell_shown(stream), unspell_shown(group), unspell_shown(consumer))
     retirement, now_ms = Retirement(*names, recipients=tuple(map(unspell_shown, to))), _instant(now)
-    with opened_store(store, common.settings(), common, writes=not dry_run) as (opened, progress):
+    settings = common.settings(lock=lock)
+    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
         reply = run_retire(
             opened, retirement, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )

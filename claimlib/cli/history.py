@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
 from claimlib import terminal
-from claimlib.cli.app import command
+from claimlib.cli.app import SectionOptions, command
 from claimlib.cli.common import Common
 from claimlib.cli.opening import opened_store
 from claimlib.cli.options import EndOption, ScopeOptions, StartOption, StoreArgument, argument
-from claimlib.config.sections import Option, option_of
+from claimlib.config.sections import LockSection, Option, option_of
 from claimlib.errors import RequestError
 from claimlib.report.model import DEFAULT_LIMIT
 from claimlib.report.text import not_shown
@@ -202,6 +202,7 @@ def abandon(
         ),
     ],
     *,
+    lock: Annotated[SectionOptions, LockSection],
     common: Common,
 ) -> None:
     """Give up a snapshot or an import that cannot be finished.
@@ -216,6 +217,7 @@ def abandon(
     from claimlib.report.runs import COLUMNS, of_run
 
     view = common.view(COLUMNS)
-    with opened_store(store, common.settings(), common, writes=True) as (opened, _):
-        result = of_run(give_up(opened, run))
+    settings = common.settings(lock=lock)
+    with opened_store(store, settings, common, writes=True) as (opened, progress):
+        result = of_run(give_up(opened, run, progress=progress))
     show(result, view)

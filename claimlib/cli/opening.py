@@ -53,7 +53,9 @@ def opened_store(
             process.tell_state(_state(phase, detail, store))
             progress(phase, detail)
 
-        yield _opened(store, settings, start, writes=writes, by_spark=by_spark), tell
+        opened = _opened(store, settings, start, writes=writes, by_spark=by_spark)
+        opened.lock.wait_ms = settings.lock.wait_ms
+        yield opened, tell
 
 
 def _opened(store: str, settings: Config, start: _Once, *, writes: bool, by_spark: bool) -> Store:
@@ -85,13 +87,38 @@ def _refuse_embedded(store: str, engine: Engine) -> None:
 
 
 @contextmanager
-def definitions_of(store: str, settings: Config, common: Common) -> Iterator[Definitions]:
-    """Yield what creates and changes the tables of a store.
+def locked(
+    command: str, store: str, settings: Config, progress: Progress, *, accept_replaced: bool = True
+) -> Iterator[None]:
+    """Hold the lock of a store while a command changes its tables.
+
+    Nothing is locked if there is no store yet.
+
+    Args:
+        accept_replaced: if false, nothing is locked if the store has all tables.
+    """
+    from claimlib.runs import Phase
+    from claimlib.store.lock import WriteLock
+
+    folder = _folder_here(store, settings)
+    logs = [] if folder is None else [folder / name / "_delta_log" for name in _tables()]
+    exist = [log.is_dir() for log in logs]
+    changes = any(exist) and (accept_replaced or not all(exist))
+    lock = WriteLock(folder if changes else None, settings.lock.wait_ms)
+    with lock.held_for(command, partial(progress, Phase.LOCK)):
+        yield
+
+
+@contextmanager
+def definitions_of(
+    store: str, settings: Config, common: Common
+) -> Iterator[tuple[Definitions, Progress]]:
+    """Yield what creates and changes the tables of a store, and the callback that shows progress.
 
     Spark starts only if it is needed.
     """
-    with _starting(settings, common, SHORT_LIVED) as (start, _):
-        yield _definitions(store, settings, start)
+    with _starting(settings, common, SHORT_LIVED) as (start, progress):
+        yield _definitions(store, settings, start), progress
 
 
 # Spark gives these properties to new tables.
@@ -245,7 +272,8 @@ def _state(phase: Phase, detail: str, store: str) -> str:
     """What an interruption in this phase leaves behind."""
     from claimlib.runs import DRY_RUN, Phase
 
-    if phase in (Phase.RECOVER, Phase.BEGIN, Phase.READ) or detail.startswith(DRY_RUN):
+    before = (Phase.LOCK, Phase.RECOVER, Phase.BEGIN, Phase.READ)
+    if phase in before or detail.startswith(DRY_RUN):
         return "nothing was decided, so the store is unchanged"
     run = " ".join(detail.split()[:2])
     if phase is Phase.DECIDE:

@@ -14,10 +14,11 @@ from claimlib.cli.opening import (
     check_local_store,
     check_new_store,
     definitions_of,
+    locked,
     opened_store,
 )
 from claimlib.cli.options import RunIdOption, ServerOptions, StoreArgument, argument
-from claimlib.config.sections import MirrorSection, Option, SnapshotSection
+from claimlib.config.sections import LockSection, MirrorSection, Option, SnapshotSection
 from claimlib.errors import RequestError
 from claimlib.live.address import is_server_url
 
@@ -58,6 +59,7 @@ def init(
         ),
     ] = False,
     *,
+    lock: Annotated[SectionOptions, LockSection],
     common: Common,
 ) -> None:
     """Create the tables of a store.
@@ -73,7 +75,7 @@ def init(
     from claimlib.store.creation import create, init_sql
 
     view = common.view(COLUMNS)
-    settings = common.settings()
+    settings = common.settings(lock=lock)
     if print_sql:
         view.check_lines("--print-sql")
         if accept_replaced:
@@ -86,7 +88,10 @@ def init(
         return
     check_options(buckets, source)
     check_new_store(store, settings)
-    with definitions_of(store, settings, common) as definitions:
+    with (
+        definitions_of(store, settings, common) as (definitions, progress),
+        locked("init", store, settings, progress, accept_replaced=accept_replaced),
+    ):
         creation = create(
             definitions, buckets=buckets, source=source, accept_replaced=accept_replaced
         )
@@ -97,6 +102,7 @@ def init(
 @command("upgrade ./store")
 def upgrade(
     store: StoreArgument,
+    lock: Annotated[SectionOptions, LockSection],
     *,
     common: Common,
 ) -> None:
@@ -110,9 +116,12 @@ def upgrade(
     from claimlib.report.store import COLUMNS, of_upgrade
 
     view = common.view(COLUMNS)
-    settings = common.settings()
+    settings = common.settings(lock=lock)
     check_local_store(store, settings, writes=True)
-    with definitions_of(store, settings, common) as definitions:
+    with (
+        definitions_of(store, settings, common) as (definitions, progress),
+        locked("upgrade", store, settings, progress),
+    ):
         result = of_upgrade(run_upgrade(definitions))
     show(result, view)
 
@@ -130,6 +139,7 @@ def snapshot(
     extent: Annotated[SectionOptions, SnapshotSection],
     server: ServerOptions,
     limits: Annotated[SectionOptions, MirrorSection],
+    lock: Annotated[SectionOptions, LockSection],
     run_id: RunIdOption = None,
     common: Common,
 ) -> None:
@@ -145,7 +155,7 @@ def snapshot(
     view = common.view(COLUMNS)
     if is_server_url(store):
         raise RequestError("URL comes before STORE: claimlib snapshot redis://HOST:PORT ./store")
-    settings = common.settings(snapshot=extent, mirror=limits)
+    settings = common.settings(snapshot=extent, mirror=limits, lock=lock)
     reading = settings.snapshot.reading(url, server.password_file, server.ca_file)
     request = settings.snapshot.request(reading.label, settings.mirror.limits())
     check_local_store(store, settings, writes=True)
@@ -207,6 +217,7 @@ def import_(
         ),
     ] = None,
     limits: Annotated[SectionOptions, MirrorSection],
+    lock: Annotated[SectionOptions, LockSection],
     run_id: RunIdOption = None,
     common: Common,
 ) -> None:
@@ -221,7 +232,7 @@ def import_(
     from claimlib.report.mirror import COLUMNS, of_import
 
     view = common.view(COLUMNS)
-    settings = common.settings(mirror=limits)
+    settings = common.settings(mirror=limits, lock=lock)
     request = ImportRequest(
         entries=entries,
         pending=pending,

@@ -20,7 +20,7 @@ from claimlib.cli.options import (
     StoreArgument,
     argument,
 )
-from claimlib.config.sections import Option, XautoclaimSection
+from claimlib.config.sections import LockSection, Option, XautoclaimSection
 from claimlib.config.settings import requests_of
 from claimlib.semantics.ids import parse_id
 from claimlib.semantics.model import parse_cursor
@@ -32,6 +32,7 @@ def xautoclaim(
     store: StoreArgument,
     *,
     options: Annotated[SectionOptions, XautoclaimSection],
+    lock: Annotated[SectionOptions, LockSection],
     policy: Annotated[
         Path | None,
         Option(
@@ -69,7 +70,7 @@ def xautoclaim(
     rows = view.rows(limit)
     if not explain:
         view.check(COLUMNS, GROUPS_COLUMNS)
-    settings = common.settings(xautoclaim=options)
+    settings = common.settings(xautoclaim=options, lock=lock)
     request = requests_of(settings, policy, options)
     now_ms = None if now is None else parse_instant_ms(now)
     if explain:
@@ -103,6 +104,7 @@ def reset_cursor(
     *,
     scope: ScopeOptions,
     to: Annotated[str, Option("The first id of the next page: ms-seq.", "ID")] = "0-0",
+    lock: Annotated[SectionOptions, LockSection],
     run_id: RunIdOption = None,
     limit: LimitOption = None,
     common: Common,
@@ -120,7 +122,8 @@ def reset_cursor(
     view = common.view(COLUMNS)
     rows = view.rows(limit)
     groups, cursor, first = scope.scope(), parse_cursor(cursor), parse_id(to)
-    with opened_store(store, common.settings(), common, writes=True) as (opened, progress):
+    settings = common.settings(lock=lock)
+    with opened_store(store, settings, common, writes=True) as (opened, progress):
         finished = run_reset(opened, cursor, groups, to=first, run_id=run_id, progress=progress)
         result = of_reset(finished, Reply.of_finished(opened, finished).cursors, rows)
     show(result, view)

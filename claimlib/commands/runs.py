@@ -6,12 +6,13 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
+from functools import partial
 
 from claimlib.engine.relation import Relation
 from claimlib.errors import RequestError
 from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import bigint_sql, id_at_least, id_at_most
-from claimlib.runs import Finished, pinned
+from claimlib.runs import Finished, Phase, Progress, pinned, silent
 from claimlib.runs.known import load_known_runs
 from claimlib.runs.protocol import INPUTS
 from claimlib.runs.rollforward import find_finished, find_finished_seq, give_up
@@ -89,7 +90,7 @@ def find_run(store: Store, name: str) -> Finished:
     return run
 
 
-def abandon(store: Store, name: str) -> Finished:
+def abandon(store: Store, name: str, *, progress: Progress | None = None) -> Finished:
     """Give up a snapshot or an import that is decided and cannot be finished, because what it read
     is not there any more; the next run goes on.
 
@@ -99,9 +100,19 @@ def abandon(store: Store, name: str) -> Finished:
     run that claims, acknowledges or retires needs nothing but the journal, so
     the next run finishes it: it is not given up.
 
+    Args:
+        progress: told if this has to wait for another process, or None.
+
     Raises:
         RequestError: no unfinished run has this number or key, or it is not such a run.
+        StoreBusyError: another process writes to the store, and still did after `Store.lock`'s
+            time.
     """
+    with store.lock.held_for(f"abandon {name}", partial(progress or silent, Phase.LOCK)):
+        return _given_up(store, name)
+
+
+def _given_up(store: Store, name: str) -> Finished:
     _, unfinished = pinned(store, INPUTS)
     row = next((run for run in unfinished if name in {run.key, str(run.run_seq)}), None)
     if row is None:

@@ -105,6 +105,10 @@ def _duration_ms(value: object) -> int:
         raise ValueError(error.message) from error
 
 
+def _wait_ms(value: object) -> int:
+    return 0 if str(value) == "0" else _duration_ms(value)
+
+
 def _name(value: object) -> bytes:
     if not isinstance(value, str):
         raise ValueError("must be text")  # noqa: TRY004 - pydantic reports ValueErrors
@@ -146,6 +150,7 @@ def _usable_by(use: Callable[[Any], object]) -> AfterValidator:
 
 
 _Duration = Annotated[int | None, BeforeValidator(_duration_ms)]
+_Wait = Annotated[int | None, BeforeValidator(_wait_ms)]
 _Name = Annotated[bytes | None, BeforeValidator(_name)]
 _Number = Annotated[float, BeforeValidator(_number)]
 _Whole = Annotated[int, BeforeValidator(_whole_number)]
@@ -183,6 +188,21 @@ class ExecutionSection(Section):
             "NAME",
         ),
     ] = Engine.AUTO
+
+
+class LockSection(Section):
+    """State how long a command waits for another process that writes to the store."""
+
+    wait_ms: Annotated[
+        _Wait,
+        Field(alias="wait"),
+        Option(
+            "Wait at most DURATION (10m) while another process writes to the store, then exit with"
+            " code 5; 0: do not wait.",
+            "DURATION",
+            unset="as long as it takes",
+        ),
+    ] = None
 
 
 class SparkSection(Section):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from claimlib.config.sections import (
     ExecutionSection,
+    LockSection,
     MirrorSection,
     SnapshotSection,
     SparkSection,
@@ -63,6 +64,7 @@ class Config(BaseSettings):
     )
 
     execution: ExecutionSection = ExecutionSection()
+    lock: LockSection = LockSection()
     spark: SparkSection = SparkSection()
     snapshot: SnapshotSection = SnapshotSection()
     mirror: MirrorSection = MirrorSection()

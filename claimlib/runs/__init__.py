@@ -15,6 +15,7 @@ from claimlib.runs.protocol import (
     begin_reading,
     pinned,
     run,
+    silent,
 )
 from claimlib.runs.rollforward import Finished, Phase, Progress
 
@@ -31,4 +32,5 @@ __all__ = [
     "begin_reading",
     "pinned",
     "run",
+    "silent",
 ]

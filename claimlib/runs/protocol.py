@@ -14,6 +14,7 @@ import json
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from claimlib import schema
 from claimlib.engine.relation import Relation, union_by_name
@@ -142,6 +143,8 @@ def run(
         RequestError: `run_id` is empty.
         RunKeyConflictError: the key was used before, for another request.
         RunAbandonedError: the run with this key was given up.
+        StoreBusyError: another process writes to the store, and still did after `Store.lock`'s
+            time.
         LostRaceError: other runs got in between again and again.
         ConfigError: Spark may read less than there is.
         StorageError: this user may not write to the store's folder.
@@ -150,51 +153,52 @@ def run(
     check_session(store)
     check_folder(store)
     check_changeable(store, CHANGED)
-    tell = progress or _silent
+    tell = progress or silent
     key = (command, uuid.uuid4().hex if run_id is None else parse_run_id(run_id))
     text = _request_text({**request, "now_ms": now_ms})
-    lost_to, recovered = "", set[int]()
-    for _ in range(MAX_LOSSES):
-        known = _recover(store, tell)
-        recovered |= {row.run_seq for row in known.unfinished}
-        # Nobody else can have used a key that was made up.
-        finished = None if run_id is None else find_finished(store, *key)
-        if finished is not None:
-            _check_same_request(finished, text)
-            _check_not_abandoned(finished)
-            if finished.run_seq in recovered:  # an earlier call was cut off behind its decision
+    with store.lock.held_for(":".join(key), partial(tell, Phase.LOCK)):
+        lost_to, recovered = "", set[int]()
+        for _ in range(MAX_LOSSES):
+            known = _recover(store, tell)
+            recovered |= {row.run_seq for row in known.unfinished}
+            # Nobody else can have used a key that was made up.
+            finished = None if run_id is None else find_finished(store, *key)
+            if finished is not None:
+                _check_same_request(finished, text)
+                _check_not_abandoned(finished)
+                if finished.run_seq in recovered:  # an earlier call had decided it
+                    return finished
+                tell(Phase.FINISH, f"run {finished.run_seq} was already done: nothing is changed")
+                return replace(finished, is_repeat=True)
+            clock, began_ms = Clock(tell), wall_ms()
+            clock.enter(Phase.BEGIN, "")
+            run_seq = known.last_seq + 1
+            name = f"run {run_seq}"
+            begun = Begun(store, run_seq, _pins(store, INPUTS, known), _size_told(tell, name))
+            clock.enter(Phase.DECIDE, name)
+            try:
+                decision = decide(begun)
+            except VersionExpiredError as error:
+                # A table had not been written to for longer than versions are kept, and now it was.
+                lost_to = f"a writer of {error.table}"
+                continue
+            except ForeignRunSeqError:
+                # The numbers may be those of runs whose decision is missing.
+                check_no_missing_rows(store)
+                raise
+            row = replace(_run_row(begun, key, text, now_ms, decision), began_ms=began_ms)
+            decided = _commit(store, row, decision)
+            del decision  # what it is made of need not stay in memory
+            if decided is None:
+                raise missing_rows_error(store, "journal", run_seq, f"{run_seq}")
+            if decided.row.attempt == row.attempt:
+                finished = carry_out(store, decided, clock)
+                _check_not_abandoned(finished)
                 return finished
-            tell(Phase.FINISH, f"run {finished.run_seq} was already done: nothing is changed")
-            return replace(finished, is_repeat=True)
-        clock, began_ms = Clock(tell), wall_ms()
-        clock.enter(Phase.BEGIN, "")
-        run_seq = known.last_seq + 1
-        name = f"run {run_seq}"
-        begun = Begun(store, run_seq, _pins(store, INPUTS, known), _size_told(tell, name))
-        clock.enter(Phase.DECIDE, name)
-        try:
-            decision = decide(begun)
-        except VersionExpiredError as error:
-            # A table had not been written to for longer than versions are kept, and now it was.
-            lost_to = f"a writer of {error.table}"
-            continue
-        except ForeignRunSeqError:
-            # The numbers may be those of runs whose decision is missing.
-            check_no_missing_rows(store)
-            raise
-        row = replace(_run_row(begun, key, text, now_ms, decision), began_ms=began_ms)
-        decided = _commit(store, row, decision)
-        del decision  # what it is made of need not stay in memory
-        if decided is None:
-            raise missing_rows_error(store, "journal", run_seq, f"{run_seq}")
-        if decided.row.attempt == row.attempt:
-            finished = carry_out(store, decided, clock)
-            _check_not_abandoned(finished)
-            return finished
-        if find_finished_seq(store, decided.row.run_seq) is None:
-            carry_out(store, decided, Clock(tell))
-            recovered.add(decided.row.run_seq)
-        lost_to = decided.row.key
+            if find_finished_seq(store, decided.row.run_seq) is None:
+                carry_out(store, decided, Clock(tell))
+                recovered.add(decided.row.run_seq)
+            lost_to = decided.row.key
     raise LostRaceError(
         f"{':'.join(key)} was overtaken by other runs or writers {MAX_LOSSES} times (the last:"
         f" {lost_to}). Start the runs on {store.where} one at a time, from one scheduler, and try"
@@ -274,7 +278,7 @@ def begin_dry_run(store: Store, progress: Progress | None) -> Begun:
     Raises:
         UnfinishedRunError, LostRaceError, ConfigError, SchemaError: see `begin_reading`.
     """
-    tell = progress or _silent
+    tell = progress or silent
     tell(Phase.DECIDE, DRY_RUN)
     return replace(begin_reading(store), tell_size=_size_told(tell, DRY_RUN))
 
@@ -364,5 +368,6 @@ def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
     return find_decided(store, row.run_seq)
 
 
-def _silent(phase: Phase, detail: str) -> None:
+def silent(phase: Phase, detail: str) -> None:
+    """Show no progress."""
     del phase, detail

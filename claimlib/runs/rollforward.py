@@ -42,6 +42,7 @@ NOT_ABANDONED = f"counts['{ABANDONED}'] IS NULL"
 class Phase(StrEnum):
     """What a run is about to do."""
 
+    LOCK = "lock"
     RECOVER = "recover"
     BEGIN = "begin"
     READ = "read"

@@ -46,6 +46,7 @@ from claimlib.store.local import (
     commits_of,
 )
 from claimlib.store.location import Location
+from claimlib.store.lock import WriteLock
 from claimlib.store.sessions import check_reads_all, properties_of
 from claimlib.store.threads import WRITES, concurrently
 
@@ -83,6 +84,7 @@ class Store:
         table_ids: the id of each table, as it was when the store was opened.
         accepted: what `init` had accepted when the store was opened.
         append_only: the tables whose rows nobody can change, as somebody has set it.
+        lock: what runs hold while they write; it says how long they wait for another process.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Store:
         self.is_embedded = is_embedded
         self.location = location
         self._folder = folder
+        self.lock = WriteLock(folder)
         self._newest = None if folder is None else NewestVersions(folder)
         self.table_ids = {
             name: of_table[schema.TABLE_ID_PROPERTY] for name, of_table in properties.items()

@@ -36,6 +36,8 @@ def test_the_shipped_file_shows_every_key_of_a_section(name):
     ("section", "command"),
     [
         ("execution", "check"),
+        ("lock", "init"),
+        ("lock", "abandon"),
         ("snapshot", "snapshot"),
         ("mirror", "snapshot"),
         ("mirror", "import"),

@@ -46,6 +46,7 @@ CODES = {
     "InputError": 4,
     "RunError": 5,
     "LostRaceError": 5,
+    "StoreBusyError": 5,
     "UnfinishedRunError": 5,
     "CommitConflictError": 5,
     "RunKeyConflictError": 2,

@@ -1,0 +1,226 @@
+"""The lock of a store in a folder of this machine: one process at a time writes to it.
+
+Spark and delta-rs do not exclude each other when two processes commit to one table.  The lock is
+the kernel's (flock), on a file in the store's folder, so it ends with the process that holds it.
+Threads of one process share it, because `threads.WRITES` keeps their commits apart.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from claimlib.errors import StorageError, StoreBusyError
+from claimlib.times import format_duration_ms, format_instant_ms
+
+FILE = ".claimlib.lock"
+"""The name of the file.  It is never deleted, because another process may wait for it."""
+_POLL_S = 0.1
+_MOST_BYTES = 2**16
+
+_Key = tuple[int, int, int]
+"""A process and a file.  A forked process does not hold the locks of the process before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Name what holds a lock, for the processes that wait for it.
+
+    Attributes:
+        run: the key of a run, or a command.
+        process: the id of its process.
+        host: the name of that process's machine.
+        since_ms: when it took the lock, ms since the epoch.
+    """
+
+    run: str
+    process: int
+    host: str
+    since_ms: int
+
+    @classmethod
+    def of_this_process(cls, run: str) -> Holder:
+        """Return the holder that this process becomes now."""
+        return cls(run, os.getpid(), socket.gethostname(), time.time_ns() // 1_000_000)
+
+    @classmethod
+    def read(cls, path: Path) -> Holder | None:
+        """Return the holder that a file names, or None if it names none."""
+        try:
+            with path.open("rb") as file:
+                values = json.loads(file.read(_MOST_BYTES))
+            return cls(
+                *(str(values["run"]), int(values["process"])),
+                *(str(values["host"]), int(values["since_ms"])),
+            )
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def __str__(self) -> str:
+        """Return the holder as messages name it."""
+        since = format_instant_ms(self.since_ms)
+        return f"{self.run} (process {self.process} on {self.host}, since {since})"
+
+
+@dataclass
+class WriteLock:
+    """Let one process at a time write to a store.
+
+    Attributes:
+        folder: the store's folder; None if the store is elsewhere, where nothing is locked.
+        wait_ms: how long to wait for another process; None means until the lock is released.
+    """
+
+    folder: Path | None
+    wait_ms: int | None = None
+
+    @contextmanager
+    def held_for(self, run: str, tell: Callable[[str], None]) -> Iterator[None]:
+        """Hold the lock while the block runs.
+
+        If the file system cannot lock the file, the block runs without the lock.
+
+        Args:
+            run: the key of a run, or a command; shown to the processes that wait.
+            tell: told what this process waits for, and that the store cannot be locked.
+
+        Raises:
+            StoreBusyError: another process still holds the lock after `wait_ms`.
+            StorageError: this user may not open the file.
+        """
+        share = None if self.folder is None else self._taken(self.folder, run, tell)
+        try:
+            yield
+        finally:
+            if share is not None:
+                _LOCKS.release(*share)
+
+    def _taken(
+        self, folder: Path, run: str, tell: Callable[[str], None]
+    ) -> tuple[_Key, Holder] | None:
+        """Wait for the lock and take it; return None if the store cannot be locked."""
+        path, began, told = folder / FILE, time.monotonic(), ""
+        wait_s = math.inf if self.wait_ms is None else self.wait_ms / 1000
+        while True:
+            try:
+                share = _LOCKS.take(path, run)
+            except OSError as error:
+                tell(f"the store cannot be locked ({error.strerror}): start no other command")
+                return None
+            if share is not None:
+                return share
+            left_s = began + wait_s - time.monotonic()
+            holder = Holder.read(path)
+            if left_s <= 0:
+                raise self._busy(holder)
+            text = f"waiting for {holder or 'another process'}"
+            if text != told:
+                tell(text)
+                told = text
+            time.sleep(min(_POLL_S, left_s))
+
+    def _busy(self, holder: Holder | None) -> StoreBusyError:
+        names = dict.fromkeys(Holder.__slots__) if holder is None else asdict(holder)
+        return StoreBusyError(
+            f"{self.folder} is locked by {holder or 'another process'}, which still writes to it"
+            f" after {format_duration_ms(self.wait_ms or 0)}. Nothing was done. Run the command"
+            " again later, or wait longer (--wait 1h; without --wait as long as it takes)",
+            where=str(self.folder),
+            **names,
+        )
+
+
+@dataclass
+class _Lock:
+    """A lock of this process: the descriptor of its file, and what shares the lock."""
+
+    file: int
+    holders: list[Holder] = field(default_factory=list)
+
+    def name_holder(self) -> None:
+        """Write the holder that has the lock for the longest time into the file."""
+        text = json.dumps(asdict(self.holders[0])).encode() if self.holders else b""
+        with suppress(OSError):  # a disk may be full: the lock counts, and not its text
+            os.ftruncate(self.file, 0)
+            os.pwrite(self.file, text, 0)
+
+
+class _Locks:
+    """The locks of this process."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._locks: dict[_Key, _Lock] = {}
+
+    def take(self, path: Path, run: str) -> tuple[_Key, Holder] | None:
+        """Take a lock, or share it with another thread; return None if another process has it.
+
+        Raises:
+            StorageError: this user may not open the file.
+            OSError: the file system cannot lock the file.
+        """
+        with self._guard:
+            file = _opened(path)
+            key = os.getpid(), *_identity(file)
+            if key in self._locks:
+                os.close(file)
+            elif _is_locked(file):
+                self._locks[key] = _Lock(file)
+            else:
+                return None
+            holder = Holder.of_this_process(run)
+            self._locks[key].holders.append(holder)
+            self._locks[key].name_holder()
+            return key, holder
+
+    def release(self, key: _Key, holder: Holder) -> None:
+        """Release what `take` has returned; other threads may still share the lock."""
+        with self._guard:
+            lock = self._locks[key]
+            lock.holders.remove(holder)
+            lock.name_holder()
+            if not lock.holders:
+                del self._locks[key]
+                # A forked process may have the descriptor, too, which closing leaves locked.
+                fcntl.flock(lock.file, fcntl.LOCK_UN)
+                os.close(lock.file)
+
+
+_LOCKS = _Locks()
+
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except PermissionError as error:
+        raise StorageError(
+            f"no permission to write to the lock file {path}: change its permissions",
+            file=str(path),
+        ) from error
+
+
+def _identity(file: int) -> tuple[int, int]:
+    """Return what tells a file from others, whatever path leads to it."""
+    status = os.fstat(file)
+    return status.st_dev, status.st_ino
+
+
+def _is_locked(file: int) -> bool:
+    """Lock a file and return True; else close it, and return False if another process has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(file)
+        if isinstance(error, BlockingIOError):
+            return False
+        raise
+    return True
