@@ -130,18 +130,20 @@ def test_spark_waits_for_an_embedded_process_and_finishes_its_run_once_that_is_k
         [sys.executable, script, "embedded", tmp_path, f"store={Phase.APPLY}"],
         env=os.environ | {"PYTHONPATH": str(ROOT)} | NO_JAVA,
     )
-    with process:
+    seen = []
+
+    def tell(phase, detail):
+        seen.append((phase, detail.partition(" (")[0]))
+        if phase is Phase.LOCK:
+            process.send_signal(signal.SIGKILL)
+
+    store = Store.open(spark, str(folder))
+    try:
         wait_for(folder.with_suffix(".told"), process)
-        seen = []
-
-        def tell(phase, detail):
-            seen.append((phase, detail.partition(" (")[0]))
-            if phase is Phase.LOCK:
-                process.send_signal(signal.SIGKILL)
-
-        reply = xautoclaim(
-            Store.open(spark, str(folder)), SweepRequest(REQUEST), run_id="killed", progress=tell
-        )
+        reply = xautoclaim(store, SweepRequest(REQUEST), run_id="killed", progress=tell)
+    finally:
+        process.kill()
+        process.wait(PATIENCE_S)
     assert seen[0] == (Phase.LOCK, "waiting for xautoclaim:killed")
     assert (Phase.RECOVER, "finishing run 1") in seen
     assert (reply.counts["claimed"], reply.counts["deleted"]) == (CLAIMED, DELETED)
