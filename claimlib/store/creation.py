@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from claimlib import schema
 from claimlib.schema import TABLES, Kind
@@ -47,20 +46,13 @@ class Creation:
     created: tuple[str, ...] = ()
 
 
-def init_sql(
-    where: str,
-    *,
-    buckets: int,
-    source: str | None = None,
-    accepted: Mapping[str, str] = MappingProxyType({}),
-) -> list[str]:
+def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str]:
     """Return the statements that create a store, for a user who may not have claimlib create it.
 
     Args:
         where: a folder or `catalog.schema`.
         buckets: partitions of entries, pending and journal.
         source: what the store mirrors; None if a snapshot will say so.
-        accepted: further properties of `streams`, if that is created (`Accepted.properties`).
 
     Raises:
         RequestError: see `check_options`.
@@ -69,7 +61,7 @@ def init_sql(
     location = Location.parse(where)
     return [
         schema.create_sql(TABLES[name], location.identifier(name), properties)
-        for name, properties in schema.properties_of_new(buckets, source, accepted).items()
+        for name, properties in schema.properties_of_new(buckets, source).items()
     ]
 
 

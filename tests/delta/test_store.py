@@ -27,7 +27,7 @@ from claimlib.report.store import of_store
 from claimlib.report.sweep import of_reply
 from claimlib.runs import Phase
 from claimlib.schema import ENTRIES_ID_PROPERTY, TABLES
-from claimlib.store.creation import Creation, create, init_sql
+from claimlib.store.creation import Creation, bind_proofs, create, init_sql
 from claimlib.store.definitions import SparkDefinitions
 from claimlib.store.location import Location
 from claimlib.store.opening import open_folder
@@ -319,13 +319,14 @@ def test_entries_that_are_made_again_while_init_looks_at_them_have_their_proofs_
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     statements = init_sql(store.where, buckets=store.buckets)
 
-    def create_again(*_: object) -> None:
+    def bind_later(definitions: SparkDefinitions) -> bool:
         shutil.rmtree(Path(store.where, "entries"))
         for statement in statements:
             spark.sql(statement)
+        return bind_proofs(definitions)
 
     with monkeypatch.context() as patched:
-        patched.setattr(SparkDefinitions, "create", create_again)
+        patched.setattr("claimlib.store.creation.bind_proofs", bind_later)
         again = create_by_spark(spark, store.where)
     assert (
         "entries do not count as complete any more: sweeps refuse" in of_store(again, None).notes[0]
