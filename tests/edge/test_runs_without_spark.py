@@ -1,12 +1,14 @@
 """Commands that look at a store in a folder start no JVM, and say to the byte what they say by
 Spark."""
 
+import json
 import os
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import redis
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.runs import Phase
@@ -17,6 +19,7 @@ from claimlib.semantics.words import Stream
 from claimlib.session import takes_paths_for_folders
 from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
+from claimlib.testing.server import valkey_server
 from claimlib.testing.tables import write_keyspace
 from tests.edge.processes import promptly, run_claimlib
 
@@ -297,3 +300,36 @@ def test_threads_that_need_the_session_at_a_time_get_one(spark):
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(lambda _: once(), range(4))) == [spark] * 4
     assert len(opened) == 1
+
+
+def test_a_process_that_has_no_java_mirrors_a_server_and_claims(tmp_path):
+    """From nothing to a claim: init, snapshot, sweep, and the server goes on."""
+    store = tmp_path / "store é"
+
+    def said(*words):
+        process = run_claimlib(*words, "--output", "json", **NO_JAVA)
+        assert process.returncode == 0, process.stderr
+        return json.loads(process.stdout)
+
+    with valkey_server() as server, redis.Redis(server.host, server.port) as client:
+        url = f"redis://{server.host}:{server.port}/0"
+        for name in (b"orders:1", b"a'\\\xff"):
+            client.xgroup_create(name, b"g", mkstream=True)
+            for number in range(5):
+                client.xadd(name, {"field": number}, id=f"{number + 1}-0")
+            client.xreadgroup(b"g", b"dead", {name: ">"}, count=4)
+        client.xdel(b"orders:1", "2-0")
+        said("init", store, "--buckets", 2)
+        counts = said("snapshot", url, store)["counts"]
+        assert (counts["pending_read"], counts["pending_new"]) == (8, 8)
+        swept = said("xautoclaim", store, "--consumer", "alive", "--min-idle", "0ms")
+        assert (swept["counts"]["claimed"], swept["counts"]["deleted"]) == (7, 1)
+        client.xack(b"orders:1", b"g", "1-0")
+        client.xreadgroup(b"g", b"late", {b"orders:1": ">"})
+        counts = said("snapshot", url, store)["counts"]
+        changed = ("pending_new", "pending_removed", "pending_replaced", "claims_replaced")
+        assert tuple(counts.get(name, 0) for name in changed) == (2, 1, 6, 6)
+    assert said("check", store)["problems"] == []
+    assert [row["command"] for row in said("runs", store)["runs"]] == [
+        *("snapshot", "xautoclaim", "snapshot"),
+    ]
