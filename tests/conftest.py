@@ -110,13 +110,20 @@ def large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def empty_store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a store as `init` leaves it; tests copy it, which is faster than making one."""
-    from claimlib.store.tables import Store
+    from claimlib.store.creation import create
+    from claimlib.store.definitions import FolderDefinitions
 
     where = tmp_path_factory.mktemp("empty") / "store"
-    Store.init(spark, str(where))
+    definitions = FolderDefinitions.find(_no_session, str(where))
+    assert definitions is not None
+    create(definitions)
     return where
+
+
+def _no_session() -> SparkSession:
+    raise AssertionError("Spark is not needed")
 
 
 @pytest.fixture(scope="session")
@@ -136,7 +143,11 @@ def store_path(empty_store: Path, tmp_path: Path) -> Path:
     return shutil.copytree(empty_store, tmp_path / "store")
 
 
-EMBEDDED = ("delta/test_given_up", "delta/test_removals", "delta/test_snapshot")
+EMBEDDED = (
+    *("delta/test_by_id", "delta/test_given_up", "delta/test_pages", "delta/test_policy"),
+    *("delta/test_readers", "delta/test_removals", "delta/test_run_id", "delta/test_snapshot"),
+    *("delta/test_unsound_rows", "delta/test_xautoclaim", "delta/test_xpending"),
+)
 """Files whose tests are about the protocol of runs, which is the same on either engine: they use
 the embedded one, which is quicker."""
 
@@ -145,9 +156,10 @@ the embedded one, which is quicker."""
 def store(request: pytest.FixtureRequest, store_path: Path) -> Store:
     """A new store; in a test of `EMBEDDED` it is open without a session, which is the tests' own if
     one is needed."""
+    from claimlib.store.opening import open_folder
     from claimlib.store.tables import Store
 
     start = partial(request.getfixturevalue, "spark")
     if any(request.path.match(f"{name}.py") for name in EMBEDDED):
-        return Store.open_folder(start, str(store_path))
+        return open_folder(start, str(store_path))
     return Store.open(start(), str(store_path))

@@ -27,6 +27,7 @@ from claimlib.runs import Phase
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
+from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
 from tests.delta.pels import NOW_MS, REQUEST
 from tests.delta.reading import count, query
@@ -146,7 +147,7 @@ SECOND = [
 
 def opened(engine: str, spark: SparkSession, where: Path) -> Store:
     if engine == "embedded":
-        return Store.open_folder(_no_session, str(where), writes=True)
+        return open_folder(_no_session, str(where), writes=True)
     return Store.open(spark, str(where))
 
 
@@ -234,7 +235,7 @@ def test_a_landing_that_is_not_what_was_decided_is_given_up_without_spark(
     first_read: dict[str, Path], tmp_path: Path
 ) -> None:
     where = shutil.copytree(first_read["embedded"], tmp_path / "store")
-    store = Store.open_folder(_no_session, str(where), writes=True)
+    store = open_folder(_no_session, str(where), writes=True)
 
     def stop(entered: Phase, detail: str) -> None:
         if entered is Phase.APPLY:
