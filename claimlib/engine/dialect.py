@@ -60,7 +60,8 @@ def to_duckdb(text: str) -> str:
 def to_spark_type(type_: str) -> str:
     """Return the name of one of DuckDB's types as Spark writes it."""
     tree = exp.DataType.build(type_.replace('"NULL"', "NULL"), dialect=DuckDB)
-    return tree.sql(dialect=Spark).lower().replace(", ", ",").replace("null", "void")
+    text = tree.sql(dialect=Spark).lower().replace("null", "void")
+    return text.replace("`", "").replace(", ", ",").replace(": ", ":")
 
 
 def _matched_as_bytes(node: exp.Expression) -> exp.Expression:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -60,9 +63,14 @@ def test_each_table_has_the_rows_types_and_nulls_that_spark_reads_even_in_a_host
     assert last_query(module_store.spark) == before, "it was not read by Spark"
     expected = by_spark(module_store, table)
     assert types == dict(expected.dtypes)
-    rows = sorted(str(sorted(row.asDict(recursive=True).items())) for row in expected.collect())
+    rows = as_texts(row.asDict(recursive=True) for row in expected.collect())
     for records in (by_files, stated):
-        assert sorted(str(sorted(record.items())) for record in records) == rows
+        assert as_texts(records) == rows
+
+
+def as_texts(records: Iterable[dict[str, Any]]) -> list[str]:
+    """Rows in an order of their own, and with maps in the order of their keys."""
+    return sorted(json.dumps(record, sort_keys=True, default=repr) for record in records)
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a[b]{c}"])
@@ -214,9 +222,10 @@ def test_a_limit_of_rows_counts_those_that_no_deletion_vector_hides(
     for ids, left in (((1, 2, 3), 7), ((4, 5), 5)):
         store.execute("pending", f"DELETE FROM {{table}} WHERE id_ms IN {ids}")
         assert [*Path(store.where, "pending").rglob("deletion_vector*.bin")]
-        before = last_query(store.spark)
+        local = local_delta.newest(Path(store.where, "pending"))
+        assert local is not None
+        assert (local.rows(5, of_nobody) is not None) == (left <= 5)
         assert len(store.find("pending", of_nobody)) == left
-        assert (last_query(store.spark) == before) == (left <= 5)
     store.execute("pending", "DELETE FROM {table} WHERE id_ms = 10")
     assert sorted(store.numbers("pending", "id_ms").to_pylist()) == [6, 7, 8, 9]
 
@@ -269,7 +278,7 @@ def test_a_panic_of_delta_rs_is_left_to_spark_and_an_interrupt_is_not(
     monkeypatch.setattr("deltalake.DeltaTable.get_add_actions", break_down)
     if panic == "PanicException":
         assert not store.is_small("pending")
-        assert len(store.find("pending")) == 10
+        assert store.read("pending").count() == 0
     else:
         with pytest.raises(raised):
             store.is_small("pending")
@@ -323,9 +332,7 @@ def test_a_table_with_a_column_of_a_user_s_own_type_is_left_to_spark(store: Stor
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     for column in ("note STRING", "seen TIMESTAMP"):
         store.spark.sql(f"ALTER TABLE {store.identifier('consumers')} ADD COLUMNS ({column})")
-        before = last_query(store.spark)
         (consumer,) = store.find("consumers")
-        assert (last_query(store.spark) == before) == ("note" in column)
         assert consumer["consumer"]
     assert xautoclaim(store, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
     assert store.read("consumers").count() == 2

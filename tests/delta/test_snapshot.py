@@ -136,7 +136,16 @@ def test_a_snapshot_that_dies_behind_its_decision_is_finished_by_the_next_run(
 # ------------------------------------------------------------------- on either engine
 
 ENGINES = ("embedded", "spark")
-DIFFERS = {"landing", "attempt", "inputs", "phase_ms", "began_ms", "ended_ms", "output_versions"}
+DIFFERS = {
+    "landing",
+    "attempt",
+    "inputs",
+    "phase_ms",
+    "began_ms",
+    "ended_ms",
+    "output_versions",
+    "engine",
+}
 NAMES = (b"kept", b"it's \\ \xff", "größe".encode())
 FIRST = [stream(name, {1: b"a", 2: b"\xfe'", 3: b"a"}, {1, 2, 3}, NOW_MS) for name in NAMES]
 # Rows that are replaced, removed and new, an entry that is gone, and a stream that is gone.
