@@ -103,6 +103,11 @@ class Changes:
 
     def after(self, there: Relation) -> Relation:
         """Return the rows of the table, or of some of its buckets, as they are to be."""
+        partition = TABLES[self.table].partitioned_by
+        after = self._after(there)
+        return after if partition is None else after.made_by(partition)
+
+    def _after(self, there: Relation) -> Relation:
         kept = there if self.rows is None else self._changed(there, self.rows)
         added = self.added(there)
         if added is None:

@@ -24,6 +24,21 @@ class _AnsiSpark(Spark):
         STRICT_CAST = True
 
 
+def _coalesced(generator: DuckDBGenerator, node: exp.Coalesce) -> str:
+    """Return COALESCE of a column and a function of it as a CASE.
+
+    What two expressions have in common DuckDB computes once, and for all rows: also where COALESCE
+    does not need it, but not within CASE.  To hash the names of ten million rows took 3 s.
+    """
+    computed = [of for of in node.expressions if of.find(exp.Anonymous)]
+    if not (computed and isinstance(node.this, exp.Column)):
+        return generator.function_fallback_sql(node)
+    rest = node.expressions
+    other = rest[0] if len(rest) == 1 else exp.Coalesce(this=rest[0], expressions=rest[1:])
+    known, other = generator.sql(node.this), generator.sql(other)
+    return f"CASE WHEN {known} IS NULL THEN {other} ELSE {known} END"
+
+
 class _Embedded(DuckDB):
     """DuckDB with the meaning of Spark's functions."""
 
@@ -32,6 +47,7 @@ class _Embedded(DuckDB):
             **DuckDBGenerator.TRANSFORMS,
             # Spark's max_by takes a null for a value, DuckDB's arg_max passes over it.
             exp.ArgMax: lambda self, node: self.func("ARG_MAX_NULL", node.this, node.expression),
+            exp.Coalesce: _coalesced,
             exp.Format: lambda self, node: self.func("PRINTF", node.this, *node.expressions),
             # Spark leaves nulls out, and writes fractions as Java does.
             exp.JSONFormat: lambda self, node: (
