@@ -6,7 +6,9 @@ import os
 import re
 import tempfile
 import weakref
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -53,8 +55,10 @@ BATCH_ROWS = 100_000
 # 4.4 s.
 ROW_GROUPS_PER_FILE = 2
 _LACKS_A_FILE = "No files found that match the pattern"
-LARGE_ROWS = 2_000_000
-"""From so many rows on tables are written one partition at a time."""
+LARGE_PARTITION = 250_000
+"""Tables whose partitions have so many rows, on average, are written one partition at a time."""
+PARTITIONS_AT_ONCE = 2
+"""So many partitions are written at once: a function of Python is called by one thread."""
 FEW_ROWS = 100_000
 """So many rows of an intermediate result are kept in memory for several statements."""
 
@@ -133,7 +137,7 @@ class EmbeddedEngine:
 
         Args:
             node: rows with all columns of the table.
-            partition: the name of the partition column, in no row null; None if there is none.
+            partition: the name of the partition column; None if there is none.
             compared: see `folder.data_file`.
         """
         folder = self._table_folder(table)
@@ -161,24 +165,31 @@ class EmbeddedEngine:
             unordered = replace(node, order_by=())
             order = [term for term in node.order_by if term != partition]
         values = self._large_partitions(unordered, partition)
-        for value in values:
+
+        def copy_one(value: str) -> None:
             made = in_partition(unordered, partition, value)
             text = f"SELECT * EXCEPT ({partition}) FROM {{this}} AS this WHERE {partition} = "
             rows = Query(text + _quoted_text(value), {"this": made}, tuple(order))
             self._copy(rows, folder / f"{partition}={value}", name)
+
+        with ThreadPoolExecutor(PARTITIONS_AT_ONCE) as pool:
+            deque(pool.map(copy_one, values), maxlen=0)
         if values:
             made = in_partition(unordered, partition, None)
-            is_other = f"{partition} NOT IN ({', '.join(map(_quoted_text, values))})"
+            listed = ", ".join(map(_quoted_text, values))
+            is_other = f"{partition} IS NULL OR {partition} NOT IN ({listed})"
             unordered = Query(f"SELECT * FROM {{this}} AS this WHERE {is_other}", {"this": made})
         sorted_by = (partition, *order) if order else ()
         rows = Query("SELECT * FROM {this} AS this", {"this": unordered}, sorted_by)
         self._copy(rows, folder, f"{name}-other", f"PARTITION_BY ({_identifier(partition)})")
 
-    def _copy(self, node: Node, folder: Path, name: str, *more: str) -> None:
+    def _copy(
+        self, node: Node, folder: Path, name: str, how: str = "WRITE_EMPTY_FILE false"
+    ) -> None:
         options = (
             "FORMAT parquet, COMPRESSION snappy, RETURN_FILES true, OVERWRITE_OR_IGNORE true",
             f"FILENAME_PATTERN '{name}-{{i}}', ROW_GROUPS_PER_FILE {ROW_GROUPS_PER_FILE}",
-            *more,
+            how,
         )
         folder.mkdir(exist_ok=True)
         target = _quoted_text(as_utf_8(folder))
@@ -186,18 +197,21 @@ class EmbeddedEngine:
             connection.execute(f"COPY ({select}) TO {target} ({', '.join(options)})")
 
     def _large_partitions(self, node: Node, partition: str) -> list[str]:
-        """Return the values of a partition column in large tables from which rows are made by it;
-        none if there are no such tables."""
+        """Return the values of a partition column in large tables from which rows are made by it,
+        that with most files first; none if there are no such tables."""
         scans = [
             self._files_of(leaf)
             for made in made_by(node, partition)
             for leaf in leaves_of(made)
             if isinstance(leaf, TableScan)
         ]
-        if sum(files.number_of_rows for files in scans) < LARGE_ROWS:
+        sizes = Counter[str]()
+        for files in scans:
+            if files.partition == partition:
+                sizes.update({str(value): len(paths) for value, paths in files.paths.items()})
+        if sum(files.number_of_rows for files in scans) < LARGE_PARTITION * len(sizes):
             return []
-        of_tables = [files.paths for files in scans if files.partition == partition]
-        return sorted({str(value) for paths in of_tables for value in paths})
+        return [value for value, _ in sizes.most_common()]
 
     def _table_folder(self, table: str) -> Path:
         if self._folder is None:
