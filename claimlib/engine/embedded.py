@@ -6,9 +6,7 @@ import os
 import re
 import tempfile
 import weakref
-from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -57,8 +55,6 @@ ROW_GROUPS_PER_FILE = 2
 _LACKS_A_FILE = "No files found that match the pattern"
 LARGE_PARTITION = 250_000
 """Tables whose partitions have so many rows, on average, are written one partition at a time."""
-PARTITIONS_AT_ONCE = 2
-"""So many partitions are written at once: a function of Python is called by one thread."""
 FEW_ROWS = 100_000
 """So many rows of an intermediate result are kept in memory for several statements."""
 
@@ -165,15 +161,11 @@ class EmbeddedEngine:
             unordered = replace(node, order_by=())
             order = [term for term in node.order_by if term != partition]
         values = self._large_partitions(unordered, partition)
-
-        def copy_one(value: str) -> None:
+        for value in values:
             made = in_partition(unordered, partition, value)
             text = f"SELECT * EXCEPT ({partition}) FROM {{this}} AS this WHERE {partition} = "
             rows = Query(text + _quoted_text(value), {"this": made}, tuple(order))
             self._copy(rows, folder / f"{partition}={value}", name)
-
-        with ThreadPoolExecutor(PARTITIONS_AT_ONCE) as pool:
-            deque(pool.map(copy_one, values), maxlen=0)
         if values:
             made = in_partition(unordered, partition, None)
             listed = ", ".join(map(_quoted_text, values))
@@ -197,21 +189,18 @@ class EmbeddedEngine:
             connection.execute(f"COPY ({select}) TO {target} ({', '.join(options)})")
 
     def _large_partitions(self, node: Node, partition: str) -> list[str]:
-        """Return the values of a partition column in large tables from which rows are made by it,
-        that with most files first; none if there are no such tables."""
+        """Return the values of a partition column in large tables from which rows are made by it;
+        none if there are no such tables."""
         scans = [
             self._files_of(leaf)
             for made in made_by(node, partition)
             for leaf in leaves_of(made)
             if isinstance(leaf, TableScan)
         ]
-        sizes = Counter[str]()
-        for files in scans:
-            if files.partition == partition:
-                sizes.update({str(value): len(paths) for value, paths in files.paths.items()})
-        if sum(files.number_of_rows for files in scans) < LARGE_PARTITION * len(sizes):
-            return []
-        return [value for value, _ in sizes.most_common()]
+        of_tables = [files.paths for files in scans if files.partition == partition]
+        values = sorted({str(value) for paths in of_tables for value in paths})
+        number_of_rows = sum(files.number_of_rows for files in scans)
+        return [] if number_of_rows < LARGE_PARTITION * len(values) else values
 
     def _table_folder(self, table: str) -> Path:
         if self._folder is None:
