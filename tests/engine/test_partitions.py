@@ -30,10 +30,10 @@ OF_RUNS = ("attempt", "inputs")
 
 
 def keyspace() -> dict[bytes, Stream]:
-    """Streams in most buckets, some without pending entries, and one that is refused."""
+    """Streams in all buckets, of which some have no entry."""
     streams = {}
     for number in range(20):
-        ids = [StreamId(number * 10 + n, n % 2) for n in range(number % 7)]
+        ids = [StreamId(number * 10 + n, n % 2) for n in range(number if number < 7 else 0)]
         pending = tuple(
             PendingEntry(of, (b"a1", b"b1")[n % 2], NOW_MS - 90_000 * (n % 4), n)
             for n, of in enumerate(ids)
