@@ -229,6 +229,7 @@ def rows_of(judged: Judged) -> Relation:
     accepted, examined = judged.accepted, judged.examined()
     next_ids = pages.next_ids(examined) if judged.has_pages else None
     decided = sweep.decisions(sweep.touched(examined), _requests(judged.fetched))
+    # A group is in one bucket, as are the entries of its stream.
     return union_by_name(
         [
             journal_rows.decision_rows(decided, accepted, judged.owners),
@@ -237,7 +238,7 @@ def rows_of(judged: Judged) -> Relation:
             journal_rows.cursor_rows(accepted, next_ids),
         ],
         journal_rows.JOURNAL_ROW,
-    )
+    ).made_by("bucket")
 
 
 def _no_match(begun: Begun, request: Policy) -> RequestError:

@@ -110,6 +110,11 @@ class Changes:
         Args:
             there: the rows of the table.
         """
+        partition = TABLES[self.table].partitioned_by
+        after = self._after(there)
+        return after if partition is None else after.made_by(partition)
+
+    def _after(self, there: Relation) -> Relation:
         part = there if self.buckets is None else there.within(IdBounds.of_buckets(self.buckets))
         kept = part if self.rows is None else self._changed(part, self.rows)
         added = self.added(there)

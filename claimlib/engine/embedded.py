@@ -36,6 +36,9 @@ from claimlib.engine.relation import (
     Statement,
     TableScan,
     flatten,
+    in_partition,
+    leaves_of,
+    made_by,
     records_of,
     with_leaves,
 )
@@ -50,6 +53,8 @@ BATCH_ROWS = 100_000
 # 4.4 s.
 ROW_GROUPS_PER_FILE = 2
 _LACKS_A_FILE = "No files found that match the pattern"
+LARGE_PARTITION = 250_000
+"""Tables whose partitions have so many rows, on average, are written one partition at a time."""
 FEW_ROWS = 100_000
 """So many rows of an intermediate result are kept in memory for several statements."""
 
@@ -135,15 +140,11 @@ class EmbeddedEngine:
         """
         folder = self._table_folder(table)
         name = new_name()
-        options = [
-            "FORMAT parquet, COMPRESSION snappy, RETURN_FILES true, OVERWRITE_OR_IGNORE true",
-            f"FILENAME_PATTERN '{name}-{{i}}', ROW_GROUPS_PER_FILE {ROW_GROUPS_PER_FILE}",
-            *([] if partition is None else [f"PARTITION_BY ({_identifier(partition)})"]),
-        ]
-        target = _quoted_text(as_utf_8(folder))
         try:
-            with self._prepared(node) as (connection, select):
-                connection.execute(f"COPY ({select}) TO {target} ({', '.join(options)})")
+            if partition is None:
+                self._copy(node, folder, name)
+            else:
+                self._copy_partitions(node, folder, name, partition)
             paths = sorted(folder.rglob(f"{name}-*.parquet"))
             files = [data_file(folder, str(path.relative_to(folder)), compared) for path in paths]
         except BaseException:
@@ -151,6 +152,57 @@ class EmbeddedEngine:
                 path.unlink(missing_ok=True)
             raise
         return files
+
+    def _copy_partitions(self, node: Node, folder: Path, name: str, partition: str) -> None:
+        """Write the files of a table with partitions.
+
+        Of large tables one partition is made at a time: that takes less memory, and less time.
+        """
+        unordered, order = node, list[str]()
+        if isinstance(node, Query) and node.limit is None:
+            unordered = replace(node, order_by=())
+            order = [term for term in node.order_by if term != partition]
+        values = self._large_partitions(unordered, partition)
+        for value in values:
+            made = in_partition(unordered, partition, value)
+            text = f"SELECT * EXCEPT ({partition}) FROM {{this}} AS this WHERE {partition} = "
+            rows = Query(text + _quoted_text(value), {"this": made}, tuple(order))
+            self._copy(rows, folder / f"{partition}={value}", name)
+        if values:
+            made = in_partition(unordered, partition, None)
+            listed = ", ".join(map(_quoted_text, values))
+            is_other = f"{partition} IS NULL OR {partition} NOT IN ({listed})"
+            unordered = Query(f"SELECT * FROM {{this}} AS this WHERE {is_other}", {"this": made})
+        sorted_by = (partition, *order) if order else ()
+        rows = Query("SELECT * FROM {this} AS this", {"this": unordered}, sorted_by)
+        self._copy(rows, folder, f"{name}-other", f"PARTITION_BY ({_identifier(partition)})")
+
+    def _copy(
+        self, node: Node, folder: Path, name: str, how: str = "WRITE_EMPTY_FILE false"
+    ) -> None:
+        options = (
+            "FORMAT parquet, COMPRESSION snappy, RETURN_FILES true, OVERWRITE_OR_IGNORE true",
+            f"FILENAME_PATTERN '{name}-{{i}}', ROW_GROUPS_PER_FILE {ROW_GROUPS_PER_FILE}",
+            how,
+        )
+        folder.mkdir(exist_ok=True)
+        target = _quoted_text(as_utf_8(folder))
+        with self._prepared(node) as (connection, select):
+            connection.execute(f"COPY ({select}) TO {target} ({', '.join(options)})")
+
+    def _large_partitions(self, node: Node, partition: str) -> list[str]:
+        """Return the values of a partition column in large tables from which rows are made by it;
+        none if there are no such tables."""
+        scans = [
+            self._files_of(leaf)
+            for made in made_by(node, partition)
+            for leaf in leaves_of(made)
+            if isinstance(leaf, TableScan)
+        ]
+        of_tables = [files.paths for files in scans if files.partition == partition]
+        values = sorted({str(value) for paths in of_tables for value in paths})
+        number_of_rows = sum(files.number_of_rows for files in scans)
+        return [] if number_of_rows < LARGE_PARTITION * len(values) else values
 
     def _table_folder(self, table: str) -> Path:
         if self._folder is None:
@@ -232,8 +284,6 @@ class EmbeddedEngine:
 
     def _scan(self, scan: TableScan, name: str, connection: DuckDBPyConnection) -> str:
         files = self._files_of(scan)
-        if scan.bounds is not None:
-            files = files.within(scan.bounds.by_bucket)
         if files.deleted is not None:
             connection.register(f"deleted_of_{name}", files.deleted)
         # Files that are older than a column lack it: the part without rows has all of them.
@@ -243,11 +293,13 @@ class EmbeddedEngine:
         return f"SELECT {columns} FROM ({rows})"
 
     def _files_of(self, scan: TableScan) -> TableFiles:
+        """Return the files of a version that may have the rows of a scan."""
         known = None if scan.version is None else self._files.get((scan.table, scan.version))
         if known is None:
             known = files_of(self._table_folder(scan.table), scan.version)
             self._files[scan.table, known.version] = known
-        return known
+        files = known if scan.partition is None else known.of_partition(*scan.partition)
+        return files if scan.bounds is None else files.within(scan.bounds.by_bucket)
 
     # ---------------------------------------------------------------- the database
 

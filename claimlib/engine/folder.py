@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from claimlib.errors import VersionExpiredError
@@ -29,6 +30,7 @@ class TableFiles:
         partition: the name of the partition column; None if there is none.
         paths: by value of the partition column (None without partitions), the absolute paths of its
             files.
+        number_of_rows: how many they have, with the deleted ones, as far as the log says it.
         id_ms: by path, the smallest and the largest `id_ms` of a file, as far as the log says it.
         deleted: one row per deleted row of these files: path, row (its number in the file); None
             if no file has a deletion vector.
@@ -38,8 +40,19 @@ class TableFiles:
     columns: Mapping[str, str]
     partition: str | None
     paths: Mapping[str | None, Sequence[str]]
+    number_of_rows: int
     id_ms: Mapping[str, tuple[int, int]]
     deleted: pa.Table | None
+
+    def of_partition(self, partition: str, value: str | None) -> TableFiles:
+        """Return the files with a value of a column, or all if it does not partition the table.
+
+        Args:
+            value: None means no file of the table.
+        """
+        if self.partition != partition:
+            return self
+        return replace(self, paths={of: paths for of, paths in self.paths.items() if of == value})
 
     def within(self, by_bucket: Sequence[tuple[int, int, int]]) -> TableFiles:
         """Return the files that may have rows in one of some intervals of buckets."""
@@ -168,6 +181,7 @@ def files_of(folder: Path, version: int | None) -> TableFiles:
             raise
         raise VersionExpiredError.of(folder.name, version) from error
     actions = pa.table(table.get_add_actions())
+    is_counted = "num_records" in actions.column_names
     flat = pa.table(table.get_add_actions(flatten=True))
     partitions = table.metadata().partition_columns
     partition = partitions[0] if partitions else None
@@ -180,6 +194,7 @@ def files_of(folder: Path, version: int | None) -> TableFiles:
         {field.name: _type(field.type) for field in table.schema().fields},
         partition,
         paths,
+        (is_counted and pc.sum(actions["num_records"]).as_py()) or 0,
         _ends_of_ids(folder, flat),
         _deleted_rows(table),
     )

@@ -11,12 +11,16 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from duckdb import DuckDBPyConnection
+    from numpy.typing import NDArray
 
 
 def add_functions(database: DuckDBPyConnection) -> None:
     """Add the functions to a database."""
     options: dict[str, Any] = {"type": "arrow", "null_handling": "special"}
+    database.create_function("claimlib_hash_text", _hash_texts, ["VARCHAR"], "BIGINT", **options)
     fields = "STRUCT(name BLOB, value BLOB)[]"
     hashes = {"": (_hash, "VARCHAR"), "_number": (_hash_number, "BIGINT")}
     hashes["_fields"] = _hash_fields, fields
@@ -44,26 +48,49 @@ _MACROS = (
 )
 
 
+SEED = 42
+"""The seed of Spark's xxhash64."""
+
+
+def _hash_texts(texts: pa.ChunkedArray) -> pa.Array:
+    """Return Spark's xxhash64 of texts.
+
+    Names repeat, so each is hashed once.
+    """
+    names, of_name = _distinct(texts)
+    return pa.array(_hashes(names, [SEED] * len(names))[of_name])
+
+
 def _hash(seeds: pa.ChunkedArray, texts: pa.ChunkedArray) -> pa.Array:
     """Return Spark's xxhash64 of texts: each has a seed, and null leaves the seed as it is.
 
     Names repeat, so each pair of a seed and a name is hashed once.
     """
+    names, of_name = _distinct(texts)
+    distinct_seeds, of_seed = _distinct(seeds)
+    pairs, of_pair = _distinct(pa.array(of_seed.astype(np.int64) * len(names) + of_name))
+    numbers = _hashes(
+        [names[pair % len(names)] for pair in pairs],
+        [distinct_seeds[pair // len(names)] % 2**64 for pair in pairs],
+    )
+    return pa.array(numbers[of_pair])
+
+
+def _distinct(values: pa.Array | pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int32]]:
+    """Return the distinct values, and of each row the number of its value."""
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    encoded = whole.dictionary_encode(null_encoding="encode")
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+
+
+def _hashes(texts: Sequence[str | None], seeds: Sequence[int]) -> NDArray[np.int64]:
     import xxhash
 
-    encoded = texts.combine_chunks().dictionary_encode(null_encoding="encode")
-    distinct_seeds, of_seed = np.unique(seeds.to_numpy(), return_inverse=True)
-    pairs = of_seed * len(encoded.dictionary) + encoded.indices.to_numpy()
-    distinct, of_pair = np.unique(pairs, return_inverse=True)
-    of_text = encoded.dictionary.to_pylist()
-    unsigned = distinct_seeds.view(np.uint64).tolist()
-
-    def hashed(pair: int) -> int:
-        seed, text = unsigned[pair // len(of_text)], of_text[pair % len(of_text)]
-        return seed if text is None else xxhash.xxh64_intdigest(text.encode(), seed)
-
-    numbers = np.fromiter(map(hashed, distinct.tolist()), np.uint64, len(distinct))
-    return pa.array(numbers.view(np.int64)[of_pair])
+    numbers = [
+        seed if text is None else xxhash.xxh64_intdigest(text.encode(), seed)
+        for text, seed in zip(texts, seeds, strict=True)
+    ]
+    return np.array(numbers, np.uint64).view(np.int64)
 
 
 def _hash_number(seeds: pa.ChunkedArray, numbers: pa.ChunkedArray) -> pa.Array:

@@ -65,12 +65,15 @@ class TableScan:
         columns: the columns that are read, in order.
         bounds: where the rows lie that are wanted; None means anywhere.  Files that have no row
             there need not be read.
+        partition: a column and the value of it whose rows are read, None for no rows.  A table that
+            the column does not partition is read as a whole.
     """
 
     table: str
     version: int | None
     columns: tuple[str, ...]
     bounds: IdBounds | None = None
+    partition: tuple[str, str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,12 +106,14 @@ class Query:
             ascending; null comes before any value, in a descending order last.  Empty means any
             order.
         limit: the number of rows, in that order; None means all.
+        made_by: a column that partitions tables, see `Relation.made_by`.  None if nothing is known.
     """
 
     text: str
     inputs: Mapping[str, Node]
     order_by: tuple[str, ...] = ()
     limit: int | None = None
+    made_by: str | None = None
 
     @property
     def is_part(self) -> bool:
@@ -253,6 +258,17 @@ class Relation:
     def divided(self, *key: str) -> Relation:
         """Return the rows, divided among tasks so that those of one key are in one task."""
         return self.sql(f"SELECT /*+ REPARTITION({', '.join(key)}) */ * FROM {{this}} AS this")
+
+    def made_by(self, column: str) -> Relation:
+        """Return the rows, and state that they can be made one partition at a time.
+
+        Those with one value of the column are made from the rows with the same value in each table
+        that the column partitions, and from any rows of other tables.
+
+        Args:
+            column: in no row null.
+        """
+        return Relation(self.engine, Query(_ALL_ROWS, {"this": self.node}, made_by=column))
 
     def mapped(
         self, function: RangeFunction, columns: Mapping[str, str], order: Sequence[str]
@@ -405,6 +421,34 @@ def leaves_of(node: Node) -> Iterator[Node]:
             waiting.append(current.input)
         else:
             yield current
+
+
+def made_by(node: Node, column: str) -> Iterator[Query]:
+    """Yield what a graph states as `made_by` a column."""
+    if isinstance(node, Query):
+        if node.made_by == column:
+            yield node
+        else:
+            for of in node.inputs.values():
+                yield from made_by(of, column)
+
+
+def in_partition(node: Node, column: str, value: str | None) -> Node:
+    """Return a graph in which what is `made_by` a column is made from the tables' rows with one
+    value, or, if the value is None, from no row of tables that the column partitions."""
+    if not isinstance(node, Query):
+        return node
+    if node.made_by == column:
+        return with_leaves(node, lambda leaf: _scanning(leaf, (column, value)))
+    inputs = {name: in_partition(of, column, value) for name, of in node.inputs.items()}
+    return replace(node, inputs=inputs)
+
+
+def _scanning(leaf: Node, partition: tuple[str, str | None]) -> Node:
+    if isinstance(leaf, Mapped):
+        within = with_leaves(leaf.input, lambda of: _scanning(of, partition))
+        return replace(leaf, input=within)
+    return replace(leaf, partition=partition) if isinstance(leaf, TableScan) else leaf
 
 
 def with_leaves(node: Node, replaced: Callable[[Node], Node]) -> Node:

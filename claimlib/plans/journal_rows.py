@@ -15,6 +15,7 @@ from claimlib.semantics.model import Outcome
 
 JOURNAL_ROW = {name: type_ for name, type_ in JOURNAL.types.items() if name != "run_seq"}
 """The types of what a decision states, by column."""
+_PLACE = (*GROUP, "stream_key", "group_key", "bucket")
 
 
 def decision_rows(decided: Relation, accepted: Relation, owners: Relation) -> Relation:
@@ -70,7 +71,7 @@ def group_rows(groups: Relation) -> Relation:
     is_sweep = "count IS NULL"
     return groups.select(
         f"CASE WHEN reason IS NULL THEN '{Kind.SWEPT}' ELSE '{Kind.REFUSED}' END AS kind",
-        *(*GROUP, "consumer", f"to_json(struct({request})) AS request", "now_ms AS at_ms"),
+        *(*_PLACE, "consumer", f"to_json(struct({request})) AS request", "now_ms AS at_ms"),
         "CASE WHEN count IS NULL THEN at_boundary END AS at_boundary",
         *(f"CASE WHEN {is_sweep} THEN {name} END AS {name}" for name in OF_WHOLE_PELS),
         *("spared", "parked", "reason"),
@@ -97,7 +98,7 @@ def cursor_rows(accepted: Relation, next_ids: Relation | None) -> Relation:
         )
     return placed.select(
         f"'{Kind.CURSOR}' AS kind",
-        *(*GROUP, "cursor AS cursor_name"),
+        *(*_PLACE, "cursor AS cursor_name"),
         *("coalesce(next_ms, 0L) AS next_ms", "coalesce(next_seq, 0L) AS next_seq"),
         "now_ms AS at_ms",
     )
@@ -110,7 +111,7 @@ def consumer_rows(accepted: Relation) -> Relation:
     """
     return accepted.where(CALLER_IS_SEEN).select(
         f"'{Kind.CONSUMER}' AS kind",
-        *(*GROUP, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),
+        *(*_PLACE, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),
     )
 
 

@@ -26,7 +26,10 @@ PENDING = (
 )
 
 
-@pytest.fixture(params=["embedded engine", "Spark, few rows", "Spark, many rows"])
+BY_PARTITION = "embedded engine, one partition at a time"
+
+
+@pytest.fixture(params=["embedded engine", BY_PARTITION, "Spark, few rows", "Spark, many rows"])
 def writer(
     request: pytest.FixtureRequest,
     spark: SparkSession,
@@ -34,7 +37,9 @@ def writer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Store:
     """A new store, and how changes of it are carried out."""
-    if request.param == "embedded engine":
+    if request.param == BY_PARTITION:
+        monkeypatch.setattr("claimlib.engine.embedded.LARGE_PARTITION", 0)
+    if request.param in {"embedded engine", BY_PARTITION}:
         embedded = find_embedded(lambda: spark, str(store_path), writes=True)
         assert embedded is not None
         return embedded

@@ -52,6 +52,10 @@ STATEMENTS = {
     "texts that are data": ", ".join(
         f"name = {quote_text(name)} AS is_{n}" for n, name in enumerate(NAMES[1:])
     ),
+    "values instead of a null": (
+        "coalesce(maybe, xxhash64(name)),"
+        " coalesce(name, CAST(try_subtract(id_ms, maybe) AS STRING), 'none')"
+    ),
     "numbers of nulls": "coalesce(maybe > 5, false), maybe IS NULL, greatest(maybe, 3L)",
     "shares": "CAST(maybe AS DOUBLE) / 3, maybe % 4",
     "JSON, in which a null is left out": (
@@ -130,6 +134,19 @@ def test_the_payload_of_an_entry_has_the_same_hash_on_both_engines(rows_on) -> N
     )
     assert spark == embedded
     assert len({row["hash"] for row in spark}) == 3, "null and an empty list leave the seed"
+
+
+def test_a_key_that_is_there_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise AssertionError("a name was hashed")
+
+    monkeypatch.setattr("claimlib.engine.functions._hashes", refused)
+    keyed = Relation(EmbeddedEngine(), Rows(VALUES)).where("maybe IS NOT NULL")
+    key = "coalesce(maybe, xxhash64(name)) AS key"
+    bucket = "coalesce(n, pmod(xxhash64(name), 8)) AS bucket"
+    assert keyed.select(key, bucket).arrow().num_rows == 46
+    with pytest.raises(Exception, match="a name was hashed"):
+        Relation(EmbeddedEngine(), Rows(VALUES)).select(key, bucket).arrow()
 
 
 def values(rows: list[Record]) -> list[list[object]]:

@@ -1,0 +1,95 @@
+"""The embedded engine writes large tables one partition at a time, and the rows are the same."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.engine.embedded import EmbeddedEngine
+from claimlib.engine.relation import TableScan
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, Guards, PendingEntry
+from claimlib.semantics.words import Stream
+from claimlib.store.opening import find_embedded
+from claimlib.store.tables import Store
+from claimlib.testing.tables import write_keyspace
+
+NOW_MS = 1_750_000_000_000
+REQUESTS = {
+    "all groups": SweepRequest(AutoclaimRequest(b"c", 60_000)),
+    "owners of a glob": SweepRequest(AutoclaimRequest(b"c", 60_000, guards=Guards(only_from="a*"))),
+    "pages": SweepRequest(AutoclaimRequest(b"c", 60_000, count=3), cursor="page"),
+}
+OF_RUNS = ("attempt", "inputs")
+"""Columns of the journal that differ from run to run."""
+
+
+def keyspace() -> dict[bytes, Stream]:
+    """Streams in all buckets, of which some have no entry."""
+    streams = {}
+    for number in range(20):
+        ids = [StreamId(number * 10 + n, n % 2) for n in range(number if number < 7 else 0)]
+        pending = tuple(
+            PendingEntry(of, (b"a1", b"b1")[n % 2], NOW_MS - 90_000 * (n % 4), n)
+            for n, of in enumerate(ids)
+        )
+        consumers = tuple(Consumer(name, NOW_MS, None) for name in (b"a1", b"b1"))
+        entries = dict.fromkeys(ids[1:], (b"f", b"v"))
+        group = Group(StreamId(999, 0), pending, consumers)
+        streams[b"s%d" % number] = Stream(entries, {b"g": group, b"h": group})
+    return streams
+
+
+@pytest.fixture
+def filled(spark: SparkSession, store_path: Path, tmp_path: Path) -> Iterator[Path]:
+    store = Store.open(spark, str(store_path))
+    write_keyspace(store, keyspace(), NOW_MS)
+    write_keyspace(store, {b"unproven": keyspace()[b"s6"]}, NOW_MS, proven=None)
+    return shutil.copytree(store_path, tmp_path / "copy")
+
+
+def no_session() -> SparkSession:
+    raise AssertionError("Spark was started")
+
+
+def swept(folder: Path, request: SweepRequest) -> dict[str, Any]:
+    """The rows of the tables that a sweep of the embedded engine has changed, and its counts."""
+    store = find_embedded(no_session, str(folder), writes=True)
+    assert store is not None
+    reply = xautoclaim(store, request, run_id="r")
+    tables = {
+        name: sorted(
+            repr({column: value for column, value in row.items() if column not in OF_RUNS})
+            for row in store.relation(name).collect()
+        )
+        for name in ("pending", "journal", "cursors", "consumers", "tombstones")
+    }
+    return {**tables, "counts": reply.counts}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_sweep_leaves_the_same_rows(
+    name: str, filled: Path, store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = swept(filled, REQUESTS[name])
+    scanned: set[tuple[str, str | None]] = set()
+    files_of = EmbeddedEngine._files_of
+
+    def noted(self: EmbeddedEngine, scan: TableScan) -> object:
+        if scan.partition is not None:
+            scanned.add((scan.table, scan.partition[1]))
+        return files_of(self, scan)
+
+    monkeypatch.setattr(EmbeddedEngine, "_files_of", noted)
+    monkeypatch.setattr("claimlib.engine.embedded.LARGE_PARTITION", 0)
+    monkeypatch.setattr("claimlib.engine.embedded.FEW_ROWS", 0)
+    assert swept(store_path, REQUESTS[name]) == at_once
+    assert at_once["counts"]["claimed"] > 0
+    assert {"pending", "entries", "journal"} <= {table for table, _ in scanned}
+    assert len({value for _, value in scanned}) > 3
