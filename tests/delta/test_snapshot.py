@@ -148,9 +148,12 @@ DIFFERS = {
 }
 NAMES = (b"kept", b"it's \\ \xff", "größe".encode())
 FIRST = [stream(name, {1: b"a", 2: b"\xfe'", 3: b"a"}, {1, 2, 3}, NOW_MS) for name in NAMES]
-# Rows that are replaced, removed and new, an entry that is gone, and a stream that is gone.
+# Rows that are replaced, removed and new, an entry that is gone, a stream that is gone, and new
+# streams in other buckets.
+NEW = [b"new:%d" % number for number in range(8)]
 SECOND = [
-    stream(name, {2: b"b", 3: b"a", 4: b"\xfe'"}, {2, 4, 7}, NOW_MS + 10) for name in NAMES[:-1]
+    *(stream(name, {2: b"b", 3: b"a", 4: b"\xfe'"}, {2, 4, 7}, NOW_MS + 10) for name in NAMES[:-1]),
+    *(stream(name, {1: b"n"}, {1}, NOW_MS + 10) for name in NEW),
 ]
 
 
@@ -207,7 +210,7 @@ def test_both_engines_write_the_same_rows(
 ) -> None:
     assert contents(first_read["embedded"]) == contents(first_read["spark"])
     assert both_read["embedded"] == both_read["spark"]
-    assert len(both_read["embedded"]["pending"]) == 6
+    assert len(both_read["embedded"]["pending"]) == 6 + len(NEW)
 
 
 @pytest.mark.parametrize("phase", [Phase.APPLY, Phase.VERIFY, Phase.RECORD, Phase.FINISH])
@@ -258,5 +261,5 @@ def test_a_landing_that_is_not_what_was_decided_is_given_up_without_spark(
     assert abandon(store, "snapshot:second").is_abandoned
     assert count(where, "streams", "complete_from_ms IS NOT NULL") == 0
     reply = snapshot(store, ANY, lambda _: source(*SECOND), run_id="third")
-    assert reply.counts["pending_new"] == 2
-    assert count(where, "streams", "complete_from_ms IS NOT NULL") == 2
+    assert reply.counts["pending_new"] == 2 + len(NEW)
+    assert count(where, "streams", "complete_from_ms IS NOT NULL") == 2 + len(NEW)
