@@ -79,7 +79,11 @@ def find_embedded(
 
 def in_session(store: Store) -> Store:
     """Return a store as Spark opens it."""
-    return open_store(store.spark, store.where) if store.is_embedded else store
+    if not store.is_embedded:
+        return store
+    opened = open_store(store.spark, store.where)
+    opened.lock.wait_ms = store.lock.wait_ms
+    return opened
 
 
 def checked(definitions: Definitions) -> Store:
