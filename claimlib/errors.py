@@ -54,8 +54,9 @@
 A number is the exit code of the class and of those below it that show none.  Exit codes: 0 done,
 1 internal error, 2 usage or configuration error, 3 stalled entries or outdated snapshots found
 (xpending), 4 input refused (or `check` found problems that make runs refuse groups), 5 overtaken by
-concurrent runs (or another run goes on after --wait, or an earlier one is unfinished), 6 done but
-some groups refused, 75 server or storage unreachable (try again), 130 interrupted, 143 terminated.
+concurrent runs (or another process still writes after --wait, or an earlier run is unfinished), 6
+done but some groups refused, 75 server or storage unreachable (try again), 130 interrupted, 143
+terminated.
 """
 
 from __future__ import annotations
@@ -296,14 +297,15 @@ class LostRaceError(RunError):
 
 
 class StoreBusyError(RunError):
-    """Another process writes to the store, and still did at the end of the time to wait.
+    """Another process still writes to the store at the end of the time to wait.
 
     Attributes:
         where: the store's folder.
         run: the key of the other process's run, or its command.
         process, host: the id of the process, and the name of its machine.
-        since_ms: when it took the lock, ms since the epoch.  This and the names before it are None
-            if the process has not named itself.
+        since_ms: when it took the lock, ms since the epoch.
+
+    All but `where` are None if the other process is unknown.
     """
 
 

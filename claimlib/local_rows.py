@@ -16,17 +16,17 @@ LOCAL_DATA_BYTES = 128_000_000
 _FEW_BYTES = 1_000_000
 # See `_relation`.  What is made of fewer rows alone, Spark computes as it plans, without a job.
 _MANY_ROWS, _ROWS_PER_LIST, LISTS_BYTES = 500, 10_000, 48 * 2**20
-# A task is sent the rows of its partition.  Those of a million groups in one task took a driver of
-# 4 GiB more memory than it had.
+# Spark sends each task the rows of its partition.  A task with too many rows exceeds the memory of
+# the driver.
 _TASK_ROWS, _TASK_BYTES = 50_000, 16 * 2**20
 
 
 def divided_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Return an Arrow table as a frame, few rows in one partition: what is made of such frames
-    alone needs no shuffle.
+    """Return an Arrow table as a frame.
 
-    Very many Spark would take apart by ten thousand, each part a task, each of which would write a
-    file per bucket: of 200,000 groups a sweep took 18.5 s, and takes 16.7.
+    Few rows are one partition, because plans of such frames alone need no shuffle.  Very many rows
+    are a few large partitions.  Spark would make a partition of each ten thousand rows, and each of
+    its tasks would write a file per bucket.
     """
     frame = local_frame(spark, rows)
     if rows.num_rows <= _TASK_ROWS and rows.nbytes <= _TASK_BYTES:

@@ -41,8 +41,8 @@ MEANINGS: Mapping[int, str] = {
     2: "usage or configuration error",
     STALLED: "stalled entries or outdated snapshots found (xpending)",
     INPUT_REFUSED: "input refused, or `check` found problems that make runs refuse groups",
-    5: "overtaken by concurrent runs, or another run goes on after --wait, or an earlier one is"
-    " unfinished",
+    5: "overtaken by concurrent runs, or another process still writes after --wait, or an earlier"
+    " run is unfinished",
     SOME_REFUSED: "done but some groups refused",
     75: "server or storage unreachable (try again)",
     INTERRUPTED: "interrupted",

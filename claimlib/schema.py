@@ -118,7 +118,7 @@ class Column:
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """Return the type as Arrow has it."""
+        """Return the type in Arrow."""
         return _ARROW_TYPES[self.type]
 
 
@@ -485,13 +485,13 @@ def properties_of_new(
     others: Mapping[str, str] = MappingProxyType({}),
     entries_id: str | None = None,
 ) -> dict[str, dict[str, str]]:
-    """Return the properties of new tables, every property explicit, by the name of the table.
+    """Return all properties of new tables, by the name of the table.
 
     Args:
-        buckets: into how many partitions entries, pending and journal are divided.
-        source: what the store mirrors, kept as a property of `streams`; None if it is not known.
+        buckets: the number of partitions of entries, pending and journal.
+        source: the source of the store, kept as a property of `streams`; None if unknown.
         others: further properties of `streams`.
-        entries_id: the id of a new table `entries`; None if it may have any.
+        entries_id: the id of a new table `entries`; None means a generated id.
     """
     ids = {name: uuid.uuid4().hex for name in TABLES}
     ids[ENTRIES.name] = entries_id or ids[ENTRIES.name]

@@ -145,7 +145,7 @@ DONE = 0
 STALLED = 3
 SOME_REFUSED = 6
 WORTH_A_RETRY = {
-    5: "another run came first or goes on",
+    5: "another run came first or still writes",
     75: "the server or the storage did not answer",
     130: "interrupted",
 }

@@ -148,14 +148,19 @@ EMBEDDED = (
     *("delta/test_readers", "delta/test_removals", "delta/test_run_id", "delta/test_snapshot"),
     *("delta/test_unsound_rows", "delta/test_xautoclaim", "delta/test_xpending"),
 )
-"""Files whose tests are about the protocol of runs, which is the same on either engine: they use
-the embedded one, which is quicker."""
+"""Files whose tests are about the protocol of runs, which is the same on both engines.
+
+They use the embedded engine, because it is faster.
+"""
 
 
 @pytest.fixture
 def store(request: pytest.FixtureRequest, store_path: Path) -> Store:
-    """A new store; in a test of `EMBEDDED` it is open without a session, which is the tests' own if
-    one is needed."""
+    """Return a new store.
+
+    A test of `EMBEDDED` gets a store of the embedded engine.  If it needs a session, it gets the
+    session of the tests.
+    """
     from claimlib.store.opening import open_folder
     from claimlib.store.tables import Store
 

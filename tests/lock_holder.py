@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 
 @contextmanager
 def holding(folder: Path, run: str, *child: str) -> Iterator[subprocess.Popen[str]]:
-    """Yield a process that takes the lock for a run; `told` waits until it has it.
+    """Yield a process that takes the lock for a run.  `told` waits until it holds the lock.
 
     Args:
         child: a command that the process starts while it holds the lock.
@@ -50,5 +50,5 @@ def told(process: subprocess.Popen[str]) -> str:
 
 
 def release(process: subprocess.Popen[str]) -> None:
-    """Have the process release the lock, and end."""
+    """Release the lock of the process, and end the process."""
     process.communicate("\n")

@@ -1,4 +1,7 @@
-"""The application: how a function becomes a command.  `claimlib.cli.commands` has all of them."""
+"""The application, and the decorator that makes a function a command.
+
+`claimlib.cli.commands` registers all commands.
+"""
 
 from __future__ import annotations
 
@@ -72,12 +75,12 @@ def _main(
 def command(example: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that makes a function a command.
 
-    Each parameter is an argument or an option, declared in its annotation.  A parameter whose
-    annotation is a dataclass stands for the dataclass' fields, and one that is
-    `Annotated[SectionOptions, SECTION]` for all options of a section of the settings.
+    Each parameter is an argument or an option, declared in its annotation.  A parameter that is a
+    dataclass stands for the options that are its fields.  A parameter that is
+    `Annotated[SectionOptions, SECTION]` stands for all options of a section of the settings.
 
     Args:
-        example: words that call the command; the first is its name.
+        example: an example of the command line.  The first word is the name of the command.
     """
 
     def register(work: Callable[..., None]) -> Callable[..., None]:

@@ -89,8 +89,9 @@ def _refuse_empty(option: str, place: str | None, remedy: str) -> None:
 
 
 def claim_of(named: Named, min_idle: str | None, options: ClaimOptions) -> NamedClaim | None:
-    """The XCLAIM that the options state, with the ids that are written out; null: a table states
-    all.
+    """Return the XCLAIM that the options state, with the ids of the command line.
+
+    None if a table states all requests.
 
     Raises:
         RequestError: a value cannot be used, or --min-idle is missing.

@@ -44,7 +44,7 @@ class SparkOptions:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """State what the common options say.
+    """Hold the values of the options that all commands have.
 
     Raises:
         RequestError: both quiet and verbose.
@@ -91,7 +91,7 @@ class Common:
             )
 
     def view(self, columns: Mapping[str, str] | None = None, names: Sequence[str] = ()) -> View:
-        """Return how the result is printed.
+        """Return the view that prints the result.
 
         Args:
             columns, names: see `View.check`; if columns is None, the report checks them.

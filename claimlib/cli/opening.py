@@ -113,7 +113,7 @@ def locked(
 def definitions_of(
     store: str, settings: Config, common: Common
 ) -> Iterator[tuple[Definitions, Progress]]:
-    """Yield what creates and changes the tables of a store, and the callback that shows progress.
+    """Yield the definitions of a store's tables, and the callback that shows progress.
 
     Spark starts only if it is needed.
     """

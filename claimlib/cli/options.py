@@ -1,7 +1,7 @@
-"""The arguments and options that several commands have, and how a result is printed.
+"""The arguments and options that several commands have, and the view that prints a result.
 
-What a single command has is declared in its function's signature, and what may stand in a
-configuration file in `config.sections`.
+The signature of a command's function declares the options of this command alone.
+`config.sections` declares the options that may stand in a configuration file.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class View:
 
 
 def argument(metavar: str, text: str) -> Any:
-    """Return what typer knows of an argument."""
+    """Return the declaration of an argument for typer."""
     return typer.Argument(metavar=metavar, help=text, show_default=False)
 
 
@@ -179,7 +179,7 @@ RequestsOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """State what the connection to a server needs besides its URL; None: not given."""
+    """Hold what the connection to a server needs besides its URL; None if not given."""
 
     password_file: Annotated[
         Path | None,
@@ -197,7 +197,7 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True)
 class ScopeOptions:
-    """Choose streams and consumer groups by globs; None: all."""
+    """Choose streams and consumer groups by globs; None means all."""
 
     streams: Annotated[str | None, options_of(SnapshotSection)["stream"]] = None
     groups: Annotated[str | None, options_of(SnapshotSection)["group"]] = None
@@ -215,7 +215,7 @@ class ScopeOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClaimOptions:
-    """State how xclaim claims entries, as texts; None: not given."""
+    """Hold the options of xclaim as they are typed; None if not given."""
 
     idle: Annotated[
         str | None, Option("Set the idle time of the claimed entries.", "DURATION", unset="0ms")
@@ -254,11 +254,13 @@ class ClaimOptions:
 
 
 def glob_of(text: str | None, what: str) -> str:
-    """Return the glob of an option or of an argument, which matches every name if not given.
+    """Return the glob of an option or of an argument.
+
+    If it is not given, the glob matches every name.
 
     Args:
-        text: None if not given.  An empty text is given, because a script's variable that is not
-            set must not be taken for everything.
+        text: None if not given.  An empty text counts as given, because an unset variable of a
+            script must not choose all names.
         what: the option's or the argument's name.
 
     Raises:

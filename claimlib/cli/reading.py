@@ -45,7 +45,7 @@ PendingView = Literal["server", "store"]
 
 @dataclass(frozen=True, slots=True)
 class RangeOptions:
-    """Choose entries of one group; None: not given."""
+    """Choose entries of one group; None if not given."""
 
     count: Annotated[
         int | None,
@@ -67,7 +67,7 @@ class RangeOptions:
 
 @dataclass(frozen=True, slots=True)
 class OverviewOptions:
-    """Choose groups, and when to raise an alarm about them; None: not given."""
+    """Choose groups and the limits for alarms; None if not given."""
 
     scope: ScopeOptions = field(default_factory=ScopeOptions)
     fail_on_stalled: Annotated[
@@ -380,7 +380,7 @@ def _refuse_unless_everything(at: Reading, scope: Scope) -> None:
 def _group_key(
     stream: str | None, group: str | None, entries: RangeOptions
 ) -> tuple[bytes, bytes] | None:
-    """Return the names of the group that is to be shown, or None for all groups."""
+    """Return the names of the requested stream and group, or None for all groups."""
     if stream is not None and group is not None:
         return unspell_shown(stream), unspell_shown(group)
     if stream is not None:
@@ -397,7 +397,7 @@ def _group_key(
 
 
 def _range_of(entries: RangeOptions) -> PendingRange | None:
-    """Return the range of entries that is requested, or None."""
+    """Return the requested range of entries, or None if the groups are requested."""
     if entries.count is None:
         if entries != RangeOptions():
             raise RequestError(

@@ -1,4 +1,4 @@
-"""The commands that make and fill a store: init, upgrade, snapshot, import; and check."""
+"""The commands that create, fill and check a store: init, upgrade, snapshot, import, check."""
 
 from __future__ import annotations
 

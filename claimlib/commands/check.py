@@ -42,7 +42,7 @@ def check(store: Store) -> tuple[Problem, ...]:
     except DamagedTableError:
         if not store.is_embedded:
             raise
-        # Spark also reads a text that is not UTF-8, which is one of the problems.
+        # A text that is not UTF-8 is one of the problems.  Only Spark reads it.
         return _problems(in_session(store))
 
 

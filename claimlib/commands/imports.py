@@ -260,8 +260,10 @@ _EXPLAINING = {
 
 
 def _kept_consumers(begun: Begun, groups: Relation) -> Relation:
-    """The store's own consumers of groups that are still there; of one with two rows the newest
-    times, for the decision has one row per key."""
+    """Return the store's own consumers of the groups that still exist.
+
+    Of a consumer with two rows, return the newest times, because the decision has one row per key.
+    """
     same = " AND ".join(f"t.{name} = s.{name}" for name in GROUP)
     times = each_sql("max", "seen_time_ms", "active_time_ms")
     return begun.relation("consumers").sql(
@@ -284,7 +286,7 @@ def _write(store: Store, name: str, tables: Tables) -> None:
 
 
 def _groups(store: Store, name: str, inputs: Mapping[str, Relation]) -> Relation:
-    """One row per group: those given, else those of the pending rows that were staged."""
+    """Return one row per group: the given groups, else the groups of the staged pending rows."""
     if "groups" in inputs:
         return inputs["groups"]
     newest = f"max(struct({unsigned_sql('id_ms')} AS ms, {unsigned_sql('id_seq')} AS seq))"
@@ -307,7 +309,7 @@ def _streams(
     groups: Relation,
     inputs: Mapping[str, Relation],
 ) -> Relation:
-    """One row per stream that any of the tables has, with the proven range (null: none)."""
+    """Return one row per stream of any of the tables, with the proven range (null if none)."""
     counted = staged_entries(store, name).sql(
         "SELECT stream, count(*) AS number_of_entries FROM {this} AS this GROUP BY stream"
     )

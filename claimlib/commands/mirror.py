@@ -295,8 +295,8 @@ _CHANGES = {"pending": _pending_changes, "entries": _entry_changes}
 
 
 def _changes(table: Comparison, rows: Relation, stored: Relation) -> _Changes:
-    """What the staged rows change of the stored ones."""
-    # It is used twice; of many rows Spark does the join again, which is cheaper than the memory.
+    """Return the changes that the staged rows make to the stored ones."""
+    # It is used twice.  Spark repeats the join of many rows, because keeping them needs memory.
     compared = table.compared(rows, stored).kept()
     by_key = table.by_key(compared).fetched()
     sums = by_key.arrow()
@@ -319,7 +319,7 @@ def _changes(table: Comparison, rows: Relation, stored: Relation) -> _Changes:
 
 
 def _removed(begun: Begun, landing: Landing, table: str) -> Relation:
-    """The journal's rows about rows of a small table that the source no longer has."""
+    """Return the journal rows of the rows of a small table that the source no longer has."""
     stored = begun.relation(table).where(_in_scope(landing.scope, table))
     gone = lacking(table, stored, landing.small[table])
     return gone.select(
@@ -330,7 +330,7 @@ def _removed(begun: Begun, landing: Landing, table: str) -> Relation:
 
 
 def _in_scope(scope: Scope, table: str) -> str:
-    """Which rows of a small table the source speaks of, as a SQL condition."""
+    """Return the SQL condition for the rows of a small table that are in the scope."""
     return scope.has_whole_stream() if table == "streams" else scope.has_group()
 
 
@@ -531,7 +531,7 @@ def refuse_own_rows(begun: Begun, kept: Mirrored) -> None:
 
 
 def last_server(begun: Begun) -> ServerIdentity:
-    """The server process that the last snapshot read; all null where there was none."""
+    """Return the server process that the last snapshot read; all None if there was no snapshot."""
     row = _last_snapshot(begun)
     if row is None:
         return ServerIdentity()
@@ -539,13 +539,13 @@ def last_server(begun: Begun) -> ServerIdentity:
 
 
 def server_of(begun: Begun) -> str | None:
-    """The server that the store mirrors: one that a snapshot has read; null: none."""
+    """Return the server that the last snapshot read, or None if there was no snapshot."""
     row = _last_snapshot(begun)
     return None if row is None else str(json.loads(row["request"])["source"])
 
 
 def _last_snapshot(begun: Begun) -> Record | None:
-    """The last finished snapshot, as a row of `runs`; None: there is none."""
+    """Return the row of `runs` of the last finished snapshot, or None if there is none."""
     snapshots = begun.relation("runs").where(f"command = '{SNAPSHOT}' AND {NOT_ABANDONED}")
     return snapshots.order_by(f"run_seq{DESCENDING}").first()
 

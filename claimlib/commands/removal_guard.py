@@ -111,7 +111,7 @@ def check_removals(
 def _stored_streams(begun: Begun, due: Mapping[str, Relation]) -> list[Record]:
     """Return the stored rows of the streams that lose rows, each with the server that was read."""
     touched = [rows.where("removed > 0").select("stream") for rows in due.values()]
-    # An abandoned run takes proofs back, but the counters are of an earlier one.
+    # An abandoned run invalidates proofs, but the counters are those of an earlier run.
     servers = begun.relation("runs").where(NOT_ABANDONED).select("run_seq", *_SERVER)
     joined = begun.relation("streams").sql(
         f"SELECT this.stream, {', '.join((*_COUNTERS, *_SERVER))} FROM {{this}} AS this"

@@ -75,7 +75,7 @@ def _not_found(where: str, cursors: Relation, name: str, scope: Scope) -> str:
 
 def _decide(begun: Begun, name: str, scope: Scope, to: StreamId) -> Decision:
     cursors = begun.relation("cursors")
-    # One row per key, also where the cursor stands there twice: each of its rows is set.
+    # One row per key, even if the cursor has two rows: each of its rows is set.
     of_name = cursors.where(f"name = {quote_text(name)} AND {scope.has_group()}")
     groups = of_name.distinct(*GROUP).fetched()
     if groups.is_empty():

@@ -101,12 +101,11 @@ def abandon(store: Store, name: str, *, progress: Progress | None = None) -> Fin
     the next run finishes it: it is not given up.
 
     Args:
-        progress: told if this has to wait for another process, or None.
+        progress: called if this has to wait for another process; None if it shows nothing.
 
     Raises:
         RequestError: no unfinished run has this number or key, or it is not such a run.
-        StoreBusyError: another process writes to the store, and still did after `Store.lock`'s
-            time.
+        StoreBusyError: another process still writes to the store after `Store.lock.wait_ms`.
     """
     with store.lock.held_for(f"abandon {name}", partial(progress or silent, Phase.LOCK)):
         return _given_up(store, name)

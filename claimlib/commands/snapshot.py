@@ -198,7 +198,7 @@ class _Reader:
         return replace(landing, counts={**landing.counts, **_unlike(begun, landing.server)})
 
     def _is_outdated(self, begun: Begun) -> bool:
-        """Whether a snapshot taken after ours was read is in the store by now."""
+        """Return True if the store now has a snapshot that is newer than this one."""
         groups = begun.relation("groups")
         (newest,) = groups.sql("SELECT max(snapshot_ms) AS ms FROM {this} AS this").collect()
         return (newest["ms"] or 0) > self.first_ms

@@ -161,7 +161,7 @@ class PageWriter:
         )
 
     def _small(self) -> dict[str, Relation]:
-        """Journal rows: one per stream, group and consumer that was read, by table."""
+        """Return journal rows by table: one per stream, group and consumer that was read."""
         groups = [
             (str(Kind.GROUP), *_names(g.stream, g.group), g.snapshot_ms, *_id(g.last_delivered_id))
             for g in self._groups

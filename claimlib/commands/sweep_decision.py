@@ -229,7 +229,7 @@ def rows_of(judged: Judged) -> Relation:
     accepted, examined = judged.accepted, judged.examined()
     next_ids = pages.next_ids(examined) if judged.has_pages else None
     decided = sweep.decisions(sweep.touched(examined), _requests(judged.fetched))
-    # A group is in one bucket, as are the entries of its stream.
+    # All rows of a group, and the entries of its stream, are in one bucket.
     return union_by_name(
         [
             journal_rows.decision_rows(decided, accepted, judged.owners),

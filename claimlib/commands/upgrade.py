@@ -16,10 +16,10 @@ from claimlib.store.tables import Store
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """What `upgrade` has done.
+    """State the result of `upgrade`.
 
     Attributes:
-        where: where the store is.
+        where: the location of the store.
         tables: the tables that had an earlier schema version.
         columns: the columns that were added, as `table.column`.
     """
@@ -32,8 +32,8 @@ class Upgrade:
 def upgrade(definitions: Definitions) -> Upgrade:
     """Add the columns that a store of an earlier schema version lacks.
 
-    Rows stay as they are: the new columns are null in them.  A repeat changes nothing, and
-    completes an upgrade that was cut off.
+    Rows stay as they are: the new columns are null in them.  A repeat changes nothing.  After an
+    upgrade that was interrupted, a repeat completes it.
 
     Raises:
         StoreNotFoundError: there is no store.
@@ -50,7 +50,7 @@ def upgrade(definitions: Definitions) -> Upgrade:
         check_known_version(where, table, properties, {SCHEMA_VERSION, *UPGRADABLE})
     versions = {name: of_table[SCHEMA_VERSION_PROPERTY] for name, of_table in present.items()}
     outdated = tuple(name for name in versions if versions[name] != SCHEMA_VERSION)
-    # An upgrade that has begun is completed: the earlier version no longer opens the store.
+    # Complete an upgrade that has begun, because the earlier version cannot open the store.
     if len(outdated) == len(present) and {"streams", "journal", "runs"} <= present.keys():
         _refuse_unfinished(definitions.handle(present), where)
     added = [
@@ -64,7 +64,7 @@ def upgrade(definitions: Definitions) -> Upgrade:
 def _upgrade_table(definitions: Definitions, table: str, version: str) -> list[str]:
     """Upgrade a table, and return the names of the columns that were added."""
     (struct,) = definitions.structs([table])
-    # Spark adds the columns before it sets the version, and may have been cut off in between.
+    # Spark adds the columns before it sets the version, and may be interrupted in between.
     lacking = [
         column for column in TABLES[table].added_since(version) if column.name not in struct.names
     ]

@@ -3,7 +3,7 @@
     count: Annotated[_Count | None, Option("Process …", "NUMBER", unset="the whole group")] = None
 
 The field is the key `count` of the section in a file, the variable CLAIMLIB_<SECTION>__COUNT, and
-the option --count of the section's commands.  Its type has the units and the range.
+the option --count of the section's commands.  Its type states the unit and the range.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Option:
     """Describe an option of the command line.
 
     Attributes:
-        help: what it does, with units.
-        metavar: what stands for its value in the help; None for a switch, which has no value.
-        unset: what applies if it is not given; None if the help does not say it.
-        names: as they are typed; if empty, the name follows from the key.
+        help: its effect, with units.
+        metavar: the placeholder of its value in the help; None for a switch, which has no value.
+        unset: the default in words; None if the help does not state it.
+        names: the names as they are typed; if empty, the name follows from the key.
         least: the smallest number that is accepted, or None.
     """
 
@@ -119,7 +119,10 @@ def _name(value: object) -> bytes:
 
 
 def _whole_number(value: object) -> int:
-    """Return a number of a file, or of a text of digits.  Python's true and 5.0 are refused."""
+    """Return a whole number of a file, or of a text of digits.
+
+    A boolean and 5.0 are refused.
+    """
     if isinstance(value, str) and re.fullmatch("-?[0-9]{1,19}", value):
         return int(value)
     if type(value) is not int:
@@ -128,7 +131,7 @@ def _whole_number(value: object) -> int:
 
 
 def _number(value: object) -> float:
-    """Return a number of a file, or of a text of digits with a point or without."""
+    """Return a number of a file, or of a text of digits with or without a decimal point."""
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}(?:\.[0-9]{1,19})?", value):
         return float(value)
     if type(value) is not int and type(value) is not float:
@@ -163,7 +166,7 @@ _Groups = Annotated[_Glob, Option(f"Only these consumer groups ({GLOB}).", "GLOB
 
 
 class Section(BaseModel):
-    """Keys that belong together; an unknown key is refused."""
+    """Hold keys that belong together, and refuse an unknown key."""
 
     # The value of an unknown key may be a password, which a traceback would show.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -197,10 +200,10 @@ class LockSection(Section):
         _Wait,
         Field(alias="wait"),
         Option(
-            "Wait at most DURATION (10m) while another process writes to the store, then exit with"
-            " code 5; 0: do not wait.",
+            "Wait at most DURATION (as in 10m) while another process writes to the store, then exit"
+            " with code 5. With 0, do not wait.",
             "DURATION",
-            unset="as long as it takes",
+            unset="no limit",
         ),
     ] = None
 
@@ -231,7 +234,7 @@ class SnapshotSection(Section):
     ] = 500
 
     def reading(self, url: str, password_file: Path | None, ca_file: Path | None) -> ServerReading:
-        """Return how the server is read (extra `[redis]`)."""
+        """Return the reading of a server, which needs the extra `redis`."""
         from claimlib.live.reading import ServerReading
 
         return ServerReading(
@@ -278,15 +281,15 @@ class MirrorSection(Section):
     ] = DEFAULT_MAX_REMOVED_SHARE
 
     def limits(self) -> RemovalLimits:
-        """Return the same as the commands take it."""
+        """Return these limits as the commands take them."""
         return RemovalLimits(self.allow_empty, self.max_removed_share)
 
 
 class XautoclaimSection(Section):
-    """State what XAUTOCLAIM does unless told otherwise.
+    """State the defaults of xautoclaim.
 
-    If `start` is None, a page begins at the cursor, or at the first entry without one.  The fields
-    from `max_claims` on are `model.Guards`.
+    If `start` is None, a page begins at the cursor, or at the first entry if there is no cursor.
+    The fields from `max_claims` on are `model.Guards`.
     """
 
     consumer: Annotated[

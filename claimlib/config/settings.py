@@ -4,8 +4,8 @@ An option goes before an environment variable, that before the file, that before
 
     --min-idle 1h  >  CLAIMLIB_XAUTOCLAIM__MIN_IDLE=1h  >  [xautoclaim] min_idle = "1h"
 
-An unknown key is refused, and so is a variable CLAIMLIB_… that names no key.  Nothing below the
-edge reads any of this.
+An unknown key is refused, and so is a variable CLAIMLIB_… that names no key.  Only the command
+line reads files and variables.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _DELIMITER = "__"
 
 
 class Config(BaseSettings):
-    """The settings of a command; `load` makes them."""
+    """Hold the settings of a command, which `load` reads."""
 
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX,
@@ -76,10 +76,11 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
 
     Args:
         file: a TOML file with a table per section, or None.
-        options: the values of the command line, by section and key; None if not given.
+        options: the values of the command line, by section and key.  A value is None if its option
+            is not given.
 
     Raises:
-        ConfigError: the file does not exist or is not valid TOML; or a key is unknown, or a value
+        ConfigError: the file does not exist or is not valid TOML, a key is unknown, or a value
             cannot be used.  The message names the key, and its file, variable or option.
     """
     values_by_section: dict[str, Any] = {
@@ -102,12 +103,13 @@ def requests_of(
     """Return the request of the settings, or the requests of a policy file.
 
     Args:
-        options: the values of the command line for a single request; None if not given.
+        options: the values of the command line for a single request.  A value is None if its option
+            is not given.
 
     Raises:
         ConfigError: see `load_policy`.
-        RequestError: the request is not complete; or there are options beside the policy, or
-            guards in the environment or the file, which a policy would leave out.
+        RequestError: the request is not complete.  Or a policy is given together with options, or
+            with guards of the environment or the file, which the policy would ignore.
     """
     if policy is None:
         return [settings.xautoclaim.request()]
@@ -137,10 +139,10 @@ def _refuse_guards_beside_a_policy(section: XautoclaimSection) -> None:
 def load_policy(file: Path) -> list[SweepRequest]:
     """Return the requests of a policy file, in order.
 
-    Each is a table `[[request]]` with the keys of [xautoclaim].
+    Each request is a table `[[request]]` with the keys of [xautoclaim].
 
     Raises:
-        ConfigError: the file does not exist or is no policy; the message names the line.
+        ConfigError: the file does not exist or is no policy.  The message names the line.
     """
     text, tables = read_toml(file, "policy")
     requests = tables.get("request")
@@ -203,9 +205,10 @@ _QUOTED = re.compile(
 
 
 def line_of(text: str, table: str, key: str, number: int = 0) -> int:
-    """Return the line (from 1) of a key of the n-th (from 0) table of this name, or of its head.
+    """Return the number of the line of a key in the n-th table of a name.
 
-    The table ends at the next one of its name; it may be written `table = …` instead.
+    If the table does not have the key, return the line of the table's head.  Lines count from 1,
+    tables from 0.  The table ends at the next one of its name; it may be written `table = …`.
     """
     lines = _QUOTED.sub(_without_lines, text).split("\n")
     heads = [n for n, line in enumerate(lines) if _begins(line, r"\[{1,2}\s*", table, r"\s*\]")]
@@ -222,12 +225,12 @@ def _without_lines(quoted: re.Match[str]) -> str:
 
 
 def _begins(line: str, before: str, name: str, behind: str) -> bool:
-    """Return True if a line of TOML begins with this name, in quotes or not."""
+    """Return True if a line of TOML begins with this name, with or without quotes."""
     return re.match(rf"\s*{before}([\"']?){re.escape(name)}\1{behind}", line) is not None
 
 
 def _reading(tables: dict[str, Any]) -> type[Config]:
-    """Return settings whose sources are options, environment and a file's tables, in this order."""
+    """Return a class of settings that reads options, then the environment, then a file's tables."""
 
     class _Config(Config):
         @classmethod
@@ -250,7 +253,7 @@ _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|(SERVICE_)?PORT(_\w+)?)$")
 
 
 def _check_variables() -> None:
-    """Raise ConfigError for a misspelt variable, because it would not set the guard it is for."""
+    """Raise ConfigError for a misspelt variable, because its guard would not be set."""
     for name in sorted(os.environ):
         words = name.upper()  # the settings library ignores case, too
         section = words.removeprefix(_PREFIX).partition(_DELIMITER)[0].lower()
@@ -303,7 +306,10 @@ def _check_sections(tables: Mapping[str, Any], file: Path | None) -> None:
 
 
 def _meant(words: str) -> str:
-    """Return the hint which variable was meant, by its key, or by section and key without `_`."""
+    """Return the hint that names the intended variable.
+
+    It is found by its key, or by section and key without `_`.
+    """
     variables: dict[str, list[str]] = {}
     for section in Config.model_fields:
         for key in _known_keys([section, ""]):
@@ -321,7 +327,7 @@ def _meant(words: str) -> str:
 
 
 def explained(detail: ErrorDetails, known_keys: Iterable[str]) -> str:
-    """Return what is wrong with a value, and what would be right."""
+    """Return the text that says why a value is wrong, and which value would be right."""
     if detail["type"] == "extra_forbidden":
         return f"unknown key; the keys are {', '.join(known_keys)}"
     if detail["type"].startswith("bool"):
@@ -336,7 +342,7 @@ def explained(detail: ErrorDetails, known_keys: Iterable[str]) -> str:
 def _no_text(detail: ErrorDetails) -> str:
     """Return the remedy for a value that is no text.
 
-    Without quotes, TOML reads the points in a name of a Spark setting as tables.
+    Without quotes, TOML reads a name with points, as of a Spark setting, as tables in tables.
     """
     value = detail["input"]
     if detail["loc"][:-1] == _CONF and isinstance(value, dict):
@@ -346,7 +352,7 @@ def _no_text(detail: ErrorDetails) -> str:
 
 
 def _first_names(name: str, value: object) -> Iterator[str]:
-    """Yield the names on the way to the first value in tables of tables."""
+    """Yield the names on the path to the first value in nested tables."""
     yield name
     if isinstance(value, dict) and value:
         yield from _first_names(*next(iter(value.items())))
@@ -355,14 +361,14 @@ def _first_names(name: str, value: object) -> Iterator[str]:
 def _located(
     detail: ErrorDetails, options: Mapping[str, Mapping[str, object]], file: Path | None
 ) -> str:
-    """Return where a fault of option, environment or file is, and what is wrong."""
+    """Return the text that names the option, variable or file of a fault, and the fault."""
     path = [str(part) for part in detail["loc"]]
     where = _origin(path, options) or f"{'.'.join(path)} in {file or 'the configuration'}"
     return f"{where}: {explained(detail, _known_keys(path))}"
 
 
 def _origin(path: list[str], options: Mapping[str, Mapping[str, object]]) -> str | None:
-    """Return the option or the variable that a value came from, or None for neither."""
+    """Return the option or the variable that a value came from, or None if it was neither."""
     if len(path) > 1 and path[1] in options.get(path[0], {}):
         return f"option {option_of(path[1])}"
     variable = (_PREFIX + _DELIMITER.join(path[:2])).upper()

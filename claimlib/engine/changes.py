@@ -32,12 +32,12 @@ class Changes:
         new: rows that are added unless the table has their key.  Columns that they lack are null.
             None if nothing is added.
         near: SQL condition on `t`, of literals: where the changed rows lie.
-        new_near: where the new rows lie.  None means anywhere.
+        new_near: the bounds of the new rows.  None means anywhere.
         since_pin: whether a new row may have been there when the run was decided, so that its owner
             may have removed it since.  Then what the table held at the pinned version is not new
             either.
-        buckets: the buckets in which rows are changed.  None means any, or that the table has
-            none.
+        buckets: the buckets in which rows are changed.  None means any bucket, or that the table
+            has no buckets.
     """
 
     table: str
@@ -105,7 +105,7 @@ class Changes:
         return there if self.new_near is None else there.within(self.new_near)
 
     def after(self, there: Relation) -> Relation:
-        """Return the rows of the changed buckets as they are to be, and all new rows.
+        """Return the rows of the changed buckets after the change, and all new rows.
 
         Args:
             there: the rows of the table.

@@ -29,8 +29,8 @@ class _AnsiSpark(Spark):
 def _coalesced(generator: DuckDBGenerator, node: exp.Coalesce) -> str:
     """Return COALESCE of a column and a function of it as a CASE.
 
-    What two expressions have in common DuckDB computes once, and for all rows: also where COALESCE
-    does not need it, but not within CASE.  To hash the names of ten million rows took 3 s.
+    DuckDB computes a common part of two expressions once, for all rows.  It does so within COALESCE
+    even for rows that do not need it, but not within CASE.  So no name is hashed that has a key.
     """
     computed = [of for of in node.expressions if of.find(exp.Anonymous)]
     if not (computed and isinstance(node.this, exp.Column)):
@@ -56,7 +56,7 @@ class _Embedded(DuckDB):
                 "CLAIMLIB_JSON(CAST("
                 f"JSON_MERGE_PATCH('{{}}', TO_JSON({self.sql(node, 'this')})) AS TEXT))"
             ),
-            # Of nulls alone DuckDB's count_if is null, Spark's is 0.
+            # If all conditions are null, count_if is null in DuckDB, and 0 in Spark.
             exp.CountIf: lambda self, node: f"COUNT(CASE WHEN {self.sql(node, 'this')} THEN 1 END)",
             exp.ArgMin: lambda self, node: self.func("ARG_MIN_NULL", node.this, node.expression),
         }
@@ -94,18 +94,18 @@ def _matched_as_bytes(node: exp.Expression) -> exp.Expression:
 
 
 def _hashed(tree: exp.Expression) -> None:
-    """Call the function for the type of each argument of a hash.
+    """Replace each hash by calls of the function for the type of each argument.
 
-    An argument is a number if it is cast to BIGINT, and fields if it is the column `fields`; any
-    other is a text.
+    An argument that is cast to BIGINT is a number.  The column `fields` is a payload.  Any other
+    argument is a text.
     """
-    # What is within another hash comes later in the list.
+    # A hash within another hash comes later in the list.
     for node in reversed(list(tree.find_all(exp.Anonymous))):
         if node.name.lower() == "xxhash64":
             hashed: exp.Expression = exp.cast(exp.Literal.number(SEED), "BIGINT")
             for number, argument in enumerate(node.expressions):
                 name = _hash_of(argument)
-                # One text alone is hashed once for each name.
+                # If the only argument is a text, each distinct text is hashed once.
                 inputs = [hashed] if number or name != _HASH else []
                 function = name if inputs else f"{_HASH}_text"
                 hashed = cast("exp.Expression", exp.func(function, *inputs, argument.copy()))

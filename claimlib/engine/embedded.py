@@ -54,7 +54,7 @@ BATCH_ROWS = 100_000
 ROW_GROUPS_PER_FILE = 2
 _LACKS_A_FILE = "No files found that match the pattern"
 LARGE_PARTITION = 250_000
-"""Tables whose partitions have so many rows, on average, are written one partition at a time."""
+"""Tables with so many rows per partition, on average, are written one partition at a time."""
 FEW_ROWS = 100_000
 """So many rows of an intermediate result are kept in memory for several statements."""
 
@@ -156,7 +156,8 @@ class EmbeddedEngine:
     def _copy_partitions(self, node: Node, folder: Path, name: str, partition: str) -> None:
         """Write the files of a table with partitions.
 
-        Of large tables one partition is made at a time: that takes less memory, and less time.
+        The partitions of large tables are written one at a time, because that needs less memory and
+        time.
         """
         unordered, order = node, list[str]()
         if isinstance(node, Query) and node.limit is None:
@@ -191,8 +192,10 @@ class EmbeddedEngine:
             connection.execute(f"COPY ({select}) TO {target} ({', '.join(options)})")
 
     def _large_partitions(self, node: Node, partition: str) -> list[str]:
-        """Return the values of a partition column in large tables from which rows are made by it;
-        none if there are no such tables."""
+        """Return the values of a partition column if its tables are large, else no values.
+
+        Its tables are those from which rows are made one partition at a time (`made_by`).
+        """
         scans = [
             self._files_of(leaf)
             for made in made_by(node, partition)

@@ -30,7 +30,7 @@ class TableFiles:
         partition: the name of the partition column; None if there is none.
         paths: by value of the partition column (None without partitions), the absolute paths of its
             files.
-        number_of_rows: how many they have, with the deleted ones, as far as the log says it.
+        number_of_rows: the number of their rows, with deleted rows, as far as the log has it.
         id_ms: by path, the smallest and the largest `id_ms` of a file, as far as the log says it.
         deleted: one row per deleted row of these files: path, row (its number in the file); None
             if no file has a deletion vector.
@@ -45,10 +45,12 @@ class TableFiles:
     deleted: pa.Table | None
 
     def of_partition(self, partition: str, value: str | None) -> TableFiles:
-        """Return the files with a value of a column, or all if it does not partition the table.
+        """Return the files with a value of a partition column.
+
+        Return all files if the column does not partition the table.
 
         Args:
-            value: None means no file of the table.
+            value: None means no file.
         """
         if self.partition != partition:
             return self

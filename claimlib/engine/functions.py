@@ -55,7 +55,7 @@ SEED = 42
 def _hash_texts(texts: pa.ChunkedArray) -> pa.Array:
     """Return Spark's xxhash64 of texts.
 
-    Names repeat, so each is hashed once.
+    Each distinct text is hashed once, because names repeat.
     """
     names, of_name = _distinct(texts)
     return pa.array(_hashes(names, [SEED] * len(names))[of_name])
@@ -77,7 +77,7 @@ def _hash(seeds: pa.ChunkedArray, texts: pa.ChunkedArray) -> pa.Array:
 
 
 def _distinct(values: pa.Array | pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int32]]:
-    """Return the distinct values, and of each row the number of its value."""
+    """Return the distinct values, and for each row the index of its value."""
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     encoded = whole.dictionary_encode(null_encoding="encode")
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
@@ -94,9 +94,9 @@ def _hashes(texts: Sequence[str | None], seeds: Sequence[int]) -> NDArray[np.int
 
 
 def _hash_number(seeds: pa.ChunkedArray, numbers: pa.ChunkedArray) -> pa.Array:
-    """Return Spark's xxhash64 of numbers: each has a seed, and null leaves the seed as it is.
+    """Return Spark's xxhash64 of numbers, each with its seed; of null, return the seed.
 
-    It is the XXH64 of eight bytes (`tests/engine` compares it with the package xxhash).
+    The hash is XXH64 of eight bytes.  `tests/engine` compares it with the package xxhash.
     """
     seed = seeds.to_numpy().view(np.uint64)
     number = numbers.fill_null(0).to_numpy().view(np.uint64)

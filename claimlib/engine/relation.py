@@ -27,21 +27,24 @@ DESCENDING = " DESC"
 
 @dataclass(frozen=True, slots=True)
 class IdBounds:
-    """Which part of a table a run's ids lie in: intervals, each with its bucket and the smallest
-    and the largest BIGINT id_ms."""
+    """Bound the ids of a run by intervals.
+
+    Attributes:
+        by_bucket: intervals: the bucket, the smallest and the largest id_ms (BIGINT, inclusive).
+    """
 
     by_bucket: tuple[tuple[int, int, int], ...]
 
     @classmethod
     def of_buckets(cls, buckets: Iterable[int]) -> IdBounds:
-        """Return all ids of some buckets."""
+        """Return the bounds of all ids of some buckets."""
         return cls(tuple((bucket, -(2**63), 2**63 - 1) for bucket in buckets))
 
     def sql(self, table: str = "") -> str:
-        """A condition on literals alone, by which Delta's statistics skip files.
+        """Return a SQL condition on literals, so that Delta's statistics skip files.
 
         Args:
-            table: the alias of the table and a dot, or nothing.
+            table: the alias of the table and a dot, or empty.
         """
         parts = (
             f"({table}bucket = {bucket:d}{_between(f'{table}id_ms', low, high)})"
@@ -65,8 +68,9 @@ class TableScan:
         columns: the columns that are read, in order.
         bounds: where the rows lie that are wanted; None means anywhere.  Files that have no row
             there need not be read.
-        partition: a column and the value of it whose rows are read, None for no rows.  A table that
-            the column does not partition is read as a whole.
+        partition: a partition column and its value: only rows with this value are read.  If the
+            value is None, no rows are read.  A table that the column does not partition is read as
+            a whole.
     """
 
     table: str
@@ -106,7 +110,7 @@ class Query:
             ascending; null comes before any value, in a descending order last.  Empty means any
             order.
         limit: the number of rows, in that order; None means all.
-        made_by: a column that partitions tables, see `Relation.made_by`.  None if nothing is known.
+        made_by: a partition column, see `Relation.made_by`.  None if that is not stated.
     """
 
     text: str
@@ -153,7 +157,7 @@ class Executor(Protocol):
     """Execute the nodes of relations.
 
     Attributes:
-        name: what users call the engine: `embedded` or `spark`.
+        name: the name of the engine: `embedded` or `spark`.
     """
 
     name: ClassVar[str]
@@ -260,13 +264,13 @@ class Relation:
         return self.sql(f"SELECT /*+ REPARTITION({', '.join(key)}) */ * FROM {{this}} AS this")
 
     def made_by(self, column: str) -> Relation:
-        """Return the rows, and state that they can be made one partition at a time.
+        """Return the rows, and state that they can be computed one partition at a time.
 
-        Those with one value of the column are made from the rows with the same value in each table
-        that the column partitions, and from any rows of other tables.
+        The rows with one value of the column depend only on rows with the same value in tables that
+        the column partitions, and on any rows of other tables.
 
         Args:
-            column: in no row null.
+            column: the partition column, which is null in no row.
         """
         return Relation(self.engine, Query(_ALL_ROWS, {"this": self.node}, made_by=column))
 
@@ -424,7 +428,7 @@ def leaves_of(node: Node) -> Iterator[Node]:
 
 
 def made_by(node: Node, column: str) -> Iterator[Query]:
-    """Yield what a graph states as `made_by` a column."""
+    """Yield the queries of a graph whose `made_by` is a column."""
     if isinstance(node, Query):
         if node.made_by == column:
             yield node
@@ -434,8 +438,10 @@ def made_by(node: Node, column: str) -> Iterator[Query]:
 
 
 def in_partition(node: Node, column: str, value: str | None) -> Node:
-    """Return a graph in which what is `made_by` a column is made from the tables' rows with one
-    value, or, if the value is None, from no row of tables that the column partitions."""
+    """Return a graph whose queries `made_by` a column read only the rows with one value.
+
+    If the value is None, they read no rows of tables that the column partitions.
+    """
     if not isinstance(node, Query):
         return node
     if node.made_by == column:

@@ -183,9 +183,9 @@ class SparkEngine:
 
 
 MOST_KEPT = 50_000
-"""So many rows are made and kept in this process by a session of Spark."""
-# So many are fetched for several statements: Spark is sent them again with each.  Of 30,000 rows a
-# page took 7.7 s from memory, not 6.5 s, and over Spark Connect 6.8 s, not 5.4 s.
+"""At most this number of rows is computed and kept in this process in a session of Spark."""
+# At most this number of rows is fetched for several statements, because each statement sends them
+# to Spark again.
 FEW_OF_SPARK = 10_000
 
 

@@ -41,7 +41,7 @@ _STATE = ("consumer", "delivery_time_ms", "delivery_count")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which rows a snapshot or an import is for: Redis' globs on stream and group.
+    """Choose the rows of a snapshot or an import by Redis' globs on stream and group.
 
     The methods return SQL conditions.
     """
@@ -50,23 +50,23 @@ class Scope:
     group_glob: str
 
     def has_stream(self) -> str:
-        """Return whether a row's stream was requested."""
+        """Return the condition that a row's stream was requested."""
         return _matches("stream", self.stream_glob)
 
     def has_group(self) -> str:
-        """Return whether a row's (stream, consumer_group) was requested."""
+        """Return the condition that a row's (stream, consumer_group) was requested."""
         return f"({self.has_stream()} AND {_matches('consumer_group', self.group_glob)})"
 
     def has_whole_stream(self) -> str:
-        """Return whether a row's stream was requested with all of its groups.
+        """Return the condition that a row's stream was requested with all of its groups.
 
-        If only some groups were requested, a stream that was not seen may still be there.
+        If only some groups were requested, a stream that was not read may still exist.
         """
         return self.has_stream() if self.group_glob == "*" else "false"
 
     @property
     def stream(self) -> str | None:
-        """The spelled name of the only stream that is requested; None if a glob may match more."""
+        """Return the spelled name of the only requested stream, or None if more may match."""
         name = literal_name(self.stream_glob)
         return None if name is None else spell(name)
 
@@ -92,16 +92,16 @@ class Digest:
         return [self.rows, self.high, self.low]
 
 
-# 32 bits each, so that no sum of them leaves 64 bits.
+# Each half has 32 bits, so that no sum overflows 64 bits.
 _DIGEST = (
     "struct(count(content) AS rows, coalesce(sum(shiftright(content, 32)), 0L) AS high,"
     " coalesce(sum(content & 4294967295L), 0L) AS low)"
 )
-"""As SQL: the aggregate behind a `Digest`, of a column `content` with the hashes of the rows."""
+"""As SQL: the aggregate of a `Digest` over a column `content` with the hashes of the rows."""
 
 
 def _numbers_hash(*numbers: str) -> str:
-    """Return SQL for the hash of BIGINTs; the casts say their type to both engines."""
+    """Return SQL for the hash of BIGINTs; the casts tell both engines the type."""
     return f"xxhash64({', '.join(f'CAST({number} AS BIGINT)' for number in numbers)})"
 
 
@@ -110,7 +110,7 @@ _ID = ("id_ms", "id_seq")
 _PENDING_CONTENT = _numbers_hash(
     "group_key", *_ID, "xxhash64(consumer)", "delivery_time_ms", "delivery_count"
 )
-# The hash of a payload; null: none is kept.
+# The hash of a payload; null if none is kept.
 _PAYLOAD = "CASE WHEN fields IS NOT NULL THEN xxhash64(fields) END"
 
 
@@ -120,15 +120,17 @@ def _entry_content(payload: str) -> str:
 
 
 def digest(table: str, rows: Relation) -> Relation:
-    """Return one row, `digest`: the `Digest` of rows of `pending` or `entries`, or of rows that are
-    staged for them."""
+    """Return one row, `digest`: the `Digest` of stored or staged rows of `pending` or `entries`."""
     content = _PENDING_CONTENT if table == "pending" else _entry_content(_PAYLOAD)
     return rows.select(f"{content} AS content").select(f"{_DIGEST} AS digest")
 
 
 def left_alone(pending: Relation, scope: Scope) -> Relation:
-    """Return one row per requested stream of which other groups have pending entries: `stream`, and
-    `low` and `high`, the first and the last of these entries as structs that sort as ids do."""
+    """Return one row per requested stream in which other groups have pending entries.
+
+    Columns: `stream`; `low` and `high`, the first and the last of these entries, as structs that
+    sort as ids do.
+    """
     others = pending.where(f"{scope.has_stream()} AND NOT {scope.has_group()}")
     return others.sql(
         f"SELECT stream, min({_SORTABLE_ID}) AS low, max({_SORTABLE_ID}) AS high"
@@ -143,8 +145,9 @@ _SORTABLE_ID = f"struct({unsigned_sql('id_ms')} AS ms, {unsigned_sql('id_seq')} 
 
 
 def compared_pending(staged: Relation, stored: Relation) -> Relation:
-    """Return one row per pending entry that the source or the store has (a repeated row of the
-    store counts each time).
+    """Return one row per pending entry that the source or the store has.
+
+    Each repetition of a stored row counts.
 
     Columns: group_key, id_ms, id_seq; `difference` (null: both have the same); the staged consumer,
     delivery_time_ms and delivery_count; as the store has it, `stored_stream` and
@@ -200,15 +203,15 @@ def replaced_and_removed(compared: Relation) -> Relation:
     )
 
 
-# Whether a run of the store gave a row to a consumer, and its source shows another one.  If the
-# same commands were run on the server, only the delivery times differ.
+# True if a run of the store gave the row to a consumer, and the source shows another consumer.
+# If the same commands were run on the server, only the delivery times differ.
 _IS_CLAIM_TAKEN_BACK = (
     "difference = 'replaced' AND stored_is_claim AND NOT (consumer <=> from_consumer)"
 )
 
 
 def pending_by_group(compared: Relation) -> Relation:
-    """Return one row per (stream, consumer_group) of the store, and one (null) for all that is new.
+    """Return one row per (stream, consumer_group) of the store, and one (null) for all new rows.
 
     Columns: `stored`, `new`, `changed`, `removed` (rows), `claims` (of the changed rows, those that
     a run of the store had given to another consumer), `last`, the largest removed id as a struct
@@ -294,8 +297,9 @@ def filled_and_removed(compared: Relation) -> Relation:
 
 
 def entries_by_stream(compared: Relation) -> Relation:
-    """Return the columns of `pending_by_group`, one row per stream of the store; `changed` counts
-    the filled entries, and `claims` is 0.
+    """Return one row per stream of the store, with the columns of `pending_by_group`.
+
+    `changed` counts the filled entries, and `claims` is 0.
 
     `missing` counts the removed entries that are known not to exist in the source.  `last_missing`
     is the largest id of these.
@@ -324,8 +328,9 @@ def _sums(changed: str) -> str:
 
 
 def unexplained_pending(removed: Relation, groups: Relation) -> Relation:
-    """Return one row per stream of `pending_by_group`: `stored` and `unexplained` (rows of
-    pending).
+    """Return one row per stream of `pending_by_group`.
+
+    Columns: `stored` and `unexplained` (rows of pending).
 
     `groups`: one row per group of the source, with last_delivered_ms and last_delivered_seq.
     """
@@ -333,8 +338,9 @@ def unexplained_pending(removed: Relation, groups: Relation) -> Relation:
 
 
 def unexplained_entries(removed: Relation, streams: Relation) -> Relation:
-    """Return one row per stream of `entries_by_stream`: `stored` and `unexplained` (rows of
-    entries).
+    """Return one row per stream of `entries_by_stream`.
+
+    Columns: `stored` and `unexplained` (rows of entries).
 
     `streams`: one row per stream of the source, with last_generated_ms and last_generated_seq
     (null: the source does not say, and so explains nothing).

@@ -4,8 +4,8 @@ Names do not travel: joins, shuffles and the kernel carry 64-bit hashes, which i
 two names of the store share a hash.  `named_keys` finds such names; a run that meets them is
 refused.
 
-Ids are unsigned and BIGINT is signed: orders and ranges use `unsigned_sql(x)`, which flips the sign
-bit.
+Ids are unsigned, and BIGINT is signed.  Orders and ranges use `unsigned_sql(x)`, which flips the
+sign bit.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ from claimlib.terminal import number_of
 
 
 def of_store(creation: Creation, source: str | None) -> Report:
-    """Report a store that `init` has created, or found.
+    """Report a store that `init` has created or found.
 
     Args:
-        source: what it mirrors; None if it is not known yet.
+        source: the source that it mirrors; None if unknown.
     """
     store = creation.store
     place = shlex.quote(store.where)
@@ -61,7 +61,7 @@ COLUMNS = headings("what", "value")
 
 
 def of_upgrade(upgraded: Upgrade) -> Report:
-    """Report what an upgrade has done."""
+    """Report an upgrade."""
     added = ", ".join(upgraded.columns)
     rows = (("schema version", SCHEMA_VERSION), ("upgraded tables", len(upgraded.tables)))
     return Report(

@@ -77,7 +77,7 @@ def apply(
     Args:
         new: rows that a source has, of which those are appended whose ids are not pending; null:
             what is forced, if anything is.
-        near: where they lie; None: anywhere.
+        near: the bounds of the new rows; None means anywhere.
     """
     if new is None and decided.of(Kind.FORCED):
         new = decided.rows(Kind.FORCED).select(*_KEY, *STATE, "bucket")

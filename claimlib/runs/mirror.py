@@ -76,8 +76,10 @@ def scope_of(row: RunRow) -> Scope:
 
 
 def in_bucket(store: Store, rows: Relation, scope: Scope) -> Relation:
-    """The rows of a table with buckets that lie where those of a scope do: in one bucket, if one
-    stream is named."""
+    """Return the rows of a table with buckets that are in the bucket of a scope.
+
+    Return all rows if the scope does not name one stream.
+    """
     bounds = _bounds(store, scope)
     return rows if bounds is None else rows.within(bounds)
 
@@ -91,17 +93,17 @@ def _bounds(store: Store, scope: Scope) -> IdBounds | None:
 
 
 def staged_pending(store: Store, uuid: str) -> Relation:
-    """The pending entries of a landing."""
+    """Return the pending entries of a landing."""
     return store.relation("pel_snapshots").where(f"landing = {quote_text(uuid)}")
 
 
 def staged_entries(store: Store, uuid: str) -> Relation:
-    """The entries of a landing; none, once its run is finished."""
+    """Return the entries of a landing; there are none after its run is finished."""
     return store.relation("entry_landing").where(f"landing = {quote_text(uuid)}")
 
 
 def digests_of(store: Store, uuid: str) -> tuple[Digest, Digest]:
-    """The staged pending rows and the staged entries: one query."""
+    """Return the digests of the staged pending rows and of the staged entries, by one query."""
     return _digests(staged_pending(store, uuid), staged_entries(store, uuid))
 
 
@@ -292,7 +294,7 @@ def withdraw(store: Store, row: RunRow) -> None:
 
 
 def _take_proofs_back(store: Store, row: RunRow) -> None:
-    """Have nothing proven of the streams that a run was for."""
+    """Invalidate the completeness ranges of the streams of a run."""
     is_due = f"run_seq <= {row.run_seq:d} AND {glob_sql('stream', scope_of(row).stream_glob)}"
     values = {**WITHOUT_PROOF, "run_seq": f"{row.run_seq:d}L"}
     retried(lambda: store.update("streams", values, is_due))
@@ -337,7 +339,7 @@ def verify(
 
 
 def _in_scope(store: Store, row: RunRow, decided: Decided) -> tuple[Relation, Relation]:
-    """The rows of pending and entries that the run was to bring to what the source said."""
+    """Return the rows of pending and entries in the scope of a run."""
     scope = scope_of(row)
     pending, entries = (
         in_bucket(store, store.relation(table), scope) for table in ("pending", "entries")
@@ -348,7 +350,7 @@ def _in_scope(store: Store, row: RunRow, decided: Decided) -> tuple[Relation, Re
 
 
 def entries_in_scope(entries: Relation, streams: Relation, scope: Scope) -> Relation:
-    """The entries of streams that were read, or would have been read if they were there still.
+    """Return the entries of streams that were read, or would have been read if they existed.
 
     Args:
         streams: one row per stream that was read; its other columns are added to the rows.
@@ -361,8 +363,11 @@ def entries_in_scope(entries: Relation, streams: Relation, scope: Scope) -> Rela
 
 
 def _differing(staged: Relation, stored: Relation, table: str) -> Relation:
-    """The keys that only one side has: `difference` is `missing` (from the store) or `extra`; and
-    those whose rows differ, as `missing`."""
+    """Return the keys that only one side has, and those whose rows differ.
+
+    `difference` is `missing` if the store lacks the row or has another one, and `extra` if only the
+    store has it.
+    """
     key = TABLES[table].key
     extra = lacking(table, stored.select(*key), staged)
     missing = staged.sql(
@@ -379,7 +384,7 @@ def _differing(staged: Relation, stored: Relation, table: str) -> Relation:
 
 def _has_content(table: str) -> str:
     """The SQL condition under which a stored row, `t`, has the content of a staged one, `s`."""
-    if table == "entries":  # where only the id was read, any payload will do
+    if table == "entries":  # if only the id was read, any payload matches
         return "(s.fields IS NULL OR t.fields <=> s.fields)"
     return " AND ".join(f"t.{name} <=> s.{name}" for name in claims.STATE)
 

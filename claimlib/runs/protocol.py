@@ -143,8 +143,7 @@ def run(
         RequestError: `run_id` is empty.
         RunKeyConflictError: the key was used before, for another request.
         RunAbandonedError: the run with this key was given up.
-        StoreBusyError: another process writes to the store, and still did after `Store.lock`'s
-            time.
+        StoreBusyError: another process still writes to the store after `Store.lock.wait_ms`.
         LostRaceError: other runs got in between again and again.
         ConfigError: Spark may read less than there is.
         StorageError: this user may not write to the store's folder.
@@ -161,12 +160,12 @@ def run(
         for _ in range(MAX_LOSSES):
             known = _recover(store, tell)
             recovered |= {row.run_seq for row in known.unfinished}
-            # Nobody else can have used a key that was made up.
+            # No other run can have used a generated key.
             finished = None if run_id is None else find_finished(store, *key)
             if finished is not None:
                 _check_same_request(finished, text)
                 _check_not_abandoned(finished)
-                if finished.run_seq in recovered:  # an earlier call had decided it
+                if finished.run_seq in recovered:  # an earlier call decided it
                     return finished
                 tell(Phase.FINISH, f"run {finished.run_seq} was already done: nothing is changed")
                 return replace(finished, is_repeat=True)
@@ -188,7 +187,7 @@ def run(
                 raise
             row = replace(_run_row(begun, key, text, now_ms, decision), began_ms=began_ms)
             decided = _commit(store, row, decision)
-            del decision  # what it is made of need not stay in memory
+            del decision  # its rows need not stay in memory
             if decided is None:
                 raise missing_rows_error(store, "journal", run_seq, f"{run_seq}")
             if decided.row.attempt == row.attempt:

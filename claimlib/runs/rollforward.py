@@ -36,7 +36,7 @@ CHANGED = ("pending", *(table for table in records.WRITTEN_FOR if table != "tomb
 ABANDONED = "abandoned"
 """What the report of a run counts (1) that was given up."""
 NOT_ABANDONED = f"counts['{ABANDONED}'] IS NULL"
-"""As SQL: whether a row of `runs` is of a run that was not given up."""
+"""As SQL: true for rows of `runs` whose run was not abandoned."""
 
 
 class Phase(StrEnum):
@@ -66,8 +66,8 @@ class Finished:
         phase_ms: how long each phase took, in ms, in the processes that decided and finished it.
         began_ms, ended_ms: when, by the clock of the process that decided it and of that which
             finished it, ms since the epoch; null: not known.
-        engine: which engine finished it, `spark` or `embedded`; None if a version of claimlib did
-            that did not write it down.
+        engine: the engine that finished it, `spark` or `embedded`; None if an earlier version of
+            claimlib finished it.
         is_repeat: whether an earlier call with the same key had done it; it is no column of `runs`.
     """
 

@@ -5,7 +5,8 @@ Everything here is plain SQL, DataFrame writers and delta-rs, so that it runs on
 Connect and on Databricks alike, and no Spark setting is needed for a correct result.
 
 `tables` is the store.  `definitions` creates and changes its tables, by Spark or by `commits` of
-this process; `creation` and `opening` use it, after `checks` of the tables and `sessions` of Spark.
-`guards` look at an open store before a run changes it.  `local` reads and writes tables in a folder
-of this machine, and `delta_errors` maps what Delta says.
+this process.  `creation` and `opening` use it, with the `checks` of tables and `sessions`.
+`guards` check an open store before a run changes it.  `lock` lets one process at a time write to a
+store in a folder of this machine.  `local` reads and writes tables in such a folder.
+`delta_errors` maps the errors of Delta.
 """

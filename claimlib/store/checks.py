@@ -1,4 +1,4 @@
-"""What is checked of the tables of a store: their properties, and their columns."""
+"""Checks of the properties and the columns of a store's tables."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def check_properties(
     """Refuse a store that lacks tables, or was made by another version of the schema.
 
     Args:
-        where: where the store is, as the user has written it.
-        location: the same, as it was understood.
+        where: the location of the store, as the user wrote it.
+        location: the same location, parsed.
         present: the properties of those of its tables that exist.
 
     Raises:
@@ -91,7 +91,7 @@ def _read_as(location: Location) -> str:
 
 
 def other_entries(where: str) -> SchemaError:
-    """The error of a table `entries` that is not the one that proofs are about."""
+    """Return the error of a table `entries` that is not the one that the proofs are about."""
     return SchemaError(
         f"the table entries of {where} is not the one whose entries are proven to be complete: it"
         " was dropped and created again, and a sweep would take all that it lacks for deleted. Put"
@@ -119,7 +119,10 @@ def check_columns(structs: Sequence[StructType], tables: Collection[str] = tuple
 def check_same(
     where: str, present: Mapping[str, Mapping[str, str]], buckets: int | None, source: str | None
 ) -> None:
-    """Refuse to complete a store that was made with other options; null: whatever it has."""
+    """Raise StoreExistsError if a store was created with other options.
+
+    An option that is None agrees with every store.
+    """
     numbers = {properties[schema.BUCKETS_PROPERTY] for properties in present.values()}
     others = set() if buckets is None else numbers - {str(buckets)}
     declared = schema.declared_source(present.get("streams", {}))
@@ -136,10 +139,10 @@ def check_same(
 
 
 def buckets_of(where: str, present: Mapping[str, Mapping[str, str]]) -> int | None:
-    """The number of buckets of those of a store's tables that are there; null: there is none.
+    """Return the number of buckets of the tables that exist, or None if none exists.
 
     Raises:
-        SchemaError: they differ, or it is no number.
+        SchemaError: the tables have different numbers, or a property is no number.
     """
     for name, properties in present.items():
         if not re.fullmatch("[1-9][0-9]{0,8}", properties[schema.BUCKETS_PROPERTY]):
@@ -163,7 +166,7 @@ def buckets_of(where: str, present: Mapping[str, Mapping[str, str]]) -> int | No
 
 
 def append_only(where: str, table: str) -> SchemaError:
-    """The error of a table that cannot be changed, and has to be."""
+    """Return the error of an append-only table that a command must change."""
     return SchemaError(
         f"table {table} of {where} is append-only, and this command changes its rows: set its"
         f" property {schema.APPEND_ONLY_PROPERTY} to false",
@@ -172,7 +175,7 @@ def append_only(where: str, table: str) -> SchemaError:
 
 
 def check_versions(where: str, present: Mapping[str, Mapping[str, str]]) -> None:
-    """Refuse tables that another version of the schema has made.
+    """Refuse tables that have another schema version.
 
     Raises:
         SchemaVersionError: naming the table and both versions.
@@ -197,7 +200,7 @@ def _check_version(where: str, table: str, properties: Mapping[str, str]) -> Non
 def check_known_version(
     where: str, table: str, properties: Mapping[str, str], known: Collection[str]
 ) -> None:
-    """Refuse a table of another schema version than those that are known.
+    """Refuse a table whose schema version is not one of `known`.
 
     Raises:
         SchemaVersionError: naming the table and its version.

@@ -1,7 +1,7 @@
 """Commits of this process that create a Delta table in a local folder, or change its definition.
 
-delta-rs would give such a table features that Spark does not give it.  So the commits are written
-here as the protocol of Delta describes them.
+delta-rs gives a new table features that Spark does not give it.  So this module writes the commits,
+as the protocol of Delta describes them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Action = Mapping[str, Mapping[str, Any]]
 def create_table(folder: Path, table: Table, properties: Mapping[str, str]) -> None:
     """Create a table unless it exists.
 
-    The table appears at once with its first commit, or not at all.
+    The folder is renamed after its first commit is written, so the table is never incomplete.
 
     Args:
         folder: the folder of the store.
@@ -45,7 +45,7 @@ def create_table(folder: Path, table: Table, properties: Mapping[str, str]) -> N
         log.mkdir(parents=True)
         try:
             _write(log / _name(0), _first_commit(table, properties))
-            # Fails if the folder is there and has files.
+            # This fails if the target exists and has files.
             new.rename(target)
         except OSError:
             if not (target / "_delta_log" / _name(0)).exists():
@@ -77,7 +77,7 @@ def change_table(
     }
     actions = [_commit_info("CHANGE DEFINITION", properties), {"metaData": changed}]
     log = folder / "_delta_log"
-    # Delta and delta-rs pass over files whose name is not that of a version.
+    # Delta and delta-rs ignore files whose names are not versions.
     new = log / f".{uuid.uuid4().hex}.tmp"
     with _refusals_mapped(folder):
         try:
@@ -177,7 +177,7 @@ _WRITER_FEATURES = {"delta.enableChangeDataFeed": "changeDataFeed"}
 
 
 def _fields(columns: Sequence[Column], buckets: int) -> list[dict[str, Any]]:
-    """Return columns as the log states them."""
+    """Return the fields that the log has for columns."""
     from deltalake import Field, Schema
 
     fields = [

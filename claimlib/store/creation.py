@@ -27,14 +27,14 @@ from claimlib.store.tables import Store
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """What `create` has done.
+    """State the result of `create`.
 
     Attributes:
         store: the store.
-        was_there: whether all of its tables existed before.
-        has_lost_proofs: whether the proofs of absence were invalidated, because the table
+        was_there: True if all of its tables existed before.
+        has_lost_proofs: True if the proofs of absence were invalidated, because the table
             `entries` or `streams` is not the one that they were about.
-        newly_accepted: the tables that were lost, or replaced by an earlier version, and that are
+        newly_accepted: the tables that were lost, or replaced by an earlier version, and are
             accepted now.
         created: the tables that were created in a store whose other tables already existed.
     """
@@ -74,22 +74,21 @@ def create(
 ) -> Creation:
     """Create the tables of a store that do not exist, and open it.
 
-    A repeat changes nothing.  It completes a store whose creation was cut off, or that has lost a
-    table.  If `entries` was lost or replaced, or an older `streams` is accepted, the proofs of
+    A repeat changes nothing.  It completes a store whose creation was interrupted, or that has lost
+    a table.  If `entries` was lost or replaced, or an older `streams` is accepted, the proofs of
     absence are invalidated: sweeps refuse the groups until the next snapshot or import.
 
     Args:
         buckets: partitions of entries, pending and journal; fixed once created.  None means those
             of the tables that exist, or `schema.DEFAULT_BUCKETS`.
         source: what the store mirrors; None if a snapshot will say so.
-        accept_replaced: whether runs are to use replaced tables (`gone_back`) as they are now.
-            Otherwise these are refused.
+        accept_replaced: True if runs are to use replaced tables (`gone_back`) as they are now.
+            If False, replaced tables are refused.
 
     Raises:
         StoreNotFoundError, UnsafeLocationError, StorageError: see `Definitions`.
-        StoreExistsError: there is a store with other buckets or another source; it is left as
-            it is.
-        SchemaVersionError: there is one of another version; it is left as it is.
+        StoreExistsError: there is a store with other buckets or another source.  It is not changed.
+        SchemaVersionError: there is a store of another version.  It is not changed.
         SchemaError: tables were replaced, and are not to be accepted; the tables are divided into
             buckets differently; or proofs are to be invalidated, and `streams` is append-only.
         CommitConflictError: another writer changed `streams` meanwhile.
@@ -105,7 +104,7 @@ def create(
     review = _Review(Accepted())
     if present:
         check_columns(definitions.structs(present), tables=present)
-        # Before tables are created: a process that is cut off in between must not leave proofs.
+        # Before tables are created: a process that is killed in between must not leave proofs.
         review = _look_back(definitions, present, buckets, accept_replaced=accept_replaced)
     new = schema.properties_of_new(buckets, source, review.accepted.properties())
     if "streams" not in present:
@@ -134,7 +133,7 @@ def create(
 
 @dataclass(frozen=True, slots=True)
 class _Review:
-    """What was found, and done, about the tables that exist; see `Creation`."""
+    """State the result of `_look_back`; see `Creation`."""
 
     accepted: Accepted
     has_lost_proofs: bool = False
@@ -148,9 +147,10 @@ def _look_back(
     *,
     accept_replaced: bool,
 ) -> _Review:
-    """Refuse replaced tables, or accept them as they are and lost ones as they will be created.
+    """Refuse replaced tables, or accept them as they are.
 
-    If `entries` or `streams` is one of them, the proofs are invalidated.
+    Lost tables are accepted as they will be created.  If `entries` or `streams` was replaced or
+    lost, the proofs are invalidated.
 
     Args:
         present: the properties of the tables that exist; the others were lost.
@@ -164,7 +164,7 @@ def _look_back(
     of_streams = {schema.BUCKETS_PROPERTY: str(buckets), schema.TABLE_ID_PROPERTY: ""}
     store = definitions.handle({"streams": of_streams, **present})
     runs = _seen(store, present)
-    # Of a lost table: the version that it will have.
+    # A lost table will be created with version 0.
     versions = {**dict.fromkeys(TABLES, 0), **store.pin(present).versions}
     older = gone_back(versions, runs, store.accepted)
     are_of_others = not schema.has_entries_of_its_proofs(present)
@@ -176,7 +176,7 @@ def _look_back(
     review = _Review(store.accepted, has_lost_proofs)
     if not older:
         return review
-    # Of all tables: a run that looked at one of them before this has seen too early a version.
+    # All tables, because a run that was begun before may have pinned an earlier version.
     versions = {**dict.fromkeys(TABLES, 0), **store.pin(present).versions}
     accepted = Accepted(max(run.run_seq for run in runs), versions)
     if "streams" in present:
@@ -190,7 +190,7 @@ def _refuse_replaced(
     replaced = {table: what for table, what in older.items() if table in present}
     if replaced:
         raise error_of(store.where, replaced)
-    # Without proofs nothing is taken for deleted: two `init` may have crossed.
+    # Two `init` may have run at once.  Without proofs no entry counts as deleted.
     if not ("entries" in present and are_of_others):
         return
     if not store.relation("streams").where("complete_from_ms IS NOT NULL").is_empty():
@@ -198,7 +198,7 @@ def _refuse_replaced(
 
 
 def _seen(store: Store, present: Collection[str]) -> list[Seen]:
-    """Return what the newest finished run, and all unfinished ones, have seen of the tables."""
+    """Return the versions that the newest finished run and all unfinished runs have seen."""
     newest, _ = store.newest_run() if "runs" in present else (None, False)
     finished = 0 if newest is None else newest.run_seq
     later = Condition("run_seq", finished, is_above=True)
@@ -209,13 +209,11 @@ def _seen(store: Store, present: Collection[str]) -> list[Seen]:
 
 
 def bind_proofs(definitions: Definitions) -> bool:
-    """Have `streams` say which table `entries` its proofs are about, if it does not say so yet.
+    """Set the property of `streams` that names the table `entries` of its proofs.
 
-    One of the two is new, and was created by another statement; or the store is older than this
-    property.
-
-    Returns: whether proofs were invalidated first, because another process has created the entries
-    again since they were looked at.
+    The property is missing or wrong if one of the two tables is new, or the store is older than the
+    property.  Return True if the proofs were invalidated first, because another process has created
+    `entries` again meanwhile.
 
     Raises:
         SchemaError, CommitConflictError: see `invalidate_proofs`.
@@ -233,9 +231,9 @@ def bind_proofs(definitions: Definitions) -> bool:
 
 
 def invalidate_proofs(store: Store, of_streams: Mapping[str, str]) -> None:
-    """Have no stream say any more which of its entries are complete.
+    """Invalidate the completeness ranges of all streams.
 
-    That was said of other tables, and in a new `entries` all entries would count as deleted.
+    They are about other tables.  With a new `entries`, all entries would count as deleted.
 
     Args:
         of_streams: the properties of `streams`.

@@ -1,4 +1,4 @@
-"""The definitions of a store's tables: read, created and changed by Spark, or by this process."""
+"""The definitions of a store's tables, which Spark or this process reads, creates and changes."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 class Definitions(Protocol):
-    """Reads, creates and changes the definitions of a store's tables.
+    """Read, create and change the definitions of a store's tables.
 
     Attributes:
-        where: where the store is, as the user has written it.
-        location: the same, as it was understood.
+        where: the location of the store, as the user wrote it.
+        location: the same location, parsed.
     """
 
     where: str
@@ -49,21 +49,20 @@ class Definitions(Protocol):
 
     @property
     def folder(self) -> Path | None:
-        """Return the store's folder, or None if this process cannot read it for certain."""
+        """Return the store's folder, or None if it is not certain that this process can read it."""
         ...
 
     def check(self) -> None:
         """Check the place of a store.
 
         Raises:
-            UnsafeLocationError: the store is on S3, and nothing says what keeps two drivers apart
-                there.
-            ConfigError: the session does not take the name of a folder as this process does.
+            UnsafeLocationError: the store is on S3, and the session has no log store.
+            ConfigError: the session encodes the name of a folder in another way.
         """
         ...
 
     def properties(self, tables: Collection[str] = tuple(TABLES)) -> dict[str, dict[str, str]]:
-        """Return the properties of those of some tables that exist, by name."""
+        """Return the properties of the tables that exist, by name."""
         ...
 
     def structs(self, tables: Collection[str]) -> list[StructType]:
@@ -74,7 +73,7 @@ class Definitions(Protocol):
         """Create tables unless they exist, and the schema of a catalog.
 
         Args:
-            properties: of each table, by name (`schema.properties_of_new`).
+            properties: the properties of each table, by name (`schema.properties_of_new`).
 
         Raises:
             StoreNotFoundError: Spark does not know the catalog.
@@ -93,10 +92,10 @@ class Definitions(Protocol):
         ...
 
     def handle(self, properties: Mapping[str, Mapping[str, str]]) -> Store:
-        """Return a store that is not checked, to look at its runs.
+        """Return a store without checking it, to read its runs.
 
         Args:
-            properties: of the tables, of which some may be missing.
+            properties: the properties of the tables that exist.
         """
         ...
 
@@ -106,7 +105,7 @@ class Definitions(Protocol):
 
 
 class SparkDefinitions:
-    """Executes SQL in a Spark session."""
+    """Define tables by SQL in a Spark session."""
 
     def __init__(self, spark: SparkSession, where: str) -> None:
         self._spark = spark
@@ -180,7 +179,7 @@ class SparkDefinitions:
 
 
 class FolderDefinitions:
-    """Writes commits into a folder of this machine.
+    """Define tables by commits in a folder of this machine.
 
     Args:
         start: opens a session, if the store needs one later.
@@ -194,9 +193,10 @@ class FolderDefinitions:
 
     @classmethod
     def find(cls, start: Callable[[], SparkSession], where: str) -> FolderDefinitions | None:
-        """Return the definitions of a store, or None if only Spark can change them: the store is
-        not in a folder of this machine, or a table has a constraint or a feature that no table of
-        a store has.
+        """Return the definitions of a store, or None if only Spark can change them.
+
+        Only Spark can if the store is not in a folder of this machine.  The same holds if a table
+        has a constraint, or a feature that no table of a store has.
         """
         folder = embedded_folder(where)
         if folder is None:
@@ -261,7 +261,7 @@ class FolderDefinitions:
         return no_store(self.where, self.location)
 
 
-# A path that has one of these may be another one to Spark, or to delta-rs.
+# Spark or delta-rs may take a path with one of these characters for another path.
 _OTHER_PATH = re.compile(r"[%\\{}\[\]*?]")
 
 
@@ -272,10 +272,10 @@ def embedded_folder(where: str) -> Path | None:
 
 
 def shared_folder(spark: SparkSession, location: Location) -> Path | None:
-    """Return the folder of a store, or None if Spark and this process may mean different ones.
+    """Return the folder of a store, or None if Spark and this process may use different folders.
 
     Spark may take a path for one of another file system, or run elsewhere.  delta-rs takes a % in
-    it for the beginning of another character.
+    a path for an encoded character.
     """
     folder = local_folder(location.where)
     if folder is None or is_remote() or "%" in location.where:
@@ -283,7 +283,7 @@ def shared_folder(spark: SparkSession, location: Location) -> Path | None:
     try:
         log = next((folder / "streams" / "_delta_log").glob("*.json"), None)
         files = [] if log is None else spark.read.text(str(log)).inputFiles()
-    except Exception:  # noqa: BLE001 - it may not be read, or is no glob: Spark says what is wrong
+    except Exception:  # noqa: BLE001 - the file cannot be read: Spark reports why
         return None
     return folder if [file.partition(":")[0] for file in files] == ["file"] else None
 
@@ -291,7 +291,7 @@ def shared_folder(spark: SparkSession, location: Location) -> Path | None:
 def all_local(folder: Path) -> dict[str, LocalTable]:
     """Return the tables of a store that exist, without a query, in the order of `TABLES`.
 
-    Empty if delta-rs cannot read one of them; then Spark has to.
+    Return no tables if delta-rs cannot read one of them.  Then Spark reads all.
     """
     tables = {name: newest(folder / name) for name in TABLES}
     known = {name: table for name, table in tables.items() if table is not None}

@@ -1,4 +1,4 @@
-"""What is checked of an open store before a run changes it, and before it ends."""
+"""Checks of an open store before a run changes it, and before the run ends."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from claimlib.store.tables import Store
 
 
 def check_session(store: Store) -> None:
-    """Raise ConfigError if Spark may read less of the store than there is."""
-    # The embedded engine has no settings that pass over files.
+    """Raise ConfigError if Spark may skip files of the store."""
+    # The embedded engine has no settings that skip files.
     if not store.is_embedded:
         check_reads_all(store.spark)
 
@@ -26,7 +26,7 @@ def check_folder(store: Store) -> None:
 
 
 def check_changeable(store: Store, tables: Iterable[str]) -> None:
-    """Refuse tables that no run could change: what it had decided would never be applied.
+    """Refuse tables that no run can change, because its decision could never be applied.
 
     Raises:
         SchemaError: one of them is append-only.
@@ -40,11 +40,11 @@ def check_not_gone_back(store: Store, versions: Mapping[str, int], runs: Collect
     """Refuse tables that are at an earlier version than a run has seen.
 
     Args:
-        versions: those of tables now.
-        runs: the newest finished run, and all unfinished ones.
+        versions: the versions of the tables now.
+        runs: the newest finished run, and all unfinished runs.
 
     Raises:
-        SchemaError: naming them, and the command that accepts them as they are.
+        SchemaError: it names the tables, and the command that accepts them as they are.
     """
     if gone_back(versions, runs, store.accepted):
         # They may have been accepted since the store was opened.
@@ -54,5 +54,5 @@ def check_not_gone_back(store: Store, versions: Mapping[str, int], runs: Collect
 
 
 def accepted_now(store: Store) -> Accepted:
-    """Return what `init` has accepted by now."""
+    """Return the tables that `init` has accepted until now."""
     return Accepted.of(store.properties("streams"))

@@ -116,7 +116,7 @@ class LocalTable:
         table of a store has, of which it is not known that all readers give it alike.
 
         Args:
-            columns: what is read of each row; None: all columns.
+            columns: the columns that are read; None means all.
         """
         names = self.struct.names if columns is None else columns
         struct = StructType([self.struct[name] for name in names])
@@ -214,7 +214,7 @@ class LocalTable:
         """
         from deltalake import DeltaTable
 
-        # The table object that commits gets the new version, and this one is to stay as it is.
+        # The object that commits moves to the new version, and `_table` must stay at this one.
         table = DeltaTable(self._folder.as_uri(), version=self.version)
         table.delete(
             " AND ".join(condition.sql() for condition in conditions),
@@ -253,7 +253,7 @@ class LocalTable:
         )
 
     def metadata(self) -> dict[str, Any]:
-        """Return the table's definition as an action of the log states it."""
+        """Return the table's definition as the action `metaData` of the log."""
         stated = self._table.metadata()
         return {
             "id": str(stated.id),
@@ -321,7 +321,7 @@ def _commit_properties(note: str | None, tokens: list[Any]) -> Any:
 
     return CommitProperties(
         custom_metadata=None if note is None else {"userMetadata": note},
-        # Never after another version than the one that has been looked at.
+        # The commit must directly follow the version that was read.
         max_commit_retries=0,
         app_transactions=tokens,
     )
@@ -330,7 +330,7 @@ def _commit_properties(note: str | None, tokens: list[Any]) -> Any:
 def _hooks() -> Any:
     from deltalake.transaction import PostCommitHookProperties
 
-    # When commits are old enough to go, Spark knows.
+    # Spark deletes old commits.
     return PostCommitHookProperties(cleanup_expired_logs=False)
 
 

@@ -1,8 +1,8 @@
 """The lock of a store in a folder of this machine: one process at a time writes to it.
 
 Spark and delta-rs do not exclude each other when two processes commit to one table.  The lock is
-the kernel's (flock), on a file in the store's folder, so it ends with the process that holds it.
-Threads of one process share it, because `threads.WRITES` keeps their commits apart.
+`flock` on a file in the store's folder.  The kernel releases it when the process ends.  Threads of
+one process share the lock, because `threads.WRITES` keeps their commits apart.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _POLL_S = 0.1
 _MOST_BYTES = 2**16
 
 _Key = tuple[int, int, int]
-"""A process and a file.  A forked process does not hold the locks of the process before it."""
+"""A process and a file.  A forked process does not hold the locks of its parent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Name what holds a lock, for the processes that wait for it.
+    """Describe the run that holds a lock, for the processes that wait for it.
 
     Attributes:
         run: the key of a run, or a command.
         process: the id of its process.
-        host: the name of that process's machine.
-        since_ms: when it took the lock, ms since the epoch.
+        host: the name of the machine of the process.
+        since_ms: the time when it took the lock, ms since the epoch.
     """
 
     run: str
@@ -49,12 +49,12 @@ class Holder:
 
     @classmethod
     def of_this_process(cls, run: str) -> Holder:
-        """Return the holder that this process becomes now."""
+        """Return a holder of this process, from now on."""
         return cls(run, os.getpid(), socket.gethostname(), time.time_ns() // 1_000_000)
 
     @classmethod
     def read(cls, path: Path) -> Holder | None:
-        """Return the holder that a file names, or None if it names none."""
+        """Return the holder that a lock file names, or None if it names none."""
         try:
             with path.open("rb") as file:
                 values = json.loads(file.read(_MOST_BYTES))
@@ -66,7 +66,7 @@ class Holder:
             return None
 
     def __str__(self) -> str:
-        """Return the holder as messages name it."""
+        """Return the text that names the holder in messages."""
         since = format_instant_ms(self.since_ms)
         return f"{self.run} (process {self.process} on {self.host}, since {since})"
 
@@ -76,8 +76,8 @@ class WriteLock:
     """Let one process at a time write to a store.
 
     Attributes:
-        folder: the store's folder; None if the store is elsewhere, where nothing is locked.
-        wait_ms: how long to wait for another process; None means until the lock is released.
+        folder: the store's folder; None if the store is elsewhere.  Such a store is not locked.
+        wait_ms: the time to wait for another process, in ms; None means without limit.
     """
 
     folder: Path | None
@@ -90,8 +90,8 @@ class WriteLock:
         If the file system cannot lock the file, the block runs without the lock.
 
         Args:
-            run: the key of a run, or a command; shown to the processes that wait.
-            tell: told what this process waits for, and that the store cannot be locked.
+            run: the key of a run, or a command.  Waiting processes show it.
+            tell: gets a message if this process waits, and if the store cannot be locked.
 
         Raises:
             StoreBusyError: another process still holds the lock after `wait_ms`.
@@ -107,7 +107,7 @@ class WriteLock:
     def _taken(
         self, folder: Path, run: str, tell: Callable[[str], None]
     ) -> tuple[_Key, Holder] | None:
-        """Wait for the lock and take it; return None if the store cannot be locked."""
+        """Wait for the lock and take it, or return None if the store cannot be locked."""
         path, began, told = folder / FILE, time.monotonic(), ""
         wait_s = math.inf if self.wait_ms is None else self.wait_ms / 1000
         while True:
@@ -133,7 +133,7 @@ class WriteLock:
         return StoreBusyError(
             f"{self.folder} is locked by {holder or 'another process'}, which still writes to it"
             f" after {format_duration_ms(self.wait_ms or 0)}. Nothing was done. Run the command"
-            " again later, or wait longer (--wait 1h; without --wait as long as it takes)",
+            " again later, or wait longer (--wait 1h; without --wait there is no limit)",
             where=str(self.folder),
             **names,
         )
@@ -141,28 +141,28 @@ class WriteLock:
 
 @dataclass
 class _Lock:
-    """A lock of this process: the descriptor of its file, and what shares the lock."""
+    """Hold a lock of this process: the descriptor of its file, and the runs that share it."""
 
     file: int
     holders: list[Holder] = field(default_factory=list)
 
     def name_holder(self) -> None:
-        """Write the holder that has the lock for the longest time into the file."""
+        """Write into the file which run has held the lock for the longest time."""
         text = json.dumps(asdict(self.holders[0])).encode() if self.holders else b""
-        with suppress(OSError):  # a disk may be full: the lock counts, and not its text
+        with suppress(OSError):  # on a full disk the lock holds without its text
             os.ftruncate(self.file, 0)
             os.pwrite(self.file, text, 0)
 
 
 class _Locks:
-    """The locks of this process."""
+    """Keep the locks of this process."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._locks: dict[_Key, _Lock] = {}
 
     def take(self, path: Path, run: str) -> tuple[_Key, Holder] | None:
-        """Take a lock, or share it with another thread; return None if another process has it.
+        """Take a lock, or share it with another thread, or return None if another process has it.
 
         Raises:
             StorageError: this user may not open the file.
@@ -183,14 +183,14 @@ class _Locks:
             return key, holder
 
     def release(self, key: _Key, holder: Holder) -> None:
-        """Release what `take` has returned; other threads may still share the lock."""
+        """Release what `take` returned.  Other threads may still share the lock."""
         with self._guard:
             lock = self._locks[key]
             lock.holders.remove(holder)
             lock.name_holder()
             if not lock.holders:
                 del self._locks[key]
-                # A forked process may have the descriptor, too, which closing leaves locked.
+                # Closing does not release the lock if a forked process has the descriptor, too.
                 fcntl.flock(lock.file, fcntl.LOCK_UN)
                 os.close(lock.file)
 
@@ -209,13 +209,13 @@ def _opened(path: Path) -> int:
 
 
 def _identity(file: int) -> tuple[int, int]:
-    """Return what tells a file from others, whatever path leads to it."""
+    """Return the device and the number of a file, which are the same for all of its paths."""
     status = os.fstat(file)
     return status.st_dev, status.st_ino
 
 
 def _is_locked(file: int) -> bool:
-    """Lock a file and return True; else close it, and return False if another process has it."""
+    """Lock a file and return True, or close it and return False if another process has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Opening a store, after its tables were seen to be what this version works with."""
+"""Opening a store after checks of its tables."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def open_store(spark: SparkSession, where: str) -> Store:
         StoreNotFoundError: none of its tables exists.
         StoreIncompleteError: some are missing.
         SchemaVersionError: it has another schema version.
-        SchemaError: a column is missing, or has another type or nullability; or the tables are
-            divided into buckets differently.
-        UnsafeLocationError: it is on S3, and nothing says what keeps two drivers apart there.
+        SchemaError: a column is missing, or has another type or nullability.  Or the tables have
+            different numbers of buckets.
+        UnsafeLocationError: it is on S3, and the session has no log store.
     """
     definitions = SparkDefinitions(spark, where)
     definitions.check()
@@ -36,12 +36,12 @@ def open_store(spark: SparkSession, where: str) -> Store:
 
 
 def open_folder(start: Callable[[], SparkSession], where: str, *, writes: bool = False) -> Store:
-    """Open a store for the embedded engine if that can work on it, else in a session.
+    """Open a store for the embedded engine if it can work on the store, else in a session.
 
     Args:
-        start: opens the session as soon as one is needed.  Threads may call it at a time, and
-            get one session.
-        writes: whether the embedded engine must be able to write to the tables.
+        start: opens the session when one is needed.  Several threads may call it, and get one
+            session.
+        writes: True if the embedded engine must be able to write to the tables.
 
     Raises:
         StoreError: see `open_store`.
@@ -53,11 +53,11 @@ def open_folder(start: Callable[[], SparkSession], where: str, *, writes: bool =
 def find_embedded(
     start: Callable[[], SparkSession], where: str, *, writes: bool = False
 ) -> Store | None:
-    """Open a store for the embedded engine, or return None if that cannot work on it.
+    """Open a store for the embedded engine, or return None if it cannot work on the store.
 
-    It cannot if the store is not in a folder of this machine, or the engine cannot read a table (or
-    write to one).  Call it only if that session would take a path for the same folder as this
-    process does (`session.takes_paths_for_folders`).
+    It cannot if the store is not in a folder of this machine, or if it cannot read or write a
+    table.  Call this only if a session would take a path for the same folder as this process
+    (`session.takes_paths_for_folders`).
 
     Args:
         start, writes: see `open_folder`.
@@ -78,7 +78,7 @@ def find_embedded(
 
 
 def in_session(store: Store) -> Store:
-    """Return a store as Spark opens it."""
+    """Return the store, opened in a Spark session."""
     if not store.is_embedded:
         return store
     opened = open_store(store.spark, store.where)
@@ -87,7 +87,7 @@ def in_session(store: Store) -> Store:
 
 
 def checked(definitions: Definitions) -> Store:
-    """Open the store whose tables are so defined.
+    """Check the tables of a store, and open it.
 
     Raises:
         StoreError: see `open_store`.
@@ -97,10 +97,10 @@ def checked(definitions: Definitions) -> Store:
 
 
 def _checked(definitions: Definitions, local: Mapping[str, LocalTable]) -> Store:
-    """Open a store.
+    """Check the tables of a store, and open it.
 
     Args:
-        local: its tables, as this process reads them; empty if it cannot.
+        local: its tables as this process reads them; empty if it cannot read them.
     """
     present = {name: dict(table.properties) for name, table in local.items()}
     present = present or definitions.properties()

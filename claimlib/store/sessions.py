@@ -1,4 +1,4 @@
-"""What a Spark session must be like to work on a store, and what it says of tables."""
+"""Checks of a Spark session that works on a store, and reads of the definitions of tables."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from claimlib.store.location import Location
 
 
 def check_catalog_lasts(spark: SparkSession, where: str) -> None:
-    """Spark's own catalog lasts as long as the session, unless it is kept in a metastore; a schema
-    that somebody has made there already, with a location, is their business."""
+    """Raise UnsafeLocationError if a schema would disappear with the session.
+
+    Spark's own catalog lasts as long as the session, unless a metastore keeps it.  A schema that
+    exists there already, with a location, is accepted.
+    """
     kept_in = spark.conf.get("spark.sql.catalogImplementation", "in-memory")
     is_kept = kept_in != "in-memory" or "DATABRICKS_RUNTIME_VERSION" in os.environ
     if where.partition(".")[0] != "spark_catalog" or is_kept:
@@ -33,7 +36,7 @@ def check_catalog_lasts(spark: SparkSession, where: str) -> None:
         )
 
 
-# With what else than this rows are missing without a word.
+# With other values Spark omits rows without an error.
 _READS_ALL = {
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
@@ -43,8 +46,9 @@ _NO_TIME = re.compile(r"\s*0*(?:\.0*)?\s*[a-z]*\s*", re.IGNORECASE)
 
 
 def check_reads_all(spark: SparkSession) -> None:
-    """Refuse a session in which Spark reads less of a table than there is: what it does not see of
-    `entries` would be taken for deleted.
+    """Refuse a session in which Spark may skip files of a table.
+
+    Entries in skipped files would count as deleted.
 
     Raises:
         ConfigError: naming the setting.
@@ -52,7 +56,7 @@ def check_reads_all(spark: SparkSession) -> None:
     for name, sound in _READS_ALL.items():
         try:
             value = str(spark.conf.get(name, sound))
-        except PySparkException:  # serverless compute lets nobody look at it, nor set it
+        except PySparkException:  # on serverless compute it can neither be read nor set
             continue
         if value.lower() != sound and not (sound == "0" and _NO_TIME.fullmatch(value)):
             raise ConfigError(
@@ -65,7 +69,7 @@ def check_reads_all(spark: SparkSession) -> None:
 
 
 def create_namespace(spark: SparkSession, where: str) -> None:
-    """Create the schema of a catalog, unless it is there.
+    """Create the schema of a catalog unless it exists.
 
     Raises:
         StoreNotFoundError: Spark does not know the catalog.
@@ -98,10 +102,10 @@ def _unknown_catalog_named(where: str) -> Iterator[None]:
 
 
 def properties_of(spark: SparkSession, identifier: str) -> dict[str, str] | None:
-    """The properties of a table; null where there is none.
+    """Return the properties of a table, or None if it does not exist.
 
-    They come with the table's newest commit.  `DESCRIBE DETAIL` says them too, but counts the
-    table's files for it: with eleven tables 20 s in a new JVM.
+    `SHOW TBLPROPERTIES` reads them from the newest version of the log.  `DESCRIBE DETAIL` has them,
+    too, but is slow, because it counts the table's files.
     """
     try:
         rows = spark.sql(f"SHOW TBLPROPERTIES {identifier}").collect()
@@ -119,14 +123,17 @@ def struct_of(spark: SparkSession, identifier: str) -> StructType:
 
 def _says_missing(error: PySparkException) -> bool:
     condition = error.getCondition() or ""
-    # The last is what Spark says of a catalog that it does not know.
+    # Spark raises the last one for an unknown catalog.
     marks = ("NOT_FOUND", "MISSING", "PATH_DOES_NOT_EXIST", "REQUIRES_SINGLE_PART_NAMESPACE")
     return any(mark in condition for mark in marks)
 
 
 def check_log_store(spark: SparkSession, location: Location) -> None:
-    """On S3 open-source Delta keeps two commits apart only within one driver, unless told of a log
-    store that does more; Databricks does it by itself."""
+    """Raise UnsafeLocationError if the store is on S3, and the session has no log store for it.
+
+    On S3 open-source Delta keeps two commits apart only within one driver, unless a log store does
+    more.  Databricks keeps them apart by itself.
+    """
     scheme = location.where.partition("://")[0]
     if scheme not in S3 or "DATABRICKS_RUNTIME_VERSION" in os.environ:
         return

@@ -82,9 +82,9 @@ class Store:
         buckets: partitions of entries, pending and journal.
         declared_source: what `init` said that the store mirrors; null: nothing.
         table_ids: the id of each table, as it was when the store was opened.
-        accepted: what `init` had accepted when the store was opened.
-        append_only: the tables whose rows nobody can change, as somebody has set it.
-        lock: what runs hold while they write; it says how long they wait for another process.
+        accepted: the tables that `init` had accepted when the store was opened.
+        append_only: the tables with the property that rows cannot be changed.
+        lock: the lock that a run holds while it writes.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Store:
 
     @property
     def folder(self) -> Path | None:
-        """Return the store's folder, or None if this process cannot read it for certain."""
+        """Return the store's folder, or None if it is not certain that this process can read it."""
         return self._folder
 
     def properties(self, table: str) -> Mapping[str, str]:
@@ -210,7 +210,7 @@ class Store:
         """Return a table at one of its versions; None means as it is when the frame is run.
 
         Raises:
-            VersionExpiredError: the version is not kept any more.
+            VersionExpiredError: the version no longer exists.
         """
         if version is None:
             return self.read(table)
@@ -229,8 +229,8 @@ class Store:
         """Return a table at one of its versions (None: as it is when the relation is computed).
 
         Args:
-            columns: None means all of the schema.  Columns that a user has added are left out,
-                because a statement may use their names.
+            columns: None means all columns of the schema.  Columns that a user has added are
+                omitted, because a statement may use their names.
         """
         names = columns or [column.name for column in TABLES[table].columns]
         return Relation(self.engine, TableScan(table, version, tuple(names)))
@@ -290,10 +290,10 @@ class Store:
     def find(
         self, table: str, *conditions: Condition, columns: Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
-        """Return the few rows of a table as it is now that meet all conditions.
+        """Return the few rows of a table that now meet all conditions.
 
         Args:
-            columns: what is read, with the columns of the conditions; None means all.
+            columns: the columns that are read, with those of the conditions; None means all.
         """
         local = self._local(table)
         rows = None if local is None else local.rows(FEW_ROWS, *conditions, columns=columns)
@@ -322,7 +322,7 @@ class Store:
         highest = pc.max(numbers).as_py()
         if highest is None:
             return None, False
-        # Also of a store that is to be upgraded, whose `runs` has fewer columns.
+        # Only these, because `runs` has fewer columns in a store that is to be upgraded.
         wanted = ("run_seq", "output_versions")
         records = self.find("runs", Condition("run_seq", highest), columns=wanted)
         # Another writer may have deleted the row since.
@@ -404,10 +404,9 @@ class Store:
         know reads back.
 
         Args:
-            rows: rows of a frame are written by Spark; a relation knows by itself whether its rows
-                are few.
-            after: the version of the table that the rows were made from, if they were made from
-                rows in memory; None: they were not.
+            rows: a frame, which Spark writes, or a relation.
+            after: the version of the table whose rows in memory the rows were made from; None if
+                they were not made from rows in memory.
 
         Raises:
             CommitConflictError: another writer with the same token's app_id committed meanwhile, or
@@ -554,7 +553,7 @@ class Store:
     def _files(
         self, table: str, local: LocalTable, rows: Relation, after: int | None
     ) -> Sequence[DataFile] | None:
-        """Write files of rows with all columns of a table; null: Spark has to write the rows."""
+        """Write files of rows with all columns of a table, or return None if Spark must write."""
         if isinstance(rows.engine, Writer):
             completed = completed_rows(TABLES[table], rows, self.buckets)
             partition = TABLES[table].partitioned_by
@@ -565,8 +564,7 @@ class Store:
         return local.written_files(completed_here)
 
     def _complete(self, table: str, rows: Relation, after: int | None) -> pa.Table | None:
-        """Rows with all columns of a table, in the order of its key; null: they are not few after
-        all."""
+        """Return rows with all columns of a table, in the order of its key, or None if not few."""
         with errors_mapped(table):
             completed = completed_rows(TABLES[table], rows, self.buckets)
             is_wanted = after is not None or rows.is_in_memory
@@ -631,7 +629,7 @@ class Store:
         """Delete the rows of a table that meet all conditions, in one commit.
 
         Raises:
-            CommitConflictError: another writer got in between; nothing was changed.
+            CommitConflictError: another writer committed meanwhile.  Nothing was changed.
         """
         local = self._local(table)
         if local is not None and self._newest is not None and is_writable(table, local):
@@ -649,14 +647,14 @@ class Store:
         self.execute(table, f"DELETE FROM {{table}} WHERE {where}")
 
     def update(self, table: str, values: Mapping[str, str], condition: str) -> None:
-        """Set columns of the rows of a small table for which a SQL condition is true, in one
-        commit.
+        """Set columns of rows of a small table, in one commit.
 
         Args:
             values: SQL expressions by column.
+            condition: the SQL condition for the rows that are changed.
 
         Raises:
-            CommitConflictError: another writer got in between; nothing was changed.
+            CommitConflictError: another writer committed meanwhile.  Nothing was changed.
         """
         if not self.is_embedded:
             changed = ", ".join(f"{name} = {value}" for name, value in values.items())
@@ -686,8 +684,10 @@ class Store:
 
 
 def _frame(rows: Relation) -> DataFrame:
-    """Rows as a frame: few of them are computed first, so that Spark has nothing but to write
-    them."""
+    """Return rows as a frame.
+
+    Few rows are computed first, so that Spark only has to write them.
+    """
     return frame_of(rows.fetched_few(FEW_ROWS) or rows)
 
 
@@ -698,7 +698,7 @@ def _sql_of(condition: Condition) -> str:
 
 
 def is_writable(table: str, local: LocalTable) -> bool:
-    """Whether a commit of files is all that a writer of a table has to do."""
+    """Return True if a writer of a table need only commit files."""
     has_own_columns = {*local.struct.names} == {column.name for column in TABLES[table].columns}
     return has_own_columns and local.is_writable()
 

@@ -147,7 +147,7 @@ _COUNTS_OF = {
 
 
 def held(frame: DataFrame) -> DataFrame:
-    """The rows of a frame, computed once and from then on in the memory of the driver."""
+    """Return the rows of a frame, computed once and then kept in the memory of the driver."""
     return frame_of(relation_of(frame).fetched())
 
 

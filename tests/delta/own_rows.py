@@ -9,7 +9,7 @@ from claimlib.store.tables import Store
 
 
 def append(store: Store, table: str, *rows: dict[str, object]) -> None:
-    """Append rows, without a query in a local folder."""
+    """Append rows.  In a local folder this needs no query."""
     columns = list(rows[0])
     values = [tuple(row[name] for name in columns) for row in rows]
     store.append(table, store.rows(table, values, columns))

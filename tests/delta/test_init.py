@@ -1,4 +1,4 @@
-"""A store that is created without Spark is the store that Spark creates."""
+"""A store that is created without Spark is the same as one that Spark creates."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def in_folder(where: Path) -> FolderDefinitions:
 
 @pytest.fixture
 def embedded(tmp_path: Path) -> Path:
-    """The folder of a store that was created without Spark."""
+    """Return the folder of a store that was created without Spark."""
     where = tmp_path / "embedded"
     assert create(in_folder(where)).store.is_embedded
     return where
@@ -56,7 +56,7 @@ def first_commit(where: Path, table: str) -> dict[str, Any]:
 
 
 def definition(spark: SparkSession, where: Path, table: str) -> Mapping[str, object]:
-    """Return what the log and Spark say of a table, without what differs by chance."""
+    """Return the definition of a table by the log and by Spark, without random values and times."""
     commit = first_commit(where, table)
     protocol = {
         name: sorted(value) if isinstance(value, list) else value
@@ -148,7 +148,7 @@ def test_a_repeat_changes_nothing(embedded: Path) -> None:
 @pytest.mark.parametrize(
     ("engine", "number"), [("embedded", 0), ("embedded", 1), ("embedded", 10), ("Spark", 1)]
 )
-def test_a_creation_that_is_cut_off_is_completed_by_a_repeat_of_either_engine(
+def test_a_creation_that_is_interrupted_is_completed_by_a_repeat_of_either_engine(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, number: int
 ) -> None:
     created = []

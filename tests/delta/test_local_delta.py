@@ -69,7 +69,7 @@ def test_each_table_has_the_rows_types_and_nulls_that_spark_reads_even_in_a_host
 
 
 def as_texts(records: Iterable[dict[str, Any]]) -> list[str]:
-    """Rows in an order of their own, and with maps in the order of their keys."""
+    """Return rows as sorted texts, with maps in the order of their keys."""
     return sorted(json.dumps(record, sort_keys=True, default=repr) for record in records)
 
 

@@ -148,8 +148,8 @@ DIFFERS = {
 }
 NAMES = (b"kept", b"it's \\ \xff", "größe".encode())
 FIRST = [stream(name, {1: b"a", 2: b"\xfe'", 3: b"a"}, {1, 2, 3}, NOW_MS) for name in NAMES]
-# Rows that are replaced, removed and new, an entry that is gone, a stream that is gone, and new
-# streams in other buckets.
+# Rows that are replaced, removed and new, a deleted entry, a deleted stream, and new streams in
+# other buckets.
 NEW = [b"new:%d" % number for number in range(8)]
 SECOND = [
     *(stream(name, {2: b"b", 3: b"a", 4: b"\xfe'"}, {2, 4, 7}, NOW_MS + 10) for name in NAMES[:-1]),
@@ -168,7 +168,7 @@ def _no_session() -> SparkSession:
 
 
 def contents(where: Path) -> dict[str, list[str]]:
-    """All rows of all tables, but for what differs from run to run."""
+    """Return all rows of all tables, without the values that differ from run to run."""
     return {
         table: sorted(
             str({name: row[name] for name in row if name not in DIFFERS})
@@ -182,7 +182,7 @@ def contents(where: Path) -> dict[str, list[str]]:
 def first_read(
     spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
-    """By engine, a store with a first snapshot and a sweep."""
+    """Return, by engine, a store with a first snapshot and a sweep."""
     folder = tmp_path_factory.mktemp("read")
     stores = {engine: shutil.copytree(empty_store, folder / engine) for engine in ENGINES}
     for engine, where in stores.items():
@@ -196,7 +196,7 @@ def first_read(
 def both_read(
     spark: SparkSession, first_read: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[str, list[str]]]:
-    """By engine, the rows after a second snapshot."""
+    """Return, by engine, the rows after a second snapshot."""
     read = {}
     for engine, first in first_read.items():
         where = shutil.copytree(first, tmp_path_factory.mktemp("both") / engine)
@@ -215,7 +215,7 @@ def test_both_engines_write_the_same_rows(
 
 @pytest.mark.parametrize("phase", [Phase.APPLY, Phase.VERIFY, Phase.RECORD, Phase.FINISH])
 @pytest.mark.parametrize(("first", "then"), [ENGINES, ENGINES[::-1]])
-def test_what_one_engine_has_begun_the_other_finishes(
+def test_a_run_that_one_engine_began_is_finished_by_the_other(
     spark: SparkSession,
     first_read: dict[str, Path],
     both_read: dict[str, dict[str, list[str]]],
@@ -243,7 +243,7 @@ def test_what_one_engine_has_begun_the_other_finishes(
     assert contents(where) == both_read[first]
 
 
-def test_a_landing_that_is_not_what_was_decided_is_given_up_without_spark(
+def test_a_run_whose_landing_was_changed_is_abandoned_without_spark(
     first_read: dict[str, Path], tmp_path: Path
 ) -> None:
     where = shutil.copytree(first_read["embedded"], tmp_path / "store")

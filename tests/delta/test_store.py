@@ -562,7 +562,7 @@ def test_one_task_is_sent_the_rows_of_the_driver_only_where_they_are_few(
     assert frame.count() == 25_000
 
 
-def test_of_what_spark_reads_fewer_rows_are_fetched(store: Store) -> None:
+def test_fewer_rows_are_fetched_if_spark_reads_them(store: Store) -> None:
     """Spark has to be sent them again with each plan that is made of them."""
     for number, are_few in ((10_001, False), (10_000, True)):
         rows = store.relation_of(store.spark.range(number))

@@ -39,10 +39,10 @@ ENGINES = pytest.mark.parametrize("engine", [EMBEDDED, BY_SPARK])
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """The folder of a store of schema version 2 that has had one run, `xautoclaim:first`.
+    """Return the folder of a store of schema version 2 with one run, `xautoclaim:first`.
 
-    Version 0.1.0 of claimlib has created it before schema version 3, by `init` in Spark, with one
-    bucket.  The embedded engine has run the sweep.
+    claimlib 0.1.0 created it before schema version 3, by `init` in Spark, with one bucket.  The
+    embedded engine did the sweep.
     """
     with tarfile.open(Path(__file__).with_name("store_of_schema_2.tar.xz")) as archive:
         archive.extractall(tmp_path, filter="data")
@@ -76,7 +76,9 @@ def sweep(store: Store, run_id: str) -> int | None:
 
 
 @ENGINES
-def test_it_is_refused_until_it_is_upgraded(spark: SparkSession, old: Path, engine: str) -> None:
+def test_an_old_store_is_refused_until_it_is_upgraded(
+    spark: SparkSession, old: Path, engine: str
+) -> None:
     before = files_of(old)
     says = f"has schema version 2; this claimlib works with version 3: run claimlib upgrade {old}"
     with pytest.raises(SchemaVersionError, match=says):
@@ -87,7 +89,7 @@ def test_it_is_refused_until_it_is_upgraded(spark: SparkSession, old: Path, engi
 
 
 @ENGINES
-def test_after_it_both_engines_work_on_the_store_and_list_old_and_new_runs(
+def test_after_an_upgrade_both_engines_work_on_the_store_and_list_old_and_new_runs(
     spark: SparkSession, old: Path, engine: str
 ) -> None:
     upgraded = upgrade(definitions_of(spark, old, engine))
@@ -113,7 +115,7 @@ def test_after_it_both_engines_work_on_the_store_and_list_old_and_new_runs(
 
 
 @ENGINES
-def test_its_tables_are_then_defined_as_those_of_a_new_store(
+def test_the_tables_of_an_upgraded_store_are_defined_as_those_of_a_new_store(
     spark: SparkSession, old: Path, tmp_path: Path, engine: str
 ) -> None:
     upgrade(definitions_of(spark, old, engine))
@@ -158,7 +160,7 @@ def add_column(spark: SparkSession, where: Path) -> None:
 @pytest.mark.parametrize(
     "begin", [set_version_of("streams"), add_column], ids=["a table", "a column"]
 )
-def test_one_that_was_cut_off_is_completed_by_a_repeat(
+def test_an_upgrade_that_was_interrupted_is_completed_by_a_repeat(
     spark: SparkSession,
     old: Path,
     engine: str,
@@ -172,12 +174,12 @@ def test_one_that_was_cut_off_is_completed_by_a_repeat(
 
 
 def forget_the_row_of_runs(where: Path) -> None:
-    """Leave the run as it is when it is killed before it writes its row of `runs`."""
+    """Delete the row of `runs`, as if the run was killed before it wrote the row."""
     (where / "runs" / "_delta_log" / f"{1:020d}.json").unlink()
 
 
 @ENGINES
-def test_it_is_refused_while_a_run_is_unfinished(
+def test_an_upgrade_is_refused_while_a_run_is_unfinished(
     spark: SparkSession, old: Path, engine: str
 ) -> None:
     forget_the_row_of_runs(old)
@@ -192,7 +194,7 @@ def test_it_is_refused_while_a_run_is_unfinished(
     assert files_of(old) == before
 
 
-def test_one_that_has_begun_is_completed_and_the_next_run_finishes_the_unfinished_one(
+def test_an_upgrade_that_has_begun_is_completed_and_the_next_run_finishes_an_unfinished_run(
     spark: SparkSession, old: Path
 ) -> None:
     forget_the_row_of_runs(old)
@@ -226,7 +228,7 @@ def test_rows_of_runs_that_an_earlier_version_wrote_are_put_back_by_the_printed_
 
 
 @ENGINES
-def test_no_store_and_one_of_another_version_are_refused(
+def test_a_missing_store_and_one_of_another_version_are_refused(
     spark: SparkSession, old: Path, tmp_path: Path, engine: str
 ) -> None:
     with pytest.raises(StoreNotFoundError, match="create it with: claimlib init"):

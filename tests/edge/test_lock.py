@@ -1,4 +1,4 @@
-"""Of two processes on one local folder the second waits; what only reads does not."""
+"""One process at a time writes to a local folder, and commands that only read do not wait."""
 
 import os
 import re
@@ -46,7 +46,7 @@ READING = {
 
 @pytest.fixture(scope="module")
 def where(spark, empty_store, tmp_path_factory):
-    """The folder of a store with pending entries of the stream s."""
+    """Return the folder of a store with pending entries of the stream s."""
     folder = shutil.copytree(empty_store, tmp_path_factory.mktemp("locked") / "store")
     write_keyspace(Store.open(spark, str(folder)), keyspace(b"s"), NOW_MS)
     return folder
@@ -54,7 +54,7 @@ def where(spark, empty_store, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def held(where):
-    """The same folder, whose lock another process holds."""
+    """Return the same folder, whose lock another process holds."""
     with holding(where, "xautoclaim:nightly") as process:
         assert told(process) == "held"
         yield where
@@ -70,7 +70,7 @@ def test_a_command_that_writes_ends_with_5_and_names_the_run_that_it_would_wait_
     assert (said.code, said.out) == (5, ""), said.err
     (line,) = said.err.splitlines()
     assert line.startswith(f"claimlib: error: {held} is locked by xautoclaim:nightly (process ")
-    assert line.endswith("(--wait 1h; without --wait as long as it takes)")
+    assert line.endswith("(--wait 1h; without --wait there is no limit)")
 
 
 @pytest.mark.parametrize("command", READING)
@@ -103,7 +103,9 @@ def test_init_of_a_new_store_makes_no_lock(empty_store):
     assert not (empty_store / FILE).exists()
 
 
-def test_a_process_says_for_which_run_it_waits_and_goes_on_once_that_has_ended(where, tmp_path):
+def test_a_process_names_the_run_that_it_waits_for_and_continues_when_that_has_ended(
+    where, tmp_path
+):
     folder = shutil.copytree(where, tmp_path / "store")
     words = ("xautoclaim", folder, *SWEEP, "--engine", "embedded")
     with (
@@ -121,7 +123,7 @@ def test_a_process_says_for_which_run_it_waits_and_goes_on_once_that_has_ended(w
     assert (waiting.returncode, "XAUTOCLAIM, run 1" in out) == (0, True), rest
 
 
-def test_spark_waits_for_an_embedded_process_and_finishes_its_run_once_that_is_killed(
+def test_spark_waits_for_an_embedded_process_and_finishes_its_run_after_a_kill(
     spark, where, tmp_path
 ):
     folder = shutil.copytree(where, tmp_path / "store")
@@ -154,7 +156,7 @@ def wait_for(file, process):
     while not file.exists():
         assert process.poll() is None, "the run ended before its phase"
         assert time.monotonic() < deadline
-        time.sleep(0.05)  # between two looks at another process
+        time.sleep(0.05)  # between two checks of the other process
 
 
 def test_an_embedded_process_waits_for_spark_and_reads_meanwhile(spark, where, tmp_path):

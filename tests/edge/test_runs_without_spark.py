@@ -303,7 +303,7 @@ def test_threads_that_need_the_session_at_a_time_get_one(spark):
 
 
 def test_a_process_that_has_no_java_mirrors_a_server_and_claims(tmp_path):
-    """From nothing to a claim: init, snapshot, sweep, and the server goes on."""
+    """Run init, snapshot and a sweep, while the server continues to work."""
     store = tmp_path / "store é"
 
     def said(*words):

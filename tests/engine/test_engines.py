@@ -136,7 +136,7 @@ def test_the_payload_of_an_entry_has_the_same_hash_on_both_engines(rows_on) -> N
     assert len({row["hash"] for row in spark}) == 3, "null and an empty list leave the seed"
 
 
-def test_a_key_that_is_there_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_key_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise AssertionError("a name was hashed")
 

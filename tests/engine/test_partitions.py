@@ -31,7 +31,7 @@ OF_RUNS = ("attempt", "inputs")
 
 
 def keyspace() -> dict[bytes, Stream]:
-    """Streams in all buckets, of which some have no entry."""
+    """Return streams in all buckets; some streams have no entry."""
     streams = {}
     for number in range(20):
         ids = [StreamId(number * 10 + n, n % 2) for n in range(number if number < 7 else 0)]
@@ -59,7 +59,7 @@ def no_session() -> SparkSession:
 
 
 def swept(folder: Path, request: SweepRequest) -> dict[str, Any]:
-    """The rows of the tables that a sweep of the embedded engine has changed, and its counts."""
+    """Return the rows of the tables that a sweep of the embedded engine changed, and its counts."""
     store = find_embedded(no_session, str(folder), writes=True)
     assert store is not None
     reply = xautoclaim(store, request, run_id="r")

@@ -1,4 +1,4 @@
-"""The lock of a store's folder, between processes that do nothing else."""
+"""Tests of the lock of a store's folder, with processes that only hold it."""
 
 import errno
 import fcntl
@@ -24,13 +24,13 @@ PATIENCE_S = 60
 
 @pytest.fixture
 def lock(tmp_path):
-    """The lock of a folder, for which nobody waits."""
+    """Return the lock of a folder that no process holds."""
     return WriteLock(tmp_path, wait_ms=0)
 
 
 @pytest.fixture
 def holder(tmp_path):
-    """Another process that has the lock."""
+    """Return another process that holds the lock."""
     with holding(tmp_path, RUN) as process:
         assert told(process) == "held"
         yield process
@@ -72,13 +72,13 @@ def test_the_lock_is_waited_for_until_its_process_releases_it_or_is_killed(lock,
     assert Holder.read(lock.folder / FILE) is None
 
 
-def test_who_waits_is_told_each_process_that_it_waits_for(lock, holder, tmp_path):
+def test_a_waiting_process_is_told_each_process_that_it_waits_for(lock, holder, tmp_path):
     said = []
 
     def tell(text):
         said.append(text)
         if len(said) == 1:
-            # As if a third process had got the lock first.
+            # As if a third process had taken the lock first.
             other = Holder("xack:2", 7, "elsewhere", 0)
             (tmp_path / FILE).write_text(json.dumps(asdict(other)), encoding="utf-8")
         else:
@@ -106,7 +106,7 @@ def test_waiting_ends_after_its_time(lock, holder):
     "text", ["", "{", "[]", '{"run": 1}', '{"run":"r","process":"x"}', "[" * 99]
 )
 def test_a_process_that_does_not_name_itself_is_another_process(lock, holder, tmp_path, text):
-    """Such as `flock` of the shell."""
+    """For example `flock` of the shell."""
     del holder
     (tmp_path / FILE).write_text(text, encoding="utf-8")
     with pytest.raises(StoreBusyError, match="locked by another process, which") as refused:
@@ -115,7 +115,7 @@ def test_a_process_that_does_not_name_itself_is_another_process(lock, holder, tm
 
 
 def test_a_process_that_was_started_by_a_killed_holder_does_not_keep_the_lock(lock, tmp_path):
-    """As Spark's JVM is, which ends a moment later."""
+    """For example Spark's JVM, which ends a moment after its holder."""
     sleeper = (sys.executable, "-c", f"import time; time.sleep({PATIENCE_S})")
     with holding(tmp_path, RUN, *sleeper) as process:
         child = int(told(process))
@@ -125,7 +125,7 @@ def test_a_process_that_was_started_by_a_killed_holder_does_not_keep_the_lock(lo
         os.kill(child, signal.SIGKILL)
 
 
-def test_threads_of_one_process_share_the_lock_by_whatever_path_they_came(lock, tmp_path):
+def test_threads_of_one_process_share_the_lock_by_any_path(lock, tmp_path):
     link = tmp_path.with_name(f"{tmp_path.name}-link")
     link.symlink_to(tmp_path)
     other = WriteLock(link, wait_ms=0)
@@ -174,7 +174,7 @@ def test_a_forked_process_neither_has_the_lock_nor_keeps_it(lock, tmp_path):
 
 
 @pytest.mark.parametrize("call", [(fcntl, "flock"), (os, "open")])
-def test_where_the_file_system_has_no_locks_the_run_goes_on_and_says_so(lock, monkeypatch, call):
+def test_a_run_continues_and_says_so_if_the_file_system_has_no_locks(lock, monkeypatch, call):
     said = []
 
     def refused(*_arguments):
