@@ -90,21 +90,12 @@ def _refuse_embedded(store: str, engine: Engine) -> None:
 def locked(
     command: str, store: str, settings: Config, progress: Progress, *, accept_replaced: bool = True
 ) -> Iterator[None]:
-    """Hold the lock of a store while a command changes its tables.
-
-    Nothing is locked if there is no store yet.
-
-    Args:
-        accept_replaced: if false, nothing is locked if the store has all tables.
-    """
+    """Hold `creation.repair_lock` of a store, and wait for it as the settings say."""
     from claimlib.runs import Phase
-    from claimlib.store.lock import WriteLock
+    from claimlib.store.creation import repair_lock
 
     folder = _folder_here(store, settings)
-    logs = [] if folder is None else [folder / name / "_delta_log" for name in _tables()]
-    exist = [log.is_dir() for log in logs]
-    changes = any(exist) and (accept_replaced or not all(exist))
-    lock = WriteLock(folder if changes else None, settings.lock.wait_ms)
+    lock = repair_lock(folder, accept_replaced=accept_replaced, wait_ms=settings.lock.wait_ms)
     with lock.held_for(command, partial(progress, Phase.LOCK)):
         yield
 

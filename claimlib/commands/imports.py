@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -27,7 +28,7 @@ from claimlib.commands.mirror import (
     named_streams,
 )
 from claimlib.engine.relation import Relation
-from claimlib.errors import LostRaceError, RequestError
+from claimlib.errors import LostRaceError, RequestError, StoreBusyError
 from claimlib.plans import input_tables
 from claimlib.plans.differences import Scope
 from claimlib.plans.input_tables import TableMap
@@ -201,7 +202,9 @@ def import_tables(
             progress=progress,
         )
     except LostRaceError:
-        _discard(store, staged)
+        # Another process may hold the lock by now.
+        with suppress(StoreBusyError), store.lock.held_for(COMMAND):
+            _discard(store, staged)
         raise
     return ImportReply(
         run_id=finished.run_id,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from claimlib.commands.mirror import (
@@ -26,7 +27,7 @@ from claimlib.commands.mirror import (
     refuse_own_rows,
 )
 from claimlib.commands.staging import PageWriter
-from claimlib.errors import LostRaceError
+from claimlib.errors import LostRaceError, StoreBusyError
 from claimlib.live.batches import Batch
 from claimlib.plans.differences import Scope, left_alone
 from claimlib.plans.keys import sortable_as_id
@@ -144,7 +145,9 @@ def snapshot(
             progress=progress,
         )
     except LostRaceError:
-        reader.discard()
+        # Another process may hold the lock by now.
+        with suppress(StoreBusyError), store.lock.held_for(COMMAND):
+            reader.discard()
         raise
     return SnapshotReply(
         run_id=finished.run_id,

@@ -9,6 +9,7 @@ from claimlib.errors import UnfinishedRunError
 from claimlib.runs.known import load_known_runs
 from claimlib.schema import SCHEMA_VERSION, SCHEMA_VERSION_PROPERTY, TABLES, UPGRADABLE
 from claimlib.store.checks import check_known_version
+from claimlib.store.creation import repair_lock
 from claimlib.store.definitions import Definitions
 from claimlib.store.guards import check_session
 from claimlib.store.tables import Store
@@ -43,6 +44,11 @@ def upgrade(definitions: Definitions) -> Upgrade:
         UnsafeLocationError, ConfigError, StorageError: see `Definitions`.
     """
     definitions.check()
+    with repair_lock(definitions.folder).held_for("upgrade"):
+        return _upgraded(definitions)
+
+
+def _upgraded(definitions: Definitions) -> Upgrade:
     where, present = definitions.where, definitions.properties()
     if not present:
         raise definitions.missing_store()

@@ -169,8 +169,10 @@ def _landings_done(store: Store, row: RunRow, landings: set[str]) -> set[str]:
     own = set() if row.staged is None else {row.staged.uuid}
     if landings <= own:
         return landings
-    decided = store.find("journal", Condition("kind", str(Kind.RUN)))
-    return landings & {of["landing"] for of in decided if of["run_seq"] <= row.run_seq}
+    listed = ", ".join(map(quote_text, sorted(landings)))
+    is_done = f"kind = '{Kind.RUN}' AND run_seq <= {row.run_seq:d} AND landing IN ({listed})"
+    decided = store.relation("journal").where(is_done).distinct("landing")
+    return {of_landing["landing"] for of_landing in decided.collect()}
 
 
 def _delete_landing(store: Store, table: str, uuid: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from claimlib import schema
 from claimlib.schema import TABLES, Kind
@@ -21,6 +22,7 @@ from claimlib.store.definitions import Definitions
 from claimlib.store.gone_back import PROVING, Accepted, Seen, error_of, gone_back
 from claimlib.store.local import Condition
 from claimlib.store.location import Location
+from claimlib.store.lock import WriteLock
 from claimlib.store.opening import checked
 from claimlib.store.tables import Store
 
@@ -97,6 +99,35 @@ def create(
     """
     check_options(buckets, source)
     definitions.check()
+    with repair_lock(definitions.folder, accept_replaced=accept_replaced).held_for("init"):
+        return _created(definitions, buckets, source, accept_replaced=accept_replaced)
+
+
+def repair_lock(
+    folder: Path | None, *, accept_replaced: bool = True, wait_ms: int | None = None
+) -> WriteLock:
+    """Return the lock to hold while a command changes the tables of a store.
+
+    Nothing is locked if there is no store yet.
+
+    Args:
+        folder: the store's folder; None if the store is elsewhere.
+        accept_replaced: if false, nothing is locked if the store has all tables.
+        wait_ms: see `WriteLock`.
+    """
+    logs = [] if folder is None else [folder / name / "_delta_log" for name in TABLES]
+    exist = [log.is_dir() for log in logs]
+    changes = any(exist) and (accept_replaced or not all(exist))
+    return WriteLock(folder if changes else None, wait_ms)
+
+
+def _created(
+    definitions: Definitions,
+    buckets: int | None,
+    source: str | None,
+    *,
+    accept_replaced: bool,
+) -> Creation:
     where, present = definitions.where, definitions.properties()
     check_versions(where, present)
     check_same(where, present, buckets, source)

@@ -7,6 +7,7 @@ one process share the lock, because `threads.WRITES` keeps their commits apart.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import math
@@ -25,6 +26,8 @@ from claimlib.times import format_duration_ms, format_instant_ms
 FILE = ".claimlib.lock"
 """The name of the file.  It is never deleted, because another process may wait for it."""
 _POLL_S = 0.1
+# What the kernel answers if a file system has no locks.
+_CANNOT_LOCK = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK}
 _MOST_BYTES = 2**16
 
 _Key = tuple[int, int, int]
@@ -71,6 +74,10 @@ class Holder:
         return f"{self.run} (process {self.process} on {self.host}, since {since})"
 
 
+def _untold(text: str) -> None:
+    del text
+
+
 @dataclass
 class WriteLock:
     """Let one process at a time write to a store.
@@ -84,10 +91,10 @@ class WriteLock:
     wait_ms: int | None = None
 
     @contextmanager
-    def held_for(self, run: str, tell: Callable[[str], None]) -> Iterator[None]:
+    def held_for(self, run: str, tell: Callable[[str], None] = _untold) -> Iterator[None]:
         """Hold the lock while the block runs.
 
-        If the file system cannot lock the file, the block runs without the lock.
+        If the file system cannot lock any file, the block runs without the lock.
 
         Args:
             run: the key of a run, or a command.  Waiting processes show it.
@@ -95,7 +102,7 @@ class WriteLock:
 
         Raises:
             StoreBusyError: another process still holds the lock after `wait_ms`.
-            StorageError: this user may not open the file.
+            StorageError: the file cannot be opened, for example because this user may not.
         """
         share = None if self.folder is None else self._taken(self.folder, run, tell)
         try:
@@ -114,6 +121,12 @@ class WriteLock:
             try:
                 share = _LOCKS.take(path, run)
             except OSError as error:
+                if error.errno not in _CANNOT_LOCK:
+                    raise StorageError(
+                        f"{path} cannot be locked ({error.strerror}), so nothing was written. Run"
+                        " the command again once that is repaired",
+                        file=str(path),
+                    ) from error
                 tell(f"the store cannot be locked ({error.strerror}): start no other command")
                 return None
             if share is not None:

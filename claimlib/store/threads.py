@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import RLock
+from dataclasses import dataclass, field
+from threading import Lock, RLock
 from typing import TypeVar
 
 # At a time: what is small waits for storage and for Spark's planning, not for all processors.
@@ -28,26 +28,38 @@ class _Writes:
     there before it puts its own in place; in between no other is to come."""
 
     def __init__(self) -> None:
-        # Reentrant: who has it may find that Spark has to write after all.
-        self._lock = RLock()
-        self._by_spark: Counter[str] = Counter()
+        self._guard = Lock()
+        self._tables: dict[str, _Table] = {}
 
     @contextmanager
     def by_spark(self, table: str) -> Iterator[None]:
         """Until the block ends, Spark may commit to a table; so may others by Spark."""
-        with self._lock:
-            self._by_spark[table] += 1
+        of_table = self._of(table)
+        with of_table.lock:
+            of_table.writes_by_spark += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._by_spark[table] -= 1
+            with of_table.lock:
+                of_table.writes_by_spark -= 1
 
     @contextmanager
     def alone(self, table: str) -> Iterator[bool]:
         """Whether Spark does not write to a table; then it does not before the block has ended."""
-        with self._lock:
-            yield not self._by_spark[table]
+        of_table = self._of(table)
+        with of_table.lock:
+            yield not of_table.writes_by_spark
+
+    def _of(self, table: str) -> _Table:
+        with self._guard:
+            return self._tables.setdefault(table, _Table())
+
+
+@dataclass
+class _Table:
+    # Reentrant: who has it may find that Spark has to write after all.
+    lock: RLock = field(default_factory=RLock)
+    writes_by_spark: int = 0
 
 
 WRITES = _Writes()

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from claimlib.commands.upgrade import upgrade
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import (
     SchemaError,
     StorageError,
+    StoreBusyError,
     StoreExistsError,
     StoreIncompleteError,
 )
@@ -24,10 +27,12 @@ from claimlib.schema import ENTRIES_ID_PROPERTY, TABLE_ID_PROPERTY, TABLES
 from claimlib.store.commits import create_table
 from claimlib.store.creation import create
 from claimlib.store.definitions import FolderDefinitions, SparkDefinitions
+from claimlib.store.lock import WriteLock
 from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
+from tests.lock_holder import holding, told
 
 SWEEP = SweepRequest(REQUEST)
 
@@ -284,3 +289,17 @@ def test_only_spark_changes_tables_with_a_constraint_or_a_damaged_log(
     broken = embedded.parent / "broken"
     (broken / "groups" / "_delta_log").mkdir(parents=True)
     assert FolderDefinitions.find(no_session, str(broken)) is None
+
+
+@pytest.mark.parametrize("change", [partial(create, accept_replaced=True), upgrade])
+def test_tables_are_not_changed_while_another_process_writes_to_them(
+    embedded: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[FolderDefinitions], object]
+) -> None:
+    """Without the lock a commit of Spark could replace one of the other process."""
+    with holding(embedded, "snapshot:other") as process:
+        assert told(process) == "held"
+        lock = partial(WriteLock, wait_ms=0)
+        monkeypatch.setattr("claimlib.store.creation.WriteLock", lambda folder, _: lock(folder))
+        with pytest.raises(StoreBusyError, match="snapshot:other"):
+            change(in_folder(embedded))
+        assert not create(in_folder(embedded)).created, "a repeat that changes nothing waits"

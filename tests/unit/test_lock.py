@@ -202,6 +202,17 @@ def test_a_file_that_may_not_be_opened_is_refused(lock, monkeypatch):
         is_free(lock)
 
 
+@pytest.mark.parametrize("call", [(fcntl, "flock"), (os, "open")])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.ENOSPC])
+def test_without_a_lock_nothing_is_written_if_the_fault_may_pass(lock, monkeypatch, call, number):
+    def refused(*_arguments):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(*call, refused)
+    with pytest.raises(StorageError, match=rf"cannot be locked \({os.strerror(number)}\)"):
+        is_free(lock)
+
+
 def test_a_store_elsewhere_has_no_lock():
     with WriteLock(None, wait_ms=0).held_for("mine", no_waiting):
         assert is_free(WriteLock(None, wait_ms=0))
