@@ -90,9 +90,13 @@ def each_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         by_spark_alone(monkeypatch)
 
 
+FEW_OF_SPARK = "claimlib.engine.spark.FEW_OF_SPARK"
+
+
 def by_spark_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No table is taken for small, and nothing is computed without Spark."""
     monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
+    monkeypatch.setattr(FEW_OF_SPARK, 0)
     monkeypatch.setattr("claimlib.store.tables.has_embedded_packages", lambda: False)
 
 

@@ -111,6 +111,7 @@ class Query:
             order.
         limit: the number of rows, in that order; None means all.
         made_by: a partition column, see `Relation.made_by`.  None if that is not stated.
+        columns: the names of the columns; None if only an engine can tell.
     """
 
     text: str
@@ -118,6 +119,7 @@ class Query:
     order_by: tuple[str, ...] = ()
     limit: int | None = None
     made_by: str | None = None
+    columns: tuple[str, ...] | None = None
 
     @property
     def is_part(self) -> bool:
@@ -229,7 +231,8 @@ class Relation:
 
     def select(self, *expressions: str) -> Relation:
         """Return the rows with these columns, each a SQL expression with an alias, or a name."""
-        return self.sql(f"SELECT {', '.join(expressions)} FROM {{this}} AS this")
+        text = f"SELECT {', '.join(expressions)} FROM {{this}} AS this"
+        return Relation(self.engine, Query(text, {"this": self.node}, columns=_names(expressions)))
 
     def where(self, condition: str) -> Relation:
         """Return the rows for which a SQL condition is true."""
@@ -369,7 +372,26 @@ def _known_columns(node: Node) -> tuple[str, ...] | None:
         return tuple(node.columns)
     if isinstance(node, Query) and node.is_part:
         return _known_columns(node.inputs["this"])
-    return None
+    return node.columns if isinstance(node, Query) else None
+
+
+def _names(expressions: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the names of selected columns, or None if one of the texts does not show its name."""
+    names = []
+    for expression in expressions:
+        named = _NAMED.fullmatch(expression)
+        bare, brackets = _QUOTED.sub("", expression), 1
+        while brackets:
+            bare, brackets = _BRACKETS.subn("", bare)
+        if named is None or "," in bare:  # there may be several in one text
+            return None
+        names.append(named[1])
+    return tuple(names)
+
+
+_NAMED = re.compile(r"(?:.*\sAS\s+)?(\w+)", re.DOTALL)
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'", re.DOTALL)
+_BRACKETS = re.compile(r"\([^()]*\)")
 
 
 def _bounded(node: Node, bounds: IdBounds) -> Node:

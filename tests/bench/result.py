@@ -185,7 +185,7 @@ def expected(store: Store, history: History) -> Mapping[str, DataFrame]:
         "tombstones": spark.sql(_TOMBSTONES, decided=decided),
         "consumers": spark.sql(_CONSUMERS, groups=groups, last=last),
         "cursors": spark.sql(_LAST_CURSOR, cursors=cursors, last=last),
-        "runs": _counted(journal, command),
+        "runs": _counted(journal, command, store.engine.name),
     }
 
 
@@ -208,11 +208,11 @@ def _decided(made: DataFrame, history: History, ends: DataFrame) -> DataFrame:
     )
 
 
-def _counted(journal: DataFrame, command: str) -> DataFrame:
+def _counted(journal: DataFrame, command: str, engine: str) -> DataFrame:
     """One row per run: how many rows of each kind it has."""
     counts = ", ".join(f"'{kind}', count_if(kind = '{kind}')" for kind in _COUNTS_OF[command])
     return journal.sparkSession.sql(
-        f"SELECT run_seq, max(command) AS command, map({counts}) AS counts"
+        f"SELECT run_seq, max(command) AS command, map({counts}) AS counts, '{engine}' AS engine"
         " FROM {journal} GROUP BY run_seq",
         journal=journal,
     )

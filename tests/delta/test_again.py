@@ -24,7 +24,7 @@ from claimlib.schema import BUCKET_SQL
 from claimlib.store.local import Token
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
-from tests.conftest import by_spark_alone
+from tests.conftest import FEW_OF_SPARK, by_spark_alone
 from tests.delta.own_rows import append, pending_row, say_nothing_of_the_newest_commit
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count, query
@@ -128,7 +128,7 @@ def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small
 ) -> None:
     """What is rewritten behind an append of the same run would be skipped."""
     by_spark_alone(monkeypatch)
-    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 2)
+    monkeypatch.setattr(FEW_OF_SPARK, 2)
     write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
     xautoclaim(store, SweepRequest(REQUEST))
     write_keyspace(store, keyspace(b"u"), NOW_MS)
@@ -150,7 +150,7 @@ def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small
     for few_rows in (2, 10_000):
         copied = shutil.copytree(store.where, tmp_path / f"few rows are {few_rows}")
         copy = Store.open(store.spark, str(copied))
-        monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", few_rows)
+        monkeypatch.setattr(FEW_OF_SPARK, few_rows)
         roll_forward(copy, decided(copy, 2), lambda *_: None)
         assert seen(copy) == {"s": NOW_MS + 7}, few_rows
 
@@ -333,7 +333,7 @@ def test_a_landing_that_somebody_writes_to_while_it_is_swept_is_left_for_the_nex
 
         return called
 
-    for method in (Store.execute, Store.replace):
+    for method in (Store.delete, Store.execute, Store.replace):
         monkeypatch.setattr(Store, method.__name__, conflicts(method))
     monkeypatch.setattr(retry, "_FIRST_PAUSE_S", 0)
     batches = stream(b"s", {1: b"a"}, {1}, NOW_MS)

@@ -31,7 +31,7 @@ KILL_POINTS = {"a": Phase.DECIDE, "b": Phase.APPLY, "c": Phase.VERIFY}
 # What may differ between a run that was killed and one that was not.
 DIFFERS = {
     "journal": {"attempt", "inputs"},
-    "runs": {"phase_ms", "began_ms", "ended_ms", "input_versions", "output_versions"},
+    "runs": {"engine", "phase_ms", "began_ms", "ended_ms", "input_versions", "output_versions"},
 }
 
 

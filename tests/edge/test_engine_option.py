@@ -97,7 +97,8 @@ def test_the_same_commands_leave_the_same_rows_by_either_engine(spark, claimlib,
 
 
 def test_what_the_embedded_engine_cannot_do_is_refused(claimlib, filled, monkeypatch):
-    said = claimlib("abandon", filled, "snapshot:x", "--engine", "embedded")
+    tables = ("--entries", "e", "--pending", "p")
+    said = claimlib("import", filled, *tables, "--engine", "embedded")
     assert (said.code, "needs Spark: leave --engine out" in said.err) == (2, True)
     said = claimlib("xpending", filled, "--engine", "duckdb")
     assert said.code == 2

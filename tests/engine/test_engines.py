@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from claimlib.engine.embedded import EmbeddedEngine
-from claimlib.engine.relation import DESCENDING, Record, Relation, Rows
+from claimlib.engine.relation import DESCENDING, Node, Record, Relation, Rows
 from claimlib.engine.spark import SparkEngine, frame_of, relation_of
 from claimlib.plans.column_readers import id_bits_sql, is_spelling_sql
 from claimlib.plans.keys import ID_ORDER, bigint_sql, glob_sql, id_at_least, id_at_most, id_text_sql
@@ -256,3 +256,35 @@ def test_a_frame_is_a_relation_and_a_relation_of_spark_is_a_frame(spark: SparkSe
     assert [row["id"] for row in frame_of(relation).orderBy("id").collect()] == [3, 4]
     with pytest.raises(TypeError, match="of the embedded engine"):
         frame_of(Relation(EmbeddedEngine(), Rows(VALUES)))
+
+
+class _Asked(EmbeddedEngine):
+    """An engine that must not be asked for columns."""
+
+    def types_of(self, node: Node) -> Mapping[str, str]:
+        raise AssertionError(node)
+
+
+@pytest.mark.parametrize(
+    ("expressions", "is_known"),
+    [
+        (["n", "id_ms AS x", "coalesce(maybe, greatest(n, 2)) AS y"], True),
+        (["n", "CASE WHEN name = 'it, (' THEN 'a\\\\' ELSE name END AS text"], True),
+        (["1 AS a, 2 AS b"], False),
+        (["*", "n AS m"], False),
+        (["this.n"], False),
+        (["CASE WHEN n > 1 THEN n END"], False),
+        (["n + 1"], False),
+    ],
+)
+def test_the_names_of_a_selection_are_those_that_an_engine_gives(expressions, is_known) -> None:
+    selected, asked = (
+        Relation(engine, Rows(VALUES)).select(*expressions)
+        for engine in (EmbeddedEngine(), _Asked())
+    )
+    assert selected.columns == tuple(selected.types)
+    if is_known:
+        assert asked.columns == selected.columns
+    else:
+        with pytest.raises(AssertionError):
+            _ = asked.columns

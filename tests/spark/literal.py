@@ -45,6 +45,7 @@ class LiteralStore(Store):
         self.is_embedded = engine == "embedded"
         self.buckets = schema.DEFAULT_BUCKETS
         self._newest = None
+        self._buckets_of = {}
         self._tables = {
             name: arrow_table([], table.arrow_schema([c.name for c in table.written]))
             for name, table in TABLES.items()
