@@ -244,7 +244,9 @@ class Relation:
 
     def distinct(self, *columns: str) -> Relation:
         """Return each combination of values of some columns, or of all, once."""
-        return self.sql(f"SELECT DISTINCT {', '.join(columns) or '*'} FROM {{this}} AS this")
+        text = f"SELECT DISTINCT {', '.join(columns) or '*'} FROM {{this}} AS this"
+        names = _names(columns) if columns else _known_columns(self.node)
+        return Relation(self.engine, Query(text, {"this": self.node}, columns=names))
 
     def order_by(self, *expressions: str) -> Relation:
         """Return the rows in the order of SQL expressions."""

@@ -72,7 +72,7 @@ def test_no_command_costs_more_queries_than_are_written_down_here(
     assert {name: n for name, n in queries.items() if n > most[name]} == {}
 
 
-@pytest.mark.parametrize(("reader", "most"), [("delta-rs", 26), ("Spark", 252)])
+@pytest.mark.parametrize(("reader", "most"), [("delta-rs", 26), ("Spark", 303)])
 def test_no_snapshot_costs_more_queries_than_are_written_down_here(
     store_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, reader: str, most: int
 ) -> None:
