@@ -258,7 +258,7 @@ def test_a_frame_is_a_relation_and_a_relation_of_spark_is_a_frame(spark: SparkSe
         frame_of(Relation(EmbeddedEngine(), Rows(VALUES)))
 
 
-class _Asked(EmbeddedEngine):
+class _WithoutTypes(EmbeddedEngine):
     """An engine that must not be asked for columns."""
 
     def types_of(self, node: Node) -> Mapping[str, str]:
@@ -278,13 +278,13 @@ class _Asked(EmbeddedEngine):
     ],
 )
 def test_the_names_of_a_selection_are_those_that_an_engine_gives(expressions, is_known) -> None:
-    selected, asked = (
+    selected, without = (
         Relation(engine, Rows(VALUES)).select(*expressions)
-        for engine in (EmbeddedEngine(), _Asked())
+        for engine in (EmbeddedEngine(), _WithoutTypes())
     )
     assert selected.columns == tuple(selected.types)
     if is_known:
-        assert asked.columns == selected.columns
+        assert without.columns == selected.columns
     else:
         with pytest.raises(AssertionError):
-            _ = asked.columns
+            _ = without.columns
