@@ -12,8 +12,6 @@ from pyspark.sql.types import ArrayType, StructType
 
 # Databricks' serverless compute takes frames of so many bytes of local data: 128 MB.
 LOCAL_DATA_BYTES = 128_000_000
-# What is made of so many bytes is done before it is divided.
-_FEW_BYTES = 1_000_000
 # See `_relation`.  What is made of fewer rows alone, Spark computes as it plans, without a job.
 _MANY_ROWS, _ROWS_PER_LIST, LISTS_BYTES = 500, 10_000, 48 * 2**20
 # Spark sends each task the rows of its partition.  A task with too many rows exceeds the memory of

@@ -14,7 +14,7 @@ from rich.status import Status
 from rich.text import Text
 
 from claimlib.cli.tasks import Pace, Stage, stages_of
-from claimlib.runs import Phase, Progress
+from claimlib.runs import Phase, Progress, silent
 from claimlib.terminal import error_console, one_line, say
 
 _POLL_S = 0.5
@@ -40,7 +40,7 @@ def shown(
         verbose: also how long each phase took is shown, and in a log each detail.
     """
     if quiet:
-        yield start, _silent
+        yield start, silent
         return
     # The console writes to a copy: stderr is turned away from the terminal while the JVM starts.
     with error_console() as console:
@@ -62,10 +62,6 @@ def _started(start: Start, tell: Tell) -> SparkSession:
     spark = start()
     tell(_BEFORE_A_RUN, "")
     return spark
-
-
-def _silent(phase: Phase, detail: str) -> None:
-    del phase, detail
 
 
 class Log:

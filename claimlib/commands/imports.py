@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,12 +22,13 @@ from claimlib.commands.mirror import (
     NamedStreams,
     check_source,
     decide,
+    discarded_if_lost,
     discarded_on_error,
     mirrored,
     named_streams,
 )
 from claimlib.engine.relation import Relation
-from claimlib.errors import LostRaceError, RequestError, StoreBusyError
+from claimlib.errors import RequestError
 from claimlib.plans import input_tables
 from claimlib.plans.differences import Scope
 from claimlib.plans.input_tables import TableMap
@@ -192,7 +192,7 @@ def import_tables(
             landing = _landing(begun, staged[-1], request, source, sound.tables)
         return decide(begun, landing, request.limits)
 
-    try:
+    with discarded_if_lost(store, COMMAND, partial(_discard, store, staged)):
         finished = run(
             store,
             command=COMMAND,
@@ -201,11 +201,6 @@ def import_tables(
             run_id=run_id,
             progress=progress,
         )
-    except LostRaceError:
-        # Another process may hold the lock by now.
-        with suppress(StoreBusyError), store.lock.held_for(COMMAND):
-            _discard(store, staged)
-        raise
     return ImportReply(
         run_id=finished.run_id,
         run_seq=finished.run_seq,

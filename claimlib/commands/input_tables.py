@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -21,7 +21,6 @@ from claimlib.plans import input_tables
 from claimlib.plans.checks import repeated_keys
 from claimlib.plans.differences import Digest, digest
 from claimlib.plans.input_tables import TableMap
-from claimlib.plans.journal_rows import union_rows
 from claimlib.schema import TABLES, generated, quote_identifier
 from claimlib.session import check_file_names
 from claimlib.store.tables import Store, reading_order
@@ -285,7 +284,7 @@ def _refuse_unknown_groups(tables: Tables, places: Mapping[str, str]) -> None:
     if not parts:
         return
     unknown = (
-        union_rows(parts)
+        reduce(DataFrame.union, parts)
         .groupBy("table")
         .agg(F.sum("rows").alias("rows"), F.min("example").alias("example"))
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -22,8 +22,10 @@ from claimlib.engine.relation import DESCENDING, Record, Relation, Rows, union_b
 from claimlib.errors import (
     EmptySourceError,
     ForeignRunSeqError,
+    LostRaceError,
     NotAMirrorError,
     SourceMismatchError,
+    StoreBusyError,
     VerificationError,
     VersionExpiredError,
 )
@@ -116,6 +118,24 @@ def discarded_on_error(store: Store, uuid: str) -> Iterator[None]:
         # Spark itself may be the cause: then this fails too, and the cause is what is to be told.
         with suppress(Exception):
             discard_landing(store, uuid)
+        raise
+
+
+@contextmanager
+def discarded_if_lost(store: Store, command: str, discard: Callable[[], None]) -> Iterator[None]:
+    """Delete what a run has staged if other runs overtook it.
+
+    The lock is taken again for that, because the run no longer holds it.  If another process holds
+    it after `Store.lock.wait_ms`, the staged rows stay.  No decision names them.
+
+    Args:
+        discard: deletes them.
+    """
+    try:
+        yield
+    except LostRaceError:
+        with suppress(StoreBusyError), store.lock.held_for(command):
+            discard()
         raise
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from claimlib.commands.mirror import (
@@ -20,6 +19,7 @@ from claimlib.commands.mirror import (
     NamedStreams,
     check_source,
     decide,
+    discarded_if_lost,
     discarded_on_error,
     last_server,
     mirrored,
@@ -27,11 +27,10 @@ from claimlib.commands.mirror import (
     refuse_own_rows,
 )
 from claimlib.commands.staging import PageWriter
-from claimlib.errors import LostRaceError, StoreBusyError
 from claimlib.live.batches import Batch
 from claimlib.plans.differences import Scope, left_alone
 from claimlib.plans.keys import sortable_as_id
-from claimlib.runs import Begun, Decision, Phase, Progress, run
+from claimlib.runs import Begun, Decision, Phase, Progress, run, silent
 from claimlib.runs.journal import ServerIdentity
 from claimlib.runs.mirror import CHANGED, discard_landing, in_bucket
 from claimlib.semantics.ids import StreamId
@@ -135,7 +134,7 @@ def snapshot(
         SourceError: the server cannot be read.
     """
     reader = _Reader(store, request, read, progress)
-    try:
+    with discarded_if_lost(store, COMMAND, reader.discard):
         finished = run(
             store,
             command=COMMAND,
@@ -144,11 +143,6 @@ def snapshot(
             run_id=run_id,
             progress=progress,
         )
-    except LostRaceError:
-        # Another process may hold the lock by now.
-        with suppress(StoreBusyError), store.lock.held_for(COMMAND):
-            reader.discard()
-        raise
     return SnapshotReply(
         run_id=finished.run_id,
         run_seq=finished.run_seq,
@@ -190,7 +184,7 @@ class _Reader:
     def _staged(self, begun: Begun) -> Landing:
         scope = Scope(self.request.stream_glob, self.request.group_glob)
         pages = PageWriter(self.store, uuid.uuid4().hex, self.request.source, scope)
-        tell = self.progress or _silent
+        tell = self.progress or silent
         tell(Phase.READ, "the server")
         with discarded_on_error(self.store, pages.uuid):
             for batch in self.read(_spans(begun, scope)):
@@ -205,10 +199,6 @@ class _Reader:
         groups = begun.relation("groups")
         (newest,) = groups.sql("SELECT max(snapshot_ms) AS ms FROM {this} AS this").collect()
         return (newest["ms"] or 0) > self.first_ms
-
-
-def _silent(_phase: Phase, _detail: str) -> None:
-    pass
 
 
 def _spans(begun: Begun, scope: Scope) -> Spans:

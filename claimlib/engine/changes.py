@@ -169,10 +169,7 @@ def lacking(table: str, rows: Relation, there: Relation) -> Relation:
     Args:
         there: the rows of the table, or a part of it in which these keys would be.
     """
-    return rows.sql(
-        f"SELECT s.* FROM {{this}} AS s LEFT ANTI JOIN {{there}} AS t ON {same_key(table)}",
-        there=there,
-    )
+    return rows.lacking(there, same_key(table))
 
 
 def same_key(table: str, other: str = "s") -> str:

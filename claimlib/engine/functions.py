@@ -19,19 +19,17 @@ if TYPE_CHECKING:
 
 def add_functions(database: DuckDBPyConnection) -> None:
     """Add the functions to a database."""
+    functions: dict[str, tuple[Any, list[Any], str]] = {
+        "hash_text": (_hash_texts, ["VARCHAR"], "BIGINT"),
+        "hash": (_hash, ["BIGINT", "VARCHAR"], "BIGINT"),
+        "hash_number": (_hash_number, ["BIGINT", "BIGINT"], "BIGINT"),
+        "hash_fields": (_hash_fields, ["BIGINT", "STRUCT(name BLOB, value BLOB)[]"], "BIGINT"),
+        "matches": (_matches, ["VARCHAR", "VARCHAR"], "BOOLEAN"),
+        "json": (_json, ["VARCHAR"], "VARCHAR"),
+    }
     options: dict[str, Any] = {"type": "arrow", "null_handling": "special"}
-    database.create_function("claimlib_hash_text", _hash_texts, ["VARCHAR"], "BIGINT", **options)
-    fields = "STRUCT(name BLOB, value BLOB)[]"
-    hashes = {"": (_hash, "VARCHAR"), "_number": (_hash_number, "BIGINT")}
-    hashes["_fields"] = _hash_fields, fields
-    for name, (function, type_) in hashes.items():
-        database.create_function(
-            f"claimlib_hash{name}", function, ["BIGINT", type_], "BIGINT", **options
-        )
-    database.create_function(
-        "claimlib_matches", _matches, ["VARCHAR", "VARCHAR"], "BOOLEAN", **options
-    )
-    database.create_function("claimlib_json", _json, ["VARCHAR"], "VARCHAR", **options)
+    for name, (function, inputs, result) in functions.items():
+        database.create_function(f"claimlib_{name}", function, inputs, result, **options)
     for statement in _MACROS:
         database.execute(statement)
 

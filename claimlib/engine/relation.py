@@ -123,7 +123,7 @@ class Query:
 
     @property
     def is_part(self) -> bool:
-        """Whether the rows are some of the rows of the input `this`, as they are."""
+        """Return True if the rows are some rows of the input `this`, with all their columns."""
         return self.text == _ALL_ROWS or self.text.startswith(f"{_ALL_ROWS} WHERE ")
 
     @property
@@ -247,6 +247,16 @@ class Relation:
         text = f"SELECT DISTINCT {', '.join(columns) or '*'} FROM {{this}} AS this"
         names = _names(columns) if columns else _known_columns(self.node)
         return Relation(self.engine, Query(text, {"this": self.node}, columns=names))
+
+    def lacking(self, others: Relation, condition: str) -> Relation:
+        """Return the rows with which no row of another relation meets a SQL condition.
+
+        Args:
+            condition: it calls a row of this relation `s`, and a row of the other one `t`.
+        """
+        text = f"SELECT s.* FROM {{this}} AS s LEFT ANTI JOIN {{others}} AS t ON {condition}"
+        inputs = {"this": self.node, "others": others.node}
+        return Relation(self.engine, Query(text, inputs, columns=_known_columns(self.node)))
 
     def order_by(self, *expressions: str) -> Relation:
         """Return the rows in the order of SQL expressions."""

@@ -119,10 +119,14 @@ def _entry_content(payload: str) -> str:
     return _numbers_hash("stream_key", *_ID, payload)
 
 
-def digest(table: str, rows: Relation) -> Relation:
-    """Return one row, `digest`: the `Digest` of stored or staged rows of `pending` or `entries`."""
+def digest(table: str, rows: Relation, *aggregates: str) -> Relation:
+    """Return one row, `digest`: the `Digest` of stored or staged rows of `pending` or `entries`.
+
+    Args:
+        aggregates: further columns of that row, each a SQL aggregate of the rows with an alias.
+    """
     content = _PENDING_CONTENT if table == "pending" else _entry_content(_PAYLOAD)
-    return rows.select(f"{content} AS content").select(f"{_DIGEST} AS digest")
+    return rows.select("*", f"{content} AS content").select(f"{_DIGEST} AS digest", *aggregates)
 
 
 def left_alone(pending: Relation, scope: Scope) -> Relation:
@@ -149,11 +153,12 @@ def compared_pending(staged: Relation, stored: Relation) -> Relation:
 
     Each repetition of a stored row counts.
 
-    Columns: group_key, id_ms, id_seq; `difference` (null: both have the same); the staged consumer,
-    delivery_time_ms and delivery_count; as the store has it, `stored_stream` and
-    `stored_consumer_group` (null: it does not), from_consumer, from_delivery_time_ms,
-    from_delivery_count, `stored_run_seq` and `stored_is_claim`; and `content`, the hash of what the
-    store will hold (null: nothing).  One shuffle of both sides.
+    Columns: group_key, id_ms, id_seq; `difference`, which is null if both rows are equal; the
+    staged consumer, delivery_time_ms and delivery_count; of the stored row `stored_stream` and
+    `stored_consumer_group`, which are null if the store lacks it, from_consumer,
+    from_delivery_time_ms, from_delivery_count, `stored_run_seq` and `stored_is_claim`; and
+    `content`, the hash of the row after the run, which is null if the run removes it.  One shuffle
+    of both sides.
 
     Args:
         stored: rows of pending, with `is_claim`: whether a run of the store wrote the row, and not
@@ -254,10 +259,11 @@ def with_known_absence(stored: Relation) -> Relation:
 def compared_entries(staged: Relation, stored: Relation) -> Relation:
     """Return one row per entry that the source or the store has.
 
-    Columns: stream_key, id_ms, id_seq; `difference` (null: nothing changes); `from_payload`, the
-    hash of the payload that the store holds (null: none); `stored_stream` and `stored_run_seq`
-    (null: the store does not have it), `absence_is_known`, and `content`, the hash of what the
-    store will hold (null: nothing).  One shuffle of both sides, without payloads.
+    Columns: stream_key, id_ms, id_seq; `difference`, which is null if nothing changes;
+    `from_payload`, the hash of the stored payload, which is null if there is none; `stored_stream`
+    and `stored_run_seq`, which are null if the store lacks the entry; `absence_is_known`; and
+    `content`, the hash of the entry after the run, which is null if the run removes it.  One
+    shuffle of both sides, without payloads.
 
     Args:
         stored: rows of `with_known_absence`.

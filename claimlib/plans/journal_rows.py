@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import reduce
-
-from pyspark.sql import DataFrame
-
 from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP, GROUP_SQL
 from claimlib.plans.requests import CALLER_IS_SEEN, REQUEST_COLUMNS
@@ -113,8 +108,3 @@ def consumer_rows(accepted: Relation) -> Relation:
         f"'{Kind.CONSUMER}' AS kind",
         *(*_PLACE, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),
     )
-
-
-def union_rows(parts: Iterable[DataFrame]) -> DataFrame:
-    """All rows of the parts; a column that a part lacks is null there."""
-    return reduce(lambda rows, others: rows.unionByName(others, allowMissingColumns=True), parts)

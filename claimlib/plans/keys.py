@@ -57,11 +57,8 @@ def key_json_sql(table: str) -> str:
 
 def without(rows: Relation, others: Relation) -> Relation:
     """Return the rows of entries of groups that are not among others."""
-    same = " AND ".join(f"this.{name} = others.{name}" for name in (*GROUP, "id_ms", "id_seq"))
-    return rows.sql(
-        f"SELECT * FROM {{this}} AS this LEFT ANTI JOIN {{others}} AS others ON {same}",
-        others=others,
-    )
+    same = " AND ".join(f"s.{name} = t.{name}" for name in (*GROUP, "id_ms", "id_seq"))
+    return rows.lacking(others, same)
 
 
 def id_at_least(ms: str, seq: str, low_ms: str, low_seq: str) -> str:

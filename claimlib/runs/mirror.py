@@ -104,17 +104,25 @@ def staged_entries(store: Store, uuid: str) -> Relation:
 
 def digests_of(store: Store, uuid: str) -> tuple[Digest, Digest]:
     """Return the digests of the staged pending rows and of the staged entries, by one query."""
-    return _digests(staged_pending(store, uuid), staged_entries(store, uuid))
+    (of_pending, _), of_entries = _digests(
+        staged_pending(store, uuid), staged_entries(store, uuid), is_counted="false"
+    )
+    return of_pending, of_entries
 
 
-def _digests(pending: Relation, entries: Relation) -> tuple[Digest, Digest]:
-    both = digest("pending", pending).sql(
-        "SELECT 'pending' AS of, digest FROM {this} AS this"
-        " UNION ALL SELECT 'entries' AS of, digest FROM {entries} AS entries",
+def _digests(
+    pending: Relation, entries: Relation, *, is_counted: str
+) -> tuple[tuple[Digest, int], Digest]:
+    """Return the digest of pending rows with the number of those that meet a SQL condition, and the
+    digest of entries, by one query."""
+    both = digest("pending", pending, f"count_if({is_counted}) AS n").sql(
+        "SELECT 'pending' AS of, digest, n FROM {this} AS this"
+        " UNION ALL SELECT 'entries' AS of, digest, 0L AS n FROM {entries} AS entries",
         entries=digest("entries", entries),
     )
-    digests = {row["of"]: Digest(**row["digest"]) for row in both.collect()}
-    return digests["pending"], digests["entries"]
+    rows = {row["of"]: row for row in both.collect()}
+    of_pending, of_entries = (Digest(**rows[name]["digest"]) for name in ("pending", "entries"))
+    return (of_pending, rows["pending"]["n"]), of_entries
 
 
 def check_landing(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
@@ -314,14 +322,17 @@ def verify(
         VerificationError: a difference that no commit of somebody else explains.
     """
     pending, entries = _in_scope(store, row, decided)
+    (of_pending, written), of_entries = _digests(
+        pending, entries, is_counted=f"run_seq = {row.run_seq:d}L"
+    )
     counts = {
         "pending_read": staged.pending.rows,
         "entries_read": staged.entries.rows,
-        "pending_written": pending.where(f"run_seq = {row.run_seq:d}L").count(),
+        "pending_written": written,
         "pending_missing": 0,
         "pending_extra": staged.pending_after.rows - staged.pending.rows,
     }
-    if _digests(pending, entries) == (staged.pending_after, staged.entries_after):
+    if (of_pending, of_entries) == (staged.pending_after, staged.entries_after):
         return claims.Outcome(), counts
     outcome = claims.verify(store, row, decided)
     differing = {
@@ -372,11 +383,7 @@ def _differing(staged: Relation, stored: Relation, table: str) -> Relation:
     """
     key = TABLES[table].key
     extra = lacking(table, stored.select(*key), staged)
-    missing = staged.sql(
-        f"SELECT s.* FROM {{this}} AS s LEFT ANTI JOIN {{stored}} AS t"
-        f" ON {same_key(table)} AND {_has_content(table)}",
-        stored=stored,
-    )
+    missing = staged.lacking(stored, f"{same_key(table)} AND {_has_content(table)}")
     types = {"difference": "STRING", **{name: TABLES[table].types[name] for name in key}}
     parts = {"missing": missing, "extra": extra}
     return union_by_name(

@@ -156,48 +156,71 @@ def run(
     key = (command, uuid.uuid4().hex if run_id is None else parse_run_id(run_id))
     text = _request_text({**request, "now_ms": now_ms})
     with store.lock.held_for(":".join(key), partial(tell, Phase.LOCK)):
-        lost_to, recovered = "", set[int]()
-        for _ in range(MAX_LOSSES):
-            known = _recover(store, tell)
-            recovered |= {row.run_seq for row in known.unfinished}
-            # No other run can have used a generated key.
-            finished = None if run_id is None else find_finished(store, *key)
-            if finished is not None:
-                _check_same_request(finished, text)
-                _check_not_abandoned(finished)
-                if finished.run_seq in recovered:  # an earlier call decided it
-                    return finished
-                tell(Phase.FINISH, f"run {finished.run_seq} was already done: nothing is changed")
-                return replace(finished, is_repeat=True)
-            clock, began_ms = Clock(tell), wall_ms()
-            clock.enter(Phase.BEGIN, "")
-            run_seq = known.last_seq + 1
-            name = f"run {run_seq}"
-            begun = Begun(store, run_seq, _pins(store, INPUTS, known), _size_told(tell, name))
-            clock.enter(Phase.DECIDE, name)
-            try:
-                decision = decide(begun)
-            except VersionExpiredError as error:
-                # A table had not been written to for longer than versions are kept, and now it was.
-                lost_to = f"a writer of {error.table}"
-                continue
-            except ForeignRunSeqError:
-                # The numbers may be those of runs whose decision is missing.
-                check_no_missing_rows(store)
-                raise
-            row = replace(_run_row(begun, key, text, now_ms, decision), began_ms=began_ms)
-            decided = _commit(store, row, decision)
-            del decision  # its rows need not stay in memory
-            if decided is None:
-                raise missing_rows_error(store, "journal", run_seq, f"{run_seq}")
-            if decided.row.attempt == row.attempt:
-                finished = carry_out(store, decided, clock)
-                _check_not_abandoned(finished)
+        return _run(
+            *(store, key, text, now_ms),
+            decide=decide,
+            tell=tell,
+            may_be_repeat=run_id is not None,
+        )
+
+
+def _run(
+    store: Store,
+    key: tuple[str, str],
+    text: str,
+    now_ms: int | None,
+    *,
+    decide: Decide,
+    tell: Progress,
+    may_be_repeat: bool,
+) -> Finished:
+    """Run one command under the lock of its store, once; see `run`.
+
+    Args:
+        text: the request in JSON.
+        may_be_repeat: False if the key was generated, so no other run can have used it.
+    """
+    lost_to, recovered = "", set[int]()
+    for _ in range(MAX_LOSSES):
+        known = _recover(store, tell)
+        recovered |= {row.run_seq for row in known.unfinished}
+        finished = find_finished(store, *key) if may_be_repeat else None
+        if finished is not None:
+            _check_same_request(finished, text)
+            _check_not_abandoned(finished)
+            if finished.run_seq in recovered:  # an earlier call decided it
                 return finished
-            if find_finished_seq(store, decided.row.run_seq) is None:
-                carry_out(store, decided, Clock(tell))
-                recovered.add(decided.row.run_seq)
-            lost_to = decided.row.key
+            tell(Phase.FINISH, f"run {finished.run_seq} was already done: nothing is changed")
+            return replace(finished, is_repeat=True)
+        clock, began_ms = Clock(tell), wall_ms()
+        clock.enter(Phase.BEGIN, "")
+        run_seq = known.last_seq + 1
+        name = f"run {run_seq}"
+        begun = Begun(store, run_seq, _pins(store, INPUTS, known), _size_told(tell, name))
+        clock.enter(Phase.DECIDE, name)
+        try:
+            decision = decide(begun)
+        except VersionExpiredError as error:
+            # A table had not been written to for longer than versions are kept, and now it was.
+            lost_to = f"a writer of {error.table}"
+            continue
+        except ForeignRunSeqError:
+            # The numbers may be those of runs whose decision is missing.
+            check_no_missing_rows(store)
+            raise
+        row = replace(_run_row(begun, key, text, now_ms, decision), began_ms=began_ms)
+        decided = _commit(store, row, decision)
+        del decision  # its rows need not stay in memory
+        if decided is None:
+            raise missing_rows_error(store, "journal", run_seq, f"{run_seq}")
+        if decided.row.attempt == row.attempt:
+            finished = carry_out(store, decided, clock)
+            _check_not_abandoned(finished)
+            return finished
+        if find_finished_seq(store, decided.row.run_seq) is None:
+            carry_out(store, decided, Clock(tell))
+            recovered.add(decided.row.run_seq)
+        lost_to = decided.row.key
     raise LostRaceError(
         f"{':'.join(key)} was overtaken by other runs or writers {MAX_LOSSES} times (the last:"
         f" {lost_to}). Start the runs on {store.where} one at a time, from one scheduler, and try"

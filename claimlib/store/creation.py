@@ -195,9 +195,7 @@ def _look_back(
     of_streams = {schema.BUCKETS_PROPERTY: str(buckets), schema.TABLE_ID_PROPERTY: ""}
     store = definitions.handle({"streams": of_streams, **present})
     runs = _seen(store, present)
-    # A lost table will be created with version 0.
-    versions = {**dict.fromkeys(TABLES, 0), **store.pin(present).versions}
-    older = gone_back(versions, runs, store.accepted)
+    older = gone_back(_versions(store, present), runs, store.accepted)
     are_of_others = not schema.has_entries_of_its_proofs(present)
     if not accept_replaced:
         _refuse_replaced(store, present, older, are_of_others=are_of_others)
@@ -208,11 +206,15 @@ def _look_back(
     if not older:
         return review
     # All tables, because a run that was begun before may have pinned an earlier version.
-    versions = {**dict.fromkeys(TABLES, 0), **store.pin(present).versions}
-    accepted = Accepted(max(run.run_seq for run in runs), versions)
+    accepted = Accepted(max(run.run_seq for run in runs), _versions(store, present))
     if "streams" in present:
         definitions.change("streams", accepted.properties())
     return replace(review, accepted=accepted, newly_accepted=tuple(older))
+
+
+def _versions(store: Store, present: Collection[str]) -> dict[str, int]:
+    """Return the versions of the tables; a lost table will be created with version 0."""
+    return {**dict.fromkeys(TABLES, 0), **store.pin(present).versions}
 
 
 def _refuse_replaced(

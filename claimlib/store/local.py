@@ -200,27 +200,41 @@ class LocalTable:
         try:
             self._commit_files(files, how)
         except CommitFailedError:
-            newest = _opened(self._folder)
-            if newest is None or newest.version == self.version:
+            later = self._later()
+            if later is None:
                 raise
-            return newest.has_any(files)  # it landed all the same: its files are the table's now
+            return later.has_any(files)  # it landed all the same: its files are the table's now
         return True
 
-    def delete(self, conditions: Sequence[Condition]) -> None:
-        """Delete the rows that meet all conditions.
+    def delete(self, conditions: Sequence[Condition]) -> bool:
+        """Delete the rows that meet all conditions, in the version after this one.
+
+        Return False if another writer has committed that version.
 
         Raises:
-            DeltaError: another writer has committed meanwhile, or delta-rs cannot write.
+            Exception: delta-rs, or the file system, cannot write.
         """
         from deltalake import DeltaTable
+        from deltalake.exceptions import CommitFailedError
 
         # The object that commits moves to the new version, and `_table` must stay at this one.
         table = DeltaTable(self._folder.as_uri(), version=self.version)
-        table.delete(
-            " AND ".join(condition.sql() for condition in conditions),
-            commit_properties=_commit_properties(None, []),
-            post_commithook_properties=_hooks(),
-        )
+        try:
+            table.delete(
+                " AND ".join(condition.sql() for condition in conditions),
+                commit_properties=_commit_properties(None, []),
+                post_commithook_properties=_hooks(),
+            )
+        except CommitFailedError:
+            if self._later() is None:
+                raise
+            return False
+        return True
+
+    def _later(self) -> LocalTable | None:
+        """Return the table at its newest version, or None if that is this version, or unknown."""
+        newest = _opened(self._folder)
+        return None if newest is None or newest.version == self.version else newest
 
     def has_any(self, files: Sequence[DataFile]) -> bool:
         """Whether one of these files is a part of this version."""

@@ -546,9 +546,13 @@ class Store:
                     return False
                 if is_alone and local.commit(files, how):
                     return True
-            if self._newest is not None:
-                self._newest.forget(table)
+            self._forget(table)
         return None
+
+    def _forget(self, table: str) -> None:
+        """Have the newest version of a table looked up again the next time it is needed."""
+        if self._newest is not None:
+            self._newest.forget(table)
 
     def _files(
         self, table: str, local: LocalTable, rows: Relation, after: int | None
@@ -632,16 +636,12 @@ class Store:
             CommitConflictError: another writer committed meanwhile.  Nothing was changed.
         """
         local = self._local(table)
-        if local is not None and self._newest is not None and is_writable(table, local):
+        if local is not None and is_writable(table, local):
             with WRITES.alone(self.identifier(table)) as is_alone:
                 if is_alone:
-                    try:
-                        local.delete(conditions)
-                    except Exception as error:
-                        self._newest.forget(table)
-                        if self._readable(table).version == local.version:
-                            raise
-                        raise conflict(table) from error
+                    if not local.delete(conditions):
+                        self._forget(table)
+                        raise conflict(table)
                     return
         where = " AND ".join(map(_sql_of, conditions))
         self.execute(table, f"DELETE FROM {{table}} WHERE {where}")

@@ -7,13 +7,13 @@ is claimed once is not idle any more, and later runs leave it alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import DataFrame
 
 from claimlib.engine.spark import frame_of, relation_of
-from claimlib.plans.journal_rows import union_rows
 from claimlib.store.tables import Store
 from tests.bench import data
 from tests.bench.data import CONSUMER, COUNT, CURSOR, GROUP, HALF, LARGEST, NOW_MS, Shape
@@ -144,6 +144,11 @@ _COUNTS_OF = {
     "xautoclaim": (*_COUNTS, "swept", "cursor", "delivered_later", "spared", "parked"),
     "xclaim": (*_COUNTS, "requested", "left", "not_pending"),
 }
+
+
+def union_rows(parts: Iterable[DataFrame]) -> DataFrame:
+    """Return the rows of all parts; a column that a part lacks is null there."""
+    return reduce(lambda rows, others: rows.unionByName(others, allowMissingColumns=True), parts)
 
 
 def held(frame: DataFrame) -> DataFrame:

@@ -27,7 +27,7 @@ from claimlib.schema import ENTRIES_ID_PROPERTY, TABLE_ID_PROPERTY, TABLES
 from claimlib.store.commits import create_table
 from claimlib.store.creation import create
 from claimlib.store.definitions import FolderDefinitions, SparkDefinitions
-from claimlib.store.lock import WriteLock
+from claimlib.store.lock import FILE, WriteLock
 from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
@@ -175,7 +175,9 @@ def test_a_creation_that_is_interrupted_is_completed_by_a_repeat_of_either_engin
     definitions = in_folder(where) if engine == "embedded" else SparkDefinitions(spark, str(where))
     completed = create(definitions).store
     assert completed.buckets == (3 if number else 8)
-    assert sorted(path.name for path in where.iterdir()) == sorted(TABLES)
+    # A store that has tables already is locked while it is completed.
+    lock = [FILE] if number else []
+    assert sorted(path.name for path in where.iterdir()) == sorted([*lock, *TABLES])
     write_keyspace(completed, keyspace(b"s"), NOW_MS)
     assert xautoclaim(completed, SWEEP, now_ms=NOW_MS).counts["claimed"] == CLAIMED
 
@@ -202,7 +204,7 @@ def test_two_that_create_it_at_once_make_one_store(
         first_commit(where, name)["metaData"]["configuration"] for name in ("streams", "entries")
     ]
     assert ids[0][ENTRIES_ID_PROPERTY] == ids[1][TABLE_ID_PROPERTY]
-    assert sorted(path.name for path in where.iterdir()) == sorted(TABLES)
+    assert sorted(path.name for path in where.iterdir()) == sorted([FILE, *TABLES])
 
 
 def test_of_two_that_create_it_at_once_with_other_options_the_second_is_refused(

@@ -208,7 +208,7 @@ def test_a_commit_comes_right_after_its_version(store: Store) -> None:
 def others_come_first(
     store: Store, monkeypatch: pytest.MonkeyPatch, *others: int, token: Token | None = None
 ) -> None:
-    """Whoever commits to a table finds that a row with each of these ids has just been appended."""
+    """Append a row with each of these ids right before a commit to the table."""
     commit, left = LocalTable.commit, [*reversed(others)]
 
     def late(self: LocalTable, written: Sequence[DataFile], how: Commit) -> bool:
