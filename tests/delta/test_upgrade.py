@@ -24,6 +24,7 @@ from claimlib.errors import (
 from claimlib.report.store import of_upgrade
 from claimlib.schema import SCHEMA_VERSION, TABLES, UPGRADABLE
 from claimlib.semantics.model import AutoclaimRequest
+from claimlib.store import lock
 from claimlib.store.commits import change_table
 from claimlib.store.creation import create
 from claimlib.store.definitions import Definitions, FolderDefinitions, SparkDefinitions
@@ -68,7 +69,9 @@ def opened(spark: SparkSession, where: Path, engine: str) -> Store:
 
 
 def files_of(where: Path) -> dict[Path, int]:
-    return {path: path.stat().st_mtime_ns for path in where.rglob("*") if path.is_file()}
+    """Return the files of a store and when each was written, without the file of the lock."""
+    files = (path for path in where.rglob("*") if path.is_file() and path.name != lock.FILE)
+    return {path: path.stat().st_mtime_ns for path in files}
 
 
 def sweep(store: Store, run_id: str) -> int | None:
