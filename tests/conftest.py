@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from claimlib.engine.relation import Executor
     from claimlib.store.tables import Store
+    from tests.delta.own_rows import Opener
 
 
 __all__ = ["examples"]  # imported for the profiles that it registers
@@ -47,6 +49,15 @@ LONGEST = (
     "edge/test_vector_files",
     "delta/test_pages",
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--engine",
+        choices=["embedded", "spark"],
+        default="spark" if "SPARK_REMOTE" in os.environ else "embedded",
+        help="the engine of a store whose test does not choose one",
+    )
 
 
 @pytest.hookimpl(trylast=True)
@@ -147,28 +158,27 @@ def store_path(empty_store: Path, tmp_path: Path) -> Path:
     return shutil.copytree(empty_store, tmp_path / "store")
 
 
-EMBEDDED = (
-    *("delta/test_by_id", "delta/test_given_up", "delta/test_pages", "delta/test_policy"),
-    *("delta/test_readers", "delta/test_removals", "delta/test_run_id", "delta/test_snapshot"),
-    *("delta/test_unsound_rows", "delta/test_xautoclaim", "delta/test_xpending"),
-)
-"""Files whose tests are about the protocol of runs, which is the same on both engines.
-
-They use the embedded engine, because it is faster.
-"""
-
-
-@pytest.fixture
-def store(request: pytest.FixtureRequest, store_path: Path) -> Store:
-    """Return a new store.
-
-    A test of `EMBEDDED` gets a store of the embedded engine.  If it needs a session, it gets the
-    session of the tests.
-    """
+@pytest.fixture(scope="session")
+def open_store(request: pytest.FixtureRequest) -> Opener:
+    """Open a store in a folder with the engine of `--engine`."""
     from claimlib.store.opening import open_folder
     from claimlib.store.tables import Store
 
     start = partial(request.getfixturevalue, "spark")
-    if any(request.path.match(f"{name}.py") for name in EMBEDDED):
-        return open_folder(start, str(store_path))
-    return Store.open(start(), str(store_path))
+    if request.config.getoption("--engine") == "spark":
+        return lambda where: Store.open(start(), str(where))
+    return lambda where: open_folder(start, str(where))
+
+
+@pytest.fixture
+def store(open_store: Opener, store_path: Path) -> Store:
+    """A new store, of the engine of `--engine`."""
+    return open_store(store_path)
+
+
+@pytest.fixture
+def spark_store(spark: SparkSession, store_path: Path) -> Store:
+    """A new store, open in Spark: for tests of what only Spark does."""
+    from claimlib.store.tables import Store
+
+    return Store.open(spark, str(store_path))

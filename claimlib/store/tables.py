@@ -558,21 +558,14 @@ class Store:
         self, table: str, local: LocalTable, rows: Relation, after: int | None
     ) -> Sequence[DataFile] | None:
         """Write files of rows with all columns of a table, or return None if Spark must write."""
-        if isinstance(rows.engine, Writer):
-            completed = completed_rows(TABLES[table], rows, self.buckets)
-            partition = TABLES[table].partitioned_by
-            return rows.engine.write(completed.node, table, partition, local.compared)
-        completed_here = self._complete(table, rows, after)
-        if completed_here is None or self._lacks(table, completed_here):
-            return None
-        return local.written_files(completed_here)
-
-    def _complete(self, table: str, rows: Relation, after: int | None) -> pa.Table | None:
-        """Return rows with all columns of a table, in the order of its key, or None if not few."""
+        completed = completed_rows(TABLES[table], rows, self.buckets)
         with errors_mapped(table):
-            completed = completed_rows(TABLES[table], rows, self.buckets)
+            if isinstance(rows.engine, Writer):
+                partition = TABLES[table].partitioned_by
+                return rows.engine.write(completed.node, table, partition, local.compared)
             is_wanted = after is not None or rows.is_in_memory
-            return completed.arrow() if is_wanted else completed.few(FEW_ROWS)
+            few = completed.arrow() if is_wanted else completed.few(FEW_ROWS)
+        return None if few is None or self._lacks(table, few) else local.written_files(few)
 
     def _lacks(self, table: str, rows: pa.Table) -> bool:
         """Whether rows lack what must not be null, of which Spark says more."""

@@ -19,6 +19,7 @@ from claimlib.semantics.words import Keyspace, Stream
 from claimlib.store.tables import Store
 from tests.claim_batches import Batch, random_batch
 from tests.delta.gathered import Gathered
+from tests.delta.own_rows import delete, update
 from tests.delta.pels import NOW_MS
 from tests.delta.reading import query
 
@@ -86,10 +87,9 @@ FORESTALLED = {
 
 def interfere(store: Store) -> None:
     """What others do: they acknowledge 1-0 and 4-0, take 2-0, and get 7-0 delivered."""
-    pending = store.identifier("pending")
     in_both = f"stream IN ('{LOST.decode()}', '{LOST_7_0.decode()}')"
-    store.spark.sql(f"DELETE FROM {pending} WHERE {in_both} AND id_ms IN (1, 4)")
-    store.spark.sql(f"UPDATE {pending} SET consumer = 'eve' WHERE {in_both} AND id_ms = 2")
+    delete(store, "pending", f"{in_both} AND id_ms IN (1, 4)")
+    update(store, "pending", f"{in_both} AND id_ms = 2", consumer="'eve'")
     seven = (LOST.decode(), "g", ID_7.ms, ID_7.seq, "eve", NOW_MS + 7, 1, 0)
     store.append("pending", store.rows("pending", [seven], PENDING))
 

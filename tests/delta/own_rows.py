@@ -1,11 +1,17 @@
-"""Rows that somebody else appends to a store, and commits that do not say who made them."""
+"""What others write to a store, and commits that do not say who made them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+from deltalake import DeltaTable
+
 from claimlib.store.tables import Store
+
+Opener = Callable[[Path | str], Store]
+"""Opens the store of a folder."""
 
 
 def append(store: Store, table: str, *rows: dict[str, object]) -> None:
@@ -13,6 +19,31 @@ def append(store: Store, table: str, *rows: dict[str, object]) -> None:
     columns = list(rows[0])
     values = [tuple(row[name] for name in columns) for row in rows]
     store.append(table, store.rows(table, values, columns))
+
+
+def delete(store: Store, table: str, condition: str = "true") -> None:
+    """Delete rows, with the engine of the store."""
+    if store.is_embedded:
+        DeltaTable(f"{store.where}/{table}").delete(condition)
+    else:
+        store.execute(table, f"DELETE FROM {{table}} WHERE {condition}")
+
+
+def update(store: Store, table: str, condition: str, **values: str) -> None:
+    """Update rows, with the engine of the store.  Each value is a SQL expression."""
+    if not store.is_embedded:
+        assigned = ", ".join(f"{name} = {value}" for name, value in values.items())
+        store.execute(table, f"UPDATE {{table}} SET {assigned} WHERE {condition}")
+        return
+    version = store.version(table)
+    rows = store.relation(table, version)
+    updated = (
+        f"CASE WHEN {condition} THEN {values[name]} ELSE {name} END AS {name}"
+        if name in values
+        else name
+        for name in rows.columns
+    )
+    store.replace(table, rows.select(*updated).fetched(), after=version)
 
 
 def pending_row(stream: str, id_ms: int, run_seq: int = 0) -> dict[str, object]:

@@ -21,7 +21,6 @@ from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, to_bigint
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.names import spell
 from claimlib.semantics.words import Stream
-from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta import snapshots
 from tests.delta.gathered import Gathered
@@ -93,7 +92,7 @@ def test_names_that_share_a_hash_refuse_each_command_that_would_decide_by_it(sto
         (retire, Retirement(key, group, owner, (b"alice",))),
     ]:
         assert_refused(names, kind, command, store, request)
-    assert store.read("journal").isEmpty()
+    assert store.relation("journal").is_empty()
     assert state_of(store, "pending") == before
 
 
@@ -113,7 +112,7 @@ def test_a_snapshot_is_refused_if_names_of_its_source_and_the_store_share_a_hash
         SHARING["groups"][0], "groups", snapshot, *read(batches(b"s", COLLIDING_GROUPS[1]))
     )
     assert snapshots.owners(store) == {(b"s", 1): b"x"}
-    assert store.read("entry_landing").isEmpty(), "what was read in vain is not kept"
+    assert store.relation("entry_landing").is_empty(), "what was read in vain is not kept"
 
 
 def assert_refused(names, kind, command, *request):
@@ -215,10 +214,10 @@ def like(pending, stream_name, ms, **changes):
 
 
 @pytest.fixture(scope="module")
-def swept(spark, empty_store, tmp_path_factory):
+def swept(open_store, empty_store, tmp_path_factory):
     """All groups above in one store, swept by a run."""
     where = shutil.copytree(empty_store, tmp_path_factory.mktemp("keys") / "store")
-    store = Store.open(spark, str(where))
+    store = open_store(where)
     gathered().write(store)
     before = state_of(store, "pending")
     reply = xautoclaim(store, SweepRequest(REQUEST))
@@ -285,7 +284,8 @@ def seen_now(store):
 def state_of(store, table, *columns):
     """Per group the rows of a table, sorted; a row as a tuple.  A group without rows has none."""
     by_group = defaultdict(list)
-    rows = store.read(table).select("stream", "consumer_group", *(columns or PENDING)).collect()
+    wanted = columns or PENDING
+    rows = store.relation(table).select("stream", "consumer_group", *wanted).collect()
     for row in sorted(rows, key=str):
-        by_group[row[0], row[1]].append(tuple(row[2:]))
+        by_group[row["stream"], row["consumer_group"]].append(tuple(row[name] for name in wanted))
     return by_group

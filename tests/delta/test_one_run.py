@@ -11,21 +11,20 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from claimlib.semantics import scan
-from claimlib.store.tables import Store
 from tests.batches import BRANCHES
 from tests.delta.edge_cases import IDS, KEYSPACE, NOW_MS, REQUESTS
 from tests.delta.one_run import GROUPS, OneRun, sweep_everything
+from tests.delta.own_rows import Opener
 
 
 @pytest.fixture(scope="module")
 def one_run(
-    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+    open_store: Opener, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> OneRun:
     where = shutil.copytree(empty_store, tmp_path_factory.mktemp("one") / "store")
-    return sweep_everything(Store.open(spark, str(where)))
+    return sweep_everything(open_store(where))
 
 
 # ---- names of any bytes, ids of the whole unsigned range ----

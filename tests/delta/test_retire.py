@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.retire import Retirement, retire
@@ -22,6 +21,7 @@ from claimlib.semantics.words import Stream
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.claims_story import MINUTE_MS, contents
+from tests.delta.own_rows import Opener
 from tests.delta.pels import NOW_MS
 
 IDS = [StreamId(ms, 0) for ms in range(1, 9)]
@@ -79,10 +79,10 @@ class Retired:
 
 @pytest.fixture(scope="module")
 def retired(
-    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+    open_store: Opener, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Retired:
-    where = str(shutil.copytree(empty_store, tmp_path_factory.mktemp("retired") / "store"))
-    store = Store.open(spark, where)
+    store = open_store(shutil.copytree(empty_store, tmp_path_factory.mktemp("retired") / "store"))
+    where = store.where
     write(store)
     before, seen = contents(where), [versions(where)]
     refuse(store)
@@ -119,7 +119,7 @@ def write(store: Store) -> None:
     instants = dict.fromkeys(STREAMS, NOW_MS) | {b"no instant": None}
     proven = dict.fromkeys(STREAMS, (MIN_ID, MAX_ID)) | {b"unproven": (MIN_ID, StreamId(6, 0))}
     write_keyspace(store, STREAMS, instants, proven)
-    twice = store.read("pending").where("stream = 'twice' AND id_ms = 3")
+    twice = store.relation("pending").where("stream = 'twice' AND id_ms = 3")
     store.append("pending", twice)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.snapshot import snapshot
@@ -28,6 +27,7 @@ from claimlib.semantics.ids import MAX_ID
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.claims_story import GONE, ID_1, ID_2, ID_3, ID_6, ID_7, MINUTE_MS, SOUND, contents
+from tests.delta.own_rows import Opener, delete, update
 from tests.delta.pels import NOW_MS
 from tests.delta.reading import count
 from tests.delta.snapshots import ALL, source, stream
@@ -70,14 +70,12 @@ def versions(where: str) -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def acked(
-    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Acked:
-    where = str(shutil.copytree(empty_store, tmp_path_factory.mktemp("acks") / "store"))
-    store = Store.open(spark, where)
+def acked(open_store: Opener, empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Acked:
+    store = open_store(shutil.copytree(empty_store, tmp_path_factory.mktemp("acks") / "store"))
+    where = store.where
     write_keyspace(store, dict.fromkeys((b"s", b"none", b"lost", b"twice"), SOUND), NOW_MS)
     write_keyspace(store, {b"unproven": SOUND}, None, None)
-    twice = store.read("pending").where("stream = 'twice' AND id_ms = 1")
+    twice = store.relation("pending").where("stream = 'twice' AND id_ms = 1")
     store.append("pending", twice)
     before, seen = contents(where), [versions(where)]
     refuse_all(store)
@@ -86,9 +84,8 @@ def acked(
     with pytest.raises(HaltedError):
         xack(store, ACK, run_id="r", progress=cut_off)
     seen.append(versions(where))
-    pending = store.identifier("pending")
-    spark.sql(f"DELETE FROM {pending} WHERE stream = 'lost' AND id_ms = 1")
-    spark.sql(f"UPDATE {pending} SET delivery_count = 9 WHERE stream = 'lost' AND id_ms = 2")
+    delete(store, "pending", "stream = 'lost' AND id_ms = 1")
+    update(store, "pending", "stream = 'lost' AND id_ms = 2", delivery_count="9")
     reply = xack(store, ACK, run_id="r")
     after = contents(where)
     seen.append(versions(where))
