@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from claimlib.commands.reply import Reply
 from claimlib.commands.runs import find_run
@@ -23,6 +24,7 @@ from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.commands.xpending import overview, reading
+from claimlib.engine.relation import Record
 from claimlib.errors import VersionExpiredError
 from claimlib.runs import Phase
 from claimlib.schema import TABLES
@@ -31,6 +33,7 @@ from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.conftest import by_spark_alone
+from tests.delta.own_rows import Opener, delete, update
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count
 from tests.delta.snapshots import ALL, owners, source, stream
@@ -48,9 +51,9 @@ def age(store: Store, days: int) -> None:
 
 
 def commit_past_a_checkpoint(store: Store, *tables: str) -> None:
-    """So many commits that Delta writes a checkpoint, and drops the log that is too old.
+    """Write commits that change nothing, and a checkpoint, and drop the log that is too old.
 
-    All but the last are somebody's that change nothing, and are written by hand.
+    Spark does the last two by itself as it commits.
     """
     for table in tables:
         version = store.version(table)
@@ -59,8 +62,12 @@ def commit_past_a_checkpoint(store: Store, *tables: str) -> None:
             info = {"timestamp": time.time_ns() // 1_000_000, "operation": "MANUAL UPDATE"}
             text = json.dumps({"commitInfo": info | {"operationParameters": {}}})
             (every / f"{number:020}.json").write_text(text + "\n", encoding="utf-8")
-        # Delta leaves out a commit that appends nothing.
-        store.spark.sql(f"ALTER TABLE {store.identifier(table)} SET TBLPROPERTIES ('a' = '1')")
+        if store.is_embedded:
+            newest = DeltaTable(f"{store.where}/{table}")
+            newest.create_checkpoint()
+            newest.cleanup_metadata()
+        else:  # Delta leaves out a commit that appends nothing
+            store.spark.sql(f"ALTER TABLE {store.identifier(table)} SET TBLPROPERTIES ('a' = '1')")
         assert any(every.glob("*.checkpoint*.parquet")), table
 
 
@@ -69,41 +76,36 @@ class Swept:
     """A store that the run `r` has swept, what that claimed, and what it counted."""
 
     where: Path
-    claimed: dict[str, Row]
+    claimed: dict[str, Record]
     counts: Mapping[str, int]
-
-
-def copied(spark: SparkSession, where: Path, to: Path) -> Store:
-    return Store.open(spark, str(shutil.copytree(where, to)))
 
 
 @pytest.fixture(scope="module")
 def written(
-    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+    open_store: Opener, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    where = tmp_path_factory.mktemp("written") / "store"
-    write_keyspace(copied(spark, empty_store, where), keyspace(b"s"), NOW_MS)
+    where = shutil.copytree(empty_store, tmp_path_factory.mktemp("written") / "store")
+    write_keyspace(open_store(where), keyspace(b"s"), NOW_MS)
     return where
 
 
 @pytest.fixture(scope="module")
-def swept(spark: SparkSession, written: Path, tmp_path_factory: pytest.TempPathFactory) -> Swept:
-    where = tmp_path_factory.mktemp("swept") / "store"
-    store = copied(spark, written, where)
-    reply = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
+def swept(open_store: Opener, written: Path, tmp_path_factory: pytest.TempPathFactory) -> Swept:
+    where = shutil.copytree(written, tmp_path_factory.mktemp("swept") / "store")
+    reply = xautoclaim(open_store(where), SweepRequest(REQUEST), run_id="r")
     return Swept(where, {row["id"]: row for row in reply.claimed.collect()}, reply.counts)
 
 
 @pytest.fixture(scope="module")
 def cut_at(
-    spark: SparkSession, written: Path, tmp_path_factory: pytest.TempPathFactory
+    open_store: Opener, written: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[Phase], Path]:
     """Where the run `cut` ended as it entered a phase."""
 
     @functools.cache
     def cut(phase: Phase) -> Path:
-        where = tmp_path_factory.mktemp("cut") / "store"
-        store = copied(spark, written, where)
+        where = shutil.copytree(written, tmp_path_factory.mktemp("cut") / "store")
+        store = open_store(where)
         with pytest.raises(KeyboardInterrupt):
             xautoclaim(store, SweepRequest(REQUEST), run_id="cut", progress=stop_at(phase))
         return where
@@ -121,13 +123,14 @@ def stop_at(stopped: Phase) -> object:
 
 @AGES
 def test_what_a_run_did_is_answered_for_ever_and_its_run_id_again_changes_nothing(
-    spark: SparkSession, swept: Swept, tmp_path: Path, days: int
+    open_store: Opener, swept: Swept, tmp_path: Path, days: int
 ) -> None:
-    store, claimed = copied(spark, swept.where, tmp_path / "store"), swept.claimed
+    claimed = swept.claimed
+    store = open_store(shutil.copytree(swept.where, tmp_path / "store"))
     age(store, days)
     xautoclaim(store, LATER, now_ms=NOW_MS + 1)
-    store.spark.sql(f"DELETE FROM {store.identifier('entries')} WHERE id_ms = 1")
-    store.spark.sql(f"UPDATE {store.identifier('entries')} SET fields = NULL WHERE id_ms = 3")
+    delete(store, "entries", "id_ms = 1")
+    update(store, "entries", "id_ms = 3", fields="NULL")
     commit_past_a_checkpoint(store, "entries", "pending")
     versions = {table: store.version(table) for table in TABLES}
 
@@ -154,7 +157,7 @@ def test_a_state_that_is_not_kept_any_more_is_said_to_be_and_today_s_is_shown(
 ) -> None:
     """Spark refuses a version by its age; the embedded engine reads its files as long as they are
     there (`tests/engine/test_embedded_tables.py`)."""
-    store = copied(spark, swept.where, tmp_path / "store")
+    store = Store.open(spark, str(shutil.copytree(swept.where, tmp_path / "store")))
     age(store, days)
     xautoclaim(store, LATER, now_ms=NOW_MS + 1)
     with monkeypatch.context() as patch:
@@ -186,13 +189,13 @@ def test_a_decided_snapshot_comes_to_its_end_however_late(store: Store, days: in
 @AGES
 @pytest.mark.parametrize("stopped", [Phase.APPLY, Phase.VERIFY, Phase.RECORD, Phase.FINISH])
 def test_a_decided_claim_comes_to_its_end_however_late(
-    spark: SparkSession,
+    open_store: Opener,
     cut_at: Callable[[Phase], Path],
     tmp_path: Path,
     days: int,
     stopped: Phase,
 ) -> None:
-    store = copied(spark, cut_at(stopped), tmp_path / "store")
+    store = open_store(shutil.copytree(cut_at(stopped), tmp_path / "store"))
     age(store, days)
     commit_past_a_checkpoint(store, "pending", "entries")
     again = xautoclaim(store, SweepRequest(REQUEST), run_id="cut")
