@@ -93,14 +93,6 @@ def _frames_are_let_go() -> Iterator[None]:
     gc.collect()
 
 
-@pytest.fixture(params=["few rows", "many rows"])
-def each_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are taken for small, and worked on from memory, or for large, however few rows they
-    have."""
-    if request.param == "many rows":
-        by_spark_alone(monkeypatch)
-
-
 FEW_OF_SPARK = "claimlib.engine.spark.FEW_OF_SPARK"
 
 
@@ -174,6 +166,21 @@ def open_store(request: pytest.FixtureRequest) -> Opener:
 def store(open_store: Opener, store_path: Path) -> Store:
     """A new store, of the engine of `--engine`."""
     return open_store(store_path)
+
+
+@pytest.fixture(params=["few rows", pytest.param("many rows", marks=pytest.mark.long)])
+def each_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A new store, of the engine of `--engine`; and one that Spark takes for large.
+
+    The tests of `ON_BOTH` get both each time.
+    """
+    if request.param == "few rows":
+        return request.getfixturevalue("store")
+    by_spark_alone(monkeypatch)
+    return request.getfixturevalue("spark_store")
+
+
+ON_BOTH = pytest.mark.parametrize("each_store", ["few rows", "many rows"], indirect=True)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import ClassVar, Protocol
@@ -25,9 +25,11 @@ from claimlib.engine.relation import (
     flatten,
     leaves_of,
     records_of,
+    with_leaves,
 )
 from claimlib.errors import DamagedTableError
 from claimlib.local_rows import divided_frame
+from claimlib.schema import TABLES
 
 PART_ROWS = 50_000
 """The rows of one part of an ordered stream."""
@@ -40,6 +42,10 @@ class Tables(Protocol):
         """Return a table at a version; None means as it is when the frame is run."""
         ...
 
+    def version(self, table: str) -> int:
+        """Return the current version of a table."""
+        ...
+
     def is_small(self, table: str) -> bool:
         """Return True if a table is known, without a query, to have few rows."""
         ...
@@ -49,7 +55,8 @@ class SparkEngine:
     """Executes relations in a Spark session.
 
     What this process can compute without Spark, it computes, if the result comes to this process
-    anyway: what is made of rows in memory, and of tables in a local folder.
+    anyway: what is made of rows in memory, of tables in a local folder, and of tables elsewhere
+    that have few rows.  Such a version of a table is fetched once.
 
     Args:
         tables: the store whose tables the relations read; None if they read frames only.
@@ -71,6 +78,8 @@ class SparkEngine:
         self._tables = tables
         self._inside = inside
         self._reads_tables = reads_tables
+        self._fetched: dict[str, tuple[int, pa.Table]] = {}
+        self._large: set[str] = set()
 
     def frame(self, node: Node) -> DataFrame:
         """Return what a node states as a DataFrame."""
@@ -124,10 +133,9 @@ class SparkEngine:
 
     def types_of(self, node: Node) -> Mapping[str, str]:
         """Return the types of the columns by name."""
-        inner = self._inner(node)
-        if inner is not None:
-            return inner.engine.types_of(inner.node)
-        return dict(self.frame(node).dtypes)
+        if self._inside is None or any(isinstance(leaf, External) for leaf in leaves_of(node)):
+            return dict(self.frame(node).dtypes)
+        return self._inside.types_of(_located(node, _without_rows))
 
     def reuse(self, node: Node) -> Node:
         """Return a node of the same rows: few rows are fetched."""
@@ -165,15 +173,41 @@ class SparkEngine:
 
     def _inner(self, node: Node) -> Relation | None:
         """Return a relation of the same rows that this process can compute without Spark."""
-        if self._inside is None or not all(map(self._is_here, leaves_of(node))):
+        leaves = list(leaves_of(node))
+        scans = {leaf.table for leaf in leaves if isinstance(leaf, TableScan)}
+        if self._inside is None or not scans.isdisjoint(self._large):
             return None
-        return Relation(self._inside, node)
+        here = {id(leaf): self._here(leaf) for leaf in leaves}
+        if None in here.values():
+            return None
+        return Relation(self._inside, _located(node, lambda leaf: here[id(leaf)] or leaf))
 
-    def _is_here(self, leaf: Node) -> bool:
-        """Return True if this process can read a leaf without Spark."""
-        if isinstance(leaf, TableScan):
-            return self._reads_tables
-        return not isinstance(leaf, External)
+    def _here(self, leaf: Node) -> Node | None:
+        """Return a leaf as this process can read it without Spark, or None if it cannot."""
+        if isinstance(leaf, External):
+            return None
+        if not isinstance(leaf, TableScan) or self._reads_tables:
+            return leaf
+        rows = self._few_of(leaf)
+        return None if rows is None else Rows(rows.select(leaf.columns))
+
+    def _few_of(self, scan: TableScan) -> pa.Table | None:
+        """Return the rows of a table of the store, or None if they are many, or large."""
+        if self._tables is None or scan.table in self._large or "fields" in scan.columns:
+            return None
+        version = self._tables.version(scan.table) if scan.version is None else scan.version
+        known = self._fetched.get(scan.table)
+        if known is not None and known[0] == version:
+            return known[1]
+        names = [column.name for column in TABLES[scan.table].columns if column.name != "fields"]
+        rows = self._tables.read_at(scan.table, version).select(*names)
+        few = rows.limit(FEW_OF_SPARK + 1).toArrow()
+        if few.num_rows > FEW_OF_SPARK:
+            self._large.add(scan.table)
+            self._fetched.pop(scan.table, None)
+            return None
+        self._fetched[scan.table] = version, few
+        return few
 
     def _is_small(self, leaf: Node) -> bool:
         """Return True if a leaf is known, without a query, to have few rows."""
@@ -203,6 +237,24 @@ def frame_of(relation: Relation) -> DataFrame:
     if not isinstance(relation.engine, SparkEngine):
         raise TypeError("the relation is of the embedded engine: open the store in a Spark session")
     return relation.engine.frame(relation.node)
+
+
+def _located(node: Node, place: Callable[[Node], Node]) -> Node:
+    """Return a graph whose leaves are elsewhere; those of functions' inputs, too."""
+
+    def placed(leaf: Node) -> Node:
+        if isinstance(leaf, Mapped):
+            return replace(leaf, input=_located(leaf.input, place))
+        return place(leaf)
+
+    return with_leaves(node, placed)
+
+
+def _without_rows(leaf: Node) -> Node:
+    """Return a leaf with the same columns and no rows."""
+    if not isinstance(leaf, TableScan):
+        return leaf
+    return Rows(TABLES[leaf.table].arrow_schema(leaf.columns).empty_table())
 
 
 def _with_escaped_braces(text: str) -> str:

@@ -340,11 +340,16 @@ class Store:
         return rows.order_by(f"{column}{DESCENDING}").limit(limit).collect(), rows.count()
 
     def is_small(self, table: str, most: int | None = None) -> bool:
-        """Whether a table is known, without a query, to have few rows now; and no more than so
-        many."""
+        """Return True if a table is known to have few rows now, and no more than so many.
+
+        A table elsewhere is known if the engine has fetched its current version.
+        """
         local = self._local(table)
-        limit = FEW_ROWS if most is None else min(most, FEW_ROWS)
-        return local is not None and local.is_small(limit)
+        if local is not None:
+            return local.is_small(FEW_ROWS if most is None else min(most, FEW_ROWS))
+        if most is not None or self.is_embedded:
+            return False
+        return self.relation(table).reused().is_in_memory
 
     def last_note(self, table: str) -> tuple[int, str | None]:
         """The newest version of a table, and the user metadata of its commit."""

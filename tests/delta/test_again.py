@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
 
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
@@ -22,10 +21,17 @@ from claimlib.runs.journal import APP_ID, RunRow, decided_by, run_rows
 from claimlib.runs.rollforward import roll_forward
 from claimlib.schema import BUCKET_SQL
 from claimlib.store.local import Token
-from claimlib.store.tables import Store
+from claimlib.store.tables import CommitInfo, Store
 from claimlib.testing.tables import write_keyspace
 from tests.conftest import FEW_OF_SPARK, by_spark_alone
-from tests.delta.own_rows import append, pending_row, say_nothing_of_the_newest_commit
+from tests.delta.own_rows import (
+    Opener,
+    append,
+    delete,
+    pending_row,
+    say_nothing_of_the_newest_commit,
+    update,
+)
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count, query
 from tests.delta.snapshots import ALL, owners, source, stream
@@ -54,11 +60,11 @@ def contents(store: Store) -> dict[str, list[str]]:
 
 @pytest.fixture(scope="module")
 def twice_read_at(
-    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+    open_store: Opener, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """Two snapshots of one server: the second changed rows and brought none."""
     where = shutil.copytree(empty_store, tmp_path_factory.mktemp("twice") / "store")
-    store = Store.open(spark, str(where))
+    store = open_store(where)
     first = stream(b"s", {1: b"a", 2: b"a"}, {1, 2}, NOW_MS)
     snapshot(store, ALL, lambda _: source(first))
     second = stream(b"s", {1: b"b", 2: b"b"}, {1, 2}, NOW_MS + 10)
@@ -67,9 +73,19 @@ def twice_read_at(
 
 
 @pytest.fixture
-def twice_read(spark: SparkSession, twice_read_at: Path, tmp_path: Path) -> Store:
-    """A copy of that store."""
-    return Store.open(spark, str(shutil.copytree(twice_read_at, tmp_path / "store")))
+def twice_read(
+    request: pytest.FixtureRequest,
+    open_store: Opener,
+    twice_read_at: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Store:
+    """A copy of that store.  With the parameter "many rows" Spark takes it for large."""
+    where = shutil.copytree(twice_read_at, tmp_path / "store")
+    if getattr(request, "param", "") != "many rows":
+        return open_store(where)
+    by_spark_alone(monkeypatch)
+    return Store.open(request.getfixturevalue("spark"), str(where))
 
 
 def test_a_snapshot_that_is_applied_again_after_its_landing_was_swept_changes_nothing(
@@ -84,7 +100,11 @@ def test_a_snapshot_that_is_applied_again_after_its_landing_was_swept_changes_no
     assert contents(twice_read) == before
 
 
-@pytest.mark.usefixtures("each_size")
+@pytest.mark.parametrize(
+    "twice_read",
+    ["few rows", pytest.param("many rows", marks=pytest.mark.long)],
+    indirect=True,
+)
 def test_a_driver_that_applies_a_snapshot_late_does_not_revive_what_was_removed_since(
     twice_read: Store,
 ) -> None:
@@ -124,49 +144,52 @@ def test_an_append_without_rows_uses_up_its_token(store: Store) -> None:
 
 
 def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small_by_then(
-    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    spark_store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What is rewritten behind an append of the same run would be skipped."""
     by_spark_alone(monkeypatch)
     monkeypatch.setattr(FEW_OF_SPARK, 2)
-    write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
-    xautoclaim(store, SweepRequest(REQUEST))
-    write_keyspace(store, keyspace(b"u"), NOW_MS)
+    write_keyspace(spark_store, keyspace(b"s", b"t"), NOW_MS)
+    xautoclaim(spark_store, SweepRequest(REQUEST))
+    write_keyspace(spark_store, keyspace(b"u"), NOW_MS)
 
     merge = writes._merge
 
-    def die(store: Store, changes: Changes) -> int:
+    def die(spark_store: Store, changes: Changes) -> int:
         if changes.table == "consumers":
             raise HaltedError
-        return merge(store, changes)
+        return merge(spark_store, changes)
 
     with monkeypatch.context() as patched:
         patched.setattr(writes, "_merge", die)
         with pytest.raises(HaltedError):
-            xautoclaim(store, SweepRequest(REQUEST), now_ms=NOW_MS + 7)
-    assert seen(store) == {"s": NOW_MS, "t": NOW_MS, "u": NOW_MS + 7}
-    store.execute("consumers", "DELETE FROM {table} WHERE stream <> 's' OR consumer <> 'alice'")
+            xautoclaim(spark_store, SweepRequest(REQUEST), now_ms=NOW_MS + 7)
+    assert seen(spark_store) == {"s": NOW_MS, "t": NOW_MS, "u": NOW_MS + 7}
+    delete(spark_store, "consumers", "stream <> 's' OR consumer <> 'alice'")
 
     for few_rows in (2, 10_000):
-        copied = shutil.copytree(store.where, tmp_path / f"few rows are {few_rows}")
-        copy = Store.open(store.spark, str(copied))
+        copied = shutil.copytree(spark_store.where, tmp_path / f"few rows are {few_rows}")
+        copy = Store.open(spark_store.spark, str(copied))
         monkeypatch.setattr(FEW_OF_SPARK, few_rows)
         roll_forward(copy, decided(copy, 2), lambda *_: None)
         assert seen(copy) == {"s": NOW_MS + 7}, few_rows
 
 
-def test_a_column_that_somebody_has_added_to_a_small_table_keeps_its_values(store: Store) -> None:
+def test_a_column_that_somebody_has_added_to_a_small_table_keeps_its_values(
+    spark_store: Store,
+) -> None:
+    store = spark_store
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     name = store.identifier("consumers")
     store.spark.sql(f"ALTER TABLE {name} ADD COLUMNS (team STRING)")
-    store.execute("consumers", "UPDATE {table} SET team = 'blue'")
+    update(store, "consumers", "true", team="'blue'")
     xautoclaim(store, SweepRequest(REQUEST))
     rows = store.read("consumers").collect()
     assert {row["consumer"]: row["team"] for row in rows} == {"dead": "blue", "alice": None}
 
 
 def seen(store: Store) -> dict[str, int]:
-    rows = store.read("consumers").where("consumer = 'alice'").collect()
+    rows = store.relation("consumers").where("consumer = 'alice'").collect()
     return {row["stream"]: row["seen_time_ms"] for row in rows}
 
 
@@ -198,16 +221,15 @@ def test_a_decision_whose_commit_landed_stands_whatever_the_storage_said_of_it(
     assert count(store.where, "journal", "kind = 'run'") == 1
 
 
-@pytest.mark.parametrize("many_rows", [0, writes._MANY_ROWS], ids=["rewritten", "merged"])
 def test_purges_that_others_took_are_lost_even_where_the_run_changed_no_row(
-    store: Store, monkeypatch: pytest.MonkeyPatch, many_rows: int
+    each_store: Store,
 ) -> None:
-    monkeypatch.setattr(writes, "_MANY_ROWS", many_rows)
+    store = each_store
     write_keyspace(store, keyspace(b"s"), NOW_MS)
 
     def take_all(phase: Phase, _detail: str) -> None:
         if phase is Phase.APPLY:
-            store.execute("pending", "DELETE FROM {table}")
+            delete(store, "pending")
 
     reply = xautoclaim(store, SweepRequest(REQUEST), progress=take_all)
 
@@ -237,7 +259,7 @@ def test_who_commits_between_two_looks_at_a_history_does_not_hide_what_a_run_has
     append(store, "pending", pending_row("s", 100))
     history, others = Store.history, [101]
 
-    def look(self: Store, table: str, limit: int | None = None) -> list[Row]:
+    def look(self: Store, table: str, limit: int | None = None) -> Sequence[CommitInfo]:
         commits = history(self, table, limit)
         if table == "pending" and others:
             append(store, "pending", pending_row("s", others.pop()))
@@ -254,8 +276,9 @@ def test_who_commits_between_two_looks_at_a_history_does_not_hide_what_a_run_has
 
 @pytest.mark.classic
 def test_a_run_whose_commit_has_no_numbers_is_finished_by_what_the_table_held_before_and_after(
-    store: Store, large_tables: None
+    spark_store: Store, large_tables: None
 ) -> None:
+    store = spark_store
     del large_tables
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     setting = "spark.databricks.delta.history.metricsEnabled"
@@ -273,16 +296,16 @@ def test_a_run_whose_commit_has_no_numbers_is_finished_by_what_the_table_held_be
 
 
 def test_a_run_whose_commit_does_not_say_who_made_it_is_not_said_to_have_lost_what_it_deleted(
-    store: Store, large_tables: None
+    spark_store: Store, large_tables: None
 ) -> None:
     del large_tables
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    write_keyspace(spark_store, keyspace(b"s"), NOW_MS)
     with pytest.raises(HaltedError):
-        xautoclaim(store, SweepRequest(REQUEST), run_id="r", progress=halted(Phase.VERIFY))
-    say_nothing_of_the_newest_commit(store, "pending")
-    again = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
+        xautoclaim(spark_store, SweepRequest(REQUEST), run_id="r", progress=halted(Phase.VERIFY))
+    say_nothing_of_the_newest_commit(spark_store, "pending")
+    again = xautoclaim(spark_store, SweepRequest(REQUEST), run_id="r")
     assert (again.counts["lost"], again.counts["gone"]) == (0, DELETED), "nobody can tell"
-    assert count(store.where, "tombstones") == DELETED
+    assert count(spark_store.where, "tombstones") == DELETED
 
 
 def test_a_snapshot_behind_a_commit_that_says_nothing_comes_to_its_end(store: Store) -> None:
@@ -345,24 +368,24 @@ def test_a_landing_that_somebody_writes_to_while_it_is_swept_is_left_for_the_nex
 
 
 def test_an_append_to_an_empty_table_sees_who_appends_the_same_rows_at_that_moment(
-    store: Store, tmp_path: Path
+    spark_store: Store, tmp_path: Path
 ) -> None:
     waiting = Waiting(tmp_path)
     columns = [*PENDING[:-1], "bucket"]
     row = ("s", "g", 1, 0, None, 5, 1)
-    rows = frame_of(store.rows("pending", [row], PENDING[:-1]))
-    bucket = f"{BUCKET_SQL.format(buckets=store.buckets)} AS bucket"
+    rows = frame_of(spark_store.rows("pending", [row], PENDING[:-1]))
+    bucket = f"{BUCKET_SQL.format(buckets=spark_store.buckets)} AS bucket"
     slow_rows = waiting.frame(rows.selectExpr("*", bucket)).select(*columns)
-    changes = Changes("pending", 1, None, (), new=store.relation_of(slow_rows))
-    run = SimpleNamespace(run_seq=1, note="a run", token=Token(APP_ID, 1), pins=store.pin())
+    changes = Changes("pending", 1, None, (), new=spark_store.relation_of(slow_rows))
+    run = SimpleNamespace(run_seq=1, note="a run", token=Token(APP_ID, 1), pins=spark_store.pin())
     with ThreadPoolExecutor() as threads:
-        ours = threads.submit(writes.apply, store, changes, run)
+        ours = threads.submit(writes.apply, spark_store, changes, run)
         waiting.until_appending(ours)
-        store.append("pending", store.rows("pending", [(*row, 0)], PENDING))
+        spark_store.append("pending", spark_store.rows("pending", [(*row, 0)], PENDING))
         waiting.go_on()
         ours.result()
-    assert count(store.where, "pending") == 1
-    assert count(store.where, "pending", "run_seq = 0") == 1
+    assert count(spark_store.where, "pending") == 1
+    assert count(spark_store.where, "pending", "run_seq = 0") == 1
 
 
 @pytest.mark.classic

@@ -27,6 +27,12 @@ from tests.delta.test_settings import SETTINGS, TOGETHER, settings
 SOUND = keyspace(b"sound", b"\\ \xff")
 
 
+@pytest.fixture
+def store(spark_store: Store) -> Store:
+    """A new store, open in Spark."""
+    return spark_store
+
+
 def entry(ms: int) -> PendingEntry:
     return PendingEntry(StreamId(ms, 2**64 - 1), b"dead", NOW_MS - 1, 1)
 

@@ -27,6 +27,12 @@ from tests.delta.reading import query
 AT_MS = 1_767_225_600_000
 
 
+@pytest.fixture
+def store(spark_store: Store) -> Store:
+    """A new store, open in Spark."""
+    return spark_store
+
+
 def entries(*ids: str) -> pa.Table:
     return pa.table({"stream": ["s"] * len(ids), "id": list(ids)})
 

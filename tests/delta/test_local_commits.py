@@ -36,6 +36,12 @@ TOKEN = Token("test", 7)
 
 
 @pytest.fixture
+def store(spark_store: Store) -> Store:
+    """A new store, open in Spark."""
+    return spark_store
+
+
+@pytest.fixture
 def spark_writes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     del store
 

@@ -36,6 +36,12 @@ pytestmark = pytest.mark.classic
 HOSTILE = "a b#c'd é;x=1"
 
 
+@pytest.fixture
+def store(spark_store: Store) -> Store:
+    """A new store, open in Spark."""
+    return spark_store
+
+
 def swept(spark: SparkSession, where: Path) -> Store:
     store = Store.init(spark, str(where))
     write_keyspace(store, keyspace(b"s", b"it's \\ 'quoted'"), NOW_MS)

@@ -38,6 +38,12 @@ HOT, BESIDE, ELSEWHERE = "hot", "s-5", "s-1"
 COUNT = 3
 
 
+@pytest.fixture
+def store(spark_store: Store) -> Store:
+    """A new store, open in Spark."""
+    return spark_store
+
+
 def id_ms(number: int) -> int:
     return FIRST_MS + number * STEP_MS
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.semantics import scan
 from claimlib.semantics.ids import END_OF_SCAN, StreamId, parse_id
@@ -24,20 +22,19 @@ def stored(store: Store) -> list[tuple[str, str, str, int]]:
     )
 
 
-@pytest.mark.usefixtures("each_size")
-def test_pages_from_the_stored_cursor_end_at_0_0_with_the_sweeps_result(store: Store) -> None:
-    write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
+def test_pages_from_the_stored_cursor_end_at_0_0_with_the_sweeps_result(each_store: Store) -> None:
+    write_keyspace(each_store, keyspace(b"s", b"t"), NOW_MS)
     group, cursor, pages = PEL, StreamId(0, 0), 0
     while pages == 0 or cursor != END_OF_SCAN:
         request = AutoclaimRequest(PAGE.consumer, PAGE.min_idle_ms, cursor, PAGE.count)
         group, answer = scan.xautoclaim(group, request, NOW_MS, ENTRIES)
         cursor, pages = answer.cursor, pages + 1
 
-        reply = xautoclaim(store, FROM_CURSOR, now_ms=NOW_MS)
+        reply = xautoclaim(each_store, FROM_CURSOR, now_ms=NOW_MS)
 
         assert [parse_id(row["next_id"]) for row in reply.cursors.collect()] == [cursor, cursor]
-        assert read_groups(store) == {b"s": {b"g": group}, b"t": {b"g": group}}
-        assert stored(store) == [("c", name, "g", cursor.ms) for name in "st"]
+        assert read_groups(each_store) == {b"s": {b"g": group}, b"t": {b"g": group}}
+        assert stored(each_store) == [("c", name, "g", cursor.ms) for name in "st"]
     assert pages == 2
     swept, _ = scan.xautoclaim(PEL, REQUEST, NOW_MS, ENTRIES)
     assert group == swept

@@ -25,6 +25,12 @@ SCANNED = re.compile(r"FileScan parquet \[(\w+)")
 SUMMED_UP = re.compile(r"Aggregate")
 
 
+@pytest.fixture
+def store(spark_store: Store) -> Store:
+    """A new store, open in Spark."""
+    return spark_store
+
+
 def broadcast(plan: str) -> Iterator[str]:
     """The scans whose rows, one by one, are broadcast by a physical plan: their first columns."""
     above: list[tuple[int, str]] = []

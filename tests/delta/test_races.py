@@ -24,7 +24,8 @@ from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.local import Token
 from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
-from tests.delta.own_rows import append, entry_row, pending_row
+from tests.conftest import by_spark_alone
+from tests.delta.own_rows import append, delete, entry_row, pending_row, update
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, PEL, REQUEST, keyspace
 from tests.delta.reading import count
 from tests.delta.waiting import Waiting
@@ -64,8 +65,9 @@ def test_a_run_whose_append_is_skipped_without_a_word_knows_that_it_lost_and_beg
 
 
 def test_of_two_decisions_that_are_appended_at_the_same_time_one_wins_and_both_runs_finish(
-    store: Store, tmp_path: Path
+    spark_store: Store, tmp_path: Path
 ) -> None:
+    store = spark_store
     waiting = Waiting(tmp_path)
     rows = store.rows("journal", [("swept", "s", "g")], ["kind", "stream", "consumer_group"])
     slow_rows = waiting.rows(rows)
@@ -87,26 +89,32 @@ def test_of_two_decisions_that_are_appended_at_the_same_time_one_wins_and_both_r
     assert count(store.where, "runs") == 2
 
 
-@pytest.fixture(params=["merged", "rewritten"])
-def _applied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How a run changes `pending`: by a MERGE, as where little changes, or by rewriting the
-    buckets, as where much does."""
+@pytest.fixture(params=["few rows", "merged", pytest.param("rewritten", marks=pytest.mark.long)])
+def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A new store by how a run changes `pending`.
+
+    Of a large table Spark merges changed rows where little changes, and rewrites the buckets where
+    much does.
+    """
+    if request.param == "few rows":
+        return request.getfixturevalue("store")
+    by_spark_alone(monkeypatch)
     if request.param == "rewritten":
         monkeypatch.setattr(writes, "_MANY_ROWS", 0)
+    return request.getfixturevalue("spark_store")
 
 
-@pytest.mark.usefixtures("_applied")
 def test_what_another_writer_takes_between_decision_and_apply_is_lost_and_stays_away(
-    store: Store,
+    each_way: Store,
 ) -> None:
+    store = each_way
     write_keyspace(store, keyspace(b"s"), NOW_MS)
-    pending = store.identifier("pending")
 
     def take(phase: Phase, detail: str) -> None:
         del detail
         if phase is Phase.APPLY:
-            store.spark.sql(f"DELETE FROM {pending} WHERE id_ms IN (3, 4)")
-            store.spark.sql(f"UPDATE {pending} SET consumer = 'eve' WHERE id_ms = 5")
+            delete(store, "pending", "id_ms IN (3, 4)")
+            update(store, "pending", "id_ms = 5", consumer="'eve'")
 
     reply = xautoclaim(store, SweepRequest(REQUEST), progress=take)
 
@@ -131,47 +139,44 @@ def test_what_another_writer_takes_between_decision_and_apply_is_lost_and_stays_
 
 def copy(store: Store, condition: str) -> None:
     """What somebody does who appends rows of `pending` twice."""
-    columns = ", ".join(column.name for column in TABLES["pending"].written)
-    name = store.identifier("pending")
-    copied = f"SELECT {columns} FROM {name} WHERE {condition}"
-    store.spark.sql(f"INSERT INTO {name} ({columns}) {copied}")
+    columns = (column.name for column in TABLES["pending"].written)
+    copied = store.relation("pending").where(condition).select(*columns)
+    store.append("pending", copied.fetched())
 
 
-@pytest.mark.parametrize(
-    ("statement", "taken"),
-    [
-        ("UPDATE {table} SET consumer = 'eve' WHERE id_ms = 5", "5-0"),
-        ("DELETE FROM {table} WHERE id_ms = 4", "4-0"),
-    ],
-)
+@pytest.mark.parametrize("taken", ["5-0", "4-0"])
 def test_a_copy_of_a_row_does_not_make_up_for_one_that_another_writer_took(
-    store: Store, large_tables: None, statement: str, taken: str
+    spark_store: Store, large_tables: None, taken: str
 ) -> None:
     """The MERGE changes as many rows as it should, but two of them are one entry's."""
     del large_tables
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    write_keyspace(spark_store, keyspace(b"s"), NOW_MS)
 
     def take(phase: Phase, _detail: str) -> None:
         if phase is Phase.APPLY:
-            copy(store, "id_ms = 1")
-            store.execute("pending", statement)
+            copy(spark_store, "id_ms = 1")
+            if taken == "4-0":
+                delete(spark_store, "pending", "id_ms = 4")
+            else:
+                update(spark_store, "pending", "id_ms = 5", consumer="'eve'")
 
-    reply = xautoclaim(store, SweepRequest(REQUEST), progress=take)
+    reply = xautoclaim(spark_store, SweepRequest(REQUEST), progress=take)
     assert (reply.counts["lost"], reply.counts["gone"]) == (1, 0)
     assert [row["id"] for row in reply.lost.collect()] == [taken]
-    assert count(store.where, "tombstones") == (0 if taken == "4-0" else DELETED)
+    assert count(spark_store.where, "tombstones") == (0 if taken == "4-0" else DELETED)
 
 
 def test_where_a_run_is_finished_later_a_copy_of_what_it_deleted_makes_up_for_nothing_either(
-    store: Store, large_tables: None
+    spark_store: Store, large_tables: None
 ) -> None:
+    store = spark_store
     del large_tables
     write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
 
     def take(phase: Phase, _detail: str) -> None:
         if phase is Phase.APPLY:
             copy(store, "stream = 's' AND id_ms = 4")
-            store.execute("pending", "DELETE FROM {table} WHERE stream = 't' AND id_ms = 4")
+            delete(store, "pending", "stream = 't' AND id_ms = 4")
         if phase is Phase.VERIFY:
             raise InterruptedError
 
@@ -183,19 +188,18 @@ def test_where_a_run_is_finished_later_a_copy_of_what_it_deleted_makes_up_for_no
     assert count(store.where, "tombstones", "stream = 's'") == count(store.where, "tombstones") == 1
 
 
-@pytest.mark.usefixtures("each_size")
 def test_a_copy_of_a_row_does_not_make_up_for_one_either_where_nothing_is_deleted(
-    store: Store,
+    each_store: Store,
 ) -> None:
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
-    store.execute("pending", "DELETE FROM {table} WHERE id_ms = 4")
+    write_keyspace(each_store, keyspace(b"s"), NOW_MS)
+    delete(each_store, "pending", "id_ms = 4")
 
     def take(phase: Phase, _detail: str) -> None:
         if phase is Phase.APPLY:
-            copy(store, "id_ms = 1")
-            store.execute("pending", "UPDATE {table} SET consumer = 'eve' WHERE id_ms = 5")
+            copy(each_store, "id_ms = 1")
+            update(each_store, "pending", "id_ms = 5", consumer="'eve'")
 
-    reply = xautoclaim(store, SweepRequest(REQUEST), progress=take)
+    reply = xautoclaim(each_store, SweepRequest(REQUEST), progress=take)
     assert (reply.counts["deleted"], reply.counts["lost"]) == (0, 1)
     assert [row["id"] for row in reply.lost.collect()] == ["5-0"]
 
@@ -205,7 +209,7 @@ def test_an_entry_of_which_there_are_two_rows_is_lost_once(store: Store) -> None
 
     def take(phase: Phase, _detail: str) -> None:
         if phase is Phase.APPLY:
-            store.execute("pending", "UPDATE {table} SET consumer = 'eve' WHERE id_ms IN (4, 5)")
+            update(store, "pending", "id_ms IN (4, 5)", consumer="'eve'")
             copy(store, "id_ms IN (4, 5)")
 
     reply = xautoclaim(store, SweepRequest(REQUEST), progress=take)
@@ -238,27 +242,26 @@ def test_an_entry_that_a_pipeline_appends_while_a_run_begins_is_not_taken_for_on
     assert reply.counts["claimed"] >= 1
 
 
-@pytest.mark.usefixtures("_applied", "each_size")
-def test_a_driver_that_comes_back_late_changes_nothing(store: Store) -> None:
+def test_a_driver_that_comes_back_late_changes_nothing(each_way: Store) -> None:
     """Everything that a run applies is applied once more, behind a later run."""
     from claimlib.runs import records
     from claimlib.runs.journal import decided_by, run_rows
 
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
-    xautoclaim(store, SweepRequest(REQUEST))
+    write_keyspace(each_way, keyspace(b"s"), NOW_MS)
+    xautoclaim(each_way, SweepRequest(REQUEST))
     later = AutoclaimRequest(b"carol", 0)
-    xautoclaim(store, SweepRequest(later), now_ms=NOW_MS + 1)
-    store.spark.sql(f"DELETE FROM {store.identifier('consumers')} WHERE consumer = 'alice'")
-    state = read_groups(store), count(store.where, "tombstones")
+    xautoclaim(each_way, SweepRequest(later), now_ms=NOW_MS + 1)
+    delete(each_way, "consumers", "consumer = 'alice'")
+    state = read_groups(each_way), count(each_way.where, "tombstones")
 
-    first, _ = run_rows(store, 0)
-    decided = decided_by(store, first.run_seq)
-    claims.apply(store, first, decided)
-    outcome = claims.verify(store, first, decided)
-    records.apply(store, first, decided, outcome)
+    first, _ = run_rows(each_way, 0)
+    decided = decided_by(each_way, first.run_seq)
+    claims.apply(each_way, first, decided)
+    outcome = claims.verify(each_way, first, decided)
+    records.apply(each_way, first, decided, outcome)
 
     assert outcome.counts() == {"lost": 0, "gone": 0}
-    assert (read_groups(store), count(store.where, "tombstones")) == state
+    assert (read_groups(each_way), count(each_way.where, "tombstones")) == state
     assert state[1] == DELETED
     assert all(entry.consumer == b"carol" for entry in state[0][b"s"][b"g"].pending)
     assert len(state[0][b"s"][b"g"].pending) == len(PEL.pending) - DELETED
@@ -294,72 +297,72 @@ def replaced_slowly(monkeypatch: pytest.MonkeyPatch, waiting: Waiting, slow: str
 
 @pytest.mark.usefixtures("each_writer")
 def test_what_somebody_changes_while_buckets_are_rewritten_is_kept_and_lost_to_the_run(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows that replace a bucket were read before the other writer's commit: Delta refuses
     them, and the run writes the bucket once more, from what is there now."""
     monkeypatch.setattr(writes, "_MANY_ROWS", 0)
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    write_keyspace(spark_store, keyspace(b"s"), NOW_MS)
     waiting = Waiting(tmp_path)
     tried = replaced_slowly(monkeypatch, waiting, "pending")
     with ThreadPoolExecutor() as threads:
-        slow = threads.submit(xautoclaim, store, SweepRequest(REQUEST))
+        slow = threads.submit(xautoclaim, spark_store, SweepRequest(REQUEST))
         waiting.until_appending(slow)
-        store.execute("pending", "DELETE FROM {table} WHERE id_ms IN (3, 4)")
-        store.execute("pending", "UPDATE {table} SET consumer = 'eve' WHERE id_ms = 5")
+        delete(spark_store, "pending", "id_ms IN (3, 4)")
+        update(spark_store, "pending", "id_ms = 5", consumer="'eve'")
         waiting.go_on()
         reply = slow.result()
 
     assert tried == ["pending", "pending", "consumers"], "refused once"
     assert {row["id"] for row in reply.lost.collect()} == {"3-0", "4-0", "5-0"}
-    left = {entry.id.ms: entry.consumer for entry in read_groups(store)[b"s"][b"g"].pending}
+    left = {entry.id.ms: entry.consumer for entry in read_groups(spark_store)[b"s"][b"g"].pending}
     assert left == {**dict.fromkeys((1, 7, 9), b"alice"), 5: b"eve"} | dict.fromkeys(
         (2, 6, 8, 10), b"dead"
     )
-    assert count(store.where, "tombstones") == 0
+    assert count(spark_store.where, "tombstones") == 0
 
 
 @pytest.mark.usefixtures("each_writer")
 def test_what_somebody_writes_into_a_small_table_while_it_is_rewritten_is_kept(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
-    xautoclaim(store, SweepRequest(REQUEST))
+    write_keyspace(spark_store, keyspace(b"s"), NOW_MS)
+    xautoclaim(spark_store, SweepRequest(REQUEST))
     waiting = Waiting(tmp_path)
     tried = replaced_slowly(monkeypatch, waiting, "consumers")
     zoe = ("s", "g", "zoe", 1, None, 0)
     columns = [column.name for column in TABLES["consumers"].written]
     with ThreadPoolExecutor() as threads:
-        slow = threads.submit(xautoclaim, store, claim(b"carol"), now_ms=NOW_MS + 10**6)
+        slow = threads.submit(xautoclaim, spark_store, claim(b"carol"), now_ms=NOW_MS + 10**6)
         waiting.until_appending(slow)
-        store.append("consumers", store.rows("consumers", [zoe], columns))
-        store.execute("consumers", "UPDATE {table} SET seen_time_ms = 7 WHERE consumer = 'dead'")
+        spark_store.append("consumers", spark_store.rows("consumers", [zoe], columns))
+        update(spark_store, "consumers", "consumer = 'dead'", seen_time_ms="7")
         waiting.go_on()
         slow.result()
 
     # Over Spark Connect no table is known to be small, and `pending` is merged.
-    before = ["pending"] if store.is_small("pending") else []
+    before = ["pending"] if spark_store.is_small("pending") else []
     assert tried == [*before, "consumers", "consumers"], "refused once"
-    rows = {row["consumer"]: row for row in store.read("consumers").collect()}
+    rows = {row["consumer"]: row for row in spark_store.relation("consumers").collect()}
     assert sorted(rows) == ["alice", "carol", "dead", "zoe"]
     assert (rows["dead"]["seen_time_ms"], rows["carol"]["run_seq"]) == (7, 2)
 
 
 @pytest.mark.parametrize(("one_in", "operation"), [(1, "MERGE"), (2, "WRITE")])
 def test_buckets_are_rewritten_where_much_of_them_changes_and_else_merged(
-    store: Store, monkeypatch: pytest.MonkeyPatch, one_in: int, operation: str
+    spark_store: Store, monkeypatch: pytest.MonkeyPatch, one_in: int, operation: str
 ) -> None:
     """Six of the ten rows of a bucket change, of a table that is not small."""
     monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
     monkeypatch.setattr(writes, "_MANY_ROWS", CLAIMED + DELETED)
     monkeypatch.setattr(writes, "_ROWS_PER_CHANGE", one_in)
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
-    reply = xautoclaim(store, SweepRequest(REQUEST))
+    write_keyspace(spark_store, keyspace(b"s"), NOW_MS)
+    reply = xautoclaim(spark_store, SweepRequest(REQUEST))
     assert reply.counts["lost"] == 0
     assert (reply.claimed.count(), reply.deleted.count()) == (CLAIMED, DELETED)
-    assert store.history("pending")[0]["operation"] == operation
-    assert count(store.where, "pending", "consumer = 'alice' AND run_seq = 1") == CLAIMED
-    assert count(store.where, "pending") == len(PEL.pending) - DELETED
+    assert spark_store.history("pending")[0]["operation"] == operation
+    assert count(spark_store.where, "pending", "consumer = 'alice' AND run_seq = 1") == CLAIMED
+    assert count(spark_store.where, "pending") == len(PEL.pending) - DELETED
 
 
 def test_a_token_that_was_used_lets_no_second_append_through(store: Store) -> None:

@@ -32,6 +32,7 @@ from claimlib.semantics.model import COUNT_MAX
 from claimlib.store.creation import init_sql
 from claimlib.store.tables import Store
 from claimlib.testing.tables import request_table, write_keyspace
+from tests.conftest import by_spark_alone
 from tests.delta import given_files, snapshots
 from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace
 from tests.spark.literal import with_values
@@ -91,28 +92,28 @@ def test_a_glob_of_a_request_that_is_none_is_refused_with_its_row_and_column(sto
     request = request_table(store.engine, {(b"s", b"g"): REQUEST})
     with pytest.raises(RequestError, match="invalid only_from in the request for s/g: a \\[ is"):
         xautoclaim(store, with_values(request, only_from="'[a'"))
-    assert store.read("journal").isEmpty()
+    assert store.relation("journal").is_empty()
 
 
 def test_a_request_that_lacks_a_column_or_names_a_group_twice_is_refused_in_a_dry_run_too(
-    store: Store,
+    spark_store: Store,
 ) -> None:
-    request = frame_of(request_table(store.engine, {(b"s", b"g"): REQUEST}))
+    request = frame_of(request_table(spark_store.engine, {(b"s", b"g"): REQUEST}))
     misspelt = request.withColumnRenamed("count", "Count")
     for dry_run in (False, True):
         with pytest.raises(RequestError, match="has no column min_idle_ms"):
-            xautoclaim(store, request.drop("min_idle_ms"), dry_run=dry_run)
+            xautoclaim(spark_store, request.drop("min_idle_ms"), dry_run=dry_run)
         with pytest.raises(RequestError, match="has unknown column Count"):
-            xautoclaim(store, misspelt, dry_run=dry_run)
+            xautoclaim(spark_store, misspelt, dry_run=dry_run)
         with pytest.raises(RequestError, match="2 rows for s/g"):
-            xautoclaim(store, request.union(request), dry_run=dry_run)
-    assert store.read("journal").isEmpty()
+            xautoclaim(spark_store, request.union(request), dry_run=dry_run)
+    assert spark_store.relation("journal").is_empty()
 
 
 def test_entries_delivered_after_the_instant_are_counted_and_said(store: Store) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     early = xautoclaim(store, SweepRequest(REQUEST), now_ms=1, dry_run=True)
-    assert early.counts["delivered_later"] == store.read("pending").count() > 0
+    assert early.counts["delivered_later"] == store.relation("pending").count() > 0
     assert any("delivered after the time" in note for note in of_reply(early).notes)
 
 
@@ -130,48 +131,50 @@ def test_a_store_on_s3_is_refused_unless_a_log_store_is_named(spark: SparkSessio
 
 
 def test_a_store_is_not_completed_with_another_number_of_buckets(
-    spark: SparkSession, store: Store
+    spark: SparkSession, spark_store: Store
 ) -> None:
-    shutil.rmtree(f"{store.where}/pending")
+    shutil.rmtree(f"{spark_store.where}/pending")
     with pytest.raises(
-        StoreIncompleteError, match=f"claimlib init {store.where} creates what is missing"
+        StoreIncompleteError, match=f"claimlib init {spark_store.where} creates what is missing"
     ):
-        Store.open(spark, store.where)
+        Store.open(spark, spark_store.where)
     with pytest.raises(StoreExistsError, match="8 buckets"):
-        Store.init(spark, store.where, buckets=4)
+        Store.init(spark, spark_store.where, buckets=4)
     with pytest.raises(StoreIncompleteError):
-        Store.open(spark, store.where)
-    assert Store.init(spark, store.where).buckets == 8
+        Store.open(spark, spark_store.where)
+    assert Store.init(spark, spark_store.where).buckets == 8
 
 
 def test_tables_of_different_numbers_of_buckets_are_refused(
-    spark: SparkSession, store: Store
+    spark: SparkSession, spark_store: Store
 ) -> None:
-    _set(store, "pending", "claimlib.buckets", "4")
+    _set(spark_store, "pending", "claimlib.buckets", "4")
     with pytest.raises(SchemaError, match="pending 4"):
-        Store.open(spark, store.where)
+        Store.open(spark, spark_store.where)
 
 
-def test_a_table_without_an_id_is_of_another_version(spark: SparkSession, store: Store) -> None:
-    name = store.identifier("groups")
+def test_a_table_without_an_id_is_of_another_version(
+    spark: SparkSession, spark_store: Store
+) -> None:
+    name = spark_store.identifier("groups")
     spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('claimlib.tableId')")
     with pytest.raises(SchemaVersionError, match="groups"):
-        Store.open(spark, store.where)
+        Store.open(spark, spark_store.where)
 
 
 def test_a_source_cannot_be_declared_for_a_store_that_was_made_without_one(
-    spark: SparkSession, store: Store
+    spark: SparkSession, spark_store: Store
 ) -> None:
     with pytest.raises(StoreExistsError, match="no declared source"):
-        Store.init(spark, store.where, source="other:6379/0")
+        Store.init(spark, spark_store.where, source="other:6379/0")
 
 
 @pytest.mark.parametrize("source", ["tokens.prod:6379/0", "curl-queue:6379/0", "ünï \\ 'x'"])
 def test_a_declared_source_is_read_back_as_it_was_given(
-    spark: SparkSession, store: Store, source: str
+    spark: SparkSession, spark_store: Store, source: str
 ) -> None:
-    _set(store, "streams", "claimlib.sourceHex", source.encode().hex())
-    assert Store.open(spark, store.where).declared_source == source
+    _set(spark_store, "streams", "claimlib.sourceHex", source.encode().hex())
+    assert Store.open(spark, spark_store.where).declared_source == source
 
 
 @pytest.mark.parametrize("buckets", [0, -1, 10**9])
@@ -203,11 +206,11 @@ def _set(store: Store, table: str, name: str, value: str) -> None:
 
 @pytest.mark.parametrize("table", ["pending", "consumers", "cursors", "groups"])
 def test_a_table_that_no_run_could_change_is_refused_before_anything_is_decided(
-    spark: SparkSession, store: Store, table: str
+    spark: SparkSession, spark_store: Store, table: str
 ) -> None:
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
-    _set(store, table, "delta.appendOnly", "true")
-    opened = Store.open(spark, store.where)
+    write_keyspace(spark_store, keyspace(b"s"), NOW_MS)
+    _set(spark_store, table, "delta.appendOnly", "true")
+    opened = Store.open(spark, spark_store.where)
     with pytest.raises(SchemaError, match=f"table {table} of .* is append-only"):
         xautoclaim(opened, SweepRequest(REQUEST))
     assert opened.read("journal").isEmpty()
@@ -215,12 +218,12 @@ def test_a_table_that_no_run_could_change_is_refused_before_anything_is_decided(
 
 
 def test_a_store_to_whose_entries_a_pipeline_only_appends_is_swept_and_not_imported(
-    spark: SparkSession, store: Store, tmp_path: Path
+    spark: SparkSession, spark_store: Store, tmp_path: Path
 ) -> None:
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    write_keyspace(spark_store, keyspace(b"s"), NOW_MS)
     for table in ("journal", "entries", "streams", "tombstones", "runs"):
-        _set(store, table, "delta.appendOnly", "true")
-    opened = Store.open(spark, store.where)
+        _set(spark_store, table, "delta.appendOnly", "true")
+    opened = Store.open(spark, spark_store.where)
     assert xautoclaim(opened, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
     request = given_files.request(tmp_path, given_files.of_keyspace(keyspace(b"s"), NOW_MS))
     with pytest.raises(SchemaError, match=r"table entries of .* is append-only"):
@@ -229,10 +232,10 @@ def test_a_store_to_whose_entries_a_pipeline_only_appends_is_swept_and_not_impor
 
 
 def test_no_snapshot_of_a_server_is_read_into_a_table_that_it_could_not_change(
-    spark: SparkSession, store: Store
+    spark: SparkSession, spark_store: Store
 ) -> None:
-    _set(store, "entries", "delta.appendOnly", "true")
-    opened, was_read = Store.open(spark, store.where), []
+    _set(spark_store, "entries", "delta.appendOnly", "true")
+    opened, was_read = Store.open(spark, spark_store.where), []
     with pytest.raises(SchemaError, match=r"table entries of .* is append-only"):
         snapshot(opened, snapshots.ANY, lambda begun: iter(was_read.append(begun) or ()))
     assert (was_read, opened.read("pel_snapshots").isEmpty()) == ([], True)
@@ -251,21 +254,23 @@ def test_a_session_that_makes_tables_append_only_makes_a_store_whose_rows_can_ch
     assert xautoclaim(made, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
 
 
-@pytest.mark.usefixtures("each_size")
+@pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_constraint_that_refuses_what_was_decided_is_named_and_the_run_is_finished_without_it(
-    spark: SparkSession, store: Store
+    spark: SparkSession, spark_store: Store, monkeypatch: pytest.MonkeyPatch, is_large: bool
 ) -> None:
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
-    pending = store.identifier("pending")
+    if is_large:
+        by_spark_alone(monkeypatch)
+    write_keyspace(spark_store, keyspace(b"s"), NOW_MS)
+    pending = spark_store.identifier("pending")
     spark.sql(f"ALTER TABLE {pending} ADD CONSTRAINT few CHECK (consumer != 'alice')")
-    opened = Store.open(spark, store.where)
+    opened = Store.open(spark, spark_store.where)
     for run_id in ("one", "two"):
         with pytest.raises(SchemaError, match="a constraint of the table pending refuses") as it:
             xautoclaim(opened, SweepRequest(REQUEST), run_id=run_id)
         assert "constraint few" in it.value.message
         assert "DROP CONSTRAINT" in it.value.message
     spark.sql(f"ALTER TABLE {pending} DROP CONSTRAINT few")
-    reply = xautoclaim(Store.open(spark, store.where), SweepRequest(REQUEST), run_id="one")
+    reply = xautoclaim(Store.open(spark, spark_store.where), SweepRequest(REQUEST), run_id="one")
     assert (reply.run_seq, reply.counts["claimed"]) == (1, CLAIMED)
 
 
@@ -294,27 +299,27 @@ def test_two_request_tables_that_say_the_same_number_in_different_columns_are_no
     ],
 )
 def test_a_session_that_may_read_less_than_there_is_is_refused(
-    store: Store, name: str, value: str, sound: str
+    spark_store: Store, name: str, value: str, sound: str
 ) -> None:
     """What it does not see of `entries` would be taken for deleted."""
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
-    xautoclaim(store, SweepRequest(REQUEST), now_ms=0, run_id="first")
+    write_keyspace(spark_store, keyspace(b"s"), NOW_MS)
+    xautoclaim(spark_store, SweepRequest(REQUEST), now_ms=0, run_id="first")
     commands: dict[str, Callable[[], object]] = {
-        "sweep": lambda: xautoclaim(store, SweepRequest(REQUEST)),
-        "dry run": lambda: xautoclaim(store, SweepRequest(REQUEST), dry_run=True),
-        "overview": lambda: overview(reading(store)),
-        "earlier state": lambda: overview(reading(store, "1")),
-        "check": lambda: check(store),
+        "sweep": lambda: xautoclaim(spark_store, SweepRequest(REQUEST)),
+        "dry run": lambda: xautoclaim(spark_store, SweepRequest(REQUEST), dry_run=True),
+        "overview": lambda: overview(reading(spark_store)),
+        "earlier state": lambda: overview(reading(spark_store, "1")),
+        "check": lambda: check(spark_store),
     }
-    version = store.version("journal")
-    store.spark.conf.set(name, value)
+    version = spark_store.version("journal")
+    spark_store.spark.conf.set(name, value)
     try:
         for command in commands.values():
             with pytest.raises(ConfigError, match=f"{name} is {value}.*{name}=") as raised:
                 command()
             assert raised.value.option == name
-        assert store.version("journal") == version
-        store.spark.conf.set(name, sound)
-        assert xautoclaim(store, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
+        assert spark_store.version("journal") == version
+        spark_store.spark.conf.set(name, sound)
+        assert xautoclaim(spark_store, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
     finally:
-        store.spark.conf.unset(name)
+        spark_store.spark.conf.unset(name)

@@ -109,25 +109,24 @@ def test_a_page_is_not_looked_for_between_two_ranges_of_one_stream(store: Store)
     assert read_groups(store) == before
 
 
-@pytest.mark.usefixtures("each_size")
 def test_a_cursor_that_stands_there_twice_is_set_in_both_rows_and_no_row_is_added(
-    store: Store,
+    each_store: Store,
 ) -> None:
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    write_keyspace(each_store, keyspace(b"s"), NOW_MS)
     names = [column.name for column in TABLES["cursors"].written]
     cursor = {"name": "c", "stream": "s", "consumer_group": "g", "next_ms": 2, "next_seq": 0}
     row = [cursor.get(name, 0) for name in names]
-    append(store, "cursors", row, row)
+    append(each_store, "cursors", row, row)
     for ms in (3, 4):
-        reset_cursor(store, "c", Scope("*", "*"), to=StreamId(ms, 0))
-        rows = query(store.where, "cursors", "SELECT next_ms FROM t")
+        reset_cursor(each_store, "c", Scope("*", "*"), to=StreamId(ms, 0))
+        rows = query(each_store.where, "cursors", "SELECT next_ms FROM t")
         assert [row["next_ms"] for row in rows] == [ms, ms]
 
 
 def test_a_group_that_stands_there_twice_has_each_entry_once(store: Store) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     before = overview(reading(store)).collect()
-    store.append("groups", store.read("groups"))
+    store.append("groups", store.relation("groups"))
     assert overview(reading(store)).collect() == before
     assert summary(reading(store), b"s", b"g").number == before[0]["pending"]
 
@@ -156,27 +155,26 @@ def test_an_import_over_a_key_that_the_store_holds_twice_each_time_otherwise_com
     assert ids == [{"id_ms": 2}] * 3
 
 
-@pytest.mark.usefixtures("each_size")
-def test_an_import_over_repeated_rows_comes_to_its_end(store: Store, tmp_path: Path) -> None:
+def test_an_import_over_repeated_rows_comes_to_its_end(each_store: Store, tmp_path: Path) -> None:
     kept, gone = (PendingEntry(StreamId(n, 0), b"bob", 5, 1) for n in (1, 2))
     group = Group(MIN_ID, (kept, gone), (Consumer(b"bob", 5, None),))
     stream = Stream({kept.id: (), gone.id: ()}, {b"g": group})
     twice = Gathered()
     for instant in (NOW_MS, NOW_MS + 1):
         write_keyspace(twice, {b"s": stream, b"t": stream}, instant)
-    twice.write(store)
-    append(store, "consumers", consumer("bob", 7))
+    twice.write(each_store)
+    append(each_store, "consumers", consumer("bob", 7))
     tables = {
         "entries": entries([(b"s", "1-0", None)]),
         "pending": pending([(b"s", b"g", "1-0", b"new", 5, 1)]),
     }
     reply = import_tables(
-        store, request(tmp_path, tables, entries_complete=True, limits=ANY), run_id="i"
+        each_store, request(tmp_path, tables, entries_complete=True, limits=ANY), run_id="i"
     )
     assert (reply.counts["pending_read"], reply.counts["pending_extra"]) == (1, 1)
-    assert seen(store) == [("bob", 7)] * 3
+    assert seen(each_store) == [("bob", 7)] * 3
     for table in ("entries", "pending", "groups", "streams"):
-        rows = query(store.where, table, "SELECT DISTINCT stream, run_seq > 0 AS new FROM t")
+        rows = query(each_store.where, table, "SELECT DISTINCT stream, run_seq > 0 AS new FROM t")
         assert [tuple(row.values()) for row in rows] == [("s", table != "entries")], table
-    ids = query(store.where, "entries", "SELECT DISTINCT id_ms FROM t")
+    ids = query(each_store.where, "entries", "SELECT DISTINCT id_ms FROM t")
     assert ids == [{"id_ms": 1}]

@@ -21,6 +21,7 @@ from claimlib.schema import TABLES
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
+from tests.delta.own_rows import Opener
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.reading import query
 from tests.delta.snapshots import ALL, owners, source, stream
@@ -31,11 +32,11 @@ PENDING = (1, 2, 3, 5, 6, 7, 8, 9, 10)
 
 @pytest.fixture(scope="module")
 def swept_at(
-    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+    open_store: Opener, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A store that has had three sweeps: `first`, `b` and `c`."""
     where = shutil.copytree(empty_store, tmp_path_factory.mktemp("swept") / "store")
-    store = Store.open(spark, str(where))
+    store = open_store(where)
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     xautoclaim(store, SweepRequest(REQUEST), run_id="first")
     assert [claim_all(store, name) for name in (b"b", b"c")] == [2, 3]

@@ -37,6 +37,12 @@ from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count
 
 
+@pytest.fixture
+def store(spark_store: Store) -> Store:
+    """A new store, open in Spark."""
+    return spark_store
+
+
 def create_by_spark(spark: SparkSession, where: str, *, accept_replaced: bool = False) -> Creation:
     return create(SparkDefinitions(spark, where), accept_replaced=accept_replaced)
 

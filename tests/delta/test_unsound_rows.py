@@ -111,14 +111,13 @@ def test_a_snapshot_of_a_store_with_run_numbers_of_another_store_is_refused_with
     assert snapshot(store, ALL, lambda _: source(batches)).run_seq == 2
 
 
-@pytest.mark.usefixtures("each_size")
 def test_a_number_under_which_not_exactly_one_decision_stands_is_an_error_that_says_so(
-    store: Store,
+    each_store: Store,
 ) -> None:
     with pytest.raises(VerificationError, match="0 rows of kind run for run 1"):
-        journal.decided_by(store, 1)
-    xautoclaim(store, PAGE)
-    assert journal.decided_by(store, 1).row.command == "xautoclaim"
-    store.append("journal", journal.rows_of(store, 1, journal.Kind.RUN))
+        journal.decided_by(each_store, 1)
+    xautoclaim(each_store, PAGE)
+    assert journal.decided_by(each_store, 1).row.command == "xautoclaim"
+    each_store.append("journal", journal.rows_of(each_store, 1, journal.Kind.RUN))
     with pytest.raises(VerificationError, match="2 rows of kind run for run 1"):
-        journal.decided_by(store, 1)
+        journal.decided_by(each_store, 1)

@@ -12,6 +12,7 @@ from claimlib.schema import TABLES
 from claimlib.semantics import scan
 from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
+from tests.conftest import ON_BOTH
 from tests.delta.pels import CLAIMED, DELETED, ENTRIES, NOW_MS, PEL, REQUEST, keyspace
 
 SWEEP = SweepRequest(REQUEST)
@@ -21,15 +22,15 @@ def versions(store: Store) -> dict[str, int]:
     return {name: store.version(name) for name in TABLES}
 
 
-@pytest.mark.usefixtures("each_size")
+@ON_BOTH
 def test_a_sweep_leaves_the_tables_as_the_reference_leaves_the_group_and_only_once(
-    store: Store,
+    each_store: Store,
 ) -> None:
-    write_keyspace(store, keyspace(b"s", b"other"), NOW_MS)
+    write_keyspace(each_store, keyspace(b"s", b"other"), NOW_MS)
     expected, answer = scan.xautoclaim(PEL, REQUEST, NOW_MS, ENTRIES)
-    before = versions(store)
+    before = versions(each_store)
 
-    shown = xautoclaim(store, SweepRequest(REQUEST, stream_glob="s"), dry_run=True)
+    shown = xautoclaim(each_store, SweepRequest(REQUEST, stream_glob="s"), dry_run=True)
     assert shown.counts == {
         "claimed": CLAIMED,
         "deleted": DELETED,
@@ -43,10 +44,10 @@ def test_a_sweep_leaves_the_tables_as_the_reference_leaves_the_group_and_only_on
         "refused": 0,
     }
     assert {row["id"] for row in shown.claimed.collect()} == set(map(str, answer.claimed))
-    assert versions(store) == before, "a dry run writes nothing"
+    assert versions(each_store) == before, "a dry run writes nothing"
 
-    reply = xautoclaim(store, SweepRequest(REQUEST, stream_glob="s"), run_id="once")
-    assert read_groups(store) == {b"s": {b"g": expected}, b"other": {b"g": PEL}}
+    reply = xautoclaim(each_store, SweepRequest(REQUEST, stream_glob="s"), run_id="once")
+    assert read_groups(each_store) == {b"s": {b"g": expected}, b"other": {b"g": PEL}}
     assert {row["id"] for row in reply.claimed.collect()} == set(map(str, answer.claimed))
     assert {row["id"] for row in reply.deleted.collect()} == set(map(str, answer.deleted))
     assert {row["id"]: row["fields"] for row in reply.claimed.collect()}["3-0"] == [
@@ -57,17 +58,17 @@ def test_a_sweep_leaves_the_tables_as_the_reference_leaves_the_group_and_only_on
     assert (group["oldest_idle_ms"], group["highest_delivery_count"]) == (60_000, 1)
     tombstones = [
         (row["stream"], row["id_ms"], row["consumer"], row["purged_at_ms"])
-        for row in store.read("tombstones").collect()
+        for row in each_store.read("tombstones").collect()
     ]
     assert tombstones == [("s", 4, "dead", NOW_MS)]
 
-    after = versions(store)
-    again = xautoclaim(store, SweepRequest(REQUEST, stream_glob="s"), run_id="once")
+    after = versions(each_store)
+    again = xautoclaim(each_store, SweepRequest(REQUEST, stream_glob="s"), run_id="once")
     assert again.counts == reply.counts
-    assert versions(store) == after, "the same key again changes nothing"
+    assert versions(each_store) == after, "the same key again changes nothing"
     with pytest.raises(RunKeyConflictError, match="once"):
-        xautoclaim(store, SWEEP, run_id="once")
-    assert versions(store) == after, "another request under the same key is refused"
+        xautoclaim(each_store, SWEEP, run_id="once")
+    assert versions(each_store) == after, "another request under the same key is refused"
 
 
 @pytest.mark.smoke

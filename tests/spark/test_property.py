@@ -16,6 +16,7 @@ from claimlib.semantics.ids import MAX_ID, StreamId
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, Guards, PendingEntry
 from claimlib.semantics.words import Stream
 from tests.batches import BRANCHES, CALLER, NOW_MS, OTHER, Batch, random_batch
+from tests.conftest import by_spark_alone
 from tests.seeds import new_seed
 from tests.spark.literal import assert_swept_as_the_reference, decide, literal_store
 
@@ -48,9 +49,11 @@ def compared(spark, seed: int) -> Counter[str]:
     return batch.branches()
 
 
-@pytest.mark.usefixtures("each_size")
-def test_whether_rows_are_few_or_many_it_decides_the_same(spark):
+@pytest.mark.parametrize("is_large", [False, True])
+def test_whether_rows_are_few_or_many_it_decides_the_same(spark, monkeypatch, is_large):
     """Nothing is random: by seed 1 the 60 groups are always the same."""
+    if is_large:
+        by_spark_alone(monkeypatch)
     assert_swept_as_the_reference(spark, random_batch(60, seed=1))
 
 

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from claimlib.store.tables import Store
 
 
+@pytest.fixture
+def store(spark_store: Store) -> Store:
+    """A new store, open in Spark."""
+    return spark_store
+
+
 def test_the_jvm_of_a_local_session_gets_the_memory_the_options_and_the_partitions_it_was_given(
     spark: SparkSession,
 ) -> None:
