@@ -2,7 +2,7 @@
 # requirements.lock, and Java 17 where there is none.
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-quick test-all test-long test-environments cluster-demo zip jars bench lint lock setup clean \
-    test-airflow test-s3 test-connect test-mutations
+    test-airflow test-s3 test-connect test-mutations test-properties test-spark
 
 # Another environment's settings must not reach into this one.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONUSERBASE PYTEST_ADDOPTS
@@ -22,7 +22,8 @@ demo: setup ## a real server, stalled work, one Spark run, and the proof that bo
 	@$(USE) claimlib demo
 
 test: setup lint ## lint, types and the tests of every behavior; the pure modules need 100 % coverage
-	@$(USE) pytest -m "not long and not environment" -n 2 --dist loadfile --no-loadscope-reorder --durations=10 --cov
+	@$(USE) pytest -m "not long and not environment" --hypothesis-profile some -n 2 --dist loadfile \
+	    --no-loadscope-reorder --durations=10 --cov
 
 test-quick: setup ## lint, types, all tests without Spark and a few with: some 90 s
 	@$(USE) ruff check . && ruff format --check .
@@ -32,7 +33,7 @@ test-quick: setup ## lint, types, all tests without Spark and a few with: some 9
 
 # Each target leaves a file when it has passed, so that `make test-all` goes on where it was stopped. It begins anew
 # once all have passed, or after `make clean`.
-PARTS := test test-mutations test-environments test-long test-connect test-s3 test-airflow
+PARTS := test test-properties test-mutations test-environments test-spark test-long test-connect test-s3 test-airflow
 test-all: setup ## all test targets, one after the other; run again, it goes on with the first that has not passed
 	@mkdir -p build/test-all
 	@for part in $(PARTS); do \
@@ -41,6 +42,12 @@ test-all: setup ## all test targets, one after the other; run again, it goes on 
 	    echo "$$(( $$(date +%s) - began )) s" >build/test-all/$$part; \
 	done
 	@for part in $(PARTS); do echo "$$part: $$(cat build/test-all/$$part)"; done; rm -r build/test-all
+
+test-properties: setup ## the property tests with all their examples
+	@$(USE) pytest -m "not long and not environment" -n 2 tests/unit tests/live/test_entries.py tests/edge/test_output_render.py
+
+test-spark: setup ## the tests of tables again, where a store is open in Spark
+	@$(USE) pytest -m "not long and not environment" --engine spark -n 2 --dist loadfile tests/delta
 
 test-environments: setup ## tests that build environments, Connect servers or a cluster
 	@$(USE) pytest -m environment -n 2 --dist loadfile --durations=10

@@ -74,7 +74,7 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(scope="module", params=["embedded", "spark"])
+@pytest.fixture(scope="module", params=["embedded", pytest.param("spark", marks=pytest.mark.long)])
 def engine(request: pytest.FixtureRequest) -> Executor:
     """Each engine by itself, for relations of rows in memory."""
     from tests.spark.literal import LiteralStore

@@ -1,16 +1,21 @@
-"""How many examples Hypothesis draws: as many as a test asks for, and a share of them in the quick
-profile (`make test-quick`) and in that of mutations (`make test-mutations`), which always draws the
-same ones and does not look for the smallest."""
+"""How many examples Hypothesis draws.
+
+They are as many as a test asks for (`make test-properties`), and a share of them in the profiles
+`some` (`make test`), `quick` (`make test-quick`) and `mutations` (`make test-mutations`).  The last
+one always draws the same examples and does not look for the smallest.
+"""
 
 from __future__ import annotations
 
 from hypothesis import Phase, settings
 
 QUICK = "quick"
+SOME = "some"
 MUTATIONS = "mutations"
 _DEFAULT = 100
 
 settings.register_profile(QUICK, max_examples=10)
+settings.register_profile(SOME, max_examples=25)
 settings.register_profile(
     MUTATIONS,
     max_examples=10,

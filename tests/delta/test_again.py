@@ -143,6 +143,7 @@ def test_an_append_without_rows_uses_up_its_token(store: Store) -> None:
     assert count(store.where, "pending") == 1
 
 
+@pytest.mark.long
 def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small_by_then(
     spark_store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -79,7 +79,7 @@ def as_texts(records: Iterable[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(record, sort_keys=True, default=repr) for record in records)
 
 
-@pytest.mark.parametrize("name", ["a%20b", "a[b]{c}"])
+@pytest.mark.parametrize("name", ["a%20b", pytest.param("a[b]{c}", marks=pytest.mark.long)])
 def test_a_path_that_one_of_the_readers_takes_for_another_is_left_to_spark(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
@@ -373,6 +373,7 @@ def test_without_delta_rs_spark_reads_all(
     assert [row["id_ms"] for row in opened.find("pending", Condition("id_ms", 9, True))] == [10]
 
 
+@pytest.mark.long
 def test_a_sweep_decides_the_same_whoever_reads_small_tables(
     module_store: Store, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,7 @@ def files(store: Store, table: str) -> list[File]:
     ]
 
 
-@pytest.fixture(params=["Spark", "delta-rs"])
+@pytest.fixture(params=[pytest.param("Spark", marks=pytest.mark.long), "delta-rs"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Who reads the rows near a page, of tables that are taken for large."""
     if request.param == "Spark":

@@ -72,7 +72,11 @@ def test_a_command_that_an_error_names_can_be_pasted_wherever_the_store_is(
     assert f"claimlib runs {shlex.quote(store.where)} lists it" in held
 
 
-@pytest.mark.parametrize("names", [NAMES[::3], NAMES[1:3]], ids=["with a percent sign", "without"])
+@pytest.mark.parametrize(
+    "names",
+    [pytest.param(NAMES[::3], marks=pytest.mark.long), NAMES[1:3]],
+    ids=["with a percent sign", "without"],
+)
 def test_a_store_in_a_folder_of_any_printable_characters_works(
     spark: SparkSession, tmp_path: Path, names: tuple[str, ...]
 ) -> None:
@@ -89,7 +93,7 @@ def test_a_store_in_a_folder_of_any_printable_characters_works(
 
 @pytest.mark.parametrize(
     ("name", "many_rows", "operation"),
-    [("2024_01", 0, "WRITE"), ("select", 1000, "MERGE")],
+    [pytest.param("2024_01", 0, "WRITE", marks=pytest.mark.long), ("select", 1000, "MERGE")],
 )
 def test_a_store_in_a_catalog_s_schema_works_also_where_its_name_must_be_quoted(
     spark: SparkSession,

@@ -66,6 +66,7 @@ def plans(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return committed
 
 
+@pytest.mark.long
 def test_no_entries_and_no_pending_are_broadcast_however_small_spark_takes_them_for(
     store: Store, plans: list[str]
 ) -> None:

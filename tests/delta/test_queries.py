@@ -31,8 +31,8 @@ LATER_MS = NOW_MS + 10**6
 
 # By command, in this order, on a store that was swept before: where small tables are read without a
 # query, and where Spark reads all.  Fewer are better; who needs more says why here.  Four or five
-# of Spark's are the look at what the newest run has seen of the tables.  Elsewhere each version of a
-# small table is fetched once, by one query and four of Delta's; to look up a version is one.
+# of Spark's are the look at what the newest run has seen of the tables.  Elsewhere each version of
+# a small table is fetched once, by one query and four of Delta's; to look up a version is one.
 MOST: dict[str, tuple[int, int, Callable[[Store], object]]] = {
     "a dry run": (5, 26, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, dry_run=True)),
     "a sweep": (7, 66, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, run_id="x")),
@@ -51,7 +51,7 @@ MOST: dict[str, tuple[int, int, Callable[[Store], object]]] = {
 }
 
 
-@pytest.mark.parametrize("reader", ["delta-rs", "Spark"])
+@pytest.mark.parametrize("reader", ["delta-rs", pytest.param("Spark", marks=pytest.mark.long)])
 def test_no_command_costs_more_queries_than_are_written_down_here(
     store_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
@@ -72,7 +72,9 @@ def test_no_command_costs_more_queries_than_are_written_down_here(
     assert {name: n for name, n in queries.items() if n > most[name]} == {}
 
 
-@pytest.mark.parametrize(("reader", "most"), [("delta-rs", 26), ("Spark", 245)])
+@pytest.mark.parametrize(
+    ("reader", "most"), [("delta-rs", 26), pytest.param("Spark", 245, marks=pytest.mark.long)]
+)
 def test_no_snapshot_costs_more_queries_than_are_written_down_here(
     store_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, reader: str, most: int
 ) -> None:

@@ -162,6 +162,7 @@ def same(
     return check_same
 
 
+@pytest.mark.long
 def test_unusual_settings_together_give_the_rows_of_the_default(same: Play) -> None:
     same({key: value for name in TOGETHER for key, value in SETTINGS[name].items()})
 

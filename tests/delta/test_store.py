@@ -224,10 +224,10 @@ def interrupted(*_: object, **__: object) -> None:
     ("lost", "refused", "claims"),
     [
         ("entries", 1, False),
-        ("streams", 1, False),
-        ("pending", 0, False),
+        pytest.param("streams", 1, False, marks=pytest.mark.long),
+        pytest.param("pending", 0, False, marks=pytest.mark.long),
         ("runs", 0, True),
-        ("journal", 0, True),
+        pytest.param("journal", 0, True, marks=pytest.mark.long),
     ],
 )
 def test_an_init_that_is_cut_off_before_it_creates_a_lost_table_or_after_it_is_finished_by_another(

@@ -36,6 +36,9 @@ from tests.delta.pels import NOW_MS
 EMBEDDED, BY_SPARK = "embedded", "spark"
 SWEEP = SweepRequest(AutoclaimRequest(b"carol", 60_000))
 ENGINES = pytest.mark.parametrize("engine", [EMBEDDED, BY_SPARK])
+SPARK_LATER = pytest.mark.parametrize(
+    "engine", [EMBEDDED, pytest.param(BY_SPARK, marks=pytest.mark.long)]
+)
 
 
 @pytest.fixture
@@ -117,7 +120,7 @@ def test_after_an_upgrade_both_engines_work_on_the_store_and_list_old_and_new_ru
     assert of_upgrade(again).notes == ("the store is up to date: nothing was changed",)
 
 
-@ENGINES
+@SPARK_LATER
 def test_the_tables_of_an_upgraded_store_are_defined_as_those_of_a_new_store(
     spark: SparkSession, old: Path, tmp_path: Path, engine: str
 ) -> None:
@@ -159,7 +162,7 @@ def add_column(spark: SparkSession, where: Path) -> None:
     spark.sql(f"ALTER TABLE delta.`{where}/runs` ADD COLUMNS (engine STRING)")
 
 
-@ENGINES
+@SPARK_LATER
 @pytest.mark.parametrize(
     "begin", [set_version_of("streams"), add_column], ids=["a table", "a column"]
 )
@@ -181,7 +184,7 @@ def forget_the_row_of_runs(where: Path) -> None:
     (where / "runs" / "_delta_log" / f"{1:020d}.json").unlink()
 
 
-@ENGINES
+@SPARK_LATER
 def test_an_upgrade_is_refused_while_a_run_is_unfinished(
     spark: SparkSession, old: Path, engine: str
 ) -> None:
@@ -219,6 +222,7 @@ def test_of_two_writers_of_a_definition_at_once_one_is_refused(old: Path) -> Non
     assert files_of(old) == before
 
 
+@pytest.mark.long
 def test_rows_of_runs_that_an_earlier_version_wrote_are_put_back_by_the_printed_statement(
     spark: SparkSession, old: Path
 ) -> None:

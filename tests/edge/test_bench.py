@@ -34,6 +34,7 @@ def test_a_phase_that_is_told_with_several_details_is_measured_as_one():
     assert took["decide"] >= 0.15
 
 
+@pytest.mark.long
 def test_a_page_and_a_sweep_leave_what_the_formulas_say_and_a_spoilt_row_is_seen(store):
     make(store, 2000)
     for request in (bench.PAGE, SWEEP):

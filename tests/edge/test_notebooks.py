@@ -200,6 +200,7 @@ def test_what_a_sweep_deleted_does_not_count_as_acknowledged_by_its_owner(
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.long
 def test_a_notebook_runs_as_a_script(
     path: Path,
     spark: SparkSession,

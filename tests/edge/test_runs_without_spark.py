@@ -27,6 +27,13 @@ NOW_MS = 1_750_000_000_000
 SWEEP = SweepRequest(AutoclaimRequest(b"c\xff", 60_000))
 NO_COLUMNS = "claimlib: error: --columns goes with"
 OUTPUTS = ("table", "json", "csv", "jsonl")
+EACH_OUTPUT = pytest.mark.parametrize(
+    "output",
+    [
+        "json",
+        *(pytest.param(output, marks=pytest.mark.long) for output in ("table", "csv", "jsonl")),
+    ],
+)
 LISTED = [(), ("--limit", "1"), ("--limit", "1", "--quiet")]
 SHOWN = [
     *(("1",), ("xautoclaim:it's",), ("xautoclaim:\x1bé", "--columns", "value")),
@@ -90,7 +97,7 @@ def without_progress(text):
     return [line for line in text.splitlines() if line not in told]
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
+@EACH_OUTPUT
 def test_all_outputs_are_to_the_byte_what_they_are_by_spark(claimlib, monkeypatch, filled, output):
     for words in (*LISTED, *SHOWN, *REFUSED):
         arguments = (filled, *words, "--output", output)
@@ -117,6 +124,7 @@ def test_a_command_that_looks_at_tables_says_to_the_byte_what_it_says_by_spark(
     assert (process.returncode, process.stdout) == (code, said.out), process.stderr
 
 
+@pytest.mark.long
 def test_a_process_that_has_no_java_lists_runs_and_shows_one(claimlib, monkeypatch, filled):
     for words in ((), ("1", "--claimed", "--output", "json"), ("1", "--as-commands"), ("none",)):
         said = promptly(lambda words=words: run_claimlib("runs", filled, *words, **NO_JAVA))

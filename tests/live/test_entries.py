@@ -13,6 +13,7 @@ from claimlib.live.connection import open_source
 from claimlib.live.reader import read_source
 from claimlib.semantics.ids import StreamId, parse_id
 from claimlib.testing.server import valkey_server
+from tests.examples import examples
 from tests.live.readings import LEAST_RIGHTS, deliver, read, stream_with_group, without
 from tests.live.wire import Wire
 
@@ -106,7 +107,7 @@ def payload(row):
     return sum(len(name) + len(value) for name, value in row.fields or ())
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(
     stream=streams(),
     page=st.integers(1, 35),

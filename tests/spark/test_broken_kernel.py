@@ -41,6 +41,7 @@ def _kernel_by_value():
 
 
 @pytest.mark.usefixtures("_kernel_by_value")
+@pytest.mark.long
 def test_the_comparison_fails_for_each_broken_rule_and_for_no_other_reason(spark, monkeypatch):
     batch = random_batch(200, seed=1)
     assert set(BRANCHES) - set(batch.branches()) == set()

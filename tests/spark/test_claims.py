@@ -47,7 +47,7 @@ STREAMS = 400
 LEAST = 20  # of each branch of the rule
 
 
-@pytest.fixture(params=["embedded", "spark"])
+@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.long)])
 def new_store(request) -> NewStore:
     spark = request.getfixturevalue("spark") if request.param == "spark" else None
     return partial(LiteralStore, spark, request.param)
