@@ -70,9 +70,7 @@ def of_bulk(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *_notes(command, reply.counts),
             *_of_retired(reply.counts, dry_run=reply.dry_run),
-            *only_in_store(
-                unknown_to_server, reply.counts, place, f"{command}:{reply.run_id}", "--ids"
-            ),
+            *only_in_store(unknown_to_server, reply.counts, place, f"{command}:{reply.run_id}"),
         ),
         document={
             "command": command,

@@ -63,13 +63,7 @@ def of_reply(
             *([] if count else [_NO_GROUP]),
             *_unlike(reply.counts),
             *_further(reply),
-            *only_in_store(
-                unknown_to_server,
-                reply.counts,
-                place,
-                f"{_COMMAND}:{reply.run_id}",
-                "--as-commands",
-            ),
+            *only_in_store(unknown_to_server, reply.counts, place, f"{_COMMAND}:{reply.run_id}"),
         ),
         document={
             "command": _COMMAND,

@@ -92,12 +92,12 @@ def test_the_claimed_ids_of_a_run_go_from_standard_output_to_standard_input(clai
     listed = ("runs", store.where, "xautoclaim:r", "--claimed")
     printed = claimlib(*listed, "--columns", "id", "--output", "csv")
     assert printed.out == "id\n1-0\n2-0\n"
-    given = ("xclaim", store.where, "s", "g", "bob", "--min-idle", "0ms", "--ids-from", "-")
+    claim = ("xclaim", store.where, "s", "g", "bob", "--min-idle", "0ms", "--ids-from", "-")
     with standard_input(printed.out.encode()):
-        back = claimlib(*given, "--output", "csv", "--columns", "id,status,consumer")
+        back = claimlib(*claim, "--output", "csv", "--columns", "id,status,consumer")
     assert (back.code, back.out) == (0, "id,status,consumer\n1-0,claimed,bob\n2-0,claimed,bob\n")
     with standard_input(claimlib(*listed, "--output", "csv").out.encode()):
-        refused = claimlib(*given)
+        refused = claimlib(*claim)
     assert refused.code == 4
     assert "standard input, line 1: 'stream,consumer_group," in refused.err
     assert "give only the column id (--columns id)" in refused.err
