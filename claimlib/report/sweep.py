@@ -14,6 +14,7 @@ from claimlib.engine.relation import DESCENDING, Relation
 from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import GUARDS
 from claimlib.report.headings import headings
+from claimlib.report.losses import Losses
 from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
 from claimlib.report.rows import fetch_rows
 from claimlib.report.text import (
@@ -52,6 +53,7 @@ def of_reply(
     rows = fetch_rows(reply.groups, _WORST_FIRST, limit, count)
     has_all = limit is not None and count <= limit
     totals = _totals(rows.shown) if has_all else _all_totals(reply.groups)
+    losses = Losses.of(reply)
     total = ("total", groups_text(count), *_numbers(totals), "")
     return Report(
         title=_title(reply),
@@ -61,6 +63,7 @@ def of_reply(
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *([] if count else [_NO_GROUP]),
+            *losses.notes,
             *_unlike(reply.counts),
             *_further(reply),
             *only_in_store(unknown_to_server, reply.counts, place, f"{_COMMAND}:{reply.run_id}"),
@@ -73,6 +76,7 @@ def of_reply(
             "dry_run": reply.dry_run,
             "counts": dict(reply.counts),
             "totals": totals,
+            **losses.document,
             "groups": rows.records,
             "groups_not_shown": rows.hidden,
             "only_in_store": unknown_to_server,
