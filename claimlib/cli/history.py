@@ -53,9 +53,9 @@ class PartOptions:
     as_commands: Annotated[
         bool,
         Option(
-            "Print the XCLAIM and XACK commands that repeat on the server what RUN (an xautoclaim)"
-            " did in the store, one per line for redis-cli. Nothing is sent: review them, then run"
-            " them."
+            "Print the commands that repeat on the server what RUN (xautoclaim, xclaim, xack,"
+            " retire) did in the store, one per line for redis-cli. Nothing is sent: review them,"
+            " then run them."
         ),
     ] = False
 

@@ -163,9 +163,10 @@ EndOption = Annotated[
 IdsFromOption = Annotated[
     str | None,
     Option(
-        "Instead of ID: a text file with an id per line, or a table with a column id (or id_ms"
-        " and id_seq): catalog.schema.table, or a folder or file of Delta or Parquet.",
-        "TABLE|FILE",
+        "Instead of ID: a text file with an id per line (- for standard input; the first line may"
+        " be the header id of a CSV), or a table with a column id (or id_ms and id_seq):"
+        " catalog.schema.table, or a folder or file of Delta or Parquet.",
+        "TABLE|FILE|-",
     ),
 ]
 RequestsOption = Annotated[

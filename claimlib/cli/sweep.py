@@ -22,6 +22,7 @@ from claimlib.cli.options import (
 )
 from claimlib.config.sections import LockSection, Option, XautoclaimSection
 from claimlib.config.settings import requests_of
+from claimlib.errors import RequestError
 from claimlib.semantics.ids import parse_id
 from claimlib.semantics.model import parse_cursor
 from claimlib.times import parse_instant_ms
@@ -46,6 +47,16 @@ def xautoclaim(
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
+    claimed: Annotated[
+        bool, Option("With --dry-run: list the entries that would be claimed, and their owners.")
+    ] = False,
+    deleted: Annotated[
+        bool,
+        Option(
+            "With --dry-run: list the pending entries that would be deleted, because their stream"
+            " entries no longer exist."
+        ),
+    ] = False,
     allow_none: Annotated[
         bool, Option("Succeed even if --stream, --group or the policy match no consumer group.")
     ] = False,
@@ -64,11 +75,13 @@ def xautoclaim(
     from claimlib.commands.server_view import only_in_store
     from claimlib.commands.xautoclaim import explain as explain_policy
     from claimlib.commands.xautoclaim import xautoclaim as run_xautoclaim
+    from claimlib.report.runs import of_dry_run
     from claimlib.report.sweep import COLUMNS, of_policy, of_reply, refusals
 
     view = common.view()
     rows = view.rows(limit)
-    if not explain:
+    kind = _listed(claimed=claimed, deleted=deleted, is_dry_run=dry_run and not explain)
+    if not (explain or kind):
         view.check(COLUMNS, GROUPS_COLUMNS)
     settings = common.settings(xautoclaim=options, lock=lock)
     request = requests_of(settings, policy, options)
@@ -90,11 +103,35 @@ def xautoclaim(
         unknown = None
         if reply.run_seq is not None:
             unknown = only_in_store(opened, reply.run_seq, reply.counts)
-        result, refused = of_reply(reply, rows, store, unknown), refusals(reply)
+        result = (
+            of_dry_run("xautoclaim", kind, getattr(reply, kind), rows)
+            if kind
+            else of_reply(reply, rows, store, unknown)
+        )
+        refused = refusals(reply)
     show(result, view)
     terminal.say(*refused)
     if refused:
         raise typer.Exit(process.SOME_REFUSED)
+
+
+def _listed(*, claimed: bool, deleted: bool, is_dry_run: bool) -> str | None:
+    """Return which entries a dry run lists; None if it reports on groups.
+
+    Raises:
+        RequestError: both are requested, or this is no dry run.
+    """
+    kinds = [name for name, is_wanted in (("claimed", claimed), ("deleted", deleted)) if is_wanted]
+    if len(kinds) > 1:
+        raise RequestError("give only one of --claimed and --deleted", option="deleted")
+    if kinds and not is_dry_run:
+        (kind,) = kinds
+        raise RequestError(
+            f"--{kind} lists the entries of a dry run: add --dry-run, and leave out --explain. Of a"
+            f" finished run, claimlib runs STORE RUN --{kind} lists them",
+            option=kind,
+        )
+    return kinds[0] if kinds else None
 
 
 @command("reset-cursor ./store nightly --stream 'orders:*'")

@@ -47,7 +47,8 @@ class BulkReply(RunReply):
         position (from 0): stream, consumer_group, id (text), id_ms, id_seq, status, consumer,
         delivery_time_ms and delivery_count (what it got; null: nothing), from_consumer,
         from_delivery_time_ms and from_delivery_count (as the run found it; null: it was not
-        pending), at_ms, payload and fields (as in `reply.Reply.claimed`; of what was claimed).
+        pending), at_ms, from_idle_ms, payload and fields (as in `reply.Reply.claimed`; payloads of
+        what was claimed).
 
         status: `claimed`; `forced` (it was not pending, and now is the consumer's); `superseded`
         (claimed, and claimed again later in the same run); `deleted` (the stream has it no more,

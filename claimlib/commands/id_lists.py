@@ -1,10 +1,11 @@
-"""Lists of ids that are too long for a command line: a table, or a file with an id per line."""
+"""Lists of ids that are too long for a command line: a table, or a text with an id per line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from stat import S_ISDIR
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -23,6 +24,9 @@ _IDS_PER_REQUEST = 100_000
 # The lines of a file pass through the driver.
 _MOST_LINES = 2_000_000
 _LONGEST_SHOWN = 100
+_STANDARD_INPUT = "-"
+# The first line of what `claimlib runs … --columns id --output csv` prints.
+_CSV_HEADER = b"id"
 
 
 def ids_from(store: Store, place: str) -> Relation:
@@ -31,16 +35,17 @@ def ids_from(store: Store, place: str) -> Relation:
 
     Args:
         store: whose requests they are to be.
-        place: a text file or a pipe of this machine, an id (`ms-seq`, or `ms`) per line, two
-            million at most, in the order in which they are requested; or a table (see `place_of`)
-            with a text column `id`, or with id_ms and id_seq as the store's own tables hold them,
-            in the order of ids.
+        place: a text file or a pipe of this machine, or `-` for standard input: an id (`ms-seq`,
+            or `ms`) per line, two million at most, in the order in which they are requested; the
+            first line may be `id`, the header of a CSV.  Or a table (see `place_of`) with a text
+            column `id`, or with id_ms and id_seq as the store's own tables hold them, in the order
+            of ids.
 
     Raises:
         InputError: there is no such file or table, it cannot be read, it has no such column, a line
             or row of it is no id, or the file is too long.
     """
-    ids = _ids_of_file(place)
+    ids = _ids_of_text(place)
     if ids is not None:
         starts = range(0, max(1, len(ids)), _IDS_PER_REQUEST)
         lists = [ids[start : start + _IDS_PER_REQUEST] for start in starts]
@@ -58,38 +63,56 @@ def ids_from(store: Store, place: str) -> Relation:
     return store.relation_of(frame_of(_of_table(relation_of(table), place)))
 
 
-def _ids_of_file(place: str) -> list[str] | None:
-    """The ids of a text file, or of a pipe; null: there is none of that name, or it is a table."""
-    path = Path(place)
+def _ids_of_text(place: str) -> list[str] | None:
+    """Return the ids of a text; None if there is no text of that name, or it is a table."""
     try:
-        is_text = not S_ISDIR(path.stat().st_mode) and path.suffix != ".parquet"
-        return list(map(str, _lines(path))) if is_text else None
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # that: a null character in a name
-        return None
+        opened = _opened_text(place)
+        if opened is None:
+            return None
+        with opened as lines:
+            return list(map(str, _parsed(lines, _shown(place))))
     except OSError as error:
-        name = place if len(place) <= _LONGEST_SHOWN else f"{place[:_LONGEST_SHOWN]}…"
         raise InputError(
-            f"the file of ids {name} cannot be read ({error.strerror}): give the path of a file"
-            " that this user may read, not the ids themselves",
+            f"the file of ids {_shown(place)} cannot be read ({error.strerror}): give the path of a"
+            " file that this user may read, not the ids themselves",
             file=place,
         ) from error
 
 
-def _lines(path: Path) -> Iterator[StreamId]:
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if number > _MOST_LINES:
+def _opened_text(place: str) -> BinaryIO | None:
+    """Open standard input, a text file or a pipe; None if there is none of that name, or it is a
+    table."""
+    if place == _STANDARD_INPUT:
+        return open(0, "rb", closefd=False)
+    path = Path(place)
+    try:
+        is_text = not S_ISDIR(path.stat().st_mode) and path.suffix != ".parquet"
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # that: a null character in a name
+        return None
+    return path.open("rb") if is_text else None
+
+
+def _shown(place: str) -> str:
+    if place == _STANDARD_INPUT:
+        return "standard input"
+    return place if len(place) <= _LONGEST_SHOWN else f"{place[:_LONGEST_SHOWN]}…"
+
+
+def _parsed(lines: Iterable[bytes], name: str) -> Iterator[StreamId]:
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if number > _MOST_LINES:
+            raise InputError(
+                f"{name} has more than {_MOST_LINES:,} lines: give it as a table", file=name
+            )
+        if text and (number, text) != (1, _CSV_HEADER):
+            try:
+                yield parse_id(text)
+            except IdError as error:
+                hint = "; of a CSV, give only the column id (--columns id)" if b"," in text else ""
                 raise InputError(
-                    f"{path} has more than {_MOST_LINES:,} lines: give it as a table",
-                    file=str(path),
-                )
-            if line.strip():
-                try:
-                    yield parse_id(line.strip())
-                except IdError as error:
-                    raise InputError(
-                        f"{path}, line {number}: {error.message}", file=str(path), line=number
-                    ) from error
+                    f"{name}, line {number}: {error.message}{hint}", file=name, line=number
+                ) from error
 
 
 def _of_table(table: Relation, name: str) -> Relation:

@@ -74,6 +74,21 @@ class RunReply:
             near=lambda _: begun.relation("entries"),
         )
 
+    @cached_property
+    def losses(self) -> Relation:
+        """One row per owner that loses entries: stream, consumer_group, from_consumer, claimed (by
+        another consumer) and deleted (their stream entry no longer exists, or acknowledged)."""
+        lost_by_claim = f"kind IN ('{Kind.CLAIMED}', '{Kind.FORCED}')"
+        return self.journal(*_CLAIMED, *_DELETED).sql(
+            f"""
+            SELECT {GROUP_SQL}, from_consumer, count_if({lost_by_claim}) AS claimed,
+                count_if(NOT {lost_by_claim}) AS deleted
+            FROM {{this}} AS this
+            WHERE from_consumer IS NOT NULL AND (consumer IS NULL OR consumer <> from_consumer)
+            GROUP BY {GROUP_SQL}, from_consumer
+            """
+        )
+
     def _lost(self) -> Relation | None:
         """The rows that another writer changed first; null: there are none."""
         return self.journal(Kind.LOST) if self.counts["lost"] else None
@@ -168,8 +183,9 @@ class Reply(RunReply):
     def claimed(self) -> Relation:
         """One row per claimed entry: stream, consumer_group, id (text), id_ms, id_seq, consumer,
         delivery_time_ms, delivery_count, from_consumer, from_delivery_time_ms, from_delivery_count,
-        at_ms, payload (`present`; `not_kept`: the store never had it; `gone`: the store no longer
-        has the entry; null with JUSTID) and fields (null unless the payload is present)."""
+        at_ms, from_idle_ms (how long it was idle at at_ms), payload (`present`; `not_kept`: the
+        store never had it; `gone`: the store no longer has the entry; null with JUSTID) and fields
+        (null unless the payload is present)."""
         rows = self.journal(*_CLAIMED)
         has_claims = self.dry_run or any(self.counts.get(kind) for kind in _CLAIMED)
         # Without claims nobody needs to look where their payloads lie.
@@ -247,8 +263,11 @@ def _cursors(rows: Relation) -> Relation:
     )
 
 
-PREVIOUS = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
-"""What an entry was before the decision, and the instant of that."""
+PREVIOUS = (
+    *("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms"),
+    "try_subtract(at_ms, from_delivery_time_ms) AS from_idle_ms",
+)
+"""What an entry was before the decision, the instant of that, and how long it was idle then."""
 
 
 def _entries(rows: Relation) -> Relation:

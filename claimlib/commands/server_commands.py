@@ -1,25 +1,28 @@
-"""What a sweep did, as commands for the server: claims in a store are not written back by
-themselves, so a person reviews these and runs them (`claimlib runs STORE RUN --as-commands`).
+"""Print what a run did as commands for the server (`claimlib runs STORE RUN --as-commands`).
 
-Each XCLAIM bears the minimum idle time of the sweep's request: the server claims only what is idle
-for as long when the command runs, so an entry that was claimed again since the snapshot stays with
-its consumer.  An id whose entry is gone from the stream is acknowledged by XACK, which removes it
-from the pending entries list as XAUTOCLAIM does; ids do not come back, so that needs no condition.
-Source: Redis' command documents of XCLAIM and XACK, version 7.2; redis-cli's quoting.
+A run changes only the store.  A person reviews the commands and runs them.
+
+Each XCLAIM bears the minimum idle time of its request: the server claims only what is idle for as
+long when the command runs, so an entry that was claimed again since the snapshot stays with its
+consumer.  The XCLAIM of a retirement has no minimum idle time.  An id whose entry is gone from the
+stream is acknowledged by XACK, which removes it from the pending entries list as XAUTOCLAIM does;
+ids do not come back, so that needs no condition.
+Source: Redis' command documents of XCLAIM, XACK, XPENDING, XGROUP DELCONSUMER and EVAL, version
+7.2; redis-cli's quoting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 
+from claimlib.commands import retire, xack, xautoclaim, xclaim
 from claimlib.commands.runs import EntryFilter
-from claimlib.commands.xautoclaim import COMMAND
 from claimlib.engine.relation import Record, Relation
 from claimlib.errors import RequestError
-from claimlib.plans.keys import GROUP, GROUP_SQL, ID_ORDER, id_text_sql, without
+from claimlib.plans.keys import GROUP, ID_ORDER, id_text_sql, without
 from claimlib.runs import Finished
 from claimlib.runs.journal import rows_of
 from claimlib.schema import Kind
@@ -28,12 +31,13 @@ from claimlib.semantics.words import redis_cli_word
 from claimlib.store.guards import check_session
 from claimlib.store.tables import Store
 
+_COMMANDS = (xautoclaim.COMMAND, xclaim.COMMAND, xack.COMMAND, retire.COMMAND)
 _IDS_PER_COMMAND = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCommands:
-    """The commands of a run, by stream and group.
+    """Hold the commands of a run, in the order in which the server is to run them.
 
     Attributes:
         lines: as redis-cli reads them, once; they need not have room in memory.
@@ -50,67 +54,135 @@ def server_commands(
     most: int | None = None,
     chosen: EntryFilter = EntryFilter(),  # noqa: B008 - it is frozen
 ) -> ServerCommands:
-    """The first `most` commands (null: all) that do on the server what a sweep did in the store.
+    """Return the first `most` commands (None: all) that do on the server what a run did.
 
     Args:
         chosen: the entries that the commands are about.
 
     Raises:
-        RequestError: the run is not a sweep or a page.
+        RequestError: the run is none that claims, acknowledges or retires.
     """
-    if finished.command != COMMAND:
+    if finished.command not in _COMMANDS:
         raise RequestError(
-            f"run {finished.key} is not an xautoclaim: only what a sweep or a page did can be shown"
-            " as commands",
+            f"run {finished.key} has no commands for the server: only {', '.join(_COMMANDS[:-1])}"
+            f" and {_COMMANDS[-1]} have",
             run=finished.key,
         )
     check_session(store)
-    entries = _entries(store, finished, chosen)
+    entries, removals = _entries(store, finished, chosen), _removals(store, finished, chosen)
     by_batch = entries.sql(
         f"SELECT (count(*) + {_IDS_PER_COMMAND - 1}) DIV {_IDS_PER_COMMAND} AS commands,"
         f" count(*) AS ids FROM {{this}} AS this GROUP BY {', '.join(_SAME)}"
     )
     (totals,) = by_batch.select("sum(commands) AS commands", "sum(ids) AS ids").collect()
-    total, ids = totals["commands"] or 0, totals["ids"] or 0
+    about_entries, ids = totals["commands"] or 0, totals["ids"] or 0
+    total = about_entries + len(removals)
     number = total if most is None else min(most, total)
-    ordered = entries.order_by(*_SAME, *ID_ORDER)
-    if number < total:
+    ordered = entries.order_by(*_SAME, "position", *ID_ORDER)
+    if number < about_entries:
         ids = number * _IDS_PER_COMMAND
         ordered = ordered.limit(ids)  # so many commands have no more
-    return ServerCommands(islice(_lines(ordered.stream(ids)), number), total - number)
+    lines = chain(_lines(ordered.stream(ids)), removals)
+    return ServerCommands(islice(lines, number), total - number)
 
 
-_SAME = (*GROUP, "kind", "consumer", "justid")
+# ------------------------------------------------------------------- entries
+
+_CLAIMED = (Kind.CLAIMED, Kind.FORCED, Kind.SUPERSEDED)
+_REMOVED = (Kind.DELETED, Kind.ACKED)
+_SAME = ("request_number", *GROUP, "kind", "consumer", "justid", "is_forced")
 """The columns in which the entries of one command are equal."""
+_VALUES = {"IDLE": "idle_ms", "TIME": "time_ms", "RETRYCOUNT": "retrycount", "LASTID": "last_id"}
+"""XCLAIM's options that have a value, and their columns."""
+_OF_REQUEST = {
+    "force": "BOOLEAN",
+    **dict.fromkeys(("min_idle_ms", "idle_ms", "time_ms", "retrycount"), "BIGINT"),
+    "last_id": "STRING",
+}
 
 
 def _entries(store: Store, finished: Finished, chosen: EntryFilter) -> Relation:
-    """Return one row per entry that the run changed: `_SAME`, min_idle_ms, id, id_ms, id_seq."""
+    """Return one row per entry that the run changed, and one per request with a last id.
+
+    Columns: `_SAME`, position, min_idle_ms, those of `_VALUES`, id, id_ms and id_seq.  `kind` is
+    `claimed`, `deleted` (also of what was acknowledged) or `lastid`.  The id of a request with a
+    last id is 0-0: no entry has this id, so its XCLAIM raises the last id and claims nothing.
+    """
     of_kinds = partial(rows_of, store, finished.run_seq)
-    entries = chosen.of(of_kinds(Kind.CLAIMED, Kind.DELETED))
+    entries = chosen.of(of_kinds(*_CLAIMED, *_REMOVED))
+    request = ("request_number", *GROUP)
+    options = (
+        f"CAST(get_json_object(request, '$.{name}') AS {type_}) AS {name}"
+        for name, type_ in _OF_REQUEST.items()
+    )
+    requests = of_kinds(Kind.SWEPT, Kind.REQUESTED).select(
+        *request, "consumer AS caller", *("id_ms", "id_seq"), *options
+    )
+    removed = ", ".join(f"'{kind}'" for kind in _REMOVED)
     return without(entries, of_kinds(Kind.LOST)).sql(
         f"""
-        WITH requests AS (
-            SELECT {GROUP_SQL},
-                CAST(get_json_object(request, '$.min_idle_ms') AS BIGINT) AS min_idle_ms
-            FROM {{swept}} AS swept
-        )
-        SELECT {", ".join(_SAME)}, min_idle_ms, {id_text_sql()} AS id, id_ms, id_seq
-        FROM {{this}} AS this LEFT JOIN requests USING ({GROUP_SQL})
+        SELECT {", ".join(f"e.{name}" for name in request)}, e.consumer, justid, position,
+            CASE WHEN kind IN ({removed}) THEN '{Kind.DELETED}' ELSE '{Kind.CLAIMED}' END AS kind,
+            coalesce(force, false) AND from_delivery_time_ms IS NULL AS is_forced,
+            min_idle_ms, idle_ms, time_ms, retrycount, CAST(NULL AS STRING) AS last_id,
+            {id_text_sql("e.id_ms", "e.id_seq")} AS id, e.id_ms, e.id_seq
+        FROM {{this}} AS e LEFT JOIN {{requests}} AS r
+            ON {" AND ".join(f"e.{name} <=> r.{name}" for name in request)}
+        UNION ALL
+        SELECT {", ".join(request)}, caller, true, 0L, '{Kind.LASTID}', false,
+            min_idle_ms, NULL, NULL, NULL, last_id, '0-0', 0L, 0L
+        FROM {{with_last_id}} AS with_last_id
         """,
-        swept=of_kinds(Kind.SWEPT).select(*GROUP, "request"),
+        requests=requests,
+        with_last_id=chosen.of(requests.where("last_id IS NOT NULL")),
     )
 
 
 def _lines(rows: Iterable[Record]) -> Iterator[str]:
-    for _, of_group in groupby(rows, key=lambda row: [row[name] for name in _SAME]):
-        while batch := list(islice(of_group, _IDS_PER_COMMAND)):
-            row = batch[0]
-            names = [redis_cli_word(unspell(row[name])) for name in GROUP]
-            ids = [entry["id"] for entry in batch]
-            if row["kind"] == Kind.DELETED:
-                yield " ".join(["XACK", *names, *ids])
-                continue
-            consumer = redis_cli_word(unspell(row["consumer"]))
-            options = ["JUSTID"] if row["justid"] else []
-            yield " ".join(["XCLAIM", *names, consumer, str(row["min_idle_ms"]), *ids, *options])
+    for _, of_command in groupby(rows, key=lambda row: [row[name] for name in _SAME]):
+        while batch := list(islice(of_command, _IDS_PER_COMMAND)):
+            yield _line(batch[0], [entry["id"] for entry in batch])
+
+
+def _line(row: Record, ids: Sequence[str]) -> str:
+    names = _names(row, *GROUP)
+    if row["kind"] == Kind.DELETED:
+        return " ".join(["XACK", *names, *ids])
+    values = [(word, row[name]) for word, name in _VALUES.items() if row[name] is not None]
+    options = [
+        *(f"{word} {value}" for word, value in values),
+        *(["FORCE"] if row["is_forced"] else []),
+        *(["JUSTID"] if row["justid"] else []),
+    ]
+    min_idle = str(row["min_idle_ms"])
+    return " ".join(["XCLAIM", *names, *_names(row, "consumer"), min_idle, *ids, *options])
+
+
+def _names(row: Record, *columns: str) -> list[str]:
+    return [redis_cli_word(unspell(row[name])) for name in columns]
+
+
+# ------------------------------------------------------------------- retired consumers
+
+# The server runs a script as one command: nothing is delivered between the check and the removal.
+_REMOVE_IF_IDLE = (
+    b"if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) > 0"
+    b" then return redis.error_reply('ERR the consumer still has pending entries: it was not"
+    b" removed') end return redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])"
+)
+
+
+def _removals(store: Store, finished: Finished, chosen: EntryFilter) -> list[str]:
+    """Return the commands that remove the consumers that the run removed.
+
+    XGROUP DELCONSUMER drops what the consumer has pending, so a script calls it only if there is
+    nothing.
+    """
+    if not finished.counts.get("retired"):
+        return []
+    retired = chosen.of(rows_of(store, finished.run_seq, Kind.RETIRED))
+    script = redis_cli_word(_REMOVE_IF_IDLE)
+    return [
+        " ".join(["EVAL", script, "1", *_names(row, *GROUP, "consumer")])
+        for row in retired.collect()
+    ]

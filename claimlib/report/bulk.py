@@ -8,10 +8,12 @@ from typing import Any
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.engine.relation import Record, Relation
 from claimlib.report.headings import headings
+from claimlib.report.losses import Losses
 from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
 from claimlib.report.rows import fetch_rows
 from claimlib.report.text import (
     counted,
+    idle,
     instant,
     not_shown,
     only_in_store,
@@ -59,7 +61,7 @@ def of_bulk(
         plain_row,
     )
     shown = ids.shown
-    refused = _refused(reply, limit)
+    refused, losses = _refused(reply, limit), Losses.of(reply)
     is_single = len({row["request"] for row in shown}) == 1 and total == len(shown)
     return Report(
         title=_title(command, reply) + (_of(shown[0]) if is_single else ""),
@@ -69,10 +71,9 @@ def of_bulk(
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *_notes(command, reply.counts),
+            *losses.notes,
             *_of_retired(reply.counts, dry_run=reply.dry_run),
-            *only_in_store(
-                unknown_to_server, reply.counts, place, f"{command}:{reply.run_id}", "--ids"
-            ),
+            *only_in_store(unknown_to_server, reply.counts, place, f"{command}:{reply.run_id}"),
         ),
         document={
             "command": command,
@@ -83,6 +84,7 @@ def of_bulk(
             "counts": dict(reply.counts),
             "ids": ids.records,
             "ids_not_shown": ids.hidden,
+            **losses.document,
             "refused": refused,
             "refused_not_shown": reply.counts.get("refused", 0) - len(refused),
             "only_in_store": unknown_to_server,
@@ -94,14 +96,14 @@ def of_bulk(
 
 COLUMNS = headings(
     *("request", "stream", "consumer_group", "id", "status"),
-    *("from_consumer", "from_delivery_time_ms", "from_delivery_count"),
+    *("from_consumer", "from_delivery_time_ms", "from_idle_ms", "from_delivery_count"),
     *("consumer", "delivery_count"),
 )
 """The first three are left out where all is of one group and has been shown."""
 NAMES = (
     *("request", "position", "stream", "consumer_group", "id", "status", "consumer"),
     *("delivery_time_ms", "delivery_count", "from_consumer", "from_delivery_time_ms"),
-    *("from_delivery_count", "at_ms", "payload", "fields"),
+    *("from_delivery_count", "at_ms", "from_idle_ms", "payload", "fields"),
 )
 
 
@@ -137,7 +139,8 @@ def _row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         *(row["request"], visible(row["stream"]), visible(row["consumer_group"]), row["id"]),
         *(row["status"].replace("_", " "), visible(row["from_consumer"])),
-        *(instant(row["from_delivery_time_ms"]), row["from_delivery_count"]),
+        *(instant(row["from_delivery_time_ms"]), idle(row["from_idle_ms"])),
+        row["from_delivery_count"],
         *(visible(row["consumer"]), row["delivery_count"]),
     )
 

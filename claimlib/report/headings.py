@@ -9,6 +9,7 @@ _HEADINGS = {
     "from_consumer": "consumer before",
     "from_delivery_count": "deliveries before",
     "from_delivery_time_ms": "delivered before",
+    "from_idle_ms": "idle before",
     "highest_delivery_count": "most deliveries",
     "next_id": "next page begins at",
     "now_ms": "--now",

@@ -101,9 +101,8 @@ def _of_claims(counts: Mapping[str, int]) -> Iterable[str]:
         claims = number_of(number, "claim")
         yield (
             f"{claims} made in this store {'was' if number == 1 else 'were'} overwritten, because"
-            " the source shows another owner. To repeat claims on the server: for an xautoclaim,"
-            " claimlib runs STORE RUN --as-commands prints the commands; for an xclaim or a retire,"
-            " claimlib runs STORE RUN --ids shows which entries were given to whom"
+            " the source shows another owner. To repeat the claims of a run on the server, print"
+            " its commands: claimlib runs STORE RUN --as-commands"
         )
 
 

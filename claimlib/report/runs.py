@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from claimlib.commands.runs import RunList
 from claimlib.engine.relation import Relation
@@ -11,12 +11,13 @@ from claimlib.plans.keys import GROUP, ID_ORDER
 from claimlib.report.headings import headings
 from claimlib.report.model import Cell, Report
 from claimlib.report.rows import Record, fetch_rows
-from claimlib.report.text import counted, duration, instant, not_shown, plain_row, visible
+from claimlib.report.text import counted, duration, idle, instant, not_shown, plain_row, visible
 from claimlib.runs import Finished, Phase
 from claimlib.times import format_duration_ms
 
 _ENTRY_COLUMNS = headings(
-    *(*GROUP, "id", "from_consumer", "from_delivery_time_ms", "from_delivery_count")
+    *(*GROUP, "id", "from_consumer", "from_delivery_time_ms", "from_idle_ms"),
+    "from_delivery_count",
 )
 
 
@@ -26,30 +27,48 @@ def of_entries(finished: Finished, kind: str, rows: Relation, limit: int | None)
     Args:
         limit: the most entries to show, or None for all.
     """
+    run = {
+        "run_seq": finished.run_seq,
+        "run_id": finished.run_id,
+        "command": finished.command,
+    }
+    title = f"{kind} by run {finished.run_seq} ({finished.key})"
+    return _of_entries(title, f"no entry was {kind} by this run", run, kind, rows, limit)
+
+
+def of_dry_run(command: str, kind: str, rows: Relation, limit: int | None) -> Report:
+    """Return the entries that a dry run would claim or delete, with the columns of `of_entries`."""
+    run = {"run_seq": None, "run_id": None, "command": command, "dry_run": True}
+    title = f"would be {kind} by {command} (dry run; nothing was written)"
+    return _of_entries(title, f"no entry would be {kind}", run, kind, rows, limit)
+
+
+def _of_entries(
+    title: str,
+    none: str,
+    run: Mapping[str, object],
+    kind: str,
+    rows: Relation,
+    limit: int | None,
+) -> Report:
     total = rows.count()
     entries = fetch_rows(rows, (*GROUP, *ID_ORDER), limit, total, plain_row)
     shown = entries.shown
     has_owner = "consumer" in rows.columns
     return Report(
-        title=f"{kind} by run {finished.run_seq} ({finished.key})",
+        title=title,
         columns=_ENTRY_COLUMNS | (headings("consumer") if has_owner else {}),
         rows=tuple(_entry_row(row, has_owner=has_owner) for row in shown),
         cut_off=tuple(not_shown(entries.hidden, "entry", "entries", shown=len(shown))),
         notes=(
-            *([] if total else [f"no entry was {kind} by this run"]),
+            *([] if total else [none]),
             *counted(
                 _gone_payloads(shown),
                 "of these has no payload, because its stream entry no longer exists",
                 "of these have no payload, because their stream entries no longer exist",
             ),
         ),
-        document={
-            "run_seq": finished.run_seq,
-            "run_id": finished.run_id,
-            "command": finished.command,
-            kind: entries.records,
-            f"{kind}_not_shown": entries.hidden,
-        },
+        document={**run, kind: entries.records, f"{kind}_not_shown": entries.hidden},
         records=entries.records,
         names=tuple(name for name in rows.columns if name not in {"id_ms", "id_seq"}),
     )
@@ -66,6 +85,7 @@ def _entry_row(row: Record, *, has_owner: bool) -> tuple[Cell, ...]:
         row["id"],
         visible(row["from_consumer"]),
         instant(row["from_delivery_time_ms"]),
+        idle(row["from_idle_ms"]),
         row["from_delivery_count"],
     )
     return (*values, visible(row["consumer"])) if has_owner else values

@@ -14,6 +14,7 @@ from claimlib.engine.relation import DESCENDING, Relation
 from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import GUARDS
 from claimlib.report.headings import headings
+from claimlib.report.losses import Losses
 from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
 from claimlib.report.rows import fetch_rows
 from claimlib.report.text import (
@@ -52,6 +53,7 @@ def of_reply(
     rows = fetch_rows(reply.groups, _WORST_FIRST, limit, count)
     has_all = limit is not None and count <= limit
     totals = _totals(rows.shown) if has_all else _all_totals(reply.groups)
+    losses = Losses.of(reply)
     total = ("total", groups_text(count), *_numbers(totals), "")
     return Report(
         title=_title(reply),
@@ -61,15 +63,10 @@ def of_reply(
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *([] if count else [_NO_GROUP]),
+            *losses.notes,
             *_unlike(reply.counts),
             *_further(reply),
-            *only_in_store(
-                unknown_to_server,
-                reply.counts,
-                place,
-                f"{_COMMAND}:{reply.run_id}",
-                "--as-commands",
-            ),
+            *only_in_store(unknown_to_server, reply.counts, place, f"{_COMMAND}:{reply.run_id}"),
         ),
         document={
             "command": _COMMAND,
@@ -81,6 +78,7 @@ def of_reply(
             "totals": totals,
             "groups": rows.records,
             "groups_not_shown": rows.hidden,
+            **losses.document,
             "only_in_store": unknown_to_server,
         },
         records=rows.records,

@@ -81,7 +81,7 @@ def repeated(run_seq: int | None, *, is_repeat: bool) -> Iterable[str]:
 
 
 def only_in_store(
-    counts: Mapping[str, int] | None, of_run: Mapping[str, int], place: str, key: str, option: str
+    counts: Mapping[str, int] | None, of_run: Mapping[str, int], place: str, key: str
 ) -> Iterable[str]:
     """Yield a note if runs have claimed or deleted entries in the store only, not on the mirrored
     server.
@@ -91,7 +91,6 @@ def only_in_store(
         of_run: the counts of the run that this is said after.
         place: where the store is, as the user named it.
         key: the run, as command:run_id.
-        option: the option of `claimlib runs` that lists the changes of the run.
     """
     from claimlib.plans.server_view import CHANGING
 
@@ -106,7 +105,8 @@ def only_in_store(
     verb, origin = ("exists", "It is of a run") if is_single else ("exist", "They are of all runs")
     has_own = any(of_run.get(str(kind)) for kind in CHANGING)
     to_see = (
-        f"{_PRINTED[option]}: claimlib runs {shlex.quote(place)} {shlex.quote(key)} {option}"
+        f"print the server's commands for this run: claimlib runs {shlex.quote(place)}"
+        f" {shlex.quote(key)} --as-commands"
         if has_own
         else f"list the runs: claimlib runs {shlex.quote(place)}"
     )
@@ -114,12 +114,6 @@ def only_in_store(
         f"{' and '.join(parts)} {verb} only in this store; claimlib did not change the server."
         f" {origin} since the snapshot. To {to_see}"
     )
-
-
-_PRINTED = {
-    "--as-commands": "print the server's commands for this run",
-    "--ids": "list the ids of this run",
-}
 
 
 def plain_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -295,6 +295,7 @@ def of_bulk():
 def bulk_reply(ids):
     reply = reply_of(BulkReply, {"left": len(ids)})
     reply.requests, reply.ids = relation([ID]), relation(ids)
+    reply.losses = relation([], [*GROUP, "from_consumer", "claimed", "deleted"])
     return reply
 
 
@@ -339,7 +340,7 @@ def test_of_a_consumer_that_a_dry_run_would_retire_it_is_not_said_that_it_was(dr
 
 
 def of_entries():
-    before = ("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms")
+    before = ("from_consumer", "from_delivery_time_ms", "from_idle_ms", "from_delivery_count")
     row = row_of((*before, "consumer"), **GROUP_ROW, id="1-0", id_ms=1, id_seq=0)
     return runs.of_entries(RUN, "claimed", relation([row]), 10), "claimed"
 
