@@ -33,6 +33,7 @@ from claimlib.errors import (
     PermissionDeniedError,
     RequestError,
     StoreError,
+    install_command,
 )
 from claimlib.live.address import is_server_url, source_label
 from claimlib.places import check_writable, local_folder
@@ -129,7 +130,7 @@ def _package(name: str, extra: str) -> Check:
     try:
         return Check(name, metadata.version(name))
     except metadata.PackageNotFoundError:
-        return Check(name, f"is missing: pip install 'claimlib[{extra}]'", is_ok=False)
+        return Check(name, f"is missing: {install_command(extra)}", is_ok=False)
 
 
 def _java() -> str:

@@ -205,7 +205,7 @@ def test_without_an_extra_the_error_names_it(code, extra):
     start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"
     said = run_python("-I", "-S", "-c", start)
     assert said.returncode != 0
-    assert f"pip install 'claimlib[{extra}]'" in said.stderr.splitlines()[-1]
+    assert f"pip install 'PATH[{extra}]'" in said.stderr.splitlines()[-1]
 
 
 def test_without_what_spark_connect_needs_the_error_names_its_extra(tmp_path):
@@ -218,8 +218,8 @@ def test_without_what_spark_connect_needs_the_error_names_its_extra(tmp_path):
     said = run_python(start, "init", tmp_path / "store", SPARK_REMOTE="sc://127.0.0.1:1")
     assert said.returncode == 2
     assert said.stderr.splitlines()[-1] == (
-        "claimlib: error: grpc_status is not installed;"
-        " install it with: pip install 'claimlib[connect]'"
+        "claimlib: error: grpc_status is not installed:"
+        " pip install 'PATH[connect]', where PATH is claimlib's checkout or wheel"
     )
 
 

@@ -26,7 +26,7 @@ from claimlib.cli.doctor import (
     _workers,
 )
 from claimlib.config.settings import load
-from claimlib.errors import ConfigError
+from claimlib.errors import ConfigError, install_command
 from claimlib.live.address import source_label
 from claimlib.testing.server import valkey_server
 from tests.edge.documents import text_of
@@ -123,7 +123,7 @@ def test_a_package_that_is_missing_is_named_with_the_extra_that_brings_it(monkey
     monkeypatch.setattr("claimlib.cli.doctor.metadata.version", missing)
     by_name = {name: _package(name, extra) for extra, names in _PACKAGES.items() for name in names}
     assert by_name["deltalake"] == Check(
-        "deltalake", "is missing: pip install 'claimlib[spark]'", is_ok=False
+        "deltalake", f"is missing: {install_command('spark')}", is_ok=False
     )
 
 

@@ -452,7 +452,7 @@ def test_a_closed_source_is_not_used_again(open_here):
 
 def test_without_redis_py_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "redis", None)
-    with pytest.raises(MissingExtraError, match=r"claimlib\[redis\]"):
+    with pytest.raises(MissingExtraError, match=r"PATH\[redis\]"):
         open_source("redis://h")
 
 
