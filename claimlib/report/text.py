@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from claimlib.report.model import MOST_ROWS
 from claimlib.semantics.names import spell
 from claimlib.terminal import number_of, one_line
-from claimlib.times import format_duration_ms, format_instant_ms
+from claimlib.times import format_instant_ms, round_duration_ms
 
 
 def visible(name: str | None) -> str | None:
@@ -19,11 +18,8 @@ def visible(name: str | None) -> str | None:
 
 
 def duration(ms: int | None) -> str | None:
-    """The two largest units, and whole seconds: whoever needs more reads the JSON."""
-    if ms is None:
-        return None
-    ms -= ms % 1000 if ms >= 1000 else 0
-    return "".join(re.findall(r"^-|[0-9]+[a-z]+", format_duration_ms(ms))[: 2 + (ms < 0)])
+    """Return a duration in two units, rounded down: JSON has the milliseconds."""
+    return None if ms is None else round_duration_ms(ms)
 
 
 def idle(ms: int | None) -> str | None:

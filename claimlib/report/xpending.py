@@ -27,6 +27,7 @@ from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.model import PendingSummary
 from claimlib.semantics.names import spell
 from claimlib.terminal import number_of
+from claimlib.times import format_duration_ms
 
 _OVERVIEW_SUMS = (
     "pending",
@@ -65,7 +66,7 @@ def of_overview(
         "min(snapshot_ms) AS oldest_snapshot_ms",
     ).collect()
     rows = fetch_rows(groups, _WORST_FIRST, limit, totals["groups"])
-    since = duration(stalled_ms)
+    since = format_duration_ms(stalled_ms)
     oldest = _age(totals["oldest_snapshot_ms"], at_ms)
     # This column is shown only if the store mirrors a server.
     changed = () if totals[CHANGED] is None else (CHANGED,)
