@@ -166,9 +166,9 @@ def _id(row: Record, which: str) -> StreamId:
 def pending_range(
     at: Reading, stream: bytes, group: bytes, query: PendingRange, *, now_ms: int | None = None
 ) -> Relation:
-    """What `XPENDING key group start end count` says, one row per pending entry by id: stream,
-    consumer_group, id_ms, id_seq, consumer, idle_ms (null: the group has no instant),
-    delivery_count.
+    """Return the reply of `XPENDING key group start end count`, one row per pending entry by id:
+    stream, consumer_group, id_ms, id_seq, consumer, idle_ms (None if the group has no instant),
+    delivery_time_ms, delivery_count.
 
     Raises:
         ReplyError: there is no such group (NOGROUP).

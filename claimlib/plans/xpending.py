@@ -31,13 +31,13 @@ def instants(groups: Relation, now_ms: int | None) -> Relation:
 
 
 def idle_entries(pending: Relation, groups: Relation, now_ms: int | None) -> Relation:
-    """One row per pending entry: stream, consumer_group, id_ms, id_seq, consumer, delivery_count,
-    idle_ms (at `now_ms`, else at the group's snapshot instant; null: it has none; negative: it was
-    delivered later) and that instant, `now_ms`."""
+    """One row per pending entry: stream, consumer_group, id_ms, id_seq, consumer, delivery_time_ms,
+    delivery_count, idle_ms (at `now_ms`, else at the group's snapshot instant; null: it has none;
+    negative: it was delivered later) and that instant, `now_ms`."""
     return pending.sql(
         f"""
-        SELECT /*+ BROADCAST(known) */ {GROUP_SQL}, id_ms, id_seq, consumer, delivery_count, now_ms,
-            try_subtract(now_ms, delivery_time_ms) AS idle_ms
+        SELECT /*+ BROADCAST(known) */ {GROUP_SQL}, id_ms, id_seq, consumer, delivery_time_ms,
+            delivery_count, now_ms, try_subtract(now_ms, delivery_time_ms) AS idle_ms
         FROM {{this}} AS this LEFT JOIN {{known}} AS known USING ({GROUP_SQL})
         """,
         known=instants(groups, now_ms),
@@ -51,8 +51,8 @@ def in_range(entries: Relation, query: PendingRange) -> Relation:
 
 
 def matching(entries: Relation, query: PendingRange) -> Relation:
-    """What of `idle_entries` of one group the range form of XPENDING is about: in no order, and
-    however many are asked for; idle_ms is 0 where an entry was delivered later."""
+    """Return the rows of `idle_entries` that the range form of XPENDING is about: in no order, and
+    however many are requested.  idle_ms is 0 if an entry was delivered later."""
     start, end = (
         [bigint_sql(to_bigint(half)) for half in (bound.ms, bound.seq)]
         for bound in (query.start, query.end)
@@ -69,7 +69,7 @@ def matching(entries: Relation, query: PendingRange) -> Relation:
     return entries.where(" AND ".join(conditions)).select(
         *(*GROUP, "id_ms", "id_seq", "consumer"),
         "CASE WHEN idle_ms < 0 THEN 0L ELSE idle_ms END AS idle_ms",
-        "delivery_count",
+        *("delivery_time_ms", "delivery_count"),
     )
 
 

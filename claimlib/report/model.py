@@ -161,8 +161,8 @@ def is_numeric(report: Report, column: int) -> bool:
     return all(row[column] is None or isinstance(row[column], int) for row in report.rows)
 
 
-# Who names a run or a request by its number copies that, and commands take no commas.
-_NUMBERS_THAT_NAME = frozenset({"run_seq", "request", "request_number"})
+# A user who gives one of these to a command copies it, and commands take no commas.
+_COPIED_NUMBERS = frozenset({"run_seq", "request", "request_number", "delivery_time_ms"})
 
 
 def cell_text(cell: Cell, name: str = "") -> str:
@@ -176,7 +176,7 @@ def cell_text(cell: Cell, name: str = "") -> str:
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, int):
-        return str(cell) if name in _NUMBERS_THAT_NAME else f"{cell:,}"
+        return str(cell) if name in _COPIED_NUMBERS else f"{cell:,}"
     return one_line(cell)
 
 

@@ -19,6 +19,7 @@ from claimlib.report.text import (
     entries_text,
     groups_text,
     idle,
+    instant,
     not_shown,
     unowned,
     visible,
@@ -215,7 +216,7 @@ def of_range(
         limit: the most entries to show.
         shows_server: True if the entries are those of the server at the snapshots.
     """
-    fetched = fetch_rows(entries.rows, ID_ORDER, limit, entries.total, _range_record)
+    fetched = fetch_rows(entries.rows, ID_ORDER, limit, entries.total, _entry_record)
     number = entries.total - fetched.hidden
     last = _last(entries.rows, fetched.shown, number) if fetched.hidden and number else None
     next_start = None if last is None else f"({last['id']}"
@@ -247,7 +248,14 @@ def of_range(
             "next_start": next_start,
         },
         records=fetched.records,
+        names=_ENTRY_NAMES,
     )
+
+
+_ENTRY_NAMES = (
+    *(*GROUP, "id", "consumer", "idle_ms", "delivery_time_ms"),
+    *("delivery_time", "delivery_count"),
+)
 
 
 def _last(rows: Relation, shown: Sequence[Record], number: int) -> Record:
@@ -256,11 +264,13 @@ def _last(rows: Relation, shown: Sequence[Record], number: int) -> Record:
         return shown[-1]
     first = rows.order_by(*ID_ORDER).limit(number)
     (last,) = first.order_by(*(f"{half}{DESCENDING}" for half in ID_ORDER)).limit(1).collect()
-    return _range_record(last)
+    return _entry_record(last)
 
 
-def _range_record(row: Record) -> Mapping[str, Any]:
-    return {
+def _entry_record(row: Record) -> Record:
+    values = {
+        **row,
         "id": str(StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"]))),
-        **{name: row[name] for name in ("consumer", "idle_ms", "delivery_count")},
+        "delivery_time": instant(row["delivery_time_ms"]),
     }
+    return {name: values[name] for name in _ENTRY_NAMES}

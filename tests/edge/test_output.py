@@ -366,7 +366,8 @@ def of_policy():
 
 
 def of_range():
-    row = {"id_ms": 1, "id_seq": 0, "consumer": "c", "idle_ms": 61_001, "delivery_count": 1}
+    times = {"idle_ms": 61_001, "delivery_time_ms": 1, "delivery_count": 1}
+    row = {**GROUP_ROW, "id_ms": 1, "id_seq": 0, "consumer": "c", **times}
     return xpending.of_range(b"s", b"g", MatchingEntries(relation([row]), 1), 1), "rows"
 
 
