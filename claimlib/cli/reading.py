@@ -28,7 +28,7 @@ from claimlib.cli.options import (
 )
 from claimlib.config.sections import GLOB, SPELLED, Option
 from claimlib.errors import ReplyError, RequestError
-from claimlib.report.model import MOST_ROWS, Report
+from claimlib.report.model import DEFAULT_PAYLOAD_BYTES, MOST_ROWS, Report
 from claimlib.semantics.ids import parse_range_end, parse_range_start
 from claimlib.semantics.model import PendingRange
 from claimlib.semantics.names import unspell_shown
@@ -63,6 +63,24 @@ class RangeOptions:
         str | None, Option("Only entries that have been idle for DURATION or longer.", "DURATION")
     ] = None
     consumer: Annotated[str | None, Option("Only entries of this consumer.", "NAME")] = None
+    fields: Annotated[
+        bool,
+        Option(
+            "Also show the payload of each entry, with escapes for bytes that are no text. It is"
+            " present, gone (the entry was deleted from its stream), or not_kept (the store never"
+            " had it)."
+        ),
+    ] = False
+    max_bytes: Annotated[
+        int | None,
+        Option(
+            "With --fields, show at most NUMBER bytes of each payload; the report says how many"
+            " more there are.",
+            "NUMBER",
+            unset=f"{DEFAULT_PAYLOAD_BYTES}",
+            least=1,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +162,7 @@ def xpending(
     """
     from claimlib.cli.output import show
     from claimlib.commands import server_view
-    from claimlib.commands.xpending import reading
+    from claimlib.commands.xpending import TABLES, TABLES_OF_PAYLOADS, reading
     from claimlib.report.xpending import of_overview
 
     view = common.view()
@@ -161,10 +179,10 @@ def xpending(
     stalled_ms = _stalled_ms(stalled)
     if stale is not None:
         parse_duration_ms(stale)  # what cannot be used is refused before Spark starts
-    query = _range_of(entries)
+    query, payload_bytes = _range_of(entries), _payload_bytes(entries)
     alarms: list[str] = []
     with opened_store(store, settings, common) as (opened, _):
-        at = reading(opened, as_of)
+        at = reading(opened, as_of, TABLES if payload_bytes is None else TABLES_OF_PAYLOADS)
         # All groups show how much runs have changed; of one group it takes a look at the journal.
         changes = None
         if key is None or pending_view == "server":
@@ -186,7 +204,9 @@ def xpending(
         else:
             most = MOST_ROWS if view.output is Output.TABLE else None
             with _named_if_unknown(at, stream, group):
-                result = _of_group(at, key, query, most, now_ms, shows_server=shows_server)
+                result = _of_group(
+                    at, key, query, most, now_ms, payload_bytes, shows_server=shows_server
+                )
     show(result, view)
     if alarms:
         raise typer.Exit(process.STALLED)
@@ -270,17 +290,20 @@ def _of_group(
     query: PendingRange | None,
     most: int | None,
     now_ms: int | None,
+    payload_bytes: int | None,
     *,
     shows_server: bool,
 ) -> Report:
     """The summary of one group, or the entries of a range of it."""
-    from claimlib.commands.xpending import matching_entries, summary
+    from claimlib.commands.xpending import matching_entries, summary, with_payloads
     from claimlib.report.xpending import of_range, of_summary
 
     if query is None:
         return of_summary(*key, summary(at, *key), shows_server=shows_server)
     matching = matching_entries(at, *key, query, now_ms=now_ms)
     limit = max(query.count, 0) if most is None else min(max(query.count, 0), most)
+    if payload_bytes is not None:
+        matching = with_payloads(at, matching, limit, payload_bytes)
     return of_range(*key, matching, limit, shows_server=shows_server)
 
 
@@ -394,6 +417,15 @@ def _group_key(
             " and GROUP too"
         )
     return None
+
+
+def _payload_bytes(entries: RangeOptions) -> int | None:
+    """Return how much of each payload to show, or None if no payload is requested."""
+    if entries.max_bytes is not None and not entries.fields:
+        raise RequestError("--max-bytes goes with --fields: add --fields", option="max_bytes")
+    if not entries.fields:
+        return None
+    return DEFAULT_PAYLOAD_BYTES if entries.max_bytes is None else entries.max_bytes
 
 
 def _range_of(entries: RangeOptions) -> PendingRange | None:

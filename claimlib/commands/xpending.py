@@ -11,16 +11,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
-from claimlib.commands.preconditions import check_ms
+from claimlib.commands.preconditions import check_ms, where_ids_lie
+from claimlib.commands.reply import with_fields
 from claimlib.commands.runs import find_run
 from claimlib.engine.relation import DESCENDING, IdBounds, Record, Relation
 from claimlib.errors import RequestError
 from claimlib.plans import xpending as plan
 from claimlib.plans.differences import EVERYTHING, Scope
-from claimlib.plans.keys import bigint_intervals, is_group
+from claimlib.plans.keys import ID_ORDER, bigint_intervals, is_group
 from claimlib.runs import begin_reading, pinned
 from claimlib.runs.mirror import in_bucket
 from claimlib.runs.rollforward import NOT_ABANDONED
+from claimlib.schema import BUCKET_SQL
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.semantics.model import PendingRange, PendingSummary
 from claimlib.semantics.names import spell, unspell
@@ -29,7 +31,9 @@ from claimlib.store.guards import accepted_now
 from claimlib.store.tables import Store
 from claimlib.times import parse_instant_ms
 
-_TABLES = ("pending", "groups", "consumers")
+TABLES = ("pending", "groups", "consumers")
+TABLES_OF_PAYLOADS = (*TABLES, "entries")
+"""What is read if payloads are shown."""
 DEFAULT_STALLED_MS = 15 * 60_000
 _TIME = re.compile(r"[0-9]{4}-")
 
@@ -67,7 +71,7 @@ class Reading:
         return rows
 
 
-def reading(store: Store, as_of: str | None = None, tables: Collection[str] = _TABLES) -> Reading:
+def reading(store: Store, as_of: str | None = None, tables: Collection[str] = TABLES) -> Reading:
     """A store as it is, or as a finished run left it.
 
     Args:
@@ -129,7 +133,7 @@ def overview(
         changed, shows_server: see `plans.xpending.overview`.
     """
     check_ms(stalled_ms=stalled_ms, now_ms=now_ms)
-    pending, groups, consumers = (at.read_in(scope, table) for table in _TABLES)
+    pending, groups, consumers = (at.read_in(scope, table) for table in TABLES)
     entries = plan.idle_entries(pending, groups, now_ms)
     return plan.overview(
         plan.owners(entries, stalled_ms),
@@ -184,10 +188,12 @@ class MatchingEntries:
     Attributes:
         rows: the columns of `pending_range`, one row per entry, in no order.
         total: the number of these entries.
+        most_bytes: how much of a payload is shown; None if `rows` has no payloads.
     """
 
     rows: Relation
     total: int
+    most_bytes: int | None = None
 
 
 def matching_entries(
@@ -201,6 +207,35 @@ def matching_entries(
     check_ms(now_ms=now_ms)
     rows = plan.matching(_of_group(at, stream, group, now_ms, query), query)
     return MatchingEntries(rows, rows.count())
+
+
+def with_payloads(
+    at: Reading, entries: MatchingEntries, limit: int, most_bytes: int
+) -> MatchingEntries:
+    """Return the first entries by id with their payload.  Only their payloads are read.
+
+    Their rows have `payload` and `fields`, see `commands.reply.Reply.claimed`; in `fields`, each
+    name and value has at most `most_bytes`.  `payload_bytes` is the size of the whole payload, or
+    None if there is none.
+
+    Args:
+        at: needs the table entries, see `reading`.
+        limit: the number of entries.
+    """
+    first = entries.rows
+    if limit < entries.total:
+        first = first.order_by(*ID_ORDER).limit(limit)
+    first = first.kept()
+    bucket = BUCKET_SQL.format(buckets=at.store.buckets)
+    bounds = where_ids_lie(first.select("id_ms", f"{bucket} AS bucket"))
+    stored = at.read("entries").within(bounds)
+    of_first = stored.sql(
+        "SELECT this.* FROM {this} AS this"
+        " LEFT SEMI JOIN {first} AS first USING (stream, id_ms, id_seq)",
+        first=first,
+    )
+    rows = with_fields(first.select("*", "false AS justid"), of_first)
+    return replace(entries, rows=plan.with_short_fields(rows, most_bytes), most_bytes=most_bytes)
 
 
 def stale(groups: Relation, at_ms: int, most_ms: int) -> Relation:

@@ -73,6 +73,25 @@ def matching(entries: Relation, query: PendingRange) -> Relation:
     )
 
 
+def with_short_fields(rows: Relation, most_bytes: int) -> Relation:
+    """Return rows with a payload, each name and value of `fields` cut to its first bytes, and with
+    `payload_bytes`: the size of all names and values before that.  It is null if fields is.
+
+    A payload may be larger than the memory of this process; so it is cut by the engine.
+    """
+    others = (name for name in rows.columns if name != "fields")
+    name, value = (f"unhex(left(hex(f.{part}), {2 * most_bytes:d})) AS {part}" for part in _PARTS)
+    size = " + ".join(f"CAST(octet_length(f.{part}) AS BIGINT)" for part in _PARTS)
+    return rows.select(
+        *others,
+        f"transform(fields, f -> struct({name}, {value})) AS fields",
+        f"aggregate(transform(fields, f -> {size}), 0L, (x, y) -> x + y) AS payload_bytes",
+    )
+
+
+_PARTS = ("name", "value")
+
+
 def shares(entries: Relation) -> Relation:
     """One row per (stream, consumer_group, consumer) that owns entries (null: nobody): `pending`,
     and the smallest and the largest of its ids: `low_ms` and `low_seq`, `high_ms` and `high_seq`.

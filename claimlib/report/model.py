@@ -31,6 +31,8 @@ DEFAULT_LIMIT = 50
 """How many rows of a table are shown."""
 MOST_ROWS = 100_000
 """The most rows that a table shows.  They must fit in memory, because their columns are aligned."""
+DEFAULT_PAYLOAD_BYTES = 512
+"""How many bytes of a payload are shown."""
 _WIDEST_PADDED = 60
 """Characters: no column of plain text is padded any wider."""
 

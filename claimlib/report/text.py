@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -63,6 +64,21 @@ def counted(count: int, singular: str, many: str) -> Iterable[str]:
     """A note, if there is something to count."""
     if count:
         yield number_of(count, singular, many)
+
+
+def missing_payloads(shown: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    """Yield a note for each reason why shown entries have no payload."""
+    missing = Counter(row.get("payload") for row in shown)
+    yield from counted(
+        missing["gone"],
+        "of these has no payload, because its stream entry no longer exists",
+        "of these have no payload, because their stream entries no longer exist",
+    )
+    yield from counted(
+        missing["not_kept"],
+        "of these has no payload, because the store never had it",
+        "of these have no payload, because the store never had it",
+    )
 
 
 def unowned(count: int) -> Iterable[str]:

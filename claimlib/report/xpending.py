@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from claimlib.commands.xpending import MatchingEntries
@@ -20,6 +21,7 @@ from claimlib.report.text import (
     groups_text,
     idle,
     instant,
+    missing_payloads,
     not_shown,
     unowned,
     visible,
@@ -216,28 +218,33 @@ def of_range(
         limit: the most entries to show.
         shows_server: True if the entries are those of the server at the snapshots.
     """
-    fetched = fetch_rows(entries.rows, ID_ORDER, limit, entries.total, _entry_record)
+    has_payloads = entries.most_bytes is not None
+    record = partial(_entry_record, most_bytes=entries.most_bytes)
+    fetched = fetch_rows(entries.rows, ID_ORDER, limit, entries.total, record)
     number = entries.total - fetched.hidden
-    last = _last(entries.rows, fetched.shown, number) if fetched.hidden and number else None
-    next_start = None if last is None else f"({last['id']}"
+    last_id = _last_id(entries.rows, fetched.shown, number) if fetched.hidden and number else None
+    next_start = None if last_id is None else f"({last_id}"
     how = "" if next_start is None else f"; --start '{next_start}' shows the next"
     return Report(
         title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}"
         + (_ON_SERVER if shows_server else ""),
-        columns=headings("id", "consumer", "idle_ms", "delivery_count"),
-        rows=tuple(
-            (
-                row["id"],
-                visible(row["consumer"]),
-                idle(row["idle_ms"]),
-                row["delivery_count"],
-            )
-            for row in fetched.shown
+        columns=headings(
+            *("id", "consumer", "idle_ms", "delivery_count"),
+            *(("payload", "fields") if has_payloads else ()),
         ),
-        cut_off=(f"{number:,} of {entries_text(entries.total)} shown{how}",)
-        if fetched.hidden
-        else (),
-        notes=() if entries.total else ("no entry matches",),
+        rows=tuple(_entry_row(row) for row in fetched.shown),
+        cut_off=(
+            *(
+                [f"{number:,} of {entries_text(entries.total)} shown{how}"]
+                if fetched.hidden
+                else []
+            ),
+            *_cut_payloads(fetched.shown, entries.most_bytes),
+        ),
+        notes=(
+            *([] if entries.total else ["no entry matches"]),
+            *missing_payloads(fetched.shown),
+        ),
         document={
             "command": "xpending",
             "view": "server" if shows_server else "store",
@@ -248,7 +255,7 @@ def of_range(
             "next_start": next_start,
         },
         records=fetched.records,
-        names=_ENTRY_NAMES,
+        names=(*_ENTRY_NAMES, *(_PAYLOAD_NAMES if has_payloads else ())),
     )
 
 
@@ -256,21 +263,70 @@ _ENTRY_NAMES = (
     *(*GROUP, "id", "consumer", "idle_ms", "delivery_time_ms"),
     *("delivery_time", "delivery_count"),
 )
+_PAYLOAD_NAMES = ("payload", "payload_bytes", "bytes_not_shown", "fields")
 
 
-def _last(rows: Relation, shown: Sequence[Record], number: int) -> Record:
-    """Return the last of the first entries: of those that are streamed it takes another look."""
+def _entry_row(row: Record) -> tuple[Cell, ...]:
+    entry = (row["id"], visible(row["consumer"]), idle(row["idle_ms"]), row["delivery_count"])
+    return (*entry, row["payload"], _fields_text(row)) if "payload" in row else entry
+
+
+def _fields_text(row: Record) -> str | None:
+    """Return `name=value  name=value` and how much more there is; None if there is no payload."""
+    if row["fields"] is None:
+        return None
+    shown = "  ".join(f"{name}={value}" for name, value in row["fields"])
+    if not row["bytes_not_shown"]:
+        return shown
+    return f"{shown} ... {row['bytes_not_shown']:,} of {row['payload_bytes']:,} bytes not shown"
+
+
+def _cut_payloads(shown: Sequence[Record], most_bytes: int | None) -> Iterable[str]:
+    number = sum(bool(row.get("bytes_not_shown")) for row in shown)
+    return counted(
+        number,
+        f"payload is cut to its first {most_bytes} bytes; use --max-bytes to show more",
+        f"payloads are cut to their first {most_bytes} bytes; use --max-bytes to show more",
+    )
+
+
+def _last_id(rows: Relation, shown: Sequence[Record], number: int) -> str:
+    """Return the last of the first ids: of entries that are streamed it takes another look."""
     if shown:
-        return shown[-1]
+        return str(shown[-1]["id"])
     first = rows.order_by(*ID_ORDER).limit(number)
     (last,) = first.order_by(*(f"{half}{DESCENDING}" for half in ID_ORDER)).limit(1).collect()
-    return _entry_record(last)
+    return _id_text(last)
 
 
-def _entry_record(row: Record) -> Record:
+def _id_text(row: Record) -> str:
+    return str(StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"])))
+
+
+def _entry_record(row: Record, most_bytes: int | None) -> Record:
     values = {
         **row,
-        "id": str(StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"]))),
+        "id": _id_text(row),
         "delivery_time": instant(row["delivery_time_ms"]),
     }
-    return {name: values[name] for name in _ENTRY_NAMES}
+    record = {name: values[name] for name in _ENTRY_NAMES}
+    return record if most_bytes is None else record | _payload_record(row, most_bytes)
+
+
+def _payload_record(row: Record, most_bytes: int) -> Record:
+    """Return the payload of an entry, its size, and its first bytes, spelled as names are."""
+    fields, rest = [], most_bytes
+    for field in row["fields"] or ():
+        if not rest:
+            break
+        name = bytes(field["name"])[:rest]
+        value = bytes(field["value"])[: rest - len(name)]
+        rest -= len(name) + len(value)
+        fields.append([spell(name), spell(value)])
+    size = row["payload_bytes"]
+    return {
+        "payload": row["payload"],
+        "payload_bytes": size,
+        "bytes_not_shown": None if size is None else size - (most_bytes - rest),
+        "fields": None if row["fields"] is None else fields,
+    }

@@ -8,12 +8,17 @@ import pytest
 
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
+from claimlib.semantics.names import spell
 from claimlib.semantics.words import Stream
 from claimlib.testing.tables import write_keyspace
+from tests.delta.own_rows import append, entry_row
 
 NOW_MS = 1_750_000_000_000
 DELIVERED_MS = NOW_MS - 3 * 3_600_000 - 55_000
 DELIVERED = "2025-06-15T12:05:45.000Z"
+
+
+POISON = b'{"to": "\x1b[2J\xff' + "é".encode() * 300
 
 
 def group_of(*owned):
@@ -29,10 +34,13 @@ def group_of(*owned):
 def where(store):
     """Groups of two streams: bob owns three of the six entries, and two of five deliveries or more
     are his."""
+    payload = (b"order", b"17", b"body", POISON)
+    entries = {StreamId(1, 0): payload, StreamId(2, 0): (b"f", b"v")}
     orders = group_of((b"bob", DELIVERED_MS, 7), (b"ann", NOW_MS - 5, 1), (b"bob", NOW_MS - 5, 2))
     mails = group_of((b"bob", NOW_MS - 90_000, 5), (b"ann", NOW_MS - 90_000, 9), (None, 5, 1))
-    keyspace = {b"orders": Stream({}, {b"g\n": orders}), b"mails": Stream({}, {b"h": mails})}
+    keyspace = {b"orders": Stream(entries, {b"g\n": orders}), b"mails": Stream({}, {b"h": mails})}
     write_keyspace(store, keyspace, NOW_MS)
+    append(store, "entries", entry_row("mails", 2, None))
     return store.where
 
 
@@ -71,3 +79,54 @@ def test_delivery_times_can_be_chosen_for_the_table_as_text_and_as_a_number(clai
     assert "3h0m" in claimlib(*words).out
     chosen = claimlib(*words, "--columns", "id,idle,delivery_time,delivery_time_ms").out
     assert chosen.splitlines()[3].split() == ["1-0", "3h0m", DELIVERED, str(DELIVERED_MS)]
+
+
+def test_the_payload_of_an_entry_is_shown_up_to_some_bytes_or_it_is_said_why_there_is_none(
+    claimlib, where
+):
+    words = ("xpending", where, "orders", r"g\u000a", "--count", "9", "--fields")
+    document = json.loads(claimlib(*words, "--output", "json").out)
+    first, second, gone = document["rows"]
+    size = len(b"order" + b"17" + b"body" + POISON)
+    body = r'{"to": "' + "\x1b" + r"[2J\xff" + "é" * 244
+    assert first["fields"] == [["order", "17"], ["body", body]]
+    assert (first["payload"], first["payload_bytes"]) == ("present", size)
+    assert first["bytes_not_shown"] == size - 512 == 112
+    assert (second["fields"], second["bytes_not_shown"]) == ([["f", "v"]], 0)
+    assert [gone[name] for name in ("payload", "payload_bytes", "fields")] == ["gone", None, None]
+    shown = claimlib(*words).out
+    assert f'order=17  body={{"to": "\\u001b[2J\\xff{"é" * 244} ... 112 of 624 bytes' in shown
+    assert "1 payload is cut to its first 512 bytes; use --max-bytes to show more" in shown
+    assert "1 of these has no payload, because its stream entry no longer exists" in shown
+
+
+@pytest.mark.parametrize(("most", "fields"), [("1", [["o", ""]]), ("7", [["order", "17"]])])
+def test_bytes_that_are_cut_off_are_said_to_programs_too_quiet_or_not(
+    claimlib, where, most, fields
+):
+    words = ("xpending", where, "orders", r"g\u000a", "--count", "1", "--fields", "--quiet")
+    for output in ("jsonl", "csv"):
+        said = claimlib(*words, "--max-bytes", most, "--output", output)
+        assert f"claimlib: 1 payload is cut to its first {most} bytes; use" in said.err
+        (record,) = records(type(said)(said.code, said.out, ""), output)
+        assert int(record["bytes_not_shown"]) == int(record["payload_bytes"]) - int(most)
+        assert fields == (json.loads(record["fields"]) if output == "csv" else record["fields"])
+    everything = claimlib(*words, "--max-bytes", 624, "--output", "jsonl").out
+    assert json.loads(everything)["fields"][1] == ["body", spell(POISON)]
+    assert "\x1b" not in everything
+
+
+def test_a_payload_that_the_store_never_had_is_said_to_be_not_kept(claimlib, where):
+    said = claimlib("xpending", where, "mails", "h", "--count", "9", "--fields")
+    assert [line.split()[-2:] for line in said.out.splitlines()[3:6]] == [
+        ["gone", "-"],
+        ["not_kept", "-"],
+        ["gone", "-"],
+    ]
+    assert "1 of these has no payload, because the store never had it" in said.out
+
+
+def test_bytes_without_fields_are_refused(claimlib, where):
+    said = claimlib("xpending", where, "mails", "h", "--count", "9", "--max-bytes", "5")
+    assert (said.code, said.out) == (2, "")
+    assert "--max-bytes goes with --fields: add --fields" in said.err
