@@ -50,9 +50,13 @@ def in_range(entries: Relation, query: PendingRange) -> Relation:
     return matching(entries, query).order_by(*ID_ORDER).limit(limit)
 
 
-def matching(entries: Relation, query: PendingRange) -> Relation:
+def matching(entries: Relation, query: PendingRange, min_deliveries: int = 0) -> Relation:
     """Return the rows of `idle_entries` that the range form of XPENDING is about: in no order, and
-    however many are requested.  idle_ms is 0 if an entry was delivered later."""
+    however many are requested.  idle_ms is 0 if an entry was delivered later.
+
+    Args:
+        min_deliveries: how often an entry must have been delivered.
+    """
     start, end = (
         [bigint_sql(to_bigint(half)) for half in (bound.ms, bound.seq)]
         for bound in (query.start, query.end)
@@ -65,11 +69,23 @@ def matching(entries: Relation, query: PendingRange) -> Relation:
         conditions.append(f"consumer = {quote_text(spell(query.consumer))}")
     if query.min_idle_ms:  # 0 is no test at all
         conditions.append(f"idle_ms >= {query.min_idle_ms:d}")
+    if min_deliveries:
+        conditions.append(f"delivery_count >= {min_deliveries:d}")
     # Not `greatest`, which passes over a null: an unknown idle time is not 0.
     return entries.where(" AND ".join(conditions)).select(
         *(*GROUP, "id_ms", "id_seq", "consumer"),
         "CASE WHEN idle_ms < 0 THEN 0L ELSE idle_ms END AS idle_ms",
         *("delivery_time_ms", "delivery_count"),
+    )
+
+
+def numbers(entries: Relation) -> Relation:
+    """Return one row: the number of `entries`, and of their `groups`."""
+    return entries.sql(
+        f"""
+        SELECT coalesce(sum(number), 0L) AS entries, count(*) AS groups
+        FROM (SELECT count(*) AS number FROM {{this}} AS this GROUP BY {GROUP_SQL}) AS of_groups
+        """
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,8 +12,8 @@ from claimlib.engine.relation import DESCENDING, Relation
 from claimlib.plans.keys import GROUP, ID_ORDER
 from claimlib.plans.xpending import CHANGED, OFTEN, OVERVIEW, VERY_OFTEN
 from claimlib.report.headings import headings
-from claimlib.report.model import Cell, Report
-from claimlib.report.rows import Record, fetch_rows
+from claimlib.report.model import MOST_ROWS, Cell, Report
+from claimlib.report.rows import FetchedRows, Record, fetch_rows
 from claimlib.report.sweep import MAXIMA
 from claimlib.report.text import (
     counted,
@@ -208,54 +209,107 @@ def of_summary(
 
 
 def of_range(
-    stream: bytes, group: bytes, entries: MatchingEntries, limit: int, *, shows_server: bool = False
+    stream: bytes,
+    group: bytes,
+    entries: MatchingEntries,
+    limit: int | None,
+    *,
+    shows_server: bool = False,
 ) -> Report:
     """The rows that XPENDING shows of one group, and where those begin that are not shown.
 
     `next_start` is null where none is left, and where none is shown (a count of 0).
 
     Args:
-        limit: the most entries to show.
+        limit: the most entries to show, or None for all.
         shows_server: True if the entries are those of the server at the snapshots.
     """
-    has_payloads = entries.most_bytes is not None
-    record = partial(_entry_record, most_bytes=entries.most_bytes)
-    fetched = fetch_rows(entries.rows, ID_ORDER, limit, entries.total, record)
+    fetched = _fetch_entries(entries, limit)
     number = entries.total - fetched.hidden
     last_id = _last_id(entries.rows, fetched.shown, number) if fetched.hidden and number else None
     next_start = None if last_id is None else f"({last_id}"
     how = "" if next_start is None else f"; --start '{next_start}' shows the next"
+    title = f"Pending in {visible(spell(stream))} / {visible(spell(group))}"
+    about = {"stream": spell(stream), "consumer_group": spell(group)}
+    report = _of_entries(title, (), entries, fetched, how, about, shows_server=shows_server)
+    return replace(report, document={**report.document, "next_start": next_start})
+
+
+def of_entries(
+    where: str, entries: MatchingEntries, limit: int | None, *, shows_server: bool = False
+) -> Report:
+    """Report pending entries of all groups of a scope, in the order of `entries`.
+
+    Args:
+        where: the store.
+        limit: the most entries to show, or None for all.
+        shows_server: True if the entries are those of the server at the snapshots.
+    """
+    fetched = _fetch_entries(entries, limit)
+    title = f"Pending in {where}: {entries_text(entries.total)}"
+    if entries.total:
+        title += f" in {groups_text(entries.groups)}"
+    has_most = len(fetched.shown) >= MOST_ROWS
+    how = "--output json, csv or jsonl has all" if has_most else "use --count to show more"
+    about = {"entries": entries.total, "groups": entries.groups}
+    return _of_entries(title, GROUP, entries, fetched, f"; {how}", about, shows_server=shows_server)
+
+
+def _fetch_entries(entries: MatchingEntries, limit: int | None) -> FetchedRows:
+    record = partial(_entry_record, most_bytes=entries.most_bytes)
+    return fetch_rows(entries.rows, entries.order, limit, entries.total, record)
+
+
+def _of_entries(
+    title: str,
+    keys: Sequence[str],
+    entries: MatchingEntries,
+    fetched: FetchedRows,
+    how: str,
+    about: Mapping[str, object],
+    *,
+    shows_server: bool,
+) -> Report:
+    """Report entries.
+
+    Args:
+        keys: the columns of the table that say whose entries they are.
+        how: how to show those that are not shown, behind their number.
+        about: what the document says of all entries.
+    """
+    columns = [*keys, "id", "consumer", "idle_ms", "delivery_count"]
+    names = list(_ENTRY_NAMES)
+    if entries.most_bytes is not None:
+        columns += ["payload", "fields"]
+        names += _PAYLOAD_NAMES
+    number = entries.total - fetched.hidden
+    hidden = [f"{number:,} of {entries_text(entries.total)} shown{how}"] if fetched.hidden else []
     return Report(
-        title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}"
-        + (_ON_SERVER if shows_server else ""),
-        columns=headings(
-            *("id", "consumer", "idle_ms", "delivery_count"),
-            *(("payload", "fields") if has_payloads else ()),
-        ),
-        rows=tuple(_entry_row(row) for row in fetched.shown),
-        cut_off=(
-            *(
-                [f"{number:,} of {entries_text(entries.total)} shown{how}"]
-                if fetched.hidden
-                else []
-            ),
-            *_cut_payloads(fetched.shown, entries.most_bytes),
-        ),
+        title=title + (_ON_SERVER if shows_server else ""),
+        columns=headings(*columns),
+        rows=tuple(tuple(_entry_cell(row, name) for name in columns) for row in fetched.shown),
+        cut_off=(*hidden, *_cut_payloads(fetched.shown, entries.most_bytes)),
         notes=(
             *([] if entries.total else ["no entry matches"]),
             *missing_payloads(fetched.shown),
+            *counted(
+                entries.without_idle_time,
+                "more entry may match: its group has no snapshot time, so its idle time is"
+                " unknown; set the time with --now",
+                "more entries may match: their groups have no snapshot time, so their idle times"
+                " are unknown; set the time with --now",
+            ),
         ),
         document={
             "command": "xpending",
             "view": "server" if shows_server else "store",
-            "stream": spell(stream),
-            "consumer_group": spell(group),
+            **about,
+            **({} if entries.most_bytes is None else {"max_bytes": entries.most_bytes}),
             "rows": fetched.records,
             "rows_not_shown": fetched.hidden,
-            "next_start": next_start,
         },
         records=fetched.records,
-        names=(*_ENTRY_NAMES, *(_PAYLOAD_NAMES if has_payloads else ())),
+        names=tuple(names),
     )
 
 
@@ -266,9 +320,17 @@ _ENTRY_NAMES = (
 _PAYLOAD_NAMES = ("payload", "payload_bytes", "bytes_not_shown", "fields")
 
 
-def _entry_row(row: Record) -> tuple[Cell, ...]:
-    entry = (row["id"], visible(row["consumer"]), idle(row["idle_ms"]), row["delivery_count"])
-    return (*entry, row["payload"], _fields_text(row)) if "payload" in row else entry
+def _entry_cell(row: Record, name: str) -> Cell:
+    match name:
+        case "stream" | "consumer_group" | "consumer":
+            return visible(row[name])
+        case "idle_ms":
+            return idle(row[name])
+        case "fields":
+            return _fields_text(row)
+        case _:
+            value: Cell = row[name]
+            return value
 
 
 def _fields_text(row: Record) -> str | None:
@@ -310,7 +372,7 @@ def _entry_record(row: Record, most_bytes: int | None) -> Record:
         "delivery_time": instant(row["delivery_time_ms"]),
     }
     record = {name: values[name] for name in _ENTRY_NAMES}
-    return record if most_bytes is None else record | _payload_record(row, most_bytes)
+    return record if most_bytes is None else {**record, **_payload_record(row, most_bytes)}
 
 
 def _payload_record(row: Record, most_bytes: int) -> Record:

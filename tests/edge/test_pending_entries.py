@@ -11,7 +11,7 @@ from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.names import spell
 from claimlib.semantics.words import Stream
 from claimlib.testing.tables import write_keyspace
-from tests.delta.own_rows import append, entry_row
+from tests.delta.own_rows import append, entry_row, pending_row
 
 NOW_MS = 1_750_000_000_000
 DELIVERED_MS = NOW_MS - 3 * 3_600_000 - 55_000
@@ -126,7 +126,76 @@ def test_a_payload_that_the_store_never_had_is_said_to_be_not_kept(claimlib, whe
     assert "1 of these has no payload, because the store never had it" in said.out
 
 
-def test_bytes_without_fields_are_refused(claimlib, where):
-    said = claimlib("xpending", where, "mails", "h", "--count", "9", "--max-bytes", "5")
+def listed(claimlib, where, *words):
+    """The stream, the group and the id of each entry, and the JSON document."""
+    said = claimlib("xpending", where, *words, "--output", "json")
+    assert said.code == 0, said.err
+    document = json.loads(said.out)
+    return [(row["stream"], row["consumer_group"], row["id"]) for row in document["rows"]], document
+
+
+OLDEST, OF_BOB = ("orders", "g\n", "1-0"), ("mails", "h", "1-0")
+OFTENEST = ("mails", "h", "2-0")
+
+
+@pytest.mark.parametrize(
+    ("words", "entries"),
+    [
+        (("--consumer", "bob"), [OLDEST, OF_BOB, ("orders", "g\n", "3-0")]),
+        (("--consumer", "bob", "--idle", "1m"), [OLDEST, OF_BOB]),
+        (("--min-deliveries", "5"), [OFTENEST, OLDEST, OF_BOB]),
+        (("--min-deliveries", "5", "--consumer", "bob"), [OLDEST, OF_BOB]),
+        (("--min-deliveries", "5", "--stream", "m*"), [OFTENEST, OF_BOB]),
+        (("--min-deliveries", "10"), []),
+        (("--idle", "1m", "--group", "h"), [("mails", "h", "3-0"), OFTENEST, OF_BOB]),
+        (("mails", "h", "--min-deliveries", "5"), [OF_BOB, OFTENEST]),
+        (("mails", "h", "--consumer", "bob"), [OF_BOB]),
+    ],
+)
+def test_entries_of_all_groups_are_chosen_by_owner_deliveries_and_idle_time(
+    claimlib, where, words, entries
+):
+    found, document = listed(claimlib, where, *words)
+    assert found == entries
+    assert document["rows_not_shown"] == 0
+    if words[0] != "mails":
+        groups = {entry[:2] for entry in entries}
+        assert (document["entries"], document["groups"]) == (len(entries), len(groups))
+
+
+def test_a_list_that_is_cut_says_how_many_entries_there_are_in_all(claimlib, where):
+    said = claimlib("xpending", where, "--consumer", "bob", "--count", "2")
+    lines = said.out.splitlines()
+    assert lines[0] == f"Pending in {where}: 3 entries in 2 groups"
+    assert lines[3].split() == ["orders", r"g\u000a", "1-0", "bob", "3h0m", "7"]
+    assert lines[-1] == "2 of 3 entries shown; use --count to show more"
+    said = claimlib("xpending", where, "--count", "1", "--output", "jsonl", "--quiet")
+    assert json.loads(said.out)["id"] == "3-0"
+    assert said.err == "claimlib: 1 of 6 entries shown; use --count to show more\n"
+
+
+def test_payloads_are_shown_of_entries_of_all_groups(claimlib, where):
+    words = ("xpending", where, "--min-deliveries", "5", "--count", "2", "--fields", "--max-bytes")
+    said = claimlib(*words, "7", "--output", "jsonl", "--quiet")
+    first, second = (json.loads(line) for line in said.out.splitlines())
+    assert (first["id"], first["stream"], first["payload"]) == ("2-0", "mails", "not_kept")
+    assert (second["stream"], second["fields"]) == ("orders", [["order", "17"]])
+
+
+def test_a_consumer_that_no_group_knows_is_not_taken_for_one_without_entries(claimlib, where):
+    said = claimlib("xpending", where, "--consumer", "bbo")
     assert (said.code, said.out) == (2, "")
-    assert "--max-bytes goes with --fields: add --fields" in said.err
+    assert "no consumer group has a consumer bbo; known consumers: bob" in said.err
+    assert (
+        "no entry matches" in claimlib("xpending", where, "--consumer", "ann", "--idle", "9w").out
+    )
+    said = claimlib("xpending", where, "--consumer", "bob", "--stream", "nosuch")
+    assert (said.code, said.out) == (2, "")
+    assert "no consumer group of " in said.err
+
+
+def test_entries_whose_idle_time_is_not_known_are_counted(claimlib, store, where):
+    append(store, "pending", pending_row("imported", 1), pending_row("imported", 2))
+    said = claimlib("xpending", where, "--idle", "1h")
+    assert "2 more entries may match: their groups have no snapshot time" in said.out
+    assert "may match" not in claimlib("xpending", where, "--idle", "1h", "--now", NOW_MS).out

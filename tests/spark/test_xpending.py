@@ -10,6 +10,7 @@ import pytest
 
 from claimlib.commands.xpending import (
     Reading,
+    entries_of_groups,
     matching_entries,
     overview,
     pending_range,
@@ -17,6 +18,7 @@ from claimlib.commands.xpending import (
     with_payloads,
 )
 from claimlib.engine.relation import Relation
+from claimlib.plans.differences import EVERYTHING
 from claimlib.plans.keys import ID_ORDER, is_group
 from claimlib.report.xpending import of_range
 from claimlib.schema import TABLES
@@ -152,6 +154,24 @@ def test_a_streamed_part_of_a_group_says_where_the_next_one_begins(at, batch, mo
     assert page.rows == ()
     assert page.document["next_start"] == f"({shown[-1]}"
     assert page.document["rows_not_shown"] == matching.total - 3 > 0
+
+
+def test_entries_of_all_groups_are_those_that_the_reference_shows_of_each(at, batch):
+    query = PendingRange(MIN_ID, MAX_ID, MAX_I64, min_idle_ms=STALLED_MS)
+    expected = [
+        (spell(stream), spell(group), *_row_of(entry, case.now_ms))
+        for (stream, group), case in batch.cases().items()
+        for entry in scan.xpending_range(case.group, query, case.now_ms)
+        if entry.delivery_count >= 2
+    ]
+    entries = entries_of_groups(at, EVERYTHING, query, min_deliveries=2)
+    rows = entries.rows.order_by(*entries.order).collect()
+    shown = [(row["stream"], row["consumer_group"], *_row(row)) for row in rows]
+    assert sorted(map(str, shown)) == sorted(map(str, expected))
+    assert (entries.total, entries.groups) == (len(rows), len({row[:2] for row in expected}))
+    assert entries.total > entries.groups > 5
+    worst = [(-row["delivery_count"], -row["idle_ms"]) for row in rows]
+    assert worst == sorted(worst)
 
 
 def test_payloads_are_read_of_the_first_entries_alone_and_cut_by_the_engine(at, batch):
