@@ -132,15 +132,17 @@ def shares(entries: Relation) -> Relation:
 
 def owners(entries: Relation, stalled_ms: int) -> Relation:
     """One row per (stream, consumer_group, consumer) that owns entries (null: nobody): `pending`,
-    oldest_idle_ms (null: not known), highest_delivery_count, `now_ms`, `stalled` (idle for so long,
-    or longer; null: not known), `delivered_5_plus` and `delivered_10_plus` (entries that were
-    delivered so often, or more).  One shuffle, of partial sums.
+    oldest_idle_ms (null: not known), oldest_delivery_time_ms, highest_delivery_count, `now_ms`,
+    `stalled` (idle for so long, or longer; null: not known), `delivered_5_plus` and
+    `delivered_10_plus` (entries that were delivered so often, or more).  One shuffle, of partial
+    sums.
 
     Without the ids of `shares`: a struct among the sums would have Spark sort all entries.
     """
     return entries.sql(
         f"""
         SELECT {GROUP_SQL}, consumer, count(*) AS pending, max(idle_ms) AS oldest_idle_ms,
+            min(delivery_time_ms) AS oldest_delivery_time_ms,
             max(delivery_count) AS highest_delivery_count, max(now_ms) AS now_ms,
             sum(CAST(idle_ms >= {stalled_ms:d} AS BIGINT)) AS stalled,
             count_if(delivery_count >= {OFTEN:d}) AS delivered_5_plus,
@@ -195,6 +197,7 @@ def overview(
             FROM {{consumers}} AS consumers GROUP BY {GROUP_SQL}, consumer
         ), by_group AS (
             SELECT {GROUP_SQL}, {", ".join((*sums, *maxima))},
+                min(oldest_delivery_time_ms) AS oldest_delivery_time_ms,
                 count_if({is_owner}) AS owners,
                 sum(CAST({is_idle} AS BIGINT)) AS idle_owners,
                 count_if({is_owner} AND last_ms IS NULL) AS unknown_owners
@@ -217,7 +220,8 @@ _OF_ACTIVITY = ("idle_owners", "unknown_owners")
 _SUMS = ("stalled", "delivered_5_plus", "delivered_10_plus")
 _REST = ", ".join(
     (
-        *("pending", "oldest_idle_ms", "highest_delivery_count", *_SUMS),
+        *("pending", "oldest_idle_ms", "oldest_delivery_time_ms", "highest_delivery_count"),
+        *_SUMS,
         *("owners", "idle_owners", "unknown_owners"),
     )
 )
@@ -225,7 +229,7 @@ CHANGED = "changed_by_runs"
 """The column of an overview that counts what runs have changed since the snapshot."""
 OVERVIEW = (
     *("is_known", "snapshot_ms", "now_ms", "pending", "stalled", "oldest_idle_ms"),
-    "highest_delivery_count",
+    *("oldest_delivery_time_ms", "highest_delivery_count"),
     *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
     CHANGED,
 )

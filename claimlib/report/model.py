@@ -164,7 +164,16 @@ def is_numeric(report: Report, column: int) -> bool:
 
 
 # A user who gives one of these to a command copies it, and commands take no commas.
-_COPIED_NUMBERS = frozenset({"run_seq", "request", "request_number", "delivery_time_ms"})
+_COPIED_NUMBERS = frozenset(
+    {
+        "run_seq",
+        "request",
+        "request_number",
+        "now_ms",
+        "delivery_time_ms",
+        "oldest_delivery_time_ms",
+    }
+)
 
 
 def cell_text(cell: Cell, name: str = "") -> str:

@@ -33,6 +33,12 @@ def instant(ms: int | None) -> str | None:
     return None if ms is None else format_instant_ms(ms)
 
 
+def with_times(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with each of its times also as text in UTC: of `x_time_ms`, as `x_time`."""
+    times = {name: ms for name, ms in row.items() if name.endswith("_time_ms")}
+    return row | {name.removesuffix("_ms"): instant(ms) for name, ms in times.items()}
+
+
 def groups_text(count: int) -> str:
     """`1 group`, `2 groups`."""
     return number_of(count, "group")

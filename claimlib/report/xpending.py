@@ -21,11 +21,11 @@ from claimlib.report.text import (
     entries_text,
     groups_text,
     idle,
-    instant,
     missing_payloads,
     not_shown,
     unowned,
     visible,
+    with_times,
 )
 from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.model import PendingSummary
@@ -69,7 +69,7 @@ def of_overview(
         *(f"max({name}) AS {name}" for name in MAXIMA),
         "min(snapshot_ms) AS oldest_snapshot_ms",
     ).collect()
-    rows = fetch_rows(groups, _WORST_FIRST, limit, totals["groups"])
+    rows = fetch_rows(groups, _WORST_FIRST, limit, totals["groups"], with_times)
     since = format_duration_ms(stalled_ms)
     oldest = _age(totals["oldest_snapshot_ms"], at_ms)
     # This column is shown only if the store mirrors a server.
@@ -120,7 +120,7 @@ def of_overview(
             "groups_not_shown": rows.hidden,
         },
         records=rows.records,
-        names=(*GROUP, *OVERVIEW),
+        names=(*GROUP, *OVERVIEW, "oldest_delivery_time"),
     )
 
 
@@ -365,12 +365,8 @@ def _id_text(row: Record) -> str:
     return str(StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"])))
 
 
-def _entry_record(row: Record, most_bytes: int | None) -> Record:
-    values = {
-        **row,
-        "id": _id_text(row),
-        "delivery_time": instant(row["delivery_time_ms"]),
-    }
+def _entry_record(row: dict[str, Any], most_bytes: int | None) -> Record:
+    values = {**with_times(row), "id": _id_text(row)}
     record = {name: values[name] for name in _ENTRY_NAMES}
     return record if most_bytes is None else {**record, **_payload_record(row, most_bytes)}
 

@@ -349,7 +349,10 @@ def of_overview():
     return xpending.of_overview("s", relation([row]), 900_000, 10), "groups"
 
 
-TIMES = ("oldest_idle_ms", "highest_delivery_count", "active_time_ms", "seen_time_ms")
+TIMES = (
+    *("oldest_idle_ms", "oldest_delivery_time_ms", "highest_delivery_count"),
+    *("active_time_ms", "seen_time_ms"),
+)
 DESCRIPTION = Description(
     relation([row_of((*GROUP, "consumer", *TIMES, "is_known", "now_ms"), **GROUP_ROW, pending=3)]),
     relation([], ["name", *GROUP, "next_id"]),

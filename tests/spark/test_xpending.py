@@ -83,6 +83,9 @@ def test_the_overview_counts_what_stands_in_each_group(at, batch):
             "pending": len(pending),
             "stalled": sum(idle >= STALLED_MS for idle in idles),
             "oldest_idle_ms": max(idles, default=None),
+            "oldest_delivery_time_ms": min(
+                (entry.delivery_time_ms for entry in pending), default=None
+            ),
             "highest_delivery_count": max(
                 (entry.delivery_count for entry in pending), default=None
             ),
