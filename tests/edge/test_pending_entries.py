@@ -154,8 +154,8 @@ OFTENEST = ("mails", "h", "2-0")
 def test_entries_of_all_groups_are_chosen_by_owner_deliveries_and_idle_time(
     claimlib, where, words, entries
 ):
-    found, document = listed(claimlib, where, *words)
-    assert found == entries
+    keys, document = listed(claimlib, where, *words)
+    assert keys == entries
     assert document["rows_not_shown"] == 0
     if words[0] != "mails":
         groups = {entry[:2] for entry in entries}
