@@ -2,7 +2,7 @@
 # requirements.lock, and Java 17 where there is none.
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-quick test-all test-long test-environments cluster-demo zip jars bench lint lock setup clean \
-    test-airflow test-s3 test-connect test-mutations test-properties test-spark
+    test-airflow test-s3 test-connect test-mutations test-properties test-spark durations
 
 # Another environment's settings must not reach into this one.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONUSERBASE PYTEST_ADDOPTS
@@ -21,9 +21,14 @@ help: ## list the targets (what `make` alone does)
 demo: setup ## a real server, stalled work, one Spark run, and the proof that both agree
 	@$(USE) claimlib demo
 
+# A file that takes much more than its share of the time fails: see tests/durations.py.
+TEST := -m "not long and not environment" --hypothesis-profile some -n 2 --dist loadfile --no-loadscope-reorder \
+    --durations=10 -p tests.durations
 test: setup lint ## lint, types and the tests of every behavior; the pure modules need 100 % coverage
-	@$(USE) pytest -m "not long and not environment" --hypothesis-profile some -n 2 --dist loadfile \
-	    --no-loadscope-reorder --durations=10 --cov
+	@$(USE) pytest $(TEST) --cov
+
+durations: setup ## run the tests of `make test`, and write down how long each file took (tests/durations.json)
+	@$(USE) pytest $(TEST) --write-durations
 
 test-quick: setup ## lint, types, all tests without Spark and a few with: some 90 s
 	@$(USE) ruff check . && ruff format --check .

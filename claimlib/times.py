@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 
 from claimlib.errors import DurationError, InstantError
 
@@ -66,16 +67,32 @@ def parse_duration_ms(text: str) -> int:
 
 
 def format_duration_ms(ms: int) -> str:
-    """The exact duration, as `parse_duration_ms` reads it: `1h30m`, `0ms`; `-5s` if negative."""
+    """Return the exact duration, as `parse_duration_ms` reads it: `1h30m`, `0ms`; `-5s` if
+    negative.
+
+    No unit in between is left out: of `3h0m55s` without the minutes one would read 55 minutes.
+    """
     if ms == 0:
         return "0ms"
     parts: list[str] = []
     rest_ms = abs(ms)
     for unit, unit_ms in _UNITS_MS.items():
         number, rest_ms = divmod(rest_ms, unit_ms)
-        if number:
+        if number or (parts and rest_ms):
             parts.append(f"{number}{unit}")
     return ("-" if ms < 0 else "") + "".join(parts)
+
+
+def round_duration_ms(ms: int) -> str:
+    """Return a duration in its largest unit and the next smaller one, rounded down: `3h0m`, `1w6d`.
+
+    Less than a minute is in seconds alone, and less than a second in milliseconds.
+    """
+    for (unit, unit_ms), (smaller, smaller_ms) in pairwise(_UNITS_MS.items()):
+        if ms >= unit_ms:
+            rest = "" if smaller == "ms" else f"{ms % unit_ms // smaller_ms}{smaller}"
+            return f"{ms // unit_ms}{unit}{rest}"
+    return f"{ms}ms"
 
 
 def parse_instant_ms(text: str) -> int:

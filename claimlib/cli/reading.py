@@ -23,19 +23,20 @@ from claimlib.cli.options import (
     ScopeOptions,
     StartOption,
     StoreArgument,
+    View,
     argument,
     glob_of,
 )
 from claimlib.config.sections import GLOB, SPELLED, Option
 from claimlib.errors import ReplyError, RequestError
-from claimlib.report.model import MOST_ROWS, Report
+from claimlib.report.model import DEFAULT_PAYLOAD_BYTES, MOST_ROWS, Report
 from claimlib.semantics.ids import parse_range_end, parse_range_start
 from claimlib.semantics.model import PendingRange
 from claimlib.semantics.names import unspell_shown
 from claimlib.times import parse_duration_ms, parse_instant_ms
 
 if TYPE_CHECKING:
-    from claimlib.commands.xpending import Reading
+    from claimlib.commands.xpending import MatchingEntries, Reading
     from claimlib.engine.relation import Relation
     from claimlib.plans.differences import Scope
 
@@ -45,24 +46,47 @@ PendingView = Literal["server", "store"]
 
 @dataclass(frozen=True, slots=True)
 class RangeOptions:
-    """Choose entries of one group; None if not given."""
+    """Choose entries; None if not given.  If one is given, entries are listed."""
 
     count: Annotated[
         int | None,
         Option(
-            f"Show at most NUMBER entries of the group (a table has at most {MOST_ROWS:,}),"
-            " ordered by id; the report says how many more match.",
+            f"List at most NUMBER entries (a table has at most {MOST_ROWS:,}); the report says how"
+            " many more match.",
             "NUMBER",
-            unset="only the summary",
+            unset=f"{ALL_ROWS}, if another option lists entries",
             least=1,
         ),
     ] = None
     start: StartOption = None
     end: EndOption = None
     idle: Annotated[
-        str | None, Option("Only entries that have been idle for DURATION or longer.", "DURATION")
+        str | None,
+        Option("List only entries that have been idle for DURATION or longer.", "DURATION"),
     ] = None
-    consumer: Annotated[str | None, Option("Only entries of this consumer.", "NAME")] = None
+    consumer: Annotated[str | None, Option("List only entries of this consumer.", "NAME")] = None
+    min_deliveries: Annotated[
+        int | None,
+        Option("List only entries that were delivered NUMBER times or more.", "NUMBER", least=1),
+    ] = None
+    fields: Annotated[
+        bool,
+        Option(
+            "List entries with their payload, with escapes for bytes that are no text. It is"
+            " present, gone (the entry was deleted from its stream), or not_kept (the store never"
+            " had it)."
+        ),
+    ] = False
+    max_bytes: Annotated[
+        int | None,
+        Option(
+            "With --fields, show at most NUMBER bytes of each payload; the report says how many"
+            " more there are.",
+            "NUMBER",
+            unset=f"{DEFAULT_PAYLOAD_BYTES}",
+            least=1,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +159,12 @@ def xpending(
     """Show pending entries, the longest idle first.
 
     Without STREAM and GROUP, it shows all groups. With them, it shows one group as Redis' XPENDING
-    does: the number of pending entries of each consumer, or with --count the entries themselves.
-    Idle times are computed for the time of the group's snapshot, or for --now; JSON has them in ms.
+    does: the number of pending entries of each consumer. Idle times are computed for the time of
+    the group's snapshot, or for --now; JSON has them in ms.
+
+    --count, --idle, --consumer, --min-deliveries and --fields list the entries themselves: of one
+    group by id, of all groups the longest idle first (with --min-deliveries, the most often
+    delivered first). --stream and --group choose among all groups.
 
     On a store that mirrors a server, runs change only the store. --view server shows the entries as
     the server had them at the snapshot. --fail-on-stalled checks these, unless --view store is
@@ -144,35 +172,36 @@ def xpending(
     """
     from claimlib.cli.output import show
     from claimlib.commands import server_view
-    from claimlib.commands.xpending import reading
+    from claimlib.commands.xpending import TABLES, TABLES_OF_PAYLOADS, reading
     from claimlib.report.xpending import of_overview
 
     view = common.view()
     rows = view.rows(limit)
     settings, now_ms, at_ms = common.settings(), *_instants(now)
     scope, key = groups.scope.scope(), _group_key(stream, group, entries)
-    if key is not None and (groups != OverviewOptions() or limit is not None):
-        raise RequestError(
-            "--stream, --group, --fail-on-stalled, --fail-on-stale and --limit are for the overview"
-            " of all groups: leave out STREAM and GROUP (--count says how many entries of one group"
-            " to show)"
-        )
+    listing = _listing_of(entries, view)
+    _refuse_options_of_overview(key, listing, groups, limit)
     stalled, stale = groups.fail_on_stalled, groups.fail_on_stale
     stalled_ms = _stalled_ms(stalled)
     if stale is not None:
         parse_duration_ms(stale)  # what cannot be used is refused before Spark starts
-    query = _range_of(entries)
+    tables = TABLES if listing is None or listing.payload_bytes is None else TABLES_OF_PAYLOADS
     alarms: list[str] = []
     with opened_store(store, settings, common) as (opened, _):
-        at = reading(opened, as_of)
-        # All groups show how much runs have changed; of one group it takes a look at the journal.
+        at = reading(opened, as_of, tables)
+        # The overview shows how much runs have changed; that takes a look at the journal.
         changes = None
-        if key is None or pending_view == "server":
+        if (key is None and listing is None) or pending_view == "server":
             changes = server_view.changes_since_snapshot(at)
         shows_server = _shows_server(pending_view, stalled, store, changes)
         if changes is not None and shows_server:
             at = server_view.as_on_server(at, changes)
-        if key is None:
+        if key is not None:
+            with _named_if_unknown(at, stream, group):
+                result = _of_group(at, key, listing, now_ms, shows_server=shows_server)
+        elif listing is not None:
+            result = _of_entries(at, scope, listing, now_ms, shows_server=shows_server)
+        else:
             by_group = _by_group(at, scope, stalled_ms, now_ms, changes, shows_server=shows_server)
             result = of_overview(
                 opened.where, by_group, stalled_ms, rows, at_ms, shows_server=shows_server
@@ -183,10 +212,6 @@ def xpending(
             if stale is not None:
                 alarms += _stale(at, by_group, at_ms, stale)
             terminal.say(*alarms)
-        else:
-            most = MOST_ROWS if view.output is Output.TABLE else None
-            with _named_if_unknown(at, stream, group):
-                result = _of_group(at, key, query, most, now_ms, shows_server=shows_server)
     show(result, view)
     if alarms:
         raise typer.Exit(process.STALLED)
@@ -267,21 +292,36 @@ def _by_group(
 def _of_group(
     at: Reading,
     key: tuple[bytes, bytes],
-    query: PendingRange | None,
-    most: int | None,
+    listing: _Listing | None,
     now_ms: int | None,
     *,
     shows_server: bool,
 ) -> Report:
-    """The summary of one group, or the entries of a range of it."""
+    """Return the report of one group: the summary, or the entries of a range."""
     from claimlib.commands.xpending import matching_entries, summary
     from claimlib.report.xpending import of_range, of_summary
 
-    if query is None:
+    if listing is None:
         return of_summary(*key, summary(at, *key), shows_server=shows_server)
-    matching = matching_entries(at, *key, query, now_ms=now_ms)
-    limit = max(query.count, 0) if most is None else min(max(query.count, 0), most)
-    return of_range(*key, matching, limit, shows_server=shows_server)
+    query, min_deliveries = listing.query, listing.min_deliveries
+    matching = matching_entries(at, *key, query, now_ms=now_ms, min_deliveries=min_deliveries)
+    matching = listing.with_payloads(at, matching)
+    return of_range(*key, matching, listing.limit, shows_server=shows_server)
+
+
+def _of_entries(
+    at: Reading, scope: Scope, listing: _Listing, now_ms: int | None, *, shows_server: bool
+) -> Report:
+    """Return the report of entries of all groups of a scope."""
+    from claimlib.commands.xpending import entries_of_groups
+    from claimlib.report.xpending import of_entries
+
+    query, min_deliveries = listing.query, listing.min_deliveries
+    if at.read_in(scope, "groups").is_empty():
+        _refuse_unless_everything(at, scope)
+    matching = entries_of_groups(at, scope, query, now_ms=now_ms, min_deliveries=min_deliveries)
+    matching = listing.with_payloads(at, matching)
+    return of_entries(at.store.where, matching, listing.limit, shows_server=shows_server)
 
 
 def _shows_server(
@@ -388,32 +428,85 @@ def _group_key(
             "GROUP is missing: give STREAM and GROUP to show one group, or --stream to show the"
             " groups of some streams"
         )
-    if entries != RangeOptions():
+    if entries.start is not None or entries.end is not None:
         raise RequestError(
-            "--count, --start, --end, --idle and --consumer show entries of one group: give STREAM"
-            " and GROUP too"
+            "--start and --end show a range of one group: give STREAM and GROUP too",
+            option="end" if entries.start is None else "start",
         )
     return None
 
 
-def _range_of(entries: RangeOptions) -> PendingRange | None:
-    """Return the requested range of entries, or None if the groups are requested."""
-    if entries.count is None:
-        if entries != RangeOptions():
-            raise RequestError(
-                "--count is required with --start, --end, --idle or --consumer: how"
-                " many entries to show",
-                option="count",
-            )
+def _refuse_options_of_overview(
+    key: tuple[bytes, bytes] | None,
+    listing: _Listing | None,
+    groups: OverviewOptions,
+    limit: int | None,
+) -> None:
+    """Raise RequestError if an option that only the overview has is given without it."""
+    if key is not None and (groups != OverviewOptions() or limit is not None):
+        raise RequestError(
+            "--stream, --group, --fail-on-stalled, --fail-on-stale and --limit are for the overview"
+            " of all groups: leave out STREAM and GROUP (--count says how many entries of one group"
+            " to show)"
+        )
+    alarms = (groups.fail_on_stalled, groups.fail_on_stale)
+    if listing is not None and (alarms != (None, None) or limit is not None):
+        raise RequestError(
+            "--fail-on-stalled, --fail-on-stale and --limit are for the overview of all groups, not"
+            " for a list of entries: leave them out (--count says how many entries to list)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """Hold which entries to list.
+
+    Attributes:
+        limit: the most entries, or None for all.
+        payload_bytes: how much of each payload to show; None if no payload is requested.
+    """
+
+    query: PendingRange
+    min_deliveries: int
+    limit: int | None
+    payload_bytes: int | None
+
+    def with_payloads(self, at: Reading, entries: MatchingEntries) -> MatchingEntries:
+        """Return the entries that are listed, with payloads if they are requested."""
+        from claimlib.commands.xpending import with_payloads
+
+        if self.payload_bytes is None:
+            return entries
+        return with_payloads(at, entries, self.limit, self.payload_bytes)
+
+
+def _listing_of(entries: RangeOptions, view: View) -> _Listing | None:
+    """Return which entries to list, or None if none are requested."""
+    if entries == RangeOptions():
         return None
     if entries.consumer == "":
         raise RequestError.of_empty(
             "--consumer", "name whose entries to show, or leave it out", option="consumer"
         )
-    return PendingRange(
+    count = entries.count
+    if count is None:
+        limit = view.rows(None)
+    else:
+        limit = min(count, MOST_ROWS) if view.output is Output.TABLE else count
+    query = PendingRange(
         start=parse_range_start("-" if entries.start is None else entries.start),
         end=parse_range_end("+" if entries.end is None else entries.end),
-        count=entries.count,
+        count=count or 0,
         min_idle_ms=None if entries.idle is None else parse_duration_ms(entries.idle),
         consumer=None if entries.consumer is None else unspell_shown(entries.consumer),
     )
+    return _Listing(query, entries.min_deliveries or 0, limit, _payload_bytes(entries))
+
+
+def _payload_bytes(entries: RangeOptions) -> int | None:
+    """Return how much of each payload to show, or None if no payload is requested."""
+    if entries.max_bytes is not None and not entries.fields:
+        raise RequestError("--max-bytes goes with --fields: add --fields", option="max_bytes")
+    if not entries.fields:
+        return None
+    return DEFAULT_PAYLOAD_BYTES if entries.max_bytes is None else entries.max_bytes

@@ -24,9 +24,9 @@ class Description:
     Attributes:
         consumers: one row per (stream, consumer_group, consumer) that the table consumers has, or
             that owns entries: pending, oldest_idle_ms (null: nothing is pending, or the group has
-            no instant), highest_delivery_count (null: nothing is pending), seen_time_ms and
-            active_time_ms (ms since the epoch; null: not known), now_ms (the instant of the idle
-            times; null: none), `is_known` (is it in consumers?).
+            no instant), oldest_delivery_time_ms and highest_delivery_count (null: nothing is
+            pending), seen_time_ms and active_time_ms (ms since the epoch; null: not known), now_ms
+            (the instant of the idle times; null: none), `is_known` (is it in consumers?).
         cursors: one row per (name, stream, consumer_group): next_id, where the next page begins
             (`0-0`: at the first entry).
         without_owner: how many pending entries no consumer owns.
@@ -54,15 +54,16 @@ def describe(at: Reading, scope: Scope, *, now_ms: int | None = None) -> Descrip
             FROM {{this}} AS this GROUP BY {GROUP_SQL}, consumer
         ), described AS (
             SELECT {GROUP_SQL}, consumer, coalesce(pending, 0L) AS pending, oldest_idle_ms,
-                highest_delivery_count, seen_time_ms, active_time_ms,
+                oldest_delivery_time_ms, highest_delivery_count, seen_time_ms, active_time_ms,
                 coalesce(is_known, false) AS is_known
             FROM known FULL JOIN
-                (SELECT {GROUP_SQL}, consumer, pending, oldest_idle_ms, highest_delivery_count
-                FROM {{owned}} AS owned) AS owned
+                (SELECT {GROUP_SQL}, consumer, pending, oldest_idle_ms, oldest_delivery_time_ms,
+                    highest_delivery_count FROM {{owned}} AS owned) AS owned
                 USING ({GROUP_SQL}, consumer)
         )
         SELECT /*+ BROADCAST(instants) */ {GROUP_SQL}, consumer, seen_time_ms, active_time_ms,
-            is_known, pending, oldest_idle_ms, highest_delivery_count, now_ms
+            is_known, pending, oldest_idle_ms, oldest_delivery_time_ms, highest_delivery_count,
+            now_ms
         FROM described LEFT JOIN {{instants}} AS instants USING ({GROUP_SQL})
         """,
         owned=plan.owners(plan.idle_entries(pending, groups, now_ms), 0),

@@ -109,6 +109,21 @@ def groups_like(groups: Relation, wanted: Sequence[str]) -> str:
     return f"known groups: {listed(shown, total)}"
 
 
+def consumers_like(consumers: Relation, wanted: str) -> str:
+    """Return what to say if no group has a consumer: the known consumers, similar names first.
+
+    Args:
+        consumers: one row per name; of more than ten thousand names the first are compared.
+        wanted: the spelled name.
+    """
+    rows = consumers.order_by("consumer").limit(_COMPARED).collect()
+    names = [one_line(row["consumer"]) for row in rows]
+    if not names:
+        return "no consumer is known"
+    total = len(names) if len(names) < _COMPARED else consumers.count()
+    return f"known consumers: {listed(_similar([wanted], names) or names[:_SHOWN], total)}"
+
+
 def _similar(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
     near = (get_close_matches(name, names, n=3, cutoff=0.5) for name in wanted[:_SHOWN])
     return list(dict.fromkeys(name for matches in near for name in matches))[:_SHOWN]

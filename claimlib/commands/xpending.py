@@ -7,29 +7,34 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
-from claimlib.commands.preconditions import check_ms
+from claimlib.commands.preconditions import check_ms, consumers_like, where_ids_lie
+from claimlib.commands.reply import with_fields
 from claimlib.commands.runs import find_run
 from claimlib.engine.relation import DESCENDING, IdBounds, Record, Relation
 from claimlib.errors import RequestError
 from claimlib.plans import xpending as plan
 from claimlib.plans.differences import EVERYTHING, Scope
-from claimlib.plans.keys import bigint_intervals, is_group
+from claimlib.plans.keys import GROUP, ID_ORDER, bigint_intervals, is_group
 from claimlib.runs import begin_reading, pinned
 from claimlib.runs.mirror import in_bucket
 from claimlib.runs.rollforward import NOT_ABANDONED
+from claimlib.schema import BUCKET_SQL, quote_text
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.semantics.model import PendingRange, PendingSummary
 from claimlib.semantics.names import spell, unspell
 from claimlib.semantics.words import no_group
 from claimlib.store.guards import accepted_now
 from claimlib.store.tables import Store
+from claimlib.terminal import one_line
 from claimlib.times import parse_instant_ms
 
-_TABLES = ("pending", "groups", "consumers")
+TABLES = ("pending", "groups", "consumers")
+TABLES_OF_PAYLOADS = (*TABLES, "entries")
+"""What is read if payloads are shown."""
 DEFAULT_STALLED_MS = 15 * 60_000
 _TIME = re.compile(r"[0-9]{4}-")
 
@@ -67,7 +72,7 @@ class Reading:
         return rows
 
 
-def reading(store: Store, as_of: str | None = None, tables: Collection[str] = _TABLES) -> Reading:
+def reading(store: Store, as_of: str | None = None, tables: Collection[str] = TABLES) -> Reading:
     """A store as it is, or as a finished run left it.
 
     Args:
@@ -129,7 +134,7 @@ def overview(
         changed, shows_server: see `plans.xpending.overview`.
     """
     check_ms(stalled_ms=stalled_ms, now_ms=now_ms)
-    pending, groups, consumers = (at.read_in(scope, table) for table in _TABLES)
+    pending, groups, consumers = (at.read_in(scope, table) for table in TABLES)
     entries = plan.idle_entries(pending, groups, now_ms)
     return plan.overview(
         plan.owners(entries, stalled_ms),
@@ -166,9 +171,9 @@ def _id(row: Record, which: str) -> StreamId:
 def pending_range(
     at: Reading, stream: bytes, group: bytes, query: PendingRange, *, now_ms: int | None = None
 ) -> Relation:
-    """What `XPENDING key group start end count` says, one row per pending entry by id: stream,
-    consumer_group, id_ms, id_seq, consumer, idle_ms (null: the group has no instant),
-    delivery_count.
+    """Return the reply of `XPENDING key group start end count`, one row per pending entry by id:
+    stream, consumer_group, id_ms, id_seq, consumer, idle_ms (None if the group has no instant),
+    delivery_time_ms, delivery_count.
 
     Raises:
         ReplyError: there is no such group (NOGROUP).
@@ -179,28 +184,126 @@ def pending_range(
 
 @dataclass(frozen=True, slots=True)
 class MatchingEntries:
-    """Hold what the range form of XPENDING is about, however many entries were requested.
+    """Hold the pending entries that are asked for, however many of them are shown.
 
     Attributes:
         rows: the columns of `pending_range`, one row per entry, in no order.
         total: the number of these entries.
+        groups: the number of their groups.
+        order: what they are sorted by, see `engine.relation.Query`.
+        without_idle_time: how many more entries a minimum idle time excludes because their group
+            has no snapshot time.
+        most_bytes: how much of a payload is shown; None if `rows` has no payloads.
     """
 
     rows: Relation
     total: int
+    groups: int = 1
+    order: Sequence[str] = ID_ORDER
+    without_idle_time: int = 0
+    most_bytes: int | None = None
 
 
 def matching_entries(
-    at: Reading, stream: bytes, group: bytes, query: PendingRange, *, now_ms: int | None = None
+    at: Reading,
+    stream: bytes,
+    group: bytes,
+    query: PendingRange,
+    *,
+    now_ms: int | None = None,
+    min_deliveries: int = 0,
 ) -> MatchingEntries:
-    """Return the entries in the range of a query, regardless of its count.
+    """Return the entries in the range of a query, regardless of its count, by id.
+
+    Args:
+        min_deliveries: how often an entry must have been delivered.
 
     Raises:
         ReplyError: there is no such group (NOGROUP).
     """
     check_ms(now_ms=now_ms)
-    rows = plan.matching(_of_group(at, stream, group, now_ms, query), query)
+    rows = plan.matching(_of_group(at, stream, group, now_ms, query), query, min_deliveries)
     return MatchingEntries(rows, rows.count())
+
+
+def entries_of_groups(
+    at: Reading,
+    scope: Scope,
+    query: PendingRange,
+    *,
+    now_ms: int | None = None,
+    min_deliveries: int = 0,
+) -> MatchingEntries:
+    """Return the entries of all groups of a scope in the range of a query, regardless of its count.
+
+    The longest idle come first; if a number of deliveries is requested, the most often delivered.
+
+    Args:
+        now_ms, min_deliveries: see `matching_entries`.
+
+    Raises:
+        RequestError: no group of the scope has the consumer of the query.
+    """
+    check_ms(now_ms=now_ms)
+    pending, groups = (at.read_in(scope, table) for table in ("pending", "groups"))
+    entries = plan.idle_entries(pending, groups, now_ms)
+    rows = plan.matching(entries, query, min_deliveries)
+    (numbers,) = plan.numbers(rows).collect()
+    if query.consumer is not None and not numbers["entries"]:
+        _refuse_unknown_consumer(at, scope, spell(query.consumer))
+    without_idle_time = 0
+    if query.min_idle_ms and now_ms is None:
+        others = plan.matching(entries, replace(query, min_idle_ms=None), min_deliveries)
+        without_idle_time = others.where("idle_ms IS NULL").count()
+    worst = [f"idle_ms{DESCENDING}", f"delivery_count{DESCENDING}"]
+    if min_deliveries:
+        worst.reverse()
+    order = (*worst, *GROUP, *ID_ORDER)
+    return MatchingEntries(rows, numbers["entries"], numbers["groups"], order, without_idle_time)
+
+
+def _refuse_unknown_consumer(at: Reading, scope: Scope, consumer: str) -> None:
+    """Raise RequestError if no group of a scope knows a consumer: it may be a typing error."""
+    known = at.read_in(scope, "consumers").sql(
+        "SELECT consumer FROM {this} AS this"
+        " UNION SELECT consumer FROM {pending} AS pending WHERE consumer IS NOT NULL",
+        pending=at.read_in(scope, "pending"),
+    )
+    if known.where(f"consumer = {quote_text(consumer)}").is_empty():
+        raise RequestError(
+            f"no consumer group has a consumer {one_line(consumer)};"
+            f" {consumers_like(known, consumer)}",
+            option="consumer",
+        )
+
+
+def with_payloads(
+    at: Reading, entries: MatchingEntries, limit: int | None, most_bytes: int
+) -> MatchingEntries:
+    """Return the first entries with their payload.  Only their payloads are read.
+
+    Their rows have `payload` and `fields`, see `commands.reply.Reply.claimed`; in `fields`, each
+    name and value has at most `most_bytes`.  `payload_bytes` is the size of the whole payload, or
+    None if there is none.
+
+    Args:
+        at: needs the table entries, see `reading`.
+        limit: the number of entries, or None for all.
+    """
+    first = entries.rows
+    if limit is not None and limit < entries.total:
+        first = first.order_by(*entries.order).limit(limit)
+    first = first.kept()
+    bucket = BUCKET_SQL.format(buckets=at.store.buckets)
+    bounds = where_ids_lie(first.select("id_ms", f"{bucket} AS bucket"))
+    stored = at.read("entries").within(bounds)
+    of_first = stored.sql(
+        "SELECT this.* FROM {this} AS this"
+        " LEFT SEMI JOIN {first} AS first USING (stream, id_ms, id_seq)",
+        first=first,
+    )
+    rows = with_fields(first.select("*", "false AS justid"), of_first)
+    return replace(entries, rows=plan.with_short_fields(rows, most_bytes), most_bytes=most_bytes)
 
 
 def stale(groups: Relation, at_ms: int, most_ms: int) -> Relation:

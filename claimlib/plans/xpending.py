@@ -31,13 +31,13 @@ def instants(groups: Relation, now_ms: int | None) -> Relation:
 
 
 def idle_entries(pending: Relation, groups: Relation, now_ms: int | None) -> Relation:
-    """One row per pending entry: stream, consumer_group, id_ms, id_seq, consumer, delivery_count,
-    idle_ms (at `now_ms`, else at the group's snapshot instant; null: it has none; negative: it was
-    delivered later) and that instant, `now_ms`."""
+    """One row per pending entry: stream, consumer_group, id_ms, id_seq, consumer, delivery_time_ms,
+    delivery_count, idle_ms (at `now_ms`, else at the group's snapshot instant; null: it has none;
+    negative: it was delivered later) and that instant, `now_ms`."""
     return pending.sql(
         f"""
-        SELECT /*+ BROADCAST(known) */ {GROUP_SQL}, id_ms, id_seq, consumer, delivery_count, now_ms,
-            try_subtract(now_ms, delivery_time_ms) AS idle_ms
+        SELECT /*+ BROADCAST(known) */ {GROUP_SQL}, id_ms, id_seq, consumer, delivery_time_ms,
+            delivery_count, now_ms, try_subtract(now_ms, delivery_time_ms) AS idle_ms
         FROM {{this}} AS this LEFT JOIN {{known}} AS known USING ({GROUP_SQL})
         """,
         known=instants(groups, now_ms),
@@ -50,9 +50,13 @@ def in_range(entries: Relation, query: PendingRange) -> Relation:
     return matching(entries, query).order_by(*ID_ORDER).limit(limit)
 
 
-def matching(entries: Relation, query: PendingRange) -> Relation:
-    """What of `idle_entries` of one group the range form of XPENDING is about: in no order, and
-    however many are asked for; idle_ms is 0 where an entry was delivered later."""
+def matching(entries: Relation, query: PendingRange, min_deliveries: int = 0) -> Relation:
+    """Return the rows of `idle_entries` that the range form of XPENDING is about: in no order, and
+    however many are requested.  idle_ms is 0 if an entry was delivered later.
+
+    Args:
+        min_deliveries: how often an entry must have been delivered.
+    """
     start, end = (
         [bigint_sql(to_bigint(half)) for half in (bound.ms, bound.seq)]
         for bound in (query.start, query.end)
@@ -65,12 +69,43 @@ def matching(entries: Relation, query: PendingRange) -> Relation:
         conditions.append(f"consumer = {quote_text(spell(query.consumer))}")
     if query.min_idle_ms:  # 0 is no test at all
         conditions.append(f"idle_ms >= {query.min_idle_ms:d}")
+    if min_deliveries:
+        conditions.append(f"delivery_count >= {min_deliveries:d}")
     # Not `greatest`, which passes over a null: an unknown idle time is not 0.
     return entries.where(" AND ".join(conditions)).select(
         *(*GROUP, "id_ms", "id_seq", "consumer"),
         "CASE WHEN idle_ms < 0 THEN 0L ELSE idle_ms END AS idle_ms",
-        "delivery_count",
+        *("delivery_time_ms", "delivery_count"),
     )
+
+
+def numbers(entries: Relation) -> Relation:
+    """Return one row: the number of `entries`, and of their `groups`."""
+    return entries.sql(
+        f"""
+        SELECT coalesce(sum(number), 0L) AS entries, count(*) AS groups
+        FROM (SELECT count(*) AS number FROM {{this}} AS this GROUP BY {GROUP_SQL}) AS of_groups
+        """
+    )
+
+
+def with_short_fields(rows: Relation, most_bytes: int) -> Relation:
+    """Return rows with a payload, each name and value of `fields` cut to its first bytes, and with
+    `payload_bytes`: the size of all names and values before that.  It is null if fields is.
+
+    A payload may be larger than the memory of this process; so it is cut by the engine.
+    """
+    others = (name for name in rows.columns if name != "fields")
+    name, value = (f"unhex(left(hex(f.{part}), {2 * most_bytes:d})) AS {part}" for part in _PARTS)
+    size = " + ".join(f"CAST(octet_length(f.{part}) AS BIGINT)" for part in _PARTS)
+    return rows.select(
+        *others,
+        f"transform(fields, f -> struct({name}, {value})) AS fields",
+        f"aggregate(transform(fields, f -> {size}), 0L, (x, y) -> x + y) AS payload_bytes",
+    )
+
+
+_PARTS = ("name", "value")
 
 
 def shares(entries: Relation) -> Relation:
@@ -97,15 +132,17 @@ def shares(entries: Relation) -> Relation:
 
 def owners(entries: Relation, stalled_ms: int) -> Relation:
     """One row per (stream, consumer_group, consumer) that owns entries (null: nobody): `pending`,
-    oldest_idle_ms (null: not known), highest_delivery_count, `now_ms`, `stalled` (idle for so long,
-    or longer; null: not known), `delivered_5_plus` and `delivered_10_plus` (entries that were
-    delivered so often, or more).  One shuffle, of partial sums.
+    oldest_idle_ms (null: not known), oldest_delivery_time_ms, highest_delivery_count, `now_ms`,
+    `stalled` (idle for so long, or longer; null: not known), `delivered_5_plus` and
+    `delivered_10_plus` (entries that were delivered so often, or more).  One shuffle, of partial
+    sums.
 
     Without the ids of `shares`: a struct among the sums would have Spark sort all entries.
     """
     return entries.sql(
         f"""
         SELECT {GROUP_SQL}, consumer, count(*) AS pending, max(idle_ms) AS oldest_idle_ms,
+            min(delivery_time_ms) AS oldest_delivery_time_ms,
             max(delivery_count) AS highest_delivery_count, max(now_ms) AS now_ms,
             sum(CAST(idle_ms >= {stalled_ms:d} AS BIGINT)) AS stalled,
             count_if(delivery_count >= {OFTEN:d}) AS delivered_5_plus,
@@ -160,6 +197,7 @@ def overview(
             FROM {{consumers}} AS consumers GROUP BY {GROUP_SQL}, consumer
         ), by_group AS (
             SELECT {GROUP_SQL}, {", ".join((*sums, *maxima))},
+                min(oldest_delivery_time_ms) AS oldest_delivery_time_ms,
                 count_if({is_owner}) AS owners,
                 sum(CAST({is_idle} AS BIGINT)) AS idle_owners,
                 count_if({is_owner} AND last_ms IS NULL) AS unknown_owners
@@ -182,7 +220,8 @@ _OF_ACTIVITY = ("idle_owners", "unknown_owners")
 _SUMS = ("stalled", "delivered_5_plus", "delivered_10_plus")
 _REST = ", ".join(
     (
-        *("pending", "oldest_idle_ms", "highest_delivery_count", *_SUMS),
+        *("pending", "oldest_idle_ms", "oldest_delivery_time_ms", "highest_delivery_count"),
+        *_SUMS,
         *("owners", "idle_owners", "unknown_owners"),
     )
 )
@@ -190,7 +229,7 @@ CHANGED = "changed_by_runs"
 """The column of an overview that counts what runs have changed since the snapshot."""
 OVERVIEW = (
     *("is_known", "snapshot_ms", "now_ms", "pending", "stalled", "oldest_idle_ms"),
-    "highest_delivery_count",
+    *("oldest_delivery_time_ms", "highest_delivery_count"),
     *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
     CHANGED,
 )

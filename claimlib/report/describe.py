@@ -11,7 +11,7 @@ from claimlib.plans.keys import GROUP
 from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
 from claimlib.report.rows import fetch_rows
-from claimlib.report.text import counted, duration, idle, not_shown, unowned, visible
+from claimlib.report.text import counted, duration, idle, not_shown, unowned, visible, with_times
 
 
 def of_description(
@@ -26,7 +26,8 @@ def of_description(
     """
     order = (f"oldest_idle_ms{DESCENDING}", f"pending{DESCENDING}")
     total = description.consumers.count()
-    rows = fetch_rows(description.consumers, (*order, *GROUP, "consumer"), limit, total)
+    sorted_by = (*order, *GROUP, "consumer")
+    rows = fetch_rows(description.consumers, sorted_by, limit, total, with_times)
     shown = rows.shown
     unknown = description.consumers.where("NOT is_known").count()
     number_of_cursors = description.cursors.count()
@@ -62,8 +63,11 @@ def of_description(
             "cursors_not_shown": cursors.hidden,
         },
         records=rows.records,
-        names=description.consumers.columns,
+        names=(*description.consumers.columns, *_TIMES),
     )
+
+
+_TIMES = ("oldest_delivery_time", "active_time", "seen_time")
 
 
 def _row(row: Mapping[str, Any], at_ms: int) -> tuple[Cell, ...]:

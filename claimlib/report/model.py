@@ -31,6 +31,8 @@ DEFAULT_LIMIT = 50
 """How many rows of a table are shown."""
 MOST_ROWS = 100_000
 """The most rows that a table shows.  They must fit in memory, because their columns are aligned."""
+DEFAULT_PAYLOAD_BYTES = 512
+"""How many bytes of a payload are shown."""
 _WIDEST_PADDED = 60
 """Characters: no column of plain text is padded any wider."""
 
@@ -161,8 +163,17 @@ def is_numeric(report: Report, column: int) -> bool:
     return all(row[column] is None or isinstance(row[column], int) for row in report.rows)
 
 
-# Who names a run or a request by its number copies that, and commands take no commas.
-_NUMBERS_THAT_NAME = frozenset({"run_seq", "request", "request_number"})
+# A user who gives one of these to a command copies it, and commands take no commas.
+_COPIED_NUMBERS = frozenset(
+    {
+        "run_seq",
+        "request",
+        "request_number",
+        "now_ms",
+        "delivery_time_ms",
+        "oldest_delivery_time_ms",
+    }
+)
 
 
 def cell_text(cell: Cell, name: str = "") -> str:
@@ -176,7 +187,7 @@ def cell_text(cell: Cell, name: str = "") -> str:
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, int):
-        return str(cell) if name in _NUMBERS_THAT_NAME else f"{cell:,}"
+        return str(cell) if name in _COPIED_NUMBERS else f"{cell:,}"
     return one_line(cell)
 
 

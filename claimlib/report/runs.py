@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from claimlib.commands.runs import RunList
 from claimlib.engine.relation import Relation
@@ -11,7 +11,15 @@ from claimlib.plans.keys import GROUP, ID_ORDER
 from claimlib.report.headings import headings
 from claimlib.report.model import Cell, Report
 from claimlib.report.rows import Record, fetch_rows
-from claimlib.report.text import counted, duration, idle, instant, not_shown, plain_row, visible
+from claimlib.report.text import (
+    duration,
+    idle,
+    instant,
+    missing_payloads,
+    not_shown,
+    plain_row,
+    visible,
+)
 from claimlib.runs import Finished, Phase
 from claimlib.times import format_duration_ms
 
@@ -62,20 +70,12 @@ def _of_entries(
         cut_off=tuple(not_shown(entries.hidden, "entry", "entries", shown=len(shown))),
         notes=(
             *([] if total else [none]),
-            *counted(
-                _gone_payloads(shown),
-                "of these has no payload, because its stream entry no longer exists",
-                "of these have no payload, because their stream entries no longer exist",
-            ),
+            *missing_payloads(shown),
         ),
         document={**run, kind: entries.records, f"{kind}_not_shown": entries.hidden},
         records=entries.records,
         names=tuple(name for name in rows.columns if name not in {"id_ms", "id_seq"}),
     )
-
-
-def _gone_payloads(shown: Sequence[Record]) -> int:
-    return sum("payload" in row and row["payload"] == "gone" for row in shown)
 
 
 def _entry_row(row: Record, *, has_owner: bool) -> tuple[Cell, ...]:

@@ -19,7 +19,6 @@ from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
 from claimlib.report.rows import fetch_rows
 from claimlib.report.text import (
     counted,
-    duration,
     groups_text,
     idle,
     not_shown,
@@ -28,6 +27,7 @@ from claimlib.report.text import (
     visible,
 )
 from claimlib.terminal import number_of
+from claimlib.times import format_duration_ms
 
 _SUMMED = ("pending_before", "pending_after", "claimed", "deleted", "lost", "at_boundary")
 
@@ -250,5 +250,5 @@ def _policy_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
         return (*names, "none", *[None] * (len(_OF_POLICY) + 3))
     rest = (row[name] for name in _OF_POLICY)
     guards = ", ".join(f"{name} {row[name]}" for name in GUARDS if row[name] is not None)
-    who = (row["request"], visible(row["consumer"]), duration(row["min_idle_ms"]))
+    who = (row["request"], visible(row["consumer"]), format_duration_ms(row["min_idle_ms"]))
     return (*names, *who, *rest, visible(guards) if guards else None)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from claimlib.report.model import MOST_ROWS
 from claimlib.semantics.names import spell
 from claimlib.terminal import number_of, one_line
-from claimlib.times import format_duration_ms, format_instant_ms
+from claimlib.times import format_instant_ms, round_duration_ms
 
 
 def visible(name: str | None) -> str | None:
@@ -19,11 +19,8 @@ def visible(name: str | None) -> str | None:
 
 
 def duration(ms: int | None) -> str | None:
-    """The two largest units, and whole seconds: whoever needs more reads the JSON."""
-    if ms is None:
-        return None
-    ms -= ms % 1000 if ms >= 1000 else 0
-    return "".join(re.findall(r"^-|[0-9]+[a-z]+", format_duration_ms(ms))[: 2 + (ms < 0)])
+    """Return a duration in two units, rounded down: JSON has the milliseconds."""
+    return None if ms is None else round_duration_ms(ms)
 
 
 def idle(ms: int | None) -> str | None:
@@ -34,6 +31,12 @@ def idle(ms: int | None) -> str | None:
 def instant(ms: int | None) -> str | None:
     """In UTC."""
     return None if ms is None else format_instant_ms(ms)
+
+
+def with_times(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with each of its times also as text in UTC: of `x_time_ms`, as `x_time`."""
+    times = {name: ms for name, ms in row.items() if name.endswith("_time_ms")}
+    return row | {name.removesuffix("_ms"): instant(ms) for name, ms in times.items()}
 
 
 def groups_text(count: int) -> str:
@@ -67,6 +70,21 @@ def counted(count: int, singular: str, many: str) -> Iterable[str]:
     """A note, if there is something to count."""
     if count:
         yield number_of(count, singular, many)
+
+
+def missing_payloads(shown: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    """Yield a note for each reason why shown entries have no payload."""
+    missing = Counter(row.get("payload") for row in shown)
+    yield from counted(
+        missing["gone"],
+        "of these has no payload, because its stream entry no longer exists",
+        "of these have no payload, because their stream entries no longer exist",
+    )
+    yield from counted(
+        missing["not_kept"],
+        "of these has no payload, because the store never had it",
+        "of these have no payload, because the store never had it",
+    )
 
 
 def unowned(count: int) -> Iterable[str]:

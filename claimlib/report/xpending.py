@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from claimlib.commands.xpending import MatchingEntries
@@ -10,8 +12,8 @@ from claimlib.engine.relation import DESCENDING, Relation
 from claimlib.plans.keys import GROUP, ID_ORDER
 from claimlib.plans.xpending import CHANGED, OFTEN, OVERVIEW, VERY_OFTEN
 from claimlib.report.headings import headings
-from claimlib.report.model import Cell, Report
-from claimlib.report.rows import Record, fetch_rows
+from claimlib.report.model import MOST_ROWS, Cell, Report
+from claimlib.report.rows import FetchedRows, Record, fetch_rows
 from claimlib.report.sweep import MAXIMA
 from claimlib.report.text import (
     counted,
@@ -19,14 +21,17 @@ from claimlib.report.text import (
     entries_text,
     groups_text,
     idle,
+    missing_payloads,
     not_shown,
     unowned,
     visible,
+    with_times,
 )
 from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.model import PendingSummary
 from claimlib.semantics.names import spell
 from claimlib.terminal import number_of
+from claimlib.times import format_duration_ms
 
 _OVERVIEW_SUMS = (
     "pending",
@@ -64,8 +69,8 @@ def of_overview(
         *(f"max({name}) AS {name}" for name in MAXIMA),
         "min(snapshot_ms) AS oldest_snapshot_ms",
     ).collect()
-    rows = fetch_rows(groups, _WORST_FIRST, limit, totals["groups"])
-    since = duration(stalled_ms)
+    rows = fetch_rows(groups, _WORST_FIRST, limit, totals["groups"], with_times)
+    since = format_duration_ms(stalled_ms)
     oldest = _age(totals["oldest_snapshot_ms"], at_ms)
     # This column is shown only if the store mirrors a server.
     changed = () if totals[CHANGED] is None else (CHANGED,)
@@ -115,7 +120,7 @@ def of_overview(
             "groups_not_shown": rows.hidden,
         },
         records=rows.records,
-        names=(*GROUP, *OVERVIEW),
+        names=(*GROUP, *OVERVIEW, "oldest_delivery_time"),
     )
 
 
@@ -204,62 +209,182 @@ def of_summary(
 
 
 def of_range(
-    stream: bytes, group: bytes, entries: MatchingEntries, limit: int, *, shows_server: bool = False
+    stream: bytes,
+    group: bytes,
+    entries: MatchingEntries,
+    limit: int | None,
+    *,
+    shows_server: bool = False,
 ) -> Report:
     """The rows that XPENDING shows of one group, and where those begin that are not shown.
 
     `next_start` is null where none is left, and where none is shown (a count of 0).
 
     Args:
-        limit: the most entries to show.
+        limit: the most entries to show, or None for all.
         shows_server: True if the entries are those of the server at the snapshots.
     """
-    fetched = fetch_rows(entries.rows, ID_ORDER, limit, entries.total, _range_record)
+    fetched = _fetch_entries(entries, limit)
     number = entries.total - fetched.hidden
-    last = _last(entries.rows, fetched.shown, number) if fetched.hidden and number else None
-    next_start = None if last is None else f"({last['id']}"
+    last_id = _last_id(entries.rows, fetched.shown, number) if fetched.hidden and number else None
+    next_start = None if last_id is None else f"({last_id}"
     how = "" if next_start is None else f"; --start '{next_start}' shows the next"
+    title = f"Pending in {visible(spell(stream))} / {visible(spell(group))}"
+    about = {"stream": spell(stream), "consumer_group": spell(group)}
+    report = _of_entries(title, (), entries, fetched, how, about, shows_server=shows_server)
+    return replace(report, document={**report.document, "next_start": next_start})
+
+
+def of_entries(
+    where: str, entries: MatchingEntries, limit: int | None, *, shows_server: bool = False
+) -> Report:
+    """Report pending entries of all groups of a scope, in the order of `entries`.
+
+    Args:
+        where: the store.
+        limit: the most entries to show, or None for all.
+        shows_server: True if the entries are those of the server at the snapshots.
+    """
+    fetched = _fetch_entries(entries, limit)
+    title = f"Pending in {where}: {entries_text(entries.total)}"
+    if entries.total:
+        title += f" in {groups_text(entries.groups)}"
+    has_most = len(fetched.shown) >= MOST_ROWS
+    how = "--output json, csv or jsonl has all" if has_most else "use --count to show more"
+    about = {"entries": entries.total, "groups": entries.groups}
+    return _of_entries(title, GROUP, entries, fetched, f"; {how}", about, shows_server=shows_server)
+
+
+def _fetch_entries(entries: MatchingEntries, limit: int | None) -> FetchedRows:
+    record = partial(_entry_record, most_bytes=entries.most_bytes)
+    return fetch_rows(entries.rows, entries.order, limit, entries.total, record)
+
+
+def _of_entries(
+    title: str,
+    keys: Sequence[str],
+    entries: MatchingEntries,
+    fetched: FetchedRows,
+    how: str,
+    about: Mapping[str, object],
+    *,
+    shows_server: bool,
+) -> Report:
+    """Report entries.
+
+    Args:
+        keys: the columns of the table that say whose entries they are.
+        how: how to show those that are not shown, behind their number.
+        about: what the document says of all entries.
+    """
+    columns = [*keys, "id", "consumer", "idle_ms", "delivery_count"]
+    names = list(_ENTRY_NAMES)
+    if entries.most_bytes is not None:
+        columns += ["payload", "fields"]
+        names += _PAYLOAD_NAMES
+    number = entries.total - fetched.hidden
+    hidden = [f"{number:,} of {entries_text(entries.total)} shown{how}"] if fetched.hidden else []
     return Report(
-        title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}"
-        + (_ON_SERVER if shows_server else ""),
-        columns=headings("id", "consumer", "idle_ms", "delivery_count"),
-        rows=tuple(
-            (
-                row["id"],
-                visible(row["consumer"]),
-                idle(row["idle_ms"]),
-                row["delivery_count"],
-            )
-            for row in fetched.shown
+        title=title + (_ON_SERVER if shows_server else ""),
+        columns=headings(*columns),
+        rows=tuple(tuple(_entry_cell(row, name) for name in columns) for row in fetched.shown),
+        cut_off=(*hidden, *_cut_payloads(fetched.shown, entries.most_bytes)),
+        notes=(
+            *([] if entries.total else ["no entry matches"]),
+            *missing_payloads(fetched.shown),
+            *counted(
+                entries.without_idle_time,
+                "more entry may match: its group has no snapshot time, so its idle time is"
+                " unknown; set the time with --now",
+                "more entries may match: their groups have no snapshot time, so their idle times"
+                " are unknown; set the time with --now",
+            ),
         ),
-        cut_off=(f"{number:,} of {entries_text(entries.total)} shown{how}",)
-        if fetched.hidden
-        else (),
-        notes=() if entries.total else ("no entry matches",),
         document={
             "command": "xpending",
             "view": "server" if shows_server else "store",
-            "stream": spell(stream),
-            "consumer_group": spell(group),
+            **about,
+            **({} if entries.most_bytes is None else {"max_bytes": entries.most_bytes}),
             "rows": fetched.records,
             "rows_not_shown": fetched.hidden,
-            "next_start": next_start,
         },
         records=fetched.records,
+        names=tuple(names),
     )
 
 
-def _last(rows: Relation, shown: Sequence[Record], number: int) -> Record:
-    """Return the last of the first entries: of those that are streamed it takes another look."""
+_ENTRY_NAMES = (
+    *(*GROUP, "id", "consumer", "idle_ms", "delivery_time_ms"),
+    *("delivery_time", "delivery_count"),
+)
+_PAYLOAD_NAMES = ("payload", "payload_bytes", "bytes_not_shown", "fields")
+
+
+def _entry_cell(row: Record, name: str) -> Cell:
+    match name:
+        case "stream" | "consumer_group" | "consumer":
+            return visible(row[name])
+        case "idle_ms":
+            return idle(row[name])
+        case "fields":
+            return _fields_text(row)
+        case _:
+            value: Cell = row[name]
+            return value
+
+
+def _fields_text(row: Record) -> str | None:
+    """Return `name=value  name=value` and how much more there is; None if there is no payload."""
+    if row["fields"] is None:
+        return None
+    shown = "  ".join(f"{name}={value}" for name, value in row["fields"])
+    if not row["bytes_not_shown"]:
+        return shown
+    return f"{shown} ... {row['bytes_not_shown']:,} of {row['payload_bytes']:,} bytes not shown"
+
+
+def _cut_payloads(shown: Sequence[Record], most_bytes: int | None) -> Iterable[str]:
+    number = sum(bool(row.get("bytes_not_shown")) for row in shown)
+    return counted(
+        number,
+        f"payload is cut to its first {most_bytes} bytes; use --max-bytes to show more",
+        f"payloads are cut to their first {most_bytes} bytes; use --max-bytes to show more",
+    )
+
+
+def _last_id(rows: Relation, shown: Sequence[Record], number: int) -> str:
+    """Return the last of the first ids: of entries that are streamed it takes another look."""
     if shown:
-        return shown[-1]
+        return str(shown[-1]["id"])
     first = rows.order_by(*ID_ORDER).limit(number)
     (last,) = first.order_by(*(f"{half}{DESCENDING}" for half in ID_ORDER)).limit(1).collect()
-    return _range_record(last)
+    return _id_text(last)
 
 
-def _range_record(row: Record) -> Mapping[str, Any]:
+def _id_text(row: Record) -> str:
+    return str(StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"])))
+
+
+def _entry_record(row: dict[str, Any], most_bytes: int | None) -> Record:
+    values = {**with_times(row), "id": _id_text(row)}
+    record = {name: values[name] for name in _ENTRY_NAMES}
+    return record if most_bytes is None else {**record, **_payload_record(row, most_bytes)}
+
+
+def _payload_record(row: Record, most_bytes: int) -> Record:
+    """Return the payload of an entry, its size, and its first bytes, spelled as names are."""
+    fields, rest = [], most_bytes
+    for field in row["fields"] or ():
+        if not rest:
+            break
+        name = bytes(field["name"])[:rest]
+        value = bytes(field["value"])[: rest - len(name)]
+        rest -= len(name) + len(value)
+        fields.append([spell(name), spell(value)])
+    size = row["payload_bytes"]
     return {
-        "id": str(StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"]))),
-        **{name: row[name] for name in ("consumer", "idle_ms", "delivery_count")},
+        "payload": row["payload"],
+        "payload_bytes": size,
+        "bytes_not_shown": None if size is None else size - (most_bytes - rest),
+        "fields": None if row["fields"] is None else fields,
     }

@@ -350,7 +350,10 @@ def of_overview():
     return xpending.of_overview("s", relation([row]), 900_000, 10), "groups"
 
 
-TIMES = ("oldest_idle_ms", "highest_delivery_count", "active_time_ms", "seen_time_ms")
+TIMES = (
+    *("oldest_idle_ms", "oldest_delivery_time_ms", "highest_delivery_count"),
+    *("active_time_ms", "seen_time_ms"),
+)
 DESCRIPTION = Description(
     relation([row_of((*GROUP, "consumer", *TIMES, "is_known", "now_ms"), **GROUP_ROW, pending=3)]),
     relation([], ["name", *GROUP, "next_id"]),
@@ -367,7 +370,8 @@ def of_policy():
 
 
 def of_range():
-    row = {"id_ms": 1, "id_seq": 0, "consumer": "c", "idle_ms": 61_001, "delivery_count": 1}
+    times = {"idle_ms": 61_001, "delivery_time_ms": 1, "delivery_count": 1}
+    row = {**GROUP_ROW, "id_ms": 1, "id_seq": 0, "consumer": "c", **times}
     return xpending.of_range(b"s", b"g", MatchingEntries(relation([row]), 1), 1), "rows"
 
 

@@ -77,7 +77,7 @@ def test_runs_that_are_not_shown_are_counted():
 def test_people_read_two_units_and_programs_milliseconds():
     report = runs.of_run(RUN)
     took = {what: value for what, value in report.rows if what.endswith(" took")}
-    assert list(took.values()) == ["1m1s", "1h", "1s", "7ms"]
+    assert list(took.values()) == ["1m1s", "1h0m", "1s", "7ms"]
     assert dict(report.rows)["began"] == "2025-06-15T15:06:40.000Z"
     document = json.loads("".join(model.json_chunks(report.document)))
     assert document["phase_ms"]["decide"] == 61_001

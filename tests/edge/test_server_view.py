@@ -77,6 +77,10 @@ def test_an_alarm_judges_what_the_server_has_and_a_sweep_says_what_only_the_stor
             assert json.loads(shown.out)["view"] == view
     listed = claimlib(*group, "--view", "server").out
     assert listed.splitlines()[-1].split() == ["bob", "6"]
+    of_bob = ("xpending", store.where, "--consumer", "bob", "--idle", "15m", "--fields")
+    for view, payloads in (("server", [*["present"] * 4, "gone", "gone"]), ("store", [])):
+        shown = json.loads(claimlib(*of_bob, "--view", view, "--output", "json").out)
+        assert [row["payload"] for row in shown["rows"]] == payloads
     # What the report says to type, on the server, and the next snapshot.
     command = last.partition("this run: claimlib ")[2]
     for line in claimlib(*shlex.split(command)).out.splitlines():

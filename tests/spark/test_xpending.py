@@ -8,9 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from claimlib.commands.xpending import Reading, matching_entries, overview, pending_range, summary
+from claimlib.commands.xpending import (
+    Reading,
+    entries_of_groups,
+    matching_entries,
+    overview,
+    pending_range,
+    summary,
+    with_payloads,
+)
 from claimlib.engine.relation import Relation
-from claimlib.plans.keys import is_group
+from claimlib.plans.differences import EVERYTHING
+from claimlib.plans.keys import ID_ORDER, is_group
 from claimlib.report.xpending import of_range
 from claimlib.schema import TABLES
 from claimlib.semantics import scan
@@ -74,6 +83,9 @@ def test_the_overview_counts_what_stands_in_each_group(at, batch):
             "pending": len(pending),
             "stalled": sum(idle >= STALLED_MS for idle in idles),
             "oldest_idle_ms": max(idles, default=None),
+            "oldest_delivery_time_ms": min(
+                (entry.delivery_time_ms for entry in pending), default=None
+            ),
             "highest_delivery_count": max(
                 (entry.delivery_count for entry in pending), default=None
             ),
@@ -100,15 +112,7 @@ def test_a_group_is_shown_as_the_reference_shows_it(at, batch):
         query = QUERIES[number]
         expected = scan.xpending_range(case.group, query, case.now_ms)
         rows = pending_range(at, stream, group, query).collect()
-        assert [_row(row) for row in rows] == [
-            (
-                entry.id,
-                entry.consumer,
-                max(0, case.now_ms - entry.delivery_time_ms),
-                entry.delivery_count,
-            )
-            for entry in expected
-        ]
+        assert [_row(row) for row in rows] == [_row_of(entry, case.now_ms) for entry in expected]
         shown += len(rows)
     assert shown > 20
 
@@ -155,10 +159,57 @@ def test_a_streamed_part_of_a_group_says_where_the_next_one_begins(at, batch, mo
     assert page.document["rows_not_shown"] == matching.total - 3 > 0
 
 
+def test_entries_of_all_groups_are_those_that_the_reference_shows_of_each(at, batch):
+    query = PendingRange(MIN_ID, MAX_ID, MAX_I64, min_idle_ms=STALLED_MS)
+    expected = [
+        (spell(stream), spell(group), *_row_of(entry, case.now_ms))
+        for (stream, group), case in batch.cases().items()
+        for entry in scan.xpending_range(case.group, query, case.now_ms)
+        if entry.delivery_count >= 2
+    ]
+    entries = entries_of_groups(at, EVERYTHING, query, min_deliveries=2)
+    rows = entries.rows.order_by(*entries.order).collect()
+    shown = [(row["stream"], row["consumer_group"], *_row(row)) for row in rows]
+    assert sorted(map(str, shown)) == sorted(map(str, expected))
+    assert (entries.total, entries.groups) == (len(rows), len({row[:2] for row in expected}))
+    assert entries.total > entries.groups > 5
+    worst = [(-row["delivery_count"], -row["idle_ms"]) for row in rows]
+    assert worst == sorted(worst)
+
+
+def test_payloads_are_read_of_the_first_entries_alone_and_cut_by_the_engine(at, batch):
+    streams = batch.keyspace
+    states = set()
+    for (stream, group), case in batch.cases().items():
+        expected = scan.xpending_range(case.group, replace(QUERIES[4], count=3), case.now_ms)
+        matching = matching_entries(at, stream, group, QUERIES[4])
+        rows = with_payloads(at, matching, 3, 2).rows.order_by(*ID_ORDER).collect()
+        assert [_row(row) for row in rows] == [_row_of(entry, case.now_ms) for entry in expected]
+        for entry, row in zip(expected, rows, strict=True):
+            fields = streams[stream].entries.get(entry.id)
+            states.add(row["payload"])
+            assert row["payload"] == ("gone" if fields is None else "present")
+            cut = [(bytes(field["name"]), bytes(field["value"])) for field in row["fields"] or ()]
+            assert cut == [(n[:2], v[:2]) for n, v in batched_pairs(fields or ())]
+            assert row["payload_bytes"] == (None if fields is None else sum(map(len, fields)))
+        if len(states) == 2 and len(rows) == 3:
+            break
+    assert states == {"gone", "present"}
+
+
+def batched_pairs(fields):
+    return zip(fields[::2], fields[1::2], strict=True)
+
+
 def _row(row):
     owner = None if row["consumer"] is None else unspell(row["consumer"])
     stream_id = StreamId(from_bigint(row["id_ms"]), from_bigint(row["id_seq"]))
     return stream_id, owner, row["idle_ms"], row["delivery_count"]
+
+
+def _row_of(entry, now_ms):
+    idle_ms = max(0, now_ms - entry.delivery_time_ms)
+    return entry.id, entry.consumer, idle_ms, entry.delivery_count
 
 
 def test_what_is_not_known_is_not_0(at, batch):

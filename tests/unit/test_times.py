@@ -9,6 +9,7 @@ from claimlib.times import (
     format_instant_ms,
     parse_duration_ms,
     parse_instant_ms,
+    round_duration_ms,
     unit_of,
 )
 
@@ -70,12 +71,37 @@ def test_a_duration_above_the_largest_is_refused(text):
         (250, "250ms"),
         (900_000, "15m"),
         (5_400_000, "1h30m"),
+        (10_855_000, "3h0m55s"),
+        (604_800_005, "1w0d0h0m0s5ms"),
         (788_645_006, "1w2d3h4m5s6ms"),
         (-5000, "-5s"),
     ],
 )
 def test_a_duration_is_written_with_units(ms, text):
     assert format_duration_ms(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0ms"),
+        (999, "999ms"),
+        (1000, "1s"),
+        (59_999, "59s"),
+        (60_000, "1m0s"),
+        (119_999, "1m59s"),
+        (3_600_000, "1h0m"),
+        (10_855_000, "3h0m"),
+        (14_399_999, "3h59m"),
+        (86_400_000, "1d0h"),
+        (604_799_999, "6d23h"),
+        (604_800_000, "1w0d"),
+        (788_645_006, "1w2d"),
+        (-5000, "-5000ms"),
+    ],
+)
+def test_a_rounded_duration_has_two_neighboring_units(ms, text):
+    assert round_duration_ms(ms) == text
 
 
 @settings(deadline=None)
