@@ -93,7 +93,11 @@ def init(
         locked("init", store, settings, progress, accept_replaced=accept_replaced),
     ):
         creation = create(
-            definitions, buckets=buckets, source=source, accept_replaced=accept_replaced
+            definitions,
+            buckets=buckets,
+            source=source,
+            accept_replaced=accept_replaced,
+            source_of=source_of,
         )
         result = of_store(creation, source_of(creation.store))
     show(result, view)

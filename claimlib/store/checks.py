@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pyspark.sql.types import StructType
 
@@ -117,21 +117,32 @@ def check_columns(structs: Sequence[StructType], tables: Collection[str] = tuple
 
 
 def check_same(
-    where: str, present: Mapping[str, Mapping[str, str]], buckets: int | None, source: str | None
+    where: str,
+    present: Mapping[str, Mapping[str, str]],
+    buckets: int | None,
+    source: str | None,
+    filled_from: Callable[[], str | None],
 ) -> None:
     """Raise StoreExistsError if a store was created with other options.
 
     An option that is None agrees with every store.
+
+    Args:
+        filled_from: returns the source of the rows, or None if unknown; for the message.
     """
     numbers = {properties[schema.BUCKETS_PROPERTY] for properties in present.values()}
     others = set() if buckets is None else numbers - {str(buckets)}
     declared = schema.declared_source(present.get("streams", {}))
     if others or (source is not None and "streams" in present and declared != source):
         existing = ", ".join(sorted(numbers))
+        if declared is not None:
+            origin = f" and source {declared}"
+        else:
+            name = filled_from()
+            origin = " and no declared source" if name is None else f", filled from {name}"
         raise StoreExistsError(
-            f"{where} is already a store, with {existing} buckets and"
-            f" {'no declared source' if declared is None else f'source {declared}'}: leave out"
-            " --buckets and --source to use it as it is, or choose another location",
+            f"{where} is already a store, with {existing} buckets{origin}: leave out --buckets and"
+            " --source to use it as it is, or choose another location",
             where=where,
             buckets=existing,
             source=declared,

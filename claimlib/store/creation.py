@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -73,6 +73,7 @@ def create(
     buckets: int | None = None,
     source: str | None = None,
     accept_replaced: bool = False,
+    source_of: Callable[[Store], str | None] = lambda store: store.declared_source,
 ) -> Creation:
     """Create the tables of a store that do not exist, and open it.
 
@@ -86,6 +87,8 @@ def create(
         source: what the store mirrors; None if a snapshot will say so.
         accept_replaced: True if runs are to use replaced tables (`gone_back`) as they are now.
             If False, replaced tables are refused.
+        source_of: returns the source of a store's rows, which the message of StoreExistsError
+            names.
 
     Raises:
         StoreNotFoundError, UnsafeLocationError, StorageError: see `Definitions`.
@@ -100,7 +103,7 @@ def create(
     check_options(buckets, source)
     definitions.check()
     with repair_lock(definitions.folder, accept_replaced=accept_replaced).held_for("init"):
-        return _created(definitions, buckets, source, accept_replaced=accept_replaced)
+        return _created(definitions, buckets, source, source_of, accept_replaced=accept_replaced)
 
 
 def repair_lock(
@@ -125,12 +128,17 @@ def _created(
     definitions: Definitions,
     buckets: int | None,
     source: str | None,
+    source_of: Callable[[Store], str | None],
     *,
     accept_replaced: bool,
 ) -> Creation:
     where, present = definitions.where, definitions.properties()
     check_versions(where, present)
-    check_same(where, present, buckets, source)
+
+    def filled_from() -> str | None:
+        return source_of(definitions.handle(present)) if len(present) == len(TABLES) else None
+
+    check_same(where, present, buckets, source, filled_from)
     requested, buckets = buckets, buckets or buckets_of(where, present) or schema.DEFAULT_BUCKETS
     review = _Review(Accepted())
     if present:
@@ -142,7 +150,7 @@ def _created(
         definitions.create({"streams": new["streams"]})
         # Another process may have created it first.  Then its options count.
         of_streams = definitions.properties(["streams"])
-        check_same(where, of_streams, requested, source)
+        check_same(where, of_streams, requested, source, filled_from)
         entries_id = of_streams["streams"][schema.ENTRIES_ID_PROPERTY]
         buckets = buckets_of(where, of_streams) or buckets
         new = schema.properties_of_new(buckets, entries_id=entries_id)

@@ -110,8 +110,8 @@ class SparkDefinitions:
     def __init__(self, spark: SparkSession, where: str) -> None:
         self._spark = spark
         self._folder: Path | None = None
-        self.where = where
         self.location = Location.parse(where)
+        self.where = self.location.where
 
     @property
     def folder(self) -> Path | None:
@@ -188,8 +188,8 @@ class FolderDefinitions:
     def __init__(self, start: Callable[[], SparkSession], where: str, folder: Path) -> None:
         self._start = start
         self.folder = folder
-        self.where = where
         self.location = Location.parse(where)
+        self.where = self.location.where
 
     @classmethod
     def find(cls, start: Callable[[], SparkSession], where: str) -> FolderDefinitions | None:
