@@ -124,7 +124,8 @@ def snapshot_to_match(begun: Begun, kept: Mirrored, source: str) -> LastSnapshot
     if _database(source) != _database(last.source):
         raise SourceMismatchError(
             f"the store {begun.store.where} is filled from {current}, not from {source}, which is"
-            f" another database: a store has one source. {_remedy(begun.store, source)}",
+            " another database: a store has one source."
+            f" {_remedy(begun.store, source, 'the data were moved there')}",
             kept=current,
             requested=source,
         )
@@ -150,7 +151,7 @@ def check_same_server(
         raise SourceMismatchError(
             f"the store {begun.store.where} is filled from {current}, and nothing proves that"
             f" {source} is the same server: {_compared(last.server, server)}. Nothing was changed."
-            f" {_remedy(begun.store, source)}",
+            f" {_remedy(begun.store, source, 'it is the same, for example after a restart')}",
             kept=current,
             requested=source,
         )
@@ -174,9 +175,9 @@ def _shortened(id_: str | None) -> str:
     return "unknown" if id_ is None else f"{id_[:8]}…"
 
 
-def _remedy(store: Store, source: str) -> str:
+def _remedy(store: Store, source: str, condition: str) -> str:
     return (
-        "If it is the same source (for example after a restart), run: claimlib init"
+        f"If {condition}, run: claimlib init"
         f" {shlex.quote(store.where)} --source {shlex.quote(source)}. Otherwise create another"
         " store for it"
     )

@@ -85,8 +85,8 @@ def _of_renaming(renamed: Renamed) -> Iterator[str]:
         f" and master_replid {server.replication_id or 'unknown'}"
     )
     yield (
-        f"it is the same server, or its replica, if one of them is in: redis-cli -u"
-        f" redis://{address} INFO | grep -E 'run_id|master_replid'"
+        f"if one of these ids is in the output, {renamed.now} is the same server, or a replica of"
+        f" it: redis-cli -u redis://{address} INFO | grep -E 'run_id|master_replid'"
     )
 
 
