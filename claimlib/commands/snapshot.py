@@ -95,9 +95,9 @@ class SnapshotReply:
             that of the last snapshot), removed_unexplained (removed rows of pending and entries
             that the server does not explain; missing: none), same_run_id or same_replication_id
             (1: this proved that a server under another name is the one that was read before).
-        former_source: the name of the server at the snapshot before, if it was another name; None
-            if it was the same, or if no proof was needed.
         streams: the streams that were removed, or replaced by others of the same name.
+        former_source: the name of the server at the snapshot before, if a proof was needed that
+            this is the same server; else None.
     """
 
     run_id: str
@@ -105,8 +105,8 @@ class SnapshotReply:
     is_repeat: bool
     source: str
     counts: Mapping[str, int]
-    former_source: str | None = None
     streams: NamedStreams = field(default_factory=NamedStreams)
+    former_source: str | None = None
 
 
 Spans = Mapping[bytes, tuple[StreamId, StreamId]]
