@@ -75,3 +75,25 @@ def test_a_typing_error_in_the_name_of_a_run_shows_similar_names(claimlib, swept
         said = claimlib("runs", swept, name, "--quiet")
         assert (said.code, said.out) == (2, "")
         assert f"no finished run {name} (did you mean xautoclaim:nightly-1?)" in said.err
+
+
+# ---- a run id that was used before ----
+
+
+def test_a_run_id_of_another_request_shows_only_what_is_different(claimlib, swept):
+    words = ("xautoclaim", swept, "--consumer", "c", "--run-id", "2026-11-28-late", "--quiet")
+    said = claimlib(*words, "--min-idle", "15m", "--count", "7")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == (
+        "claimlib: error: the run id of xautoclaim:2026-11-28-late was already used for a different"
+        " request: min idle was 1m and is now 15m, count was not given and is now 7. Use another"
+        " run id\n"
+    )
+
+
+def test_other_ids_under_a_used_run_id_are_said_to_be_different(claimlib, swept):
+    words = ("xclaim", swept, "orders", "g", "d", "--min-idle", "0ms", "--run-id", "undo")
+    said = claimlib(*words, "2-0", "--quiet")
+    assert said.code == 2
+    assert "different request: ids or values of the single requests are different. Use" in said.err
+    assert claimlib(*words, "3-0", "--quiet").code == 0
