@@ -127,6 +127,14 @@ class ConfigError(RequestError):
     """A configuration key is unknown, or its value cannot be used."""
 
 
+def install_command(*extras: str) -> str:
+    """Return how to install claimlib with extras.
+
+    The command names no package of an index, because the project publishes none there.
+    """
+    return f"pip install 'PATH[{','.join(extras)}]', where PATH is claimlib's checkout or wheel"
+
+
 class MissingExtraError(ClaimlibError):
     """An optional package is needed here and is not installed."""
 
@@ -136,7 +144,7 @@ class MissingExtraError(ClaimlibError):
     def for_package(cls, extra: str, package: str) -> Self:
         """The error that says which extra brings `package`."""
         return cls(
-            f"{package} is not installed; install it with: pip install 'claimlib[{extra}]'",
+            f"{package} is not installed: {install_command(extra)}",
             extra=extra,
             package=package,
         )

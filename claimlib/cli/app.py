@@ -13,13 +13,39 @@ from itertools import starmap
 from typing import Annotated, Any, cast, get_args, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from claimlib import __version__, process, terminal
-from claimlib.config.sections import Option, Section, option_of, options_of
+from claimlib.config.sections import Option, OptionGroup, Section, option_of, options_of
 from claimlib.errors import ConfigError
 
 SectionOptions = Mapping[str, object]
 """The values of the options of a section, by key; None if an option is not given."""
+
+
+class _Command(TyperCommand):
+    """A command whose help has its options in groups."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, and the options under the heading of their group."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        sections |= {group: [] for group in OptionGroup}
+        for param in self.get_params(ctx):
+            if (record := param.get_help_record(ctx)) is not None:
+                sections[_heading(param)].append(record)
+        for heading, records in sections.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+def _heading(param: Any) -> str:
+    if param.param_type_name == "argument":
+        return "Arguments"
+    if param.name == "help":
+        return OptionGroup.OUTPUT
+    return param.rich_help_panel or OptionGroup.OTHER
+
 
 app = typer.Typer(
     name="claimlib",
@@ -92,7 +118,7 @@ def command(example: str) -> Callable[[Callable[..., None]], Callable[..., None]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         name = example.partition(" ")[0]
-        return app.command(name, epilog=f"Example: claimlib {example}")(run)
+        return app.command(name, cls=_Command, epilog=f"Example: claimlib {example}")(run)
 
     return register
 
@@ -142,6 +168,7 @@ def _parameter(name: str, kind: Any, declared: Any, default: object) -> inspect.
             metavar=declared.metavar,
             help=declared.help + unset,
             min=declared.least,
+            rich_help_panel=declared.group,
             show_default=default is not None,
         )
     annotation = Annotated[kind, declared]

@@ -25,7 +25,14 @@ from claimlib.cli.options import (
     View,
     argument,
 )
-from claimlib.config.sections import SPELLED, LockSection, Option, XautoclaimSection, options_of
+from claimlib.config.sections import (
+    SPELLED,
+    LockSection,
+    Option,
+    OptionGroup,
+    XautoclaimSection,
+    options_of,
+)
 from claimlib.report.model import Report
 from claimlib.semantics.names import unspell_shown
 from claimlib.times import parse_instant_ms
@@ -131,6 +138,7 @@ def retire(
             "A consumer that gets the entries. Can be repeated: the entries are then distributed"
             " in turn, in the order of their ids.",
             "NAME",
+            group=OptionGroup.WHO,
         ),
     ],
     run_id: RunIdOption = None,

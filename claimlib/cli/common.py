@@ -11,7 +11,7 @@ import typer
 
 from claimlib.cli.app import SectionOptions
 from claimlib.cli.options import DebugOption, Output, View
-from claimlib.config.sections import ExecutionSection, Option
+from claimlib.config.sections import ExecutionSection, Option, OptionGroup
 from claimlib.config.settings import Config, load
 from claimlib.errors import RequestError
 
@@ -23,9 +23,10 @@ class SparkOptions:
     config: Annotated[
         Path | None,
         Option(
-            "TOML file with Spark settings, and with defaults for snapshot, import and xautoclaim;"
-            " conf/local.toml is an example.",
+            "TOML file with Spark settings ([spark]) and defaults of options ([lock], [snapshot],"
+            ' [mirror], [xautoclaim]). Each key is an option\'s name, as in min_idle = "15m".',
             "FILE",
+            group=OptionGroup.RUN,
         ),
     ] = None
     spark_conf: Annotated[
@@ -33,6 +34,7 @@ class SparkOptions:
         Option(
             "A Spark setting; can be repeated. Put secrets in [spark.conf] of the --config file.",
             "KEY=VALUE",
+            group=OptionGroup.RUN,
         ),
     ] = None
 
@@ -56,7 +58,8 @@ class Common:
         Output,
         typer.Option(
             help="Output format. `table` is for people; json, csv and jsonl have times in"
-            " milliseconds and plain numbers; csv and jsonl have only the rows, without totals."
+            " milliseconds and plain numbers; csv and jsonl have only the rows, without totals.",
+            rich_help_panel=OptionGroup.OUTPUT,
         ),
     ] = Output.TABLE
     columns: Annotated[
@@ -65,20 +68,23 @@ class Common:
             "Show only these columns, in this order. Name them by their headings in the table, or"
             " by their names in the CSV header.",
             "NAME,…",
+            group=OptionGroup.OUTPUT,
         ),
     ] = None
     quiet: Annotated[
         bool,
         Option(
             "Do not print progress and notes on stderr; errors, refusals and what a limit cut off"
-            " are still printed."
+            " are still printed.",
+            group=OptionGroup.OUTPUT,
         ),
     ] = False
     verbose: Annotated[
         bool,
         Option(
             "Print on stderr how long each phase took; in a log also all progress messages,"
-            " instead of one in ten seconds."
+            " instead of one in ten seconds.",
+            group=OptionGroup.OUTPUT,
         ),
     ] = False
     debug: DebugOption = False

@@ -23,7 +23,7 @@ def demo(
     Starts a Valkey server on this machine, lets consumers crash, takes a snapshot, claims the stuck
     entries with spark-submit, and compares every entry with what the server's own XAUTOCLAIM does.
     Exits with code 1 if they differ.
-    Install it with: pip install 'claimlib[spark,redis,cli,demo]'.
+    Needs the extras spark, redis, cli and demo.
     """
     from claimlib.demo.play import play
 

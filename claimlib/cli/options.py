@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from claimlib.config.sections import SPELLED, Option, SnapshotSection, XautoclaimSection, options_of
+from claimlib.config.sections import (
+    SPELLED,
+    Option,
+    OptionGroup,
+    SnapshotSection,
+    XautoclaimSection,
+    options_of,
+)
 from claimlib.errors import GlobError, RequestError
 from claimlib.report.model import DEFAULT_LIMIT, MOST_ROWS, choosable, resolved
 from claimlib.semantics.model import parse_run_id
@@ -126,7 +133,9 @@ OneGroupArgument = Annotated[str | None, argument("GROUP", "Name of one of its c
 IdsArgument = Annotated[
     list[str] | None, argument("ID", "An entry id: ms-seq, or ms alone for ms-0.")
 ]
-DebugOption = Annotated[bool, Option("Show Spark's messages, and the tracebacks of errors.")]
+DebugOption = Annotated[
+    bool, Option("Show Spark's messages, and the tracebacks of errors.", group=OptionGroup.OUTPUT)
+]
 RunIdOption = Annotated[
     str | None,
     typer.Option(
@@ -135,11 +144,19 @@ RunIdOption = Annotated[
         help="A name for the run. Repeating the same request under the same name changes nothing."
         " [default: a generated name]",
         show_default=False,
+        rich_help_panel=OptionGroup.RUN,
     ),
 ]
 ALL_ROWS = f"{DEFAULT_LIMIT} in a table, all in json, csv and jsonl"
 LimitOption = Annotated[
-    int | None, Option("Show at most this number of rows.", "ROWS", unset=ALL_ROWS, least=1)
+    int | None,
+    Option(
+        "Show at most this number of rows.",
+        "ROWS",
+        unset=ALL_ROWS,
+        least=1,
+        group=OptionGroup.OUTPUT,
+    ),
 ]
 NowOption = Annotated[
     str | None,
@@ -148,9 +165,12 @@ NowOption = Annotated[
         " 2026-01-01T00:00:00Z, or ms since 1970.",
         "TIME",
         unset="the time of each group's snapshot",
+        group=OptionGroup.WHICH,
     ),
 ]
-DryRunOption = Annotated[bool, Option("Show what would be done; change nothing.")]
+DryRunOption = Annotated[
+    bool, Option("Show what would be done; change nothing.", group=OptionGroup.RUN)
+]
 StartOption = Annotated[str | None, options_of(XautoclaimSection)["start"]]
 EndOption = Annotated[
     str | None,
@@ -158,6 +178,7 @@ EndOption = Annotated[
         "Where to end: ms-seq at this id, `(ms-seq` before it, + at the last entry.",
         "ID",
         unset="+",
+        group=OptionGroup.WHICH,
     ),
 ]
 IdsFromOption = Annotated[
@@ -167,6 +188,7 @@ IdsFromOption = Annotated[
         " be the header id of a CSV), or a table with a column id (or id_ms and id_seq):"
         " catalog.schema.table, or a folder or file of Delta or Parquet.",
         "TABLE|FILE|-",
+        group=OptionGroup.WHICH,
     ),
 ]
 RequestsOption = Annotated[
@@ -174,6 +196,7 @@ RequestsOption = Annotated[
     Option(
         "A table with one request per row, instead of the arguments and options of one request.",
         "TABLE",
+        group=OptionGroup.WHICH,
     ),
 ]
 
@@ -219,7 +242,13 @@ class ClaimOptions:
     """Hold the options of xclaim as they are typed; None if not given."""
 
     idle: Annotated[
-        str | None, Option("Set the idle time of the claimed entries.", "DURATION", unset="0ms")
+        str | None,
+        Option(
+            "Set the idle time of the claimed entries.",
+            "DURATION",
+            unset="0ms",
+            group=OptionGroup.SET,
+        ),
     ] = None
     time: Annotated[
         str | None,
@@ -227,6 +256,7 @@ class ClaimOptions:
             "Set the delivery time of the claimed entries instead: ISO 8601 with a zone, as in"
             " 2026-01-01T00:00:00Z, or ms since 1970.",
             "TIME",
+            group=OptionGroup.SET,
         ),
     ] = None
     retrycount: Annotated[
@@ -236,19 +266,22 @@ class ClaimOptions:
             "NUMBER",
             unset="one more; unchanged with --justid",
             least=0,
+            group=OptionGroup.SET,
         ),
     ] = None
     force: Annotated[
         bool,
         Option(
-            "Also claim entries that are not pending, if they are still in the stream. Do not use"
-            " it for a group whose consumers are running: entries that were acknowledged after the"
-            " snapshot would become pending again."
+            "Also make entries pending that are not, if they are still in the stream. An entry"
+            " acknowledged since the snapshot would be worked on twice: use it only while the"
+            " group is stopped.",
+            group=OptionGroup.WHICH,
         ),
     ] = False
-    justid: Annotated[bool, Option("Do not change delivery counts.")] = False
+    justid: Annotated[bool, Option("Do not change delivery counts.", group=OptionGroup.SET)] = False
     lastid: Annotated[
-        str | None, Option("Raise the group's last delivered id to this one.", "ID")
+        str | None,
+        Option("Raise the group's last delivered id to this one.", "ID", group=OptionGroup.SET),
     ] = None
     idle_rule: Annotated[str | None, options_of(XautoclaimSection)["idle_rule"]] = None
     profile: Annotated[str | None, options_of(XautoclaimSection)["profile"]] = None

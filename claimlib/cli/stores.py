@@ -217,8 +217,8 @@ def import_(
     map_file: Annotated[
         Path | None,
         Option(
-            "TOML file that maps your columns to claimlib's; conf/import.example.toml is an"
-            " example.",
+            "TOML file that maps claimlib's columns to yours. [pending] begins the columns of"
+            ' --pending; consumer = "owner" names your column.',
             "FILE",
             unset="the columns have claimlib's names",
             names=("--map",),

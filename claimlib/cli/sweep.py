@@ -20,7 +20,7 @@ from claimlib.cli.options import (
     StoreArgument,
     argument,
 )
-from claimlib.config.sections import LockSection, Option, XautoclaimSection
+from claimlib.config.sections import LockSection, Option, OptionGroup, XautoclaimSection
 from claimlib.config.settings import requests_of
 from claimlib.errors import RequestError
 from claimlib.semantics.ids import parse_id
@@ -41,24 +41,36 @@ def xautoclaim(
             " matches. Replaces the options of a single request, and [xautoclaim] of the"
             " configuration (guards there are refused).",
             "FILE",
+            group=OptionGroup.WHICH,
         ),
     ] = None,
-    explain: Annotated[bool, Option("Show which request each group gets, and stop.")] = False,
+    explain: Annotated[
+        bool, Option("Show which request each group gets, and stop.", group=OptionGroup.RUN)
+    ] = False,
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
     claimed: Annotated[
-        bool, Option("With --dry-run: list the entries that would be claimed, and their owners.")
+        bool,
+        Option(
+            "With --dry-run: list the entries that would be claimed, and their owners.",
+            group=OptionGroup.OUTPUT,
+        ),
     ] = False,
     deleted: Annotated[
         bool,
         Option(
             "With --dry-run: list the pending entries that would be deleted, because their stream"
-            " entries no longer exist."
+            " entries no longer exist.",
+            group=OptionGroup.OUTPUT,
         ),
     ] = False,
     allow_none: Annotated[
-        bool, Option("Succeed even if --stream, --group or the policy match no consumer group.")
+        bool,
+        Option(
+            "Succeed even if --stream, --group or the policy match no consumer group.",
+            group=OptionGroup.RUN,
+        ),
     ] = False,
     limit: LimitOption = None,
     common: Common,

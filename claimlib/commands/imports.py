@@ -137,6 +137,8 @@ class ImportReply:
         counts: as those of a snapshot (`SnapshotReply`), and groups_without_instant,
             streams_without_proof.
         streams: the streams that were removed.
+        payload_columns: columns of the table of entries that may hold payloads, but were not
+            imported; empty for a repeated run, which reads no table.
     """
 
     run_id: str
@@ -145,6 +147,7 @@ class ImportReply:
     source: str
     counts: Mapping[str, int]
     streams: NamedStreams = field(default_factory=NamedStreams)
+    payload_columns: tuple[str, ...] = ()
 
 
 def import_tables(
@@ -172,8 +175,10 @@ def import_tables(
     source = store.declared_source or COMMAND
 
     staged: list[str] = []
+    payload_columns: tuple[str, ...] = ()
 
     def decided(begun: Begun) -> Decision:
+        nonlocal payload_columns
         _discard(store, staged)  # where another run came first: nobody names it
         check_source(begun, mirrored(begun), source, foreign_command=SNAPSHOT)
         check_changeable(store, CHANGED)
@@ -182,6 +187,7 @@ def import_tables(
         sound = read_sound(
             store, request.places(), request.maps, allow_empty=request.limits.allow_empty
         )
+        payload_columns = sound.payload_columns
         staged.append(uuid.uuid4().hex)
         with discarded_on_error(store, staged[-1]):
             _write(store, staged[-1], sound.tables)
@@ -207,6 +213,7 @@ def import_tables(
         source=source,
         counts=finished.counts,
         streams=named_streams(store, finished),
+        payload_columns=payload_columns,
     )
 
 

@@ -141,10 +141,12 @@ class Sound:
         tables: by name, with our columns (`plans.input_tables.conformed`).
         digests: of `pending` and `entries`, where they are views, or other tables that cannot be
             held: what they had before they were checked.  What is written down must be the same.
+        payload_columns: columns of the table of entries that may hold payloads, but are not read.
     """
 
     tables: Tables
     digests: Mapping[str, Digest]
+    payload_columns: tuple[str, ...]
 
 
 def read_sound(
@@ -176,7 +178,10 @@ def read_sound(
     _refuse_faults(tables, places, allow_empty=allow_empty)
     _refuse_repeated(tables, places)
     _refuse_unknown_groups(tables, places)
-    return Sound(tables, digests)
+    payload_columns = input_tables.payload_columns(
+        inputs["entries"].rows, maps.get("entries", TableMap())
+    )
+    return Sound(tables, digests, payload_columns)
 
 
 _GROWING = ("pending", "entries")

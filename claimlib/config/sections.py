@@ -48,6 +48,18 @@ SPELLED = (
 )
 
 
+class OptionGroup(StrEnum):
+    """Name a heading of the help, under which options stand, in this order."""
+
+    WHICH = "Which entries"
+    WHO = "Who gets them"
+    SET = "What is set"
+    GUARDS = "Guards"
+    OTHER = "Options"
+    RUN = "How to run"
+    OUTPUT = "Output"
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """Describe an option of the command line.
@@ -58,6 +70,7 @@ class Option:
         unset: the default in words; None if the help does not state it.
         names: the names as they are typed; if empty, the name follows from the key.
         least: the smallest number that is accepted, or None.
+        group: the heading of the help under which it stands.
     """
 
     help: str
@@ -65,6 +78,7 @@ class Option:
     unset: str | None = None
     names: tuple[str, ...] = ()
     least: int | None = None
+    group: OptionGroup = OptionGroup.OTHER
 
 
 def option_of(key: str) -> str:
@@ -161,8 +175,12 @@ _Limit = Annotated[_Whole, Field(ge=0, le=MAX_I64)]
 _Count = Annotated[_Whole, _usable_by(lambda count: AutoclaimRequest(b"", 0, count=count))]
 _Share = Annotated[_Number, _usable_by(lambda share: Guards(max_deleted_share=share))]
 _Glob = Annotated[str, _usable_by(glob_pattern)]
-_Streams = Annotated[_Glob, Option(f"Only these streams ({GLOB}).", "GLOB")]
-_Groups = Annotated[_Glob, Option(f"Only these consumer groups ({GLOB}).", "GLOB")]
+_Streams = Annotated[
+    _Glob, Option(f"Only these streams ({GLOB}).", "GLOB", group=OptionGroup.WHICH)
+]
+_Groups = Annotated[
+    _Glob, Option(f"Only these consumer groups ({GLOB}).", "GLOB", group=OptionGroup.WHICH)
+]
 
 
 class Section(BaseModel):
@@ -189,6 +207,7 @@ class ExecutionSection(Section):
             "What executes the command: `embedded` (this process, for a store in a local folder),"
             " `spark`, or `auto` (embedded where it can).",
             "NAME",
+            group=OptionGroup.RUN,
         ),
     ] = Engine.AUTO
 
@@ -204,6 +223,7 @@ class LockSection(Section):
             " with code 5. With 0, do not wait.",
             "DURATION",
             unset="no limit",
+            group=OptionGroup.RUN,
         ),
     ] = None
 
@@ -224,12 +244,16 @@ class SnapshotSection(Section):
 
     stream: _Streams = "*"
     group: _Groups = "*"
-    fields: Annotated[bool, Option("Also read the payloads (fields) of pending entries.")] = True
+    fields: Annotated[
+        bool, Option("Also read the payloads (fields) of pending entries.", group=OptionGroup.WHICH)
+    ] = True
     max_commands_per_second: Annotated[
         _Number,
         Field(gt=0),
         Option(
-            "Send at most NUMBER commands per second; one page of rows is one command.", "NUMBER"
+            "Send at most NUMBER commands per second; one page of rows is one command.",
+            "NUMBER",
+            group=OptionGroup.RUN,
         ),
     ] = 500
 
@@ -268,6 +292,7 @@ class MirrorSection(Section):
         Option(
             "Accept an empty source, which removes everything that the store has from it.",
             names=("--allow-empty",),
+            group=OptionGroup.GUARDS,
         ),
     ] = False
     max_removed_share: Annotated[
@@ -277,6 +302,7 @@ class MirrorSection(Section):
             "Stop if more than this share of a stream, or of all streams together, would vanish"
             " from the store without a trace of why (0.5 = half; 1 = never stop).",
             "SHARE",
+            group=OptionGroup.GUARDS,
         ),
     ] = DEFAULT_MAX_REMOVED_SHARE
 
@@ -293,7 +319,8 @@ class XautoclaimSection(Section):
     """
 
     consumer: Annotated[
-        _Name, Option(f"The consumer that gets the entries, {SPELLED}.", "NAME")
+        _Name,
+        Option(f"The consumer that gets the entries, {SPELLED}.", "NAME", group=OptionGroup.WHO),
     ] = None
     min_idle_ms: Annotated[
         _Duration,
@@ -302,6 +329,7 @@ class XautoclaimSection(Section):
             "Claim entries that have been idle for longer than this, with a unit"
             " (ms, s, m, h, d, w): 15m, 1h30m; 0ms: no minimum.",
             "DURATION",
+            group=OptionGroup.WHICH,
         ),
     ] = None
     stream: _Streams = "*"
@@ -312,6 +340,7 @@ class XautoclaimSection(Section):
             "Where to begin: ms-seq at this id, `(ms-seq` after it, - at the first entry.",
             "ID",
             unset="-",
+            group=OptionGroup.WHICH,
         ),
     ] = None
     count: Annotated[
@@ -321,6 +350,7 @@ class XautoclaimSection(Section):
             " NUMBER entries, and examine at most ten times as many.",
             "NUMBER",
             unset="the whole group",
+            group=OptionGroup.WHICH,
         ),
     ] = None
     cursor: Annotated[
@@ -329,15 +359,17 @@ class XautoclaimSection(Section):
             "Store under NAME where each group's next page begins, and start there unless --start"
             " is given.",
             "NAME",
+            group=OptionGroup.WHICH,
         ),
     ] = None
-    justid: Annotated[bool, Option("Do not change delivery counts.")] = False
+    justid: Annotated[bool, Option("Do not change delivery counts.", group=OptionGroup.WHO)] = False
     idle_rule: Annotated[
         IdleRule,
         Option(
             "What happens to an entry that has been idle for exactly --min-idle: `documented`"
             " leaves it, `server` claims it.",
             "RULE",
+            group=OptionGroup.WHICH,
         ),
     ] = IdleRule.DOCUMENTED
     profile: Annotated[
@@ -346,6 +378,7 @@ class XautoclaimSection(Section):
             "Follow the behavior of these servers: `redis-7.2` (also later versions, and Valkey),"
             " or `redis-7.0`.",
             "PROFILE",
+            group=OptionGroup.RUN,
         ),
     ] = Profile.REDIS_7_2
     max_claims: Annotated[
@@ -354,6 +387,7 @@ class XautoclaimSection(Section):
             "Refuse a group if more than NUMBER of its entries would be claimed.",
             "NUMBER",
             unset="no limit",
+            group=OptionGroup.GUARDS,
         ),
     ] = None
     max_deleted_share: Annotated[
@@ -363,6 +397,7 @@ class XautoclaimSection(Section):
             " means 5 %.",
             "SHARE",
             unset="no limit",
+            group=OptionGroup.GUARDS,
         ),
     ] = None
     only_from: Annotated[
@@ -371,6 +406,7 @@ class XautoclaimSection(Section):
             f"Claim only entries of consumers whose names match ({GLOB}).",
             "GLOB",
             unset="of all consumers",
+            group=OptionGroup.GUARDS,
         ),
     ] = None
     only_consumers_idle_ms: Annotated[
@@ -382,6 +418,7 @@ class XautoclaimSection(Section):
             " they keep their entries.",
             "DURATION",
             unset="from all consumers",
+            group=OptionGroup.GUARDS,
         ),
     ] = None
     max_deliveries: Annotated[
@@ -390,6 +427,7 @@ class XautoclaimSection(Section):
             "Give entries that were delivered NUMBER times or more to --parking-consumer instead;"
             " they stay there.",
             "NUMBER",
+            group=OptionGroup.WHO,
         ),
     ] = None
     parking_consumer: Annotated[
@@ -398,6 +436,7 @@ class XautoclaimSection(Section):
             "The consumer that gets the entries that --max-deliveries sets aside; their delivery"
             " counts do not change.",
             "NAME",
+            group=OptionGroup.WHO,
         ),
     ] = None
 

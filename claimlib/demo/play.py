@@ -65,7 +65,7 @@ def play(command: Command, folder: Path, entries: int) -> int:
             answer = _let_both_claim(story, claimlib, server, second, sweep_ms)
             with story.step("Meanwhile the job has run: its report"):
                 story.tell(
-                    "By conf/local.toml: idle for longer than 15m, at the time of the snapshot."
+                    "By the job's settings: idle for longer than 15m, at the time of the snapshot."
                     " The proof ran as the server did, and later, so its counts differ."
                 )
                 _show(job)

@@ -35,6 +35,12 @@ from claimlib.errors import MissingExtraError, RequestError, SourceUnreachableEr
 from claimlib.live.address import Address, parse_address, read_password, source_label
 from claimlib.live.pacer import Pacer
 from claimlib.live.server import ServerState, ask_server
+from claimlib.live.tls import (
+    speaks_plain_text,
+    speaks_tls,
+    unverified_certificate,
+    wrong_scheme,
+)
 
 if TYPE_CHECKING:
     from claimlib.live.faults import Word
@@ -49,6 +55,9 @@ __all__ = [
 ]
 
 DEFAULT_COMMANDS_PER_SECOND = 500
+
+_TLS_PROBE_S = 0.4
+"""Seconds to wait for the answer that shows whether a server uses TLS."""
 
 
 class _Wire(Protocol):
@@ -184,8 +193,8 @@ def open_source(url: str, **options: Unpack[_ConnectOptions]) -> Source:
 
     Raises:
         MissingExtraError: redis-py is not installed.
-        RequestError: The URL cannot be used, or an option contradicts it, or no single server is
-            there (but a node of a cluster, or a sentinel).
+        RequestError: As `connect`; or no single server is there (but a node of a cluster, or a
+            sentinel).
         SourceUnreachableError: No answer; or the server is loading its data, or is a replica that
             is not in step with its master (see `live.server`).
         AuthenticationFailedError: Wrong user or password, or none given where one is needed.
@@ -229,7 +238,8 @@ def connect(
 
     Raises:
         MissingExtraError: redis-py is not installed.
-        RequestError: The URL cannot be used, or an option contradicts it.
+        RequestError: The URL cannot be used, or an option contradicts it; the URL is wrong about
+            TLS, or the server's certificate cannot be verified.
         SourceUnreachableError: No answer.
         AuthenticationFailedError: Wrong user or password, or none given where one is needed.
     """
@@ -246,7 +256,7 @@ def connect(
         "socket_connect_timeout": connect_timeout_s,
     }
     wire = _wire(_redis(), address, ca_file, options)
-    _connect(address, wire)
+    _connect(address, wire, min(_TLS_PROBE_S, connect_timeout_s, timeout_s))
     return Source(address.label, wire, pacer)
 
 
@@ -301,14 +311,21 @@ def _wire(
     return wire
 
 
-def _connect(address: Address, wire: _Wire) -> None:
+def _connect(address: Address, wire: _Wire, probe_s: float) -> None:
     from redis.exceptions import RedisError, ResponseError
 
     from claimlib.live.faults import reply_fault, transport_fault
 
+    # The handshake itself would wait for the whole timeout of a reply.
+    if address.tls and not speaks_tls(address, probe_s) and speaks_plain_text(address, probe_s):
+        raise wrong_scheme(address)
     try:
         wire.connect()
     except ResponseError as error:
         raise reply_fault(address.label, ("AUTH",), error) from error
     except RedisError as error:
+        if isinstance(refused := error.__context__, ssl.SSLCertVerificationError):
+            raise unverified_certificate(address, refused.verify_message) from error
+        if not address.tls and speaks_tls(address, probe_s):
+            raise wrong_scheme(address) from error
         raise transport_fault(address.label, error) from error

@@ -148,6 +148,26 @@ def conformed(table: str, rows: DataFrame, table_map: TableMap) -> DataFrame:
     return kept.select(*names, *said, "shown")
 
 
+def payload_columns(rows: DataFrame, table_map: TableMap) -> tuple[str, ...]:
+    """Return the columns of a table of entries that may hold payloads, but are not imported.
+
+    They are the columns of text, binary, map or struct type that belong to no key.  There are none
+    if the table has a column for `fields`.
+    """
+    used = {key: _located("entries", key, rows, table_map) for key in PARTS["entries"]}
+    if used["fields"] is not None:
+        return ()
+    taken = {n for at in used.values() for n in at or ()}
+    return tuple(
+        field.name
+        for n, field in enumerate(rows.schema)
+        if n not in taken and isinstance(field.dataType, _PAYLOAD_TYPES)
+    )
+
+
+_PAYLOAD_TYPES = (T.StringType, T.BinaryType, T.MapType, T.StructType)
+
+
 def faults(tables: Mapping[str, DataFrame]) -> DataFrame:
     """One row per (table, fault_column, fault) of `conformed` tables, `rows` how many, and `times`:
     of each column of times its `name` and the `low`est and `high`est above 0 (null: there is none).

@@ -27,8 +27,14 @@ def of_snapshot(reply: SnapshotReply) -> Report:
 
 def of_import(reply: ImportReply) -> Report:
     """What was read of the given tables, what changed in the store, and what a sweep will lack."""
-    return _of_mirror(
-        "import", "Import", reply, (*_of_claims(reply.counts), *_lacking(reply.counts))
+    notes = (
+        *_of_claims(reply.counts),
+        *_lacking(reply.counts),
+        *_of_payload_columns(reply.payload_columns),
+    )
+    report = _of_mirror("import", "Import", reply, notes)
+    return replace(
+        report, document={**report.document, "payload_columns": list(reply.payload_columns)}
     )
 
 
@@ -155,6 +161,18 @@ def _names(names: tuple[str, ...], number: int) -> str:
 
 def _of_server(counts: Mapping[str, int]) -> Iterable[str]:
     return (note for name, note in _OF_SERVER.items() if counts.get(name))
+
+
+def _of_payload_columns(columns: tuple[str, ...]) -> Iterable[str]:
+    if columns:
+        of_columns = number_of(
+            len(columns), "column that may hold them is", "columns that may hold them are"
+        )
+        yield (
+            f"no payloads were imported, and {of_columns} not mapped: {', '.join(columns)}. To"
+            f' import one, write fields = "{columns[0]}" below [entries] in the file for --map;'
+            " it must be a MAP or an ARRAY<STRUCT<name, value>>"
+        )
 
 
 def _lacking(counts: Mapping[str, int]) -> Iterable[str]:

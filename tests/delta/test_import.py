@@ -150,6 +150,30 @@ def test_a_second_import_writes_what_differs_and_the_same_run_id_again_changes_n
     assert any("1 stream has no proof" in note for note in of_import(reply).notes)
 
 
+def test_columns_that_may_hold_payloads_and_are_not_mapped_are_named(
+    store: Store, tmp_path: Path
+) -> None:
+    columns = {
+        "stream": [b"s"],
+        "id": ["1-0"],
+        "body": ["text"],
+        "raw": [b"bytes"],
+        "partition": [1],
+        "read_at": [1.5],
+        "parts": [{"a": "b"}],
+    }
+    given = {"entries": pa.table(columns), "pending": FIRST["pending"].slice(0, 1)}
+    reply = import_tables(store, request(tmp_path, given), run_id="r")
+    assert reply.payload_columns == ("body", "raw", "parts")
+    (note,) = [note for note in of_import(reply).notes if "payload" in note]
+    assert "3 columns that may hold them are not mapped: body, raw, parts" in note
+    assert 'write fields = "body" below [entries]' in note
+    assert of_import(reply).document["payload_columns"] == ["body", "raw", "parts"]
+    given["entries"] = FIRST["entries"].slice(0, 1).append_column("body", pa.array(["text"]))
+    mapped = import_tables(store, request(tmp_path, given), run_id="with payloads")
+    assert mapped.payload_columns == ()
+
+
 def test_an_imported_store_is_swept_as_the_reference_does_at_the_given_instant(
     store: Store, tmp_path: Path
 ) -> None:

@@ -40,6 +40,50 @@ def test_help_has_units_and_an_example(claimlib, command, unit):
     assert f"Example: claimlib {command} " in text
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_names_no_file_of_a_checkout(claimlib, command):
+    said = claimlib(command, "--help")
+    assert not re.findall(r"\b(?:conf|docs|jobs|notebooks|tests)/\S+", said.out)
+
+
+@pytest.mark.parametrize(
+    ("command", "groups"),
+    [
+        (
+            "xautoclaim",
+            {
+                "Which entries": "--min-idle",
+                "Who gets them": "--consumer",
+                "Guards": "--max-claims",
+                "How to run": "--dry-run",
+                "Output": "--columns",
+            },
+        ),
+        (
+            "xclaim",
+            {
+                "Which entries": "--ids-from",
+                "What is set": "--retrycount",
+                "How to run": "--dry-run",
+                "Output": "--columns",
+            },
+        ),
+    ],
+)
+def test_help_has_the_options_in_groups(claimlib, monkeypatch, command, groups):
+    monkeypatch.setenv("COLUMNS", "80")
+    said = claimlib(command, "--help")
+    heading, by_heading = "", {}
+    for line in said.out.splitlines():
+        assert len(line) <= 80
+        if line.endswith(":") and not line.startswith(" "):
+            heading = line.removesuffix(":")
+        by_heading.setdefault(heading, []).append(line)
+    assert list(by_heading) == ["", "Arguments", *groups]
+    for group, option in groups.items():
+        assert any(line.startswith(f"  {option}") for line in by_heading[group]), group
+
+
 def test_the_first_help_lists_the_commands_and_the_exit_codes():
     said = promptly(lambda: run_claimlib("--help"))
     assert (said.returncode, said.stderr) == (0, "")
@@ -210,7 +254,7 @@ def test_without_an_extra_the_error_names_it(code, extra):
     start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"
     said = run_python("-I", "-S", "-c", start)
     assert said.returncode != 0
-    assert f"pip install 'claimlib[{extra}]'" in said.stderr.splitlines()[-1]
+    assert f"pip install 'PATH[{extra}]'" in said.stderr.splitlines()[-1]
 
 
 def test_without_what_spark_connect_needs_the_error_names_its_extra(tmp_path):
@@ -223,8 +267,8 @@ def test_without_what_spark_connect_needs_the_error_names_its_extra(tmp_path):
     said = run_python(start, "init", tmp_path / "store", SPARK_REMOTE="sc://127.0.0.1:1")
     assert said.returncode == 2
     assert said.stderr.splitlines()[-1] == (
-        "claimlib: error: grpc_status is not installed;"
-        " install it with: pip install 'claimlib[connect]'"
+        "claimlib: error: grpc_status is not installed:"
+        " pip install 'PATH[connect]', where PATH is claimlib's checkout or wheel"
     )
 
 

@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException
 from claimlib.cli.doctor import (
     _PACKAGES,
     Check,
+    _class_archive,
     _clock,
     _delta,
     _disk,
@@ -26,7 +27,7 @@ from claimlib.cli.doctor import (
     _workers,
 )
 from claimlib.config.settings import load
-from claimlib.errors import ConfigError
+from claimlib.errors import ConfigError, install_command
 from claimlib.live.address import source_label
 from claimlib.testing.server import valkey_server
 from tests.edge.documents import text_of
@@ -59,7 +60,15 @@ def test_where_all_is_there_every_line_is_ok(claimlib, spark, store, server, mon
     by_name = checks(said)
     assert said.code == 0, said.out
     assert {state for lines in by_name.values() for state, _ in lines} == {"ok"}
-    assert {"claimlib", "pyspark", "deltalake", "redis", "Java", "disk"} <= by_name.keys()
+    assert {
+        "claimlib",
+        "pyspark",
+        "deltalake",
+        "redis",
+        "Java",
+        "class archive",
+        "disk",
+    } <= by_name.keys()
     assert {"server", "clock", "rights", "Spark", "Delta", "workers", "store"} <= by_name.keys()
     ((_, text),) = by_name["store"]
     assert text == f"{store.where}: 1 run, 8 buckets, source {source_label(server.url)}"
@@ -123,8 +132,18 @@ def test_a_package_that_is_missing_is_named_with_the_extra_that_brings_it(monkey
     monkeypatch.setattr("claimlib.cli.doctor.metadata.version", missing)
     by_name = {name: _package(name, extra) for extra, names in _PACKAGES.items() for name in names}
     assert by_name["deltalake"] == Check(
-        "deltalake", "is missing: pip install 'claimlib[spark]'", is_ok=False
+        "deltalake", f"is missing: {install_command('spark')}", is_ok=False
     )
+
+
+def test_a_missing_class_archive_says_what_it_saves_and_is_no_error(tmp_path):
+    archive = tmp_path / "claimlib-spark.jsa"
+    missing = _class_archive(archive)
+    assert missing.is_ok
+    assert "11 to 13 s" in missing.result
+    assert "python -m claimlib.session.class_archive" in missing.result
+    archive.write_bytes(bytes(3 * 1024**2))
+    assert _class_archive(archive) == Check("class archive", f"{archive}, 3 MB")
 
 
 # ------------------------------------------------------------------- remedies, without a JVM
@@ -272,7 +291,7 @@ def raising(error):
 def test_a_session_without_deltas_catalog_or_extension_is_told_how_to_get_it(said):
     check = _guarded("Delta", partial(_delta, raising(AnalysisException(said))))
     assert not check.is_ok
-    assert "start it with the settings of conf/spark-defaults.conf" in check.result
+    assert "start it with Delta's jar (spark.jars.packages), spark.sql.ext" in check.result
 
 
 def test_a_session_that_cannot_be_asked_is_not_said_to_have_delta():
@@ -297,7 +316,7 @@ print(_guarded("Delta", partial(_delta, other)))
 def test_a_session_without_delta_is_told_how_to_get_it():
     said = run_python("-c", WITHOUT_DELTA)
     assert said.stdout.count("is_ok=False") == 2, said.stderr
-    assert said.stdout.count("the Spark session has no Delta: start it with the settings of") == 2
+    assert said.stdout.count("the Spark session has no Delta: start it with Delta's jar") == 2
 
 
 # ------------------------------------------------------------------- at once

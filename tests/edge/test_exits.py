@@ -195,7 +195,7 @@ def test_debug_shows_the_traceback_too(capsys):
 def test_a_missing_package_is_the_extra_that_brings_it(capsys, package, extra):
     missing = ModuleNotFoundError(f"No module named {package!r}", name=package)
     assert process.ending(_raising(missing)) == 2
-    assert f"pip install 'claimlib[{extra}]'" in capsys.readouterr().err
+    assert f"pip install 'PATH[{extra}]'" in capsys.readouterr().err
 
 
 def test_another_missing_module_is_our_fault(capsys):

@@ -154,7 +154,7 @@ def test_a_notebook_finds_all_that_it_imports_with_the_extras_that_are_documente
     wheel, commands, tmp_path
 ):
     (extras,) = re.findall(
-        r"A notebook is a script, too: `pip install 'claimlib\[(.+?)\]'`",
+        r"A notebook is a script, too: `pip install 'PATH\[(.+?)\]'`",
         text_of("docs/databricks.md"),
     )
     install(commands / "python", wheel, extras)

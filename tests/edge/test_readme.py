@@ -234,8 +234,21 @@ def test_every_file_and_target_that_is_named_is_there(document: str) -> None:
 
 def test_what_pip_is_told_to_install_are_extras() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    (extras,) = re.findall(r"pip install 'claimlib\[(.*)\]'", text_of("README.md"))
+    (extras,) = re.findall(r"pip install 'PATH\[(.*)\]'", text_of("README.md"))
     assert all(f"\n{extra} = [" in project for extra in extras.split(","))
+
+
+def test_no_text_tells_pip_to_install_claimlib_from_an_index() -> None:
+    """The project publishes no package there, so the name may become another project's."""
+    files = [
+        path
+        for folder in ("claimlib", "conf", "docs", "jobs", "notebooks")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".md", ".toml", ".conf"}
+    ]
+    for path in (ROOT / "README.md", ROOT / "databricks.yml", *files):
+        named = re.findall(r"pip install (?:-\S+ )*['\"]?claimlib\b", path.read_text("utf-8"))
+        assert not named, path
 
 
 # ------------------------------------------------------------------- what is listed

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import socket
+import socketserver
 import ssl
+import subprocess
 import sys
+import threading
+import time
 import traceback
 from pathlib import Path
 
@@ -284,7 +289,7 @@ def test_a_key_whose_slot_nobody_serves_is_worth_another_try():
         # `open_source` refuses the node; a proxy may hide it.
         address = parse_address(server.url)
         wire = connection._wire(redis, address, None, {})
-        connection._connect(address, wire)
+        connection._connect(address, wire, probe_s=0.4)
         source = Source(address.label, wire, Pacer(None))
         with source, pytest.raises(SourceUnreachableError, match="cannot answer now, try again"):
             source.call("XRANGE", b"s", "-", "+")
@@ -340,9 +345,57 @@ def test_a_server_that_does_not_answer_in_time_is_unreachable(silent_port):
         open_source(f"redis://127.0.0.1:{silent_port}", timeout_s=0.05, connect_timeout_s=0.05)
 
 
-def test_a_server_that_does_not_speak_tls_is_unreachable_over_tls(server):
-    with pytest.raises(SourceUnreachableError, match="TLS"):
-        open_source(server.url.replace("redis:", "rediss:"), timeout_s=0.05)
+def test_a_server_that_does_not_use_tls_is_told_within_a_second(server):
+    started = time.monotonic()
+    with pytest.raises(RequestError, match="does not use TLS") as refused:
+        open_source(server.url.replace("redis:", "rediss:"))
+    assert time.monotonic() - started < 1
+    assert refused.value.exit_code == 2
+    assert refused.value.message.endswith(f"begin the URL with redis://, as in {server.url}")
+
+
+@pytest.fixture
+def tls_server(tmp_path):
+    """The port of a server that answers PING over TLS, and its certificate's file."""
+    certificate, key = tmp_path / "ca.pem", tmp_path / "key.pem"
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost"
+    words += " -addext subjectAltName=DNS:localhost -keyout"
+    subprocess.run([*words.split(), key, "-out", certificate], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    class Answer(socketserver.StreamRequestHandler):
+        def handle(self):
+            with (
+                contextlib.suppress(OSError),
+                context.wrap_socket(self.request, server_side=True) as connected,
+            ):
+                while connected.recv(1000):
+                    connected.sendall(b"-ERR unknown command 'x'\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as listener:
+        listener.daemon_threads = True
+        threading.Thread(target=listener.serve_forever, args=(0.01,), daemon=True).start()
+        yield listener.server_address[1], certificate
+        listener.shutdown()
+
+
+def test_a_server_that_uses_tls_is_told_within_a_second(tls_server):
+    port, _ = tls_server
+    started = time.monotonic()
+    with pytest.raises(RequestError, match="uses TLS") as refused:
+        open_source(f"redis://localhost:{port}")
+    assert time.monotonic() - started < 1
+    assert f"begin the URL with rediss://, as in rediss://localhost:{port}/0" in str(refused.value)
+
+
+def test_a_certificate_that_cannot_be_verified_is_no_matter_of_trying_again(tls_server):
+    port, certificate = tls_server
+    with pytest.raises(RequestError, match=r"localhost:\d+/0 cannot be verified .*--ca-file"):
+        open_source(f"rediss://localhost:{port}")
+    source = connection.connect(f"rediss://localhost:{port}", ca_file=certificate)
+    with source, pytest.raises(ClaimlibError, match="does not know ping"):
+        source.call("PING")
 
 
 def test_over_tls_certificate_and_host_name_are_verified(tmp_path):
@@ -399,7 +452,7 @@ def test_a_closed_source_is_not_used_again(open_here):
 
 def test_without_redis_py_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "redis", None)
-    with pytest.raises(MissingExtraError, match=r"claimlib\[redis\]"):
+    with pytest.raises(MissingExtraError, match=r"PATH\[redis\]"):
         open_source("redis://h")
 
 

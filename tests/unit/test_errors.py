@@ -113,5 +113,5 @@ def test_an_error_survives_the_way_from_one_process_to_another():
 def test_a_missing_extra_is_named_with_the_command_that_installs_it():
     raised = errors.MissingExtraError.for_package("spark", "pyspark")
     assert raised.message.startswith("pyspark is not installed")
-    assert "pip install 'claimlib[spark]'" in raised.message
+    assert "pip install 'PATH[spark]'" in raised.message
     assert raised.fields == {"extra": "spark", "package": "pyspark"}
