@@ -36,6 +36,8 @@ SCHEMA_VERSION_PROPERTY = "claimlib.schemaVersion"
 BUCKETS_PROPERTY = "claimlib.buckets"
 # In hex: SHOW TBLPROPERTIES hides a value that looks like a URL or a password to Spark.
 SOURCE_PROPERTY = "claimlib.sourceHex"
+# Of `streams`: the number of the last run before `init` gave the store its source's name.
+SOURCE_AFTER_PROPERTY = "claimlib.sourceAfterRun"
 # Made up when a table is created: tells a table that was dropped and created again from itself.
 TABLE_ID_PROPERTY = "claimlib.tableId"
 # Of `streams`: the table `entries` that the proofs in its rows are about.
@@ -459,6 +461,21 @@ def declared_source(properties: Mapping[str, str]) -> str | None:
     return bytes.fromhex(properties.get(SOURCE_PROPERTY, "")).decode("utf-8") or None
 
 
+def declared_after(properties: Mapping[str, str]) -> int:
+    """Return the number of the last run that was decided when `init` named the source.
+
+    Args:
+        properties: those of `streams`.
+    """
+    return int(properties.get(SOURCE_AFTER_PROPERTY, 0))
+
+
+def source_properties(source: str, after: int = 0) -> dict[str, str]:
+    """Return the properties of `streams` that name the source, see `declared_after`."""
+    name = {SOURCE_PROPERTY: source.encode("utf-8").hex()}
+    return {**name, SOURCE_AFTER_PROPERTY: str(after)} if after else name
+
+
 def is_append_only(properties: Mapping[str, str]) -> bool:
     """Whether somebody has forbidden a table's rows to be changed."""
     return properties.get(APPEND_ONLY_PROPERTY, "").lower() == "true"
@@ -497,7 +514,7 @@ def properties_of_new(
     ids[ENTRIES.name] = entries_id or ids[ENTRIES.name]
     of_streams = {ENTRIES_ID_PROPERTY: ids[ENTRIES.name], **others}
     if source is not None:
-        of_streams[SOURCE_PROPERTY] = source.encode("utf-8").hex()
+        of_streams |= source_properties(source)
     return {
         name: {
             SCHEMA_VERSION_PROPERTY: SCHEMA_VERSION,

@@ -109,6 +109,7 @@ def large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     from claimlib.store.tables import Store
 
     local = Store._local
+    monkeypatch.setattr(FEW_OF_SPARK, 0)
     monkeypatch.setattr(
         Store,
         "_local",

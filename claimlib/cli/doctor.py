@@ -271,8 +271,8 @@ def _workers(spark: SparkSession) -> str:
 
 
 def _store(spark: SparkSession, where: str) -> str:
-    from claimlib.commands.mirror import source_of
     from claimlib.commands.runs import list_runs
+    from claimlib.commands.sources import source_of
     from claimlib.store.tables import Store
 
     store = Store.open(spark, where)

@@ -64,7 +64,12 @@ class PartOptions:
 def runs(
     store: StoreArgument,
     run: Annotated[
-        str | None, argument("RUN", "One run: its number, or command:run_id. [default: list all]")
+        str | None,
+        argument(
+            "RUN",
+            "One run: its number, command:run_id, or its run id if only one run has it."
+            " [default: list all]",
+        ),
     ] = None,
     *,
     parts: PartOptions,
@@ -198,7 +203,9 @@ def abandon(
     run: Annotated[
         str,
         argument(
-            "RUN", "The unfinished run: its number, or command:run_id (claimlib runs lists it)."
+            "RUN",
+            "The unfinished run: its number, command:run_id, or its run id. claimlib runs lists"
+            " it.",
         ),
     ],
     *,

@@ -88,14 +88,14 @@ def _refuse_embedded(store: str, engine: Engine) -> None:
 
 @contextmanager
 def locked(
-    command: str, store: str, settings: Config, progress: Progress, *, accept_replaced: bool = True
+    command: str, store: str, settings: Config, progress: Progress, *, is_repair: bool = True
 ) -> Iterator[None]:
     """Hold `creation.repair_lock` of a store, and wait for it as the settings say."""
     from claimlib.runs import Phase
     from claimlib.store.creation import repair_lock
 
     folder = _folder_here(store, settings)
-    lock = repair_lock(folder, accept_replaced=accept_replaced, wait_ms=settings.lock.wait_ms)
+    lock = repair_lock(folder, is_repair=is_repair, wait_ms=settings.lock.wait_ms)
     with lock.held_for(command, partial(progress, Phase.LOCK)):
         yield
 

@@ -128,8 +128,9 @@ def xpending(
     as_of: Annotated[
         str | None,
         Option(
-            "Show the store as it was after this run (its number, or command:run_id), or after the"
-            " last run that had finished by this time (ISO 8601 with a zone).",
+            "Show the store as it was after this run (its number, command:run_id, or its run id if"
+            " only one run has it), or after the last run that had finished by this time (ISO 8601"
+            " with a zone).",
             "RUN|TIME",
             unset="now",
         ),

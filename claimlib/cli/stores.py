@@ -38,8 +38,9 @@ def init(
     source: Annotated[
         str | None,
         Option(
-            "A name for the source of imports, shown in reports. Leave it out for a store that"
-            " snapshots fill.",
+            "A name for the source of imports, shown in reports. Leave it out for a new store that"
+            " snapshots will fill. In a store that snapshots have filled: the new address of the"
+            " same server, HOST:PORT/DB.",
             "NAME",
             unset="import",
         ),
@@ -68,11 +69,12 @@ def init(
     without rows. If that is entries, sweeps refuse the groups until the next snapshot or import.
     """
     from claimlib.cli.output import show
-    from claimlib.commands.mirror import source_of
+    from claimlib.commands.init import init as run_init
+    from claimlib.commands.sources import source_of
     from claimlib.report.store import COLUMNS, of_store
     from claimlib.schema import DEFAULT_BUCKETS
     from claimlib.store.checks import check_options
-    from claimlib.store.creation import create, init_sql
+    from claimlib.store.creation import init_sql
 
     view = common.view(COLUMNS)
     settings = common.settings(lock=lock)
@@ -90,16 +92,18 @@ def init(
     check_new_store(store, settings)
     with (
         definitions_of(store, settings, common) as (definitions, progress),
-        locked("init", store, settings, progress, accept_replaced=accept_replaced),
+        locked(
+            "init",
+            store,
+            settings,
+            progress,
+            is_repair=accept_replaced or source is not None,
+        ),
     ):
-        creation = create(
-            definitions,
-            buckets=buckets,
-            source=source,
-            accept_replaced=accept_replaced,
-            source_of=source_of,
+        creation, renamed = run_init(
+            definitions, buckets=buckets, source=source, accept_replaced=accept_replaced
         )
-        result = of_store(creation, source_of(creation.store))
+        result = of_store(creation, source_of(creation.store), renamed)
     show(result, view)
 
 

@@ -20,13 +20,12 @@ from claimlib.commands.mirror import (
     SNAPSHOT,
     Landing,
     NamedStreams,
-    check_source,
     decide,
     discarded_if_lost,
     discarded_on_error,
-    mirrored,
     named_streams,
 )
+from claimlib.commands.sources import check_source, mirrored
 from claimlib.engine.relation import Relation
 from claimlib.errors import RequestError
 from claimlib.plans import input_tables

@@ -6,7 +6,6 @@ that names every row that it changes or removes.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,13 +17,11 @@ import pyarrow.compute as pc
 from claimlib.commands.preconditions import groups_like, refuse_shared_hashes
 from claimlib.commands.removal_guard import SourceState, check_removals
 from claimlib.engine.changes import lacking
-from claimlib.engine.relation import DESCENDING, Record, Relation, Rows, union_by_name
+from claimlib.engine.relation import Relation, Rows, union_by_name
 from claimlib.errors import (
     EmptySourceError,
     ForeignRunSeqError,
     LostRaceError,
-    NotAMirrorError,
-    SourceMismatchError,
     StoreBusyError,
     VerificationError,
     VersionExpiredError,
@@ -34,7 +31,7 @@ from claimlib.plans import differences
 from claimlib.plans.differences import Comparison, Digest, Scope
 from claimlib.plans.journal_rows import JOURNAL_ROW
 from claimlib.plans.keys import GROUP, IS_SHARED, named_keys
-from claimlib.runs import Begun, Decision, Finished, pinned
+from claimlib.runs import Begun, Decision, Finished
 from claimlib.runs.journal import ServerIdentity, Staged, rows_of
 from claimlib.runs.mirror import (
     NEW,
@@ -47,7 +44,6 @@ from claimlib.runs.mirror import (
     staged_entries,
     staged_pending,
 )
-from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import TABLES, Kind, quote_text
 from claimlib.semantics.ids import to_bigint
 from claimlib.semantics.model import RemovalLimits
@@ -472,102 +468,6 @@ def repairing_sql(begun: Begun, table: str) -> str:
     """The statement that makes rows of another store's run numbers rows from outside."""
     identifier = begun.store.identifier(table)
     return f"UPDATE {identifier} SET run_seq = 0 WHERE run_seq >= {begun.run_seq}"
-
-
-# ------------------------------------------------------------------- which source
-
-
-Mirrored = frozenset[tuple[str, str | None]]
-"""What a store mirrors: sources, each with the command that read it (null: a stream says so)."""
-
-
-def mirrored(begun: Begun) -> Mirrored:
-    """What a store mirrors; empty: nothing.  One query."""
-    # The finished runs know it still where no stream is left.
-    of_streams = begun.relation("streams").select("source", "NULL AS command")
-    of_runs = begun.relation("runs").where(NOT_ABANDONED)
-    both = union_by_name([of_streams, of_runs], {"source": "STRING", "command": "STRING"})
-    rows = both.where("source IS NOT NULL").distinct().collect()
-    return frozenset((row["source"], row["command"]) for row in rows)
-
-
-def source_of(store: Store) -> str | None:
-    """The name of what a store mirrors; null: nothing so far."""
-    begun, _ = pinned(store, ("streams", "runs"))
-    return store.declared_source or min((name for name, _ in mirrored(begun)), default=None)
-
-
-def check_source(
-    begun: Begun, kept: Mirrored, source: str, foreign_command: str | None = None
-) -> None:
-    """Refuse a source that is not the one that the store mirrors.
-
-    Args:
-        foreign_command: who read with it has read another source, also under this name; null:
-            there is no such command.
-
-    Raises:
-        SourceMismatchError: naming both.
-    """
-    others = [
-        (name, command)
-        for name, command in kept
-        if name != source or (command is not None and command == foreign_command)
-    ]
-    declared = begun.store.declared_source
-    if not others and declared in {None, source}:
-        return
-    name, command = min(others, key=lambda other: other[1] or "") if others else (declared, None)
-    how = f" (by claimlib {command})" if command else ""
-    raise SourceMismatchError(
-        f"the store {begun.store.where} is filled from {name}{how}, not from {source}: a store has"
-        " one source;"
-        " create another store for this one",
-        kept=name,
-        requested=source,
-    )
-
-
-def refuse_own_rows(begun: Begun, kept: Mirrored) -> None:
-    """Refuse to make a store the mirror of a server that has rows and mirrors nothing: they are
-    somebody's own, and the first snapshot would remove them.
-
-    Raises:
-        NotAMirrorError: naming the tables that have rows, and what to do.
-    """
-    if kept or begun.store.declared_source is not None:
-        return
-    tables = ("pending", "entries", "groups", "consumers", "streams")
-    firsts = [begun.relation(name).limit(1).select(f"'{name}' AS of") for name in tables]
-    filled = [row["of"] for row in union_by_name(firsts, {"of": "STRING"}).collect()]
-    if filled:
-        raise NotAMirrorError(
-            f"the store {begun.store.where} has rows ({', '.join(filled)}) and mirrors no server:"
-            " a snapshot would replace them with the server's data. Create another store for the"
-            " snapshot (claimlib init), or delete these rows first",
-            where=begun.store.where,
-            tables=filled,
-        )
-
-
-def last_server(begun: Begun) -> ServerIdentity:
-    """Return the server process that the last snapshot read; all None if there was no snapshot."""
-    row = _last_snapshot(begun)
-    if row is None:
-        return ServerIdentity()
-    return ServerIdentity(row["server_run_id"], row["replication_id"])
-
-
-def server_of(begun: Begun) -> str | None:
-    """Return the server that the last snapshot read, or None if there was no snapshot."""
-    row = _last_snapshot(begun)
-    return None if row is None else str(json.loads(row["request"])["source"])
-
-
-def _last_snapshot(begun: Begun) -> Record | None:
-    """Return the row of `runs` of the last finished snapshot, or None if there is none."""
-    snapshots = begun.relation("runs").where(f"command = '{SNAPSHOT}' AND {NOT_ABANDONED}")
-    return snapshots.order_by(f"run_seq{DESCENDING}").first()
 
 
 def _check_hashes(begun: Begun, landing: Landing) -> None:

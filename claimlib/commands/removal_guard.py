@@ -143,18 +143,21 @@ def _is_replaced(stored: Record, source: SourceState, missing: MissingEntries) -
 def _is_other_server(stored: Record, server: ServerIdentity) -> bool:
     """Return True if process and history are known, and both are others than those of the stored
     stream."""
-    pairs = (
-        (stored["server_run_id"], server.run_id),
-        (stored["replication_id"], server.replication_id),
-    )
-    return all(None not in pair and pair[0] != pair[1] for pair in pairs)
+    read = _server_of_stream(stored)
+    ids = (read.run_id, read.replication_id, server.run_id, server.replication_id)
+    return None not in ids and server.proof_of(read) is None
 
 
 def _is_deleted(stored: Record, source: SourceState) -> bool:
     """Return True if the source no longer has a stream, and the process that had it still runs."""
     is_gone = stored["stream"] not in source.closing and source.scope.group_glob == "*"
-    read = ServerIdentity(stored["server_run_id"], stored["replication_id"])
+    read = _server_of_stream(stored)
     return is_gone and read.run_id is not None and read == source.server
+
+
+def _server_of_stream(stored: Record) -> ServerIdentity:
+    """Return the server that a stored stream was read from."""
+    return ServerIdentity(*(stored[name] for name in _SERVER))
 
 
 def _missing_by_stream(due: Mapping[str, Relation]) -> dict[str, MissingEntries]:

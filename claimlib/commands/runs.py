@@ -6,18 +6,22 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 
-from claimlib.engine.relation import Relation
+from claimlib.engine.relation import DESCENDING, Relation
 from claimlib.errors import RequestError
 from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import bigint_sql, id_at_least, id_at_most
 from claimlib.runs import Finished, Phase, Progress, pinned, silent
+from claimlib.runs.journal import RunRow
 from claimlib.runs.known import load_known_runs
 from claimlib.runs.protocol import INPUTS
-from claimlib.runs.rollforward import find_finished, find_finished_seq, give_up
+from claimlib.runs.rollforward import find_finished, find_finished_ids, find_finished_seq, give_up
 from claimlib.semantics.ids import StreamId, to_bigint
+from claimlib.semantics.names import is_utf8
 from claimlib.store.tables import Store
+from claimlib.terminal import one_line
 
 _INT_MAX = 2**31 - 1  # the most rows that a LIMIT of Spark takes
 
@@ -66,28 +70,64 @@ def list_runs(store: Store, limit: int | None) -> RunList:
 
 
 def find_run(store: Store, name: str) -> Finished:
-    """A finished run by its number (`7`) or its key (`xautoclaim:nightly-1`).
+    """Return a finished run by its number (`7`), its key (`xautoclaim:nightly-1`), or its run id
+    alone (`nightly-1`).
+
+    A number or a key comes before a run id.
 
     Raises:
-        RequestError: the name is neither, or there is no finished run of that name.
+        RequestError: no finished run has this name, or runs of several commands have this run id.
     """
+    if not name.strip():
+        raise RequestError.of_empty("the name of the run", "name one", run=name)
+    runs = _runs_named(store, name) if is_utf8(name) else []
+    if len(runs) > 1:
+        keys = ", ".join(f"{run.key} (run {run.run_seq})" for run in runs)
+        raise RequestError(
+            f"{name} is the run id of {len(runs)} runs: {keys}. Name one of them by its number or"
+            " by command:run_id",
+            run=name,
+        )
+    if not runs:
+        raise RequestError(
+            f"{store.where} has no finished run {name}{_similar_runs(store, name)}: claimlib runs"
+            f" {shlex.quote(store.where)} lists the runs",
+            run=name,
+        )
+    return runs[0]
+
+
+def _runs_named(store: Store, name: str) -> list[Finished]:
     command, is_key, run_id = name.partition(":")
-    if is_key:
-        run = find_finished(store, command, run_id)
-    elif re.fullmatch("[0-9]{1,18}", name):  # a run_seq is a BIGINT
+    run = None
+    if re.fullmatch("[0-9]{1,18}", name):  # a run_seq is a BIGINT
         run = find_finished_seq(store, int(name))
-    else:
-        raise RequestError(
-            f"{name!r} is not the name of a run: give its number, as in 7, or command:run_id",
-            run=name,
-        )
-    if run is None:
-        raise RequestError(
-            f"{store.where} has no finished run {name}: claimlib runs {shlex.quote(store.where)}"
-            " lists the runs",
-            run=name,
-        )
-    return run
+    elif is_key:
+        run = find_finished(store, command, run_id)
+    return find_finished_ids(store, name) if run is None else [run]
+
+
+_COMPARED = 1_000
+
+
+def _similar_runs(store: Store, name: str) -> str:
+    """Return a question that names runs with similar names, or that the run is unfinished."""
+    unfinished = [run.key for run in load_known_runs(store).unfinished if _is_run(run, name)]
+    if unfinished:
+        return f" ({unfinished[0]} is unfinished: the next run finishes it)"
+    newest = store.relation("runs").order_by(f"run_seq{DESCENDING}").limit(_COMPARED)
+    rows = newest.select("command", "run_id").collect()
+    keys = [f"{row['command']}:{row['run_id']}" for row in rows]
+    key_by_name = {row["run_id"]: key for row, key in zip(rows, keys, strict=True)}
+    key_by_name |= {key: key for key in keys}
+    near = get_close_matches(name, key_by_name, n=3)
+    similar = dict.fromkeys(one_line(key_by_name[name]) for name in near)
+    return f" (did you mean {' or '.join(similar)}?)" if similar else ""
+
+
+def _is_run(run: RunRow, name: str) -> bool:
+    """Return True if a name is the number, the key or the run id of a run."""
+    return name in {run.key, str(run.run_seq), run.run_id}
 
 
 def abandon(store: Store, name: str, *, progress: Progress | None = None) -> Finished:
@@ -113,7 +153,7 @@ def abandon(store: Store, name: str, *, progress: Progress | None = None) -> Fin
 
 def _given_up(store: Store, name: str) -> Finished:
     _, unfinished = pinned(store, INPUTS)
-    row = next((run for run in unfinished if name in {run.key, str(run.run_seq)}), None)
+    row = next((run for run in unfinished if _is_run(run, name)), None)
     if row is None:
         raise RequestError(
             f"{store.where} has no unfinished run {name}: claimlib runs {shlex.quote(store.where)}"

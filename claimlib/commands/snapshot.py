@@ -12,26 +12,29 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from claimlib.commands.mirror import (
-    IMPORT,
     OTHER_SERVER,
     SNAPSHOT,
     Landing,
     NamedStreams,
-    check_source,
     decide,
     discarded_if_lost,
     discarded_on_error,
-    last_server,
-    mirrored,
     named_streams,
+)
+from claimlib.commands.sources import (
+    LastSnapshot,
+    check_same_server,
+    last_snapshot,
+    mirrored,
     refuse_own_rows,
+    snapshot_to_match,
 )
 from claimlib.commands.staging import PageWriter
-from claimlib.live.batches import Batch
+from claimlib.live.batches import Batch, SourceOpened
 from claimlib.plans.differences import Scope, left_alone
 from claimlib.plans.keys import sortable_as_id
-from claimlib.runs import Begun, Decision, Phase, Progress, run, silent
-from claimlib.runs.journal import ServerIdentity
+from claimlib.runs import Begun, Decision, Finished, Phase, Progress, run, silent
+from claimlib.runs.journal import ServerIdentity, ServerProof
 from claimlib.runs.mirror import CHANGED, discard_landing, in_bucket
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
@@ -90,8 +93,11 @@ class SnapshotReply:
             server_restarted and
             replication_changed (1: the server's run id, or its replication id, is another one than
             that of the last snapshot), removed_unexplained (removed rows of pending and entries
-            that the server does not explain; missing: none).
+            that the server does not explain; missing: none), same_run_id or same_replication_id
+            (1: this proved that a server under another name is the one that was read before).
         streams: the streams that were removed, or replaced by others of the same name.
+        former_source: the name of the server at the snapshot before, if a proof was needed that
+            this is the same server; else None.
     """
 
     run_id: str
@@ -100,6 +106,7 @@ class SnapshotReply:
     source: str
     counts: Mapping[str, int]
     streams: NamedStreams = field(default_factory=NamedStreams)
+    former_source: str | None = None
 
 
 Spans = Mapping[bytes, tuple[StreamId, StreamId]]
@@ -128,7 +135,8 @@ def snapshot(
         progress: told each phase, and how far the reading is.
 
     Raises:
-        SourceMismatchError: the store mirrors another source.
+        SourceMismatchError: the store mirrors another source.  If the source only has another name,
+            the server's ids decide: see `sources.check_same_server`.
         NotAMirrorError: the store has rows and mirrors no source.
         EmptySourceError, GuardError: the server would take away more than the limits allow.
         SourceError: the server cannot be read.
@@ -149,8 +157,17 @@ def snapshot(
         is_repeat=finished.is_repeat,
         source=request.source,
         counts=finished.counts,
+        former_source=_former_source(store, finished),
         streams=named_streams(store, finished),
     )
+
+
+def _former_source(store: Store, finished: Finished) -> str | None:
+    """Return the source of the snapshot before, if a proof says that the server is the same."""
+    if not any(finished.counts.get(proof) for proof in ServerProof):
+        return None
+    before = last_snapshot(store.relation("runs").where(f"run_seq < {finished.run_seq:d}"))
+    return None if before is None else before.source
 
 
 @dataclass
@@ -166,13 +183,13 @@ class _Reader:
 
     def decide(self, begun: Begun) -> Decision:
         kept = mirrored(begun)
-        check_source(begun, kept, self.request.source, foreign_command=IMPORT)
+        last = snapshot_to_match(begun, kept, self.request.source)
         refuse_own_rows(begun, kept)
         check_changeable(begun.store, CHANGED)
         if self.landing is not None and self._is_outdated(begun):
             self.discard()
         if self.landing is None:
-            self.landing = self._staged(begun)
+            self.landing = self._staged(begun, last)
         return decide(begun, self.landing, self.request.limits)
 
     def discard(self) -> None:
@@ -181,7 +198,7 @@ class _Reader:
             discard_landing(self.store, self.landing.uuid)
             self.landing = None
 
-    def _staged(self, begun: Begun) -> Landing:
+    def _staged(self, begun: Begun, last: LastSnapshot | None) -> Landing:
         scope = Scope(self.request.stream_glob, self.request.group_glob)
         pages = PageWriter(self.store, uuid.uuid4().hex, self.request.source, scope)
         tell = self.progress or silent
@@ -189,10 +206,26 @@ class _Reader:
         with discarded_on_error(self.store, pages.uuid):
             for batch in self.read(_spans(begun, scope)):
                 pages.add(batch)
+                if isinstance(batch, SourceOpened):  # the first batch: nothing is staged yet
+                    self._proof(begun, last, pages.server)
                 tell(Phase.READ, pages.so_far())
+            proof = self._proof(begun, last, pages.server)
             landing = pages.finish()
         self.first_ms = pages.first_ms
-        return replace(landing, counts={**landing.counts, **_unlike(begun, landing.server)})
+        counts = {**landing.counts, **_unlike(begun, landing.server), **proof}
+        return replace(landing, counts=counts)
+
+    def _proof(
+        self, begun: Begun, last: LastSnapshot | None, server: ServerIdentity
+    ) -> dict[str, int]:
+        """Return the count of what proves that the server is the expected one; empty if any may be.
+
+        Args:
+            last: see `snapshot_to_match`.
+        """
+        if last is None:
+            return {}
+        return {str(check_same_server(begun, last, self.request.source, server)): 1}
 
     def _is_outdated(self, begun: Begun) -> bool:
         """Return True if the store now has a snapshot that is newer than this one."""
@@ -216,7 +249,8 @@ def _spans(begun: Begun, scope: Scope) -> Spans:
 def _unlike(begun: Begun, server: ServerIdentity) -> dict[str, int]:
     """Whether the server is another process, or continues another history, than that of the last
     snapshot; what is not known is not another one."""
-    last = last_server(begun)
+    snapshot = last_snapshot(begun.relation("runs"))
+    last = ServerIdentity() if snapshot is None else snapshot.server
     pairs = ({last.run_id, server.run_id}, {last.replication_id, server.replication_id})
     changed = zip(OTHER_SERVER, pairs, strict=True)
     return {name: 1 for name, ids in changed if None not in ids and len(ids) > 1}

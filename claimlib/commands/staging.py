@@ -68,14 +68,18 @@ _ENTRIES = pa.schema(
 
 
 class PageWriter:
-    """One reading of a server on its way into the store."""
+    """One reading of a server on its way into the store.
+
+    Attributes:
+        server: the ids of the server, once it has told them.
+    """
 
     def __init__(self, store: Store, uuid: str, source: str, scope: Scope) -> None:
         self.uuid = uuid
         self._source = source
         self._scope = scope
         self._counts: dict[str, int] = {}
-        self._server = ServerIdentity()
+        self.server = ServerIdentity()
         self._store = store
         self._pending = _Held(_PENDING)
         self._entries = _Held(_ENTRIES)
@@ -121,7 +125,9 @@ class PageWriter:
 
     def _add_source(self, batch: SourceOpened | SourceDone) -> None:
         if isinstance(batch, SourceOpened):
-            self._server = ServerIdentity(batch.run_id, batch.replication_id)
+            self.server = ServerIdentity(
+                batch.run_id, batch.replication_id, batch.former_replication_id
+            )
             return
         counts = asdict(batch.counts)
         self._counts = {
@@ -151,7 +157,7 @@ class PageWriter:
             self._scope,
             self._small(),
             rows=(pending, entries),
-            server=self._server,
+            server=self.server,
             counts=self._counts,
             closing={
                 spell(stream.stream): stream.closing

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from claimlib.commands.bulk import BulkRequests, Decided, decide, known, table_of
 from claimlib.commands.bulk_reply import BulkReply
-from claimlib.commands.mirror import server_of
 from claimlib.commands.reply import Call, answer
+from claimlib.commands.sources import server_of
 from claimlib.engine.relation import Executor, Record, Relation
 from claimlib.errors import (
     ClaimlibError,

@@ -15,13 +15,13 @@ from claimlib.commands.preconditions import check_ms, consumers_like, where_ids_
 from claimlib.commands.reply import with_fields
 from claimlib.commands.runs import find_run
 from claimlib.engine.relation import DESCENDING, IdBounds, Record, Relation
-from claimlib.errors import RequestError
+from claimlib.errors import InstantError, RequestError
 from claimlib.plans import xpending as plan
 from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import GROUP, ID_ORDER, bigint_intervals, is_group
-from claimlib.runs import begin_reading, pinned
+from claimlib.runs import Finished, begin_reading, pinned
 from claimlib.runs.mirror import in_bucket
-from claimlib.runs.rollforward import NOT_ABANDONED
+from claimlib.runs.rollforward import NOT_ABANDONED, find_finished_ids
 from claimlib.schema import BUCKET_SQL, quote_text
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.semantics.model import PendingRange, PendingSummary
@@ -36,7 +36,7 @@ TABLES = ("pending", "groups", "consumers")
 TABLES_OF_PAYLOADS = (*TABLES, "entries")
 """What is read if payloads are shown."""
 DEFAULT_STALLED_MS = 15 * 60_000
-_TIME = re.compile(r"[0-9]{4}-")
+_DATE = re.compile(r"[0-9]{4}-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = TA
     """A store as it is, or as a finished run left it.
 
     Args:
-        as_of: a run (its number, or command:run_id), or an instant (ISO 8601): the last run that
-            had finished by then.  Null: now.
+        as_of: a run (its number, command:run_id, or run id alone), or an instant (ISO 8601): the
+            last run that had finished by then.  Null: now.
         tables: those that will be read.
 
     Raises:
@@ -90,7 +90,7 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = TA
         begun = begin_reading(store, tables)
         return Reading(store, dict(begun.pins.versions), begun.run_seq - 1)
     pinned(store, tables)  # refuses those that have gone back
-    run = find_run(store, _last_run(store, as_of) if _TIME.match(as_of) else as_of)
+    run = _run_as_of(store, as_of)
     after = accepted_now(store).after
     if run.run_seq <= after:
         raise RequestError(
@@ -102,16 +102,25 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = TA
     return Reading(store, dict(run.output_versions), run.run_seq, run.run_seq)
 
 
-def _last_run(store: Store, instant: str) -> str:
-    ended = store.relation("runs").where(f"ended_ms <= {parse_instant_ms(instant):d}L")
+def _run_as_of(store: Store, as_of: str) -> Finished:
+    """Return the run that a user names, also by an instant."""
+    if not _DATE.match(as_of):
+        return find_run(store, as_of)
+    try:
+        instant_ms = parse_instant_ms(as_of)
+    except InstantError:
+        if not find_finished_ids(store, as_of):  # a run id may begin with a date
+            raise
+        return find_run(store, as_of)
+    ended = store.relation("runs").where(f"ended_ms <= {instant_ms:d}L")
     (last,) = ended.select("max(run_seq) AS run_seq").collect()
     if last["run_seq"] is None:
         raise RequestError(
-            f"no run of {store.where} had finished by {instant}: claimlib runs"
+            f"no run of {store.where} had finished by {as_of}: claimlib runs"
             f" {shlex.quote(store.where)} lists the runs",
-            as_of=instant,
+            as_of=as_of,
         )
-    return str(last["run_seq"])
+    return find_run(store, str(last["run_seq"]))
 
 
 def overview(

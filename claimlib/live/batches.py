@@ -67,11 +67,13 @@ class SourceOpened:
 
     `run_id` is the server process' own: a restart gives it another one.  `replication_id` names the
     history of the data: a replica has its master's; a failover makes a new one, and so may a
-    restart, or some time without replicas.  Both are null where the user may not ask by INFO.
+    restart, or some time without replicas.  `former_replication_id` is what it named before: a
+    promoted replica still has its master's.  All are null where the user may not ask by INFO.
     """
 
     run_id: str | None
     replication_id: str | None
+    former_replication_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

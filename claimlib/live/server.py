@@ -50,7 +50,7 @@ _Info = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """Describe a server.  `run_id` and `replication_id` as in `batches.SourceOpened`.
+    """Describe a server.  Its three ids are those of `batches.SourceOpened`.
 
     Attributes:
         trims_in_order: True if XTRIM is known to delete the smallest ids only.  Redis from 8.2 on
@@ -61,6 +61,7 @@ class ServerState:
     role: str | None = None
     run_id: str | None = None
     replication_id: str | None = None
+    former_replication_id: str | None = None
     trims_in_order: bool = False
 
     @property
@@ -115,11 +116,17 @@ def _ask(source: Source) -> tuple[ServerState, _Info]:
     state = ServerState(
         mode=hello.get("mode", info.get("redis_mode", info.get("server_mode"))),  # Redis, Valkey
         role="replica" if role == "slave" else role,
-        run_id=info.get("run_id"),
-        replication_id=info.get("master_replid"),
+        run_id=_id_in(info, "run_id"),
+        replication_id=_id_in(info, "master_replid"),
+        former_replication_id=_id_in(info, "master_replid2"),
         trims_in_order=_trims_in_order(hello, info),
     )
     return state, info
+
+
+def _id_in(info: _Info, name: str) -> str | None:
+    """Return an id, or None if the server has none: then it tells zeros, or nothing."""
+    return info.get(name) if info.get(name, "").strip("0") else None
 
 
 def _trims_in_order(hello: dict[str, str], info: _Info) -> bool:

@@ -11,6 +11,7 @@ from claimlib.commands.snapshot import SnapshotReply
 from claimlib.report.headings import headings
 from claimlib.report.model import Report
 from claimlib.report.text import repeated
+from claimlib.runs.journal import ServerProof
 from claimlib.terminal import listed, number_of, one_line
 
 _MIRROR_COUNTS = ("streams", "groups", "pending_read", "entries_read", "pending_written")
@@ -18,8 +19,10 @@ _MIRROR_COUNTS = ("streams", "groups", "pending_read", "entries_read", "pending_
 
 def of_snapshot(reply: SnapshotReply) -> Report:
     """What was read of the server, and what changed in the store; other counts if not 0."""
-    notes = (*_of_claims(reply.counts), *_of_server(reply.counts))
-    return _of_mirror("snapshot", f"Snapshot of {reply.source}", reply, notes)
+    of_server = _of_proof(reply) or tuple(_of_server(reply.counts))
+    notes = (*_of_claims(reply.counts), *of_server)
+    report = _of_mirror("snapshot", f"Snapshot of {reply.source}", reply, notes)
+    return replace(report, document={**report.document, "former_source": reply.former_source})
 
 
 def of_import(reply: ImportReply) -> Report:
@@ -38,7 +41,7 @@ def of_import(reply: ImportReply) -> Report:
 def _of_mirror(
     command: str, title: str, reply: SnapshotReply | ImportReply, notes: tuple[str, ...]
 ) -> Report:
-    hidden = {*_MIRROR_COUNTS, *_OF_SERVER}
+    hidden = {*_MIRROR_COUNTS, *_OF_SERVER, *ServerProof}
     others = sorted(name for name, n in reply.counts.items() if n and name not in hidden)
     return Report(
         title=f"{title}, run {reply.run_seq} ({command}:{reply.run_id})",
@@ -100,6 +103,23 @@ _OF_SERVER = {
     "replication_changed": "the server's replication id is not that of the last snapshot: it"
     " was restarted without its data, or a replica took over",
 }
+
+
+_OF_PROOF = {
+    ServerProof.RUN_ID: "it is the same server process, because its run_id (INFO server) is that of"
+    " the last snapshot",
+    ServerProof.REPLICATION_ID: "it has the same data, because its replication id (master_replid or"
+    " master_replid2 in INFO replication) is that of the last snapshot",
+}
+
+
+def _of_proof(reply: SnapshotReply) -> tuple[str, ...]:
+    """Return a note on the former name of the server, and on what proves that it is the same."""
+    return tuple(
+        f"{reply.source} fills the store now, and {reply.former_source} did before: {note}"
+        for proof, note in _OF_PROOF.items()
+        if reply.counts.get(proof)
+    )
 
 
 def _of_claims(counts: Mapping[str, int]) -> Iterable[str]:

@@ -21,7 +21,7 @@ from claimlib.report.text import (
     visible,
 )
 from claimlib.runs import Finished, Phase
-from claimlib.times import format_duration_ms
+from claimlib.runs.request_text import parameter_name, parameter_text
 
 _ENTRY_COLUMNS = headings(
     *(*GROUP, "id", "from_consumer", "from_delivery_time_ms", "from_idle_ms"),
@@ -181,7 +181,8 @@ def of_run(finished: Finished) -> Report:
     """One run: its request, what it did, and how long each phase took."""
     request = {n: value for n, value in json.loads(finished.request).items() if value is not None}
     rows: list[tuple[Cell, ...]] = [
-        (f"request: {_parameter(name)}", _said(name, value)) for name, value in request.items()
+        (f"request: {parameter_name(name)}", parameter_text(name, value))
+        for name, value in request.items()
     ]
     rows += [(name.replace("_", " "), count) for name, count in sorted(finished.counts.items())]
     took = {phase: finished.phase_ms[phase] for phase in Phase if phase in finished.phase_ms}
@@ -214,21 +215,6 @@ COLUMNS = headings("what", "value")
 def _abandoned(run: Finished) -> Iterable[str]:
     if run.is_abandoned:
         yield f"{visible(run.key)} was given up: it did not do all that was requested"
-
-
-_INSTANTS = ("now_ms", "time_ms")
-
-
-def _parameter(name: str) -> str:
-    """What people call a part of a request, whose value they read with its unit."""
-    return name.removesuffix("_ms").replace("_", " ")
-
-
-def _said(name: str, value: object) -> str | None:
-    """A part of a request, in one line."""
-    if isinstance(value, int) and not isinstance(value, bool) and name.endswith("_ms"):
-        return instant(value) if name in _INSTANTS else format_duration_ms(value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def run_document(run: Finished) -> dict[str, object]:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 
 from claimlib.commands.check import Problem
+from claimlib.commands.init import Renamed
 from claimlib.commands.upgrade import Upgrade
 from claimlib.report.headings import headings
 from claimlib.report.model import Report
+from claimlib.runs.journal import ServerIdentity
 from claimlib.schema import SCHEMA_VERSION
 from claimlib.store.creation import Creation
 from claimlib.terminal import number_of
 
 
-def of_store(creation: Creation, source: str | None) -> Report:
+def of_store(creation: Creation, source: str | None, renamed: Renamed | None = None) -> Report:
     """Report a store that `init` has created or found.
 
     Args:
         source: the source that it mirrors; None if unknown.
+        renamed: None if its source has the same name as before.
     """
     store = creation.store
     place = shlex.quote(store.where)
@@ -35,6 +38,8 @@ def of_store(creation: Creation, source: str | None) -> Report:
     accepted = [name for name in creation.newly_accepted if name not in creation.created]
     if accepted:
         notes.append(f"accepted at earlier versions than runs have used: {', '.join(accepted)}")
+    if renamed is not None:
+        notes.extend(_of_renaming(renamed))
     if creation.was_there and not notes:
         notes.append(unchanged)
     first = f"next: claimlib snapshot redis://HOST:PORT {place}, or claimlib import {place} …"
@@ -52,8 +57,36 @@ def of_store(creation: Creation, source: str | None) -> Report:
             "buckets": store.buckets,
             "source": source,
             "was_there": creation.was_there,
+            "former_source": renamed and renamed.before,
         },
         records=[{"what": "buckets", "value": store.buckets}, {"what": "source", "value": source}],
+    )
+
+
+def _of_renaming(renamed: Renamed) -> Iterator[str]:
+    """Yield notes on a new name, and on how the user can see that it is the same server."""
+    yield (
+        f"the source is renamed from {renamed.before} to {renamed.now}: the history of the store"
+        f" stays, and the next snapshot of {renamed.now} is accepted"
+    )
+    address, _, database = renamed.now.rpartition("/")
+    old_database = renamed.last.source.rpartition("/")[2]
+    if database != old_database:
+        yield f"it is another database: {database}, and {old_database} at the last snapshot"
+    server = renamed.last.server
+    if server == ServerIdentity():
+        yield (
+            f"the ids of the server at the last snapshot (run {renamed.last.run_seq}) are unknown:"
+            f" nothing can prove that {renamed.now} is the same server"
+        )
+        return
+    yield (
+        f"the last snapshot (run {renamed.last.run_seq}) read run_id {server.run_id or 'unknown'}"
+        f" and master_replid {server.replication_id or 'unknown'}"
+    )
+    yield (
+        f"if one of these ids is in the output, {renamed.now} is the same server, or a replica of"
+        f" it: redis-cli -u redis://{address} INFO | grep -E 'run_id|master_replid'"
     )
 
 

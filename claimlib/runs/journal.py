@@ -6,7 +6,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from pyspark.sql import Row
@@ -80,15 +81,34 @@ _DIGESTS = ("pending", "entries", "pending_after", "entries_after")
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """Which process a snapshot read, and which history of writes that has.
+    """Hold the ids of the process that a snapshot read, and of the history of its writes.
 
     Attributes:
-        run_id: made up by a server when it starts; null: not known.
-        replication_id: of the history that the server continues; null: not known.
+        run_id: made up by a server when it starts; None if unknown.
+        replication_id: of the history that the server continues; None if unknown.
+        former_replication_id: of the history that it continued before, for example as a replica;
+            None if there was none, or if it is unknown.  The journal does not keep it.
     """
 
     run_id: str | None = None
     replication_id: str | None = None
+    former_replication_id: str | None = field(default=None, compare=False)
+
+    def proof_of(self, earlier: ServerIdentity) -> ServerProof | None:
+        """Return what proves that this server is an earlier one, or None if nothing does."""
+        if earlier.run_id is not None and earlier.run_id == self.run_id:
+            return ServerProof.RUN_ID
+        own = (self.replication_id, self.former_replication_id)
+        if earlier.replication_id is not None and earlier.replication_id in own:
+            return ServerProof.REPLICATION_ID
+        return None
+
+
+class ServerProof(StrEnum):
+    """Name what shows that a server is the one that was read before, as its run counts it."""
+
+    RUN_ID = "same_run_id"
+    REPLICATION_ID = "same_replication_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +175,10 @@ class RunRow:
             "versions": dict(self.pins.versions),
             "table_ids": dict(self.pins.table_ids),
             "staged": self.staged and self.staged.as_json(),
-            "server": asdict(self.server),
+            "server": {
+                "run_id": self.server.run_id,
+                "replication_id": self.server.replication_id,
+            },
             "counts": dict(self.counts),
             "began_ms": self.began_ms,
         }

@@ -42,6 +42,7 @@ from claimlib.runs.known import (
     load_known_runs,
     missing_rows_error,
 )
+from claimlib.runs.request_text import differences
 from claimlib.runs.rollforward import (
     CHANGED,
     Clock,
@@ -331,10 +332,11 @@ def _request_text(request: Mapping[str, object]) -> str:
 
 
 def _check_same_request(finished: Finished, request: str) -> None:
-    if finished.request_hash != _hash(request):
+    changed = differences(json.loads(finished.request), json.loads(request))
+    if changed:
         raise RunKeyConflictError(
-            f"the run id of {finished.key} was already used for a different request"
-            f" ({finished.request}): use another run id",
+            f"the run id of {finished.key} was already used for a different request: {changed}."
+            " Use another run id",
             run=finished.key,
         )
 

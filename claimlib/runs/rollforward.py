@@ -143,6 +143,12 @@ def find_finished_seq(store: Store, run_seq: int) -> Finished | None:
     return _first(store.find("runs", Condition("run_seq", run_seq)))
 
 
+def find_finished_ids(store: Store, run_id: str) -> list[Finished]:
+    """Return the finished runs with this run id, in order: at most one of each command."""
+    rows = store.find("runs", Condition("run_id", run_id))
+    return sorted(map(Finished.of, rows), key=lambda run: run.run_seq)
+
+
 def _first(rows: Sequence[Mapping[str, Any]]) -> Finished | None:
     return Finished.of(rows[0]) if rows else None
 

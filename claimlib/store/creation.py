@@ -102,12 +102,12 @@ def create(
     """
     check_options(buckets, source)
     definitions.check()
-    with repair_lock(definitions.folder, accept_replaced=accept_replaced).held_for("init"):
+    with repair_lock(definitions.folder, is_repair=accept_replaced).held_for("init"):
         return _created(definitions, buckets, source, source_of, accept_replaced=accept_replaced)
 
 
 def repair_lock(
-    folder: Path | None, *, accept_replaced: bool = True, wait_ms: int | None = None
+    folder: Path | None, *, is_repair: bool = True, wait_ms: int | None = None
 ) -> WriteLock:
     """Return the lock to hold while a command changes the tables of a store.
 
@@ -115,12 +115,12 @@ def repair_lock(
 
     Args:
         folder: the store's folder; None if the store is elsewhere.
-        accept_replaced: if false, nothing is locked if the store has all tables.
+        is_repair: False if only missing tables are created: then a complete store is not locked.
         wait_ms: see `WriteLock`.
     """
     logs = [] if folder is None else [folder / name / "_delta_log" for name in TABLES]
     exist = [log.is_dir() for log in logs]
-    changes = any(exist) and (accept_replaced or not all(exist))
+    changes = any(exist) and (is_repair or not all(exist))
     return WriteLock(folder if changes else None, wait_ms)
 
 

@@ -81,6 +81,7 @@ class Store:
     Attributes:
         buckets: partitions of entries, pending and journal.
         declared_source: what `init` said that the store mirrors; null: nothing.
+        declared_after: the last run that was decided when `init` said so; 0 if there was none.
         table_ids: the id of each table, as it was when the store was opened.
         accepted: the tables that `init` had accepted when the store was opened.
         append_only: the tables with the property that rows cannot be changed.
@@ -110,6 +111,7 @@ class Store:
         }
         self.buckets = int(properties["streams"][schema.BUCKETS_PROPERTY])
         self.declared_source = schema.declared_source(properties["streams"])
+        self.declared_after = schema.declared_after(properties["streams"])
         self._buckets_of: dict[str, int] = {}
         self.accepted = Accepted.of(properties["streams"])
         self.append_only = {

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from claimlib.commands.imports import ImportRequest, import_tables
 from claimlib.commands.input_tables import place_of, read_input
-from claimlib.commands.mirror import check_source, mirrored
 from claimlib.commands.runs import find_run
+from claimlib.commands.sources import check_source, mirrored
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import (
     ConfigError,

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,25 +14,32 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from claimlib.commands.init import Renamed, init
+from claimlib.commands.snapshot import snapshot
+from claimlib.commands.sources import LastSnapshot, source_of
 from claimlib.commands.upgrade import upgrade
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import (
     SchemaError,
+    SourceMismatchError,
     StorageError,
     StoreBusyError,
     StoreExistsError,
     StoreIncompleteError,
 )
+from claimlib.live.batches import SourceOpened
 from claimlib.report.store import of_store
+from claimlib.runs.journal import ServerIdentity
 from claimlib.schema import ENTRIES_ID_PROPERTY, TABLE_ID_PROPERTY, TABLES
 from claimlib.store.commits import create_table
 from claimlib.store.creation import create
-from claimlib.store.definitions import FolderDefinitions, SparkDefinitions
+from claimlib.store.definitions import Definitions, FolderDefinitions, SparkDefinitions
 from claimlib.store.lock import FILE, WriteLock
 from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
+from tests.delta.snapshots import ALL, source, stream
 from tests.lock_holder import holding, told
 
 SWEEP = SweepRequest(REQUEST)
@@ -291,6 +299,43 @@ def test_only_spark_changes_tables_with_a_constraint_or_a_damaged_log(
     broken = embedded.parent / "broken"
     (broken / "groups" / "_delta_log").mkdir(parents=True)
     assert FolderDefinitions.find(no_session, str(broken)) is None
+
+
+@pytest.mark.parametrize("engine", ["embedded", "spark"])
+def test_a_new_name_of_the_source_counts_from_the_next_snapshot_on(
+    request: pytest.FixtureRequest, embedded: Path, engine: str
+) -> None:
+    def defined() -> Definitions:
+        if engine == "embedded":
+            return in_folder(embedded)
+        return SparkDefinitions(request.getfixturevalue("spark"), str(embedded))
+
+    first = stream(b"s", {1: b"x"}, {1}, NOW_MS)
+    snapshot(create(defined()).store, ALL, lambda _: source([SourceOpened("a", "h")], first))
+    same, renaming = init(defined(), source=ALL.source)
+    assert renaming is None
+    assert same.store.declared_source is None
+    creation, renaming = init(defined(), source="redis://moved")
+    assert renaming == Renamed(
+        ALL.source, "moved:6379/0", LastSnapshot(1, ALL.source, ServerIdentity("a", "h"))
+    )
+    store = creation.store
+    assert source_of(store) == "moved:6379/0"
+    with pytest.raises(SourceMismatchError, match=r"filled from moved.*that server:6379/0 is the"):
+        snapshot(store, ALL, lambda _: source([SourceOpened("b", "i")], first))
+    moved = replace(ALL, source="moved:6379/0")
+    reply = snapshot(store, moved, lambda _: source([SourceOpened("b", "i")], first))
+    assert reply.former_source is None
+    back = snapshot(store, ALL, lambda _: source([SourceOpened("c", "j", "i")], first))
+    assert (back.former_source, source_of(store)) == ("moved:6379/0", ALL.source)
+    _, again = init(defined(), source="moved:6379")
+    assert again is not None
+    assert source_of(create(defined()).store) == "moved:6379/0"
+
+
+def test_a_store_that_no_snapshot_has_filled_keeps_its_source(embedded: Path) -> None:
+    with pytest.raises(StoreExistsError, match="no declared source"):
+        init(in_folder(embedded), source="lake")
 
 
 @pytest.mark.parametrize("change", [partial(create, accept_replaced=True), upgrade])

@@ -86,7 +86,7 @@ def test_a_path_that_one_of_the_readers_takes_for_another_is_left_to_spark(
     swept(spark, tmp_path / "a b")
     store = Store.init(spark, str(tmp_path / name))
     assert store.numbers("runs", "run_seq").to_pylist() == []
-    assert not store.is_small("runs")
+    assert not store.is_small("runs", 10**6)
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     assert xautoclaim(store, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
 
@@ -283,25 +283,25 @@ def test_a_panic_of_delta_rs_is_left_to_spark_and_an_interrupt_is_not(
 
     monkeypatch.setattr("deltalake.DeltaTable.get_add_actions", break_down)
     if panic == "PanicException":
-        assert not store.is_small("pending")
+        assert not store.is_small("pending", 10**6)
         assert store.read("pending").count() == 0
     else:
         with pytest.raises(raised):
-            store.is_small("pending")
+            store.is_small("pending", 10**6)
 
 
 def test_a_table_of_many_rows_or_bytes_is_left_to_spark(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
-    assert store.is_small("pending")
+    assert store.is_small("pending", 10**6)
     assert store.few_now("pending") is not None
     monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 9)
-    assert not store.is_small("pending")
+    assert not store.is_small("pending", 10**6)
     assert store.few_now("pending") is None
     monkeypatch.undo()
     monkeypatch.setattr(local_delta, "_MOST_BYTES", 100)
-    assert not store.is_small("pending")
+    assert not store.is_small("pending", 10**6)
     monkeypatch.undo()
     monkeypatch.setattr(local_delta, "_MOST_UNPACKED_BYTES", 100)
     local = local_delta.newest(Path(store.where, "pending"))
@@ -317,10 +317,10 @@ def test_a_table_of_many_files_is_left_to_spark(
     store.spark.sql(statement.format(store.identifier("pending")))
     for id_ms in range(1, 5):
         append(store, "pending", pending_row("s", id_ms))
-    assert store.is_small("pending")
+    assert store.is_small("pending", 10**6)
     monkeypatch.setattr(local_delta, "_MOST_FILES", 1)
     again = Store.open(store.spark, store.where)
-    assert not again.is_small("pending")
+    assert not again.is_small("pending", 10**6)
     assert again.version("pending") == 5
     assert len(again.find("pending")) == 4
 
@@ -354,7 +354,7 @@ def test_another_table_in_the_place_of_one_that_was_opened_is_left_to_spark(
     Path(other.where, "pending").rename(place)
     properties = DeltaTable(str(place)).metadata().configuration
     assert properties[TABLE_ID_PROPERTY] != store.pin(["streams"]).table_ids["pending"]
-    assert not store.is_small("pending")
+    assert not store.is_small("pending", 10**6)
     assert len(store.find("pending")) == 1
 
 
@@ -368,7 +368,7 @@ def test_without_delta_rs_spark_reads_all(
     else:
         monkeypatch.setattr("deltalake.DeltaTable.__init__", _raise)
     opened = Store.open(store.spark, store.where)
-    assert not opened.is_small("pending")
+    assert not opened.is_small("pending", 10**6)
     assert max(opened.numbers("pending", "id_ms").to_pylist()) == 10
     assert [row["id_ms"] for row in opened.find("pending", Condition("id_ms", 9, True))] == [10]
 

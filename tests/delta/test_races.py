@@ -341,7 +341,7 @@ def test_what_somebody_writes_into_a_small_table_while_it_is_rewritten_is_kept(
         slow.result()
 
     # Over Spark Connect no table is known to be small, and `pending` is merged.
-    before = ["pending"] if spark_store.is_small("pending") else []
+    before = ["pending"] if spark_store.is_small("pending", 10**6) else []
     assert tried == [*before, "consumers", "consumers"], "refused once"
     rows = {row["consumer"]: row for row in spark_store.relation("consumers").collect()}
     assert sorted(rows) == ["alice", "carol", "dead", "zoe"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from claimlib.errors import MissingRowsError, RequestError
 from claimlib.runs import Phase
 from claimlib.schema import TABLES
 from claimlib.semantics.model import AutoclaimRequest
-from claimlib.store.tables import Store
+from claimlib.store.tables import CommitInfo, Store
 from claimlib.testing.tables import read_groups, write_keyspace
 from tests.delta.own_rows import Opener
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
@@ -186,7 +187,12 @@ def test_a_row_of_runs_that_no_history_shows_is_an_error_once_nothing_else_is_le
     swept: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept.execute("runs", f"{DELETED}= 3")
-    monkeypatch.setattr(Store, "history", lambda *_: [])
+    history = Store.history
+
+    def without_runs(store: Store, table: str, limit: int | None = None) -> Sequence[CommitInfo]:
+        return [] if table == "runs" else history(store, table, limit)
+
+    monkeypatch.setattr(Store, "history", without_runs)
     monkeypatch.setattr(Store, "notes", lambda *_: [])
     before = {table: contents(swept, table) for table in TABLES}
     says = r"lacks the rows of run 3 \(xautoclaim:c\).*restore the table from a backup"

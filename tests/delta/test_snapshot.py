@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,16 +11,18 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from claimlib.commands.mirror import source_of
 from claimlib.commands.runs import abandon
 from claimlib.commands.snapshot import SnapshotRequest, snapshot
+from claimlib.commands.sources import source_of
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import EmptySourceError, SourceMismatchError, VerificationError
 from claimlib.live.batches import (
+    Batch,
     GroupDone,
     GroupGone,
     PendingPage,
     PendingRow,
+    SourceOpened,
     StreamDone,
     StreamGone,
 )
@@ -109,10 +112,26 @@ def test_a_store_mirrors_one_source_and_refuses_another_naming_both(store: Store
     assert source_of(store) is None
     snapshot(store, ALL, lambda _: source(stream(b"s", {1: b"x"}, {1}, NOW_MS)))
     other = SnapshotRequest("elsewhere:6379/0")
-    with pytest.raises(SourceMismatchError, match="server:6379/0, not from elsewhere:6379/0"):
+    with pytest.raises(SourceMismatchError, match="server:6379/0, and nothing proves that else"):
         snapshot(store, other, lambda _: source())
     assert owners(store) == {(b"s", 1): b"x"}
     assert source_of(store) == "server:6379/0"
+
+
+def test_a_server_that_proves_nothing_is_refused_before_it_is_read(store: Store) -> None:
+    snapshot(store, ALL, lambda _: source([SourceOpened("a", "h")]))
+
+    def opened(*ids: str | None) -> Iterator[Batch]:
+        yield SourceOpened(*ids)
+        raise AssertionError("the server is read")
+
+    for ids in (("b", "i"), ("h", "a"), ("b", "i", "a"), (None, None)):
+        with pytest.raises(SourceMismatchError, match="nothing proves"):
+            snapshot(store, replace(ALL, source="new:6379/0"), lambda _, ids=ids: opened(*ids))
+    snapshot(store, ALL, lambda _: source())
+    unknown = replace(ALL, source="new:6379/0")
+    with pytest.raises(SourceMismatchError, match=r"\(at the last snapshot: unknown\)"):
+        snapshot(store, unknown, lambda _: source([SourceOpened("a", "h")]))
 
 
 def test_a_snapshot_that_dies_behind_its_decision_is_finished_by_the_next_run(

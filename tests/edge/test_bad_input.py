@@ -259,7 +259,15 @@ def test_the_faulty_line_of_a_policy_is_named():
 # ---- names of runs ----
 
 
-@pytest.mark.parametrize("name", ["", "x", "-1", "+7", " 7", "7\n", "\u0667", "9" * 19, "9" * 5000])
-def test_a_name_that_no_run_has_is_refused_before_the_store_is_read(name):
-    with pytest.raises(RequestError, match="is not the name of a run"):
+@pytest.mark.parametrize(
+    "name", ["x", "-1", "+7", " 7", "7\n", "\u0667", "9" * 19, "9" * 5000, "\udcff"]
+)
+def test_a_name_that_no_run_has_is_refused(store, name):
+    with pytest.raises(RequestError, match="has no finished run"):
+        find_run(store, name)
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_of_a_run_is_refused_before_the_store_is_read(name):
+    with pytest.raises(RequestError, match="the name of the run is empty"):
         find_run(None, name)

@@ -137,11 +137,12 @@ def test_no_report_has_more_rows_than_can_be_printed(claimlib, job, command):
 def test_a_dry_run_shows_the_worst_groups_first_and_counts_what_it_does_not_show(claimlib, stalled):
     said = claimlib("xautoclaim", stalled, *SWEEP, "--dry-run", "--limit", "1")
     assert said.code == 6
-    title, _, _, first, total, note = said.out.splitlines()
+    title, _, _, first, total, note, *losing = said.out.splitlines()
     assert "dry run" in title
     assert first.startswith("unproven")
     assert total.split()[:5] == ["total", "2", "groups", "4", "3"]
     assert note == "1 more group not shown; use --limit to show more"
+    assert "dead" in " ".join(losing)
     assert "no run yet" in claimlib("runs", stalled).out
 
 

@@ -21,7 +21,7 @@ from tests.seeds import new_seed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SEQUENCES = 600
+SEQUENCES = 3_000
 SEED = 4  # the long form makes one up; --hypothesis-seed repeats it
 LONG_SEQUENCES = 20_000
 # How often the tables reach each branch.  An XPENDING in the tables is a query of its own.
@@ -38,7 +38,7 @@ def wire() -> Iterator[Wire]:
 
 
 @pytest.mark.timeout(900)  # what Hypothesis may take to shrink a sequence, once one differs
-def test_reference_and_tables_follow_hundreds_of_sequences_step_by_step(
+def test_reference_and_tables_follow_three_thousand_sequences_step_by_step(
     wire: Wire, spark: SparkSession, tmp_path: Path
 ):
     tally = follow_all(wire, SEQUENCES, SEED, in_tables=covered(IN_TABLES))

@@ -1,0 +1,206 @@
+"""The source of a store: which name it has, and which server may fill it.
+
+A source has one current name.  It is the name of the last snapshot, or the name that `init` has
+given since.  A snapshot under another name needs a proof that it reads the same server.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from claimlib.commands.mirror import IMPORT, SNAPSHOT
+from claimlib.engine.relation import DESCENDING, Relation, union_by_name
+from claimlib.errors import NotAMirrorError, SourceMismatchError
+from claimlib.runs import Begun, pinned
+from claimlib.runs.journal import ServerIdentity, ServerProof
+from claimlib.runs.rollforward import NOT_ABANDONED
+from claimlib.store.tables import Store
+
+Mirrored = frozenset[tuple[str, str | None]]
+"""Sources of a store, each with the command that read it (None: a row of `streams` names it)."""
+
+
+def mirrored(begun: Begun) -> Mirrored:
+    """Return the sources that filled a store; empty if none did.  One query."""
+    # The finished runs know it still where no stream is left.
+    of_streams = begun.relation("streams").select("source", "NULL AS command")
+    of_runs = begun.relation("runs").where(NOT_ABANDONED)
+    both = union_by_name([of_streams, of_runs], {"source": "STRING", "command": "STRING"})
+    rows = both.where("source IS NOT NULL").distinct().collect()
+    return frozenset((row["source"], row["command"]) for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class LastSnapshot:
+    """Hold the source that the last finished snapshot read, and the ids of its server."""
+
+    run_seq: int
+    source: str
+    server: ServerIdentity
+
+
+def last_snapshot(runs: Relation) -> LastSnapshot | None:
+    """Return the last finished snapshot among rows of `runs`, or None if there is none."""
+    snapshots = runs.where(f"command = '{SNAPSHOT}' AND {NOT_ABANDONED}")
+    row = snapshots.order_by(f"run_seq{DESCENDING}").first()
+    if row is None:
+        return None
+    server = ServerIdentity(row["server_run_id"], row["replication_id"])
+    return LastSnapshot(row["run_seq"], row["source"], server)
+
+
+def current_name(store: Store, last: LastSnapshot | None) -> str | None:
+    """Return the current name of a store's source; None if neither `init` nor a snapshot named it.
+
+    Args:
+        last: the last snapshot of the store.
+    """
+    declared = store.declared_source
+    if last is None or (declared is not None and last.run_seq <= store.declared_after):
+        return declared
+    return last.source
+
+
+def source_of(store: Store) -> str | None:
+    """Return the current name of what a store mirrors, or None if it mirrors nothing so far."""
+    begun, _ = pinned(store, ("streams", "runs"))
+    name = current_name(store, last_snapshot(begun.relation("runs")))
+    return name or min((name for name, _ in mirrored(begun)), default=None)
+
+
+def server_of(begun: Begun) -> str | None:
+    """Return the name of the server that fills a store, or None if there was no snapshot."""
+    last = last_snapshot(begun.relation("runs"))
+    return None if last is None else current_name(begun.store, last)
+
+
+def check_source(
+    begun: Begun, kept: Mirrored, source: str, foreign_command: str | None = None
+) -> None:
+    """Refuse a source that is not the one that the store mirrors.
+
+    Args:
+        foreign_command: a command that has read another source, also if its name is the same.
+            None if there is no such command.
+
+    Raises:
+        SourceMismatchError: naming both.
+    """
+    others = [
+        (name, command)
+        for name, command in kept
+        if name != source or (command is not None and command == foreign_command)
+    ]
+    declared = begun.store.declared_source
+    if not others and declared in {None, source}:
+        return
+    name, command = min(others, key=lambda other: other[1] or "") if others else (declared, None)
+    how = f" (by claimlib {command})" if command else ""
+    raise SourceMismatchError(
+        f"the store {begun.store.where} is filled from {name}{how}, not from {source}: a store has"
+        " one source; create another store for this one",
+        kept=name,
+        requested=source,
+    )
+
+
+def snapshot_to_match(begun: Begun, kept: Mirrored, source: str) -> LastSnapshot | None:
+    """Return the snapshot whose server must be the one that is read now, or None if any may be.
+
+    Under the current name of its source a store takes any server: that of a restart has new ids.
+
+    Raises:
+        SourceMismatchError: imports fill the store; or no snapshot has filled it, and it has
+            another name; or the name is that of another database.
+    """
+    last = last_snapshot(begun.relation("runs"))
+    if last is None or any(command == IMPORT for _, command in kept):
+        check_source(begun, kept, source, foreign_command=IMPORT)
+        return None
+    current = current_name(begun.store, last)
+    if source == current:
+        return None
+    if _database(source) != _database(last.source):
+        raise SourceMismatchError(
+            f"the store {begun.store.where} is filled from {current}, not from {source}, which is"
+            " another database: a store has one source."
+            f" {_remedy(begun.store, source, 'the data were moved there')}",
+            kept=current,
+            requested=source,
+        )
+    return last
+
+
+def _database(source: str) -> str:
+    """Return the number of the database in `host:port/db`; all databases share a server's ids."""
+    return source.rpartition("/")[2]
+
+
+def check_same_server(
+    begun: Begun, last: LastSnapshot, source: str, server: ServerIdentity
+) -> ServerProof:
+    """Return what proves that a server is the one that the last snapshot read.
+
+    Raises:
+        SourceMismatchError: nothing does.  It names both sources and the ids that were compared.
+    """
+    proof = server.proof_of(last.server)
+    if proof is None:
+        current = current_name(begun.store, last)
+        raise SourceMismatchError(
+            f"the store {begun.store.where} is filled from {current}, and nothing proves that"
+            f" {source} is the same server: {_compared(last.server, server)}. Nothing was changed."
+            f" {_remedy(begun.store, source, 'it is the same, for example after a restart')}",
+            kept=current,
+            requested=source,
+        )
+    return proof
+
+
+def _compared(before: ServerIdentity, now: ServerIdentity) -> str:
+    if now == ServerIdentity():
+        return "it tells neither its run_id nor its replication id (grant the user +info)"
+    pairs = {
+        "run_id": (now.run_id, before.run_id),
+        "replication id": (now.replication_id, before.replication_id),
+    }
+    return ", ".join(
+        f"its {name} is {_shortened(own)} (at the last snapshot: {_shortened(last)})"
+        for name, (own, last) in pairs.items()
+    )
+
+
+def _shortened(id_: str | None) -> str:
+    return "unknown" if id_ is None else f"{id_[:8]}…"
+
+
+def _remedy(store: Store, source: str, condition: str) -> str:
+    return (
+        f"If {condition}, run: claimlib init"
+        f" {shlex.quote(store.where)} --source {shlex.quote(source)}. Otherwise create another"
+        " store for it"
+    )
+
+
+def refuse_own_rows(begun: Begun, kept: Mirrored) -> None:
+    """Refuse to make a store the mirror of a server if it has rows and mirrors nothing.
+
+    The first snapshot would remove these rows.
+
+    Raises:
+        NotAMirrorError: naming the tables that have rows, and what to do.
+    """
+    if kept or begun.store.declared_source is not None:
+        return
+    tables = ("pending", "entries", "groups", "consumers", "streams")
+    firsts = [begun.relation(name).limit(1).select(f"'{name}' AS of") for name in tables]
+    filled = [row["of"] for row in union_by_name(firsts, {"of": "STRING"}).collect()]
+    if filled:
+        raise NotAMirrorError(
+            f"the store {begun.store.where} has rows ({', '.join(filled)}) and mirrors no server:"
+            " a snapshot would replace them with the server's data. Create another store for the"
+            " snapshot (claimlib init), or delete these rows first",
+            where=begun.store.where,
+            tables=filled,
+        )

@@ -1,0 +1,99 @@
+"""Looking at a store: what a user may type, and what is said if it is wrong."""
+
+import json
+
+import pytest
+
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import Consumer, Group, PendingEntry
+from claimlib.semantics.words import Stream
+from claimlib.testing.tables import write_keyspace
+
+NOW_MS = 1_750_000_000_000
+SWEEP = ("--consumer", "c", "--min-idle", "1m")
+
+
+@pytest.fixture
+def where(store):
+    """A group with three entries: two have been idle for 90 s, one for 5 ms."""
+    idle = {1: 90_000, 2: 90_000, 3: 5}
+    pending = tuple(PendingEntry(StreamId(n, 0), b"bob", NOW_MS - ms, n) for n, ms in idle.items())
+    group = Group(StreamId(9, 0), pending, (Consumer(b"bob", NOW_MS, None),))
+    entries = {StreamId(n, 0): (b"f", b"v") for n in idle}
+    write_keyspace(store, {b"orders": Stream(entries, {b"g": group})}, NOW_MS)
+    return store.where
+
+
+@pytest.fixture
+def swept(claimlib, where):
+    """The store after runs 1, xautoclaim:nightly-1, and 2 and 3, of two commands with one id."""
+    runs = (
+        ("xautoclaim", where, *SWEEP, "--count", "1", "--run-id", "nightly-1"),
+        ("xautoclaim", where, *SWEEP, "--run-id", "2026-11-28-late"),
+        ("xclaim", where, "orders", "g", "d", "3-0", "--min-idle", "0ms", "--run-id", "undo"),
+        ("xack", where, "orders", "g", "3-0", "--run-id", "undo"),
+    )
+    for words in runs:
+        assert claimlib(*words).code == 0
+    return where
+
+
+# ---- names of runs ----
+
+
+@pytest.mark.parametrize("name", ["1", "xautoclaim:nightly-1", "nightly-1"])
+def test_a_run_is_named_by_its_number_its_key_or_its_run_id_alone(claimlib, swept, name):
+    shown = claimlib("runs", swept, name, "--output", "json")
+    assert (shown.code, json.loads(shown.out)["run_seq"]) == (0, 1)
+    as_of = claimlib("xpending", swept, "orders", "g", "--as-of", name, "--output", "json")
+    assert as_of.code == 0, as_of.err
+    assert json.loads(as_of.out)["consumers"] == {"bob": 2, "c": 1}
+
+
+def test_a_run_id_may_begin_with_a_date(claimlib, swept):
+    words = ("xpending", swept, "orders", "g", "--as-of")
+    assert "c " in claimlib(*words, "2026-11-28-late").out
+    refused = claimlib(*words, "2026-11-28-early")
+    assert (refused.code, refused.out) == (2, "")
+    assert "2026-11-28-early" in refused.err
+
+
+@pytest.mark.parametrize("words", [("runs", "undo"), ("xpending", "--as-of", "undo")])
+def test_a_run_id_of_several_runs_is_refused_and_they_are_listed(claimlib, swept, words):
+    command, *rest = words
+    said = claimlib(command, swept, *rest, "--quiet")
+    assert (said.code, said.out) == (2, "")
+    (error,) = said.err.splitlines()
+    assert error == (
+        "claimlib: error: undo is the run id of 2 runs: xclaim:undo (run 3), xack:undo (run 4)."
+        " Name one of them by its number or by command:run_id"
+    )
+
+
+def test_a_typing_error_in_the_name_of_a_run_shows_similar_names(claimlib, swept):
+    for name in ("nigthly-1", "xautoclaim:nightly-2"):
+        said = claimlib("runs", swept, name, "--quiet")
+        assert (said.code, said.out) == (2, "")
+        assert f"no finished run {name} (did you mean xautoclaim:nightly-1?)" in said.err
+
+
+# ---- a run id that was used before ----
+
+
+def test_a_run_id_of_another_request_shows_only_what_is_different(claimlib, swept):
+    words = ("xautoclaim", swept, "--consumer", "c", "--run-id", "2026-11-28-late", "--quiet")
+    said = claimlib(*words, "--min-idle", "15m", "--count", "7")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == (
+        "claimlib: error: the run id of xautoclaim:2026-11-28-late was already used for a different"
+        " request: min idle was 1m and is now 15m, count was not given and is now 7. Use another"
+        " run id\n"
+    )
+
+
+def test_other_ids_under_a_used_run_id_are_said_to_be_different(claimlib, swept):
+    words = ("xclaim", swept, "orders", "g", "d", "--min-idle", "0ms", "--run-id", "undo")
+    said = claimlib(*words, "2-0", "--quiet")
+    assert said.code == 2
+    assert "different request: ids or values of the single requests are different. Use" in said.err
+    assert claimlib(*words, "3-0", "--quiet").code == 0
