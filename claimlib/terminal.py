@@ -15,6 +15,7 @@ import io
 import logging
 import os
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -145,7 +146,24 @@ def err(text: str) -> None:
 def say(*texts: str) -> None:
     """One line each, for people, on stderr."""
     for text in texts:
-        err(f"claimlib: {one_line(text)}")
+        err(_wrapped(f"claimlib: {one_line(text)}"))
+
+
+def _wrapped(line: str) -> str:
+    """Break a line between words at the width of the terminal, if stderr is one."""
+    if not sys.stderr.isatty():
+        return line
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH
+    except OSError:  # a notebook's stream has no file
+        width = _WIDTH
+    return textwrap.fill(
+        line, width, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    )
+
+
+_WIDTH = 80
+"""Columns of a terminal that does not tell how many it has."""
 
 
 def is_terminal() -> bool:

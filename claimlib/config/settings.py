@@ -159,6 +159,7 @@ def read_toml(file: Path, what: str) -> tuple[str, dict[str, Any]]:
     Raises:
         ConfigError: the file (of the kind `what`) cannot be read, or is not valid TOML.
     """
+    file = file.absolute()
     try:
         text = file.read_bytes().decode("utf-8")  # a carriage return alone ends no line of TOML
         return text, tomllib.loads(text)

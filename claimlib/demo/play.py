@@ -86,7 +86,12 @@ def _capture_stalled_work(
         stalled = workload.drive(server, entries=entries)
         story.tell(of_workload(server, stalled))
     with story.step("Spark starts, once for all commands but the job"):
-        open_session(driver_memory="2g", app_name="claimlib demo", java_options=SHORT_LIVED)
+        open_session(
+            driver_memory="2g",
+            app_name="claimlib demo",
+            java_options=SHORT_LIVED,
+            conf={"spark.sql.warehouse.dir": tempfile.gettempdir()},
+        )
     with story.step("A store, and a snapshot of the server"):
         claimlib("init", str(store))
         claimlib("snapshot", server.url, str(store))

@@ -20,7 +20,7 @@ _MIRROR_COUNTS = ("streams", "groups", "pending_read", "entries_read", "pending_
 def of_snapshot(reply: SnapshotReply) -> Report:
     """What was read of the server, and what changed in the store; other counts if not 0."""
     of_server = _of_proof(reply) or tuple(_of_server(reply.counts))
-    notes = (*_of_claims(reply.counts), *of_server)
+    notes = (*_of_claims(reply.counts, _TO_THE_SERVER), *of_server)
     report = _of_mirror("snapshot", f"Snapshot of {reply.source}", reply, notes)
     return replace(report, document={**report.document, "former_source": reply.former_source})
 
@@ -28,7 +28,7 @@ def of_snapshot(reply: SnapshotReply) -> Report:
 def of_import(reply: ImportReply) -> Report:
     """What was read of the given tables, what changed in the store, and what a sweep will lack."""
     notes = (
-        *_of_claims(reply.counts),
+        *_of_claims(reply.counts, _TO_THE_TABLES),
         *_lacking(reply.counts),
         *_of_payload_columns(reply.payload_columns),
     )
@@ -122,14 +122,20 @@ def _of_proof(reply: SnapshotReply) -> tuple[str, ...]:
     )
 
 
-def _of_claims(counts: Mapping[str, int]) -> Iterable[str]:
+_TO_THE_SERVER = (
+    "To repeat the claims of a run on the server, print its commands: claimlib runs STORE RUN"
+    " --as-commands"
+)
+_TO_THE_TABLES = "Write claims back to your tables before you import again"
+
+
+def _of_claims(counts: Mapping[str, int], remedy: str) -> Iterable[str]:
     number = counts.get(CLAIMS_REPLACED)
     if number:
         claims = number_of(number, "claim")
         yield (
             f"{claims} made in this store {'was' if number == 1 else 'were'} overwritten, because"
-            " the source shows another owner. To repeat the claims of a run on the server, print"
-            " its commands: claimlib runs STORE RUN --as-commands"
+            f" the source shows another owner. {remedy}"
         )
 
 

@@ -66,7 +66,7 @@ class Shown:
 
 # By the names that programs know columns by: those whose cells are not exact.
 _NAMES = frozenset({"stream", "consumer_group", "consumer", "from_consumer", "cursor"})
-_TEXTS = frozenset({"what", "value", "reason", "example", "guards", "remedy", "fields"})
+_TEXTS = frozenset({"what", "value", "reason", "example", "guards", "remedy", "fields", "meaning"})
 # Those that can be done without, the first before the others.  (Why a group is refused is said on
 # stderr, too.)
 _MINOR = (

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from claimlib.commands.runs import RunList
 from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP, ID_ORDER
+from claimlib.report.counts import MEANINGS
 from claimlib.report.headings import headings
 from claimlib.report.model import Cell, Report
 from claimlib.report.rows import Record, fetch_rows
@@ -181,14 +182,21 @@ def of_run(finished: Finished) -> Report:
     """One run: its request, what it did, and how long each phase took."""
     request = {n: value for n, value in json.loads(finished.request).items() if value is not None}
     rows: list[tuple[Cell, ...]] = [
-        (f"request: {parameter_name(name)}", parameter_text(name, value))
+        (f"request: {parameter_name(name)}", parameter_text(name, value), "")
         for name, value in request.items()
     ]
-    rows += [(name.replace("_", " "), count) for name, count in sorted(finished.counts.items())]
+    rows += [
+        (name.replace("_", " "), count, MEANINGS.get(name, ""))
+        for name, count in sorted(finished.counts.items())
+    ]
     took = {phase: finished.phase_ms[phase] for phase in Phase if phase in finished.phase_ms}
-    rows += [("began", instant(finished.began_ms)), ("ended", instant(finished.ended_ms))]
-    rows += [("engine", finished.engine)]
-    rows += [(f"{phase} took", duration(ms)) for phase, ms in took.items()]
+    others: list[tuple[str, Cell]] = [
+        ("began", instant(finished.began_ms)),
+        ("ended", instant(finished.ended_ms)),
+        ("engine", finished.engine),
+        *((f"{phase} took", duration(ms)) for phase, ms in took.items()),
+    ]
+    rows += [(*other, "") for other in others]
     values = [("request", request), ("counts", dict(sorted(finished.counts.items())))]
     when = {"began_ms": finished.began_ms, "ended_ms": finished.ended_ms}
     return Report(
@@ -198,10 +206,14 @@ def of_run(finished: Finished) -> Report:
         notes=tuple(_abandoned(finished)),
         document=run_document(finished),
         records=[
-            *({"what": name, "value": ms} for name, ms in when.items()),
-            {"what": "engine", "value": finished.engine},
+            *({"what": name, "value": ms, "meaning": None} for name, ms in when.items()),
+            {"what": "engine", "value": finished.engine, "meaning": None},
             *(
-                {"what": f"{part}.{name}", "value": value}
+                {
+                    "what": f"{part}.{name}",
+                    "value": value,
+                    "meaning": MEANINGS.get(name) if part == "counts" else None,
+                }
                 for part, of_part in (*values, ("phase_ms", took))
                 for name, value in of_part.items()
             ),
@@ -209,7 +221,7 @@ def of_run(finished: Finished) -> Report:
     )
 
 
-COLUMNS = headings("what", "value")
+COLUMNS = headings("what", "value", "meaning")
 
 
 def _abandoned(run: Finished) -> Iterable[str]:

@@ -119,9 +119,9 @@ def of_upgrade(upgraded: Upgrade) -> Report:
 def of_check(where: str, problems: Sequence[Problem]) -> Report:
     """What a store lacks, the worst first."""
     refusing = sum(problem.refuses for problem in problems)
-    note = f"{number_of(refusing, 'problem makes', 'problems make')} a sweep refuse groups"
-    remarks = len(problems) - refusing
-    note += f"; {number_of(remarks, 'remark')}"
+    remarks = number_of(len(problems) - refusing, "remark")
+    refuse = number_of(refusing, "problem makes", "problems make")
+    note = f"{refuse} a sweep refuse groups; {remarks}" if refusing else f"sweeps work; {remarks}"
     return Report(
         title=f"Check of {where}",
         columns=headings("table", "what", "count", "example", "refuses"),

@@ -162,15 +162,15 @@ def test_columns_that_may_hold_payloads_and_are_not_mapped_are_named(
         "read_at": [1.5],
         "parts": [{"a": "b"}],
     }
-    given = {"entries": pa.table(columns), "pending": FIRST["pending"].slice(0, 1)}
-    reply = import_tables(store, request(tmp_path, given), run_id="r")
+    tables = {"entries": pa.table(columns), "pending": FIRST["pending"].slice(0, 1)}
+    reply = import_tables(store, request(tmp_path, tables), run_id="r")
     assert reply.payload_columns == ("body", "raw", "parts")
     (note,) = [note for note in of_import(reply).notes if "payload" in note]
     assert "3 columns that may hold them are not mapped: body, raw, parts" in note
     assert 'write fields = "body" below [entries]' in note
     assert of_import(reply).document["payload_columns"] == ["body", "raw", "parts"]
-    given["entries"] = FIRST["entries"].slice(0, 1).append_column("body", pa.array(["text"]))
-    mapped = import_tables(store, request(tmp_path, given), run_id="with payloads")
+    tables["entries"] = FIRST["entries"].slice(0, 1).append_column("body", pa.array(["text"]))
+    mapped = import_tables(store, request(tmp_path, tables), run_id="with payloads")
     assert mapped.payload_columns == ()
 
 

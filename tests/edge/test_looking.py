@@ -1,13 +1,18 @@
 """Looking at a store: what a user may type, and what is said if it is wrong."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
+from claimlib.report.counts import MEANINGS
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
+from claimlib.testing.server import valkey_server
 from claimlib.testing.tables import write_keyspace
+from tests.live.readings import stream_with_group
 
 NOW_MS = 1_750_000_000_000
 SWEEP = ("--consumer", "c", "--min-idle", "1m")
@@ -36,6 +41,57 @@ def swept(claimlib, where):
     for words in runs:
         assert claimlib(*words).code == 0
     return where
+
+
+# ---- what a run did ----
+
+
+@pytest.fixture
+def by_server(claimlib, store):
+    """The store after a snapshot, a sweep, an xclaim, a retirement and a cursor that was reset."""
+    with valkey_server() as server, server.client() as client:
+        stream_with_group(client, n=5)
+        assert claimlib("snapshot", server.url, store.where).code == 0
+        name = f"{server.host}:{server.port}/0"
+    sweep = ("xautoclaim", store.where, "--consumer", "c", "--min-idle", "0ms")
+    ids = ("s", "g", "d", "1-0", "2-0", "--min-idle", "0ms", "--force")
+    assert claimlib(*sweep, "--cursor", "nightly").code == 0
+    assert claimlib("xclaim", store.where, *ids).code == 0
+    assert claimlib("retire", store.where, "s", "g", "c", "--to", "d").code == 0
+    assert claimlib("reset-cursor", store.where, "nightly").code == 0
+    return store.where, name
+
+
+def test_each_count_of_a_run_is_explained(claimlib, by_server):
+    where, _ = by_server
+    listed = json.loads(claimlib("runs", where, "--output", "json").out)["runs"]
+    assert len(listed) == 5
+    for run in listed:
+        assert run["counts"].keys() <= MEANINGS.keys(), run["command"]
+    shown = claimlib("runs", where, listed[-1]["run_seq"]).out
+    assert re.search(r"^pending read +\d+ +pending entries read$", shown, re.MULTILINE)
+    header, *_ = claimlib("runs", where, 1, "--output", "csv").out.splitlines()
+    assert header == "what,value,meaning"
+
+
+def test_other_buckets_of_a_filled_store_are_refused_with_its_source(
+    claimlib, by_server, monkeypatch
+):
+    where, source = by_server
+    folder = Path(where)
+    monkeypatch.chdir(folder.parent)
+    said = claimlib("init", folder.name, "--buckets", 4)
+    assert said.code == 4
+    wanted = f"{where} is already a store, with 8 buckets, filled from {source}: leave out"
+    assert wanted in said.err
+
+
+def test_a_config_file_that_is_not_there_is_named_with_its_whole_path(
+    claimlib, where, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    said = claimlib("check", where, "--config", "absent.toml")
+    assert said.err == f"claimlib: error: the config file {tmp_path}/absent.toml does not exist\n"
 
 
 # ---- names of runs ----

@@ -48,6 +48,7 @@ def test_spark_submit_gets_the_settings_of_our_own_session():
         "spark.driver.memory",
         "spark.jars.packages",
         "spark.sql.shuffle.partitions",
+        "spark.sql.warehouse.dir",
     }
     assert {k: v for k, v in conf.items() if k not in others} == session.LOCAL_SETTINGS
 

@@ -1,11 +1,17 @@
 """What is printed holds nothing that a terminal would act on, and one place prints it."""
 
 import ast
+import fcntl
 import io
 import json
 import logging
+import os
+import pty
 import re
+import struct
+import subprocess
 import sys
+import termios
 import unicodedata
 from functools import partial
 
@@ -265,3 +271,22 @@ def test_a_stream_that_is_closed_before_or_meanwhile_ends_nothing(monkeypatch):
         return 3
 
     assert process.ending(work) == 3
+
+
+def test_on_a_terminal_lines_on_stderr_break_between_words(tmp_path):
+    controller, of_process = pty.openpty()
+    fcntl.ioctl(of_process, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
+    words = [sys.executable, "-m", "claimlib", "check", tmp_path / "absent"]
+    subprocess.run(words, cwd=ROOT, stderr=of_process, check=False)
+    os.close(of_process)
+    lines = os.read(controller, 10_000).decode().replace("\r", "").splitlines()
+    os.close(controller)
+    assert lines[0].startswith("claimlib: error: no store at")
+    assert len(lines) > 1
+    assert " ".join(lines).endswith(f"create it with: claimlib init {tmp_path}/absent")
+    assert all(len(line) <= 50 or " " not in line for line in lines)
+
+
+def test_elsewhere_a_message_on_stderr_is_one_line(capsys):
+    terminal.say("word " * 100)
+    assert len(capsys.readouterr().err.splitlines()) == 1
