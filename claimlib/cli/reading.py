@@ -146,6 +146,7 @@ def xpending(
     from claimlib.cli.output import show
     from claimlib.commands import server_view
     from claimlib.commands.xpending import reading
+    from claimlib.report.runs import before_unfinished
     from claimlib.report.xpending import of_overview
 
     view = common.view()
@@ -188,7 +189,7 @@ def xpending(
             most = MOST_ROWS if view.output is Output.TABLE else None
             with _named_if_unknown(at, stream, group):
                 result = _of_group(at, key, query, most, now_ms, shows_server=shows_server)
-    show(result, view)
+    show(before_unfinished(result, at.unfinished), view)
     if alarms:
         raise typer.Exit(process.STALLED)
 
@@ -219,6 +220,7 @@ def describe(
     from claimlib.commands.xpending import reading
     from claimlib.plans.differences import Scope
     from claimlib.report.describe import of_description
+    from claimlib.report.runs import before_unfinished
 
     view = common.view()
     rows = view.rows(limit)
@@ -230,7 +232,7 @@ def describe(
         if description.consumers.is_empty() and at.read_in(scope, "groups").is_empty():
             _refuse_unless_everything(at, scope)
         result = of_description(opened.where, description, at_ms, rows)
-    show(result, view)
+    show(before_unfinished(result, at.unfinished), view)
 
 
 def _stalled_ms(fail_on_stalled: str | None) -> int:

@@ -16,6 +16,7 @@ from claimlib.runs.protocol import (
     pinned,
     run,
     silent,
+    unfinished_error,
 )
 from claimlib.runs.rollforward import Finished, Phase, Progress
 
@@ -33,4 +34,5 @@ __all__ = [
     "pinned",
     "run",
     "silent",
+    "unfinished_error",
 ]

@@ -239,14 +239,19 @@ def begin_reading(store: Store, tables: Collection[str] = INPUTS) -> Begun:
     """
     begun, unfinished = pinned(store, tables)
     if unfinished:
-        first = unfinished[0]
-        raise UnfinishedRunError(
-            f"run {first.run_seq} ({first.key}) is unfinished: its decision was written, but is not"
-            f" yet applied. The next run finishes it, for example: claimlib {first.command} …"
-            f" --run-id {first.run_id}",
-            run=first.key,
-        )
+        raise unfinished_error(unfinished[0])
     return begun
+
+
+def unfinished_error(run: RunRow) -> UnfinishedRunError:
+    """Build the error of a command that cannot begin before an earlier run is finished."""
+    return UnfinishedRunError(
+        f"run {run.run_seq} ({run.key}) is unfinished: its decision was written, but is not yet"
+        f" applied. The next run finishes it, for example: claimlib {run.command} … --run-id"
+        f" {run.run_id}. Until then claimlib xpending shows the store before it, and --as-of what"
+        " earlier runs left",
+        run=run.key,
+    )
 
 
 def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:

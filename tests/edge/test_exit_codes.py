@@ -40,7 +40,11 @@ CASES = {
         ("import", "imported", "--entries", "./none", "--pending", "./none"),
         "none cannot be read as a table: nothing exists at this location",
     ),
-    "not finished": (5, ("xpending", "unfinished"), "run 1 (xautoclaim:r) is unfinished: its"),
+    "not finished": (
+        5,
+        ("xautoclaim", "unfinished", *SWEEP, "--dry-run"),
+        "run 1 (xautoclaim:r) is unfinished: its",
+    ),
     "refused group": (6, ("xautoclaim", "stalled", *SWEEP, "--dry-run"), "refused: s / g: "),
     "no server": (75, ("snapshot", "redis://127.0.0.1:1/0", "stalled"), "cannot be reached"),
 }

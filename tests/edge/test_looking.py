@@ -4,10 +4,14 @@ import json
 
 import pytest
 
+from claimlib.commands.snapshot import snapshot
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.runs import Phase
 from claimlib.semantics.ids import StreamId
-from claimlib.semantics.model import Consumer, Group, PendingEntry
+from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.testing.tables import write_keyspace
+from tests.delta.snapshots import ALL, source, stream
 
 NOW_MS = 1_750_000_000_000
 SWEEP = ("--consumer", "c", "--min-idle", "1m")
@@ -97,3 +101,75 @@ def test_other_ids_under_a_used_run_id_are_said_to_be_different(claimlib, swept)
     assert said.code == 2
     assert "different request: ids or values of the single requests are different. Use" in said.err
     assert claimlib(*words, "3-0", "--quiet").code == 0
+
+
+# ---- an unfinished run ----
+
+
+def _cut_off(run, at):
+    """Begin a run, and stop it for good at a phase."""
+
+    def stop(phase, detail):
+        if phase is at:
+            raise InterruptedError(detail)
+
+    with pytest.raises(InterruptedError):
+        run(stop)
+
+
+LOOKING = (("xpending",), ("xpending", "orders", "g"), ("describe",))
+# Behind the decision, and behind the change of the first table.
+CUT = pytest.mark.parametrize("at", [Phase.APPLY, Phase.VERIFY])
+
+
+def _looked_at(claimlib, where, *words):
+    command, *rest = words
+    said = claimlib(command, where, *rest, "--now", NOW_MS, "--output", "json")
+    assert said.code == 0, said.err
+    return json.loads(said.out)
+
+
+@CUT
+def test_an_unfinished_sweep_does_not_keep_users_from_looking(claimlib, store, where, at):
+    sweep = SweepRequest(AutoclaimRequest(b"c", 60_000))
+    before = [_looked_at(claimlib, where, *words) for words in LOOKING]
+    _cut_off(lambda stop: xautoclaim(store, sweep, run_id="cut", progress=stop), at)
+    for words, document in zip(LOOKING, before, strict=True):
+        assert document["unfinished"] == []
+        assert _looked_at(claimlib, where, *words) == document | {"unfinished": ["xautoclaim:cut"]}
+        command, *rest = words
+        assert claimlib(command, where, *rest).out.splitlines()[-1] == (
+            "run 1 (xautoclaim:cut) is unfinished: this is the store before it. The next run"
+            " finishes it; then --as-of 1 shows the store after it"
+        )
+    refused = claimlib("xpending", where, "--as-of", "cut", "--quiet")
+    assert refused.code == 2
+    assert "no finished run cut (xautoclaim:cut is unfinished: the next run" in refused.err
+    refused = claimlib("xautoclaim", where, *SWEEP, "--dry-run", "--quiet")
+    assert (refused.code, refused.out) == (5, "")
+    assert "claimlib xpending shows the store before it, and --as-of what earlier" in refused.err
+    assert claimlib("xautoclaim", where, *SWEEP, "--run-id", "next").code == 0
+    assert _looked_at(claimlib, where, "xpending", "orders", "g")["consumers"] == {"bob": 1, "c": 2}
+
+
+@CUT
+def test_an_unfinished_snapshot_shows_the_store_before_it(claimlib, store, at):
+    first, second = (
+        stream(b"s", dict.fromkeys(ids, b"x"), set(ids), NOW_MS) for ids in ((1, 2), (1, 2, 3))
+    )
+    snapshot(store, ALL, lambda _: source(first), run_id="first")
+    before = [_looked_at(claimlib, store.where, "xpending", *words) for words in ((), ("s", "g"))]
+    _cut_off(
+        lambda stop: snapshot(store, ALL, lambda _: source(second), run_id="cut", progress=stop), at
+    )
+    for words, document in zip(((), ("s", "g")), before, strict=True):
+        after = _looked_at(claimlib, store.where, "xpending", *words)
+        assert after == document | {"unfinished": ["snapshot:cut"]}
+    words = ("xpending", store.where, "--fail-on-stalled", "52w", "--now", NOW_MS)
+    said = claimlib(*words)
+    assert said.code == 3, "the alarm is about the store before the run"
+    assert (
+        "run 2 (snapshot:cut) is unfinished: this is the store before it. The next run finishes it;"
+        " then --as-of 2 shows the store after it, and --as-of 1 the store as it is here"
+    ) in said.out
+    assert "is unfinished" in claimlib(*words, "--output", "csv").err
