@@ -156,11 +156,9 @@ def test_ctrl_c_in_a_decision_ends_as_the_shell_expects_and_the_same_command_doe
     words = ("xautoclaim", stores / "interrupted", *SWEEP, "--run-id", "nightly")
     code, rest = signalled((*words, *without_maven), "decide", press_ctrl_c)
     assert code == 130, rest
-    assert rest == (
-        "claimlib: interrupted: run 1 was interrupted while its decision was being written: if"
-        f" claimlib runs {stores / 'interrupted'} lists it as unfinished, the same command with"
-        " its --run-id, or the next run, finishes it; otherwise nothing was changed\n"
-    )
+    # The signal comes before the decision is written, or after that.
+    left = ("nothing was decided, so", "the decision of run 1 (xautoclaim:nightly) was written: ")
+    assert rest.startswith(tuple(f"claimlib: interrupted: {state}" for state in left))
     finished = run_claimlib_in_the_jvm_of(spark, *words)
     assert finished.returncode == 0, finished.stderr
     assert "XAUTOCLAIM, run 1 (xautoclaim:nightly)" in finished.stdout

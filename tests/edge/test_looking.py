@@ -1,6 +1,7 @@
 """Looking at a store: what a user may type, and what is said if it is wrong."""
 
 import json
+import signal
 
 import pytest
 
@@ -10,6 +11,7 @@ from claimlib.runs import Phase
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.snapshots import ALL, source, stream
 
@@ -173,3 +175,82 @@ def test_an_unfinished_snapshot_shows_the_store_before_it(claimlib, store, at):
         " then --as-of 2 shows the store after it, and --as-of 1 the store as it is here"
     ) in said.out
     assert "is unfinished" in claimlib(*words, "--output", "csv").err
+
+
+# ---- an interrupted run ----
+
+
+SIGNALS = pytest.mark.parametrize(
+    ("number", "code", "how"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+
+
+def _interrupt(monkeypatch, number, *, is_written):
+    """Send a signal as the decision is appended, before or after that."""
+    append = Store.append
+
+    def interrupted(self, table, *arguments, **options):
+        if table == "journal" and not is_written:
+            signal.raise_signal(number)
+        append(self, table, *arguments, **options)
+        if table == "journal":
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(Store, "append", interrupted)
+
+
+@SIGNALS
+def test_a_run_that_is_interrupted_before_its_decision_is_written_says_that_nothing_was_changed(
+    claimlib, monkeypatch, where, number, code, how
+):
+    before = _looked_at(claimlib, where, "xpending")
+    with monkeypatch.context() as patched:
+        _interrupt(patched, number, is_written=False)
+        said = claimlib("xautoclaim", where, *SWEEP, "--quiet")
+    nothing = "nothing was decided, so the store is unchanged"
+    assert (said.code, said.out, said.err) == (code, "", f"claimlib: {how}: {nothing}\n")
+    assert _looked_at(claimlib, where, "xpending") == before
+    assert json.loads(claimlib("runs", where, "--output", "json").out)["unfinished"] == []
+
+
+@SIGNALS
+def test_a_run_that_is_interrupted_behind_its_decision_says_that_the_decision_stands(
+    claimlib, monkeypatch, where, number, code, how
+):
+    words = ("xautoclaim", where, *SWEEP, "--run-id", "it's late")
+    with monkeypatch.context() as patched:
+        _interrupt(patched, number, is_written=True)
+        said = claimlib(*words, "--quiet")
+    assert (said.code, said.out) == (code, "")
+    assert said.err == (
+        f"claimlib: {how}: the decision of run 1 (xautoclaim:it's late) was written: the same"
+        """ command with --run-id 'it'"'"'s late', or the next run, finishes it\n"""
+    )
+    assert _looked_at(claimlib, where, "xpending")["unfinished"] == ["xautoclaim:it's late"]
+    assert claimlib(*words).code == 0
+    assert _looked_at(claimlib, where, "xpending", "orders", "g")["consumers"] == {"bob": 1, "c": 2}
+
+
+def test_where_the_journal_cannot_be_read_an_interrupted_run_says_how_to_find_out(
+    claimlib, monkeypatch, where
+):
+    def fails(*_):
+        raise OSError("the storage is gone")
+
+    with monkeypatch.context() as patched:
+        _interrupt(patched, signal.SIGINT, is_written=False)
+        append = Store.append
+
+        def lost(*arguments, **options):
+            patched.setattr("claimlib.runs.protocol.run_rows", fails)
+            append(*arguments, **options)
+
+        patched.setattr(Store, "append", lost)
+        said = claimlib("xautoclaim", where, *SWEEP, "--run-id", "r", "--quiet")
+    assert said.code == 130
+    assert (
+        f"run 1 (xautoclaim:r) was interrupted while its decision was being written: if claimlib"
+        f" runs {where} lists it as unfinished, the same command with --run-id r, or the next run,"
+        " finishes it; otherwise nothing was changed"
+    ) in said.err
