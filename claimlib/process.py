@@ -73,11 +73,16 @@ _EXTRAS = {
 }
 
 
+def _no_run() -> str:
+    return "no run had begun"
+
+
 class _Signals:
     """Which signal has asked this process to end, and what it was doing."""
 
-    received: int | None = None
-    state: str = "no run had begun"
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self.state: Callable[[], str] = _no_run
 
     def catch(self, number: int, _frame: FrameType | None) -> None:
         """Remember the signal: on its way up through Spark an interrupt becomes other errors."""
@@ -99,8 +104,12 @@ def catch_signals() -> None:
             signal.signal(number, _signals.catch)
 
 
-def tell_state(state: str) -> None:
-    """What the message says of the store, should this process be interrupted now."""
+def tell_state(state: Callable[[], str]) -> None:
+    """Set what the message says of the store, should this process be interrupted now.
+
+    Args:
+        state: returns the text; called only after an interruption.  It raises nothing.
+    """
     _signals.state = state
 
 
@@ -112,7 +121,7 @@ def ending(work: Callable[[], int], *, debug: Callable[[], bool] | None = None) 
         debug: whether a traceback is wanted too; asked once something was raised.  Null: the
             process has no option for it.
     """
-    _signals.received, _signals.state = None, _Signals.state
+    _signals.received, _signals.state = None, _no_run
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     catch_signals()
     try:
@@ -142,9 +151,9 @@ def _ending(work: Callable[[], int], debug: Callable[[], bool] | None) -> int:
 
 def _interrupted() -> int:
     if _signals.received == signal.SIGTERM:
-        terminal.say(f"terminated: {_signals.state}")
+        terminal.say(f"terminated: {_signals.state()}")
         return TERMINATED
-    terminal.say(f"interrupted: {_signals.state}")
+    terminal.say(f"interrupted: {_signals.state()}")
     return INTERRUPTED
 
 

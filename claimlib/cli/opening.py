@@ -50,7 +50,7 @@ def opened_store(
     with _starting(settings, common) as (start, progress):
 
         def tell(phase: Phase, detail: str) -> None:
-            process.tell_state(_state(phase, detail, store))
+            process.tell_state(partial(_state, phase, detail))
             progress(phase, detail)
 
         opened = _opened(store, settings, start, writes=writes, by_spark=by_spark)
@@ -259,20 +259,15 @@ def _why_no_store(folder: Path, store: str) -> str:
     )
 
 
-def _state(phase: Phase, detail: str, store: str) -> str:
-    """What an interruption in this phase leaves behind."""
-    from claimlib.runs import DRY_RUN, Phase
+def _state(phase: Phase, detail: str) -> str:
+    """Return what an interruption in this phase leaves behind; while a decision is being written,
+    the run says it by itself."""
+    from claimlib.runs import DRY_RUN, NOTHING_DECIDED, Phase
 
-    before = (Phase.LOCK, Phase.RECOVER, Phase.BEGIN, Phase.READ)
-    if phase in before or detail.startswith(DRY_RUN):
-        return "nothing was decided, so the store is unchanged"
+    undecided = (Phase.LOCK, Phase.RECOVER, Phase.BEGIN, Phase.READ, Phase.DECIDE)
+    if phase in undecided or detail.startswith(DRY_RUN):
+        return NOTHING_DECIDED
     run = " ".join(detail.split()[:2])
-    if phase is Phase.DECIDE:
-        return (
-            f"{run} was interrupted while its decision was being written: if claimlib runs"
-            f" {shlex.quote(store)} lists it as unfinished, the same command with its --run-id, or"
-            " the next run, finishes it; otherwise nothing was changed"
-        )
     return (
         f"the decision of {run} was written: the same command with its --run-id, or the next run,"
         " finishes it"

@@ -174,6 +174,7 @@ def xpending(
     from claimlib.cli.output import show
     from claimlib.commands import server_view
     from claimlib.commands.xpending import TABLES, TABLES_OF_PAYLOADS, reading
+    from claimlib.report.runs import before_unfinished
     from claimlib.report.xpending import of_overview
 
     view = common.view()
@@ -213,7 +214,7 @@ def xpending(
             if stale is not None:
                 alarms += _stale(at, by_group, at_ms, stale)
             terminal.say(*alarms)
-    show(result, view)
+    show(before_unfinished(result, at.unfinished), view)
     if alarms:
         raise typer.Exit(process.STALLED)
 
@@ -244,6 +245,7 @@ def describe(
     from claimlib.commands.xpending import reading
     from claimlib.plans.differences import Scope
     from claimlib.report.describe import of_description
+    from claimlib.report.runs import before_unfinished
 
     view = common.view()
     rows = view.rows(limit)
@@ -255,7 +257,7 @@ def describe(
         if description.consumers.is_empty() and at.read_in(scope, "groups").is_empty():
             _refuse_unless_everything(at, scope)
         result = of_description(opened.where, description, at_ms, rows)
-    show(result, view)
+    show(before_unfinished(result, at.unfinished), view)
 
 
 def _stalled_ms(fail_on_stalled: str | None) -> int:

@@ -19,7 +19,7 @@ from claimlib.errors import InstantError, RequestError
 from claimlib.plans import xpending as plan
 from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import GROUP, ID_ORDER, bigint_intervals, is_group
-from claimlib.runs import Finished, begin_reading, pinned
+from claimlib.runs import Finished, RunRow, pinned, unfinished_error
 from claimlib.runs.mirror import in_bucket
 from claimlib.runs.rollforward import NOT_ABANDONED, find_finished_ids
 from claimlib.schema import BUCKET_SQL, quote_text
@@ -46,6 +46,7 @@ class Reading:
     Attributes:
         last_seq: the number of the last applied run, or 0 if none.
         run_seq: the run that left it so; null: it is as it is now.
+        unfinished: the runs that are decided and not finished, if this is the store before them.
         replaced: by name of a table, what is read instead of it.
     """
 
@@ -53,6 +54,7 @@ class Reading:
     versions: dict[str, int]
     last_seq: int
     run_seq: int | None = None
+    unfinished: tuple[RunRow, ...] = ()
     replaced: Mapping[str, Relation] = field(default_factory=dict, repr=False, compare=False)
 
     def read(self, table: str) -> Relation:
@@ -73,7 +75,8 @@ class Reading:
 
 
 def reading(store: Store, as_of: str | None = None, tables: Collection[str] = TABLES) -> Reading:
-    """A store as it is, or as a finished run left it.
+    """A store as it is, or as a finished run left it.  While a run is unfinished, the store as it
+    is shows parts of it; then the store as it was before this run.
 
     Args:
         as_of: a run (its number, command:run_id, or run id alone), or an instant (ISO 8601): the
@@ -81,13 +84,15 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = TA
         tables: those that will be read.
 
     Raises:
-        UnfinishedRunError: the newest state is asked for, and a run is not yet applied.
+        UnfinishedRunError: a run is unfinished, and tables had gone back since, and were accepted.
         RequestError: there is no such run, or none had finished; or tables had gone back since, and
             were accepted.
         SchemaError: tables have gone back.
     """
     if as_of is None:
-        begun = begin_reading(store, tables)
+        begun, unfinished = pinned(store, tables)
+        if unfinished:
+            return _before(store, unfinished)
         return Reading(store, dict(begun.pins.versions), begun.run_seq - 1)
     pinned(store, tables)  # refuses those that have gone back
     run = _run_as_of(store, as_of)
@@ -100,6 +105,15 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = TA
             as_of=as_of,
         )
     return Reading(store, dict(run.output_versions), run.run_seq, run.run_seq)
+
+
+def _before(store: Store, unfinished: Sequence[RunRow]) -> Reading:
+    """Return the store as the first unfinished run found it."""
+    first = unfinished[0]
+    if first.run_seq <= accepted_now(store).after:
+        raise unfinished_error(first)
+    seq = first.run_seq - 1
+    return Reading(store, dict(first.pins.versions), seq, seq, unfinished=tuple(unfinished))
 
 
 def _run_as_of(store: Store, as_of: str) -> Finished:

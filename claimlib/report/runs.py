@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from claimlib.commands.runs import RunList
 from claimlib.engine.relation import Relation
@@ -21,7 +22,7 @@ from claimlib.report.text import (
     plain_row,
     visible,
 )
-from claimlib.runs import Finished, Phase
+from claimlib.runs import Finished, Phase, RunRow
 from claimlib.runs.request_text import parameter_name, parameter_text
 
 _ENTRY_COLUMNS = headings(
@@ -152,6 +153,25 @@ def of_runs(where: str, listed: RunList) -> Report:
         records=[_run_record(run) for run in listed.runs],
         names=_RUN_NAMES,
     )
+
+
+def before_unfinished(report: Report, unfinished: Sequence[RunRow]) -> Report:
+    """Return a report of a store that says which unfinished runs it does not show.
+
+    Args:
+        unfinished: `Reading.unfinished`.
+    """
+    notes = list(report.notes)
+    if unfinished:
+        first = unfinished[0]
+        seq = first.run_seq
+        same = f", and --as-of {seq - 1} the store as it is here" if seq > 1 else ""
+        notes.append(
+            f"run {seq} ({visible(first.key)}) is unfinished: this is the store before it. The next"
+            f" run finishes it; then --as-of {seq} shows the store after it{same}"
+        )
+    document = {**report.document, "unfinished": [run.key for run in unfinished]}
+    return replace(report, notes=tuple(notes), document=document)
 
 
 _RUN_NAMES = (

@@ -8,6 +8,7 @@ its decision is rolled forward by whoever runs next; one that died before it has
 from claimlib.runs.journal import RunRow
 from claimlib.runs.protocol import (
     DRY_RUN,
+    NOTHING_DECIDED,
     Begun,
     Decide,
     Decision,
@@ -16,11 +17,13 @@ from claimlib.runs.protocol import (
     pinned,
     run,
     silent,
+    unfinished_error,
 )
 from claimlib.runs.rollforward import Finished, Phase, Progress
 
 __all__ = [
     "DRY_RUN",
+    "NOTHING_DECIDED",
     "Begun",
     "Decide",
     "Decision",
@@ -33,4 +36,5 @@ __all__ = [
     "pinned",
     "run",
     "silent",
+    "unfinished_error",
 ]

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from claimlib import schema
+from claimlib import process, schema
 from claimlib.engine.relation import Relation, union_by_name
 from claimlib.errors import (
     CommitConflictError,
@@ -69,6 +70,8 @@ from claimlib.store.tables import Pins, Store
 MAX_LOSSES = 5
 DRY_RUN = "dry run"
 """How the detail of a phase begins, of a run that writes nothing."""
+NOTHING_DECIDED = "nothing was decided, so the store is unchanged"
+"""What an interruption leaves before a decision is written."""
 INPUTS = ("pending", "entries", "groups", "consumers", "streams", "cursors", "runs")
 """What decisions are made of: the tables that a run pins."""
 
@@ -239,14 +242,19 @@ def begin_reading(store: Store, tables: Collection[str] = INPUTS) -> Begun:
     """
     begun, unfinished = pinned(store, tables)
     if unfinished:
-        first = unfinished[0]
-        raise UnfinishedRunError(
-            f"run {first.run_seq} ({first.key}) is unfinished: its decision was written, but is not"
-            f" yet applied. The next run finishes it, for example: claimlib {first.command} …"
-            f" --run-id {first.run_id}",
-            run=first.key,
-        )
+        raise unfinished_error(unfinished[0])
     return begun
+
+
+def unfinished_error(run: RunRow) -> UnfinishedRunError:
+    """Build the error of a command that cannot begin before an earlier run is finished."""
+    return UnfinishedRunError(
+        f"run {run.run_seq} ({run.key}) is unfinished: its decision was written, but is not yet"
+        f" applied. The next run finishes it, for example: claimlib {run.command} … --run-id"
+        f" {run.run_id}. Until then claimlib xpending shows the store before it, and --as-of what"
+        " earlier runs left",
+        run=run.key,
+    )
 
 
 def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
@@ -381,6 +389,7 @@ def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
     own = store.rows("journal", [tuple(values.values())], list(values))
     numbered = decision.rows.select("*", f"{row.run_seq:d}L AS run_seq")
     everything = union_by_name([numbered, own], schema.JOURNAL.types)
+    process.tell_state(partial(_state_of_decision, store, row))
     try:
         store.append("journal", everything, token=Token(APP_ID, row.run_seq), note=row.note)
     except Exception as error:
@@ -390,6 +399,28 @@ def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
         if not committed or not (conflict or committed[0].attempt == row.attempt):
             raise
     return find_decided(store, row.run_seq)
+
+
+def _state_of_decision(store: Store, row: RunRow) -> str:
+    """Return whether a decision was written, for the message of a command that was interrupted."""
+    run = f"run {row.run_seq} ({row.key})"
+    finishing = f"the same command with --run-id {shlex.quote(row.run_id)}, or the next run"
+    try:
+        decided = run_rows(store, row.run_seq - 1)
+        is_written = any(other.attempt == row.attempt for other in decided)
+        # Spark may still be writing it.
+        is_known = is_written or store.is_embedded
+    except (Exception, KeyboardInterrupt):  # noqa: BLE001 - Spark may be gone, or a user hasty
+        is_written = is_known = False
+    if is_written:
+        return f"the decision of {run} was written: {finishing}, finishes it"
+    if is_known:
+        return NOTHING_DECIDED
+    return (
+        f"{run} was interrupted while its decision was being written: if claimlib runs"
+        f" {shlex.quote(store.where)} lists it as unfinished, {finishing}, finishes it; otherwise"
+        " nothing was changed"
+    )
 
 
 def silent(phase: Phase, detail: str) -> None:

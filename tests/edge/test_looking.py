@@ -2,16 +2,22 @@
 
 import json
 import re
+import signal
 from pathlib import Path
 
 import pytest
 
+from claimlib.commands.snapshot import snapshot
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.report.counts import MEANINGS
+from claimlib.runs import Phase
 from claimlib.semantics.ids import StreamId
-from claimlib.semantics.model import Consumer, Group, PendingEntry
+from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
+from claimlib.store.tables import Store
 from claimlib.testing.server import valkey_server
 from claimlib.testing.tables import write_keyspace
+from tests.delta.snapshots import ALL, source, stream
 from tests.live.readings import stream_with_group
 
 NOW_MS = 1_750_000_000_000
@@ -153,3 +159,154 @@ def test_other_ids_under_a_used_run_id_are_said_to_be_different(claimlib, swept)
     assert said.code == 2
     assert "different request: ids or values of the single requests are different. Use" in said.err
     assert claimlib(*words, "3-0", "--quiet").code == 0
+
+
+# ---- an unfinished run ----
+
+
+def _cut_off(run, at):
+    """Begin a run, and stop it for good at a phase."""
+
+    def stop(phase, detail):
+        if phase is at:
+            raise InterruptedError(detail)
+
+    with pytest.raises(InterruptedError):
+        run(stop)
+
+
+LOOKING = (("xpending",), ("xpending", "orders", "g"), ("describe",))
+# Behind the decision, and behind the change of the first table.
+CUT = pytest.mark.parametrize("at", [Phase.APPLY, Phase.VERIFY])
+
+
+def _looked_at(claimlib, where, *words):
+    command, *rest = words
+    said = claimlib(command, where, *rest, "--now", NOW_MS, "--output", "json")
+    assert said.code == 0, said.err
+    return json.loads(said.out)
+
+
+@CUT
+def test_an_unfinished_sweep_does_not_keep_users_from_looking(claimlib, store, where, at):
+    sweep = SweepRequest(AutoclaimRequest(b"c", 60_000))
+    before = [_looked_at(claimlib, where, *words) for words in LOOKING]
+    _cut_off(lambda stop: xautoclaim(store, sweep, run_id="cut", progress=stop), at)
+    for words, document in zip(LOOKING, before, strict=True):
+        assert document["unfinished"] == []
+        assert _looked_at(claimlib, where, *words) == document | {"unfinished": ["xautoclaim:cut"]}
+        command, *rest = words
+        assert claimlib(command, where, *rest).out.splitlines()[-1] == (
+            "run 1 (xautoclaim:cut) is unfinished: this is the store before it. The next run"
+            " finishes it; then --as-of 1 shows the store after it"
+        )
+    refused = claimlib("xpending", where, "--as-of", "cut", "--quiet")
+    assert refused.code == 2
+    assert "no finished run cut (xautoclaim:cut is unfinished: the next run" in refused.err
+    refused = claimlib("xautoclaim", where, *SWEEP, "--dry-run", "--quiet")
+    assert (refused.code, refused.out) == (5, "")
+    assert "claimlib xpending shows the store before it, and --as-of what earlier" in refused.err
+    assert claimlib("xautoclaim", where, *SWEEP, "--run-id", "next").code == 0
+    assert _looked_at(claimlib, where, "xpending", "orders", "g")["consumers"] == {"bob": 1, "c": 2}
+
+
+@CUT
+def test_an_unfinished_snapshot_shows_the_store_before_it(claimlib, store, at):
+    first, second = (
+        stream(b"s", dict.fromkeys(ids, b"x"), set(ids), NOW_MS) for ids in ((1, 2), (1, 2, 3))
+    )
+    snapshot(store, ALL, lambda _: source(first), run_id="first")
+    before = [_looked_at(claimlib, store.where, "xpending", *words) for words in ((), ("s", "g"))]
+    _cut_off(
+        lambda stop: snapshot(store, ALL, lambda _: source(second), run_id="cut", progress=stop), at
+    )
+    for words, document in zip(((), ("s", "g")), before, strict=True):
+        after = _looked_at(claimlib, store.where, "xpending", *words)
+        assert after == document | {"unfinished": ["snapshot:cut"]}
+    words = ("xpending", store.where, "--fail-on-stalled", "52w", "--now", NOW_MS)
+    said = claimlib(*words)
+    assert said.code == 3, "the alarm is about the store before the run"
+    assert (
+        "run 2 (snapshot:cut) is unfinished: this is the store before it. The next run finishes it;"
+        " then --as-of 2 shows the store after it, and --as-of 1 the store as it is here"
+    ) in said.out
+    assert "is unfinished" in claimlib(*words, "--output", "csv").err
+
+
+# ---- an interrupted run ----
+
+
+SIGNALS = pytest.mark.parametrize(
+    ("number", "code", "how"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+
+
+def _interrupt(monkeypatch, number, *, is_written):
+    """Send a signal as the decision is appended, before or after that."""
+    append = Store.append
+
+    def interrupted(self, table, *arguments, **options):
+        if table == "journal" and not is_written:
+            signal.raise_signal(number)
+        append(self, table, *arguments, **options)
+        if table == "journal":
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(Store, "append", interrupted)
+
+
+@SIGNALS
+def test_a_run_that_is_interrupted_before_its_decision_is_written_says_that_nothing_was_changed(
+    claimlib, monkeypatch, where, number, code, how
+):
+    before = _looked_at(claimlib, where, "xpending")
+    with monkeypatch.context() as patched:
+        _interrupt(patched, number, is_written=False)
+        said = claimlib("xautoclaim", where, *SWEEP, "--quiet")
+    nothing = "nothing was decided, so the store is unchanged"
+    assert (said.code, said.out, said.err) == (code, "", f"claimlib: {how}: {nothing}\n")
+    assert _looked_at(claimlib, where, "xpending") == before
+    assert json.loads(claimlib("runs", where, "--output", "json").out)["unfinished"] == []
+
+
+@SIGNALS
+def test_a_run_that_is_interrupted_behind_its_decision_says_that_the_decision_stands(
+    claimlib, monkeypatch, where, number, code, how
+):
+    words = ("xautoclaim", where, *SWEEP, "--run-id", "it's late")
+    with monkeypatch.context() as patched:
+        _interrupt(patched, number, is_written=True)
+        said = claimlib(*words, "--quiet")
+    assert (said.code, said.out) == (code, "")
+    assert said.err == (
+        f"claimlib: {how}: the decision of run 1 (xautoclaim:it's late) was written: the same"
+        """ command with --run-id 'it'"'"'s late', or the next run, finishes it\n"""
+    )
+    assert _looked_at(claimlib, where, "xpending")["unfinished"] == ["xautoclaim:it's late"]
+    assert claimlib(*words).code == 0
+    assert _looked_at(claimlib, where, "xpending", "orders", "g")["consumers"] == {"bob": 1, "c": 2}
+
+
+def test_where_the_journal_cannot_be_read_an_interrupted_run_says_how_to_find_out(
+    claimlib, monkeypatch, where
+):
+    def fails(*_):
+        raise OSError("the storage is gone")
+
+    with monkeypatch.context() as patched:
+        _interrupt(patched, signal.SIGINT, is_written=False)
+        append = Store.append
+
+        def lost(*arguments, **options):
+            patched.setattr("claimlib.runs.protocol.run_rows", fails)
+            append(*arguments, **options)
+
+        patched.setattr(Store, "append", lost)
+        said = claimlib("xautoclaim", where, *SWEEP, "--run-id", "r", "--quiet")
+    assert said.code == 130
+    assert (
+        f"run 1 (xautoclaim:r) was interrupted while its decision was being written: if claimlib"
+        f" runs {where} lists it as unfinished, the same command with --run-id r, or the next run,"
+        " finishes it; otherwise nothing was changed"
+    ) in said.err
