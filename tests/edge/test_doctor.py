@@ -343,4 +343,5 @@ def test_what_is_known_without_spark_is_said_before_it_is_there(tmp_path):
 
     lines = promptly(first_lines)
     assert all(line.startswith("ok ") for line in lines)
-    assert [line.split()[1] for line in lines[-4:]] == ["Java", "permissions", "disk", "disk"]
+    told = [line.split()[1] for line in lines[-5:]]
+    assert told == ["Java", "class", "permissions", "disk", "disk"]
