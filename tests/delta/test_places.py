@@ -12,13 +12,12 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql import SparkSession
 
-from claimlib.cli.opening import _state
 from claimlib.commands.runs import abandon, find_run
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import overview, reading
 from claimlib.errors import RequestError, StoreNotFoundError
-from claimlib.runs import Phase, claims, writes
+from claimlib.runs import claims, writes
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.conftest import FEW_OF_SPARK
@@ -69,8 +68,6 @@ def test_a_command_that_an_error_names_can_be_pasted_wherever_the_store_is(
     row = SimpleNamespace(key="snapshot:a b")
     command = shlex.split(claims.abandon_command(store, row))
     assert command == ["claimlib", "abandon", store.where, "snapshot:a b"]
-    held = _state(Phase.DECIDE, "run 1", store.where)
-    assert f"claimlib runs {shlex.quote(store.where)} lists it" in held
 
 
 @pytest.mark.parametrize(

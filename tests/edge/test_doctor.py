@@ -336,7 +336,7 @@ def test_what_is_known_without_spark_is_said_before_it_is_there(tmp_path):
     def first_lines():
         words = ("doctor", tmp_path / "store")
         with started_claimlib(*words, JAVA_HOME=str(java.parents[1])) as process:
-            lines = [process.stdout.readline() for _ in range(12)]
+            lines = [process.stdout.readline() for _ in range(13)]
             assert process.poll() is None
             os.killpg(process.pid, signal.SIGKILL)
         return lines
