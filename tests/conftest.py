@@ -171,17 +171,11 @@ def store(open_store: Opener, store_path: Path) -> Store:
 
 @pytest.fixture(params=["few rows", pytest.param("many rows", marks=pytest.mark.long)])
 def each_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """A new store, of the engine of `--engine`; and one that Spark takes for large.
-
-    The tests of `ON_BOTH` get both each time.
-    """
+    """A new store, of the engine of `--engine`; and one that Spark takes for large."""
     if request.param == "few rows":
         return request.getfixturevalue("store")
     by_spark_alone(monkeypatch)
     return request.getfixturevalue("spark_store")
-
-
-ON_BOTH = pytest.mark.parametrize("each_store", ["few rows", "many rows"], indirect=True)
 
 
 @pytest.fixture

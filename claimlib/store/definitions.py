@@ -261,8 +261,8 @@ class FolderDefinitions:
         return no_store(self.where, self.location)
 
 
-# Spark or delta-rs may take a path with one of these characters for another path.
-_OTHER_PATH = re.compile(r"[%\\{}\[\]*?]")
+# Spark or delta-rs may take a path with one of these characters for another path, or for none.
+_OTHER_PATH = re.compile(r"[%\\{}\[\]*?^|]")
 
 
 def embedded_folder(where: str) -> Path | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
+from claimlib.store.creation import create
+from claimlib.store.definitions import FolderDefinitions, SparkDefinitions
 from claimlib.store.tables import Store
 
 Opener = Callable[[Path | str], Store]
@@ -68,3 +72,20 @@ def say_nothing_of_the_newest_commit(store: Store, table: str) -> None:
     silent = [action for action in actions if "commitInfo" not in json.loads(action)]
     file.write_text("\n".join(silent) + "\n", encoding="utf-8")
     (log / f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def init(
+    start: Callable[[], SparkSession], where: str, engine: str, *, accept_replaced: bool = False
+) -> Store:
+    """Run init with an engine (`embedded` or `spark`), and open the store."""
+    embedded = FolderDefinitions.find(start, where) if engine == "embedded" else None
+    definitions = embedded or SparkDefinitions(start(), where)
+    created = create(definitions, buckets=None, source=None, accept_replaced=accept_replaced)
+    assert created.store.engine.name == engine
+    return created.store
+
+
+def init_again(store: Store, *, accept_replaced: bool = False) -> Store:
+    """Run init on a store with its engine, and open it."""
+    start = partial(getattr, store, "spark")
+    return init(start, store.where, store.engine.name, accept_replaced=accept_replaced)

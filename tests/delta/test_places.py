@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import string
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ from claimlib.runs import claims, writes
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.conftest import FEW_OF_SPARK
+from tests.delta.own_rows import init
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count
 from tests.delta.snapshots import ALL, owners, source, stream
@@ -33,11 +35,12 @@ NAMES = (
     f"{PUNCTUATION[21:]}d {string.digits}{string.ascii_letters}",
     "%20%7B50% é €\u00a0\U0001f600 .e.",
 )
+# The embedded engine leaves paths with the others to Spark.
+PLAIN_NAMES = tuple(re.sub(r"[%\\{}\[\]*?^|]", "", name) for name in NAMES)
 
 
-def use(spark: SparkSession, where: str) -> Store:
-    """Everything that a store is for: made, brought to what a server says, swept, looked at."""
-    store = Store.init(spark, where)
+def use(store: Store) -> Store:
+    """Bring a store to what a server says, sweep it and look at it."""
     for _ in range(2):
         snapshot(store, ALL, lambda _: source(stream(b"s", {1: b"x", 2: b"x"}, {1}, NOW_MS)))
     reply = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
@@ -71,27 +74,33 @@ def test_a_command_that_an_error_names_can_be_pasted_wherever_the_store_is(
 
 
 @pytest.mark.parametrize(
-    "names",
-    [pytest.param(NAMES[::3], marks=pytest.mark.long), NAMES[1:3]],
-    ids=["with a percent sign", "without"],
+    ("names", "engine"),
+    [
+        pytest.param(NAMES[::3], "spark", marks=pytest.mark.long),
+        pytest.param(NAMES[1:3], "spark", marks=pytest.mark.long),
+        (PLAIN_NAMES, "embedded"),
+    ],
+    ids=["with a percent sign", "without", "embedded"],
 )
 def test_a_store_in_a_folder_of_any_printable_characters_works(
-    spark: SparkSession, tmp_path: Path, names: tuple[str, ...]
+    request: pytest.FixtureRequest, tmp_path: Path, names: tuple[str, ...], engine: str
 ) -> None:
     """Two paths: one with a percent sign in it is Spark's alone from the start, so the other
-    characters must also be met in one that has none."""
+    characters must also be met in one that has none.  Of the embedded engine there is one path with
+    all characters that it takes."""
     assert set("".join(NAMES)) >= set(PUNCTUATION + string.digits + string.ascii_letters + " ")
-    store = use(spark, str(tmp_path.joinpath(*names, "store")))
+    start = partial(request.getfixturevalue, "spark")
+    store = use(init(start, str(tmp_path.joinpath(*names, "store")), engine))
     place = tmp_path
     for name in names:
         (place,) = place.iterdir()  # nothing was written beside it
         assert place.name == name
-    assert store.read("runs").count() == 3  # delta-rs takes some of these names for others
+    assert store.relation("runs").count() == 3  # delta-rs takes some of these names for others
 
 
 @pytest.mark.parametrize(
     ("name", "many_rows", "operation"),
-    [pytest.param("2024_01", 0, "WRITE", marks=pytest.mark.long), ("select", 1000, "MERGE")],
+    [("select", 0, "WRITE"), pytest.param("2024_01", 1000, "MERGE", marks=pytest.mark.long)],
 )
 def test_a_store_in_a_catalog_s_schema_works_also_where_its_name_must_be_quoted(
     spark: SparkSession,
@@ -107,7 +116,7 @@ def test_a_store_in_a_catalog_s_schema_works_also_where_its_name_must_be_quoted(
         monkeypatch.setattr(FEW_OF_SPARK, 0)
     spark.sql(f"CREATE SCHEMA spark_catalog.`{name}` LOCATION '{tmp_path}/fleet'")
     try:
-        store = use(spark, f"spark_catalog.{name}")
+        store = use(Store.init(spark, f"spark_catalog.{name}"))
         assert store.history("pending")[0]["operation"] == operation
         Store.open(spark, f"spark_catalog.{name}")
         assert spark.table(f"spark_catalog.`{name}`.pending").count() == 1
@@ -116,6 +125,7 @@ def test_a_store_in_a_catalog_s_schema_works_also_where_its_name_must_be_quoted(
         spark.sql(f"DROP SCHEMA spark_catalog.`{name}` CASCADE")
 
 
+@pytest.mark.long
 def test_own_rows_in_such_a_folder_are_swept(spark: SparkSession, tmp_path: Path) -> None:
     store = Store.init(spark, str(tmp_path / "{own} `rows`"))
     write_keyspace(store, keyspace(b"s"), NOW_MS)

@@ -89,7 +89,12 @@ def test_of_two_decisions_that_are_appended_at_the_same_time_one_wins_and_both_r
     assert count(store.where, "runs") == 2
 
 
-@pytest.fixture(params=["few rows", "merged", pytest.param("rewritten", marks=pytest.mark.long)])
+@pytest.fixture(
+    params=[
+        "few rows",
+        *(pytest.param(way, marks=pytest.mark.long) for way in ("merged", "rewritten")),
+    ]
+)
 def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A new store by how a run changes `pending`.
 

@@ -15,6 +15,7 @@ from claimlib.commands.imports import ImportRequest, import_tables
 from claimlib.commands.runs import abandon, find_run, list_runs
 from claimlib.commands.snapshot import SnapshotRequest, Spans, _unlike, snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.engine.relation import Relation, Rows
 from claimlib.errors import (
     EmptySourceError,
     GuardError,
@@ -47,7 +48,7 @@ from tests.delta.given_files import entries as given_entries
 from tests.delta.given_files import groups as given_groups
 from tests.delta.given_files import pending as given_pending
 from tests.delta.given_files import request
-from tests.delta.own_rows import append, entry_row, pending_row
+from tests.delta.own_rows import append, delete, entry_row, init_again, pending_row, update
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count, query
 from tests.delta.snapshots import ALL, FIELDS, owners, source, stream
@@ -298,10 +299,10 @@ def test_a_snapshot_of_one_stream_opens_no_file_of_another_bucket(store: Store) 
 
     names = [b"s%d" % n for n in range(40)]
     snapshot(store, ALL, lambda _: source(*(stream(n, {1: b"x"}, {1}, NOW_MS) for n in names)))
-    bucket = {
-        name: store.spark.range(1).selectExpr(bucket_of(name.decode(), store.buckets)).first()[0]
-        for name in names[:1]
-    }[names[0]]
+    one_row = Relation(store.engine, Rows(pa.table({"n": [1]})))
+    bucket = one_row.select(f"{bucket_of(names[0].decode(), store.buckets)} AS bucket").first()[
+        "bucket"
+    ]
     for table in ("pending", "entries"):
         for folder in Path(store.where, table).glob("bucket=*"):
             if folder.name != f"bucket={bucket}":
@@ -351,10 +352,9 @@ def test_an_import_that_is_recovered_leaves_alone_what_was_appended_and_changed_
     group = {"stream": "t", "consumer_group": "g", "run_seq": 0}
     append(store, "groups", {**group, "last_delivered_ms": 8, "last_delivered_seq": 0})
     append(store, "consumers", {**group, "consumer": "own", "seen_time_ms": 5})
-    pending, groups = store.identifier("pending"), store.identifier("groups")
-    store.spark.sql(f"UPDATE {groups} SET last_delivered_ms = 2 WHERE consumer_group = 'h'")
-    store.spark.sql(f"UPDATE {pending} SET delivery_count = 9 WHERE stream = 's' AND id_ms = 2")
-    store.spark.sql(f"DELETE FROM {pending} WHERE stream = 's' AND id_ms = 4")
+    update(store, "groups", "consumer_group = 'h'", last_delivered_ms="2")
+    update(store, "pending", "stream = 's' AND id_ms = 2", delivery_count="9")
+    delete(store, "pending", "stream = 's' AND id_ms = 4")
 
     xautoclaim(store, SweepRequest(REQUEST, stream_glob="nothing"), now_ms=NOW_MS)
 
@@ -382,7 +382,7 @@ def test_an_entry_that_its_owner_rewrote_since_the_decision_stays_as_its_pending
             store, import_of(tmp_path / "2", 2), run_id="cut", progress=cut_off(Phase.APPLY)
         )
     for table in ("pending", "entries"):
-        store.spark.sql(f"DELETE FROM {store.identifier(table)} WHERE id_ms = 1")
+        delete(store, table, "id_ms = 1")
     append(store, "entries", entry_row("s", 1, [(b"f", b"own")]))
     append(store, "pending", pending_row("s", 1))
 
@@ -408,7 +408,7 @@ def test_what_is_lost_is_counted_also_where_new_rows_make_up_the_number(
     )
     with pytest.raises(KeyboardInterrupt):
         import_tables(store, second, run_id="cut", progress=cut_off(Phase.APPLY))
-    store.spark.sql(f"UPDATE {store.identifier('pending')} SET consumer = 'own' WHERE id_ms = 3")
+    update(store, "pending", "id_ms = 3", consumer="'own'")
     xautoclaim(store, SweepRequest(REQUEST, stream_glob="nothing"), now_ms=NOW_MS)
     done = find_run(store, "import:cut").counts
     assert (done["pending_new"], done["pending_replaced"], done["lost"]) == (1, 2, 1)
@@ -463,7 +463,7 @@ def test_a_row_that_its_owner_removed_since_the_decision_does_not_come_back(
     with pytest.raises(KeyboardInterrupt):
         import_tables(store, import_of(tmp_path / "2", 1, 2, 3), progress=cut_off(Phase.APPLY))
     for table in ("pending", "entries"):
-        store.spark.sql(f"DELETE FROM {store.identifier(table)} WHERE id_ms = 1")
+        delete(store, table, "id_ms = 1")
     xautoclaim(store, SweepRequest(REQUEST, stream_glob="nothing"), now_ms=NOW_MS)
     for table in ("pending", "entries"):
         ids = query(store.where, table, "SELECT id_ms FROM t ORDER BY 1")
@@ -480,11 +480,9 @@ def test_a_landing_that_is_not_what_was_decided_is_not_applied_and_can_be_given_
         snapshot(store, ALL, lambda _: source(second), run_id="cut", progress=cut_off(Phase.APPLY))
     before = contents(store)
     (known,) = query(store.where, "streams", "SELECT * FROM t")
-    landings = store.identifier("pel_snapshots")
-    store.spark.sql(f"DELETE FROM {landings} WHERE snapshot_ms > {NOW_MS}")
-    store.spark.sql(f"DELETE FROM {store.identifier('entry_landing')} WHERE id_ms = 6")
-    journal = store.identifier("journal")
-    store.spark.sql(f"DELETE FROM {journal} WHERE kind = 'consumer' AND run_seq = 2")
+    delete(store, "pel_snapshots", f"snapshot_ms > {NOW_MS}")
+    delete(store, "entry_landing", "id_ms = 6")
+    delete(store, "journal", "kind = 'consumer' AND run_seq = 2")
 
     lost = "found pel_snapshots: 0 of 6 rows, entry_landing: 5 of 6 rows, consumers: 0 of 1 row"
     with pytest.raises(VerificationError, match=rf"\({lost}\).*claimlib abandon"):
@@ -515,7 +513,7 @@ def test_an_unfinished_snapshot_proves_nothing_of_entries_that_were_lost_and_mad
     with pytest.raises(KeyboardInterrupt):
         snapshot(store, ALL, lambda _: source(later), run_id="cut", progress=cut_off(Phase.APPLY))
     shutil.rmtree(Path(store.where, "entries"))
-    again = Store.init(store.spark, store.where)
+    again = init_again(store)
     swept = xautoclaim(again, SweepRequest(REQUEST), now_ms=NOW_MS)
     assert find_run(again, "snapshot:cut").run_seq == 2, "it was finished"
     assert (swept.counts["refused"], swept.counts["deleted"]) == (1, 0)
@@ -549,7 +547,7 @@ def test_before_an_unfinished_snapshot_writes_into_an_older_copy_of_entries_that
             xautoclaim(store, SweepRequest(REQUEST), now_ms=NOW_MS)
     with pytest.raises(SchemaError, match="entries is at version 0, but run 2 has used"):
         abandon(store, "snapshot:cut")
-    again = Store.init(store.spark, store.where, accept_replaced=True)
+    again = init_again(store, accept_replaced=True)
     if ends_by == "abandon":
         abandon(again, "snapshot:cut")
     swept = xautoclaim(again, SweepRequest(REQUEST), now_ms=NOW_MS)

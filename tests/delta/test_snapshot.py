@@ -32,13 +32,11 @@ from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
 from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
-from tests.conftest import ON_BOTH
 from tests.delta.pels import NOW_MS, REQUEST
 from tests.delta.reading import count, query
 from tests.delta.snapshots import ALL, ANY, owners, source, stream
 
 
-@ON_BOTH
 def test_a_second_snapshot_writes_what_differs_and_a_third_of_the_same_writes_no_row(
     each_store: Store,
 ) -> None:

@@ -15,6 +15,7 @@ from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
+from tests.delta.own_rows import update
 from tests.delta.pels import CLAIMED, NOW_MS, keyspace
 from tests.delta.snapshots import ALL, source, stream
 
@@ -70,9 +71,7 @@ def test_rows_with_run_numbers_of_another_store_refuse_their_group_and_check_say
             values |= {"next_seq": 0, "run_seq": 77}
             store.append(name, store.rows(name, [tuple(values.values())], list(values)))
         else:
-            store.spark.sql(
-                f"UPDATE {store.identifier(name)} SET run_seq = 77 WHERE stream = '{name}'"
-            )
+            update(store, name, f"stream = '{name}'", run_seq="77")
     by_stream = reasons(store, PAGE)
     assert by_stream["pending"].startswith("rows of pending with a run_seq that no run of this")
     assert ": 10; " in by_stream["pending"]
@@ -101,13 +100,13 @@ def test_a_snapshot_of_a_store_with_run_numbers_of_another_store_is_refused_with
     batches = stream(b"s", {1: b"x"}, {1}, NOW_MS)
     snapshot(store, ALL, lambda _: source(batches))
     for table in ("pending", "entries", "groups", "consumers", "streams"):
-        store.spark.sql(f"UPDATE {store.identifier(table)} SET run_seq = 77")
+        update(store, table, "true", run_seq="77")
         with pytest.raises(
             ForeignRunSeqError, match=rf"UPDATE .*{table}` SET run_seq = 0"
         ) as refused:
             snapshot(store, ALL, lambda _: source(batches))
         assert refused.value.table == table
-        store.spark.sql(f"UPDATE {store.identifier(table)} SET run_seq = 0 WHERE run_seq >= 2")
+        update(store, table, "run_seq >= 2", run_seq="0")
     assert snapshot(store, ALL, lambda _: source(batches)).run_seq == 2
 
 

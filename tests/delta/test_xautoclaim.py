@@ -12,7 +12,6 @@ from claimlib.schema import TABLES
 from claimlib.semantics import scan
 from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
-from tests.conftest import ON_BOTH
 from tests.delta.pels import CLAIMED, DELETED, ENTRIES, NOW_MS, PEL, REQUEST, keyspace
 
 SWEEP = SweepRequest(REQUEST)
@@ -22,7 +21,7 @@ def versions(store: Store) -> dict[str, int]:
     return {name: store.version(name) for name in TABLES}
 
 
-@ON_BOTH
+@pytest.mark.parametrize("each_store", ["few rows", "many rows"], indirect=True)
 def test_a_sweep_leaves_the_tables_as_the_reference_leaves_the_group_and_only_once(
     each_store: Store,
 ) -> None:
