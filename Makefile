@@ -18,7 +18,7 @@ USE := . ./$(VENV)/environment && PATH="$(CURDIR)/$(VENV)/bin:$$PATH" &&
 help: ## list the targets (what `make` alone does)
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup ## a real server, stalled work, one Spark run, and the proof that both agree
+demo: setup ## a real server, stalled work, one Spark run, and the proof that the server and both engines agree
 	@$(USE) claimlib demo
 
 # A file that takes much more than its share of the time fails: see tests/durations.py.

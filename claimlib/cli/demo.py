@@ -14,15 +14,15 @@ from claimlib.config.sections import Option
 @command("demo --folder ./demo-store")
 def demo(
     folder: Annotated[
-        Path, Option("Folder for its two stores; those of an earlier demo are replaced.", "FOLDER")
+        Path, Option("Folder for its stores; those of an earlier demo are replaced.", "FOLDER")
     ] = Path("demo-store"),
     entries: Annotated[int, Option("Number of stream entries to create.", "N", least=120)] = 24_000,
 ) -> None:
     """Run a demonstration with a temporary Valkey server.
 
-    Starts a Valkey server on this machine, lets consumers crash, takes a snapshot, claims the stuck
-    entries with spark-submit, and compares every entry with what the server's own XAUTOCLAIM does.
-    Exits with code 1 if they differ.
+    Starts a Valkey server on this machine, lets consumers crash, takes a snapshot, and claims the
+    stuck entries with spark-submit. Then it compares every entry with what the server's own
+    XAUTOCLAIM does, once for each engine. Exits with code 1 if they differ.
     Needs the extras spark, redis, cli and demo.
     """
     from claimlib.demo.play import play

@@ -1,7 +1,7 @@
-"""`claimlib demo`: stalled work on a real server, one Spark run, and the proof that both agree.
+"""`claimlib demo`: stalled work on a real server, one Spark run, and the proof that all agree.
 
-Tells the story by the commands that a user would type.  All but spark-submit run in this process,
-so that they share one Spark session; the job itself runs as it would in production.
+Tells the story by the commands that a user would type.  All but spark-submit run in this process;
+the job itself runs as it would in production.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,11 +28,13 @@ from claimlib.demo.proof import Proof, prove
 from claimlib.demo.story import Story, of_answer, of_workload
 from claimlib.errors import ClaimlibError, RequestError
 from claimlib.session import SHORT_LIVED, open_session
+from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
 from claimlib.testing.server import Server, valkey_server
 
 if TYPE_CHECKING:
     import redis
+    from pyspark.sql import SparkSession
 
 # The wheel brings the job and its settings along; in a clone they are where they always are.
 _FILES = Path(__file__).resolve().with_name("files")
@@ -51,31 +53,32 @@ Command = Callable[[Sequence[str]], int | None]
 
 
 def play(command: Command, folder: Path, entries: int) -> int:
-    """The whole demo; the exit code: 1 where server and store differ in anything.
+    """Run the whole demo, and return the exit code: 1 if server and stores differ in anything.
 
     Raises:
-        RequestError: the folder is somebody else's.
+        RequestError: the folder exists, and no demo made it.
     """
-    first, second = _emptied(folder)
+    first, copies = _emptied(folder)
     story = Story()
     claimlib = partial(_claimlib, story, command)
     with valkey_server() as server:
         sweep_ms = _capture_stalled_work(story, claimlib, server, first, entries)
         with _submitted(story, first) as job:
-            answer = _let_both_claim(story, claimlib, server, second, sweep_ms)
+            answer = _let_all_claim(story, claimlib, server, copies, sweep_ms)
             with story.step("Meanwhile the job has run: its report"):
                 story.tell(
                     "By the job's settings: idle for longer than 15m, at the time of the snapshot."
                     " The proof ran as the server did, and later, so its counts differ."
                 )
                 _show(job)
-    with story.step("Every fact of the two end states is compared"):
-        proof = _compared(second, answer)
-        story.proof(proof)
+    with story.step("Every fact of the end states is compared"):
+        proofs = {engine: _compared(engine, store, answer) for engine, store in copies.items()}
+        story.proof(proofs)
     story.times()
-    story.verdict(proof)
+    story.verdict(proofs)
     story.tell(_next(first))
-    return process.DONE if proof.holds else process.OUR_FAULT
+    holds = all(proof.holds for proof in proofs.values())
+    return process.DONE if holds else process.OUR_FAULT
 
 
 def _capture_stalled_work(
@@ -85,41 +88,53 @@ def _capture_stalled_work(
     with story.step("Work stalls on a real server"):
         stalled = workload.drive(server, entries=entries)
         story.tell(of_workload(server, stalled))
-    with story.step("Spark starts, once for all commands but the job"):
-        open_session(
-            driver_memory="2g",
-            app_name="claimlib demo",
-            java_options=SHORT_LIVED,
-            conf={"spark.sql.warehouse.dir": tempfile.gettempdir()},
-        )
     with story.step("A store, and a snapshot of the server"):
         claimlib("init", str(store))
         claimlib("snapshot", server.url, str(store))
     return stalled.sweep_ms
 
 
-def _let_both_claim(
-    story: Story, claimlib: Callable[..., None], server: Server, store: Path, sweep_ms: int
+def _let_all_claim(
+    story: Story,
+    claimlib: Callable[..., None],
+    server: Server,
+    copies: Mapping[str, Path],
+    sweep_ms: int,
 ) -> ServerAnswer:
-    """A second store and the server do the same, at one instant; returns what the server did."""
-    with story.step("The proof: all clients stopped, a second store takes a snapshot"):
+    """Let the server and each engine do the same at one instant; return what the server did.
+
+    Args:
+        copies: by engine, the store that it sweeps.
+    """
+    with story.step("The proof: all clients stopped, another snapshot, two copies of the store"):
         _check_alone(server)
-        claimlib("init", str(store))
-        claimlib("snapshot", server.url, str(store))
+        original, *others = copies.values()
+        claimlib("init", str(original))
+        claimlib("snapshot", server.url, str(original))
+        for other in others:
+            story.command(["cp", "-r", str(original), str(other)])
+            shutil.copytree(original, other)
     with story.step("The server runs its own loops, in one Lua script"), _client(server) as client:
         answer = autoclaim_all(client, consumer=_CONSUMER.encode(), idle_since_ms=sweep_ms)
         story.tell(of_answer(answer))
-    with story.step("The job on the second store, at that time, by the server's rule"):
-        claimlib(
-            *("xautoclaim", str(store), "--consumer", _CONSUMER, "--run-id", _RUN_ID),
-            *("--min-idle", f"{answer.min_idle_ms}ms", "--idle-rule", "server"),
-            *("--now", str(answer.now_ms), "--limit", "3"),
-        )
+    for engine, store in copies.items():
+        with story.step(f"The same with the {engine} engine, at that time, by the server's rule"):
+            claimlib(
+                *("xautoclaim", str(store), "--engine", engine, "--consumer", _CONSUMER),
+                *("--run-id", _RUN_ID, "--min-idle", f"{answer.min_idle_ms}ms"),
+                *("--idle-rule", "server", "--now", str(answer.now_ms), "--limit", "3"),
+            )
     return answer
 
 
-def _emptied(folder: Path) -> tuple[Path, Path]:
-    """Places for two stores, in a folder that is ours; those of an earlier demo go."""
+def _emptied(folder: Path) -> tuple[Path, dict[str, Path]]:
+    """Empty the demo's folder, and return the places of its stores.
+
+    Returns: the store of the story, and by engine the store of its proof.
+
+    Raises:
+        RequestError: the folder exists, and no demo made it.
+    """
     if (folder / _MARK).is_file():
         shutil.rmtree(folder)
     if folder.exists():
@@ -129,7 +144,7 @@ def _emptied(folder: Path) -> tuple[Path, Path]:
         )
     folder.mkdir(parents=True)
     (folder / _MARK).touch()
-    return folder / "first", folder / "second"
+    return folder / "first", {engine: folder / engine for engine in ("embedded", "spark")}
 
 
 def _claimlib(story: Story, command: Command, *words: str) -> None:
@@ -193,9 +208,15 @@ def _check_alone(server: Server) -> None:
         raise ClaimlibError(f"{others} other clients are still connected", clients=others)
 
 
-def _compared(where: Path, answer: ServerAnswer) -> Proof:
-    store = Store.open(open_session(), str(where))
+def _compared(engine: str, where: Path, answer: ServerAnswer) -> Proof:
+    """Compare a store with the server, read by the engine that swept it."""
+    opened = open_folder if engine == "embedded" else _opened_in_session
+    store = opened(open_session, str(where))
     return prove(answer, store, find_run(store, f"xautoclaim:{_RUN_ID}"))
+
+
+def _opened_in_session(start: Callable[[], SparkSession], where: str) -> Store:
+    return Store.open(start(), where)
 
 
 def _next(store: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from claimlib import terminal
 from claimlib.demo.oracle import ServerAnswer
-from claimlib.demo.proof import Proof
+from claimlib.demo.proof import Difference, Proof
 from claimlib.demo.workload import Workload
 from claimlib.testing.server import Server
 
@@ -51,16 +51,22 @@ class Story:
         self.console.print(Text(f"$ {shlex.join(words)}", "bold cyan"))
         self.console.file.flush()  # what the command itself prints follows, not always through us
 
-    def proof(self, proof: Proof) -> None:
-        """What was compared, and with what result."""
-        table = _table("what", "compared", "different")
-        for what, compared in proof.compared.items():
-            different = sum(difference.what == what for difference in proof.differences)
-            table.add_row(what, f"{compared:,}", f"{different:,}")
+    def proof(self, proofs: Mapping[str, Proof]) -> None:
+        """Print what was compared, and how much differs.
+
+        Args:
+            proofs: by engine, the comparison of its store with the server.
+        """
+        table = _table("what", "compared", *(f"{engine} differs" for engine in proofs))
+        any_proof = next(iter(proofs.values()))
+        for what, compared in any_proof.compared.items():
+            different = (_number(proof.differences, what) for proof in proofs.values())
+            table.add_row(what, f"{compared:,}", *different)
         table.add_section()
-        table.add_row("total", f"{proof.total:,}", f"{len(proof.differences):,}")
+        totals = (f"{len(proof.differences):,}" for proof in proofs.values())
+        table.add_row("total", f"{any_proof.total:,}", *totals)
         self.console.print(table)
-        counted = ", ".join(f"{outcome} in {count}" for outcome, count in proof.groups.items())
+        counted = ", ".join(f"{outcome} in {count}" for outcome, count in any_proof.groups.items())
         self.tell(f"Entries were {counted} groups.")
 
     def times(self) -> None:
@@ -72,20 +78,34 @@ class Story:
         table.add_row("total", f"{sum(self.seconds.values()):.1f}")
         self.console.print(table)
 
-    def verdict(self, proof: Proof) -> None:
-        """Whether the proof holds; if not, why not."""
-        lines = [*proof.shortfalls, *map(str, proof.differences[:_SHOWN_DIFFERENCES])]
-        hidden = len(proof.differences) - _SHOWN_DIFFERENCES
+    def verdict(self, proofs: Mapping[str, Proof]) -> None:
+        """Print whether the proofs hold; if not, why not."""
+        shortfalls = {line: None for proof in proofs.values() for line in proof.shortfalls}
+        differences = [
+            f"{engine} engine: {difference}"
+            for engine, proof in proofs.items()
+            for difference in proof.differences
+        ]
+        lines = [*shortfalls, *differences[:_SHOWN_DIFFERENCES]]
+        hidden = len(differences) - _SHOWN_DIFFERENCES
         if hidden > 0:
             lines.append(f"and {hidden:,} more differences")
         for line in lines:
             self.console.print(Text(line, "red"))
         said, style = (
-            ("PROVED: server and store agree on all of", "bold green")
-            if proof.holds
+            (f"PROVED: the server, and the engines {' and '.join(proofs)}, agree on all of", _GOOD)
+            if not lines
             else ("FAILED: see above; compared were", "bold red")
         )
-        self.console.print(Text(f"\n{said} {proof.total:,} facts.\n", style))
+        total = max(proof.total for proof in proofs.values())
+        self.console.print(Text(f"\n{said} {total:,} facts.\n", style))
+
+
+_GOOD = "bold green"
+
+
+def _number(differences: Iterable[Difference], what: str) -> str:
+    return f"{sum(difference.what == what for difference in differences):,}"
 
 
 def _table(first: str, *others: str) -> Table:

@@ -26,11 +26,12 @@ def _never(words: Sequence[str]) -> int:
     raise AssertionError(f"nothing must be run: {words}")
 
 
-def _told(proof: Proof) -> str:
+def _told(of_spark: Proof, of_embedded: Proof | None = None) -> str:
     out = StringIO()
     story = Story(Console(file=out, width=200))
-    story.proof(proof)
-    story.verdict(proof)
+    proofs = {"embedded": of_embedded or of_spark, "spark": of_spark}
+    story.proof(proofs)
+    story.verdict(proofs)
     return out.getvalue()
 
 
@@ -69,10 +70,10 @@ def test_a_proof_that_fails_names_the_first_differences_and_counts_the_others():
         for n in range(12)
     )
 
-    told = _told(Proof({"owner": 20}, differences, _ENOUGH))
+    told = _told(Proof({"owner": 20}, differences, _ENOUGH), Proof({"owner": 20}, (), _ENOUGH))
 
     assert "FAILED" in told
-    assert "owner of orders / billing / 9-0: server 'alice', store 'bob'" in told
+    assert "spark engine: owner of orders / billing / 9-0: server 'alice', store 'bob'" in told
     assert "10-0" not in told
     assert "and 2 more differences" in told
 
