@@ -14,8 +14,9 @@ from claimlib.commands.preconditions import (
     owners_of,
 )
 from claimlib.engine.relation import Executor, Relation, union_by_name
-from claimlib.plans import bulk
+from claimlib.plans import bulk, previous
 from claimlib.plans.journal_rows import JOURNAL_ROW
+from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import known_groups
 from claimlib.plans.survey import without_duplicates
 from claimlib.runs import Begun, Decision
@@ -116,7 +117,15 @@ def decide(
         bulk.request_rows(bulk_requests.requests, judged),
     ]
     if bulk_requests.looks:
-        parts += [bulk.consumer_rows(accepted), bulk.last_id_rows(accepted)]
+        last_ids = bulk.last_id_rows(accepted)
+        parts += [
+            bulk.consumer_rows(accepted),
+            last_ids,
+            previous.consumer_rows(
+                accepted.distinct(*GROUP, "consumer"), begun.relation("consumers")
+            ),
+            previous.group_rows(last_ids.select(*GROUP), begun.relation("groups")),
+        ]
     return Decided(judged, union_by_name(parts, JOURNAL_ROW))
 
 

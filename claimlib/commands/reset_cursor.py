@@ -6,9 +6,11 @@ from __future__ import annotations
 from functools import partial
 
 from claimlib.commands.preconditions import groups_like
-from claimlib.engine.relation import Relation
+from claimlib.engine.relation import Relation, union_by_name
 from claimlib.errors import RequestError
+from claimlib.plans import previous
 from claimlib.plans.differences import Scope
+from claimlib.plans.journal_rows import JOURNAL_ROW
 from claimlib.plans.keys import GROUP, bigint_sql
 from claimlib.runs import Begun, Decision, Finished, Progress, run
 from claimlib.schema import Kind, quote_text
@@ -85,4 +87,7 @@ def _decide(begun: Begun, name: str, scope: Scope, to: StreamId) -> Decision:
         f"{bigint_sql(to_bigint(to.ms))} AS next_ms",
         f"{bigint_sql(to_bigint(to.seq))} AS next_seq",
     )
-    return Decision(rows, counts={str(Kind.CURSOR): 0})
+    named = groups.select(*GROUP, f"{quote_text(name)} AS name")
+    before = previous.cursor_rows(named, of_name)
+    all_rows = union_by_name([rows, before], JOURNAL_ROW)
+    return Decision(all_rows, counts={str(Kind.CURSOR): 0})

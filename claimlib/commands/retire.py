@@ -18,7 +18,7 @@ from claimlib.commands.reply import Call, answer
 from claimlib.commands.xclaim import NamedClaim, claim_table
 from claimlib.engine.relation import Relation
 from claimlib.errors import InputError, RequestError
-from claimlib.plans import bulk
+from claimlib.plans import bulk, previous
 from claimlib.plans.keys import GROUP, is_group, is_stream
 from claimlib.plans.survey import NOT_IN_GROUPS
 from claimlib.runs import Begun, Decision, Progress
@@ -120,7 +120,10 @@ def retire(
             refuse_duplicates=refuse_duplicates,
         )
         _refuse_refused(result)
-        return result.decision(_retired_row(store, retirement))
+        retired = _retired_row(store, retirement)
+        named = retired.select(*GROUP, "consumer")
+        before = previous.consumer_rows(named, begun.relation("consumers"))
+        return result.decision(retired, before)
 
     call = Call(run_id, now_ms, dry_run, progress)
     return answer(BulkReply, store, COMMAND, retirement.as_json, decided, call)

@@ -25,8 +25,18 @@ from claimlib.commands.reply import Reply
 from claimlib.commands.sweep_request import Policy, is_for_all, may_page, may_resume, scope
 from claimlib.engine.relation import Relation, Rows, union_by_name
 from claimlib.errors import GlobError, RequestError
-from claimlib.plans import guards, journal_rows, kernel, pages, requests, survey, sweep
+from claimlib.plans import (
+    guards,
+    journal_rows,
+    kernel,
+    pages,
+    previous,
+    requests,
+    survey,
+    sweep,
+)
 from claimlib.plans.keys import (
+    GROUP,
     GROUP_KEY,
     GROUP_SQL,
     IS_SHARED,
@@ -236,9 +246,24 @@ def rows_of(judged: Judged) -> Relation:
             journal_rows.group_rows(judged.groups),
             journal_rows.consumer_rows(accepted),
             journal_rows.cursor_rows(accepted, next_ids),
+            *_previous(judged.begun, accepted),
         ],
         journal_rows.JOURNAL_ROW,
     ).made_by("bucket")
+
+
+def _previous(begun: Begun, accepted: Relation) -> list[Relation]:
+    """Return the rows of consumers and cursors that the run may change, as they are."""
+    place = ("stream_key", "group_key", "bucket", *GROUP)
+    owners = accepted.sql(
+        f"SELECT {', '.join(place)}, consumer FROM {{this}} AS this UNION"
+        f" SELECT {', '.join(place)}, parking_consumer FROM {{this}} AS this"
+    ).where("consumer IS NOT NULL")
+    cursors = accepted.where("cursor IS NOT NULL").select(*place, "cursor AS name")
+    return [
+        previous.consumer_rows(owners, begun.relation("consumers")),
+        previous.cursor_rows(cursors, begun.relation("cursors")),
+    ]
 
 
 def _no_match(begun: Begun, request: Policy) -> RequestError:

@@ -40,6 +40,7 @@ COUNTED = tuple(
     if kind
     not in {
         *(Kind.RUN, Kind.LOST, Kind.CONSUMER, Kind.LASTID, Kind.RETIRED, Kind.GROUP, Kind.STREAM),
+        *(Kind.CONSUMER_BEFORE, Kind.CURSOR_BEFORE, Kind.GROUP_BEFORE),
     }
 )
 
