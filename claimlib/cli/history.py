@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,6 +104,8 @@ def runs(
     _refuse_unless_one([option_of(kind) for kind in kinds], run)
     if parts.as_commands:
         view.check_lines("--as-commands")
+    else:
+        view.check(*_columns_of(run, kinds))
     filters = {"--stream": scope.streams, "--group": scope.groups, "--start": start, "--end": end}
     _refuse_filters(kinds, [name for name, value in filters.items() if value is not None])
     chosen = history.EntryFilter(
@@ -121,6 +123,24 @@ def runs(
                 return
             result = _shown(opened, finished, kinds, rows, chosen)
     show(result, view)
+
+
+def _columns_of(run: str | None, kinds: Sequence[str]) -> tuple[Mapping[str, str], Sequence[str]]:
+    """Return the columns of the report of runs with their headings, and its records' names."""
+    from claimlib.report import bulk
+    from claimlib.report import runs as report
+
+    match list(kinds):
+        case []:
+            is_list = run is None
+            return (report.LIST_COLUMNS, report.LIST_NAMES) if is_list else (report.COLUMNS, ())
+        case ["ids"]:
+            return bulk.COLUMNS, bulk.NAMES
+        case ["refused"]:
+            return report.REFUSED_COLUMNS, ()
+        case [kind]:
+            return report.entry_columns(kind)
+    raise AssertionError(kinds)
 
 
 def _refuse_unless_one(options: Sequence[str], run: str | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -185,6 +185,7 @@ def xpending(
     _refuse_options_of_overview(key, listing, groups, limit)
     stalled, stale = groups.fail_on_stalled, groups.fail_on_stale
     stalled_ms = _stalled_ms(stalled)
+    view.check(*_columns_of(key, listing, stalled_ms))
     if stale is not None:
         parse_duration_ms(stale)  # what cannot be used is refused before Spark starts
     tables = TABLES if listing is None or listing.payload_bytes is None else TABLES_OF_PAYLOADS
@@ -244,10 +245,10 @@ def describe(
     from claimlib.commands.describe import describe as run_describe
     from claimlib.commands.xpending import reading
     from claimlib.plans.differences import Scope
-    from claimlib.report.describe import of_description
+    from claimlib.report.describe import COLUMNS, NAMES, of_description
     from claimlib.report.runs import before_unfinished
 
-    view = common.view()
+    view = common.view(COLUMNS, NAMES)
     rows = view.rows(limit)
     scope = Scope(glob_of(stream, "STREAM_GLOB"), glob_of(group, "GROUP_GLOB"))
     now_ms, at_ms = _instants(now)
@@ -258,6 +259,21 @@ def describe(
             _refuse_unless_everything(at, scope)
         result = of_description(opened.where, description, at_ms, rows)
     show(before_unfinished(result, at.unfinished), view)
+
+
+def _columns_of(
+    key: tuple[bytes, bytes] | None, listing: _Listing | None, stalled_ms: int
+) -> tuple[Mapping[str, str], Sequence[str]]:
+    """Return the columns of the report of xpending with their headings, and its records' names."""
+    from claimlib.plans.keys import GROUP
+    from claimlib.report import xpending as report
+
+    if listing is not None:
+        keys = GROUP if key is None else ()
+        return report.entry_columns(keys, has_payloads=listing.payload_bytes is not None)
+    if key is not None:
+        return report.SUMMARY_COLUMNS, ()
+    return report.overview_columns(stalled_ms), report.OVERVIEW_NAMES
 
 
 def _stalled_ms(fail_on_stalled: str | None) -> int:

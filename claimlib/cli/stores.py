@@ -266,9 +266,9 @@ def check(store: StoreArgument, *, common: Common) -> None:
     """
     from claimlib.cli.output import show
     from claimlib.commands.check import check as run_check
-    from claimlib.report.store import of_check
+    from claimlib.report.store import CHECK_COLUMNS, CHECK_NAMES, of_check
 
-    view = common.view()
+    view = common.view(CHECK_COLUMNS, CHECK_NAMES)
     with opened_store(store, common.settings(), common) as (opened, _):
         problems = run_check(opened)
     show(of_check(opened.where, problems), view)

@@ -85,15 +85,20 @@ def xautoclaim(
     from claimlib.cli.output import show
     from claimlib.commands.reply import GROUPS_COLUMNS
     from claimlib.commands.server_view import only_in_store
+    from claimlib.commands.xautoclaim import EXPLAINED_COLUMNS
     from claimlib.commands.xautoclaim import explain as explain_policy
     from claimlib.commands.xautoclaim import xautoclaim as run_xautoclaim
-    from claimlib.report.runs import of_dry_run
-    from claimlib.report.sweep import COLUMNS, of_policy, of_reply, refusals
+    from claimlib.report.runs import entry_columns, of_dry_run
+    from claimlib.report.sweep import COLUMNS, POLICY_COLUMNS, of_policy, of_reply, refusals
 
     view = common.view()
     rows = view.rows(limit)
     kind = _listed(claimed=claimed, deleted=deleted, is_dry_run=dry_run and not explain)
-    if not (explain or kind):
+    if explain:
+        view.check(POLICY_COLUMNS, EXPLAINED_COLUMNS)
+    elif kind:
+        view.check(*entry_columns(kind))
+    else:
         view.check(COLUMNS, GROUPS_COLUMNS)
     settings = common.settings(xautoclaim=options, lock=lock)
     request = requests_of(settings, policy, options)
