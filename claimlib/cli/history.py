@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from claimlib import terminal
@@ -113,7 +114,8 @@ def runs(
         start=None if start is None else parse_range_start(start),
         end=None if end is None else parse_range_end(end),
     )
-    with opened_store(store, common.settings(), common) as (opened, _):
+    look = None if run is None else partial(history.find_run, name=run)
+    with opened_store(store, common.settings(), common, look=look) as (opened, _):
         if run is None:
             result = of_runs(opened.where, history.list_runs(opened, rows))
         else:
@@ -241,10 +243,12 @@ def abandon(
     """
     from claimlib.cli.output import show
     from claimlib.commands.runs import abandon as give_up
+    from claimlib.commands.runs import find_unfinished
     from claimlib.report.runs import COLUMNS, of_run
 
     view = common.view(COLUMNS)
     settings = common.settings(lock=lock)
-    with opened_store(store, settings, common, writes=True) as (opened, progress):
+    look = partial(find_unfinished, name=run)
+    with opened_store(store, settings, common, writes=True, look=look) as (opened, progress):
         result = of_run(give_up(opened, run, progress=progress))
     show(result, view)

@@ -6,7 +6,7 @@ import os
 import shlex
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -16,7 +16,7 @@ from claimlib import process, terminal
 from claimlib.cli.common import Common
 from claimlib.config.sections import Engine
 from claimlib.config.settings import Config
-from claimlib.errors import RequestError, StorageError, StoreNotFoundError
+from claimlib.errors import DamagedTableError, RequestError, StorageError, StoreNotFoundError
 from claimlib.places import (
     check_no_secret,
     check_place,
@@ -36,7 +36,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened_store(
-    store: str, settings: Config, common: Common, *, writes: bool = False, by_spark: bool = False
+    store: str,
+    settings: Config,
+    common: Common,
+    *,
+    writes: bool = False,
+    by_spark: bool = False,
+    look: Look | None = None,
 ) -> Iterator[tuple[Store, Progress]]:
     """Yield the store, and the callback that shows progress (it shows nothing with --quiet).
 
@@ -45,6 +51,10 @@ def opened_store(
     Args:
         writes: True if the command writes to the store.
         by_spark: True if only Spark can do what the command does.
+        look: raises an error if the request has a typing error, such as an unknown name.  Called
+            before Spark starts, with the store as this process reads it.  Not called if the command
+            needs no Spark, or if this process cannot read the store: the command refuses the
+            same itself.
     """
     check_local_store(store, settings, writes=writes)
     with _starting(settings, common) as (start, progress):
@@ -53,12 +63,25 @@ def opened_store(
             process.tell_state(partial(_state, phase, detail))
             progress(phase, detail)
 
-        opened = _opened(store, settings, start, writes=writes, by_spark=by_spark)
+        by_spark = by_spark or settings.execution.engine is Engine.SPARK
+        opened = _opened(store, settings, start, writes=writes, by_spark=by_spark, look=look)
         opened.lock.wait_ms = settings.lock.wait_ms
         yield opened, tell
 
 
-def _opened(store: str, settings: Config, start: _Once, *, writes: bool, by_spark: bool) -> Store:
+Look = Callable[["Store"], object]
+"""Looks at a store, and raises an error if something is wrong."""
+
+
+def _opened(
+    store: str,
+    settings: Config,
+    start: _Once,
+    *,
+    writes: bool,
+    by_spark: bool,
+    look: Look | None,
+) -> Store:
     from claimlib.store.opening import find_embedded, open_store
 
     engine = settings.execution.engine
@@ -66,12 +89,15 @@ def _opened(store: str, settings: Config, start: _Once, *, writes: bool, by_spar
         raise RequestError(
             "this command needs Spark: leave --engine out, or give --engine spark", option="engine"
         )
-    if by_spark or engine is Engine.SPARK:
+    if by_spark and look is None:
         return open_store(start(), store)
     if takes_paths_for_folders(settings.spark.master, settings.spark.conf):
-        embedded = find_embedded(start, store, writes=writes)
-        if embedded is not None:
+        embedded = find_embedded(start, store, writes=writes and not by_spark)
+        if embedded is not None and not by_spark:
             return embedded
+        if embedded is not None and look is not None:
+            with suppress(DamagedTableError):  # Spark may read what this process cannot
+                look(embedded)
     _refuse_embedded(store, engine)
     return open_store(start(), store)
 

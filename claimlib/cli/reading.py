@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -28,7 +27,7 @@ from claimlib.cli.options import (
     glob_of,
 )
 from claimlib.config.sections import GLOB, SPELLED, Option
-from claimlib.errors import ReplyError, RequestError
+from claimlib.errors import RequestError
 from claimlib.report.model import DEFAULT_PAYLOAD_BYTES, MOST_ROWS, Report
 from claimlib.semantics.ids import parse_range_end, parse_range_start
 from claimlib.semantics.model import PendingRange
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from claimlib.commands.xpending import MatchingEntries, Reading
     from claimlib.engine.relation import Relation
     from claimlib.plans.differences import Scope
+    from claimlib.store.tables import Store
 
 
 PendingView = Literal["server", "store"]
@@ -173,7 +173,7 @@ def xpending(
     """
     from claimlib.cli.output import show
     from claimlib.commands import server_view
-    from claimlib.commands.xpending import TABLES, TABLES_OF_PAYLOADS, reading
+    from claimlib.commands.xpending import TABLES, TABLES_OF_PAYLOADS, reading, refuse_unknown
     from claimlib.report.runs import before_unfinished
     from claimlib.report.xpending import of_overview
 
@@ -190,7 +190,12 @@ def xpending(
         parse_duration_ms(stale)  # what cannot be used is refused before Spark starts
     tables = TABLES if listing is None or listing.payload_bytes is None else TABLES_OF_PAYLOADS
     alarms: list[str] = []
-    with opened_store(store, settings, common) as (opened, _):
+    consumer = None if listing is None else listing.query.consumer
+
+    def look(opened: Store) -> None:
+        refuse_unknown(reading(opened, as_of, TABLES), scope, key, consumer)
+
+    with opened_store(store, settings, common, look=look) as (opened, _):
         at = reading(opened, as_of, tables)
         # The overview shows how much runs have changed; that takes a look at the journal.
         changes = None
@@ -199,9 +204,9 @@ def xpending(
         shows_server = _shows_server(pending_view, stalled, store, changes)
         if changes is not None and shows_server:
             at = server_view.as_on_server(at, changes)
+        refuse_unknown(at, scope, key, consumer)
         if key is not None:
-            with _named_if_unknown(at, stream, group):
-                result = _of_group(at, key, listing, now_ms, shows_server=shows_server)
+            result = _of_group(at, key, listing, now_ms, shows_server=shows_server)
         elif listing is not None:
             result = _of_entries(at, scope, listing, now_ms, shows_server=shows_server)
         else:
@@ -243,7 +248,7 @@ def describe(
     from claimlib.cli.output import show
     from claimlib.commands.describe import TABLES
     from claimlib.commands.describe import describe as run_describe
-    from claimlib.commands.xpending import reading
+    from claimlib.commands.xpending import reading, refuse_unknown
     from claimlib.plans.differences import Scope
     from claimlib.report.describe import COLUMNS, NAMES, of_description
     from claimlib.report.runs import before_unfinished
@@ -252,11 +257,14 @@ def describe(
     rows = view.rows(limit)
     scope = Scope(glob_of(stream, "STREAM_GLOB"), glob_of(group, "GROUP_GLOB"))
     now_ms, at_ms = _instants(now)
-    with opened_store(store, common.settings(), common) as (opened, _):
+
+    def look(opened: Store) -> None:
+        refuse_unknown(reading(opened), scope)
+
+    with opened_store(store, common.settings(), common, look=look) as (opened, _):
         at = reading(opened, tables=TABLES)
+        refuse_unknown(at, scope)
         description = run_describe(at, scope, now_ms=now_ms)
-        if description.consumers.is_empty() and at.read_in(scope, "groups").is_empty():
-            _refuse_unless_everything(at, scope)
         result = of_description(opened.where, description, at_ms, rows)
     show(before_unfinished(result, at.unfinished), view)
 
@@ -295,7 +303,7 @@ def _by_group(
     from claimlib.commands.xpending import overview
     from claimlib.plans.server_view import number_by_group
 
-    by_group = overview(
+    return overview(
         at,
         scope=scope,
         stalled_ms=stalled_ms,
@@ -303,9 +311,6 @@ def _by_group(
         changed=None if changes is None else number_by_group(changes),
         shows_server=shows_server,
     )
-    if by_group.is_empty():
-        _refuse_unless_everything(at, scope)
-    return by_group
 
 
 def _of_group(
@@ -336,8 +341,6 @@ def _of_entries(
     from claimlib.report.xpending import of_entries
 
     query, min_deliveries = listing.query, listing.min_deliveries
-    if at.read_in(scope, "groups").is_empty():
-        _refuse_unless_everything(at, scope)
     matching = entries_of_groups(at, scope, query, now_ms=now_ms, min_deliveries=min_deliveries)
     matching = listing.with_payloads(at, matching)
     return of_entries(at.store.where, matching, listing.limit, shows_server=shows_server)
@@ -412,28 +415,6 @@ def _instants(now: str | None) -> tuple[int | None, int]:
         return None, wall_ms()
     now_ms = parse_instant_ms(now)
     return now_ms, now_ms
-
-
-@contextmanager
-def _named_if_unknown(at: Reading, stream: str | None, group: str | None) -> Iterator[None]:
-    """The server's error says that there is no such group; people want to know which there are."""
-    from claimlib.commands.preconditions import groups_like
-
-    try:
-        yield
-    except ReplyError as error:
-        there = groups_like(at.read("groups"), [f"{stream} / {group}"])
-        raise RequestError(f"{error.message}; {there}") from error
-
-
-def _refuse_unless_everything(at: Reading, scope: Scope) -> None:
-    """A typing error in a glob must not look like a store in which all is well."""
-    from claimlib.commands.preconditions import nothing_matches
-    from claimlib.plans.differences import EVERYTHING
-
-    if scope != EVERYTHING:
-        globs = [f"{scope.stream_glob} / {scope.group_glob}"]
-        raise RequestError(nothing_matches(at.store.where, at.read("groups"), globs), globs=globs)
 
 
 def _group_key(

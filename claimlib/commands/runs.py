@@ -152,6 +152,15 @@ def abandon(store: Store, name: str, *, progress: Progress | None = None) -> Fin
 
 
 def _given_up(store: Store, name: str) -> Finished:
+    return give_up(store, find_unfinished(store, name))
+
+
+def find_unfinished(store: Store, name: str) -> RunRow:
+    """Return an unfinished run that can be given up.
+
+    Raises:
+        RequestError: see `abandon`.
+    """
     _, unfinished = pinned(store, INPUTS)
     row = next((run for run in unfinished if _is_run(run, name)), None)
     if row is None:
@@ -172,4 +181,4 @@ def _given_up(store: Store, name: str) -> Finished:
             " give it up, first",
             run=unfinished[0].key,
         )
-    return give_up(store, row)
+    return row
