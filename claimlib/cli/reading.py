@@ -54,7 +54,7 @@ class RangeOptions:
             f"List at most NUMBER entries (a table has at most {MOST_ROWS:,}); the report says how"
             " many more match.",
             "NUMBER",
-            unset=f"{ALL_ROWS}, if another option lists entries",
+            unset=f"{ALL_ROWS} (with --fields {MOST_ROWS:,}), if another option lists entries",
             least=1,
         ),
     ] = None
@@ -491,6 +491,8 @@ def _listing_of(entries: RangeOptions, view: View) -> _Listing | None:
     count = entries.count
     if count is None:
         limit = view.rows(None)
+        if limit is None and entries.fields:  # else the payloads of a large store take gigabytes
+            limit = MOST_ROWS
     else:
         limit = min(count, MOST_ROWS) if view.output is Output.TABLE else count
     query = PendingRange(

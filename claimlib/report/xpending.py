@@ -265,7 +265,9 @@ def of_entries(
     if entries.total:
         title += f" in {groups_text(entries.groups)}"
     has_most = len(fetched.shown) >= MOST_ROWS
-    how = "--output json, csv or jsonl has all" if has_most else "use --count to show more"
+    how = "use --count to show more"
+    if has_most:
+        how += f", with --output json, csv or jsonl (a table has at most {MOST_ROWS:,} rows)"
     about = {"entries": entries.total, "groups": entries.groups}
     return _of_entries(title, GROUP, entries, fetched, f"; {how}", about, shows_server=shows_server)
 
