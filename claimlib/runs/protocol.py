@@ -408,9 +408,9 @@ def _state_of_decision(store: Store, row: RunRow) -> str:
     if is_known:
         return NOTHING_DECIDED
     return (
-        f"{run} was interrupted while its decision was being written: if claimlib runs"
-        f" {shlex.quote(store.where)} lists it as unfinished, {finishing}, finishes it; otherwise"
-        " nothing was changed"
+        f"it is unknown whether the decision of {run} was written: claimlib runs"
+        f" {shlex.quote(store.where)} shows it. If it lists the run as unfinished, {finishing},"
+        " finishes it; if it does not list the run, nothing was changed"
     )
 
 
