@@ -244,6 +244,8 @@ SIGNALS = pytest.mark.parametrize(
 
 def _interrupt(monkeypatch, number, *, is_written):
     """Send a signal as the decision is appended, before or after that."""
+    # Else an earlier test's session would be used, and Spark may write even after a signal.
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     append = Store.append
 
     def interrupted(self, table, *arguments, **options):
