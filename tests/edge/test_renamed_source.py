@@ -252,5 +252,5 @@ def test_another_server_is_refused_before_spark_starts(
         "import", filled.where, "--entries", "./e", "--pending", "./p", "--engine", "spark"
     )
     assert (imported.code, imported.out) == (4, "")
-    assert f"is filled from {name_of(server)} (by claimlib snapshot)" in imported.err
+    assert f"is filled from {name_of(server)}, not from import" in imported.err
     assert pending_in(filled) == 5
