@@ -92,7 +92,7 @@ def xclaim(
         reply = run_xclaim(
             opened, batch, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )
-        said = _said("xclaim", reply, rows, opened, store)
+        said = _said("xclaim", reply, rows, opened)
     _end(*said, view)
 
 
@@ -131,7 +131,7 @@ def xack(
         look(opened)
         batch = requests_of(opened, named, listed, ack, ack_table)
         reply = run_xack(opened, batch, run_id=run_id, dry_run=dry_run, progress=progress)
-        said = _said("xack", reply, rows, opened, store)
+        said = _said("xack", reply, rows, opened)
     _end(*said, view)
 
 
@@ -179,7 +179,7 @@ def retire(
         reply = run_retire(
             opened, retirement, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )
-        said = _said("retire", reply, rows, opened, store)
+        said = _said("retire", reply, rows, opened)
     _end(*said, view)
 
 
@@ -206,14 +206,15 @@ def _view(common: Common) -> View:
 
 
 def _said(
-    command: str, reply: BulkReply, limit: int | None, opened: Store, place: str
+    command: str, reply: BulkReply, limit: int | None, opened: Store
 ) -> tuple[Report, list[str]]:
     """What is to be shown of a reply, and which requests were refused."""
     from claimlib.commands.server_view import only_in_store
     from claimlib.report.bulk import of_bulk, refused_requests
 
     unknown = None if reply.run_seq is None else only_in_store(opened, reply.run_seq, reply.counts)
-    return of_bulk(command, reply, limit, place, unknown), refused_requests(reply)
+    report = of_bulk(command, reply, limit, opened.where, unknown)
+    return report, refused_requests(reply)
 
 
 def _end(report: Report, refused: list[str], view: View) -> None:

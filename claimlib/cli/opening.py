@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -25,6 +24,7 @@ from claimlib.places import (
     local_folder,
 )
 from claimlib.session import SHORT_LIVED, may_be_elsewhere, starts_jvm, takes_paths_for_folders
+from claimlib.session.settings_file import is_set_by_user
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,8 +105,8 @@ def _opened(
 def _refuse_embedded(store: str, engine: Engine) -> None:
     if engine is Engine.EMBEDDED:
         raise RequestError(
-            f"the embedded engine cannot work on {store}: it must be a folder of this machine, with"
-            " tables to which no constraint, column or feature was added, and in a process without"
+            f"the embedded engine cannot work on {local_folder(store) or store}: it must be a"
+            " folder of this machine, with tables to which no constraint, column or feature was added, and in a process without"
             " a Spark session. Use --engine auto or --engine spark",
             option="engine",
         )
@@ -241,7 +241,7 @@ def check_local_store(store: str, settings: Config, *, writes: bool = False) -> 
             if writes:
                 check_writable(folder, _tables())
             return
-        raise StoreNotFoundError(_why_no_store(folder, store), where=str(folder))
+        raise StoreNotFoundError(_why_no_store(folder), where=str(folder))
 
 
 def _tables() -> Collection[str]:
@@ -270,7 +270,7 @@ def _refusals_named(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _why_no_store(folder: Path, store: str) -> str:
+def _why_no_store(folder: Path) -> str:
     above = next(path for path in (folder, *folder.parents) if path.exists())
     if not above.is_dir():
         return f"{above} is a file, but a store is a folder: give another location"
@@ -281,7 +281,7 @@ def _why_no_store(folder: Path, store: str) -> str:
         )
     return (
         f"no store at {folder}: check the location, or create it with: claimlib init"
-        f" {shlex.quote(store)}"
+        f" {shlex.quote(str(folder))}"
     )
 
 
@@ -300,7 +300,8 @@ def _state(phase: Phase, detail: str) -> str:
     )
 
 
-_CATALOG = "spark.sql.catalogImplementation"
+_WAREHOUSE = "spark.sql.warehouse.dir"
+_OF_WAREHOUSE = (_WAREHOUSE, "spark.sql.catalogImplementation")
 
 
 def session_of(settings: Config, *, debug: bool, java_options: str = "") -> SparkSession:
@@ -313,11 +314,11 @@ def session_of(settings: Config, *, debug: bool, java_options: str = "") -> Spar
     from claimlib.session import open_session
 
     chosen = settings.spark.model_dump()
-    has_settings = {"SPARK_HOME", "SPARK_CONF_DIR"} & set(os.environ)  # files with defaults
-    if starts_jvm() and not has_settings and _CATALOG not in chosen["conf"]:
-        # Spark makes this folder at once, by default in the working directory; where its catalog
-        # is gone with the process, nobody keeps a table there.
-        chosen["conf"] = {"spark.sql.warehouse.dir": tempfile.gettempdir()} | chosen["conf"]
+    is_chosen = not chosen["conf"].keys().isdisjoint(_OF_WAREHOUSE)
+    if starts_jvm() and not is_chosen and not is_set_by_user(*_OF_WAREHOUSE):
+        # Spark makes this folder at once, by default in the working directory.  No table is kept
+        # there, because the catalog is gone with the process.
+        chosen["conf"][_WAREHOUSE] = tempfile.gettempdir()
     spark = open_session(**chosen, java_options=java_options, muted=not debug)
     if not debug:
         terminal.pyspark_logs_nothing()

@@ -201,7 +201,7 @@ def xpending(
         changes = None
         if (key is None and listing is None) or pending_view == "server":
             changes = server_view.changes_since_snapshot(at)
-        shows_server = _shows_server(pending_view, stalled, store, changes)
+        shows_server = _shows_server(pending_view, stalled, opened.where, changes)
         if changes is not None and shows_server:
             at = server_view.as_on_server(at, changes)
         refuse_unknown(at, scope, key, consumer)
@@ -347,7 +347,7 @@ def _of_entries(
 
 
 def _shows_server(
-    chosen: PendingView | None, fail_on_stalled: str | None, store: str, changes: Relation | None
+    chosen: PendingView | None, fail_on_stalled: str | None, where: str, changes: Relation | None
 ) -> bool:
     """Return True if entries are shown and checked as the server had them.
 
@@ -357,7 +357,7 @@ def _shows_server(
     if changes is None:
         if chosen == "server":
             raise RequestError(
-                f"{store} mirrors no server, so it has no view of one: leave out --view server",
+                f"{where} mirrors no server, so it has no view of one: leave out --view server",
                 option="view",
             )
         return False

@@ -135,7 +135,7 @@ def xautoclaim(
         result = (
             of_dry_run("xautoclaim", kind, getattr(reply, kind), rows)
             if kind
-            else of_reply(reply, rows, store, unknown)
+            else of_reply(reply, rows, opened.where, unknown)
         )
         refused = refusals(reply)
     show(result, view)

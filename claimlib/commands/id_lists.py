@@ -14,7 +14,7 @@ from claimlib.commands.input_tables import place_of, read_input
 from claimlib.engine.relation import Relation, Rows
 from claimlib.engine.spark import frame_of, relation_of
 from claimlib.errors import IdError, InputError
-from claimlib.places import is_url
+from claimlib.places import is_url, shown_path
 from claimlib.plans.column_readers import id_bits_sql
 from claimlib.plans.keys import ID_ORDER, id_text_sql
 from claimlib.semantics.ids import StreamId, parse_id
@@ -129,7 +129,7 @@ def _shown(place: str) -> str:
         return "standard input"
     if len(place) > _LONGEST_SHOWN:  # it may be the ids themselves
         return f"{place[:_LONGEST_SHOWN]}…"
-    return str(Path(place).absolute())
+    return str(shown_path(Path(place)))
 
 
 def _parsed(lines: Iterable[bytes], name: str) -> Iterator[StreamId]:

@@ -142,3 +142,43 @@ def test_a_repeated_run_is_shown_also_if_its_group_is_unknown_now(claimlib, stor
     assert again.code == 0, again.err
     assert "was already done" in again.err
     assert claimlib(*claim, "--run-id", "s").code == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (
+            "xpending absent",
+            "or create it with: claimlib init {at}/absent",
+        ),
+        ("xpending ./sub/../absent", "no store at {at}/absent: "),
+        ("xpending link/../absent", "no store at {at}/deep/absent: "),
+        ("xpending store --as-of 7", "{at}/store has no finished run 7: claimlib runs {at}/store"),
+        ("xpending store --view server", "{at}/store mirrors no server"),
+        (
+            "xautoclaim store --policy absent.toml",
+            "policy file {at}/absent.toml does not exist",
+        ),
+        ("xautoclaim store --policy bad", "{at}/bad "),
+        ("xpending store --config absent.toml", "the config file {at}/absent.toml does not exist"),
+        ("xpending store --config bad.toml", "nosuch in {at}/bad.toml: "),
+        ("import store --entries ./e --pending ./p --map bad.toml", "{at}/bad.toml, line 1, "),
+        ("snapshot redis://127.0.0.1:1 store --password-file absent", "password file {at}/absent "),
+        ("snapshot rediss://127.0.0.1:1 store --ca-file absent", "certificate file {at}/absent "),
+        ("xack store s g --ids-from absent.txt", "{at}/absent.txt: no such file"),
+        ("xack store s g --ids-from bad", "{at}/bad, line 1: "),
+    ],
+)
+def test_paths_in_messages_are_absolute(claimlib, store, monkeypatch, tmp_path, line, shown):
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    (tmp_path / "here" / "sub").mkdir(parents=True)
+    (tmp_path / "here" / "deep" / "folder").mkdir(parents=True)
+    at = tmp_path / "here"
+    (at / "link").symlink_to(at / "deep" / "folder")
+    (at / "store").symlink_to(store.where)
+    (at / "bad").write_text("x\n", encoding="utf-8")
+    (at / "bad.toml").write_text("[nosuch]\nnosuch = 1\n", encoding="utf-8")
+    monkeypatch.chdir(at)
+    ended = claimlib(*shlex.split(line))
+    assert ended.code in {2, 4}
+    assert shown.format(at=at) in ended.err
