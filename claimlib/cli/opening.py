@@ -106,8 +106,8 @@ def _refuse_embedded(store: str, engine: Engine) -> None:
     if engine is Engine.EMBEDDED:
         raise RequestError(
             f"the embedded engine cannot work on {local_folder(store) or store}: it must be a"
-            " folder of this machine, with tables to which no constraint, column or feature was added, and in a process without"
-            " a Spark session. Use --engine auto or --engine spark",
+            " folder of this machine, with tables to which no constraint, column or feature was"
+            " added, and in a process without a Spark session. Use --engine auto or --engine spark",
             option="engine",
         )
 
