@@ -14,7 +14,7 @@ from claimlib.commands.input_tables import place_of, read_input
 from claimlib.engine.relation import Relation, Rows
 from claimlib.engine.spark import frame_of, relation_of
 from claimlib.errors import IdError, InputError
-from claimlib.places import is_url, shown_path
+from claimlib.places import shown_path
 from claimlib.plans.column_readers import id_bits_sql
 from claimlib.plans.keys import ID_ORDER, id_text_sql
 from claimlib.semantics.ids import StreamId, parse_id
@@ -70,7 +70,7 @@ class IdList:
         return store.relation_of(frame_of(_of_table(relation_of(table), self.place)))
 
 
-def read_ids(place: str, *, has_catalog: bool = True) -> IdList:
+def read_ids(place: str) -> IdList:
     """Read a list of ids if it is a text, without Spark.
 
     Args:
@@ -79,19 +79,11 @@ def read_ids(place: str, *, has_catalog: bool = True) -> IdList:
             first line may be `id`, the header of a CSV.  Or a table (see `place_of`) with a text
             column `id`, or with id_ms and id_seq as the store's own tables hold them, in the order
             of ids.
-        has_catalog: False if Spark is known to have no table in its catalog.
 
     Raises:
-        InputError: there is no such file, it cannot be read, it is too long, or a line of it is no
-            id.
+        InputError: the file cannot be read, it is too long, or a line of it is no id.
     """
     ids = _ids_of_text(place)
-    if ids is None:
-        known = place_of(place)
-        is_path = known != place or Path(place).is_absolute()
-        if not is_url(place) and (is_path or not has_catalog) and not Path(place).exists():
-            also = "" if is_path else ", and no table of this name in the catalog"
-            raise InputError(f"{_shown(place)}: no such file{also}", file=place)
     return IdList(place, None if ids is None else tuple(ids))
 
 
@@ -102,11 +94,11 @@ def _ids_of_text(place: str) -> list[str] | None:
         if opened is None:
             return None
         with opened as lines:
-            return list(map(str, _parsed(lines, _shown(place))))
+            return list(map(str, _parsed(lines, shown_place(place))))
     except OSError as error:
         raise InputError(
-            f"the file of ids {_shown(place)} cannot be read ({error.strerror}): give the path of a"
-            " file that this user may read, not the ids themselves",
+            f"the file of ids {shown_place(place)} cannot be read ({error.strerror}): give the path"
+            " of a file that this user may read, not the ids themselves",
             file=place,
         ) from error
 
@@ -124,7 +116,8 @@ def _opened_text(place: str) -> BinaryIO | None:
     return path.open("rb") if is_text else None
 
 
-def _shown(place: str) -> str:
+def shown_place(place: str) -> str:
+    """Return the place of a list as messages show it."""
     if place == _STANDARD_INPUT:
         return "standard input"
     if len(place) > _LONGEST_SHOWN:  # it may be the ids themselves

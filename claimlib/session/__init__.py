@@ -338,9 +338,9 @@ def takes_paths_for_folders(master: str, conf: Mapping[str, str]) -> bool:
     return not _has_files() and SparkSession.getActiveSession() is None
 
 
-def may_have_catalog(master: str, conf: Mapping[str, str]) -> bool:
-    """Return False if `open_session` is certain to start Spark with an empty catalog."""
-    return not takes_paths_for_folders(master, conf) or any(map(_IS_OF_CATALOG, conf))
+def may_have_tables(conf: Mapping[str, str]) -> bool:
+    """Return False if a session that `open_session` starts has no table in its catalog."""
+    return any(map(_IS_OF_CATALOG, conf))
 
 
 _IS_OF_CATALOG = re.compile(r"spark\.sql\.(catalog|extensions)").match

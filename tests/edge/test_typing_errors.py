@@ -83,6 +83,8 @@ REFUSED = [
     # Files.
     (f"{CLAIM} --ids-from {{at}}/none", "{at}/none: no such file"),
     (f"{CLAIM} --ids-from none.txt", "/none.txt: no such file, and no table of this name in the"),
+    ("xclaim {store} --requests {at}/none", "{at}/none: no such file"),
+    ("xack {store} --requests none", "/none: no such file, and no table of this name in the"),
     (f"{CLAIM} --ids-from {{at}}/bad", "{at}/bad, line 2: 'x' is not a valid stream id"),
     ("xack {store} orders workers --ids-from {at}/bad", "{at}/bad, line 2: 'x' is not a valid"),
     (f"{SWEEP} --policy {{at}}/none", "--policy"),
