@@ -51,7 +51,8 @@ def test_a_table_of_ids_is_as_many_requests_as_in_earlier_releases(
     assert read_ids(place).requests(store).order_by("request").collect() == REQUESTS
 
     ack = NamedAck(b"s", b"g", ())
-    acks = requests_of(store, Named(("s", "g"), (), place, None), ack, ack_table)
+    named = Named(("s", "g"), (), place, None)
+    acks = requests_of(store, named, read_ids(place), ack, ack_table)
     assert ACKS.checked(acks).order_by("request").collect() == [
         {**row, "stream": "s", "consumer_group": "g"} for row in REQUESTS
     ]
