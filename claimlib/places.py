@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from claimlib.errors import RequestError, StorageError
@@ -48,8 +49,21 @@ def is_url(where: str) -> bool:
 
 
 def local_folder(where: str) -> Path | None:
-    """The folder of this machine that a store's place names; null: it is a schema or a URL."""
-    return None if is_namespace(where) or is_url(where) else Path(where).absolute()
+    """Return the folder of this machine that a store's place names, as an absolute path without
+    `..`; None if it is a schema or a URL."""
+    return None if is_namespace(where) or is_url(where) else shown_path(Path(where))
+
+
+def shown_path(path: Path) -> Path:
+    """Return a path as messages show it: absolute, because it may be read in another folder.
+
+    Links stay as they are, unless the path has `..`, which means the folder above their target.
+    """
+    path = path.absolute()
+    if ".." in path.parts:
+        with suppress(OSError, RuntimeError, ValueError):  # opening it says why it is no path
+            return path.resolve()
+    return path
 
 
 def check_writable(folder: Path, tables: Iterable[str]) -> None:

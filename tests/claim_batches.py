@@ -155,7 +155,7 @@ class Case:
         if self.now_ms is None:
             return NO_SNAPSHOT_TIME
         unproven = len(self._unproven())
-        said = f"no proof of absence: {NO_PROOF}: {unproven}. {NO_PROOF_REMEDY}"
+        said = f"{NO_PROOF}: {unproven}. {NO_PROOF_REMEDY}"
         return said if unproven else None
 
     def _unproven(self) -> set[StreamId]:
@@ -329,7 +329,7 @@ BRANCHES = (
     *(
         "refused: unknown group",
         "refused: the group has no snapshot time",
-        "refused: no proof of absence",
+        f"refused: {NO_PROOF}",
     ),
     "outside the proven range, and of no account",
 )

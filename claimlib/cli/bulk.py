@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from claimlib import process, terminal
 from claimlib.cli.app import SectionOptions, command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import opened_store
+from claimlib.cli.opening import Look, opened_store
 from claimlib.cli.options import (
     ClaimOptions,
     DryRunOption,
@@ -38,7 +39,9 @@ from claimlib.semantics.names import unspell_shown
 from claimlib.times import parse_instant_ms
 
 if TYPE_CHECKING:
+    from claimlib.cli.bulk_options import Named
     from claimlib.commands.bulk_reply import BulkReply
+    from claimlib.runs import Begun
     from claimlib.store.tables import Store
 
 
@@ -72,7 +75,7 @@ def xclaim(
     Does what Redis' XCLAIM does, for any number of ids. Ids that are not pending are reported as
     not pending.
     """
-    from claimlib.cli.bulk_options import Named, claim_of, requests_of
+    from claimlib.cli.bulk_options import Named, claim_of, id_list, requests_of
     from claimlib.commands.xclaim import claim_table
     from claimlib.commands.xclaim import xclaim as run_xclaim
 
@@ -81,12 +84,15 @@ def xclaim(
     named = Named((stream, group, consumer), ids or (), ids_from, requests)
     claim, now_ms = claim_of(named, min_idle, options), _instant(now)
     settings = common.settings(lock=lock)
-    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
-        batch = requests_of(opened, named, claim, claim_table)
+    listed, look = id_list(named, settings), _look("xclaim", named, run_id)
+    writes = not dry_run
+    with opened_store(store, settings, common, writes=writes, look=look) as (opened, progress):
+        look(opened)
+        batch = requests_of(opened, named, listed, claim, claim_table)
         reply = run_xclaim(
             opened, batch, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )
-        said = _said("xclaim", reply, rows, opened, store)
+        said = _said("xclaim", reply, rows, opened)
     _end(*said, view)
 
 
@@ -110,7 +116,7 @@ def xack(
     Does what Redis' XACK does, for any number of ids. Not allowed on a store that mirrors a server:
     acknowledge the entries on the server instead.
     """
-    from claimlib.cli.bulk_options import Named, ack_of, requests_of
+    from claimlib.cli.bulk_options import Named, ack_of, id_list, requests_of
     from claimlib.commands.xack import ack_table
     from claimlib.commands.xack import xack as run_xack
 
@@ -119,10 +125,13 @@ def xack(
     named = Named((stream, group), ids or (), ids_from, requests)
     ack = ack_of(named)
     settings = common.settings(lock=lock)
-    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
-        batch = requests_of(opened, named, ack, ack_table)
+    listed, look = id_list(named, settings), _look("xack", named, run_id)
+    writes = not dry_run
+    with opened_store(store, settings, common, writes=writes, look=look) as (opened, progress):
+        look(opened)
+        batch = requests_of(opened, named, listed, ack, ack_table)
         reply = run_xack(opened, batch, run_id=run_id, dry_run=dry_run, progress=progress)
-        said = _said("xack", reply, rows, opened, store)
+        said = _said("xack", reply, rows, opened)
     _end(*said, view)
 
 
@@ -154,7 +163,8 @@ def retire(
     Delivery counts stay the same. Unlike the server's XGROUP DELCONSUMER, this drops no entry. Only
     the store is changed: on a server that it mirrors, the consumer still exists.
     """
-    from claimlib.commands.retire import Retirement
+    from claimlib.commands.first_look import look_before_run
+    from claimlib.commands.retire import Retirement, refuse_unknown
     from claimlib.commands.retire import retire as run_retire
 
     view = _view(common)
@@ -162,12 +172,27 @@ def retire(
     names = (unspell_shown(stream), unspell_shown(group), unspell_shown(consumer))
     retirement, now_ms = Retirement(*names, recipients=tuple(map(unspell_shown, to))), _instant(now)
     settings = common.settings(lock=lock)
-    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
+    check = partial(refuse_unknown, retirement=retirement)
+    look = partial(look_before_run, command="retire", run_id=run_id, check=check)
+    writes = not dry_run
+    with opened_store(store, settings, common, writes=writes, look=look) as (opened, progress):
         reply = run_retire(
             opened, retirement, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )
-        said = _said("retire", reply, rows, opened, store)
+        said = _said("retire", reply, rows, opened)
     _end(*said, view)
+
+
+def _look(command: str, named: Named, run_id: str | None) -> Look:
+    """Return what refuses a group that the store does not know, if the arguments name one."""
+    from claimlib.commands.first_look import look_before_run
+    from claimlib.commands.preconditions import refuse_unknown_group
+
+    def check(begun: Begun) -> None:
+        if named.requests is None:
+            refuse_unknown_group(begun.relation("groups"), named.bytes_of(0), named.bytes_of(1))
+
+    return partial(look_before_run, command=command, run_id=run_id, check=check)
 
 
 def _instant(now: str | None) -> int | None:
@@ -181,14 +206,15 @@ def _view(common: Common) -> View:
 
 
 def _said(
-    command: str, reply: BulkReply, limit: int | None, opened: Store, place: str
+    command: str, reply: BulkReply, limit: int | None, opened: Store
 ) -> tuple[Report, list[str]]:
     """What is to be shown of a reply, and which requests were refused."""
     from claimlib.commands.server_view import only_in_store
     from claimlib.report.bulk import of_bulk, refused_requests
 
     unknown = None if reply.run_seq is None else only_in_store(opened, reply.run_seq, reply.counts)
-    return of_bulk(command, reply, limit, place, unknown), refused_requests(reply)
+    report = of_bulk(command, reply, limit, opened.where, unknown)
+    return report, refused_requests(reply)
 
 
 def _end(report: Report, refused: list[str], view: View) -> None:

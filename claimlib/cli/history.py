@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from claimlib import terminal
@@ -104,6 +105,8 @@ def runs(
     _refuse_unless_one([option_of(kind) for kind in kinds], run)
     if parts.as_commands:
         view.check_lines("--as-commands")
+    else:
+        view.check(*_columns_of(run, kinds))
     filters = {"--stream": scope.streams, "--group": scope.groups, "--start": start, "--end": end}
     _refuse_filters(kinds, [name for name, value in filters.items() if value is not None])
     chosen = history.EntryFilter(
@@ -111,7 +114,8 @@ def runs(
         start=None if start is None else parse_range_start(start),
         end=None if end is None else parse_range_end(end),
     )
-    with opened_store(store, common.settings(), common) as (opened, _):
+    look = None if run is None else partial(history.find_run, name=run)
+    with opened_store(store, common.settings(), common, look=look) as (opened, _):
         if run is None:
             result = of_runs(opened.where, history.list_runs(opened, rows))
         else:
@@ -121,6 +125,24 @@ def runs(
                 return
             result = _shown(opened, finished, kinds, rows, chosen)
     show(result, view)
+
+
+def _columns_of(run: str | None, kinds: Sequence[str]) -> tuple[Mapping[str, str], Sequence[str]]:
+    """Return the columns of the report of runs with their headings, and its records' names."""
+    from claimlib.report import bulk
+    from claimlib.report import runs as report
+
+    match list(kinds):
+        case []:
+            is_list = run is None
+            return (report.LIST_COLUMNS, report.LIST_NAMES) if is_list else (report.COLUMNS, ())
+        case ["ids"]:
+            return bulk.COLUMNS, bulk.NAMES
+        case ["refused"]:
+            return report.REFUSED_COLUMNS, ()
+        case [kind]:
+            return report.entry_columns(kind)
+    raise AssertionError(kinds)
 
 
 def _refuse_unless_one(options: Sequence[str], run: str | None) -> None:
@@ -221,10 +243,12 @@ def abandon(
     """
     from claimlib.cli.output import show
     from claimlib.commands.runs import abandon as give_up
+    from claimlib.commands.runs import find_unfinished
     from claimlib.report.runs import COLUMNS, of_run
 
     view = common.view(COLUMNS)
     settings = common.settings(lock=lock)
-    with opened_store(store, settings, common, writes=True) as (opened, progress):
+    look = partial(find_unfinished, name=run)
+    with opened_store(store, settings, common, writes=True, look=look) as (opened, progress):
         result = of_run(give_up(opened, run, progress=progress))
     show(result, view)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -16,7 +15,7 @@ from claimlib import process, terminal
 from claimlib.cli.common import Common
 from claimlib.config.sections import Engine
 from claimlib.config.settings import Config
-from claimlib.errors import RequestError, StorageError, StoreNotFoundError
+from claimlib.errors import DamagedTableError, RequestError, StorageError, StoreNotFoundError
 from claimlib.places import (
     check_no_secret,
     check_place,
@@ -25,6 +24,7 @@ from claimlib.places import (
     local_folder,
 )
 from claimlib.session import SHORT_LIVED, may_be_elsewhere, starts_jvm, takes_paths_for_folders
+from claimlib.session.settings_file import is_set_by_user
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened_store(
-    store: str, settings: Config, common: Common, *, writes: bool = False, by_spark: bool = False
+    store: str,
+    settings: Config,
+    common: Common,
+    *,
+    writes: bool = False,
+    by_spark: bool = False,
+    look: Look | None = None,
 ) -> Iterator[tuple[Store, Progress]]:
     """Yield the store, and the callback that shows progress (it shows nothing with --quiet).
 
@@ -45,6 +51,10 @@ def opened_store(
     Args:
         writes: True if the command writes to the store.
         by_spark: True if only Spark can do what the command does.
+        look: raises an error if the request has a typing error, such as an unknown name.  Called
+            before Spark starts, with the store as this process reads it.  Not called if the command
+            needs no Spark, or if this process cannot read the store: the command refuses the
+            same itself.
     """
     check_local_store(store, settings, writes=writes)
     with _starting(settings, common) as (start, progress):
@@ -53,12 +63,25 @@ def opened_store(
             process.tell_state(partial(_state, phase, detail))
             progress(phase, detail)
 
-        opened = _opened(store, settings, start, writes=writes, by_spark=by_spark)
+        by_spark = by_spark or settings.execution.engine is Engine.SPARK
+        opened = _opened(store, settings, start, writes=writes, by_spark=by_spark, look=look)
         opened.lock.wait_ms = settings.lock.wait_ms
         yield opened, tell
 
 
-def _opened(store: str, settings: Config, start: _Once, *, writes: bool, by_spark: bool) -> Store:
+Look = Callable[["Store"], object]
+"""Looks at a store, and raises an error if something is wrong."""
+
+
+def _opened(
+    store: str,
+    settings: Config,
+    start: _Once,
+    *,
+    writes: bool,
+    by_spark: bool,
+    look: Look | None,
+) -> Store:
     from claimlib.store.opening import find_embedded, open_store
 
     engine = settings.execution.engine
@@ -66,12 +89,15 @@ def _opened(store: str, settings: Config, start: _Once, *, writes: bool, by_spar
         raise RequestError(
             "this command needs Spark: leave --engine out, or give --engine spark", option="engine"
         )
-    if by_spark or engine is Engine.SPARK:
+    if by_spark and look is None:
         return open_store(start(), store)
     if takes_paths_for_folders(settings.spark.master, settings.spark.conf):
-        embedded = find_embedded(start, store, writes=writes)
-        if embedded is not None:
+        embedded = find_embedded(start, store, writes=writes and not by_spark)
+        if embedded is not None and not by_spark:
             return embedded
+        if embedded is not None and look is not None:
+            with suppress(DamagedTableError):  # Spark may read what this process cannot
+                look(embedded)
     _refuse_embedded(store, engine)
     return open_store(start(), store)
 
@@ -79,9 +105,9 @@ def _opened(store: str, settings: Config, start: _Once, *, writes: bool, by_spar
 def _refuse_embedded(store: str, engine: Engine) -> None:
     if engine is Engine.EMBEDDED:
         raise RequestError(
-            f"the embedded engine cannot work on {store}: it must be a folder of this machine, with"
-            " tables to which no constraint, column or feature was added, and in a process without"
-            " a Spark session. Use --engine auto or --engine spark",
+            f"the embedded engine cannot work on {local_folder(store) or store}: it must be a"
+            " folder of this machine, with tables to which no constraint, column or feature was"
+            " added, and in a process without a Spark session. Use --engine auto or --engine spark",
             option="engine",
         )
 
@@ -215,7 +241,7 @@ def check_local_store(store: str, settings: Config, *, writes: bool = False) -> 
             if writes:
                 check_writable(folder, _tables())
             return
-        raise StoreNotFoundError(_why_no_store(folder, store), where=str(folder))
+        raise StoreNotFoundError(_why_no_store(folder), where=str(folder))
 
 
 def _tables() -> Collection[str]:
@@ -244,7 +270,7 @@ def _refusals_named(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _why_no_store(folder: Path, store: str) -> str:
+def _why_no_store(folder: Path) -> str:
     above = next(path for path in (folder, *folder.parents) if path.exists())
     if not above.is_dir():
         return f"{above} is a file, but a store is a folder: give another location"
@@ -255,7 +281,7 @@ def _why_no_store(folder: Path, store: str) -> str:
         )
     return (
         f"no store at {folder}: check the location, or create it with: claimlib init"
-        f" {shlex.quote(store)}"
+        f" {shlex.quote(str(folder))}"
     )
 
 
@@ -274,7 +300,8 @@ def _state(phase: Phase, detail: str) -> str:
     )
 
 
-_CATALOG = "spark.sql.catalogImplementation"
+_WAREHOUSE = "spark.sql.warehouse.dir"
+_OF_WAREHOUSE = (_WAREHOUSE, "spark.sql.catalogImplementation")
 
 
 def session_of(settings: Config, *, debug: bool, java_options: str = "") -> SparkSession:
@@ -287,11 +314,11 @@ def session_of(settings: Config, *, debug: bool, java_options: str = "") -> Spar
     from claimlib.session import open_session
 
     chosen = settings.spark.model_dump()
-    has_settings = {"SPARK_HOME", "SPARK_CONF_DIR"} & set(os.environ)  # files with defaults
-    if starts_jvm() and not has_settings and _CATALOG not in chosen["conf"]:
-        # Spark makes this folder at once, by default in the working directory; where its catalog
-        # is gone with the process, nobody keeps a table there.
-        chosen["conf"] = {"spark.sql.warehouse.dir": tempfile.gettempdir()} | chosen["conf"]
+    is_chosen = not chosen["conf"].keys().isdisjoint(_OF_WAREHOUSE)
+    if starts_jvm() and not is_chosen and not is_set_by_user(*_OF_WAREHOUSE):
+        # Spark makes this folder at once, by default in the working directory.  No table is kept
+        # there, because the catalog is gone with the process.
+        chosen["conf"][_WAREHOUSE] = tempfile.gettempdir()
     spark = open_session(**chosen, java_options=java_options, muted=not debug)
     if not debug:
         terminal.pyspark_logs_nothing()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -28,7 +27,7 @@ from claimlib.cli.options import (
     glob_of,
 )
 from claimlib.config.sections import GLOB, SPELLED, Option
-from claimlib.errors import ReplyError, RequestError
+from claimlib.errors import RequestError
 from claimlib.report.model import DEFAULT_PAYLOAD_BYTES, MOST_ROWS, Report
 from claimlib.semantics.ids import parse_range_end, parse_range_start
 from claimlib.semantics.model import PendingRange
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from claimlib.commands.xpending import MatchingEntries, Reading
     from claimlib.engine.relation import Relation
     from claimlib.plans.differences import Scope
+    from claimlib.store.tables import Store
 
 
 PendingView = Literal["server", "store"]
@@ -54,7 +54,7 @@ class RangeOptions:
             f"List at most NUMBER entries (a table has at most {MOST_ROWS:,}); the report says how"
             " many more match.",
             "NUMBER",
-            unset=f"{ALL_ROWS}, if another option lists entries",
+            unset=f"{ALL_ROWS} (with --fields {MOST_ROWS:,}), if another option lists entries",
             least=1,
         ),
     ] = None
@@ -173,7 +173,7 @@ def xpending(
     """
     from claimlib.cli.output import show
     from claimlib.commands import server_view
-    from claimlib.commands.xpending import TABLES, TABLES_OF_PAYLOADS, reading
+    from claimlib.commands.xpending import TABLES, TABLES_OF_PAYLOADS, reading, refuse_unknown
     from claimlib.report.runs import before_unfinished
     from claimlib.report.xpending import of_overview
 
@@ -185,22 +185,28 @@ def xpending(
     _refuse_options_of_overview(key, listing, groups, limit)
     stalled, stale = groups.fail_on_stalled, groups.fail_on_stale
     stalled_ms = _stalled_ms(stalled)
+    view.check(*_columns_of(key, listing, stalled_ms))
     if stale is not None:
         parse_duration_ms(stale)  # what cannot be used is refused before Spark starts
     tables = TABLES if listing is None or listing.payload_bytes is None else TABLES_OF_PAYLOADS
     alarms: list[str] = []
-    with opened_store(store, settings, common) as (opened, _):
+    consumer = None if listing is None else listing.query.consumer
+
+    def look(opened: Store) -> None:
+        refuse_unknown(reading(opened, as_of, TABLES), scope, key, consumer)
+
+    with opened_store(store, settings, common, look=look) as (opened, _):
         at = reading(opened, as_of, tables)
         # The overview shows how much runs have changed; that takes a look at the journal.
         changes = None
         if (key is None and listing is None) or pending_view == "server":
             changes = server_view.changes_since_snapshot(at)
-        shows_server = _shows_server(pending_view, stalled, store, changes)
+        shows_server = _shows_server(pending_view, stalled, opened.where, changes)
         if changes is not None and shows_server:
             at = server_view.as_on_server(at, changes)
+        refuse_unknown(at, scope, key, consumer)
         if key is not None:
-            with _named_if_unknown(at, stream, group):
-                result = _of_group(at, key, listing, now_ms, shows_server=shows_server)
+            result = _of_group(at, key, listing, now_ms, shows_server=shows_server)
         elif listing is not None:
             result = _of_entries(at, scope, listing, now_ms, shows_server=shows_server)
         else:
@@ -242,22 +248,40 @@ def describe(
     from claimlib.cli.output import show
     from claimlib.commands.describe import TABLES
     from claimlib.commands.describe import describe as run_describe
-    from claimlib.commands.xpending import reading
+    from claimlib.commands.xpending import reading, refuse_unknown
     from claimlib.plans.differences import Scope
-    from claimlib.report.describe import of_description
+    from claimlib.report.describe import COLUMNS, NAMES, of_description
     from claimlib.report.runs import before_unfinished
 
-    view = common.view()
+    view = common.view(COLUMNS, NAMES)
     rows = view.rows(limit)
     scope = Scope(glob_of(stream, "STREAM_GLOB"), glob_of(group, "GROUP_GLOB"))
     now_ms, at_ms = _instants(now)
-    with opened_store(store, common.settings(), common) as (opened, _):
+
+    def look(opened: Store) -> None:
+        refuse_unknown(reading(opened), scope)
+
+    with opened_store(store, common.settings(), common, look=look) as (opened, _):
         at = reading(opened, tables=TABLES)
+        refuse_unknown(at, scope)
         description = run_describe(at, scope, now_ms=now_ms)
-        if description.consumers.is_empty() and at.read_in(scope, "groups").is_empty():
-            _refuse_unless_everything(at, scope)
         result = of_description(opened.where, description, at_ms, rows)
     show(before_unfinished(result, at.unfinished), view)
+
+
+def _columns_of(
+    key: tuple[bytes, bytes] | None, listing: _Listing | None, stalled_ms: int
+) -> tuple[Mapping[str, str], Sequence[str]]:
+    """Return the columns of the report of xpending with their headings, and its records' names."""
+    from claimlib.plans.keys import GROUP
+    from claimlib.report import xpending as report
+
+    if listing is not None:
+        keys = GROUP if key is None else ()
+        return report.entry_columns(keys, has_payloads=listing.payload_bytes is not None)
+    if key is not None:
+        return report.SUMMARY_COLUMNS, ()
+    return report.overview_columns(stalled_ms), report.OVERVIEW_NAMES
 
 
 def _stalled_ms(fail_on_stalled: str | None) -> int:
@@ -279,7 +303,7 @@ def _by_group(
     from claimlib.commands.xpending import overview
     from claimlib.plans.server_view import number_by_group
 
-    by_group = overview(
+    return overview(
         at,
         scope=scope,
         stalled_ms=stalled_ms,
@@ -287,9 +311,6 @@ def _by_group(
         changed=None if changes is None else number_by_group(changes),
         shows_server=shows_server,
     )
-    if by_group.is_empty():
-        _refuse_unless_everything(at, scope)
-    return by_group
 
 
 def _of_group(
@@ -320,15 +341,13 @@ def _of_entries(
     from claimlib.report.xpending import of_entries
 
     query, min_deliveries = listing.query, listing.min_deliveries
-    if at.read_in(scope, "groups").is_empty():
-        _refuse_unless_everything(at, scope)
     matching = entries_of_groups(at, scope, query, now_ms=now_ms, min_deliveries=min_deliveries)
     matching = listing.with_payloads(at, matching)
     return of_entries(at.store.where, matching, listing.limit, shows_server=shows_server)
 
 
 def _shows_server(
-    chosen: PendingView | None, fail_on_stalled: str | None, store: str, changes: Relation | None
+    chosen: PendingView | None, fail_on_stalled: str | None, where: str, changes: Relation | None
 ) -> bool:
     """Return True if entries are shown and checked as the server had them.
 
@@ -338,7 +357,7 @@ def _shows_server(
     if changes is None:
         if chosen == "server":
             raise RequestError(
-                f"{store} mirrors no server, so it has no view of one: leave out --view server",
+                f"{where} mirrors no server, so it has no view of one: leave out --view server",
                 option="view",
             )
         return False
@@ -396,28 +415,6 @@ def _instants(now: str | None) -> tuple[int | None, int]:
         return None, wall_ms()
     now_ms = parse_instant_ms(now)
     return now_ms, now_ms
-
-
-@contextmanager
-def _named_if_unknown(at: Reading, stream: str | None, group: str | None) -> Iterator[None]:
-    """The server's error says that there is no such group; people want to know which there are."""
-    from claimlib.commands.preconditions import groups_like
-
-    try:
-        yield
-    except ReplyError as error:
-        there = groups_like(at.read("groups"), [f"{stream} / {group}"])
-        raise RequestError(f"{error.message}; {there}") from error
-
-
-def _refuse_unless_everything(at: Reading, scope: Scope) -> None:
-    """A typing error in a glob must not look like a store in which all is well."""
-    from claimlib.commands.preconditions import nothing_matches
-    from claimlib.plans.differences import EVERYTHING
-
-    if scope != EVERYTHING:
-        globs = [f"{scope.stream_glob} / {scope.group_glob}"]
-        raise RequestError(nothing_matches(at.store.where, at.read("groups"), globs), globs=globs)
 
 
 def _group_key(
@@ -494,6 +491,8 @@ def _listing_of(entries: RangeOptions, view: View) -> _Listing | None:
     count = entries.count
     if count is None:
         limit = view.rows(None)
+        if limit is None and entries.fields:  # else the payloads of a large store take gigabytes
+            limit = MOST_ROWS
     else:
         limit = min(count, MOST_ROWS) if view.output is Output.TABLE else count
     query = PendingRange(

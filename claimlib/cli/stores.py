@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -157,8 +159,11 @@ def snapshot(
     server. Times come from the server's clock, in ms since the epoch.
     """
     from claimlib.cli.output import show
+    from claimlib.commands.first_look import look_before_run
     from claimlib.commands.snapshot import snapshot as run_snapshot
+    from claimlib.commands.sources import refuse_other_server
     from claimlib.report.mirror import COLUMNS, of_snapshot
+    from claimlib.runs.journal import ServerIdentity
 
     view = common.view(COLUMNS)
     if is_server_url(store):
@@ -167,8 +172,16 @@ def snapshot(
     reading = settings.snapshot.reading(url, server.password_file, server.ca_file)
     request = settings.snapshot.request(reading.label, settings.mirror.limits())
     check_local_store(store, settings, writes=True)
-    reading.check()
-    with opened_store(store, settings, common, writes=True) as (opened, progress):
+    server_ids = reading.check()
+    look = partial(
+        look_before_run,
+        command="snapshot",
+        run_id=run_id,
+        check=partial(
+            refuse_other_server, source=reading.label, server=ServerIdentity(*astuple(server_ids))
+        ),
+    )
+    with opened_store(store, settings, common, writes=True, look=look) as (opened, progress):
         reply = run_snapshot(opened, request, reading, run_id=run_id, progress=progress)
     show(of_snapshot(reply), view)
 
@@ -235,7 +248,9 @@ def import_(
     Times are timestamps, or milliseconds since the epoch (1970).
     """
     from claimlib.cli.output import show
+    from claimlib.commands.first_look import look_before_run
     from claimlib.commands.imports import ImportRequest, import_tables
+    from claimlib.commands.sources import refuse_import
     from claimlib.config.import_map import load_map
     from claimlib.report.mirror import COLUMNS, of_import
 
@@ -251,7 +266,11 @@ def import_(
         limits=settings.mirror.limits(),
         maps={} if map_file is None else load_map(map_file),
     )
-    with opened_store(store, settings, common, writes=True, by_spark=True) as (opened, progress):
+    look = partial(look_before_run, command="import", run_id=run_id, check=refuse_import)
+    with opened_store(store, settings, common, writes=True, by_spark=True, look=look) as (
+        opened,
+        progress,
+    ):
         reply = import_tables(opened, request, run_id=run_id, progress=progress)
     show(of_import(reply), view)
 
@@ -266,9 +285,9 @@ def check(store: StoreArgument, *, common: Common) -> None:
     """
     from claimlib.cli.output import show
     from claimlib.commands.check import check as run_check
-    from claimlib.report.store import of_check
+    from claimlib.report.store import CHECK_COLUMNS, CHECK_NAMES, of_check
 
-    view = common.view()
+    view = common.view(CHECK_COLUMNS, CHECK_NAMES)
     with opened_store(store, common.settings(), common) as (opened, _):
         problems = run_check(opened)
     show(of_check(opened.where, problems), view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -83,26 +84,42 @@ def xautoclaim(
     exists are removed from the pending entries list.
     """
     from claimlib.cli.output import show
+    from claimlib.commands.first_look import look_before_run
     from claimlib.commands.reply import GROUPS_COLUMNS
     from claimlib.commands.server_view import only_in_store
+    from claimlib.commands.sweep_decision import refuse_unmatched
+    from claimlib.commands.xautoclaim import EXPLAINED_COLUMNS
     from claimlib.commands.xautoclaim import explain as explain_policy
     from claimlib.commands.xautoclaim import xautoclaim as run_xautoclaim
-    from claimlib.report.runs import of_dry_run
-    from claimlib.report.sweep import COLUMNS, of_policy, of_reply, refusals
+    from claimlib.report.runs import entry_columns, of_dry_run
+    from claimlib.report.sweep import COLUMNS, POLICY_COLUMNS, of_policy, of_reply, refusals
 
     view = common.view()
     rows = view.rows(limit)
     kind = _listed(claimed=claimed, deleted=deleted, is_dry_run=dry_run and not explain)
-    if not (explain or kind):
+    if explain:
+        view.check(POLICY_COLUMNS, EXPLAINED_COLUMNS)
+    elif kind:
+        view.check(*entry_columns(kind))
+    else:
         view.check(COLUMNS, GROUPS_COLUMNS)
     settings = common.settings(xautoclaim=options, lock=lock)
     request = requests_of(settings, policy, options)
     now_ms = None if now is None else parse_instant_ms(now)
+    look = None
+    if not allow_none:
+        check = partial(refuse_unmatched, request=request)
+        look = partial(look_before_run, command="xautoclaim", run_id=run_id, check=check)
     if explain:
-        with opened_store(store, settings, common) as (opened, _):
+        if policy is not None:  # of a policy that matches nothing, the groups are what is wanted
+            look = None
+        with opened_store(store, settings, common, look=look) as (opened, _):
+            if look is not None:
+                look(opened)
             show(of_policy(explain_policy(opened, request), rows), view)
         return
-    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
+    writes = not dry_run
+    with opened_store(store, settings, common, writes=writes, look=look) as (opened, progress):
         reply = run_xautoclaim(
             opened,
             request,
@@ -118,7 +135,7 @@ def xautoclaim(
         result = (
             of_dry_run("xautoclaim", kind, getattr(reply, kind), rows)
             if kind
-            else of_reply(reply, rows, store, unknown)
+            else of_reply(reply, rows, opened.where, unknown)
         )
         refused = refusals(reply)
     show(result, view)
@@ -164,7 +181,9 @@ def reset_cursor(
     --stream and --group match.
     """
     from claimlib.cli.output import show
+    from claimlib.commands.first_look import look_before_run
     from claimlib.commands.reply import Reply
+    from claimlib.commands.reset_cursor import groups_with_cursor
     from claimlib.commands.reset_cursor import reset_cursor as run_reset
     from claimlib.report.cursors import COLUMNS, of_reset
 
@@ -172,7 +191,13 @@ def reset_cursor(
     rows = view.rows(limit)
     groups, cursor, first = scope.scope(), parse_cursor(cursor), parse_id(to)
     settings = common.settings(lock=lock)
-    with opened_store(store, settings, common, writes=True) as (opened, progress):
+    look = partial(
+        look_before_run,
+        command="reset-cursor",
+        run_id=run_id,
+        check=partial(groups_with_cursor, name=cursor, scope=groups),
+    )
+    with opened_store(store, settings, common, writes=True, look=look) as (opened, progress):
         finished = run_reset(opened, cursor, groups, to=first, run_id=run_id, progress=progress)
         result = of_reset(finished, Reply.of_finished(opened, finished).cursors, rows)
     show(result, view)

@@ -15,6 +15,11 @@ from claimlib.plans.keys import GROUP, GROUP_SQL, id_text_sql
 
 TABLES = ("pending", "groups", "consumers", "cursors")
 """What a description is made of."""
+CONSUMER_COLUMNS = (
+    *(*GROUP, "consumer", "seen_time_ms", "active_time_ms", "is_known", "pending"),
+    *("oldest_idle_ms", "oldest_delivery_time_ms", "highest_delivery_count", "now_ms"),
+)
+"""Of `Description.consumers`, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +66,7 @@ def describe(at: Reading, scope: Scope, *, now_ms: int | None = None) -> Descrip
                     highest_delivery_count FROM {{owned}} AS owned) AS owned
                 USING ({GROUP_SQL}, consumer)
         )
-        SELECT /*+ BROADCAST(instants) */ {GROUP_SQL}, consumer, seen_time_ms, active_time_ms,
-            is_known, pending, oldest_idle_ms, oldest_delivery_time_ms, highest_delivery_count,
-            now_ms
+        SELECT /*+ BROADCAST(instants) */ {", ".join(CONSUMER_COLUMNS)}
         FROM described LEFT JOIN {{instants}} AS instants USING ({GROUP_SQL})
         """,
         owned=plan.owners(plan.idle_entries(pending, groups, now_ms), 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR
 from typing import BinaryIO
@@ -13,6 +14,7 @@ from claimlib.commands.input_tables import place_of, read_input
 from claimlib.engine.relation import Relation, Rows
 from claimlib.engine.spark import frame_of, relation_of
 from claimlib.errors import IdError, InputError
+from claimlib.places import shown_path
 from claimlib.plans.column_readers import id_bits_sql
 from claimlib.plans.keys import ID_ORDER, id_text_sql
 from claimlib.semantics.ids import StreamId, parse_id
@@ -29,12 +31,49 @@ _STANDARD_INPUT = "-"
 _CSV_HEADER = b"id"
 
 
-def ids_from(store: Store, place: str) -> Relation:
-    """The ids of a list, as requests: one row per request (at least one) with `request` (from 1)
-    and `ids`, some 100,000 of them each.  A file is read without Spark.
+@dataclass(frozen=True, slots=True)
+class IdList:
+    """Hold a list of ids that a user named.
+
+    Attributes:
+        place: as it was given.
+        ids: the ids of a text; None if the place is that of a table, which Spark reads.
+    """
+
+    place: str
+    ids: tuple[str, ...] | None
+
+    def requests(self, store: Store) -> Relation:
+        """Return the ids as requests: one row per request (at least one) with `request` (from 1)
+        and `ids`, some 100,000 of them each.
+
+        Args:
+            store: whose requests they are to be.
+
+        Raises:
+            InputError: there is no such table, it cannot be read, it has no such column, or a row
+                of it is no id.
+        """
+        if self.ids is not None:
+            starts = range(0, max(1, len(self.ids)), _IDS_PER_REQUEST)
+            lists = [self.ids[start : start + _IDS_PER_REQUEST] for start in starts]
+            numbers = pa.array(range(1, len(lists) + 1), pa.int64())
+            columns = {"request": numbers, "ids": pa.array(lists, pa.list_(pa.string()))}
+            return Relation(store.engine, Rows(pa.table(columns)))
+        try:
+            table = read_input(store.spark, place_of(self.place))
+        except InputError as error:
+            raise InputError(
+                f"{self.place}: no such text file. As a table: {error.message}", table=self.place
+            ) from error
+        # Spark makes the lists, for a table may be larger than this process.
+        return store.relation_of(frame_of(_of_table(relation_of(table), self.place)))
+
+
+def read_ids(place: str) -> IdList:
+    """Read a list of ids if it is a text, without Spark.
 
     Args:
-        store: whose requests they are to be.
         place: a text file or a pipe of this machine, or `-` for standard input: an id (`ms-seq`,
             or `ms`) per line, two million at most, in the order in which they are requested; the
             first line may be `id`, the header of a CSV.  Or a table (see `place_of`) with a text
@@ -42,25 +81,10 @@ def ids_from(store: Store, place: str) -> Relation:
             of ids.
 
     Raises:
-        InputError: there is no such file or table, it cannot be read, it has no such column, a line
-            or row of it is no id, or the file is too long.
+        InputError: the file cannot be read, it is too long, or a line of it is no id.
     """
     ids = _ids_of_text(place)
-    if ids is not None:
-        starts = range(0, max(1, len(ids)), _IDS_PER_REQUEST)
-        lists = [ids[start : start + _IDS_PER_REQUEST] for start in starts]
-        numbers = pa.array(range(1, len(lists) + 1), pa.int64())
-        columns = {"request": numbers, "ids": pa.array(lists, pa.list_(pa.string()))}
-        return Relation(store.engine, Rows(pa.table(columns)))
-    try:
-        table = read_input(store.spark, place_of(place))
-    except InputError as error:
-        raise InputError(
-            f"{place} is neither a text file nor a table that can be read: {error.message}",
-            table=place,
-        ) from error
-    # Spark makes the lists, for a table may be larger than this process.
-    return store.relation_of(frame_of(_of_table(relation_of(table), place)))
+    return IdList(place, None if ids is None else tuple(ids))
 
 
 def _ids_of_text(place: str) -> list[str] | None:
@@ -70,11 +94,11 @@ def _ids_of_text(place: str) -> list[str] | None:
         if opened is None:
             return None
         with opened as lines:
-            return list(map(str, _parsed(lines, _shown(place))))
+            return list(map(str, _parsed(lines, shown_place(place))))
     except OSError as error:
         raise InputError(
-            f"the file of ids {_shown(place)} cannot be read ({error.strerror}): give the path of a"
-            " file that this user may read, not the ids themselves",
+            f"the file of ids {shown_place(place)} cannot be read ({error.strerror}): give the path"
+            " of a file that this user may read, not the ids themselves",
             file=place,
         ) from error
 
@@ -92,10 +116,13 @@ def _opened_text(place: str) -> BinaryIO | None:
     return path.open("rb") if is_text else None
 
 
-def _shown(place: str) -> str:
+def shown_place(place: str) -> str:
+    """Return the place of a list as messages show it."""
     if place == _STANDARD_INPUT:
         return "standard input"
-    return place if len(place) <= _LONGEST_SHOWN else f"{place[:_LONGEST_SHOWN]}…"
+    if len(place) > _LONGEST_SHOWN:  # it may be the ids themselves
+        return f"{place[:_LONGEST_SHOWN]}…"
+    return str(shown_path(Path(place)))
 
 
 def _parsed(lines: Iterable[bytes], name: str) -> Iterator[StreamId]:

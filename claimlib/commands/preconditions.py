@@ -12,8 +12,18 @@ from pyspark.sql import Row
 
 from claimlib.engine.relation import IdBounds, Relation
 from claimlib.errors import DuplicateRowsError, HashCollisionError, RequestError
-from claimlib.plans.keys import GROUP, IS_SHARED, named_keys, owners_of_keys, spelled_name
+from claimlib.plans.keys import (
+    GROUP,
+    IS_SHARED,
+    is_group,
+    named_keys,
+    owners_of_keys,
+    spelled_name,
+)
+from claimlib.plans.survey import NOT_IN_GROUPS
 from claimlib.semantics.model import MAX_I64
+from claimlib.semantics.names import spell
+from claimlib.semantics.words import no_group
 from claimlib.terminal import listed, one_line
 
 T = TypeVar("T")
@@ -107,6 +117,15 @@ def groups_like(groups: Relation, wanted: Sequence[str]) -> str:
         return "the store has no consumer groups"
     total = len(names) if len(names) < _COMPARED else keys.count()
     return f"known groups: {listed(shown, total)}"
+
+
+def refuse_unknown_group(groups: Relation, stream: bytes, group: bytes) -> None:
+    """Raise RequestError if the table groups does not have a group; name similar ones."""
+    names = (spell(stream), spell(group))
+    if groups.where(is_group(*names)).is_empty():
+        no_such = f"{no_group(stream, group).message}{NOT_IN_GROUPS}"
+        known = groups_like(groups, [" / ".join(names)])
+        raise RequestError(f"{no_such}; {known}", group="/".join(names))
 
 
 def consumers_like(consumers: Relation, wanted: str) -> str:

@@ -268,6 +268,12 @@ PREVIOUS = (
     "try_subtract(at_ms, from_delivery_time_ms) AS from_idle_ms",
 )
 """What an entry was before the decision, the instant of that, and how long it was idle then."""
+_PREVIOUS_NAMES = (*PREVIOUS[:-1], "from_idle_ms")
+_NEW = ("consumer", "delivery_time_ms", "delivery_count")
+ENTRY_NAMES = (*GROUP, "id", *_PREVIOUS_NAMES)
+"""What is shown of `Reply.deleted` and `Reply.lost`, in this order."""
+CLAIMED_NAMES = (*GROUP, "id", *_NEW, *_PREVIOUS_NAMES, "payload", "fields")
+"""What is shown of `Reply.claimed`, in this order."""
 
 
 def _entries(rows: Relation) -> Relation:
@@ -276,9 +282,8 @@ def _entries(rows: Relation) -> Relation:
 
 def _claimed(rows: Relation, entries: Relation) -> Relation:
     """Claimed entries with their payload, joined back after the claim; none with JUSTID."""
-    new = ("consumer", "delivery_time_ms", "delivery_count")
     id_ = (f"{id_text_sql()} AS id", "id_ms", "id_seq")
-    return with_fields(rows.select(*GROUP, *id_, *new, *PREVIOUS, "justid"), entries)
+    return with_fields(rows.select(*GROUP, *id_, *_NEW, *PREVIOUS, "justid"), entries)
 
 
 def with_fields(rows: Relation, entries: Relation) -> Relation:

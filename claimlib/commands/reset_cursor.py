@@ -75,14 +75,23 @@ def _not_found(where: str, cursors: Relation, name: str, scope: Scope) -> str:
     )
 
 
-def _decide(begun: Begun, name: str, scope: Scope, to: StreamId) -> Decision:
+def groups_with_cursor(begun: Begun, name: str, scope: Scope) -> Relation:
+    """Return one row per group of a scope that has a cursor: stream, consumer_group.
+
+    Raises:
+        RequestError: there is none.
+    """
     cursors = begun.relation("cursors")
     # One row per key, even if the cursor has two rows: each of its rows is set.
     of_name = cursors.where(f"name = {quote_text(name)} AND {scope.has_group()}")
     groups = of_name.distinct(*GROUP).fetched()
     if groups.is_empty():
         raise RequestError(_not_found(begun.store.where, cursors, name, scope), cursor=name)
-    rows = groups.select(
+    return groups
+
+
+def _decide(begun: Begun, name: str, scope: Scope, to: StreamId) -> Decision:
+    rows = groups_with_cursor(begun, name, scope).select(
         *(f"'{Kind.CURSOR}' AS kind", *GROUP, f"{quote_text(name)} AS cursor_name"),
         f"{bigint_sql(to_bigint(to.ms))} AS next_ms",
         f"{bigint_sql(to_bigint(to.seq))} AS next_seq",

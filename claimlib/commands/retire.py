@@ -13,19 +13,17 @@ from typing import NoReturn
 
 from claimlib.commands.bulk import BulkRequests, Decided, decide, known
 from claimlib.commands.bulk_reply import BulkReply
-from claimlib.commands.preconditions import ENTRY_IDS, check_ms, groups_like
+from claimlib.commands.preconditions import ENTRY_IDS, check_ms, refuse_unknown_group
 from claimlib.commands.reply import Call, answer
 from claimlib.commands.xclaim import NamedClaim, claim_table
 from claimlib.engine.relation import Relation
 from claimlib.errors import InputError, RequestError
 from claimlib.plans import bulk, previous
 from claimlib.plans.keys import GROUP, is_group, is_stream
-from claimlib.plans.survey import NOT_IN_GROUPS
 from claimlib.runs import Begun, Decision, Progress
 from claimlib.schema import Kind, quote_text
 from claimlib.semantics.model import ClaimRequest
 from claimlib.semantics.names import literal_name, spell
-from claimlib.semantics.words import no_group
 from claimlib.store.tables import Store
 
 COMMAND = "retire"
@@ -104,7 +102,7 @@ def retire(
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         groups = known(begun)
-        _refuse_unknown(begun, retirement)
+        refuse_unknown(begun, retirement)
         wanted = [
             NamedClaim(
                 retirement.stream, retirement.group, ClaimRequest(recipient, 0, (), justid=True)
@@ -143,14 +141,11 @@ def _retired_row(store: Store, retirement: Retirement) -> Relation:
     return store.rows("journal", [(str(Kind.RETIRED), *names)], ["kind", *GROUP, "consumer"])
 
 
-def _refuse_unknown(begun: Begun, retirement: Retirement) -> None:
+def refuse_unknown(begun: Begun, retirement: Retirement) -> None:
+    """Raise RequestError if the store does not know the group, the consumer or a recipient."""
+    refuse_unknown_group(begun.relation("groups"), retirement.stream, retirement.group)
     stream, group = spell(retirement.stream), spell(retirement.group)
     of_group = is_group(stream, group)
-    groups = begun.relation("groups")
-    if groups.where(of_group).is_empty():
-        no_such = no_group(retirement.stream, retirement.group).message
-        there = groups_like(groups, [f"{stream} / {group}"])
-        raise RequestError(f"{no_such}{NOT_IN_GROUPS}; {there}", group=f"{stream}/{group}")
     names = [spell(name) for name in (retirement.consumer, *retirement.recipients)]
     wanted = f"{of_group} AND consumer IN ({', '.join(map(quote_text, names))})"
     known, owning = begun.relation("consumers"), begun.relation("pending")

@@ -134,10 +134,10 @@ def abandon(store: Store, name: str, *, progress: Progress | None = None) -> Fin
     """Give up a snapshot or an import that is decided and cannot be finished, because what it read
     is not there any more; the next run goes on.
 
-    What such a run had applied already stays, and the proofs of absence of its streams are taken
-    back, so that sweeps refuse their groups; the next snapshot or import brings the store to what
-    the source says.  No driver of the run may be alive: it would go on with what it has begun.  A
-    run that claims, acknowledges or retires needs nothing but the journal, so
+    What such a run had applied already stays, and the completeness ranges of its streams are
+    invalidated, so that sweeps refuse their groups; the next snapshot or import brings the store to
+    what the source says.  No driver of the run may be alive: it would go on with what it has begun.
+    A run that claims, acknowledges or retires needs nothing but the journal, so
     the next run finishes it: it is not given up.
 
     Args:
@@ -152,6 +152,15 @@ def abandon(store: Store, name: str, *, progress: Progress | None = None) -> Fin
 
 
 def _given_up(store: Store, name: str) -> Finished:
+    return give_up(store, find_unfinished(store, name))
+
+
+def find_unfinished(store: Store, name: str) -> RunRow:
+    """Return an unfinished run that can be given up.
+
+    Raises:
+        RequestError: see `abandon`.
+    """
     _, unfinished = pinned(store, INPUTS)
     row = next((run for run in unfinished if _is_run(run, name)), None)
     if row is None:
@@ -172,4 +181,4 @@ def _given_up(store: Store, name: str) -> Finished:
             " give it up, first",
             run=unfinished[0].key,
         )
-    return give_up(store, row)
+    return row

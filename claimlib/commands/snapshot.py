@@ -24,10 +24,8 @@ from claimlib.commands.mirror import (
 from claimlib.commands.sources import (
     LastSnapshot,
     check_same_server,
+    expected_snapshot,
     last_snapshot,
-    mirrored,
-    refuse_own_rows,
-    snapshot_to_match,
 )
 from claimlib.commands.staging import PageWriter
 from claimlib.live.batches import Batch, SourceOpened
@@ -182,9 +180,7 @@ class _Reader:
     first_ms: int = 0
 
     def decide(self, begun: Begun) -> Decision:
-        kept = mirrored(begun)
-        last = snapshot_to_match(begun, kept, self.request.source)
-        refuse_own_rows(begun, kept)
+        last = expected_snapshot(begun, self.request.source)
         check_changeable(begun.store, CHANGED)
         if self.landing is not None and self._is_outdated(begun):
             self.discard()
@@ -221,7 +217,7 @@ class _Reader:
         """Return the count of what proves that the server is the expected one; empty if any may be.
 
         Args:
-            last: see `snapshot_to_match`.
+            last: see `sources.expected_snapshot`.
         """
         if last is None:
             return {}

@@ -105,7 +105,38 @@ def check_source(
     )
 
 
-def snapshot_to_match(begun: Begun, kept: Mirrored, source: str) -> LastSnapshot | None:
+def expected_snapshot(begun: Begun, source: str) -> LastSnapshot | None:
+    """Return the snapshot whose server must be the one that is read now, or None if any may be.
+
+    Raises:
+        SourceMismatchError: another source fills the store, see `_snapshot_to_match`.
+        NotAMirrorError: the store has rows and mirrors no source.
+    """
+    kept = mirrored(begun)
+    last = _snapshot_to_match(begun, kept, source)
+    _refuse_own_rows(begun, kept)
+    return last
+
+
+def refuse_other_server(begun: Begun, source: str, server: ServerIdentity) -> None:
+    """Raise an error if a snapshot of a server would be refused.
+
+    Raises:
+        SourceMismatchError: see `expected_snapshot` and `check_same_server`.
+        NotAMirrorError: see `expected_snapshot`.
+    """
+    last = expected_snapshot(begun, source)
+    if last is not None:
+        check_same_server(begun, last, source, server)
+
+
+def refuse_import(begun: Begun) -> None:
+    """Raise SourceMismatchError if a server fills the store."""
+    source = begun.store.declared_source or IMPORT
+    check_source(begun, mirrored(begun), source, foreign_command=SNAPSHOT)
+
+
+def _snapshot_to_match(begun: Begun, kept: Mirrored, source: str) -> LastSnapshot | None:
     """Return the snapshot whose server must be the one that is read now, or None if any may be.
 
     Under the current name of its source a store takes any server: that of a restart has new ids.
@@ -183,7 +214,7 @@ def _remedy(store: Store, source: str, condition: str) -> str:
     )
 
 
-def refuse_own_rows(begun: Begun, kept: Mirrored) -> None:
+def _refuse_own_rows(begun: Begun, kept: Mirrored) -> None:
     """Refuse to make a store the mirror of a server if it has rows and mirrors nothing.
 
     The first snapshot would remove these rows.

@@ -7,8 +7,9 @@ the entries stays small, however often it joins them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import pandas as pd
 import pyarrow as pa
@@ -22,7 +23,14 @@ from claimlib.commands.preconditions import (
     refuse_shared_hashes,
 )
 from claimlib.commands.reply import Reply
-from claimlib.commands.sweep_request import Policy, is_for_all, may_page, may_resume, scope
+from claimlib.commands.sweep_request import (
+    Policy,
+    SweepRequest,
+    is_for_all,
+    may_page,
+    may_resume,
+    scope,
+)
 from claimlib.engine.relation import Relation, Rows, union_by_name
 from claimlib.errors import GlobError, RequestError
 from claimlib.plans import (
@@ -76,7 +84,7 @@ def decide(
     looked_at = pc.sum(judged.fetched["pending_before"]).as_py() or 0
     begun.tell_size(number_of(looked_at, "pending entry", "pending entries"))
     if not (allow_none or judged.fetched.num_rows or is_for_all(request)):
-        raise _no_match(begun, request)
+        _refuse_no_match(begun, request)
     if refuse_duplicates:
         judged = without_duplicates(judged)
     judged = weighed(judged)
@@ -266,10 +274,20 @@ def _previous(begun: Begun, accepted: Relation) -> list[Relation]:
     ]
 
 
-def _no_match(begun: Begun, request: Policy) -> RequestError:
+def refuse_unmatched(begun: Begun, request: Sequence[SweepRequest]) -> None:
+    """Raise RequestError if the globs match no group of the store."""
+    if is_for_all(request):
+        return
+    is_meant = requests.matched_by([part.rule() for part in request])
+    # A group that only `pending` has is refused by name.
+    if all(begun.relation(table).where(is_meant).is_empty() for table in ("groups", "pending")):
+        _refuse_no_match(begun, request)
+
+
+def _refuse_no_match(begun: Begun, request: Policy) -> NoReturn:
     globs = [" / ".join(pair) for pair in sorted(scope(request) or ())]
     groups = begun.relation("groups")
-    return RequestError(
+    raise RequestError(
         f"{nothing_matches(begun.store.where, groups, globs)}. Nothing was done;"
         " use --allow-none if no match is acceptable",
         globs=globs,

@@ -21,6 +21,8 @@ from claimlib.store.tables import Store
 __all__ = ["COMMAND", "SweepRequest", "explain", "xautoclaim"]
 
 COMMAND = "xautoclaim"
+EXPLAINED_COLUMNS = (*requests.REQUEST_COLUMNS, "request")
+"""Of `explain`, in this order."""
 
 
 def explain(store: Store, policy: Sequence[SweepRequest]) -> Relation:
@@ -31,7 +33,7 @@ def explain(store: Store, policy: Sequence[SweepRequest]) -> Relation:
     """
     groups = store.relation("groups").select(*GROUP)
     matched = requests.by_policy(groups, [request.rule() for request in policy])
-    return matched.select(*requests.REQUEST_COLUMNS, "request")
+    return matched.select(*EXPLAINED_COLUMNS)
 
 
 def xautoclaim(

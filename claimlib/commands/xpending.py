@@ -11,7 +11,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
-from claimlib.commands.preconditions import check_ms, consumers_like, where_ids_lie
+from claimlib.commands.preconditions import (
+    check_ms,
+    consumers_like,
+    groups_like,
+    nothing_matches,
+    where_ids_lie,
+)
 from claimlib.commands.reply import with_fields
 from claimlib.commands.runs import find_run
 from claimlib.engine.relation import DESCENDING, IdBounds, Record, Relation
@@ -105,6 +111,55 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = TA
             as_of=as_of,
         )
     return Reading(store, dict(run.output_versions), run.run_seq, run.run_seq)
+
+
+def refuse_unknown(
+    at: Reading,
+    scope: Scope,
+    key: tuple[bytes, bytes] | None = None,
+    consumer: bytes | None = None,
+) -> None:
+    """Raise RequestError if a store does not know what is asked for, and name what is similar: a
+    typing error must not look like a store in which all is well.
+
+    Args:
+        at: needs `TABLES`, see `reading`.
+        scope: the globs of the streams and groups.
+        key: the names of one stream and group instead, or None.
+        consumer: a consumer of these groups, or None.
+    """
+    if key is None:
+        rows = {table: at.read_in(scope, table) for table in TABLES}
+    else:
+        names = is_group(*map(spell, key))
+        rows = {table: at.read(table).where(names) for table in TABLES}
+        bucket = at.store.bucket_of(spell(key[0]))
+        rows["pending"] = rows["pending"].within(IdBounds.of_buckets([bucket]))
+    is_limited = key is not None or scope != EVERYTHING
+    if is_limited and all(rows[table].is_empty() for table in ("groups", "consumers", "pending")):
+        groups = at.read("groups")
+        if key is not None:
+            known = groups_like(groups, [" / ".join(map(spell, key))])
+            raise RequestError(f"{no_group(*key).message}; {known}")
+        globs = [f"{scope.stream_glob} / {scope.group_glob}"]
+        raise RequestError(nothing_matches(at.store.where, groups, globs), globs=globs)
+    if consumer is not None:
+        _refuse_unknown_consumer(rows["consumers"], rows["pending"], spell(consumer))
+
+
+def _refuse_unknown_consumer(consumers: Relation, pending: Relation, consumer: str) -> None:
+    is_wanted = f"consumer = {quote_text(consumer)}"
+    if not all(rows.where(is_wanted).is_empty() for rows in (consumers, pending)):
+        return
+    known = consumers.sql(
+        "SELECT consumer FROM {this} AS this"
+        " UNION SELECT consumer FROM {pending} AS pending WHERE consumer IS NOT NULL",
+        pending=pending,
+    )
+    raise RequestError(
+        f"no consumer group has a consumer {one_line(consumer)}; {consumers_like(known, consumer)}",
+        option="consumer",
+    )
 
 
 def _before(store: Store, unfinished: Sequence[RunRow]) -> Reading:
@@ -263,17 +318,12 @@ def entries_of_groups(
 
     Args:
         now_ms, min_deliveries: see `matching_entries`.
-
-    Raises:
-        RequestError: no group of the scope has the consumer of the query.
     """
     check_ms(now_ms=now_ms)
     pending, groups = (at.read_in(scope, table) for table in ("pending", "groups"))
     entries = plan.idle_entries(pending, groups, now_ms)
     rows = plan.matching(entries, query, min_deliveries)
     (numbers,) = plan.numbers(rows).collect()
-    if query.consumer is not None and not numbers["entries"]:
-        _refuse_unknown_consumer(at, scope, spell(query.consumer))
     without_idle_time = 0
     if query.min_idle_ms and now_ms is None:
         others = plan.matching(entries, replace(query, min_idle_ms=None), min_deliveries)
@@ -283,21 +333,6 @@ def entries_of_groups(
         worst.reverse()
     order = (*worst, *GROUP, *ID_ORDER)
     return MatchingEntries(rows, numbers["entries"], numbers["groups"], order, without_idle_time)
-
-
-def _refuse_unknown_consumer(at: Reading, scope: Scope, consumer: str) -> None:
-    """Raise RequestError if no group of a scope knows a consumer: it may be a typing error."""
-    known = at.read_in(scope, "consumers").sql(
-        "SELECT consumer FROM {this} AS this"
-        " UNION SELECT consumer FROM {pending} AS pending WHERE consumer IS NOT NULL",
-        pending=at.read_in(scope, "pending"),
-    )
-    if known.where(f"consumer = {quote_text(consumer)}").is_empty():
-        raise RequestError(
-            f"no consumer group has a consumer {one_line(consumer)};"
-            f" {consumers_like(known, consumer)}",
-            option="consumer",
-        )
 
 
 def with_payloads(

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from claimlib.config.sections import Section
 from claimlib.config.settings import explained, line_of, read_toml
 from claimlib.errors import ConfigError, MissingExtraError
+from claimlib.places import shown_path
 from claimlib.plans.column_readers import Shape
 from claimlib.plans.input_tables import PARTS, TableMap
 
@@ -33,6 +34,7 @@ def load_map(file: Path) -> dict[str, TableMap]:
         ConfigError: the file is not there or is not valid TOML, a section or key is unknown, or a
             value names no column: the message names file, line and key.
     """
+    file = shown_path(file)
     text, tables = read_toml(file, "map")
     return {table: _table_map(file, text, table, said) for table, said in tables.items()}
 

@@ -31,6 +31,7 @@ from claimlib.config.sections import (
     option_of,
 )
 from claimlib.errors import ConfigError, MissingExtraError, RequestError
+from claimlib.places import shown_path
 from claimlib.semantics.model import Guards
 
 try:
@@ -88,6 +89,7 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
         for section, values in options.items()
     }
     _check_variables()
+    file = None if file is None else shown_path(file)
     tables = {} if file is None else read_toml(file, "config")[1]
     _check_sections(tables, file)
     try:
@@ -144,6 +146,7 @@ def load_policy(file: Path) -> list[SweepRequest]:
     Raises:
         ConfigError: the file does not exist or is no policy.  The message names the line.
     """
+    file = shown_path(file)
     text, tables = read_toml(file, "policy")
     requests = tables.get("request")
     if set(tables) != {"request"} or not isinstance(requests, list) or not requests:
@@ -159,7 +162,6 @@ def read_toml(file: Path, what: str) -> tuple[str, dict[str, Any]]:
     Raises:
         ConfigError: the file (of the kind `what`) cannot be read, or is not valid TOML.
     """
-    file = file.absolute()
     try:
         text = file.read_bytes().decode("utf-8")  # a carriage return alone ends no line of TOML
         return text, tomllib.loads(text)

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from claimlib.errors import RequestError
+from claimlib.places import shown_path
 from claimlib.semantics.names import is_utf8
 
 DEFAULT_PORT = 6379
@@ -104,6 +105,7 @@ def read_password(password_file: Path | None, environ: Mapping[str, str]) -> str
                 "with the password in UTF-8"
             )
         return password
+    password_file = shown_path(password_file)
     try:
         text = password_file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

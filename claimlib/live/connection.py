@@ -41,6 +41,7 @@ from claimlib.live.tls import (
     unverified_certificate,
     wrong_scheme,
 )
+from claimlib.places import shown_path
 
 if TYPE_CHECKING:
     from claimlib.live.faults import Word
@@ -269,6 +270,7 @@ def _check_certificates(address: Address, file: Path) -> None:
             " rediss://, or leave out the certificate file",
             ca_file=str(file),
         )
+    file = shown_path(file)
     try:
         why = None if file.is_file() else "does not exist, or is a folder or a pipe"
         if why is None:

@@ -210,7 +210,7 @@ class _Reading:
     def batches(self) -> Iterator[Batch]:
         sent_before = self.source.commands_sent
         server = self.source.server
-        yield SourceOpened(server.run_id, server.replication_id, server.former_replication_id)
+        yield server.ids
         streams = groups = pending = entries = vanished = 0
         for stream in self._streams():
             for batch in self._stream(stream):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from claimlib.errors import ClaimlibError
-from claimlib.live.batches import Batch
+from claimlib.live.batches import Batch, SourceOpened
 from claimlib.live.connection import Source, open_source, read_password, source_label
 from claimlib.live.reader import read_source
 from claimlib.semantics.ids import StreamId
@@ -60,13 +60,16 @@ class ServerReading:
         """The server as `host:port/db`."""
         return source_label(self.url)
 
-    def check(self) -> None:
+    def check(self) -> SourceOpened:
         """Connect and log in, so that what cannot work fails before Spark starts.
+
+        Returns: the ids of the server.
 
         Raises:
             SourceError: the server cannot be reached, or does not let us in.
         """
-        self._connect().close()
+        with self._connect() as source:
+            return source.server.ids
 
     def __call__(
         self, also_spans: Mapping[bytes, tuple[StreamId, StreamId]] | None = None

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from claimlib.errors import PermissionDeniedError, RequestError, SourceUnreachableError
+from claimlib.live.batches import SourceOpened
 from claimlib.live.replies import attributes
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ class ServerState:
     replication_id: str | None = None
     former_replication_id: str | None = None
     trims_in_order: bool = False
+
+    @property
+    def ids(self) -> SourceOpened:
+        """Return its ids."""
+        return SourceOpened(self.run_id, self.replication_id, self.former_replication_id)
 
     @property
     def is_replica(self) -> bool:

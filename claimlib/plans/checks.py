@@ -42,9 +42,9 @@ class _Fault:
 _INVALID = _Fault(2, "pending", "rows with a negative delivery_time_ms or delivery_count", True)
 _UNKNOWN = _Fault(3, "pending", UNKNOWN_GROUP, True)
 _NO_TIME = _Fault(4, "groups", NO_SNAPSHOT_TIME, True)
-_UNPROVEN = _Fault(5, "pending", f"no proof of absence: groups with {NO_PROOF}", True)
+_UNPROVEN = _Fault(5, "pending", f"groups with {NO_PROOF}", True)
 _PROOF = _Fault(
-    6, "streams", "no proof of absence: streams without complete_from and complete_to", False
+    6, "streams", "streams that may be incomplete: without complete_from and complete_to", False
 )
 _TIMES = _Fault(7, "consumers", "rows with a negative seen_time_ms or active_time_ms", False)
 _NO_GROUP = _Fault(8, "consumers", UNKNOWN_GROUP, False)

@@ -72,11 +72,8 @@ UNKNOWN_GROUP = "unknown group: it is not in the table groups"
 NOT_IN_GROUPS = " (it is not in the table groups)"
 """What is added to the server's own words about a group that nobody knows."""
 NO_SNAPSHOT_TIME = "the group has no snapshot time: give --now, or import it with snapshot_ms"
-NO_PROOF = "pending ids outside the id range that the table streams marks as complete"
-NO_PROOF_REMEDY = (
-    "It is unknown whether their entries still exist: take a new snapshot, or import again with"
-    " --streams or --entries-complete"
-)
+NO_PROOF = "pending ids that may be deleted, because the store does not have the whole stream"
+NO_PROOF_REMEDY = "Take a new snapshot, or import again with --streams or --entries-complete"
 TWICE = "duplicate key"
 AHEAD = "a run_seq that no run of this store has had (copied from another store?)"
 
@@ -159,7 +156,7 @@ _UNUSABLE = (
     ),
     (
         "unproven > 0",
-        _said(f"no proof of absence: {NO_PROOF}: %s. {NO_PROOF_REMEDY}", "unproven"),
+        _said(f"{NO_PROOF}: %s. {NO_PROOF_REMEDY}", "unproven"),
     ),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from claimlib.commands.describe import Description
+from claimlib.commands.describe import CONSUMER_COLUMNS, Description
 from claimlib.engine.relation import DESCENDING
 from claimlib.plans.keys import GROUP
 from claimlib.report.headings import headings
@@ -34,10 +34,7 @@ def of_description(
     cursors = fetch_rows(description.cursors, ("name", *GROUP), limit, number_of_cursors)
     return Report(
         title=f"Consumers of {where}",
-        columns=headings(
-            *(*GROUP, "consumer", "pending", "oldest_idle_ms", "highest_delivery_count"),
-            *("active_time_ms", "seen_time_ms"),
-        ),
+        columns=COLUMNS,
         rows=tuple(_row(row, at_ms) for row in shown),
         cut_off=(
             *not_shown(rows.hidden, "consumer", shown=len(shown)),
@@ -63,11 +60,15 @@ def of_description(
             "cursors_not_shown": cursors.hidden,
         },
         records=rows.records,
-        names=(*description.consumers.columns, *_TIMES),
+        names=NAMES,
     )
 
 
-_TIMES = ("oldest_delivery_time", "active_time", "seen_time")
+COLUMNS = headings(
+    *(*GROUP, "consumer", "pending", "oldest_idle_ms", "highest_delivery_count"),
+    *("active_time_ms", "seen_time_ms"),
+)
+NAMES = (*CONSUMER_COLUMNS, "oldest_delivery_time", "active_time", "seen_time")
 
 
 def _row(row: Mapping[str, Any], at_ms: int) -> tuple[Cell, ...]:

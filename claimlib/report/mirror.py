@@ -86,7 +86,7 @@ _LABELS = {
     "consumer_removed": "consumers removed",
     "stream_removed": "streams removed",
     "groups_without_instant": "groups without a snapshot time",
-    "streams_without_proof": "streams without a proof of absence",
+    "streams_without_proof": "streams that may be incomplete",
     "commands": "commands sent to the server",
     CLAIMS_REPLACED: "claims overwritten",
     "vanished": "streams or groups deleted while they were read",
@@ -189,9 +189,8 @@ def _lacking(counts: Mapping[str, int]) -> Iterable[str]:
             " table for --groups"
         )
     if counts.get("streams_without_proof"):
-        number = number_of(counts["streams_without_proof"], "stream has", "streams have")
+        number = number_of(counts["streams_without_proof"], "stream", "streams")
         yield (
-            f"{number} no proof of absence: it is not known over which ids the entries are"
-            " complete, so xautoclaim refuses groups with pending entries there. Import again with"
-            " --streams or --entries-complete"
+            f"{number} may be incomplete, so xautoclaim refuses groups with pending entries there."
+            " Import again with --streams or --entries-complete"
         )

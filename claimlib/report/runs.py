@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from claimlib.commands.reply import CLAIMED_NAMES, ENTRY_NAMES
 from claimlib.commands.runs import RunList
 from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP, ID_ORDER
@@ -25,10 +26,20 @@ from claimlib.report.text import (
 from claimlib.runs import Finished, Phase, RunRow
 from claimlib.runs.request_text import parameter_name, parameter_text
 
-_ENTRY_COLUMNS = headings(
-    *(*GROUP, "id", "from_consumer", "from_delivery_time_ms", "from_idle_ms"),
-    "from_delivery_count",
-)
+
+def entry_columns(kind: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the columns of a list of entries with their headings, and the names of its records.
+
+    Args:
+        kind: `claimed`, `deleted` or `lost`.
+    """
+    columns = headings(
+        *(*GROUP, "id", "from_consumer", "from_delivery_time_ms", "from_idle_ms"),
+        "from_delivery_count",
+    )
+    if kind != "claimed":
+        return columns, ENTRY_NAMES
+    return columns | headings("consumer"), CLAIMED_NAMES
 
 
 def of_entries(finished: Finished, kind: str, rows: Relation, limit: int | None) -> Report:
@@ -61,13 +72,14 @@ def _of_entries(
     rows: Relation,
     limit: int | None,
 ) -> Report:
+    columns, names = entry_columns(kind)
     total = rows.count()
     entries = fetch_rows(rows, (*GROUP, *ID_ORDER), limit, total, plain_row)
     shown = entries.shown
-    has_owner = "consumer" in rows.columns
+    has_owner = "consumer" in columns
     return Report(
         title=title,
-        columns=_ENTRY_COLUMNS | (headings("consumer") if has_owner else {}),
+        columns=columns,
         rows=tuple(_entry_row(row, has_owner=has_owner) for row in shown),
         cut_off=tuple(not_shown(entries.hidden, "entry", "entries", shown=len(shown))),
         notes=(
@@ -76,7 +88,7 @@ def _of_entries(
         ),
         document={**run, kind: entries.records, f"{kind}_not_shown": entries.hidden},
         records=entries.records,
-        names=tuple(name for name in rows.columns if name not in {"id_ms", "id_seq"}),
+        names=names,
     )
 
 
@@ -101,7 +113,7 @@ def of_refused(finished: Finished, rows: Relation, limit: int | None) -> Report:
     shown = fetched.shown
     return Report(
         title=f"refused by run {finished.run_seq} ({finished.key})",
-        columns=headings(*GROUP, "request_number", "reason"),
+        columns=REFUSED_COLUMNS,
         rows=tuple(
             (
                 *(visible(row[name]) for name in GROUP),
@@ -123,6 +135,8 @@ def of_refused(finished: Finished, rows: Relation, limit: int | None) -> Report:
     )
 
 
+REFUSED_COLUMNS = headings(*GROUP, "request_number", "reason")
+
 _RUN_COUNTS = ("claimed", "forced", "deleted", "acked", "lost", "refused")
 
 
@@ -131,9 +145,7 @@ def of_runs(where: str, listed: RunList) -> Report:
     hidden = listed.total - len(listed.runs)
     return Report(
         title=f"Runs of {where}",
-        columns=headings(
-            *("run_seq", "key", "began_ms", "took_ms", "engine", *_RUN_COUNTS, "now_ms")
-        ),
+        columns=LIST_COLUMNS,
         rows=tuple(_run_row(run) for run in listed.runs),
         cut_off=tuple(not_shown(hidden, "run", shown=len(listed.runs))),
         notes=(
@@ -151,7 +163,7 @@ def of_runs(where: str, listed: RunList) -> Report:
             "unfinished": list(listed.unfinished),
         },
         records=[_run_record(run) for run in listed.runs],
-        names=_RUN_NAMES,
+        names=LIST_NAMES,
     )
 
 
@@ -174,7 +186,10 @@ def before_unfinished(report: Report, unfinished: Sequence[RunRow]) -> Report:
     return replace(report, notes=tuple(notes), document=document)
 
 
-_RUN_NAMES = (
+LIST_COLUMNS = headings(
+    *("run_seq", "key", "began_ms", "took_ms", "engine", *_RUN_COUNTS, "now_ms")
+)
+LIST_NAMES = (
     *("run_seq", "key", "command", "run_id", "began_ms", "ended_ms", "took_ms", *_RUN_COUNTS),
     *("now_ms", "request", "counts", "phase_ms", "input_versions", "output_versions"),
     *("software_version", "engine"),

@@ -124,7 +124,7 @@ def of_check(where: str, problems: Sequence[Problem]) -> Report:
     note = f"{refuse} a sweep refuse groups; {remarks}" if refusing else f"sweeps work; {remarks}"
     return Report(
         title=f"Check of {where}",
-        columns=headings("table", "what", "count", "example", "refuses"),
+        columns=CHECK_COLUMNS,
         rows=tuple(
             (
                 problem.table,
@@ -145,5 +145,9 @@ def of_check(where: str, problems: Sequence[Problem]) -> Report:
         ),
         document={"store": where, "problems": [asdict(problem) for problem in problems]},
         records=[asdict(problem) for problem in problems],
-        names=tuple(field.name for field in fields(Problem)),
+        names=CHECK_NAMES,
     )
+
+
+CHECK_COLUMNS = headings("table", "what", "count", "example", "refuses")
+CHECK_NAMES = tuple(field.name for field in fields(Problem))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from claimlib.commands.reply import GROUPS_COLUMNS, Reply
+from claimlib.commands.xautoclaim import EXPLAINED_COLUMNS
 from claimlib.engine.relation import DESCENDING, Relation
 from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import GUARDS
@@ -229,7 +230,7 @@ def of_policy(explained: Relation, limit: int | None = DEFAULT_LIMIT) -> Report:
     rows = fetch_rows(explained, ("request", *GROUP), limit, total)
     return Report(
         title="Which request each group gets (the first in the file whose globs match)",
-        columns=headings(*GROUP, "request", "consumer", "min_idle_ms", *_OF_POLICY, "guards"),
+        columns=POLICY_COLUMNS,
         rows=tuple(map(_policy_row, rows.shown)),
         cut_off=tuple(not_shown(rows.hidden, "group", shown=len(rows.shown))),
         notes=tuple(
@@ -237,11 +238,12 @@ def of_policy(explained: Relation, limit: int | None = DEFAULT_LIMIT) -> Report:
         ),
         document={"groups": rows.records, "groups_not_shown": rows.hidden},
         records=rows.records,
-        names=explained.columns,
+        names=EXPLAINED_COLUMNS,
     )
 
 
 _OF_POLICY = ("count", "cursor", "justid", "idle_rule")
+POLICY_COLUMNS = headings(*GROUP, "request", "consumer", "min_idle_ms", *_OF_POLICY, "guards")
 
 
 def _policy_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:

@@ -107,7 +107,7 @@ def only_in_store(
     Args:
         counts: `commands.server_view.only_in_store`; None if there is no server.
         of_run: the counts of the run that this is said after.
-        place: where the store is, as the user named it.
+        place: where the store is.
         key: the run, as command:run_id.
     """
     from claimlib.plans.server_view import CHANGING

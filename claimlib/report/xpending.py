@@ -70,22 +70,13 @@ def of_overview(
         "min(snapshot_ms) AS oldest_snapshot_ms",
     ).collect()
     rows = fetch_rows(groups, _WORST_FIRST, limit, totals["groups"], with_times)
-    since = format_duration_ms(stalled_ms)
     oldest = _age(totals["oldest_snapshot_ms"], at_ms)
     # This column is shown only if the store mirrors a server.
     changed = () if totals[CHANGED] is None else (CHANGED,)
     total = ("total", groups_text(totals["groups"]), *_overview_numbers(totals, changed), oldest)
     return Report(
         title=f"Pending in {where}{_ON_SERVER if shows_server else ''}",
-        columns=headings(
-            *(*GROUP, "pending", "stalled", "oldest_idle_ms", "highest_delivery_count"),
-            *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
-            *(*changed, "snapshot_ms"),
-            stalled=f"idle {since}+",
-            delivered_5_plus=f"{OFTEN}+ deliveries",
-            delivered_10_plus=f"{VERY_OFTEN}+ deliveries",
-            idle_owners=f"owners idle {since}+",
-        ),
+        columns=overview_columns(stalled_ms, changed),
         rows=(
             *(
                 (
@@ -120,9 +111,30 @@ def of_overview(
             "groups_not_shown": rows.hidden,
         },
         records=rows.records,
-        names=(*GROUP, *OVERVIEW, "oldest_delivery_time"),
+        names=OVERVIEW_NAMES,
     )
 
+
+def overview_columns(stalled_ms: int, changed: Sequence[str] = (CHANGED,)) -> dict[str, str]:
+    """Return the columns of the overview of all groups, with their headings.
+
+    Args:
+        stalled_ms: the idle time from which on an entry counts as stalled.
+        changed: empty if the store mirrors no server.
+    """
+    since = format_duration_ms(stalled_ms)
+    return headings(
+        *(*GROUP, "pending", "stalled", "oldest_idle_ms", "highest_delivery_count"),
+        *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
+        *(*changed, "snapshot_ms"),
+        stalled=f"idle {since}+",
+        delivered_5_plus=f"{OFTEN}+ deliveries",
+        delivered_10_plus=f"{VERY_OFTEN}+ deliveries",
+        idle_owners=f"owners idle {since}+",
+    )
+
+
+OVERVIEW_NAMES = (*GROUP, *OVERVIEW, "oldest_delivery_time")
 
 _WORST_FIRST = (
     f"pending > 0{DESCENDING}",
@@ -190,7 +202,7 @@ def of_summary(
         title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}: {summary.number:,}"
         + (f", from {ids[0]} to {ids[1]}" if summary.number else "")
         + (_ON_SERVER if shows_server else ""),
-        columns=headings("consumer", "pending"),
+        columns=SUMMARY_COLUMNS,
         rows=tuple((visible(name), number) for name, number in owners),
         notes=tuple(unowned(without_owner)),
         document={
@@ -206,6 +218,9 @@ def of_summary(
         },
         records=[{"consumer": name, "pending": number} for name, number in owners],
     )
+
+
+SUMMARY_COLUMNS = headings("consumer", "pending")
 
 
 def of_range(
@@ -250,7 +265,9 @@ def of_entries(
     if entries.total:
         title += f" in {groups_text(entries.groups)}"
     has_most = len(fetched.shown) >= MOST_ROWS
-    how = "--output json, csv or jsonl has all" if has_most else "use --count to show more"
+    how = "use --count to show more"
+    if has_most:
+        how += f", with --output json, csv or jsonl (a table has at most {MOST_ROWS:,} rows)"
     about = {"entries": entries.total, "groups": entries.groups}
     return _of_entries(title, GROUP, entries, fetched, f"; {how}", about, shows_server=shows_server)
 
@@ -277,16 +294,12 @@ def _of_entries(
         how: how to show those that are not shown, behind their number.
         about: what the document says of all entries.
     """
-    columns = [*keys, "id", "consumer", "idle_ms", "delivery_count"]
-    names = list(_ENTRY_NAMES)
-    if entries.most_bytes is not None:
-        columns += ["payload", "fields"]
-        names += _PAYLOAD_NAMES
+    columns, names = entry_columns(keys, has_payloads=entries.most_bytes is not None)
     number = entries.total - fetched.hidden
     hidden = [f"{number:,} of {entries_text(entries.total)} shown{how}"] if fetched.hidden else []
     return Report(
         title=title + (_ON_SERVER if shows_server else ""),
-        columns=headings(*columns),
+        columns=columns,
         rows=tuple(tuple(_entry_cell(row, name) for name in columns) for row in fetched.shown),
         cut_off=(*hidden, *_cut_payloads(fetched.shown, entries.most_bytes)),
         notes=(
@@ -309,8 +322,22 @@ def _of_entries(
             "rows_not_shown": fetched.hidden,
         },
         records=fetched.records,
-        names=tuple(names),
+        names=names,
     )
+
+
+def entry_columns(
+    keys: Sequence[str], *, has_payloads: bool
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the columns of a list of entries with their headings, and the names of its records.
+
+    Args:
+        keys: the columns of the table that say whose entries they are.
+    """
+    columns = headings(*keys, "id", "consumer", "idle_ms", "delivery_count")
+    if not has_payloads:
+        return columns, _ENTRY_NAMES
+    return columns | headings("payload", "fields"), (*_ENTRY_NAMES, *_PAYLOAD_NAMES)
 
 
 _ENTRY_NAMES = (

@@ -233,19 +233,6 @@ def _run(
     )
 
 
-def begin_reading(store: Store, tables: Collection[str] = INPUTS) -> Begun:
-    """Pin tables for a command that only reads (those that it reads), unless a run is half applied.
-
-    Raises:
-        UnfinishedRunError: naming the run and the command that finishes it.
-        LostRaceError, ConfigError, SchemaError: see `pinned`.
-    """
-    begun, unfinished = pinned(store, tables)
-    if unfinished:
-        raise unfinished_error(unfinished[0])
-    return begun
-
-
 def unfinished_error(run: RunRow) -> UnfinishedRunError:
     """Build the error of a command that cannot begin before an earlier run is finished."""
     return UnfinishedRunError(
@@ -304,14 +291,18 @@ def _pins(store: Store, tables: Collection[str], known: KnownRuns) -> Pins:
 
 
 def begin_dry_run(store: Store, progress: Progress | None) -> Begun:
-    """`begin_reading` of a dry run: it looks at the store and decides, and writes nothing.
+    """Pin tables for a dry run, which decides and writes nothing.
 
     Raises:
-        UnfinishedRunError, LostRaceError, ConfigError, SchemaError: see `begin_reading`.
+        UnfinishedRunError: naming the run and the command that finishes it.
+        LostRaceError, ConfigError, SchemaError: see `pinned`.
     """
     tell = progress or silent
     tell(Phase.DECIDE, DRY_RUN)
-    return replace(begin_reading(store), tell_size=_size_told(tell, DRY_RUN))
+    begun, unfinished = pinned(store, INPUTS)
+    if unfinished:
+        raise unfinished_error(unfinished[0])
+    return replace(begun, tell_size=_size_told(tell, DRY_RUN))
 
 
 def _size_told(tell: Progress, run_name: str) -> Callable[[str], None]:
@@ -417,9 +408,9 @@ def _state_of_decision(store: Store, row: RunRow) -> str:
     if is_known:
         return NOTHING_DECIDED
     return (
-        f"{run} was interrupted while its decision was being written: if claimlib runs"
-        f" {shlex.quote(store.where)} lists it as unfinished, {finishing}, finishes it; otherwise"
-        " nothing was changed"
+        f"it is unknown whether the decision of {run} was written: claimlib runs"
+        f" {shlex.quote(store.where)} shows it. If it lists the run as unfinished, {finishing},"
+        " finishes it; if it does not list the run, nothing was changed"
     )
 
 

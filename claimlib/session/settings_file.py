@@ -7,11 +7,13 @@ can read for as long as it runs; and settings may be secrets.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
@@ -43,6 +45,23 @@ def settings_in_file(conf: Mapping[str, str]) -> Iterator[None]:
             del os.environ[_ARGUMENTS]
             if before is not None:
                 os.environ[_ARGUMENTS] = before
+
+
+def is_set_by_user(*keys: str) -> bool:
+    """Return True if Spark's own files, or PYSPARK_SUBMIT_ARGS, set one of some keys.
+
+    A file hive-site.xml may set any key.
+    """
+    import pyspark
+
+    home = os.environ.get("SPARK_HOME", pyspark.__path__[0])
+    folder = Path(os.environ.get("SPARK_CONF_DIR", Path(home, "conf")))
+    words = shlex.split(os.environ.get(_ARGUMENTS, "").replace("=", " "))
+    named = {Path(name) for word, name in pairwise(words) if word == "--properties-file"}
+    files = filter(Path.is_file, (folder / "spark-defaults.conf", *named))
+    text = "\n".join((*words, *(file.read_text("utf-8", "replace") for file in files)))
+    is_set = re.compile(rf"^\s*({'|'.join(map(re.escape, keys))})(?![\w.])", re.MULTILINE)
+    return is_set.search(text) is not None or (folder / "hive-site.xml").exists()
 
 
 @dataclass(frozen=True, slots=True)

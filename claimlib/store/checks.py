@@ -139,7 +139,7 @@ def check_same(
             origin = f" and source {declared}"
         else:
             name = filled_from()
-            origin = " and no declared source" if name is None else f", filled from {name}"
+            origin = ", filled from no source so far" if name is None else f", filled from {name}"
         raise StoreExistsError(
             f"{where} is already a store, with {existing} buckets{origin}: leave out --buckets and"
             " --source to use it as it is, or choose another location",

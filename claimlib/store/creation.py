@@ -34,7 +34,7 @@ class Creation:
     Attributes:
         store: the store.
         was_there: True if all of its tables existed before.
-        has_lost_proofs: True if the proofs of absence were invalidated, because the table
+        has_lost_proofs: True if the completeness ranges were invalidated, because the table
             `entries` or `streams` is not the one that they were about.
         newly_accepted: the tables that were lost, or replaced by an earlier version, and are
             accepted now.

@@ -113,7 +113,7 @@ REFUSED: Mapping[bytes, Sequence[ClaimRequest]] = {
     b"two rows in groups": [claim(ID_1)],
     b"two rows in streams": [claim(ID_1)],
 }
-UNPROVEN = f"no proof of absence: {NO_PROOF}: {{}}. {NO_PROOF_REMEDY}"
+UNPROVEN = f"{NO_PROOF}: {{}}. {NO_PROOF_REMEDY}"
 NEGATIVE = "rows of pending with a negative delivery_time_ms or delivery_count: 1"
 TWO_ROWS = "duplicate key in {}: delete all rows of the key but one"
 REASONS = {

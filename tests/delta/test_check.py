@@ -159,7 +159,7 @@ def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_fir
         Problem("groups", NO_SNAPSHOT_TIME, True, 2, '{"stream":"before","consumer_group":"g"}'),
         Problem(
             "pending",
-            f"no proof of absence: groups with {NO_PROOF}",
+            f"groups with {NO_PROOF}",
             True,
             2,
             '{"stream":"narrow","consumer_group":"g"}',
@@ -173,7 +173,7 @@ def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_fir
         _twice("entries", 9, '"stream":"sound","id":"1-0"', refuses=False),
         Problem(
             "streams",
-            "no proof of absence: streams without complete_from and complete_to",
+            "streams that may be incomplete: without complete_from and complete_to",
             False,
             1,
             '{"stream":"open"}',

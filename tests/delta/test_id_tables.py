@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from claimlib.cli.bulk_options import Named, requests_of
 from claimlib.commands import id_lists
-from claimlib.commands.id_lists import ids_from
+from claimlib.commands.id_lists import read_ids
 from claimlib.commands.xack import NamedAck, ack_table
 from claimlib.errors import InputError
 from claimlib.plans.bulk import ACKS
@@ -48,10 +48,11 @@ def test_a_table_of_ids_is_as_many_requests_as_in_earlier_releases(
     monkeypatch.setattr(id_lists, "_IDS_PER_REQUEST", 3)
     rows = [(text,) if form == "id STRING" else halves(text) for text in IDS]
     place = table_of(store.spark, tmp_path, rows, form)
-    assert ids_from(store, place).order_by("request").collect() == REQUESTS
+    assert read_ids(place).requests(store).order_by("request").collect() == REQUESTS
 
     ack = NamedAck(b"s", b"g", ())
-    acks = requests_of(store, Named(("s", "g"), (), place, None), ack, ack_table)
+    named = Named(("s", "g"), (), place, None)
+    acks = requests_of(store, named, read_ids(place), ack, ack_table)
     assert ACKS.checked(acks).order_by("request").collect() == [
         {**row, "stream": "s", "consumer_group": "g"} for row in REQUESTS
     ]
@@ -59,7 +60,7 @@ def test_a_table_of_ids_is_as_many_requests_as_in_earlier_releases(
 
 def test_a_table_without_rows_is_a_request_that_names_no_id(store: Store, tmp_path: Path) -> None:
     place = table_of(store.spark, tmp_path, [], HALVES)
-    assert ids_from(store, place).collect() == [{"request": 1, "ids": []}]
+    assert read_ids(place).requests(store).collect() == [{"request": 1, "ids": []}]
 
 
 @pytest.mark.parametrize(
@@ -74,4 +75,4 @@ def test_a_table_with_something_else_than_ids_is_refused(
     store: Store, tmp_path: Path, rows: list[tuple[object, ...]], ddl: str, said: str
 ) -> None:
     with pytest.raises(InputError, match=said):
-        ids_from(store, table_of(store.spark, tmp_path, rows, ddl))
+        read_ids(table_of(store.spark, tmp_path, rows, ddl)).requests(store)

@@ -150,7 +150,7 @@ REFUSED = {
     b"negative count": stream(2, g=pel(b"dead")),
     b"no instant": stream(2, g=pel(b"dead")),
 }
-UNPROVEN = f"no proof of absence: {NO_PROOF}: {{}}. {NO_PROOF_REMEDY}"
+UNPROVEN = f"{NO_PROOF}: {{}}. {NO_PROOF_REMEDY}"
 NEGATIVE = "rows of pending with a negative delivery_time_ms or delivery_count: 1"
 TWICE = "duplicate key: ids that occur more than once in pending: {}, the first is {}"
 REASONS = {

@@ -38,7 +38,7 @@ from claimlib.live.batches import (
     StreamDone,
 )
 from claimlib.plans.requests import PROVEN_RANGE
-from claimlib.runs import Phase, begin_reading, rollforward
+from claimlib.runs import Phase, pinned, rollforward
 from claimlib.runs.journal import ServerIdentity, decided_by, run_rows
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
@@ -239,7 +239,7 @@ def test_another_server_process_at_the_same_address_is_told(store: Store) -> Non
 
     def told(run_id: str | None, replication_id: str | None) -> dict[str, int]:
         """What the next snapshot would say."""
-        return _unlike(begin_reading(store, ("runs",)), ServerIdentity(run_id, replication_id))
+        return _unlike(pinned(store, ("runs",))[0], ServerIdentity(run_id, replication_id))
 
     assert from_process("a", "h") == {}
     assert told("a", "h") == {}

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from claimlib.commands import id_lists
-from claimlib.commands.id_lists import ids_from
+from claimlib.commands.id_lists import read_ids
 from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.errors import InputError
 from claimlib.semantics.ids import StreamId
@@ -23,7 +23,7 @@ STORE = SimpleNamespace(engine=EmbeddedEngine())
 def test_what_is_in_a_file_in_place_of_its_name_is_refused():
     ids = "\n".join(f"{n}-0" for n in range(1000))
     with pytest.raises(InputError, match=r"^the file of ids 0-0") as raised:
-        ids_from(STORE, ids)
+        read_ids(ids).requests(STORE)
     assert raised.value.exit_code == 4
     assert "(File name too long): give the path of a file" in raised.value.message
     assert len(raised.value.message) < 300
@@ -31,7 +31,7 @@ def test_what_is_in_a_file_in_place_of_its_name_is_refused():
 
 def test_a_file_whose_storage_fails_is_named():
     with pytest.raises(InputError, match=r"^the file of ids /proc/self/mem cannot be read \(Input"):
-        ids_from(STORE, "/proc/self/mem")
+        read_ids("/proc/self/mem").requests(STORE)
 
 
 def test_a_file_that_may_not_be_read_is_named(monkeypatch, tmp_path):
@@ -42,7 +42,7 @@ def test_a_file_that_may_not_be_read_is_named(monkeypatch, tmp_path):
     file.write_text("1-0\n", encoding="utf-8")
     monkeypatch.setattr(Path, "open", refused)
     with pytest.raises(InputError, match=rf"^the file of ids {file} .* \(Permission denied\)"):
-        ids_from(STORE, str(file))
+        read_ids(str(file)).requests(STORE)
 
 
 def test_ids_may_come_through_a_pipe():
@@ -50,7 +50,7 @@ def test_ids_may_come_through_a_pipe():
     os.write(here, b"1-0\n2\n")
     os.close(here)
     with os.fdopen(there):
-        rows = ids_from(STORE, f"/dev/fd/{there}")
+        rows = read_ids(f"/dev/fd/{there}").requests(STORE)
     assert rows.collect() == [{"request": 1, "ids": ["1-0", "2-0"]}]
 
 
@@ -58,12 +58,12 @@ def test_a_long_list_is_several_requests_and_an_empty_one_names_no_id(monkeypatc
     monkeypatch.setattr(id_lists, "_IDS_PER_REQUEST", 2)
     file = tmp_path / "ids"
     file.write_text("5-1\n\n4-0\n5-1\n", encoding="utf-8")
-    assert ids_from(STORE, str(file)).collect() == [
+    assert read_ids(str(file)).requests(STORE).collect() == [
         {"request": 1, "ids": ["5-1", "4-0"]},
         {"request": 2, "ids": ["5-1"]},
     ]
     file.write_text("\n", encoding="utf-8")
-    assert ids_from(STORE, str(file)).collect() == [{"request": 1, "ids": []}]
+    assert read_ids(str(file)).requests(STORE).collect() == [{"request": 1, "ids": []}]
 
 
 @contextlib.contextmanager
@@ -108,4 +108,4 @@ def test_only_the_first_line_may_be_a_header():
         standard_input(b"1-0\nid\n"),
         pytest.raises(InputError, match=r"^standard input, line 2: 'id' is not"),
     ):
-        ids_from(STORE, "-")
+        read_ids("-").requests(STORE)

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.live.batches import SourceOpened
 from claimlib.live.reading import ServerReading
 from claimlib.runs import Phase
 from claimlib.store.lock import FILE
@@ -64,7 +65,8 @@ def held(where):
 def test_a_command_that_writes_ends_with_5_and_names_the_run_that_it_would_wait_for(
     claimlib, held, command, monkeypatch
 ):
-    monkeypatch.setattr(ServerReading, "check", lambda _: None)  # there is no server
+    ids = SourceOpened(None, None)  # there is no server
+    monkeypatch.setattr(ServerReading, "check", lambda _: ids)
     words = [word.format(held) for word in WRITING[command]]
     said = claimlib(command, *words, "--wait", "0", "--quiet")
     assert (said.code, said.out) == (5, ""), said.err

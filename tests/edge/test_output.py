@@ -341,7 +341,8 @@ def test_of_a_consumer_that_a_dry_run_would_retire_it_is_not_said_that_it_was(dr
 
 def of_entries():
     before = ("from_consumer", "from_delivery_time_ms", "from_idle_ms", "from_delivery_count")
-    row = row_of((*before, "consumer"), **GROUP_ROW, id="1-0", id_ms=1, id_seq=0)
+    others = ("delivery_time_ms", "delivery_count", "at_ms", "payload", "fields")
+    row = row_of((*before, "consumer", *others), **GROUP_ROW, id="1-0", id_ms=1, id_seq=0)
     return runs.of_entries(RUN, "claimed", relation([row]), 10), "claimed"
 
 

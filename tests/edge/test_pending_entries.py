@@ -213,3 +213,23 @@ def test_groups_and_consumers_have_times_beside_the_durations(claimlib, where):
     )
     assert bob["seen_time"] == "2025-06-15T15:06:40.000Z"
     assert (bob["active_time"], ann["seen_time"]) == (None, None)
+
+
+@pytest.mark.parametrize("output", ["json", "csv", "jsonl"])
+def test_a_list_of_payloads_is_limited_unless_count_says_more_and_says_so(
+    claimlib, where, monkeypatch, output
+):
+    monkeypatch.setattr("claimlib.cli.reading.MOST_ROWS", 2)
+    words = ("xpending", where, "--output", output, "--quiet")
+
+    def number(*options):
+        said = claimlib(*words, *options)
+        rows = json.loads(said.out)["rows"] if output == "json" else records(said.out, output)
+        return len(rows), said.err
+
+    assert number("--idle", "0ms")[0] == 6
+    assert number("--fields", "--count", "4")[0] == 4
+    shown, err = number("--fields")
+    assert shown == 2
+    if output != "json":  # the document counts them
+        assert err.startswith("claimlib: 2 of 6 entries shown; use --count to show more\n")

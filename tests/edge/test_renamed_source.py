@@ -232,3 +232,25 @@ def test_a_new_name_stays_when_an_unfinished_snapshot_of_the_old_one_is_finished
     assert json.loads(claimlib("init", filled.where, "--output", "json").out)["source"] == (
         "new.example:6379/0"
     )
+
+
+def test_another_server_is_refused_before_spark_starts(
+    claimlib, monkeypatch, server, other, filled
+):
+    def starts(*_, **__):
+        raise AssertionError("Spark starts")
+
+    # Another test of this process may have a session.
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    monkeypatch.setattr("claimlib.cli.opening.session_of", starts)
+    database = f"{server.url[:-1]}1"
+    for url, said in ((other.url, "nothing proves that"), (database, "which is another database")):
+        refused = claimlib("snapshot", url, filled.where, "--engine", "spark")
+        assert (refused.code, refused.out) == (4, "")
+        assert said in refused.err
+    imported = claimlib(
+        "import", filled.where, "--entries", "./e", "--pending", "./p", "--engine", "spark"
+    )
+    assert (imported.code, imported.out) == (4, "")
+    assert f"is filled from {name_of(server)}, not from import" in imported.err
+    assert pending_in(filled) == 5

@@ -105,7 +105,7 @@ def test_counts_are_called_what_they_are():
     imported = mirror.of_import(ImportReply("r", 1, False, "s", counts))
     assert imported.rows[-2:] == (
         ("groups without a snapshot time", 2),
-        ("streams without a proof of absence", 1),
+        ("streams that may be incomplete", 1),
     )
 
 

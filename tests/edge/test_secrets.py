@@ -2,7 +2,7 @@
 
 import pytest
 
-from claimlib.commands.id_lists import ids_from
+from claimlib.commands.id_lists import read_ids
 from claimlib.commands.imports import ImportRequest, import_tables
 from claimlib.config.settings import load
 from claimlib.errors import RequestError
@@ -20,7 +20,7 @@ def test_places_with_a_secret_are_refused_before_anything_is_read_or_written(spa
     for use in (
         lambda: import_tables(store, ImportRequest(entries=place, pending="./no")),
         lambda: import_tables(store, ImportRequest("./no", "./no", streams=place)),
-        lambda: ids_from(store, place),
+        lambda: read_ids(place).requests(store),
         lambda: Store.open(spark, place),
         lambda: Store.init(spark, place),
         lambda: init_sql(place, buckets=8),

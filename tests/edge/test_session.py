@@ -5,6 +5,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,9 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from claimlib import session
+from claimlib.cli.opening import session_of
+from claimlib.config.settings import load
 from claimlib.errors import ConfigError
 from claimlib.session import class_archive
-from claimlib.session.settings_file import settings_in_file
+from claimlib.session.settings_file import is_set_by_user, settings_in_file
 from tests.edge.documents import text_of
 from tests.edge.processes import ROOT, run_python
 
@@ -135,6 +138,44 @@ def test_what_the_user_tells_spark_submit_stays_but_for_what_settings_replace(
     assert option == "--properties-file"
     assert read == {"spark.a": "theirs", "spark.b": "ours", "spark.c": "ours"}
     assert others == ["--conf", "spark.d=theirs", "--driver-memory", "1g", "pyspark-shell"]
+
+
+def test_a_setting_of_the_user_is_found_where_spark_reads_it(monkeypatch, tmp_path):
+    def is_set():
+        return is_set_by_user("spark.sql.warehouse.dir")
+
+    conf, defaults = tmp_path / "conf", tmp_path / "conf" / "spark-defaults.conf"
+    conf.mkdir()
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    for variable, folder in (("SPARK_HOME", tmp_path), ("SPARK_CONF_DIR", conf)):
+        monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+        monkeypatch.setenv(variable, str(folder))
+        for text in ("", "spark.sql.warehouse.dirs /x", "# spark.sql.warehouse.dir /x"):
+            defaults.write_text(text, encoding="utf-8")
+            assert not is_set(), text
+        for text in ("spark.a b\n  spark.sql.warehouse.dir /x", "spark.sql.warehouse.dir=/x"):
+            defaults.write_text(text, encoding="utf-8")
+            assert is_set(), text
+        defaults.unlink()
+    (conf / "hive-site.xml").touch()
+    assert is_set()
+    (conf / "hive-site.xml").unlink()
+    theirs = tmp_path / "theirs.conf"
+    theirs.write_text("spark.sql.warehouse.dir /x", encoding="utf-8")
+    for arguments in ("--conf spark.sql.warehouse.dir=/x", f"--properties-file={theirs}"):
+        monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{arguments} pyspark-shell")
+        assert is_set(), arguments
+
+
+def test_no_warehouse_is_left_in_the_current_folder_unless_the_user_chose_it(monkeypatch):
+    opened = []
+    monkeypatch.setattr("claimlib.session.open_session", lambda **chosen: opened.append(chosen))
+    for is_set in (False, True):
+        monkeypatch.setattr("claimlib.cli.opening.is_set_by_user", lambda *_, said=is_set: said)
+        session_of(load(), debug=True)
+    session_of(load(spark={"conf": {"spark.sql.warehouse.dir": "/x"}}), debug=True)
+    folders = [chosen["conf"].get("spark.sql.warehouse.dir") for chosen in opened]
+    assert folders == [tempfile.gettempdir(), None, "/x"]
 
 
 def test_a_secret_is_no_argument_and_a_jvm_without_memory_ends_with_what_to_do():

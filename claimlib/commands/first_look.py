@@ -1,0 +1,27 @@
+"""Look at a store for typing errors of a request, before Spark starts or large tables are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from claimlib.runs import Begun, pinned
+from claimlib.runs.protocol import INPUTS
+from claimlib.runs.rollforward import find_finished
+from claimlib.store.tables import Store
+
+
+def look_before_run(
+    store: Store, *, command: str, run_id: str | None, check: Callable[[Begun], object]
+) -> None:
+    """Call a check of a run's request with the store as it is, if the run would decide from it.
+
+    It would not if an earlier run is unfinished, because the run finishes that one first.  Nor if
+    the run was done before: then it is a repeat, whatever the store knows now.
+
+    Args:
+        check: raises an error if the request has a typing error.
+    """
+    begun, unfinished = pinned(store, INPUTS)
+    if unfinished or (run_id is not None and find_finished(store, command, run_id)):
+        return
+    check(begun)
