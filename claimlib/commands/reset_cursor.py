@@ -91,12 +91,13 @@ def groups_with_cursor(begun: Begun, name: str, scope: Scope) -> Relation:
 
 
 def _decide(begun: Begun, name: str, scope: Scope, to: StreamId) -> Decision:
-    rows = groups_with_cursor(begun, name, scope).select(
+    groups = groups_with_cursor(begun, name, scope)
+    rows = groups.select(
         *(f"'{Kind.CURSOR}' AS kind", *GROUP, f"{quote_text(name)} AS cursor_name"),
         f"{bigint_sql(to_bigint(to.ms))} AS next_ms",
         f"{bigint_sql(to_bigint(to.seq))} AS next_seq",
     )
     named = groups.select(*GROUP, f"{quote_text(name)} AS name")
-    before = previous.cursor_rows(named, of_name)
+    before = previous.cursor_rows(named, begun.relation("cursors"))
     all_rows = union_by_name([rows, before], JOURNAL_ROW)
     return Decision(all_rows, counts={str(Kind.CURSOR): 0})
