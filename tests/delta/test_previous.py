@@ -40,15 +40,15 @@ def rows(store: Store, table: str) -> Rows:
 
 
 def before(store: Store, run_seq: int, table: str) -> Rows:
-    """Return what the journal says that a run has found, by stream and name."""
+    """Return what the journal says that was there before a run, by stream and name."""
     kind, name, values = TABLES[table]
     columns = ", ".join(("stream", name, *values))
     condition = f"run_seq = {run_seq} AND kind = '{kind}_before'"
     return _by_key(query(store.where, "journal", f"SELECT {columns} FROM t WHERE {condition}"))
 
 
-def _by_key(found: list[dict[str, object]]) -> Rows:
-    pairs = [tuple(row.values()) for row in found]
+def _by_key(records: list[dict[str, object]]) -> Rows:
+    pairs = [tuple(row.values()) for row in records]
     assert len({pair[:2] for pair in pairs}) == len(pairs), "each key once"
     return {pair[:2]: pair[2:] for pair in pairs}
 
