@@ -151,7 +151,7 @@ def requests_of(
         InputError: a table or a file cannot be used.
     """
     if single is None:
-        return store.relation_of(read_input(store.spark, place_of(named.requests or "")))
+        return read_input(store, place_of(named.requests or ""))
     if named.ids_from is None:
         return [single]
     ids, once = ids_from(store, named.ids_from), table(store.engine, [single])

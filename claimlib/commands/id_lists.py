@@ -10,8 +10,8 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from claimlib.commands.input_tables import place_of, read_input
+from claimlib.engine.inputs import is_name
 from claimlib.engine.relation import Relation, Rows
-from claimlib.engine.spark import frame_of, relation_of
 from claimlib.errors import IdError, InputError
 from claimlib.plans.column_readers import id_bits_sql
 from claimlib.plans.keys import ID_ORDER, id_text_sql
@@ -53,14 +53,20 @@ def ids_from(store: Store, place: str) -> Relation:
         columns = {"request": numbers, "ids": pa.array(lists, pa.list_(pa.string()))}
         return Relation(store.engine, Rows(pa.table(columns)))
     try:
-        table = read_input(store.spark, place_of(place))
+        table = read_input(store, place_of(place))
     except InputError as error:
-        raise InputError(
-            f"{place} is neither a text file nor a table that can be read: {error.message}",
-            table=place,
-        ) from error
-    # Spark makes the lists, for a table may be larger than this process.
-    return store.relation_of(frame_of(_of_table(relation_of(table), place)))
+        raise _unreadable(place, error) from error
+    # Spark makes the lists, if it reads them: a table may be larger than this process.
+    return _of_table(table, place)
+
+
+def _unreadable(place: str, error: InputError) -> InputError:
+    """Return the error for a list that is neither a text nor a table."""
+    if is_name(place) and not Path(place).exists():
+        said = f"{place}: no such file, and no table of this name in the catalog"
+    else:
+        said = f"{place} is neither a text file nor a table that can be read: {error.message}"
+    return InputError(said, table=place)
 
 
 def _ids_of_text(place: str) -> list[str] | None:

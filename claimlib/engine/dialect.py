@@ -56,7 +56,7 @@ def _cast(generator: DuckDBGenerator, node: exp.Cast) -> str:
     """Return a cast; DuckDB's own one of a text to bytes reads escapes in the text."""
     if node.is_type("binary"):
         return generator.func("ENCODE", node.this)
-    return str(DuckDBGenerator.TRANSFORMS.get(exp.Cast, DuckDBGenerator.cast_sql)(generator, node))
+    return generator.cast_sql(node)
 
 
 class _Embedded(DuckDB):

@@ -372,7 +372,7 @@ def _given(files: GivenFiles, name: str, connection: DuckDBPyConnection) -> str:
             options += ", file_row_number = true"
         rows += f" UNION ALL BY NAME SELECT * FROM read_parquet([{listed}], {options})"
     rows = f"({rows}) AS f"
-    own = files.columns.keys()
+    own = {*files.columns}
     if files.partitions is not None:
         connection.register(f"partitions_of_{name}", files.partitions)
         rows += f" JOIN partitions_of_{name} AS v ON f.{FILE} = v.{FILE}"

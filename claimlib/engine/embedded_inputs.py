@@ -121,7 +121,7 @@ def _delta(place: str, folder: Path) -> GivenFiles:
     try:
         table = DeltaTable(folder.as_uri())
         is_ours = is_readable(table)
-    except Exception as error:  # noqa: BLE001 - Spark may read it, or says what is wrong
+    except Exception as error:
         raise _NeedsSparkError(f"delta-rs cannot open it ({error})") from error
     if not is_ours:
         raise _NeedsSparkError("it uses a feature of Delta such as column mapping")
@@ -169,9 +169,7 @@ def _parquet(place: str, path: Path) -> GivenFiles:
 
 
 def _divisions(folder: Path, files: Iterable[Path]) -> list[list[tuple[str, str]]]:
-    return [
-        partition_values(PurePosixPath(file.parent.relative_to(folder)))[1] for file in files
-    ]
+    return [partition_values(PurePosixPath(file.parent.relative_to(folder)))[1] for file in files]
 
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -274,26 +272,26 @@ _SPARKS = {
 def _type(place: str, type_: Any) -> str:
     """Return the DuckDB type of what Spark reads from a column of Parquet."""
     if kinds.is_dictionary(type_):
-        return _type(place, type_.value_type)
-    if kinds.is_list(type_) or kinds.is_large_list(type_):
-        return f"{_type(place, type_.value_type)}[]"
+        type_ = type_.value_type
+    if kinds.is_timestamp(type_) and type_.unit == "ns":
+        raise unreadable(place, NANOSECONDS)
+    if kinds.is_nested(type_):
+        return _nested_type(place, type_)
+    if kinds.is_decimal(type_) and type_.precision <= _MOST_DIGITS:
+        return f"DECIMAL({type_.precision},{type_.scale})"
+    known = _TYPES.get(_PARAMETERS.sub("", str(type_)))
+    if known is None:
+        raise _NeedsSparkError(f"it has a column of type {type_}")
+    return f"{known}TZ" if kinds.is_timestamp(type_) and type_.tz is not None else known
+
+
+def _nested_type(place: str, type_: Any) -> str:
     if kinds.is_map(type_):
         return f"MAP({_type(place, type_.key_type)}, {_type(place, type_.item_type)})"
     if kinds.is_struct(type_):
         fields = (f"{_quoted(of.name)} {_type(place, of.type)}" for of in type_)
         return f"STRUCT({', '.join(fields)})"
-    if kinds.is_decimal(type_) and type_.precision <= _MOST_DIGITS:
-        return f"DECIMAL({type_.precision},{type_.scale})"
-    if kinds.is_timestamp(type_):
-        if type_.unit == "ns":
-            raise unreadable(place, NANOSECONDS)
-        return "TIMESTAMP" if type_.tz is None else "TIMESTAMPTZ"
-    if kinds.is_fixed_size_binary(type_):
-        return "BLOB"
-    known = _TYPES.get(str(type_))
-    if known is None:
-        raise _NeedsSparkError(f"it has a column of type {type_}")
-    return known
+    return f"{_type(place, type_.value_type)}[]"
 
 
 def _quoted(name: str) -> str:
@@ -301,13 +299,22 @@ def _quoted(name: str) -> str:
 
 
 _MOST_DIGITS = 38
+_PARAMETERS = re.compile(r"\[.*\]")
 _TYPES = {
     **dict.fromkeys(("string", "large_string", "string_view"), "VARCHAR"),
-    **dict.fromkeys(("binary", "large_binary", "binary_view"), "BLOB"),
-    **{"bool": "BOOLEAN", "int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER"},
-    **{"int64": "BIGINT", "uint8": "SMALLINT", "uint16": "INTEGER", "uint32": "BIGINT"},
-    **{"uint64": "DECIMAL(20,0)", "float": "FLOAT", "double": "DOUBLE"},
-    **dict.fromkeys(("date32[day]", "date64[ms]"), "DATE"),
-    "null": '"NULL"',
+    **dict.fromkeys(("binary", "large_binary", "binary_view", "fixed_size_binary"), "BLOB"),
+    "bool": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "uint8": "SMALLINT",
+    "uint16": "INTEGER",
+    "uint32": "BIGINT",
+    "uint64": "DECIMAL(20,0)",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    **dict.fromkeys(("date32", "date64"), "DATE"),
+    "timestamp": "TIMESTAMP", "null": '"NULL"',
 }
 """By type of Arrow; Spark has no unsigned numbers."""

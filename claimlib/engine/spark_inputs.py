@@ -105,9 +105,7 @@ def _read_parquet(spark: SparkSession, place: str) -> DataFrame:
         if "CANNOT_MERGE" not in str(error):
             raise
         types = _OTHER_TYPES.search(str(error))
-        raise with_other_types(
-            place, f" ({types[1]} and {types[2]})" if types else ""
-        ) from error
+        raise with_other_types(place, f" ({types[1]} and {types[2]})" if types else "") from error
     return frame
 
 
