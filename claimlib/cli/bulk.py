@@ -72,7 +72,7 @@ def xclaim(
     Does what Redis' XCLAIM does, for any number of ids. Ids that are not pending are reported as
     not pending.
     """
-    from claimlib.cli.bulk_options import Named, claim_of, requests_of
+    from claimlib.cli.bulk_options import Named, claim_of, requests_of, tables_of
     from claimlib.commands.xclaim import claim_table
     from claimlib.commands.xclaim import xclaim as run_xclaim
 
@@ -81,7 +81,11 @@ def xclaim(
     named = Named((stream, group, consumer), ids or (), ids_from, requests)
     claim, now_ms = claim_of(named, min_idle, options), _instant(now)
     settings = common.settings(lock=lock)
-    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
+    inputs = tables_of(named)
+    with opened_store(store, settings, common, writes=not dry_run, inputs=inputs) as (
+        opened,
+        progress,
+    ):
         batch = requests_of(opened, named, claim, claim_table)
         reply = run_xclaim(
             opened, batch, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
@@ -110,7 +114,7 @@ def xack(
     Does what Redis' XACK does, for any number of ids. Not allowed on a store that mirrors a server:
     acknowledge the entries on the server instead.
     """
-    from claimlib.cli.bulk_options import Named, ack_of, requests_of
+    from claimlib.cli.bulk_options import Named, ack_of, requests_of, tables_of
     from claimlib.commands.xack import ack_table
     from claimlib.commands.xack import xack as run_xack
 
@@ -119,7 +123,11 @@ def xack(
     named = Named((stream, group), ids or (), ids_from, requests)
     ack = ack_of(named)
     settings = common.settings(lock=lock)
-    with opened_store(store, settings, common, writes=not dry_run) as (opened, progress):
+    inputs = tables_of(named)
+    with opened_store(store, settings, common, writes=not dry_run, inputs=inputs) as (
+        opened,
+        progress,
+    ):
         batch = requests_of(opened, named, ack, ack_table)
         reply = run_xack(opened, batch, run_id=run_id, dry_run=dry_run, progress=progress)
         said = _said("xack", reply, rows, opened, store)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from claimlib.cli.options import ClaimOptions
-from claimlib.commands.id_lists import ids_from
+from claimlib.commands.id_lists import ids_from, place_of_table
 from claimlib.commands.input_tables import place_of, read_input
 from claimlib.commands.xack import NamedAck
 from claimlib.commands.xclaim import NamedClaim
@@ -133,6 +133,14 @@ def ack_of(named: Named) -> NamedAck | None:
     if named.requests is not None:
         return None
     return NamedAck(named.bytes_of(0), named.bytes_of(1), named.stream_ids())
+
+
+def tables_of(named: Named) -> list[str]:
+    """Return the places of the tables that the options name."""
+    if named.requests is not None:
+        return [place_of(named.requests)]
+    table = None if named.ids_from is None else place_of_table(named.ids_from)
+    return [] if table is None else [table]
 
 
 def requests_of(

@@ -24,7 +24,13 @@ from claimlib.places import (
     check_writable,
     local_folder,
 )
-from claimlib.session import SHORT_LIVED, may_be_elsewhere, starts_jvm, takes_paths_for_folders
+from claimlib.session import (
+    SHORT_LIVED,
+    has_catalog,
+    may_be_elsewhere,
+    starts_jvm,
+    takes_paths_for_folders,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +42,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened_store(
-    store: str, settings: Config, common: Common, *, writes: bool = False, by_spark: bool = False
+    store: str,
+    settings: Config,
+    common: Common,
+    *,
+    writes: bool = False,
+    inputs: Collection[str] = (),
 ) -> Iterator[tuple[Store, Progress]]:
     """Yield the store, and the callback that shows progress (it shows nothing with --quiet).
 
@@ -44,29 +55,46 @@ def opened_store(
 
     Args:
         writes: True if the command writes to the store.
-        by_spark: True if only Spark can do what the command does.
+        inputs: the places of the tables that the user gives to the command.
+
+    Raises:
+        InputError: there can be no such table.
+        RequestError: the settings want the embedded engine, which cannot work on the store or read
+            one of the tables.
     """
     check_local_store(store, settings, writes=writes)
+    for place in inputs:
+        _check_input(place, settings)
     with _starting(settings, common) as (start, progress):
 
         def tell(phase: Phase, detail: str) -> None:
             process.tell_state(partial(_state, phase, detail))
             progress(phase, detail)
 
-        opened = _opened(store, settings, start, writes=writes, by_spark=by_spark)
+        opened = _opened(store, settings, start, writes=writes)
         opened.lock.wait_ms = settings.lock.wait_ms
         yield opened, tell
 
 
-def _opened(store: str, settings: Config, start: _Once, *, writes: bool, by_spark: bool) -> Store:
+def _check_input(place: str, settings: Config) -> None:
+    """Refuse a table that cannot be read before Spark is started, which takes ten seconds."""
+    from claimlib.engine.embedded_inputs import needs_spark, why_spark
+    from claimlib.engine.inputs import NOT_IN_CATALOG, is_name, unreadable
+
+    master, conf = settings.spark.master, settings.spark.conf
+    if is_name(place) and not has_catalog(conf) and takes_paths_for_folders(master, conf):
+        raise unreadable(place, NOT_IN_CATALOG)
+    if settings.execution.engine is Engine.EMBEDDED:
+        why = why_spark(place)
+        if why is not None:
+            raise needs_spark(place, why)
+
+
+def _opened(store: str, settings: Config, start: _Once, *, writes: bool) -> Store:
     from claimlib.store.opening import find_embedded, open_store
 
     engine = settings.execution.engine
-    if by_spark and engine is Engine.EMBEDDED:
-        raise RequestError(
-            "this command needs Spark: leave --engine out, or give --engine spark", option="engine"
-        )
-    if by_spark or engine is Engine.SPARK:
+    if engine is Engine.SPARK:
         return open_store(start(), store)
     if takes_paths_for_folders(settings.spark.master, settings.spark.conf):
         embedded = find_embedded(start, store, writes=writes)

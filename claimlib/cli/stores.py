@@ -251,7 +251,8 @@ def import_(
         limits=settings.mirror.limits(),
         maps={} if map_file is None else load_map(map_file),
     )
-    with opened_store(store, settings, common, writes=True, by_spark=True) as (opened, progress):
+    inputs = request.places().values()
+    with opened_store(store, settings, common, writes=True, inputs=inputs) as (opened, progress):
         reply = import_tables(opened, request, run_id=run_id, progress=progress)
     show(of_import(reply), view)
 

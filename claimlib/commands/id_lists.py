@@ -10,7 +10,6 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from claimlib.commands.input_tables import place_of, read_input
-from claimlib.engine.inputs import is_name
 from claimlib.engine.relation import Relation, Rows
 from claimlib.errors import IdError, InputError
 from claimlib.plans.column_readers import id_bits_sql
@@ -52,21 +51,13 @@ def ids_from(store: Store, place: str) -> Relation:
         numbers = pa.array(range(1, len(lists) + 1), pa.int64())
         columns = {"request": numbers, "ids": pa.array(lists, pa.list_(pa.string()))}
         return Relation(store.engine, Rows(pa.table(columns)))
-    try:
-        table = read_input(store, place_of(place))
-    except InputError as error:
-        raise _unreadable(place, error) from error
-    # Spark makes the lists, if it reads them: a table may be larger than this process.
-    return _of_table(table, place)
+    # Spark makes the lists, if it reads the table, which may be larger than this process.
+    return _of_table(read_input(store, place_of(place)), place)
 
 
-def _unreadable(place: str, error: InputError) -> InputError:
-    """Return the error for a list that is neither a text nor a table."""
-    if is_name(place) and not Path(place).exists():
-        said = f"{place}: no such file, and no table of this name in the catalog"
-    else:
-        said = f"{place} is neither a text file nor a table that can be read: {error.message}"
-    return InputError(said, table=place)
+def place_of_table(place: str) -> str | None:
+    """Return the place of the table with a list of ids (`place_of`), or None if it is a text."""
+    return None if place == _STANDARD_INPUT or _is_text(Path(place)) else place_of(place)
 
 
 def _ids_of_text(place: str) -> list[str] | None:
@@ -91,11 +82,14 @@ def _opened_text(place: str) -> BinaryIO | None:
     if place == _STANDARD_INPUT:
         return open(0, "rb", closefd=False)
     path = Path(place)
+    return path.open("rb") if _is_text(path) else None
+
+
+def _is_text(path: Path) -> bool:
     try:
-        is_text = not S_ISDIR(path.stat().st_mode) and path.suffix != ".parquet"
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # that: a null character in a name
-        return None
-    return path.open("rb") if is_text else None
+        return not S_ISDIR(path.stat().st_mode) and path.suffix != ".parquet"
+    except (OSError, ValueError):  # it is not there; that: a null character in a name
+        return False
 
 
 def _shown(place: str) -> str:

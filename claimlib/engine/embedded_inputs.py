@@ -315,6 +315,7 @@ _TYPES = {
     "float": "FLOAT",
     "double": "DOUBLE",
     **dict.fromkeys(("date32", "date64"), "DATE"),
-    "timestamp": "TIMESTAMP", "null": '"NULL"',
+    "timestamp": "TIMESTAMP",
+    "null": '"NULL"',
 }
 """By type of Arrow; Spark has no unsigned numbers."""

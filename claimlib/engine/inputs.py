@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from claimlib.engine.relation import External
 from claimlib.errors import InputError
 
 _NAME = re.compile(r"[\w-]+(\.[\w-]+){0,2}")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
+NOT_IN_CATALOG = "the catalog has no such table"
 NOTHING_THERE = "nothing exists at this location"
 NO_TABLE = "it is neither a Delta table nor a folder with Parquet files"
 NANOSECONDS = (
@@ -43,6 +45,9 @@ def is_path(place: str) -> bool:
 
 def unreadable(place: str, why: str) -> InputError:
     """Return the error for a place at which there is no table that can be read."""
+    if why == NOT_IN_CATALOG and not Path(place).exists():
+        said = f"{place}: no such file, and no table of this name in the catalog"
+        return InputError(said, table=place)
     hint = f" (taken as a catalog name; write a path as ./{place})" if is_name(place) else ""
     return InputError(f"{place}{hint} cannot be read as a table: {why}", table=place)
 

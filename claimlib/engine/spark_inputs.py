@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from claimlib.engine.inputs import (
     NANOSECONDS,
     NO_TABLE,
+    NOT_IN_CATALOG,
     NOTHING_THERE,
     Input,
     is_name,
@@ -64,7 +65,7 @@ def open_by_spark(spark: SparkSession, place: str) -> Input:
 _REASONS = {
     "PARQUET_TYPE_ILLEGAL": NANOSECONDS,
     "PATH_NOT_FOUND": NOTHING_THERE,
-    "TABLE_OR_VIEW_NOT_FOUND": "the catalog has no such table",
+    "TABLE_OR_VIEW_NOT_FOUND": NOT_IN_CATALOG,
     "REQUIRES_SINGLE_PART_NAMESPACE": "Spark has no such catalog",
     "UNABLE_TO_INFER_SCHEMA": NO_TABLE,
 }

@@ -73,12 +73,6 @@ SECOND = {
 }
 
 
-@pytest.fixture
-def store(spark_store: Store) -> Store:
-    """A new store, open in Spark."""
-    return spark_store
-
-
 def rows(store: Store, table: str, *columns: str) -> list[tuple[object, ...]]:
     wanted = ", ".join(columns)
     selected = query(store.where, table, f"SELECT {wanted} FROM t ORDER BY {wanted}")
