@@ -132,10 +132,11 @@ def _of_table(table: Relation, name: str) -> Relation:
     if not summary["number"]:
         return ids.sql("SELECT 1L AS request, CAST(array() AS ARRAY<STRING>) AS ids")
     requests = -(-summary["number"] // _IDS_PER_REQUEST)
+    hashed = "xxhash64(CAST(id_ms AS BIGINT), CAST(id_seq AS BIGINT))"
     in_order = f"struct({ID_ORDER[0]} AS ms, {ID_ORDER[1]} AS seq, {id_text_sql()} AS id)"
     return ids.sql(
         f"""
-        SELECT pmod(xxhash64(id_ms, id_seq), {requests:d}L) + 1 AS request,
+        SELECT pmod({hashed}, {requests:d}L) + 1 AS request,
             transform(sort_array(collect_list({in_order})), both -> both.id) AS ids
         FROM {{this}} AS this GROUP BY 1
         """

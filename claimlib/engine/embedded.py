@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 
 from claimlib.engine.dialect import to_duckdb, to_spark_type
-from claimlib.engine.embedded_inputs import FILE, GivenFiles, open_files
+from claimlib.engine.embedded_inputs import FILE, InputFiles, open_files
 from claimlib.engine.folder import (
     DataFile,
     TableFiles,
@@ -236,11 +236,11 @@ class EmbeddedEngine:
         except duckdb.InvalidInputException as error:
             if "not valid UTF8" not in str(error):
                 raise
-            for given in _given_of(statement):
+            for files in _inputs_of(statement):
                 raise InputError(
-                    f"a text in {given.place} is not UTF-8: run the command again with --engine"
+                    f"a text in {files.place} is not UTF-8: run the command again with --engine"
                     " spark, which names the rows",
-                    table=given.place,
+                    table=files.place,
                 ) from error
             raise DamagedTableError(
                 "a table has a text that is not UTF-8: claimlib check STORE --engine spark names it"
@@ -276,8 +276,8 @@ class EmbeddedEngine:
         if isinstance(leaf, TableScan):
             return self._scan(leaf, name, connection)
         if isinstance(leaf, External):
-            if isinstance(leaf.handle, GivenFiles):
-                return _given(leaf.handle, name, connection)
+            if isinstance(leaf.handle, InputFiles):
+                return _input_rows(leaf.handle, name, connection)
             return f"SELECT * FROM {leaf.handle}"
         if isinstance(leaf, Rows):
             connection.register(f"rows_of_{name}", leaf.arrow)
@@ -362,7 +362,7 @@ def _part(files: TableFiles, value: str | None, paths: Sequence[str], name: str)
     return f"SELECT {others}, {own} FROM {rows}"
 
 
-def _given(files: GivenFiles, name: str, connection: DuckDBPyConnection) -> str:
+def _input_rows(files: InputFiles, name: str, connection: DuckDBPyConnection) -> str:
     """Return a SELECT of the rows of a table that a user gave."""
     rows = _without_rows(files)
     if files.paths:
@@ -393,24 +393,24 @@ def _cast(value: str, column: str, of: str) -> str:
     return f"CAST({value} AS {of}) AS {_identifier(column)}"
 
 
-def _given_of(statement: Statement) -> Iterator[GivenFiles]:
+def _inputs_of(statement: Statement) -> Iterator[InputFiles]:
     for leaf in statement.leaves.values():
-        if isinstance(leaf, External) and isinstance(leaf.handle, GivenFiles):
+        if isinstance(leaf, External) and isinstance(leaf.handle, InputFiles):
             yield leaf.handle
 
 
 def _refuse_vanished(statement: Statement, cause: Exception) -> None:
     """Raise InputError if a table that a user gave lacks one of its files by now."""
-    for given in _given_of(statement):
-        if any(not Path(path).exists() for path in given.paths):
+    for files in _inputs_of(statement):
+        if any(not Path(path).exists() for path in files.paths):
             raise InputError(
-                f"{given.place} changed while it was read, because a file of it was deleted: run"
+                f"{files.place} changed while it was read, because a file of it was deleted: run"
                 " the command again while no process writes to it",
-                table=given.place,
+                table=files.place,
             ) from cause
 
 
-def _without_rows(files: TableFiles | GivenFiles) -> str:
+def _without_rows(files: TableFiles | InputFiles) -> str:
     columns = (_cast("NULL", name, of) for name, of in files.columns.items())
     return f"SELECT {', '.join(columns)} WHERE false"
 

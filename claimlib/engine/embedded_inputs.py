@@ -37,7 +37,7 @@ FILE = "claimlib_file"
 
 
 @dataclass(frozen=True, slots=True)
-class GivenFiles:
+class InputFiles:
     """The files of a table that a user gave.
 
     Attributes:
@@ -72,7 +72,7 @@ def why_spark(place: str) -> str | None:
     return None
 
 
-def open_files(place: str) -> GivenFiles:
+def open_files(place: str) -> InputFiles:
     """Return the files that a table has now; of a Delta table, of its current version.
 
     Raises:
@@ -93,7 +93,7 @@ def needs_spark(place: str, why: str) -> RequestError:
     )
 
 
-def _open(place: str) -> GivenFiles:
+def _open(place: str) -> InputFiles:
     if not is_path(place):
         is_in_catalog = is_name(place)
         said = "it is a name of a catalog" if is_in_catalog else "it is not in a folder here"
@@ -115,7 +115,7 @@ def _open(place: str) -> GivenFiles:
 # ------------------------------------------------------------------- Delta
 
 
-def _delta(place: str, folder: Path) -> GivenFiles:
+def _delta(place: str, folder: Path) -> InputFiles:
     from deltalake import DeltaTable
 
     try:
@@ -135,13 +135,13 @@ def _delta(place: str, folder: Path) -> GivenFiles:
             raise _NeedsSparkError("it is partitioned by a column of bytes")
         values = {name: actions[f"partition.{name}"] for name in names}
         partitions = pa.table({FILE: pa.array(paths, pa.string()), **values})
-    return GivenFiles(place, columns, paths, partitions, deleted_rows(table))
+    return InputFiles(place, columns, paths, partitions, deleted_rows(table))
 
 
 # ------------------------------------------------------------------- Parquet
 
 
-def _parquet(place: str, path: Path) -> GivenFiles:
+def _parquet(place: str, path: Path) -> InputFiles:
     files = [path] if path.is_file() else data_files(path)
     refuse_mixed_folders(place, [PurePosixPath(file) for file in files])
     divisions = [] if path.is_file() else _divisions(path, files)
@@ -152,7 +152,7 @@ def _parquet(place: str, path: Path) -> GivenFiles:
     columns = _columns_of(place, files)
     paths = list(map(as_utf_8, files))
     if not any(divisions):
-        return GivenFiles(place, columns, paths, None, None)
+        return InputFiles(place, columns, paths, None, None)
     names = [name for name, _ in divisions[0]]
     if len({*map(str.lower, names)}) < len(names):
         raise _NeedsSparkError("two of its folders stand for the same column")
@@ -165,7 +165,7 @@ def _parquet(place: str, path: Path) -> GivenFiles:
     replaced = {in_files.get(name.lower(), name): of for name, (of, _) in values.items()}
     arrays = {in_files.get(name.lower(), name): array for name, (_, array) in values.items()}
     partitions = pa.table({FILE: pa.array(paths, pa.string()), **arrays})
-    return GivenFiles(place, {**columns, **replaced}, paths, partitions, None)
+    return InputFiles(place, {**columns, **replaced}, paths, partitions, None)
 
 
 def _divisions(folder: Path, files: Iterable[Path]) -> list[list[tuple[str, str]]]:
@@ -183,15 +183,15 @@ def _column(name: str, written: Sequence[str]) -> tuple[str, pa.Array]:
     The type is what Spark takes the texts for.
     """
     values = [None if text == _NO_VALUE else text for text in written]
-    found = {_type_of(name, text) for text in values if text is not None} or {"VARCHAR"}
-    if found <= {"INTEGER", "BIGINT"}:
+    types = {_type_of(name, text) for text in values if text is not None} or {"VARCHAR"}
+    if types <= {"INTEGER", "BIGINT"}:
         numbers = [None if text is None else int(text) for text in values]
-        return ("BIGINT" if "BIGINT" in found else "INTEGER"), pa.array(numbers, pa.int64())
-    if len(found) > 1 and "VARCHAR" not in found:
+        return ("BIGINT" if "BIGINT" in types else "INTEGER"), pa.array(numbers, pa.int64())
+    if len(types) > 1 and "VARCHAR" not in types:
         raise _NeedsSparkError(f"the values of {name} in the names of its folders are of two types")
     texts = pa.array([text and unescaped(text) for text in values], pa.string())
     # DuckDB casts the texts of moments; without a zone they are UTC.
-    return ("VARCHAR" if "VARCHAR" in found else found.pop()), texts
+    return ("VARCHAR" if "VARCHAR" in types else types.pop()), texts
 
 
 def _type_of(name: str, text: str) -> str:
