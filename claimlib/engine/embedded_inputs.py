@@ -235,7 +235,9 @@ def _columns(place: str, file: Path) -> list[tuple[str, str]]:
     try:
         parquet = pq.ParquetFile(file)
     except (pa.ArrowInvalid, NotImplementedError) as error:
-        raise unreadable(place, NO_TABLE) from error
+        raise InputError(
+            f"{file} is not a Parquet file: give a Delta or Parquet table", table=place
+        ) from error
     with parquet:
         leaves = (parquet.schema.column(number) for number in range(len(parquet.schema)))
         old = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}

@@ -236,8 +236,13 @@ def test_bytes_are_spelled_as_everywhere_and_a_text_must_be_such_a_spelling(
 
 SOUND = pa.table(
     {
-        "stream": ["s"], "consumer_group": ["g"], "id_ms": [1], "id_seq": [0],
-        "consumer": ["c"], "delivery_time_ms": [5], "delivery_count": [1],
+        "stream": ["s"],
+        "consumer_group": ["g"],
+        "id_ms": [1],
+        "id_seq": [0],
+        "consumer": ["c"],
+        "delivery_time_ms": [5],
+        "delivery_count": [1],
     }
 )
 
