@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from claimlib.engine.relation import Executor, Record, Relation, Rows
+from claimlib.engine.embedded import EmbeddedEngine
+from claimlib.engine.relation import Executor, Record, Relation
 from claimlib.engine.spark import SparkEngine, relation_of
 from claimlib.errors import ConfigError, IdError, NameSpellingError
 from claimlib.plans.input_tables import TableMap, conformed, faults
@@ -62,8 +67,19 @@ ROW_FORMS = {
 }
 
 
-def rows_of(engine: Executor, table: pa.Table) -> Relation:
-    return Relation(engine, Rows(table))
+RowsOf = Callable[[pa.Table], Relation]
+
+
+@pytest.fixture
+def rows_of(engine: Executor, tmp_path: Path) -> RowsOf:
+    """A table as each engine reads it from a file."""
+
+    def read(table: pa.Table) -> Relation:
+        file = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
+        pq.write_table(table, file)
+        return Relation(engine, engine.open_input(str(file)).node)
+
+    return read
 
 
 def _instant(ms: int) -> datetime:
@@ -72,20 +88,21 @@ def _instant(ms: int) -> datetime:
 
 @pytest.fixture
 def in_berlin(engine: Executor, request: pytest.FixtureRequest):
-    """An engine in whose session clocks go forward between two and three in the night of one
-    instant above."""
+    """In a session of Spark the clocks go forward between two and three in the night of one instant
+    above."""
     if not isinstance(engine, SparkEngine):
-        yield engine
+        yield
         return
     spark: SparkSession = request.getfixturevalue("spark")
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
-    yield engine
+    yield
     spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
+@pytest.mark.usefixtures("in_berlin")
 @pytest.mark.parametrize("form", ROW_FORMS)
 def test_every_form_of_a_row_is_the_same_row_whatever_the_session_s_zone(
-    in_berlin: Executor, form: str
+    rows_of: RowsOf, form: str
 ) -> None:
     types, written, table_map = ROW_FORMS[form]
     values = zip(*(written(*row) for row in ROWS), strict=True)
@@ -93,7 +110,7 @@ def test_every_form_of_a_row_is_the_same_row_whatever_the_session_s_zone(
         name: pa.array(column, type_)
         for (name, type_), column in zip(types.items(), values, strict=True)
     }
-    rows = conformed("pending", rows_of(in_berlin, pa.table(arrays)), table_map)
+    rows = conformed("pending", rows_of(pa.table(arrays)), table_map)
     by_number = {row["delivery_count"]: row for row in rows.collect()}
     assert [tuple(by_number[row[-1]].values())[:-1] for row in ROWS] == [
         (
@@ -107,23 +124,23 @@ def test_every_form_of_a_row_is_the_same_row_whatever_the_session_s_zone(
 GROUP = pa.table({"stream": ["s"], "consumer_group": ["g"], "last_delivered": ["5-1"]})
 
 
-def test_an_id_that_is_one_text_of_the_map_s_name_needs_no_entry(engine: Executor) -> None:
-    (row,) = conformed("groups", rows_of(engine, GROUP), TableMap()).collect()
+def test_an_id_that_is_one_text_of_the_map_s_name_needs_no_entry(rows_of: RowsOf) -> None:
+    (row,) = conformed("groups", rows_of(GROUP), TableMap()).collect()
     names = ("last_delivered_ms", "last_delivered_seq", "fault")
     assert [row[name] for name in names] == [5, 1, None]
     # Ours come first; and a number is no text, whatever its name.
     half = GROUP.append_column("last_delivered_seq", pa.array([2]))
     both = half.append_column("last_delivered_ms", pa.array([6]))
-    (row,) = conformed("groups", rows_of(engine, both), TableMap()).collect()
+    (row,) = conformed("groups", rows_of(both), TableMap()).collect()
     assert row["last_delivered_ms"] == 6
     number = GROUP.set_column(2, "last_delivered", pa.array([5], pa.int32()))
     with pytest.raises(ConfigError, match="last_delivered int, but must be one STRING"):
-        conformed("groups", rows_of(engine, number), TableMap())
+        conformed("groups", rows_of(number), TableMap())
     with pytest.raises(ConfigError, match="no column last_delivered_ms, and the map assigns"):
-        conformed("groups", rows_of(engine, half), TableMap())
+        conformed("groups", rows_of(half), TableMap())
 
 
-def test_fields_are_the_same_pairs_in_every_form(engine: Executor) -> None:
+def test_fields_are_the_same_pairs_in_every_form(rows_of: RowsOf) -> None:
     pairs = [("a", "é"), ("a", "\\x41"), ("", "")]
     as_bytes = [{"name": name.encode(), "value": value.encode()} for name, value in pairs]
 
@@ -146,12 +163,12 @@ def test_fields_are_the_same_pairs_in_every_form(engine: Executor) -> None:
     ]
     for value, type_, expected in cases:
         table = pa.table({"stream": ["s"], "id": ["5-1"], "fields": pa.array([value], type_)})
-        (row,) = conformed("entries", rows_of(engine, table), TableMap(TEXT_ID)).collect()
+        (row,) = conformed("entries", rows_of(table), TableMap(TEXT_ID)).collect()
         assert (row["fault"], row["fields"]) == (None, expected), type_
     for value in ([{"name": "a", "value": None}], [None]):
         halves = pa.array([value], pairs_of(_TEXT, _TEXT))
         table = pa.table({"stream": ["s"], "id": ["5-1"], "fields": halves})
-        (row,) = conformed("entries", rows_of(engine, table), TableMap(TEXT_ID)).collect()
+        (row,) = conformed("entries", rows_of(table), TableMap(TEXT_ID)).collect()
         assert (row["fault_column"], row["fault"]) == ("fields", "contains a null")
 
 
@@ -186,12 +203,12 @@ def by_id(rows: Relation, column: str) -> dict[str, Record]:
     return {json.loads(row["shown"])[column]: row for row in rows.collect()}
 
 
-def test_a_text_is_an_id_if_it_is_written_as_a_server_writes_it(engine: Executor) -> None:
+def test_a_text_is_an_id_if_it_is_written_as_a_server_writes_it(rows_of: RowsOf) -> None:
     texts = _id_texts()
     expected = list(map(_canonical, texts))
     assert min(sum(id_ is None for id_ in expected), sum(map(bool, expected))) >= 1000
     table = pa.table({"stream": ["s"] * len(texts), "id": texts})
-    rows = by_id(conformed("entries", rows_of(engine, table), TableMap(TEXT_ID)), "id")
+    rows = by_id(conformed("entries", rows_of(table), TableMap(TEXT_ID)), "id")
     for text, id_ in zip(texts, expected, strict=True):
         bits = (None, None) if id_ is None else (to_bigint(id_.ms), to_bigint(id_.seq))
         assert (rows[text]["id_ms"], rows[text]["id_seq"]) == bits, text
@@ -217,18 +234,18 @@ def _is_spelling(text: str) -> bool:
 
 
 def test_bytes_are_spelled_as_everywhere_and_a_text_must_be_such_a_spelling(
-    engine: Executor,
+    rows_of: RowsOf,
 ) -> None:
     names = _names()
     texts = [*map(spell, names), *(name.decode("utf-8", "replace") for name in names)]
     expected = list(map(_is_spelling, texts))
     assert min(expected.count(True), expected.count(False)) >= 1000
     table = pa.table({"n": names, "id": [f"{n}-0" for n in range(len(names))]})
-    rows = conformed("entries", rows_of(engine, table), TableMap({**TEXT_ID, "stream": ("n",)}))
+    rows = conformed("entries", rows_of(table), TableMap({**TEXT_ID, "stream": ("n",)}))
     spelled = {row["id_ms"]: row["stream"] for row in rows.collect()}
     assert [spelled[n] for n in range(len(names))] == list(map(spell, names))
     table = pa.table({"stream": texts, "id": [f"{n}-0" for n in range(len(texts))]})
-    rows = conformed("entries", rows_of(engine, table), TableMap(TEXT_ID))
+    rows = conformed("entries", rows_of(table), TableMap(TEXT_ID))
     streams = {row["id_ms"]: row["stream"] for row in rows.collect()}
     for n, (text, is_one) in enumerate(zip(texts, expected, strict=True)):
         assert streams[n] == (text if is_one else None), text
@@ -265,9 +282,9 @@ FAULTS = [
 ]
 
 
-def test_a_value_that_no_store_can_hold_is_a_fault_of_its_column(engine: Executor) -> None:
+def test_a_value_that_no_store_can_hold_is_a_fault_of_its_column(rows_of: RowsOf) -> None:
     tables = {
-        f"{n}": conformed("pending", rows_of(engine, sound_but(*case)), TableMap())
+        f"{n}": conformed("pending", rows_of(sound_but(*case)), TableMap())
         for n, case in enumerate(FAULTS)
     }
     by_table = {row["table"]: row for row in faults(tables).collect()}
@@ -275,7 +292,7 @@ def test_a_value_that_no_store_can_hold_is_a_fault_of_its_column(engine: Executo
         row = by_table[f"{n}"]
         assert column in (row["fault_column"] or "").split(", "), (column, case)
         assert row["rows"] == 1
-    (row,) = faults({"pending": conformed("pending", rows_of(engine, SOUND), TableMap())}).collect()
+    (row,) = faults({"pending": conformed("pending", rows_of(SOUND), TableMap())}).collect()
     ends = [{"name": "delivery_time_ms", "low": 5, "high": 5}]
     assert (row["fault"], row["times"]) == (None, ends)
 
@@ -287,12 +304,12 @@ def test_a_text_that_is_not_utf_8_is_a_fault(spark: SparkSession) -> None:
     assert (row["fault_column"], "is not a valid name" in row["fault"]) == ("stream", True)
 
 
-def test_a_range_that_is_half_or_ends_before_it_begins_is_a_fault(engine: Executor) -> None:
+def test_a_range_that_is_half_or_ends_before_it_begins_is_a_fault(rows_of: RowsOf) -> None:
     low = ["5-1", None, "5-1", None, "5-2", "9223372036854775808-0"]
     high = ["5-1", None, None, "5-1", "5-1", "9223372036854775807-0"]
     table = pa.table({"stream": [f"{n}" for n in range(6)], "low": low, "high": high})
     by_text = TableMap({"complete_from": ("low",), "complete_to": ("high",)})
-    rows = conformed("streams", rows_of(engine, table), by_text).order_by("stream").collect()
+    rows = conformed("streams", rows_of(table), by_text).order_by("stream").collect()
     said = [row["fault"] for row in rows]
     assert said[:2] == [None, None]
     assert ["only one end of a range" in fault for fault in said[2:]] == [True, True, False, False]
@@ -310,37 +327,92 @@ def test_a_range_that_is_half_or_ends_before_it_begins_is_a_fault(engine: Execut
     ],
 )
 def test_a_column_of_a_type_that_says_something_else_is_refused(
-    engine: Executor, column: str, type_: pa.DataType, called: str, says: str
+    rows_of: RowsOf, column: str, type_: pa.DataType, called: str, says: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:
-        conformed("pending", rows_of(engine, sound_but(column, None, type_)), TableMap())
+        conformed("pending", rows_of(sound_but(column, None, type_)), TableMap())
     assert f"{column} {called}" in raised.value.message
     assert says in raised.value.message
 
 
 def test_a_column_that_is_not_there_is_named_with_the_map_s_line_and_those_that_are(
-    engine: Executor,
+    rows_of: RowsOf,
 ) -> None:
     mapped = TableMap({"consumer": ("nobody",)}, said_at={"consumer": "m.toml, line 3"})
     with pytest.raises(ConfigError, match=r"m\.toml, line 3: .*no column nobody; the table's"):
-        conformed("pending", rows_of(engine, SOUND), mapped)
+        conformed("pending", rows_of(SOUND), mapped)
     without = SOUND.drop_columns(["consumer"])
     with pytest.raises(ConfigError, match="no column consumer, and the map assigns"):
-        conformed("pending", rows_of(engine, without), TableMap())
+        conformed("pending", rows_of(without), TableMap())
     without = SOUND.drop_columns(["id_ms", "id_seq"])
     with pytest.raises(ConfigError, match="no column id_ms, id_seq and none named id, and the map"):
-        conformed("pending", rows_of(engine, without), TableMap())
-    decimals = rows_of(engine, sound_but("id_ms", Decimal(1), _DECIMAL))
+        conformed("pending", rows_of(without), TableMap())
+    decimals = rows_of(sound_but("id_ms", Decimal(1), _DECIMAL))
     with pytest.raises(ConfigError, match=r"which are BIGINT if id_bits is true"):
         conformed("pending", decimals, TableMap(id_bits=True))
 
 
-def test_a_column_may_have_any_name(engine: Executor) -> None:
+def test_a_column_may_have_any_name(rows_of: RowsOf) -> None:
     names = ["a.b", "it's", "{this}", 'q"', "claimlib_x", "back`tick", "Zoë \u2028"]
     odd = SOUND.rename_columns(names)
     keys = ("stream", "consumer_group", "id", "consumer", "delivery_time_ms", "delivery_count")
     columns = [(names[0],), (names[1],), (names[2], names[3]), *((name,) for name in names[4:])]
     table_map = TableMap(dict(zip(keys, columns, strict=True)))
-    (row,) = conformed("pending", rows_of(engine, odd), table_map).collect()
+    (row,) = conformed("pending", rows_of(odd), table_map).collect()
     assert list(row.values())[:-1] == ["s", "g", 1, 0, "c", 5, 1, None, None]
     assert json.loads(row["shown"]) == dict(zip(names[:4], ("s", "g", 1, 0), strict=True))
+
+
+HOSTILE_NAMES = [*NAMES, b"\\", b"\\x41", b"\xff\xc3", b"\x00", b"\xed\xa0\x80", None]
+HALVES = [0, 1, 2**53 + 1, 2**63 - 1, 2**63, MAX_U64, None]
+MOMENTS = [-(10**15), -1001, -1000, -999, -1, 0, 1, 999, 1000, 1_743_301_800_123_456, None]
+NUMBERS = [-(2**63), -1, 0, 1, 2**31, 2**53 + 1, 2**63 - 1, None]
+
+
+def random_pending(seed: int, number: int) -> pa.Table:
+    """Pending entries in random forms, with values that no store can hold."""
+    chance = random.Random(seed)
+
+    def column(values: Sequence[object], *types: pa.DataType) -> pa.Array:
+        return pa.array(chance.choices(values, k=number), chance.choice(types))
+
+    texts = [
+        None if name is None else name.decode("utf-8", "backslashreplace") for name in HOSTILE_NAMES
+    ]
+
+    def names() -> pa.Array:
+        return chance.choice([column(HOSTILE_NAMES, _BYTES), column(texts, _TEXT)])
+
+    decimals = [None if half is None else Decimal(half) for half in HALVES]
+    bits = [None if half is None else to_bigint(half) for half in HALVES]
+    halves = chance.choice([(decimals, _DECIMAL, pa.decimal128(38)), (bits, _NUMBER)])
+    times = [(MOMENTS, _INSTANT, pa.timestamp("us")), (NUMBERS, _NUMBER)]
+    return pa.table(
+        {
+            "stream": names(),
+            "consumer_group": names(),
+            "id_ms": column(*halves),
+            "id_seq": column(*halves),
+            "consumer": names(),
+            "delivery_time_ms": column(*chance.choice(times)),
+            "delivery_count": column(NUMBERS, _NUMBER),
+        }
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(12))
+def test_random_tables_conform_alike_on_both_engines(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    file = tmp_path / "pending.parquet"
+    pq.write_table(random_pending(seed, 3000), file)
+    results = []
+    for engine in (SparkEngine(spark), EmbeddedEngine()):
+        rows = Relation(engine, engine.open_input(str(file)).node)
+        rows = conformed("pending", rows, TableMap(id_bits=rows.types["id_ms"] == "bigint"))
+        results.append(Counter(tuple(row.values()) for row in rows.collect()))
+        summary = faults({"pending": rows}).order_by("fault_column", "fault").collect()
+        results[-1].update([json.dumps(summary)])
+    assert results[0] == results[1]
+    assert {row[-2] for row in results[0] if len(row) == 10} > {None}
