@@ -172,6 +172,7 @@ def _divisions(folder: Path, files: Iterable[Path]) -> list[list[tuple[str, str]
     return [partition_values(PurePosixPath(file.parent.relative_to(folder)))[1] for file in files]
 
 
+_NULL = '"NULL"'
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE = re.compile("[+-]?[0-9]{1,18}")
 _DATE, _TIME = "%Y-%m-%d", "%Y-%m-%d %H:%M:%S"
@@ -183,7 +184,7 @@ def _column(name: str, written: Sequence[str]) -> tuple[str, pa.Array]:
     The type is what Spark takes the texts for.
     """
     values = [None if text == _NO_VALUE else text for text in written]
-    types = {_type_of(name, text) for text in values if text is not None} or {"VARCHAR"}
+    types = {_type_of(name, text) for text in values if text is not None} or {_NULL}
     if types <= {"INTEGER", "BIGINT"}:
         numbers = [None if text is None else int(text) for text in values]
         return ("BIGINT" if "BIGINT" in types else "INTEGER"), pa.array(numbers, pa.int64())
@@ -267,7 +268,6 @@ _SPARKS = {
     "INTEGER": "INT",
     "TIMESTAMPTZ": "TIMESTAMP",
     "TIMESTAMP": "TIMESTAMP_NTZ",
-    '"NULL"': "VOID",
 }
 
 

@@ -152,7 +152,7 @@ def test_an_import_leaves_the_same_rows_by_either_engine(
     assert rows[0] == rows[1]
     assert len(rows[0]["pending"]) == 58
     documents = [json.loads(text) for text in (said.out, process.stdout)]
-    assert documents[0]["totals"] == documents[1]["totals"]
+    assert documents[0]["counts"] == documents[1]["counts"]
     # A faulty table is refused in the same words.
     faulty = tmp_path / "faulty.parquet"
     pq.write_table(pa.table({"stream": ["a\\b", "a"], "id": ["1-0", "x"]}), faulty)
