@@ -318,6 +318,6 @@ _TYPES = {
     "double": "DOUBLE",
     **dict.fromkeys(("date32", "date64"), "DATE"),
     "timestamp": "TIMESTAMP",
-    "null": '"NULL"',
+    "null": "INTEGER",
 }
 """By type of Arrow; Spark has no unsigned numbers."""
