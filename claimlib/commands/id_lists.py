@@ -56,8 +56,13 @@ def ids_from(store: Store, place: str) -> Relation:
 
 
 def place_of_table(place: str) -> str | None:
-    """Return the place of the table with a list of ids (`place_of`), or None if it is a text."""
-    return None if place == _STANDARD_INPUT or _is_text(Path(place)) else place_of(place)
+    """Return the place of the table with a list of ids (`place_of`), or None if it is a text, or a
+    file that `ids_from` refuses."""
+    try:
+        is_text = place == _STANDARD_INPUT or _is_text(Path(place))
+    except OSError:
+        return None
+    return None if is_text else place_of(place)
 
 
 def _ids_of_text(place: str) -> list[str] | None:
@@ -88,7 +93,7 @@ def _opened_text(place: str) -> BinaryIO | None:
 def _is_text(path: Path) -> bool:
     try:
         return not S_ISDIR(path.stat().st_mode) and path.suffix != ".parquet"
-    except (OSError, ValueError):  # it is not there; that: a null character in a name
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # that: a null character in a name
         return False
 
 
