@@ -583,20 +583,3 @@ def conform(frame: DataFrame, table: Table, *others: str) -> DataFrame:
         ),
         *others,
     )
-
-
-def completed(frame: DataFrame, table: Table, buckets: int) -> DataFrame:
-    """`conform`, and the columns that Delta generates, as it generates them."""
-    return generated(conform(frame, table), table, buckets)
-
-
-def generated(frame: DataFrame, table: Table, buckets: int) -> DataFrame:
-    """A frame that has the names, and the columns that Delta generates of them for a table."""
-    return frame.selectExpr(
-        "*",
-        *(
-            f"{column.generated_as.format(buckets=buckets)} AS {column.name}"
-            for column in table.columns
-            if column.generated_as is not None
-        ),
-    )

@@ -75,7 +75,7 @@ def xclaim(
     Does what Redis' XCLAIM does, for any number of ids. Ids that are not pending are reported as
     not pending.
     """
-    from claimlib.cli.bulk_options import Named, claim_of, id_list, requests_of
+    from claimlib.cli.bulk_options import Named, claim_of, id_list, requests_of, tables_of
     from claimlib.commands.xclaim import claim_table
     from claimlib.commands.xclaim import xclaim as run_xclaim
 
@@ -84,9 +84,13 @@ def xclaim(
     named = Named((stream, group, consumer), ids or (), ids_from, requests)
     claim, now_ms = claim_of(named, min_idle, options), _instant(now)
     settings = common.settings(lock=lock)
-    listed, look = id_list(named, settings), _look("xclaim", named, run_id)
-    writes = not dry_run
-    with opened_store(store, settings, common, writes=writes, look=look) as (opened, progress):
+    listed, look = id_list(named), _look("xclaim", named, run_id)
+    with opened_store(
+        *(store, settings, common),
+        writes=not dry_run,
+        inputs=tables_of(named, listed),
+        look=look,
+    ) as (opened, progress):
         look(opened)
         batch = requests_of(opened, named, listed, claim, claim_table)
         reply = run_xclaim(
@@ -116,7 +120,7 @@ def xack(
     Does what Redis' XACK does, for any number of ids. Not allowed on a store that mirrors a server:
     acknowledge the entries on the server instead.
     """
-    from claimlib.cli.bulk_options import Named, ack_of, id_list, requests_of
+    from claimlib.cli.bulk_options import Named, ack_of, id_list, requests_of, tables_of
     from claimlib.commands.xack import ack_table
     from claimlib.commands.xack import xack as run_xack
 
@@ -125,9 +129,13 @@ def xack(
     named = Named((stream, group), ids or (), ids_from, requests)
     ack = ack_of(named)
     settings = common.settings(lock=lock)
-    listed, look = id_list(named, settings), _look("xack", named, run_id)
-    writes = not dry_run
-    with opened_store(store, settings, common, writes=writes, look=look) as (opened, progress):
+    listed, look = id_list(named), _look("xack", named, run_id)
+    with opened_store(
+        *(store, settings, common),
+        writes=not dry_run,
+        inputs=tables_of(named, listed),
+        look=look,
+    ) as (opened, progress):
         look(opened)
         batch = requests_of(opened, named, listed, ack, ack_table)
         reply = run_xack(opened, batch, run_id=run_id, dry_run=dry_run, progress=progress)

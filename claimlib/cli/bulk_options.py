@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from claimlib.cli.options import ClaimOptions
-from claimlib.commands.id_lists import IdList, read_ids, shown_place
+from claimlib.commands.id_lists import IdList, read_ids
 from claimlib.commands.input_tables import place_of, read_input
 from claimlib.commands.xack import NamedAck
 from claimlib.commands.xclaim import NamedClaim
-from claimlib.config.settings import Config
 from claimlib.engine.relation import Executor, Relation
-from claimlib.errors import InputError, RequestError
-from claimlib.places import is_url
+from claimlib.errors import RequestError
 from claimlib.semantics.ids import StreamId, parse_id
 from claimlib.semantics.model import ClaimRequest, IdleRule, Profile
 from claimlib.semantics.names import unspell_shown
-from claimlib.session import may_have_tables, takes_paths_for_folders
 from claimlib.store.tables import Store
 from claimlib.times import parse_duration_ms, parse_instant_ms
 
@@ -140,32 +135,23 @@ def ack_of(named: Named) -> NamedAck | None:
     return NamedAck(named.bytes_of(0), named.bytes_of(1), named.stream_ids())
 
 
-def id_list(named: Named, settings: Config) -> IdList | None:
+def id_list(named: Named) -> IdList | None:
     """Read the list of ids that the options name, or return None if they name none.
 
     Raises:
-        InputError: see `read_ids`; or there is no such table or table of requests.
+        InputError: see `read_ids`.
     """
-    if named.requests is not None:
-        _refuse_missing(named.requests, settings)
-    if named.ids_from is None:
-        return None
-    ids = read_ids(named.ids_from)
-    if ids.ids is None:
-        _refuse_missing(named.ids_from, settings)
-    return ids
+    return None if named.ids_from is None else read_ids(named.ids_from)
 
 
-def _refuse_missing(table: str, settings: Config) -> None:
-    """Raise InputError if Spark need not start to say that there is no such table."""
-    spark = settings.spark
-    if is_url(table) or not takes_paths_for_folders(spark.master, spark.conf):
-        return
-    is_name = place_of(table) == table and not Path(table).is_absolute()
-    if os.path.exists(table) or (is_name and may_have_tables(spark.conf)):  # noqa: PTH110 - raises
-        return
-    also = ", and no table of this name in the catalog" if is_name else ""
-    raise InputError(f"{shown_place(table)}: no such file{also}", table=table)
+def tables_of(named: Named, ids: IdList | None) -> list[str]:
+    """Return the places of the tables that the options name.
+
+    Args:
+        ids: what `id_list` returned.
+    """
+    tables = [named.requests, ids.place if ids is not None and ids.ids is None else None]
+    return [place_of(table) for table in tables if table is not None]
 
 
 def requests_of(
@@ -186,7 +172,7 @@ def requests_of(
         InputError: a table or a file cannot be used.
     """
     if single is None:
-        return store.relation_of(read_input(store.spark, place_of(named.requests or "")))
+        return read_input(store, place_of(named.requests or ""))
     if ids is None:
         return [single]
     once = table(store.engine, [single])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -23,7 +24,13 @@ from claimlib.places import (
     check_writable,
     local_folder,
 )
-from claimlib.session import SHORT_LIVED, may_be_elsewhere, starts_jvm, takes_paths_for_folders
+from claimlib.session import (
+    SHORT_LIVED,
+    has_catalog,
+    may_be_elsewhere,
+    starts_jvm,
+    takes_paths_for_folders,
+)
 from claimlib.session.settings_file import is_set_by_user
 
 if TYPE_CHECKING:
@@ -41,7 +48,7 @@ def opened_store(
     common: Common,
     *,
     writes: bool = False,
-    by_spark: bool = False,
+    inputs: Collection[str] = (),
     look: Look | None = None,
 ) -> Iterator[tuple[Store, Progress]]:
     """Yield the store, and the callback that shows progress (it shows nothing with --quiet).
@@ -50,21 +57,27 @@ def opened_store(
 
     Args:
         writes: True if the command writes to the store.
-        by_spark: True if only Spark can do what the command does.
+        inputs: the places of the tables that the user gives to the command.
         look: raises an error if the request has a typing error, such as an unknown name.  Called
             before Spark starts, with the store as this process reads it.  Not called if the command
             needs no Spark, or if this process cannot read the store: the command refuses the
             same itself.
+
+    Raises:
+        InputError: there can be no such table.
+        RequestError: the settings want the embedded engine, which cannot work on the store or read
+            one of the tables.
     """
     check_local_store(store, settings, writes=writes)
+    for place in inputs:
+        _check_input(place, settings)
     with _starting(settings, common) as (start, progress):
 
         def tell(phase: Phase, detail: str) -> None:
             process.tell_state(partial(_state, phase, detail))
             progress(phase, detail)
 
-        by_spark = by_spark or settings.execution.engine is Engine.SPARK
-        opened = _opened(store, settings, start, writes=writes, by_spark=by_spark, look=look)
+        opened = _opened(store, settings, start, writes=writes, look=look)
         opened.lock.wait_ms = settings.lock.wait_ms
         yield opened, tell
 
@@ -73,22 +86,30 @@ Look = Callable[["Store"], object]
 """Looks at a store, and raises an error if something is wrong."""
 
 
+def _check_input(place: str, settings: Config) -> None:
+    """Refuse a table that cannot be read before Spark is started, which takes ten seconds."""
+    from claimlib.engine.embedded_inputs import needs_spark, why_spark
+    from claimlib.engine.inputs import NOT_IN_CATALOG, NOTHING_THERE, is_name, is_path, unreadable
+
+    master, conf = settings.spark.master, settings.spark.conf
+    if takes_paths_for_folders(master, conf):
+        if is_name(place) and not has_catalog(conf):
+            raise unreadable(place, NOT_IN_CATALOG)
+        if is_path(place) and not os.path.exists(place):  # noqa: PTH110 - raises nothing
+            raise unreadable(place, NOTHING_THERE)
+    if settings.execution.engine is Engine.EMBEDDED:
+        why = why_spark(place)
+        if why is not None:
+            raise needs_spark(place, why)
+
+
 def _opened(
-    store: str,
-    settings: Config,
-    start: _Once,
-    *,
-    writes: bool,
-    by_spark: bool,
-    look: Look | None,
+    store: str, settings: Config, start: _Once, *, writes: bool, look: Look | None
 ) -> Store:
     from claimlib.store.opening import find_embedded, open_store
 
     engine = settings.execution.engine
-    if by_spark and engine is Engine.EMBEDDED:
-        raise RequestError(
-            "this command needs Spark: leave --engine out, or give --engine spark", option="engine"
-        )
+    by_spark = engine is Engine.SPARK
     if by_spark and look is None:
         return open_store(start(), store)
     if takes_paths_for_folders(settings.spark.master, settings.spark.conf):

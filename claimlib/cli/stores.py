@@ -267,7 +267,8 @@ def import_(
         maps={} if map_file is None else load_map(map_file),
     )
     look = partial(look_before_run, command="import", run_id=run_id, check=refuse_import)
-    with opened_store(store, settings, common, writes=True, by_spark=True, look=look) as (
+    inputs = request.places().values()
+    with opened_store(store, settings, common, writes=True, inputs=inputs, look=look) as (
         opened,
         progress,
     ):

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from claimlib.commands.input_tables import place_of, read_input
 from claimlib.engine.relation import Relation, Rows
-from claimlib.engine.spark import frame_of, relation_of
 from claimlib.errors import IdError, InputError
 from claimlib.places import shown_path
 from claimlib.plans.column_readers import id_bits_sql
@@ -37,7 +36,7 @@ class IdList:
 
     Attributes:
         place: as it was given.
-        ids: the ids of a text; None if the place is that of a table, which Spark reads.
+        ids: the ids of a text; None if the place is that of a table.
     """
 
     place: str
@@ -60,14 +59,8 @@ class IdList:
             numbers = pa.array(range(1, len(lists) + 1), pa.int64())
             columns = {"request": numbers, "ids": pa.array(lists, pa.list_(pa.string()))}
             return Relation(store.engine, Rows(pa.table(columns)))
-        try:
-            table = read_input(store.spark, place_of(self.place))
-        except InputError as error:
-            raise InputError(
-                f"{self.place}: no such text file. As a table: {error.message}", table=self.place
-            ) from error
-        # Spark makes the lists, for a table may be larger than this process.
-        return store.relation_of(frame_of(_of_table(relation_of(table), self.place)))
+        # Spark makes the lists, if it reads the table, which may be larger than this process.
+        return _of_table(read_input(store, place_of(self.place)), self.place)
 
 
 def read_ids(place: str) -> IdList:
@@ -109,11 +102,14 @@ def _opened_text(place: str) -> BinaryIO | None:
     if place == _STANDARD_INPUT:
         return open(0, "rb", closefd=False)
     path = Path(place)
+    return path.open("rb") if _is_text(path) else None
+
+
+def _is_text(path: Path) -> bool:
     try:
-        is_text = not S_ISDIR(path.stat().st_mode) and path.suffix != ".parquet"
+        return not S_ISDIR(path.stat().st_mode) and path.suffix != ".parquet"
     except (FileNotFoundError, NotADirectoryError, ValueError):  # that: a null character in a name
-        return None
-    return path.open("rb") if is_text else None
+        return False
 
 
 def shown_place(place: str) -> str:
@@ -159,10 +155,11 @@ def _of_table(table: Relation, name: str) -> Relation:
     if not summary["number"]:
         return ids.sql("SELECT 1L AS request, CAST(array() AS ARRAY<STRING>) AS ids")
     requests = -(-summary["number"] // _IDS_PER_REQUEST)
+    hashed = "xxhash64(CAST(id_ms AS BIGINT), CAST(id_seq AS BIGINT))"
     in_order = f"struct({ID_ORDER[0]} AS ms, {ID_ORDER[1]} AS seq, {id_text_sql()} AS id)"
     return ids.sql(
         f"""
-        SELECT pmod(xxhash64(id_ms, id_seq), {requests:d}L) + 1 AS request,
+        SELECT pmod({hashed}, {requests:d}L) + 1 AS request,
             transform(sort_array(collect_list({in_order})), both -> both.id) AS ids
         FROM {{this}} AS this GROUP BY 1
         """

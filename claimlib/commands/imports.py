@@ -1,4 +1,4 @@
-"""An import: the store becomes what somebody's own tables say, in one run.
+"""An import: the store becomes what a user's own tables say, in one run.
 
 The tables are read as they are now and checked; then their rows are staged as a snapshot's are, one
 journal commit names that landing, and the roll-forward writes the differences.  Nothing is written
@@ -12,9 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from pyspark.sql import functions as F
-
-from claimlib.commands.input_tables import Tables, place_of, read_sound, refuse_changed
+from claimlib.commands.input_tables import (
+    Tables,
+    able_to_read,
+    place_of,
+    read_sound,
+    refuse_changed,
+)
 from claimlib.commands.mirror import (
     IMPORT,
     SNAPSHOT,
@@ -45,7 +49,6 @@ from claimlib.schema import Kind, quote_text
 from claimlib.semantics.ids import MAX_U64, to_bigint
 from claimlib.semantics.model import RemovalLimits
 from claimlib.store.guards import check_changeable
-from claimlib.store.opening import in_session
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
 
@@ -171,7 +174,7 @@ def import_tables(
         ConfigError: a map does not fit its table.
         DuplicateRowsError: two rows of a table have one key.
     """
-    store = in_session(store)  # Spark reads tables of any kind and place
+    store = able_to_read(store, request.places().values())
     source = store.declared_source or COMMAND
 
     staged: list[str] = []
@@ -226,10 +229,9 @@ def _landing(
     begun: Begun, name: str, request: ImportRequest, source: str, tables: Tables
 ) -> Landing:
     """What was written down under a name; the small tables are rows of the decision itself."""
-    inputs = {table: begun.store.relation_of(rows) for table, rows in tables.items()}
-    groups = _groups(begun.store, name, inputs)
-    streams = _streams(begun.store, name, request, groups, inputs)
-    consumers = inputs.get("consumers")
+    groups = _groups(begun.store, name, tables)
+    streams = _streams(begun.store, name, request, groups, tables)
+    consumers = tables.get("consumers")
     if consumers is None:
         consumers = _kept_consumers(begun, groups)
     rows = {
@@ -281,15 +283,19 @@ def _write(store: Store, name: str, tables: Tables) -> None:
     pending = tables["pending"]
     if "groups" in tables:
         instants = tables["groups"].select(*GROUP, "snapshot_ms")
-        pending = pending.join(instants, on=list(GROUP), how="left")
+        pending = pending.sql(
+            "SELECT * FROM {this} AS this"
+            f" LEFT JOIN {{instants}} AS instants USING ({GROUP_SQL})",
+            instants=instants,
+        )
     due = {"pel_snapshots": pending, "entry_landing": tables["entries"]}
+    landing = f"{quote_text(name)} AS landing"
     concurrently(
-        partial(store.append, table, store.relation_of(rows.withColumn("landing", F.lit(name))))
-        for table, rows in due.items()
+        partial(store.append, table, rows.select("*", landing)) for table, rows in due.items()
     )
 
 
-def _groups(store: Store, name: str, inputs: Mapping[str, Relation]) -> Relation:
+def _groups(store: Store, name: str, inputs: Tables) -> Relation:
     """Return one row per group: the given groups, else the groups of the staged pending rows."""
     if "groups" in inputs:
         return inputs["groups"]
@@ -311,7 +317,7 @@ def _streams(
     name: str,
     request: ImportRequest,
     groups: Relation,
-    inputs: Mapping[str, Relation],
+    inputs: Tables,
 ) -> Relation:
     """Return one row per stream of any of the tables, with the proven range (null if none)."""
     counted = staged_entries(store, name).sql(

@@ -3,41 +3,30 @@ refused, with the first rows that are wrong, unless all of them are sound."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
-
-from claimlib.commands.parquet_folder import read_parquet
-from claimlib.engine.spark import frame_of, relation_of
+from claimlib.engine.embedded_inputs import why_spark
+from claimlib.engine.inputs import Input, is_path
+from claimlib.engine.relation import Record, Relation, Rows, union_all
+from claimlib.engine.spark import SparkEngine
 from claimlib.errors import DuplicateRowsError, InputError, RequestError
 from claimlib.places import check_no_secret, check_storage
 from claimlib.plans import input_tables
 from claimlib.plans.checks import repeated_keys
 from claimlib.plans.differences import Digest, digest
 from claimlib.plans.input_tables import TableMap
-from claimlib.schema import TABLES, generated, quote_identifier
-from claimlib.session import check_file_names
-from claimlib.store.tables import Store, reading_order
+from claimlib.schema import TABLES, quote_text
+from claimlib.store.opening import in_session
+from claimlib.store.tables import Store, completed_rows, reading_order
 from claimlib.store.threads import concurrently
 from claimlib.terminal import number_of
 from claimlib.times import unit_of
 
-Tables = Mapping[str, DataFrame]
+Tables = Mapping[str, Relation]
 _SHOWN = 3
-# What Delta says of a folder that has no log of it.
-_NO_DELTA = (
-    "DELTA_MISSING_DELTA_TABLE",
-    "DELTA_PATH_DOES_NOT_EXIST",
-    "DELTA_TABLE_ONLY_OPERATION",
-)
-_NAME = re.compile(r"[\w-]+(\.[\w-]+){0,2}")
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
 
 
 def place_of(text: str, what: str = "a table's location") -> str:
@@ -56,81 +45,44 @@ def place_of(text: str, what: str = "a table's location") -> str:
         raise RequestError.of_empty(what, "give a table")
     check_no_secret(text, "a table's location")
     check_storage(text, "a table's location")
-    if _NAME.fullmatch(text) or _URL.match(text):
-        return text
-    return str(Path(text).absolute())
+    return str(Path(text).absolute()) if is_path(text) else text
 
 
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """A table that was given.
+def able_to_read(store: Store, places: Iterable[str]) -> Store:
+    """Return a store whose engine can read given tables: the store itself, or opened in a session
+    if only Spark can read one of the tables.
 
-    Attributes:
-        is_fixed: whether its rows are the same whenever the frame is run.
+    Args:
+        places: see `place_of`.
     """
+    if store.is_embedded and any(why_spark(place) is not None for place in places):
+        return in_session(store)
+    return store
 
-    rows: DataFrame
-    is_fixed: bool
 
+def read_input(store: Store, place: str) -> Relation:
+    """Return the rows of a table that was given, for statements of a store.
 
-def read_input(spark: SparkSession, place: str) -> DataFrame:
-    """A table that was given (see `place_of`).  Of a Delta table it is the current version, fixed
-    from then on; of Parquet the files that are there now; of a view or another kind of table, which
-    cannot be held, what Spark finds whenever the frame is run.
+    Of a Delta table it is the current version, fixed from then on; of Parquet the files that are
+    there now.  A table that only Spark can read is fetched if the store is open without Spark, else
+    it is what Spark finds whenever the relation is computed.
+
+    Args:
+        place: see `place_of`.
 
     Raises:
-        InputError: there is no table, or Spark cannot read it, or would not read all of it.
+        InputError: there is no table, or it cannot be read, or not all of it would be read.
     """
-    return _read(spark, place).rows
+    if store.is_embedded and why_spark(place) is not None:
+        engine = SparkEngine(store.spark)
+        rows = Relation(engine, engine.open_input(place).node).arrow()
+        return Relation(store.engine, Rows(rows))
+    return Relation(store.engine, open_input(store, place).node)
 
 
-def _read(spark: SparkSession, place: str) -> _Input:
-    is_name = _NAME.fullmatch(place) is not None
-    check_file_names(spark, place)
-    name = ".".join(map(quote_identifier, place.split("."))) if is_name else None
-    identifier = name or f"delta.{quote_identifier(place)}"
-    try:
-        version = _delta_version(spark, identifier, is_name=is_name)
-        if version is not None:
-            frame = spark.sql(f"SELECT * FROM {identifier} VERSION AS OF {version:d}")
-        elif name is not None:
-            frame = spark.table(name)
-        else:
-            frame = read_parquet(spark, place)
-        # Over Spark Connect a table is first looked for when its columns are.
-        _ = frame.schema
-    except PySparkException as error:
-        hint = f" (taken as a catalog name; write a path as ./{place})" if is_name else ""
-        condition = error.getCondition()
-        why = _REASONS.get(condition or "") or condition or str(error).partition("\n")[0]
-        raise InputError(f"{place}{hint} cannot be read as a table: {why}", table=place) from error
-    return _Input(frame, is_fixed=version is not None or name is None)
-
-
-_REASONS = {
-    "PARQUET_TYPE_ILLEGAL": (
-        "a column has a type that Spark does not read. If these are timestamps in nanoseconds, as"
-        " pandas writes them, write them in microseconds: to_parquet(..., coerce_timestamps='us')"
-    ),
-    "PATH_NOT_FOUND": "nothing exists at this location",
-    "TABLE_OR_VIEW_NOT_FOUND": "the catalog has no such table",
-    "REQUIRES_SINGLE_PART_NAMESPACE": "Spark has no such catalog",
-    "UNABLE_TO_INFER_SCHEMA": "it is neither a Delta table nor a folder with Parquet files",
-}
-"""What Spark's conditions mean here."""
-
-
-def _delta_version(spark: SparkSession, identifier: str, *, is_name: bool) -> int | None:
-    """The table's version; null: it is no Delta table."""
-    try:
-        newest = spark.sql(f"DESCRIBE HISTORY {identifier} LIMIT 1").first()
-    except PySparkException as error:
-        # A folder of Delta that cannot be read now must not be taken for Parquet: its files hold
-        # rows that were deleted.  What a name is, the catalog knows.
-        if not is_name and error.getCondition() not in _NO_DELTA:
-            raise
-        return None
-    return int(newest["version"]) if newest is not None else None
+def open_input(store: Store, place: str) -> Input:
+    """Open a table with the engine of a store."""
+    return store.engine.open_input(place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +91,8 @@ class Sound:
 
     Attributes:
         tables: by name, with our columns (`plans.input_tables.conformed`).
-        digests: of `pending` and `entries`, where they are views, or other tables that cannot be
-            held: what they had before they were checked.  What is written down must be the same.
+        digests: of `pending` and `entries`, if they are views, or other tables of Spark that cannot
+            be fixed: what they had before they were checked.  What is written must be the same.
         payload_columns: columns of the table of entries that may hold payloads, but are not read.
     """
 
@@ -153,33 +105,34 @@ def read_sound(
     store: Store, places: Mapping[str, str], maps: Mapping[str, TableMap], *, allow_empty: bool
 ) -> Sound:
     """Given tables, once all of them are seen to be sound.  Five queries at most, and one for each
-    table that cannot be held.
+    table that cannot be fixed.
 
     Raises:
         InputError, ConfigError, DuplicateRowsError: see `imports.import_tables`.
     """
-    inputs: dict[str, _Input] = {}
-    held: dict[str, DataFrame] = {}
+    inputs: dict[str, Relation] = {}
+    fetched: dict[str, Relation] = {}
     digests: dict[str, Digest] = {}
 
-    def conformed(table: str) -> DataFrame:
-        return input_tables.conformed(table, inputs[table].rows, maps.get(table, TableMap()))
+    def conformed(table: str) -> Relation:
+        return input_tables.conformed(table, inputs[table], maps.get(table, TableMap()))
 
     for stage in reading_order(places):
-        calls = (partial(_read, store.spark, places[table]) for table in stage)
-        inputs |= zip(stage, concurrently(calls), strict=True)
+        calls = (partial(open_input, store, places[table]) for table in stage)
+        opened = dict(zip(stage, concurrently(calls), strict=True))
+        inputs |= {table: Relation(store.engine, of.node) for table, of in opened.items()}
         # What is not fixed is looked at before the next stage is.
-        for table in (table for table in stage if not inputs[table].is_fixed):
+        for table in (table for table, of in opened.items() if not of.is_fixed):
             if table in _GROWING:
                 digests[table] = _digest(store, table, conformed(table))
             else:  # small: what is checked is what is used
-                held[table] = frame_of(relation_of(conformed(table)).fetched())
-    tables = {table: held[table] if table in held else conformed(table) for table in places}
+                fetched[table] = conformed(table).fetched()
+    tables = {table: fetched.get(table) or conformed(table) for table in places}
     _refuse_faults(tables, places, allow_empty=allow_empty)
     _refuse_repeated(tables, places)
     _refuse_unknown_groups(tables, places)
     payload_columns = input_tables.payload_columns(
-        inputs["entries"].rows, maps.get("entries", TableMap())
+        inputs["entries"], maps.get("entries", TableMap())
     )
     return Sound(tables, digests, payload_columns)
 
@@ -187,9 +140,9 @@ def read_sound(
 _GROWING = ("pending", "entries")
 
 
-def _digest(store: Store, table: str, rows: DataFrame) -> Digest:
-    keyed = generated(rows, TABLES[table], store.buckets)
-    (row,) = digest(table, relation_of(keyed)).collect()
+def _digest(store: Store, table: str, rows: Relation) -> Digest:
+    keyed = completed_rows(TABLES[table], rows, store.buckets)
+    (row,) = digest(table, keyed).collect()
     return Digest(**row["digest"])
 
 
@@ -217,7 +170,7 @@ def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bo
         said = [
             f"{_called(row['table'], places)}: column {row['fault_column']} {row['fault']} in"
             f" {_rows(row['rows'])}: {_examples(tables[row['table']], row)}"
-            for row in sorted(bad, key=lambda row: (list(places).index(row["table"]), *row[1:3]))
+            for row in sorted(bad, key=partial(_position, list(places)))
         ]
         raise InputError(
             "; ".join(said) + "; nothing was imported",
@@ -235,11 +188,18 @@ def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bo
         )
 
 
-def _refuse_units(summaries: Sequence[Row], places: Mapping[str, str]) -> None:
+def _position(places: Sequence[str], fault: Record) -> tuple[int, str, str]:
+    return places.index(fault["table"]), fault["fault_column"], fault["fault"]
+
+
+def _refuse_units(summaries: Sequence[Record], places: Mapping[str, str]) -> None:
     """Refuse a column of times that all look like seconds, or like microseconds: by such times each
     entry, or none, has been idle for long.  A single one of them a server may have."""
     known = [
-        (row["table"], *of) for row in summaries for of in row["times"] if of["low"] is not None
+        (row["table"], *of.values())
+        for row in summaries
+        for of in row["times"]
+        if of["low"] is not None
     ]
     for table, column, low, high in known:
         unit = unit_of(low, high)
@@ -252,19 +212,17 @@ def _refuse_units(summaries: Sequence[Row], places: Mapping[str, str]) -> None:
             )
 
 
-def _examples(table: DataFrame, fault: Row) -> str:
+def _examples(table: Relation, fault: Record) -> str:
     """The first rows with a fault, by their key as it was given."""
-    same = F.col("fault_column").eqNullSafe(fault["fault_column"]) & F.col("fault").eqNullSafe(
-        fault["fault"]
-    )
-    rows = table.where(same).select("shown").orderBy("shown").limit(_SHOWN).collect()
+    same = (f"{name} = {quote_text(fault[name])}" for name in ("fault_column", "fault"))
+    shown = table.where(" AND ".join(same)).select("shown").order_by("shown")
+    rows = shown.limit(_SHOWN).collect()
     more = " …" if fault["rows"] > len(rows) else ""
     return ", ".join(row["shown"] for row in rows) + more
 
 
 def _refuse_repeated(tables: Tables, places: Mapping[str, str]) -> None:
-    relations = {name: relation_of(frame) for name, frame in tables.items()}
-    repeated = repeated_keys(relations).collect()
+    repeated = repeated_keys(tables).collect()
     if repeated:
         said = [
             f"{_called(row['table'], places)}: {number_of(row['count'], 'key has', 'keys have')}"
@@ -288,10 +246,9 @@ def _refuse_unknown_groups(tables: Tables, places: Mapping[str, str]) -> None:
     ]
     if not parts:
         return
-    unknown = (
-        reduce(DataFrame.union, parts)
-        .groupBy("table")
-        .agg(F.sum("rows").alias("rows"), F.min("example").alias("example"))
+    unknown = union_all(parts).sql(
+        "SELECT `table`, sum(`rows`) AS `rows`, min(example) AS example FROM {this} AS this"
+        " GROUP BY `table`"
     )
     said = [
         f"{_called(row['table'], places)}: {_rows(row['rows'])} of groups that are missing from"

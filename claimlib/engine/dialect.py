@@ -41,6 +41,24 @@ def _coalesced(generator: DuckDBGenerator, node: exp.Coalesce) -> str:
     return f"CASE WHEN {known} IS NULL THEN {other} ELSE {known} END"
 
 
+def _json(generator: DuckDBGenerator, node: exp.JSONFormat) -> str:
+    """Return a value in JSON, with fractions as Java writes them.
+
+    Spark leaves nulls out, unless it is told otherwise.
+    """
+    value = f"TO_JSON({generator.sql(node, 'this')})"
+    if not node.args.get("options"):
+        value = f"JSON_MERGE_PATCH('{{}}', {value})"
+    return f"CLAIMLIB_JSON(CAST({value} AS TEXT))"
+
+
+def _cast(generator: DuckDBGenerator, node: exp.Cast) -> str:
+    """Return a cast; DuckDB's own one of a text to bytes reads escapes in the text."""
+    if node.is_type("binary"):
+        return generator.func("ENCODE", node.this)
+    return generator.cast_sql(node)
+
+
 class _Embedded(DuckDB):
     """DuckDB with the meaning of Spark's functions."""
 
@@ -51,11 +69,10 @@ class _Embedded(DuckDB):
             exp.ArgMax: lambda self, node: self.func("ARG_MAX_NULL", node.this, node.expression),
             exp.Coalesce: _coalesced,
             exp.Format: lambda self, node: self.func("PRINTF", node.this, *node.expressions),
-            # Spark leaves nulls out, and writes fractions as Java does.
-            exp.JSONFormat: lambda self, node: (
-                "CLAIMLIB_JSON(CAST("
-                f"JSON_MERGE_PATCH('{{}}', TO_JSON({self.sql(node, 'this')})) AS TEXT))"
-            ),
+            exp.JSONFormat: _json,
+            # Before 1970 a millisecond is not complete, too: DuckDB's epoch_ms cuts it off.
+            exp.UnixMillis: lambda self, node: self.func("CLAIMLIB_MILLIS", node.this),
+            exp.Cast: _cast,
             # If all conditions are null, count_if is null in DuckDB, and 0 in Spark.
             exp.CountIf: lambda self, node: f"COUNT(CASE WHEN {self.sql(node, 'this')} THEN 1 END)",
             exp.ArgMin: lambda self, node: self.func("ARG_MIN_NULL", node.this, node.expression),
@@ -66,7 +83,7 @@ class _Embedded(DuckDB):
 def to_duckdb(text: str) -> str:
     """Return a statement of Spark's SQL in DuckDB's."""
     tree = sqlglot.parse_one(text, dialect=_AnsiSpark)
-    tree = tree.transform(_matched_as_bytes)
+    tree = tree.transform(_matched_as_bytes).transform(_spelled)
     _hashed(tree)
     _as_bigint(tree)
     # Hints are for Spark: how DuckDB joins is its own decision.
@@ -91,6 +108,15 @@ def _matched_as_bytes(node: exp.Expression) -> exp.Expression:
         return node
     matches = exp.func("claimlib_matches", encoded.this.copy(), node.expression.copy())
     return cast("exp.Expression", matches)
+
+
+def _spelled(node: exp.Expression) -> exp.Expression:
+    """A name's bytes that are spelled: Python's own function does that, too."""
+    joined = node.args.get("default") if isinstance(node, exp.Case) else None
+    runs = joined.find(exp.RegexpExtractAll) if isinstance(joined, exp.ArrayToString) else None
+    if runs is None or not isinstance(runs.this, exp.Decode):
+        return node
+    return cast("exp.Expression", exp.func("claimlib_spelled", runs.this.this.copy()))
 
 
 def _hashed(tree: exp.Expression) -> None:

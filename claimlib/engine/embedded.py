@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 
 from claimlib.engine.dialect import to_duckdb, to_spark_type
+from claimlib.engine.embedded_inputs import FILE, InputFiles, open_files
 from claimlib.engine.folder import (
     DataFile,
     TableFiles,
@@ -26,6 +27,7 @@ from claimlib.engine.folder import (
     new_name,
 )
 from claimlib.engine.functions import add_functions
+from claimlib.engine.inputs import Input
 from claimlib.engine.relation import (
     External,
     Mapped,
@@ -42,7 +44,7 @@ from claimlib.engine.relation import (
     records_of,
     with_leaves,
 )
-from claimlib.errors import DamagedTableError, VersionExpiredError
+from claimlib.errors import DamagedTableError, InputError, VersionExpiredError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -126,6 +128,10 @@ class EmbeddedEngine:
         weakref.finalize(kept, _drop, database, table)
         rows = self.few(kept, FEW_ROWS)
         return kept if rows is None else Rows(rows)
+
+    def open_input(self, place: str) -> Input:
+        """Open a table that a user gave, see `embedded_inputs.open_files`."""
+        return Input(External(open_files(place)), is_fixed=True)
 
     def write(
         self, node: Node, table: str, partition: str | None, compared: Sequence[str] | None
@@ -230,12 +236,19 @@ class EmbeddedEngine:
         except duckdb.InvalidInputException as error:
             if "not valid UTF8" not in str(error):
                 raise
+            for files in _inputs_of(statement):
+                raise InputError(
+                    f"a text in {files.place} is not UTF-8: run the command again with --engine"
+                    " spark, which names the rows",
+                    table=files.place,
+                ) from error
             raise DamagedTableError(
                 "a table has a text that is not UTF-8: claimlib check STORE --engine spark names it"
             ) from error
         except duckdb.IOException as error:
             if _LACKS_A_FILE in str(error):
                 self._refuse_expired(statement, error)
+                _refuse_vanished(statement, error)
             raise
         finally:
             connection.close()
@@ -263,6 +276,8 @@ class EmbeddedEngine:
         if isinstance(leaf, TableScan):
             return self._scan(leaf, name, connection)
         if isinstance(leaf, External):
+            if isinstance(leaf.handle, InputFiles):
+                return _input_rows(leaf.handle, name, connection)
             return f"SELECT * FROM {leaf.handle}"
         if isinstance(leaf, Rows):
             connection.register(f"rows_of_{name}", leaf.arrow)
@@ -347,8 +362,56 @@ def _part(files: TableFiles, value: str | None, paths: Sequence[str], name: str)
     return f"SELECT {others}, {own} FROM {rows}"
 
 
-def _without_rows(files: TableFiles) -> str:
-    columns = (f"CAST(NULL AS {of}) AS {_identifier(name)}" for name, of in files.columns.items())
+def _input_rows(files: InputFiles, name: str, connection: DuckDBPyConnection) -> str:
+    """Return a SELECT of the rows of a table that a user gave."""
+    rows = _without_rows(files)
+    if files.paths:
+        listed = ", ".join(_quoted_text(_without_globs(path)) for path in files.paths)
+        options = f"union_by_name = true, hive_partitioning = false, filename = '{FILE}'"
+        if files.deleted is not None:
+            options += ", file_row_number = true"
+        rows += f" UNION ALL BY NAME SELECT * FROM read_parquet([{listed}], {options})"
+    rows = f"({rows}) AS f"
+    own = {*files.columns}
+    if files.partitions is not None:
+        connection.register(f"partitions_of_{name}", files.partitions)
+        rows += f" JOIN partitions_of_{name} AS v ON f.{FILE} = v.{FILE}"
+        own -= {*files.partitions.column_names}
+    if files.deleted is not None:
+        connection.register(f"deleted_of_{name}", files.deleted)
+        rows += (
+            f" ANTI JOIN deleted_of_{name} AS d ON f.{FILE} = d.path AND f.file_row_number = d.row"
+        )
+    columns = (
+        _cast(f"{'f' if column in own else 'v'}.{_identifier(column)}", column, of)
+        for column, of in files.columns.items()
+    )
+    return f"SELECT {', '.join(columns)} FROM {rows}"
+
+
+def _cast(value: str, column: str, of: str) -> str:
+    return f"CAST({value} AS {of}) AS {_identifier(column)}"
+
+
+def _inputs_of(statement: Statement) -> Iterator[InputFiles]:
+    for leaf in statement.leaves.values():
+        if isinstance(leaf, External) and isinstance(leaf.handle, InputFiles):
+            yield leaf.handle
+
+
+def _refuse_vanished(statement: Statement, cause: Exception) -> None:
+    """Raise InputError if a table that a user gave lacks one of its files by now."""
+    for files in _inputs_of(statement):
+        if any(not Path(path).exists() for path in files.paths):
+            raise InputError(
+                f"{files.place} changed while it was read, because a file of it was deleted: run"
+                " the command again while no process writes to it",
+                table=files.place,
+            ) from cause
+
+
+def _without_rows(files: TableFiles | InputFiles) -> str:
+    columns = (_cast("NULL", name, of) for name, of in files.columns.items())
     return f"SELECT {', '.join(columns)} WHERE false"
 
 
@@ -379,6 +442,7 @@ def _new_database() -> DuckDBPyConnection:
 
     connection = duckdb.connect(
         config={
+            "TimeZone": "UTC",
             "autoinstall_known_extensions": "false",
             # What has no room in memory goes there; by default it would be the working folder.
             "temp_directory": as_utf_8(

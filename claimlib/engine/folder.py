@@ -89,7 +89,7 @@ def is_readable(table: Any) -> bool:
 
 # From this version on a protocol names its features; 2 stands for column mapping.
 _FEATURES_FROM = 3
-_READER_FEATURES = {"deletionVectors", "v2Checkpoint", "vacuumProtocolCheck"}
+_READER_FEATURES = {"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +190,15 @@ def files_of(folder: Path, version: int | None) -> TableFiles:
     values = [None] * actions.num_rows if partition is None else actions["partition"].to_pylist()
     paths = defaultdict(list)
     for path, value in zip(actions["path"].to_pylist(), values, strict=True):
-        paths[None if partition is None else str(value[partition])].append(_absolute(folder, path))
+        paths[None if partition is None else str(value[partition])].append(absolute(folder, path))
     return TableFiles(
         table.version(),
-        {field.name: _type(field.type) for field in table.schema().fields},
+        {field.name: duckdb_type(field.type) for field in table.schema().fields},
         partition,
         paths,
         (is_counted and pc.sum(actions["num_records"]).as_py()) or 0,
         _ends_of_ids(folder, flat),
-        _deleted_rows(table),
+        deleted_rows(table),
     )
 
 
@@ -208,13 +208,14 @@ def _ends_of_ids(folder: Path, actions: pa.Table) -> dict[str, tuple[int, int]]:
         return {}
     rows = zip(*(actions[name].to_pylist() for name in names), strict=True)
     return {
-        _absolute(folder, path): (low, high)
+        absolute(folder, path): (low, high)
         for path, low, high in rows
         if low is not None and high is not None
     }
 
 
-def _absolute(folder: Path, path: str) -> str:
+def absolute(folder: Path, path: str) -> str:
+    """Return the path of a table's file; the log has it below the table's folder, or as a URL."""
     decoded = unquote(path)
     if decoded.startswith("file:"):
         return decoded.removeprefix("file://").removeprefix("file:")
@@ -229,7 +230,8 @@ def as_utf_8(path: Path) -> str:
     return os.fsencode(path).decode(errors="replace")
 
 
-def _deleted_rows(table: Any) -> pa.Table | None:
+def deleted_rows(table: Any) -> pa.Table | None:
+    """Return the deleted rows of a deltalake table, see `TableFiles`."""
     vectors = pa.table(table.deletion_vectors())
     if not vectors.num_rows:
         return None
@@ -244,16 +246,18 @@ def _deleted_rows(table: Any) -> pa.Table | None:
     return pa.table({"path": pa.array(paths, pa.string()), "row": pa.array(np.concatenate(rows))})
 
 
-def _type(type_: Any) -> str:
+def duckdb_type(type_: Any) -> str:
     """Return the DuckDB type of a column's Delta type."""
     kind = type(type_).__name__
     if kind == "ArrayType":
-        return f"{_type(type_.element_type)}[]"
+        return f"{duckdb_type(type_.element_type)}[]"
     if kind == "MapType":
-        return f"MAP({_type(type_.key_type)}, {_type(type_.value_type)})"
+        return f"MAP({duckdb_type(type_.key_type)}, {duckdb_type(type_.value_type)})"
     if kind == "StructType":
-        fields = ", ".join(f'"{field.name}" {_type(field.type)}' for field in type_.fields)
+        fields = ", ".join(f'"{field.name}" {duckdb_type(field.type)}' for field in type_.fields)
         return f"STRUCT({fields})"
+    if type_.type.startswith("decimal"):
+        return str(type_.type).upper()
     return _PRIMITIVES.get(type_.type, "VARCHAR")
 
 

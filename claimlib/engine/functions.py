@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from claimlib.semantics.names import spell
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -26,6 +28,7 @@ def add_functions(database: DuckDBPyConnection) -> None:
         "hash_fields": (_hash_fields, ["BIGINT", "STRUCT(name BLOB, value BLOB)[]"], "BIGINT"),
         "matches": (_matches, ["VARCHAR", "VARCHAR"], "BOOLEAN"),
         "json": (_json, ["VARCHAR"], "VARCHAR"),
+        "spelled": (_spelled, ["BLOB"], "VARCHAR"),
     }
     options: dict[str, Any] = {"type": "arrow", "null_handling": "special"}
     for name, (function, inputs, result) in functions.items():
@@ -41,6 +44,7 @@ _MACROS = (
     "CREATE MACRO safe_subtract(a, b) AS TRY(a - b)",
     "CREATE MACRO spark_partition_id() AS 0",
     "CREATE MACRO raise_error(said) AS error(said)",
+    "CREATE MACRO claimlib_millis(t) AS (epoch_us(t) - pmod(epoch_us(t), 1000)) // 1000",
     # DuckDB refuses a file with any other text.
     "CREATE MACRO is_valid_utf8(text) AS true",
 )
@@ -166,3 +170,13 @@ def _matches(texts: pa.ChunkedArray, patterns: pa.ChunkedArray) -> pa.Array:
 
     pairs = zip(texts.to_pylist(), patterns.to_pylist(), strict=True)
     return pa.array([matches(text, pattern) for text, pattern in pairs], pa.bool_())
+
+
+def _spelled(names: pa.ChunkedArray) -> pa.Array:
+    """Return the spelling of names that are bytes.
+
+    Each distinct name is spelled once, because names repeat.
+    """
+    distinct, of_name = _distinct(names)
+    spelled = pa.array([None if name is None else spell(name) for name in distinct], pa.string())
+    return spelled.take(pa.array(of_name))

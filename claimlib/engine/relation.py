@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from claimlib.engine.folder import DataFile
+    from claimlib.engine.inputs import Input
 
 Record = dict[str, Any]
 RangeFunction = Callable[[Iterator["pd.DataFrame"]], Iterator["pd.DataFrame"]]
@@ -191,6 +192,15 @@ class Executor(Protocol):
 
     def keep(self, node: Node) -> Node:
         """Return a node of the same rows, computed now if the engine has a place for them."""
+        ...
+
+    def open_input(self, place: str) -> Input:
+        """Open a table that a user gave, as it is now.
+
+        Raises:
+            InputError: there is no table, or it cannot be read, or not all of it would be read.
+            RequestError: the engine cannot read tables of this kind or at this place.
+        """
         ...
 
 
@@ -416,6 +426,15 @@ def _bounded(node: Node, bounds: IdBounds) -> Node:
     return node
 
 
+def union_all(parts: Sequence[Relation]) -> Relation:
+    """Return the rows of all parts (at least one), which have the same columns in the same
+    order."""
+    first, *others = parts
+    named = {f"part_{number}": part for number, part in enumerate(others)}
+    text = " UNION ALL ".join(f"SELECT * FROM {{{name}}} AS {name}" for name in ("this", *named))
+    return first.sql(text, **named)
+
+
 def union_by_name(parts: Sequence[Relation], types: Mapping[str, str]) -> Relation:
     """Return the rows of all parts with the columns of `types`; what a part lacks is null.
 
@@ -551,7 +570,7 @@ def flatten(node: Node, translate: Callable[[str], str]) -> Statement:
             inputs = {name: visit(child) for name, child in current.inputs.items()}
             clauses = "" if current is node else current.order_and_limit
             text = translate((current.text + clauses).format_map(_Placeholders()))
-            text = _PLACEHOLDER.sub(lambda match: inputs[match[1]], text)
+            text = _PLACEHOLDER.sub(lambda match: inputs.get(match[1], match[0]), text)
             name = f"step_{len(steps)}"
             steps.append((name, text))
         else:

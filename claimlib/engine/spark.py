@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from claimlib.engine.inputs import Input
 from claimlib.engine.relation import (
     DESCENDING,
     Executor,
@@ -27,6 +28,7 @@ from claimlib.engine.relation import (
     records_of,
     with_leaves,
 )
+from claimlib.engine.spark_inputs import open_by_spark
 from claimlib.errors import DamagedTableError
 from claimlib.local_rows import divided_frame
 from claimlib.schema import TABLES
@@ -153,6 +155,10 @@ class SparkEngine:
         """Return a node of the same rows: those are fetched that are made of few rows."""
         rows = self.few(node, MOST_KEPT)
         return node if rows is None else Rows(rows)
+
+    def open_input(self, place: str) -> Input:
+        """Open a table that a user gave, see `spark_inputs.open_by_spark`."""
+        return open_by_spark(self._spark, place)
 
     def _leaf(self, leaf: Node) -> DataFrame:
         if isinstance(leaf, External):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from claimlib.engine.relation import Relation
+from claimlib.engine.relation import Relation, union_all
 from claimlib.plans.column_readers import is_spelling_sql
 from claimlib.plans.keys import GROUP_SQL, key_json_sql
 from claimlib.plans.requests import PROVEN_RANGE, known_groups
@@ -92,10 +92,7 @@ def repeated_keys(tables: Mapping[str, Relation]) -> Relation:
 
 def _with_count(parts: Sequence[Relation]) -> Relation:
     """Return the rows of all parts whose count is not 0."""
-    first, *others = parts
-    named = {f"part_{number}": part for number, part in enumerate(others)}
-    union = " UNION ALL ".join(f"SELECT * FROM {{{name}}} AS {name}" for name in ("this", *named))
-    return first.sql(union, **named).where("count > 0")
+    return union_all(parts).where("count > 0")
 
 
 def _repeated(table: str) -> dict[_Fault, str]:

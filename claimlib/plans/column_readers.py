@@ -8,20 +8,14 @@ The type of a column says which form it is:
 - a name is a STRING, spelled as the tables spell it, or a BINARY, the bytes themselves;
 - fields are an ARRAY<STRUCT<name, value>> or a MAP, of BINARY, or of STRING for its UTF-8 bytes.
 
-Expressions only: what cannot be used becomes null.
+SQL only: what cannot be used becomes null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from decimal import Decimal
+import re
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from functools import reduce
-from operator import and_
-
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from claimlib.plans.keys import bytes_sql
 from claimlib.schema import quote_text
@@ -58,18 +52,24 @@ UNUSABLE = {
     Shape.FIELDS: "contains a null",
 }
 
-Reader = Callable[[Sequence[Column]], list[Column]]
+Reader = Callable[[Sequence[str]], list[str]]
+"""Makes SQL for our columns of SQL for given ones."""
 
 
-def reader(shape: Shape, types: Sequence[T.DataType], *, id_bits: bool) -> Reader | None:
-    """How columns of these types are read: our values, null where one cannot be used; null: not at
-    all."""
+def reader(shape: Shape, types: Sequence[str], *, id_bits: bool) -> Reader | None:
+    """Return how columns of these types are read, or None if they cannot be.
+
+    A value of ours is null if a given one cannot be used.
+
+    Args:
+        types: as Spark writes them.
+    """
     if len(types) == 2:
         return _halves_reader(types, id_bits=id_bits)
     (type_,) = types
     match shape:
         case Shape.ID:
-            return _id_of_text if isinstance(type_, T.StringType) else None
+            return _id_of_text if kind_of(type_) == "string" else None
         case Shape.NAME:
             return _name_reader(type_)
         case Shape.FIELDS:
@@ -80,93 +80,100 @@ def reader(shape: Shape, types: Sequence[T.DataType], *, id_bits: bool) -> Reade
             return (lambda columns: [_natural(columns[0])]) if _is_whole(type_) else None
 
 
-def _halves_reader(types: Sequence[T.DataType], *, id_bits: bool) -> Reader | None:
+def kind_of(type_: str) -> str:
+    """Return a type without its parameters and its collation."""
+    return re.split(r"\W", type_, maxsplit=1)[0]
+
+
+def _halves_reader(types: Sequence[str], *, id_bits: bool) -> Reader | None:
     if id_bits:
-        return list if all(isinstance(type_, T.LongType) for type_ in types) else None
+        return list if all(type_ == "bigint" for type_ in types) else None
     return _id_of_numbers if all(map(_is_whole, types)) else None
 
 
-def _name_reader(type_: T.DataType) -> Reader | None:
-    if isinstance(type_, T.BinaryType):
-        return lambda columns: [spelled(columns[0])]
-    if isinstance(type_, T.StringType):
+def _name_reader(type_: str) -> Reader | None:
+    if type_ == "binary":
+        return lambda columns: [spelled_sql(columns[0])]
+    if kind_of(type_) == "string":
         return lambda columns: [_of_text(columns[0])]
     return None
 
 
-def _of_text(column: Column) -> Column:
+def _text(column: str) -> str:
     # Of a column with a collation, names that differ only in case would be one.
-    text = column.cast("STRING")
-    return F.when(F.is_valid_utf8(text) & text.rlike(SPELLING), text)
+    return f"CAST({column} AS STRING)"
 
 
-def _timestamp_reader(type_: T.DataType) -> Reader | None:
-    if isinstance(type_, T.TimestampType):
-        return lambda columns: [_natural(F.unix_millis(columns[0]))]
-    if isinstance(type_, T.TimestampNTZType):
+def _of_text(column: str) -> str:
+    """Return SQL for a name that is a text."""
+    text = _text(column)
+    # Few names have a backslash, and only these need be matched.
+    spelling = f"instr({text}, {quote_text(_BACKSLASH)}) = 0 OR {is_spelling_sql(text)}"
+    return f"CASE WHEN is_valid_utf8({text}) AND ({spelling}) THEN {text} END"
+
+
+_BACKSLASH = "\\"
+
+
+def _timestamp_reader(type_: str) -> Reader | None:
+    if type_ == "timestamp":
+        return lambda columns: [_natural(f"unix_millis({columns[0]})")]
+    if type_ == "timestamp_ntz":
         return lambda columns: [_natural(_millis_in_utc(columns[0]))]
     return None
 
 
-def _is_whole(type_: T.DataType) -> bool:
-    return isinstance(type_, T.IntegralType) or (
-        isinstance(type_, T.DecimalType) and type_.scale == 0
-    )
+def _is_whole(type_: str) -> bool:
+    is_decimal = re.fullmatch(r"decimal\([0-9]+,0\)", type_) is not None
+    return is_decimal or type_ in {"tinyint", "smallint", "int", "bigint"}
 
 
-def _natural(number: Column) -> Column:
-    """A whole number as BIGINT; null where it is negative or too large."""
-    return F.when(number >= 0, number.try_cast("BIGINT"))
+def _natural(number: str) -> str:
+    """Return SQL for a whole number as BIGINT; null if it is negative or too large."""
+    return f"CASE WHEN {number} >= 0 THEN TRY_CAST({number} AS BIGINT) END"
 
 
-def _millis_in_utc(timestamp: Column) -> Column:
+def _millis_in_utc(timestamp: str) -> str:
     # Spark would take it for a time of the session's zone.
-    return F.unix_millis(F.concat(timestamp.cast("STRING"), F.lit("Z")).try_cast("TIMESTAMP"))
+    return f"unix_millis(TRY_CAST(concat(CAST({timestamp} AS STRING), 'Z') AS TIMESTAMP))"
 
 
 _HALF = "(0|[1-9][0-9]{0,19})"
 _ID_TEXT = rf"\A{_HALF}-{_HALF}\z"
 
 
-def _id_of_text(columns: Sequence[Column]) -> list[Column]:
-    text = columns[0].cast("STRING")
-    halves = [F.regexp_extract(text, _ID_TEXT, number) for number in (1, 2)]
-    is_id = text.rlike(_ID_TEXT)
-    return _both([F.when(is_id, half).try_cast("DECIMAL(20,0)") for half in halves])
+def _id_of_text(columns: Sequence[str]) -> list[str]:
+    return list(id_bits_sql(_text(columns[0])))
 
 
 def id_bits_sql(text: str) -> tuple[str, str]:
-    """As SQL: the BIGINTs of the halves of an id's text; both are null where it is none."""
-    halves = [
-        f"TRY_CAST(regexp_extract({text}, {quote_text(_ID_TEXT)}, {n}) AS DECIMAL(20, 0))"
-        for n in (1, 2)
-    ]
-    is_id = " AND ".join(f"{half} <= {MAX_U64:d}" for half in halves)
+    """Return SQL for the BIGINTs of the halves of an id's text; both are null if it is none."""
+    return _bits(
+        *(
+            f"TRY_CAST(regexp_extract({text}, {quote_text(_ID_TEXT)}, {n}) AS DECIMAL(20, 0))"
+            for n in (1, 2)
+        )
+    )
+
+
+def _id_of_numbers(columns: Sequence[str]) -> list[str]:
+    return list(_bits(*(f"TRY_CAST({number} AS DECIMAL(20, 0))" for number in columns)))
+
+
+def _bits(*halves: str) -> tuple[str, str]:
+    """Return SQL for the BIGINTs with the bits of two unsigned numbers (`ids.to_bigint`); both are
+    null if one of the numbers is none.
+
+    Args:
+        halves: decimals.
+    """
+    is_id = " AND ".join(f"{half} BETWEEN 0 AND {MAX_U64:d}" for half in halves)
     ms, seq = (
         f"CASE WHEN {is_id} THEN CASE WHEN {half} < {2**63:d} THEN CAST({half} AS BIGINT)"
         f" ELSE CAST({half} - {2**64:d} AS BIGINT) END END"
         for half in halves
     )
     return ms, seq
-
-
-def _id_of_numbers(columns: Sequence[Column]) -> list[Column]:
-    return _both([number.cast("DECIMAL(38,0)") for number in columns])
-
-
-def _both(halves: Sequence[Column]) -> list[Column]:
-    """The halves' BIGINTs; null, both, where one of them is none."""
-    bits = [_bits(half) for half in halves]
-    are_there = reduce(and_, [half.isNotNull() for half in bits])
-    return [F.when(are_there, half) for half in bits]
-
-
-def _bits(number: Column) -> Column:
-    """The BIGINT with the bits of an unsigned number, as `ids.to_bigint`; null: it is none."""
-    negative = number - F.lit(Decimal(2**64))
-    return F.when((number >= 0) & (number < F.lit(Decimal(2**63))), number.try_cast("BIGINT")).when(
-        (number > 0) & (number <= F.lit(Decimal(MAX_U64))), negative.try_cast("BIGINT")
-    )
 
 
 # One whole character of UTF-8 that is not ASCII, its bytes read as Latin-1.
@@ -177,21 +184,26 @@ _MULTIBYTE = (
 )
 # A run of whole characters, or one byte that is none.
 _RUNS = rf"((?:[\x00-\x7f]|{_MULTIBYTE})++|[\x80-\xff])"
+_PLAIN = r"\A[\x00-\x5b\x5d-\x7f]*\z"
+_NO_CHARACTER = r"\A[\x80-\xff]\z"
 
 
-def spelled(raw: Column) -> Column:
-    r"""The spelling of a name's bytes, as `names.spell`."""
-    latin = F.decode(raw, "ISO-8859-1")
-    plain = latin.rlike(r"\A[\x00-\x5b\x5d-\x7f]*\z")
-    runs = F.regexp_extract_all(latin, F.lit(_RUNS), F.lit(1))
-    return F.when(plain, latin).otherwise(F.array_join(F.transform(runs, _spelled_run), ""))
+def spelled_sql(raw: str) -> str:
+    r"""Return SQL for the spelling of a name's bytes, as `names.spell`.
 
-
-def _spelled_run(run: Column) -> Column:
-    raw = F.encode(run, "ISO-8859-1")
-    escaped = F.concat(F.lit("\\x"), F.lower(F.hex(raw)))
-    text = F.replace(F.decode(raw, "UTF-8"), F.lit("\\"), F.lit("\\\\"))
-    return F.when(run.rlike(r"\A[\x80-\xff]\z"), escaped).otherwise(text)
+    The engine that is embedded calls `names.spell` instead: see `engine.dialect`.
+    """
+    latin = f"decode({raw}, 'ISO-8859-1')"
+    of_run = "encode(run, 'ISO-8859-1')"
+    escape, both = quote_text(_BACKSLASH + "x"), quote_text(_BACKSLASH * 2)
+    escaped = f"concat({escape}, lower(hex({of_run})))"
+    text = f"replace(decode({of_run}, 'UTF-8'), {quote_text(_BACKSLASH)}, {both})"
+    run = f"CASE WHEN run RLIKE {quote_text(_NO_CHARACTER)} THEN {escaped} ELSE {text} END"
+    runs = f"regexp_extract_all({latin}, {quote_text(_RUNS)}, 1)"
+    return (
+        f"CASE WHEN {latin} RLIKE {quote_text(_PLAIN)} THEN {latin}"
+        f" ELSE array_join(transform({runs}, run -> {run}), '') END"
+    )
 
 
 def is_spelling_sql(text: str) -> str:
@@ -202,29 +214,36 @@ def is_spelling_sql(text: str) -> str:
     return f"(is_valid_utf8({text}) AND {bytes_sql(text)} RLIKE {quote_text(SPELLING)})"
 
 
-def _fields_reader(type_: T.DataType) -> Reader | None:
-    texts = (T.StringType, T.BinaryType)
-    if isinstance(type_, T.MapType):
-        if not (isinstance(type_.keyType, texts) and isinstance(type_.valueType, texts)):
-            return None
-        return lambda columns: [_pairs(F.map_entries(columns[0]), "key")]
-    if not isinstance(type_, T.ArrayType) or not isinstance(type_.elementType, T.StructType):
-        return None
-    pair = {field.name: field.dataType for field in type_.elementType.fields}
-    if set(pair) != {"name", "value"} or not all(
-        isinstance(type_, texts) for type_ in pair.values()
-    ):
-        return None
-    return lambda columns: [_pairs(columns[0], "name")]
+_HALF_TYPE = r"(?:string(?: collate \w+)?|binary)"
+_MAP = re.compile(rf"map<({_HALF_TYPE}),({_HALF_TYPE})>")
+_PAIRS = re.compile(rf"array<struct<(\w+):({_HALF_TYPE}),(\w+):({_HALF_TYPE})>>")
 
 
-def _pairs(pairs: Column, name: str) -> Column:
-    """Pairs as our fields; null where there is a null in them."""
-    is_half = F.exists(pairs, lambda pair: pair[name].isNull() | pair["value"].isNull())
-    ours = F.transform(
-        pairs,
-        lambda pair: F.struct(
-            pair[name].cast("BINARY").alias("name"), pair["value"].cast("BINARY").alias("value")
-        ),
+def _fields_reader(type_: str) -> Reader | None:
+    of_map = _MAP.fullmatch(type_)
+    if of_map is not None:
+        types = {"key": of_map[1], "value": of_map[2]}
+        return lambda columns: [_pairs(f"map_entries({columns[0]})", types)]
+    of_pairs = _PAIRS.fullmatch(type_)
+    if of_pairs is None or {of_pairs[1], of_pairs[3]} != {"name", "value"}:
+        return None
+    halves = {of_pairs[1]: of_pairs[2], of_pairs[3]: of_pairs[4]}
+    in_order = {name: halves[name] for name in ("name", "value")}
+    return lambda columns: [_pairs(columns[0], in_order)]
+
+
+def _pairs(pairs: str, types: Mapping[str, str]) -> str:
+    """Return SQL for pairs as our fields; null if there is a null in them.
+
+    Args:
+        types: the types of the halves that become name and value, by what the pairs call them.
+    """
+    is_half = " OR ".join(f"pair.{half} IS NULL" for half in types)
+    ours = ", ".join(
+        f"{f'pair.{half}' if type_ == 'binary' else f'CAST(pair.{half} AS BINARY)'} AS {name}"
+        for (half, type_), name in zip(types.items(), ("name", "value"), strict=True)
     )
-    return F.when(~is_half, ours)
+    return (
+        f"CASE WHEN size(filter({pairs}, pair -> {is_half})) = 0"
+        f" THEN transform({pairs}, pair -> struct({ours})) END"
+    )

@@ -8,21 +8,16 @@ Nothing is repaired: a value that does not fit is a fault of its row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import and_, or_
 from types import MappingProxyType
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-
+from claimlib.engine.relation import Relation, union_all
 from claimlib.errors import ConfigError
-from claimlib.plans.column_readers import UNUSABLE, WANTED, Shape, reader, spelled
-from claimlib.plans.keys import GROUP, id_at_most, key_json_sql
+from claimlib.plans.column_readers import UNUSABLE, WANTED, Shape, kind_of, reader, spelled_sql
+from claimlib.plans.keys import GROUP, GROUP_SQL, id_at_most, key_json_sql
 from claimlib.plans.requests import PROVEN_RANGE
-from claimlib.schema import FIELDS_TYPE, TABLES
+from claimlib.schema import FIELDS_TYPE, TABLES, quote_identifier, quote_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,69 +111,107 @@ class TableMap:
         return self.said_at.get(key, f"{table}.{key}")
 
 
-def conformed(table: str, rows: DataFrame, table_map: TableMap) -> DataFrame:
-    """A given table with our columns: one row per row of it.
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of a given table.
 
-    Columns: those of `PARTS[table]` (null where the value cannot be used, or there is none), and of
-    what cannot be used `fault_column`, `fault` (null: nothing is wrong) and `shown`, the row's key
-    as it was given, in JSON.
+    Attributes:
+        sql: what it is called in statements: a given name may be anything, dots and quotes too.
+        name, type: as the table has them.
+    """
+
+    sql: str
+    name: str
+    type: str
+
+
+def _columns_of(rows: Relation) -> list[_Column]:
+    return [_Column(f"c{n}", *of) for n, of in enumerate(rows.types.items())]
+
+
+_Parts = Mapping[str, Sequence[_Column]]
+"""By key the columns of a part; the keys of parts that the table lacks are missing."""
+
+
+def conformed(table: str, rows: Relation, table_map: TableMap) -> Relation:
+    """Return a given table with our columns: one row per row of it.
+
+    Columns: those of `PARTS[table]` (null if the value cannot be used, or if there is none), and of
+    what cannot be used `fault_column`, `fault` (null if nothing is wrong) and `shown`, the row's
+    key as it was given, in JSON.
 
     Raises:
         ConfigError: the map names a column that the table does not have, or one of another type;
             or the table lacks a column that the map does not name.
     """
-    positions = {key: _located(table, key, rows, table_map) for key in PARTS[table]}
-    values = {key: _values(table, key, rows, at, table_map) for key, at in positions.items()}
-    faults = [
-        _fault(PARTS[table][key], rows, at, values[key])
-        for key, at in positions.items()
-        if at is not None
+    columns = _columns_of(rows)
+    located = _located_parts(table, columns, table_map)
+    values = [
+        f"{value} AS {name}"
+        for key, part in PARTS[table].items()
+        for name, value in zip(part.columns, _values(table, key, located, table_map), strict=True)
     ]
-    names = [name for part in PARTS[table].values() for name in part.columns]
-    ours = [value for key in PARTS[table] for value in values[key]]
-    # By number: a given name may be anything, dots and quotes too.
-    numbered = rows.toDF(*(f"c{at}" for at in range(len(rows.columns))))
-    kept = numbered.select(
-        *(value.alias(name) for value, name in zip(ours, names, strict=True)),
-        F.coalesce(*faults).alias("value_fault"),
-        _shown(table, rows, positions).alias("shown"),
+    nulls = (f"{_all_null(part)} AS no_{key}" for key, part in located.items())
+    numbered = ", ".join(column.sql for column in columns)
+    read = rows.sql(
+        f"SELECT {', '.join((*values, *nulls))}, {_shown(table, located)} AS shown"
+        f" FROM {{this}} AS this({numbered})"
     )
-    fault = F.coalesce("value_fault", _row_fault(table))
-    said = (fault["of"].alias("fault_column"), fault["text"].alias("fault"))
-    return kept.select(*names, *said, "shown")
+    faults = [
+        *(
+            fault
+            for key, part in located.items()
+            for fault in _faults(PARTS[table][key], key, part)
+        ),
+        *(_RANGE_FAULTS if table == "streams" else ()),
+    ]
+    names = (name for part in PARTS[table].values() for name in part.columns)
+    return read.select(
+        *names,
+        f"{_first_fault({when: of for when, of, _ in faults})} AS fault_column",
+        f"{_first_fault({when: text for when, _, text in faults})} AS fault",
+        "shown",
+    )
 
 
-def payload_columns(rows: DataFrame, table_map: TableMap) -> tuple[str, ...]:
+def payload_columns(rows: Relation, table_map: TableMap) -> tuple[str, ...]:
     """Return the columns of a table of entries that may hold payloads, but are not imported.
 
     They are the columns of text, binary, map or struct type that belong to no key.  There are none
     if the table has a column for `fields`.
     """
-    used = {key: _located("entries", key, rows, table_map) for key in PARTS["entries"]}
-    if used["fields"] is not None:
+    columns = _columns_of(rows)
+    located = _located_parts("entries", columns, table_map)
+    if "fields" in located:
         return ()
-    taken = {n for at in used.values() for n in at or ()}
+    taken = {column.sql for part in located.values() for column in part}
     return tuple(
-        field.name
-        for n, field in enumerate(rows.schema)
-        if n not in taken and isinstance(field.dataType, _PAYLOAD_TYPES)
+        column.name
+        for column in columns
+        if column.sql not in taken and kind_of(column.type) in _PAYLOAD_KINDS
     )
 
 
-_PAYLOAD_TYPES = (T.StringType, T.BinaryType, T.MapType, T.StructType)
+_PAYLOAD_KINDS = ("string", "binary", "map", "struct")
 
 
-def faults(tables: Mapping[str, DataFrame]) -> DataFrame:
-    """One row per (table, fault_column, fault) of `conformed` tables, `rows` how many, and `times`:
-    of each column of times its `name` and the `low`est and `high`est above 0 (null: there is none).
-    The sound rows are one of them, with nulls.  One pass over each table."""
-    parts = [
-        frame.groupBy(F.lit(table).alias("table"), "fault_column", "fault").agg(
-            F.count("*").alias("rows"), _times(frame).alias("times")
-        )
-        for table, frame in tables.items()
-    ]
-    return reduce(DataFrame.union, parts)
+def faults(tables: Mapping[str, Relation]) -> Relation:
+    """Return one row per (table, fault_column, fault) of `conformed` tables.
+
+    `rows` is how many there are.  `times` has of each column of times its `name` and the `low`est
+    and `high`est above 0, which are null if there is none.  The sound rows are one of the rows,
+    with nulls.  One pass over each table.
+    """
+    return union_all(
+        [
+            rows.sql(
+                f"SELECT {quote_text(table)} AS `table`, fault_column, fault, count(*) AS `rows`,"
+                f" {_times(rows.columns)} AS times"
+                " FROM {this} AS this GROUP BY fault_column, fault"
+            )
+            for table, rows in tables.items()
+        ]
+    )
 
 
 _TIMES = "ARRAY<STRUCT<name: STRING, low: BIGINT, high: BIGINT>>"
@@ -192,33 +225,45 @@ _OF_TIMES = {
 }
 
 
-def _times(frame: DataFrame) -> Column:
-    names = [name for name in frame.columns if name in _OF_TIMES]
-    positive = {name: F.when(F.col(name) > 0, F.col(name)) for name in names}
-    return F.array(
-        *(F.struct(F.lit(name), F.min(of), F.max(of)) for name, of in positive.items())
-    ).cast(_TIMES)
+def _times(columns: Sequence[str]) -> str:
+    ends = ", ".join(
+        f"struct('{name}' AS name, min(CASE WHEN {name} > 0 THEN {name} END) AS low,"
+        f" max(CASE WHEN {name} > 0 THEN {name} END) AS high)"
+        for name in columns
+        if name in _OF_TIMES
+    )
+    return f"CAST(array({ends}) AS {_TIMES})"
 
 
-def rows_of_unknown_groups(table: str, rows: DataFrame, groups: DataFrame) -> DataFrame:
-    """One row per (stream, consumer_group) of `rows` that `groups` lacks: `table`, `rows` how many,
-    `example`, the group in JSON."""
-    missing = rows.join(groups.select(*GROUP), on=list(GROUP), how="left_anti")
-    example = F.expr(key_json_sql("groups")).alias("example")
+def rows_of_unknown_groups(table: str, rows: Relation, groups: Relation) -> Relation:
+    """Return one row per (stream, consumer_group) of `rows` that `groups` lacks: `table`, `rows`
+    how many, `example`, the group in JSON."""
+    same = " AND ".join(f"s.{name} = t.{name}" for name in GROUP)
     return (
-        missing.groupBy(*GROUP)
-        .agg(F.count("*").alias("rows"))
-        .select(F.lit(table).alias("table"), "rows", example)
+        rows.select(*GROUP)
+        .lacking(groups.select(*GROUP), same)
+        .sql(
+            f"SELECT {quote_text(table)} AS `table`, count(*) AS `rows`,"
+            f" {key_json_sql('groups')} AS example FROM {{this}} AS this GROUP BY {GROUP_SQL}"
+        )
     )
 
 
-def _located(table: str, key: str, rows: DataFrame, table_map: TableMap) -> tuple[int, ...] | None:
-    """The numbers of the columns of a part; null: the table may lack it, and does."""
+def _located_parts(table: str, columns: Sequence[_Column], table_map: TableMap) -> _Parts:
+    located = {key: _located(table, key, columns, table_map) for key in PARTS[table]}
+    return {key: part for key, part in located.items() if part is not None}
+
+
+def _located(
+    table: str, key: str, columns: Sequence[_Column], table_map: TableMap
+) -> Sequence[_Column] | None:
+    """Return the columns of a part, or None if the table may lack it, and does."""
     part = PARTS[table][key]
-    wanted = table_map.columns.get(key) or _by_name(key, part, rows)
-    missing = [name for name in wanted if name not in rows.columns]
+    by_name = {column.name: column for column in columns}
+    wanted = table_map.columns.get(key) or _by_name(key, part, by_name)
+    missing = [name for name in wanted if name not in by_name]
     if not missing:
-        return tuple(rows.columns.index(name) for name in wanted)
+        return [by_name[name] for name in wanted]
     if part.optional and key not in table_map.columns and len(missing) == len(wanted):
         return None
     hint = "" if key in table_map.columns else f", and the map assigns no column to {key}"
@@ -226,98 +271,97 @@ def _located(table: str, key: str, rows: DataFrame, table_map: TableMap) -> tupl
         hint = f" and none named {key}{hint}"
     raise ConfigError(
         f"{table_map.where(table, key)}: the table for {table} has no column {', '.join(missing)}"
-        f"{hint}; the table's columns are {', '.join(rows.columns)}",
+        f"{hint}; the table's columns are {', '.join(by_name)}",
         table=table,
         key=key,
         columns=missing,
     )
 
 
-def _by_name(key: str, part: Part, rows: DataFrame) -> tuple[str, ...]:
-    """The columns of a part that no map names: ours, or one that is called as the map would, as an
-    id that is one text."""
-    has_ours = any(name in rows.columns for name in part.columns)
-    return (key,) if key in rows.columns and not has_ours else part.columns
+def _by_name(key: str, part: Part, names: Container[str]) -> tuple[str, ...]:
+    """Return the columns of a part that no map names: ours, or one that is called as the map would,
+    as an id that is one text."""
+    has_ours = any(name in names for name in part.columns)
+    return (key,) if key in names and not has_ours else part.columns
 
 
-def _values(
-    table: str, key: str, rows: DataFrame, at: tuple[int, ...] | None, table_map: TableMap
-) -> list[Column]:
-    """A part's columns of ours; null throughout where the table lacks it."""
+def _values(table: str, key: str, located: _Parts, table_map: TableMap) -> list[str]:
+    """Return SQL for a part's columns of ours; null throughout if the table lacks it."""
     part = PARTS[table][key]
-    if at is None:
+    if key not in located:
         type_ = FIELDS_TYPE if part.shape is Shape.FIELDS else "BIGINT"
-        return [F.lit(None).cast(type_) for _ in part.columns]
-    fields = [rows.schema[n] for n in at]
-    types = [field.dataType for field in fields]
-    read = reader(part.shape, types, id_bits=table_map.id_bits)
+        return [f"CAST(NULL AS {type_})"] * len(part.columns)
+    columns = located[key]
+    read = reader(part.shape, [column.type for column in columns], id_bits=table_map.id_bits)
     if read is not None:
-        return read(_numbered(at))
+        return read([column.sql for column in columns])
     wanted = WANTED[part.shape]
     if part.shape is Shape.ID and table_map.id_bits:
         wanted = f"{wanted}, which are BIGINT if id_bits is true"
-    said = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)
+    said = ", ".join(f"{column.name} {column.type}" for column in columns)
     raise ConfigError(
         f"{table_map.where(table, key)}: {key} of the table for {table} is {said}, but must be"
         f" {wanted}",
         table=table,
         key=key,
-        columns=[field.name for field in fields],
+        columns=[column.name for column in columns],
     )
 
 
-def _numbered(at: Sequence[int]) -> list[Column]:
-    return [F.col(f"c{n}") for n in at]
+def _all_null(part: Sequence[_Column]) -> str:
+    return f"({' AND '.join(f'{column.sql} IS NULL' for column in part)})"
 
 
-def _fault(part: Part, rows: DataFrame, at: Sequence[int], values: Sequence[Column]) -> Column:
-    """What is wrong with a part of a row, as (of, text): of which column; null: nothing."""
-    is_null = reduce(and_, [value.isNull() for value in _numbered(at)])
-    unusable = reduce(or_, [value.isNull() for value in values])
-    said = ", ".join(rows.columns[n] for n in at)
-    fault = F.when(unusable & ~is_null, _named_fault(said, UNUSABLE[part.shape]))
+_Fault = tuple[str, str, str]
+"""A SQL condition, which columns are wrong if it is true, and what is wrong with them."""
+
+
+def _faults(part: Part, key: str, columns: Sequence[_Column]) -> list[_Fault]:
+    """Return what can be wrong with a part of a row."""
+    said = ", ".join(column.name for column in columns)
+    unusable = " OR ".join(f"{name} IS NULL" for name in part.columns)
+    faults = [(f"({unusable}) AND NOT no_{key}", said, UNUSABLE[part.shape])]
+    return faults if part.nullable else [(f"no_{key}", said, "is null"), *faults]
+
+
+_LOW, _HIGH = PROVEN_RANGE[:2], PROVEN_RANGE[2:]
+# What can be wrong with a row whose parts are sound.
+_RANGE_FAULTS: tuple[_Fault, ...] = tuple(
+    (when, "complete_from, complete_to", text)
+    for when, text in (
+        (
+            f"({_LOW[0]} IS NULL) <> ({_HIGH[0]} IS NULL)",
+            "is only one end of a range: give both, or neither",
+        ),
+        (f"NOT {id_at_most(*_LOW, *_HIGH)}", "is a range that ends before it begins"),
+    )
+)
+
+
+def _first_fault(texts: Mapping[str, str]) -> str:
+    """Return SQL for the text of the first condition that is true; null if none is.
+
+    Args:
+        texts: by condition.
+    """
     return (
-        fault if part.nullable else F.when(is_null, _named_fault(said, "is null")).otherwise(fault)
+        f"CASE {' '.join(f'WHEN {when} THEN {quote_text(of)}' for when, of in texts.items())} END"
     )
 
 
-def _row_fault(table: str) -> Column:
-    """What is wrong with a row whose parts are sound, as (of, text)."""
-    if table != "streams":
-        return F.lit(None).cast(_FAULT_TYPE)
-    low, high = PROVEN_RANGE[:2], PROVEN_RANGE[2:]
-    said = "complete_from, complete_to"
-    return F.when(
-        F.expr(f"({low[0]} IS NULL) != ({high[0]} IS NULL)"),
-        _named_fault(said, "is only one end of a range: give both, or neither"),
-    ).when(
-        ~F.expr(id_at_most(*low, *high)),
-        _named_fault(said, "is a range that ends before it begins"),
-    )
-
-
-# Not `column`, which some sessions take for a reserved word.
-_FAULT_TYPE = "STRUCT<of: STRING, text: STRING>"
-
-
-def _named_fault(column: str, text: str) -> Column:
-    return F.struct(F.lit(column).alias("of"), F.lit(text).alias("text"))
-
-
-def _shown(table: str, rows: DataFrame, positions: Mapping[str, tuple[int, ...] | None]) -> Column:
-    """The key of a row as it was given, in JSON."""
+def _shown(table: str, located: _Parts) -> str:
+    """Return SQL for the key of a row as it was given, in JSON."""
     own = set(TABLES[table].key)
-    at = [
-        n
+    columns = (
+        f"{spelled_sql(column.sql) if column.type == 'binary' else column.sql}"
+        f" AS {_alias(column.name)}"
         for key, part in PARTS[table].items()
         if own & set(part.columns)
-        for n in positions[key] or ()
-    ]
-    columns = [
-        _shown_value(F.col(f"c{n}"), rows.schema[n].dataType).alias(rows.columns[n]) for n in at
-    ]
-    return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
+        for column in located.get(key, ())
+    )
+    return f"to_json(struct({', '.join(columns)}), map('ignoreNullFields', 'false'))"
 
 
-def _shown_value(column: Column, type_: T.DataType) -> Column:
-    return spelled(column) if isinstance(type_, T.BinaryType) else column
+def _alias(name: str) -> str:
+    """Return a name as an identifier in the text of a statement, where braces stand for inputs."""
+    return quote_identifier(name).replace("{", "{{").replace("}", "}}")

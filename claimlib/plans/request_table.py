@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from claimlib.engine.relation import Executor, Record, Relation, Rows
 from claimlib.errors import RequestError
+from claimlib.plans.column_readers import kind_of
 from claimlib.schema import quote_text
 
 _TEXT = frozenset({"string", "void"})
@@ -178,17 +179,12 @@ class RequestTable:
         return is_none if refusal is None else f"{is_none} OR {refusal(name)}"
 
 
-def _kind(type_: str) -> str:
-    """Return a type without its parameters and its collation."""
-    return re.split(r"\W", type_, maxsplit=1)[0]
-
-
 def _fits(actual: str, wanted: str) -> bool:
     if wanted == "ARRAY<STRING>":
         element = actual.removeprefix("array<")
-        return element != actual and _kind(element) in _TEXT
+        return element != actual and kind_of(element) in _TEXT
     is_whole = wanted == "BIGINT" and re.fullmatch(r"decimal\([0-9]+,0\)", actual) is not None
-    return is_whole or _kind(actual) in _FITTING[wanted]
+    return is_whole or kind_of(actual) in _FITTING[wanted]
 
 
 def _completed(name: str, actual: str) -> str:
@@ -196,7 +192,7 @@ def _completed(name: str, actual: str) -> str:
     would be one of the rules."""
     if actual == "void":
         return f"CAST(NULL AS STRING) AS {name}"
-    return f"CAST({name} AS STRING) AS {name}" if _kind(actual) == "string" else name
+    return f"CAST({name} AS STRING) AS {name}" if kind_of(actual) == "string" else name
 
 
 def _typed(name: str, actual: str, wanted: str) -> str:
@@ -205,13 +201,13 @@ def _typed(name: str, actual: str, wanted: str) -> str:
     Engines differ in which texts are numbers: this is what Spark's casts take, except fractions in
     other notations than decimal.
     """
-    if wanted == "BOOLEAN" and _kind(actual) == "string":
+    if wanted == "BOOLEAN" and kind_of(actual) == "string":
         word = f"lower({_extracted(name, '[A-Za-z01]+')})"
         return f"CASE WHEN {word} IN ({_TRUE}) THEN true WHEN {word} IN ({_FALSE}) THEN false END"
-    if wanted == "BIGINT" and _kind(actual) == "string":
+    if wanted == "BIGINT" and kind_of(actual) == "string":
         return f"TRY_CAST({_extracted(name, '[+-]?[0-9]+')} AS BIGINT)"
     # The quotient of a decimal's digits and its scale may be another number than its text.
-    if wanted == "DOUBLE" and _kind(actual) in {"string", "decimal"}:
+    if wanted == "DOUBLE" and kind_of(actual) in {"string", "decimal"}:
         return f"TRY_CAST({_extracted(f'CAST({name} AS STRING)', _FRACTION)} AS DOUBLE)"
     return f"TRY_CAST({name} AS {wanted})"
 

@@ -338,12 +338,17 @@ def takes_paths_for_folders(master: str, conf: Mapping[str, str]) -> bool:
     return not _has_files() and SparkSession.getActiveSession() is None
 
 
-def may_have_tables(conf: Mapping[str, str]) -> bool:
-    """Return False if a session that `open_session` starts has no table in its catalog."""
-    return any(map(_IS_OF_CATALOG, conf))
+def has_catalog(conf: Mapping[str, str]) -> bool:
+    """Return True if settings may give a session that claimlib starts a catalog with tables.
+
+    By default its catalog is in its memory, and has none.
+    """
+    return any(map(_NAMES_CATALOG.match, conf))
 
 
-_IS_OF_CATALOG = re.compile(r"spark\.sql\.(catalog|extensions)").match
+_NAMES_CATALOG = re.compile(r"spark\.sql\.(catalog|extensions|warehouse|hive)")
+
+
 # Where Spark and Hadoop look for settings of their own, and how a JVM is given some.
 _SPARKS_OWN = (
     *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_CLASSPATH", "PYSPARK_SUBMIT_ARGS"),

@@ -76,4 +76,4 @@ def _range(store: Store) -> Callable[[], object]:
 
 
 def _claim(store: Store, requests: str, progress: Progress) -> object:
-    return xclaim(store, read_input(store.spark, requests), progress=progress)
+    return xclaim(store, read_input(store, requests), progress=progress)

@@ -16,8 +16,11 @@ from pyspark.sql import SparkSession
 
 from claimlib.commands import imports, input_tables
 from claimlib.commands.imports import ImportRequest, import_tables
-from claimlib.commands.input_tables import read_input
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.engine.embedded import EmbeddedEngine
+from claimlib.engine.inputs import Input
+from claimlib.engine.relation import Executor, Relation
+from claimlib.engine.spark import SparkEngine
 from claimlib.errors import GuardError, InputError
 from claimlib.semantics.model import RemovalLimits
 from claimlib.store.tables import Store, reading_order
@@ -25,12 +28,6 @@ from tests.delta.pels import NOW_MS, REQUEST
 from tests.delta.reading import query
 
 AT_MS = 1_767_225_600_000
-
-
-@pytest.fixture
-def store(spark_store: Store) -> Store:
-    """A new store, open in Spark."""
-    return spark_store
 
 
 def entries(*ids: str) -> pa.Table:
@@ -77,21 +74,21 @@ def test_an_entry_that_is_appended_before_its_pending_row_is_never_taken_for_one
     places = {"entries": str(tmp_path / "entries"), "pending": str(tmp_path / "pending")}
     write_deltalake(places["entries"], entries("1-0"))
     write_deltalake(places["pending"], pending("1-0"))
-    version = input_tables._delta_version
+    open_input = input_tables.open_input
     entries_seen = Event()
 
-    def slowly(spark: SparkSession, identifier: str, *, is_name: bool) -> int | None:
-        if "pending" in identifier:
+    def slowly(store: Store, place: str) -> Input:
+        if place == places["pending"]:
             # Where both are read at once, or the entries first, they have been seen by now.
             entries_seen.wait(2)
             write_deltalake(places["entries"], entries("2-0"), mode="append")
             write_deltalake(places["pending"], pending("2-0"), mode="append")
-        delta_version = version(spark, identifier, is_name=is_name)
-        if "entries" in identifier:
+        table = open_input(store, place)
+        if place == places["entries"]:
             entries_seen.set()
-        return delta_version
+        return table
 
-    monkeypatch.setattr(input_tables, "_delta_version", slowly)
+    monkeypatch.setattr(input_tables, "open_input", slowly)
     import_tables(store, ImportRequest(**places, entries_complete=True))
     assert (ids(store, "pending"), ids(store, "entries")) == ([1, 2], [1, 2])
     assert xautoclaim(store, SweepRequest(REQUEST), now_ms=NOW_MS).counts["deleted"] == 0
@@ -106,7 +103,7 @@ def test_an_entry_that_is_appended_before_its_pending_row_is_never_taken_for_one
         (("day=1/a.parquet", "day=2/hour=1/b.parquet"), "day=2/hour=1"),
     ],
 )
-def test_a_folder_of_which_spark_would_pass_over_some_files_is_refused(
+def test_a_folder_of_which_some_files_would_be_passed_over_is_refused(
     store: Store, tmp_path: Path, files: tuple[str, ...], named: str
 ) -> None:
     where = tmp_path / "lake 100% é"
@@ -118,7 +115,7 @@ def test_a_folder_of_which_spark_would_pass_over_some_files_is_refused(
         import_tables(store, request)
     assert str(where / "entries") in refused.value.message
     assert named in refused.value.message
-    assert "would not read all of its files" in refused.value.message
+    assert "not all of its files would be read" in refused.value.message
     assert is_empty(store)
 
 
@@ -146,14 +143,18 @@ def test_a_folder_whose_files_are_all_read_is_imported_with_all_of_them(
     assert ids(store, "entries") == list(range(1, len(files) + 1))
 
 
-def test_a_column_that_only_some_files_have_is_read(spark: SparkSession, tmp_path: Path) -> None:
+def opened(engine: Executor, place: Path) -> Relation:
+    return Relation(engine, engine.open_input(str(place)).node)
+
+
+def test_a_column_that_only_some_files_have_is_read(engine: Executor, tmp_path: Path) -> None:
     parquet(tmp_path / "t" / "a.parquet", entries("1-0"))
     parquet(tmp_path / "t" / "b.parquet", entries("2-0").append_column("fields", pa.array(["x"])))
-    rows = read_input(spark, str(tmp_path / "t")).orderBy("id").collect()
+    rows = opened(engine, tmp_path / "t").order_by("id").collect()
     assert [(row["id"], row["fields"]) for row in rows] == [("1-0", None), ("2-0", "x")]
     parquet(tmp_path / "t" / "c.parquet", entries("3-0").append_column("fields", pa.array([1])))
-    with pytest.raises(InputError, match="columns of the same name but of different types"):
-        read_input(spark, str(tmp_path / "t"))
+    with pytest.raises(InputError, match=r"of different types \(\"?STRING\"? and \"?BIGINT\"?\)"):
+        opened(engine, tmp_path / "t").collect()
 
 
 @pytest.fixture
@@ -166,8 +167,9 @@ def in_tokyo(spark: SparkSession):
 
 def test_a_time_that_is_the_name_of_a_folder_is_utc(in_tokyo: SparkSession, tmp_path: Path) -> None:
     parquet(tmp_path / "t" / "taken_at=2026-01-01 00%3A00%3A00" / "a.parquet", entries("1-0"))
-    rows = read_input(in_tokyo, str(tmp_path / "t")).selectExpr("unix_millis(taken_at) AS ms")
-    assert [row["ms"] for row in rows.collect()] == [AT_MS]
+    for engine in (SparkEngine(in_tokyo), EmbeddedEngine()):
+        rows = opened(engine, tmp_path / "t").select("unix_millis(taken_at) AS ms")
+        assert rows.collect() == [{"ms": AT_MS}]
 
 
 @pytest.mark.parametrize(
@@ -244,16 +246,16 @@ def test_a_view_of_pending_entries_is_looked_at_before_the_entries_are(
     store: Store, tmp_path: Path, views: ImportRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As soon as the entries stand fast, the pipeline appends an entry and its pending row."""
-    version = input_tables._delta_version
+    open_input = input_tables.open_input
 
-    def slowly(spark: SparkSession, identifier: str, *, is_name: bool) -> int | None:
-        delta_version = version(spark, identifier, is_name=is_name)
-        if identifier.startswith("delta.") and "entries" in identifier:
+    def slowly(store: Store, place: str) -> Input:
+        table = open_input(store, place)
+        if place.endswith("/entries"):
             write_deltalake(tmp_path / "entries", entries("2-0"), mode="append")
             write_deltalake(tmp_path / "pending", pending("2-0"), mode="append")
-        return delta_version
+        return table
 
-    monkeypatch.setattr(input_tables, "_delta_version", slowly)
+    monkeypatch.setattr(input_tables, "open_input", slowly)
     request = replace(views, entries=str(tmp_path / "entries"))
     with pytest.raises(InputError, match=r"^pending \(v_pending\) changed while the import read"):
         import_tables(store, request)
@@ -266,8 +268,9 @@ def test_a_view_that_stays_as_it_is_is_imported(store: Store, views: ImportReque
 
 
 def test_names_of_a_column_with_a_collation_are_compared_as_they_stand(
-    spark: SparkSession, store: Store, tmp_path: Path
+    spark: SparkSession, spark_store: Store, tmp_path: Path
 ) -> None:
+    store = spark_store
     collated = "'%s' COLLATE UTF8_LCASE AS stream, '1-0' COLLATE UTF8_LCASE AS id"
     both = " UNION ALL ".join(f"SELECT {collated % name}" for name in ("s", "S"))
     spark.sql(both).write.parquet(str(tmp_path / "entries"))
@@ -284,8 +287,9 @@ def test_names_of_a_column_with_a_collation_are_compared_as_they_stand(
 
 
 def test_an_import_needs_no_word_that_a_session_may_reserve(
-    spark: SparkSession, store: Store, tmp_path: Path
+    spark: SparkSession, spark_store: Store, tmp_path: Path
 ) -> None:
+    store = spark_store
     parquet(tmp_path / "e.parquet", entries("1-0"))
     parquet(tmp_path / "p.parquet", pending("1-0"))
     reserve = "spark.sql.ansi.enforceReservedKeywords"

@@ -17,6 +17,8 @@ from claimlib.commands.input_tables import place_of, read_input
 from claimlib.commands.runs import find_run
 from claimlib.commands.sources import check_source, mirrored
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.engine.embedded import EmbeddedEngine
+from claimlib.engine.relation import Executor, Relation
 from claimlib.errors import (
     ConfigError,
     DuplicateRowsError,
@@ -73,12 +75,6 @@ SECOND = {
 }
 
 
-@pytest.fixture
-def store(spark_store: Store) -> Store:
-    """A new store, open in Spark."""
-    return spark_store
-
-
 def rows(store: Store, table: str, *columns: str) -> list[tuple[object, ...]]:
     wanted = ", ".join(columns)
     selected = query(store.where, table, f"SELECT {wanted} FROM t ORDER BY {wanted}")
@@ -90,8 +86,9 @@ def versions(store: Store) -> dict[str, int]:
 
 
 def test_a_second_import_writes_what_differs_and_the_same_run_id_again_changes_nothing(
-    store: Store, tmp_path: Path
+    each_store: Store, tmp_path: Path
 ) -> None:
+    store = each_store
     seen = [("s", "g", "bob", 7, None, 0), ("s", "away", "bob", 7, None, 0)]
     names = [column.name for column in TABLES["consumers"].written]
     store.append("consumers", store.rows("consumers", seen, names))
@@ -232,8 +229,9 @@ SAID = [
 
 
 def test_what_no_store_can_hold_is_refused_with_its_rows_and_nothing_is_written(
-    store: Store, tmp_path: Path
+    each_store: Store, tmp_path: Path
 ) -> None:
+    store = each_store
     before = versions(store)
 
     def refused(error: type[Exception], name: str, tables: object, **options: object) -> str:
@@ -294,8 +292,9 @@ def test_a_request_that_contradicts_itself_is_refused_before_anything_is_read() 
 
 
 def test_a_store_that_mirrors_a_server_refuses_an_import_naming_both(
-    spark: SparkSession, store: Store, store_path: Path, tmp_path: Path
+    spark: SparkSession, spark_store: Store, store_path: Path, tmp_path: Path
 ) -> None:
+    store = spark_store
     server = "server:6379/0"
     store.append("streams", spark.sql(f"SELECT 's' AS stream, '{server}' AS source, 0 AS run_seq"))
     import_request = request(tmp_path, FIRST)
@@ -322,45 +321,60 @@ def test_a_store_that_mirrors_a_server_refuses_an_import_naming_both(
         check_source(begun, mirrored(begun), server, "snapshot")
 
 
-def test_a_given_table_may_be_a_name_of_the_catalog_and_stays_at_its_version(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def opened(engine: Executor, place: str) -> Relation:
+    return Relation(engine, engine.open_input(place).node)
+
+
+def test_a_given_table_stays_at_its_version(engine: Executor, tmp_path: Path) -> None:
     where = request(tmp_path, FIRST)
-    pending = read_input(spark, where.pending)
+    pending = opened(engine, where.pending)
     request(tmp_path, SECOND)
     assert pending.count() == len(FIRST["pending"])
-    pending.createOrReplaceTempView("given_pending")
-    assert read_input(spark, "given_pending").count() == len(FIRST["pending"])
+    assert opened(engine, where.pending).count() == len(SECOND["pending"])
+
+
+def test_a_given_table_may_be_a_name_of_the_catalog(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    where = request(tmp_path, FIRST)
+    spark.sql(f"SELECT * FROM delta.`{where.pending}`").createOrReplaceTempView("given_pending")
+    assert read_input(store, "given_pending").count() == len(FIRST["pending"])
+    by_name = replace(where, pending="given_pending")
+    assert import_tables(store, by_name).counts["pending_read"] == len(FIRST["pending"])
     spark.catalog.dropTempView("given_pending")
 
 
 def test_a_delta_table_whose_log_cannot_be_read_is_not_taken_for_its_files(
-    spark: SparkSession, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
-    where = request(tmp_path, FIRST).pending
+    where = request(tmp_path, FIRST)
     request(tmp_path, SECOND)
     (tmp_path / "pending" / "_delta_log" / "00000000000000000000.json").unlink()
+    with pytest.raises(RequestError, match="delta-rs cannot open it"):
+        EmbeddedEngine().open_input(where.pending)
     with pytest.raises(Exception, match="DELTA_TRUNCATED_TRANSACTION_LOG"):
-        read_input(spark, where)
+        import_tables(store, where)
 
 
 def test_timestamps_as_pandas_writes_them_are_refused_with_what_to_do(
-    spark: SparkSession, tmp_path: Path
+    engine: Executor, tmp_path: Path
 ) -> None:
     frame = pd.DataFrame({"at": pd.to_datetime([1], unit="ms").astype("datetime64[ns]")})
     frame.to_parquet(tmp_path / "ns.parquet")
     with pytest.raises(InputError, match=r"in microseconds: to_parquet\(\.\.\., (.+)\)$") as raised:
-        read_input(spark, f"{tmp_path}/ns.parquet")
+        opened(engine, f"{tmp_path}/ns.parquet")
     advice = raised.value.message.partition("to_parquet(..., ")[2].removesuffix(")")
     name, _, value = advice.partition("=")
     frame.to_parquet(tmp_path / "us.parquet", **{name: value.strip("'")})
-    (row,) = read_input(spark, f"{tmp_path}/us.parquet").collect()
+    (row,) = opened(engine, f"{tmp_path}/us.parquet").collect()
     assert row["at"].microsecond == 1000
 
 
-@pytest.mark.parametrize("name", ["e{a,b}", "e[ab]", "e?", "e*", "{ea}", "e\\a", "e,a", "e%61"])
+@pytest.mark.parametrize(
+    "name", ["e{a,b}", "e[ab]", "e?", "e*", "{ea}", "e\\a", "e,a", "e%61", "e'a", "é a"]
+)
 def test_a_folder_is_read_whose_path_was_given_and_none_that_a_glob_would_match(
-    spark: SparkSession, tmp_path: Path, name: str
+    engine: Executor, tmp_path: Path, name: str
 ) -> None:
     def written(folder: str, rows: list[int]) -> None:
         (tmp_path / folder).mkdir()
@@ -369,6 +383,6 @@ def test_a_folder_is_read_whose_path_was_given_and_none_that_a_glob_would_match(
     written("ea", [1])
     place = place_of(f"{tmp_path}/{name}")
     with pytest.raises(InputError, match="cannot be read as a table"):
-        read_input(spark, place).collect()
+        opened(engine, place).collect()
     written(name, [2, 3])
-    assert sorted(row["n"] for row in read_input(spark, place).collect()) == [2, 3]
+    assert sorted(row["n"] for row in opened(engine, place).collect()) == [2, 3]

@@ -2,8 +2,12 @@
 
 import json
 import shutil
+from datetime import date
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
@@ -66,10 +70,10 @@ def filled(spark, empty_store, tmp_path_factory):
     return where
 
 
-def rows_read_by_spark(spark, where):
+def rows_read_by_spark(spark, where, columns_of=CHANGED):
     rows = {
         table: spark.read.format("delta").load(f"{where}/{table}").selectExpr(*columns.split(", "))
-        for table, columns in CHANGED.items()
+        for table, columns in columns_of.items()
     }
     return {table: sorted(map(str, frame.collect())) for table, frame in rows.items()}
 
@@ -96,10 +100,104 @@ def test_the_same_commands_leave_the_same_rows_by_either_engine(spark, claimlib,
     )
 
 
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    """The options of an import: entries and pending entries in other forms than a store has."""
+    folder = tmp_path_factory.mktemp("lake")
+    numbers = range(1, 30)
+    of_entries = {
+        "stream": [b"s\xff"] * 29,
+        "id": [f"{2**63 + n}-{n}" for n in numbers],
+        "day": [date(2026, 1, 1 + n % 3) for n in numbers],
+        "fields": [[{"name": "é\\x41", "value": f"{n}"}] if n % 2 else None for n in numbers],
+    }
+    write_deltalake(folder / "entries", pa.table(of_entries), partition_by=["day"])
+    for group in (b"g", b"h"):
+        of_pending = {
+            "stream": [b"s\xff"] * 29,
+            "id": of_entries["id"],
+            "consumer": [None if n % 5 == 0 else f"c{n % 3}" for n in numbers],
+            "delivery_time_ms": pa.array(
+                [NOW_MS * 1000 + n * 1001 for n in numbers], pa.timestamp("us")
+            ),
+            "delivery_count": pa.array(numbers, pa.uint64()),
+        }
+        file = folder / "pending" / f"consumer_group={group.decode()}" / "f.parquet"
+        file.parent.mkdir(parents=True)
+        pq.write_table(pa.table(of_pending), file)
+    return ("--entries", folder / "entries", "--pending", folder / "pending", "--entries-complete")
+
+
+IMPORTED = {
+    "pending": CHANGED["pending"],
+    "entries": "*",
+    "groups": "*",
+    "streams": "*",
+    "journal": "run_seq, kind, stream, consumer_group, at_ms, length, source",
+    "runs": "run_seq, run_id, command, request_hash, counts",
+}
+
+
+def test_an_import_leaves_the_same_rows_by_either_engine(
+    spark, claimlib, empty_store, lake, tmp_path
+):
+    words = (*lake, "--run-id", "r", "--output", "json")
+    by_spark, embedded = (
+        shutil.copytree(empty_store, tmp_path / name / "store") for name in ("spark", "embedded")
+    )
+    said = claimlib("import", by_spark, *words, "--engine", "spark")
+    process = promptly(lambda: run_claimlib("import", embedded, *words, **NO_JAVA))
+    assert (process.returncode, said.code) == (0, 0), process.stderr
+    rows = [rows_read_by_spark(spark, where, IMPORTED) for where in (by_spark, embedded)]
+    assert rows[0] == rows[1]
+    assert len(rows[0]["pending"]) == 58
+    documents = [json.loads(text) for text in (said.out, process.stdout)]
+    assert documents[0]["counts"] == documents[1]["counts"]
+    # A faulty table is refused in the same words.
+    faulty = tmp_path / "faulty.parquet"
+    pq.write_table(pa.table({"stream": ["a\\b", "a"], "id": ["1-0", "x"]}), faulty)
+    for option in ("--pending", "--entries"):
+        said = claimlib("import", by_spark, *lake, option, faulty, "--engine", "spark")
+        process = run_claimlib("import", embedded, *lake, option, faulty, **NO_JAVA)
+        assert said.code == process.returncode != 0
+        assert said.err.splitlines()[-1] == process.stderr.splitlines()[-1]
+
+
+def test_tables_of_ids_and_of_requests_are_read_without_java(filled, tmp_path):
+    where = shutil.copytree(filled, tmp_path / "store")
+    pq.write_table(pa.table({"id": ["1-0", "3-0"]}), tmp_path / "ids.parquet")
+    ids = ("--ids-from", tmp_path / "ids.parquet")
+    process = run_claimlib("xack", where, "t", "g", *ids, "--dry-run", **NO_JAVA)
+    assert (process.returncode, "2 acknowledged" in process.stdout) == (0, True), process.stderr
+    request = {"request": [1], "stream": ["t"], "consumer_group": ["g"], "ids": [["1-0"]]}
+    write_deltalake(tmp_path / "requests", pa.table(request))
+    requests = ("--requests", tmp_path / "requests")
+    process = run_claimlib("xack", where, *requests, **NO_JAVA)
+    assert (process.returncode, "1 acknowledged" in process.stdout) == (0, True), process.stderr
+
+
+def test_a_table_that_is_nowhere_is_named_before_spark_starts(filled):
+    missing = "nofile.txt: no such file, and no table of this name in the catalog"
+    words = ("import", filled, "--entries", "nofile.txt", "--pending", "./none")
+    for command in (
+        ("xack", filled, "t", "g", "--ids-from", "nofile.txt"),
+        ("xclaim", filled, "--requests", "nofile.txt"),
+        words,
+        (*words, "--engine", "spark"),
+    ):
+        process = promptly(lambda command=command: run_claimlib(*command, **NO_JAVA))
+        assert (process.returncode, missing in process.stderr) == (4, True), process.stderr
+    process = run_claimlib(
+        *words, "--spark-conf", "spark.sql.catalogImplementation=hive", **NO_JAVA
+    )
+    assert "needs Java" in process.stderr, "a metastore may have it"
+
+
 def test_what_the_embedded_engine_cannot_do_is_refused(claimlib, filled, monkeypatch):
     tables = ("--entries", "e", "--pending", "p")
     said = claimlib("import", filled, *tables, "--engine", "embedded")
-    assert (said.code, "needs Spark: leave --engine out" in said.err) == (2, True)
+    assert (said.code, "cannot read e: it is a name of a catalog" in said.err) == (2, True)
+    assert "Use --engine auto or --engine spark" in said.err
     said = claimlib("xpending", filled, "--engine", "duckdb")
     assert said.code == 2
     assert "engine" in said.err

@@ -38,7 +38,7 @@ CASES = {
     "input refused": (
         4,
         ("import", "imported", "--entries", "./none", "--pending", "./none"),
-        "none cannot be read as a table: nothing exists at this location",
+        "none: no such file or folder",
     ),
     "not finished": (
         5,

@@ -377,7 +377,7 @@ WITH_A_JVM = {
         ("init", "{store}/pending/x"), 4, "cannot be in the folder of a table", ANOTHER
     ),
     "no table to import": Fault(
-        (*IMPORT, "{at}/none"), 4, "{at}/none cannot be read", "nothing exists at this location"
+        (*IMPORT, "{at}/none"), 4, "{at}/none", "no such file or folder"
     ),
     "a text to import": Fault(
         (*IMPORT, "{at}/text"), 4, "{at}/text is not a Parquet file", "give a Delta or"
@@ -396,7 +396,7 @@ WITH_A_JVM = {
     ),
     "no request table": Fault(
         ("xclaim", "{store}", "--requests", "{at}/none"),
-        *(4, "{at}/none cannot be read", "nothing exists at this location"),
+        *(4, "{at}/none", "no such file or folder"),
     ),
     "a request table of other types": Fault(
         ("xclaim", "{store}", "--requests", "{at}/types"),

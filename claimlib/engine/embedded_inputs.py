@@ -1,0 +1,323 @@
+"""Tables that a user gives, as the embedded engine opens them: folders of this machine with a Delta
+table or Parquet files, and Parquet files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as kinds
+
+from claimlib.engine.folder import absolute, as_utf_8, deleted_rows, duckdb_type, is_readable
+from claimlib.engine.inputs import (
+    NANOSECONDS,
+    NO_TABLE,
+    NOTHING_THERE,
+    is_name,
+    is_path,
+    unreadable,
+    with_other_types,
+)
+from claimlib.engine.parquet_folder import (
+    data_files,
+    partition_values,
+    refuse_mixed_folders,
+    unescaped,
+)
+from claimlib.errors import InputError, RequestError
+
+FILE = "claimlib_file"
+"""A column with the path of the file in which a row is."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputFiles:
+    """The files of a table that a user gave.
+
+    Attributes:
+        place: where the table is.
+        columns: name and DuckDB type of each column, in order.
+        paths: the absolute paths of its files.
+        partitions: one row per file: its path (`FILE`) and its values of the columns that are not
+            in the files.  None if all columns are in the files.
+        deleted: see `folder.TableFiles`.
+    """
+
+    place: str
+    columns: Mapping[str, str]
+    paths: Sequence[str]
+    partitions: pa.Table | None
+    deleted: pa.Table | None
+
+
+class _NeedsSparkError(Exception):
+    """Only Spark can read a table; the text says why."""
+
+
+def why_spark(place: str) -> str | None:
+    """Return why only Spark can read a table, or None if the embedded engine can, or if there is no
+    table that can be read."""
+    try:
+        _open(place)
+    except _NeedsSparkError as error:
+        return str(error)
+    except InputError:
+        return None
+    return None
+
+
+def open_files(place: str) -> InputFiles:
+    """Return the files that a table has now; of a Delta table, of its current version.
+
+    Raises:
+        InputError: there is no table, or it cannot be read, or not all of it would be read.
+        RequestError: only Spark can read it.
+    """
+    try:
+        return _open(place)
+    except _NeedsSparkError as error:
+        raise needs_spark(place, str(error)) from error
+
+
+def needs_spark(place: str, why: str) -> RequestError:
+    """Return the error for a table that only Spark can read."""
+    return RequestError(
+        f"the embedded engine cannot read {place}: {why}. Use --engine auto or --engine spark",
+        option="engine",
+    )
+
+
+def _open(place: str) -> InputFiles:
+    if not is_path(place):
+        is_in_catalog = is_name(place)
+        said = "it is a name of a catalog" if is_in_catalog else "it is not in a folder here"
+        hint = f" (a folder or file of this name is written ./{place})" if is_in_catalog else ""
+        raise _NeedsSparkError(f"{said}{hint}")
+    path = Path(place)
+    try:
+        if (path / "_delta_log").is_dir():
+            return _delta(place, path)
+        if not path.exists():
+            raise unreadable(place, NOTHING_THERE)
+        return _parquet(place, path)
+    except OSError as error:
+        raise unreadable(place, error.strerror or str(error)) from error
+    except ValueError as error:  # a path with a null character
+        raise unreadable(place, str(error)) from error
+
+
+# ------------------------------------------------------------------- Delta
+
+
+def _delta(place: str, folder: Path) -> InputFiles:
+    from deltalake import DeltaTable
+
+    try:
+        table = DeltaTable(folder.as_uri())
+        is_ours = is_readable(table)
+    except Exception as error:
+        raise _NeedsSparkError(f"delta-rs cannot open it ({error})") from error
+    if not is_ours:
+        raise _NeedsSparkError("it uses a feature of Delta such as column mapping")
+    columns = {field.name: duckdb_type(field.type) for field in table.schema().fields}
+    names = table.metadata().partition_columns
+    actions = pa.table(table.get_add_actions(flatten=True))
+    paths = [absolute(folder, path) for path in actions["path"].to_pylist()]
+    partitions = None
+    if names:
+        if any(columns[name] == "BLOB" for name in names):
+            raise _NeedsSparkError("it is partitioned by a column of bytes")
+        values = {name: actions[f"partition.{name}"] for name in names}
+        partitions = pa.table({FILE: pa.array(paths, pa.string()), **values})
+    return InputFiles(place, columns, paths, partitions, deleted_rows(table))
+
+
+# ------------------------------------------------------------------- Parquet
+
+
+def _parquet(place: str, path: Path) -> InputFiles:
+    files = [path] if path.is_file() else data_files(path)
+    refuse_mixed_folders(place, [PurePosixPath(file) for file in files])
+    divisions = [] if path.is_file() else _divisions(path, files)
+    if not any(divisions):
+        files = [file for file in files if path in {file, file.parent}]
+    if not files:
+        raise unreadable(place, NO_TABLE)
+    columns = _columns_of(place, files)
+    paths = list(map(as_utf_8, files))
+    if not any(divisions):
+        return InputFiles(place, columns, paths, None, None)
+    names = [name for name, _ in divisions[0]]
+    if len({*map(str.lower, names)}) < len(names):
+        raise _NeedsSparkError("two of its folders stand for the same column")
+    values = {
+        name: _column(name, [written[number][1] for written in divisions])
+        for number, name in enumerate(names)
+    }
+    in_files = {name.lower(): name for name in columns}
+    # A column that is also in the files keeps its position.
+    replaced = {in_files.get(name.lower(), name): of for name, (of, _) in values.items()}
+    arrays = {in_files.get(name.lower(), name): array for name, (_, array) in values.items()}
+    partitions = pa.table({FILE: pa.array(paths, pa.string()), **arrays})
+    return InputFiles(place, {**columns, **replaced}, paths, partitions, None)
+
+
+def _divisions(folder: Path, files: Iterable[Path]) -> list[list[tuple[str, str]]]:
+    return [partition_values(PurePosixPath(file.parent.relative_to(folder)))[1] for file in files]
+
+
+_NULL = '"NULL"'
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_WHOLE = re.compile("[+-]?[0-9]{1,18}")
+_DATE, _TIME = "%Y-%m-%d", "%Y-%m-%d %H:%M:%S"
+
+
+def _column(name: str, written: Sequence[str]) -> tuple[str, pa.Array]:
+    """Return the DuckDB type and the values of a column for which folders stand.
+
+    The type is what Spark takes the texts for.
+    """
+    values = [None if text == _NO_VALUE else text for text in written]
+    types = {_type_of(name, text) for text in values if text is not None} or {_NULL}
+    if types <= {"INTEGER", "BIGINT"}:
+        numbers = [None if text is None else int(text) for text in values]
+        return ("BIGINT" if "BIGINT" in types else "INTEGER"), pa.array(numbers, pa.int64())
+    if len(types) > 1 and "VARCHAR" not in types:
+        raise _NeedsSparkError(f"the values of {name} in the names of its folders are of two types")
+    texts = pa.array([text and unescaped(text) for text in values], pa.string())
+    # DuckDB casts the texts of moments; without a zone they are UTC.
+    return ("VARCHAR" if "VARCHAR" in types else types.pop()), texts
+
+
+def _type_of(name: str, text: str) -> str:
+    """Return the DuckDB type for which Spark takes a value in the name of a folder."""
+    if _WHOLE.fullmatch(text):
+        return "INTEGER" if -(2**31) <= int(text) < 2**31 else "BIGINT"
+    if _is_moment(text, _DATE):
+        return "DATE"
+    if _is_moment(unescaped(text), _TIME):
+        return "TIMESTAMPTZ"
+    first = text.lstrip()[:1]
+    if not first or first.isnumeric() or first in "+-." or text in {"NaN", "Infinity"}:
+        raise _NeedsSparkError(f"{name}={text} in the name of a folder may be of several types")
+    return "VARCHAR"
+
+
+def _is_moment(text: str, form: str) -> bool:
+    """Return True if a text is a moment, with all digits that a form has."""
+    try:
+        return f"{datetime.strptime(text, form):{form}}" == text  # noqa: DTZ007 - it has no zone
+    except ValueError:
+        return False
+
+
+def _columns_of(place: str, files: Iterable[Path]) -> dict[str, str]:
+    """Return name and DuckDB type of the columns of Parquet files.
+
+    Raises:
+        InputError: a file cannot be read, or a column has another type in another file.
+    """
+    columns: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for file in files:
+        for own, type_ in _columns(place, file):
+            name = names.setdefault(own.lower(), own)
+            columns[name] = _merged(place, columns.get(name, type_), type_)
+    return columns
+
+
+def _columns(place: str, file: Path) -> list[tuple[str, str]]:
+    try:
+        parquet = pq.ParquetFile(file)
+    except (pa.ArrowInvalid, NotImplementedError) as error:
+        raise InputError(
+            f"{file} is not a Parquet file: give a Delta or Parquet table", table=place
+        ) from error
+    with parquet:
+        leaves = (parquet.schema.column(number) for number in range(len(parquet.schema)))
+        old = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+        return [
+            (field.name, "TIMESTAMPTZ" if field.name in old else _type(place, field.type))
+            for field in parquet.schema_arrow
+        ]
+
+
+def _merged(place: str, left: str, right: str) -> str:
+    if left == right:
+        return left
+    decimals = [_DECIMAL.fullmatch(type_) for type_ in (left, right)]
+    if all(decimals) and len({of[2] for of in decimals if of}) == 1:
+        return max(left, right, key=lambda type_: int(type_[8:].partition(",")[0]))
+    if any("(" in type_ or "[" in type_ for type_ in (left, right)) and not any(decimals):
+        raise _NeedsSparkError("a column with several parts has other types in other files")
+    said = " and ".join(_SPARKS.get(type_, type_) for type_ in (left, right))
+    raise with_other_types(place, f" ({said})")
+
+
+_DECIMAL = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")
+# As Spark says them.
+_SPARKS = {
+    "VARCHAR": "STRING",
+    "BLOB": "BINARY",
+    "INTEGER": "INT",
+    "TIMESTAMPTZ": "TIMESTAMP",
+    "TIMESTAMP": "TIMESTAMP_NTZ",
+}
+
+
+def _type(place: str, type_: Any) -> str:
+    """Return the DuckDB type of what Spark reads from a column of Parquet."""
+    if kinds.is_dictionary(type_):
+        type_ = type_.value_type
+    if kinds.is_timestamp(type_) and type_.unit == "ns":
+        raise unreadable(place, NANOSECONDS)
+    if kinds.is_nested(type_):
+        return _nested_type(place, type_)
+    if kinds.is_decimal(type_) and type_.precision <= _MOST_DIGITS:
+        return f"DECIMAL({type_.precision},{type_.scale})"
+    known = _TYPES.get(_PARAMETERS.sub("", str(type_)))
+    if known is None:
+        raise _NeedsSparkError(f"it has a column of type {type_}")
+    return f"{known}TZ" if kinds.is_timestamp(type_) and type_.tz is not None else known
+
+
+def _nested_type(place: str, type_: Any) -> str:
+    if kinds.is_map(type_):
+        return f"MAP({_type(place, type_.key_type)}, {_type(place, type_.item_type)})"
+    if kinds.is_struct(type_):
+        fields = (f"{_quoted(of.name)} {_type(place, of.type)}" for of in type_)
+        return f"STRUCT({', '.join(fields)})"
+    return f"{_type(place, type_.value_type)}[]"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+_MOST_DIGITS = 38
+_PARAMETERS = re.compile(r"\[.*\]")
+_TYPES = {
+    **dict.fromkeys(("string", "large_string", "string_view"), "VARCHAR"),
+    **dict.fromkeys(("binary", "large_binary", "binary_view", "fixed_size_binary"), "BLOB"),
+    "bool": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "uint8": "SMALLINT",
+    "uint16": "INTEGER",
+    "uint32": "BIGINT",
+    "uint64": "DECIMAL(20,0)",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    **dict.fromkeys(("date32", "date64"), "DATE"),
+    "timestamp": "TIMESTAMP",
+    "null": "INTEGER",
+}
+"""By type of Arrow; Spark has no unsigned numbers."""

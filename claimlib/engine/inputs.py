@@ -1,0 +1,67 @@
+"""Tables that a user gives, such as those of an import: as each engine opens them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from claimlib.engine.relation import External
+from claimlib.errors import InputError
+
+_NAME = re.compile(r"[\w-]+(\.[\w-]+){0,2}")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
+NOT_IN_CATALOG = "the catalog has no such table"
+NOTHING_THERE = "no such file or folder"
+NO_TABLE = "it is neither a Delta table nor a folder with Parquet files"
+NANOSECONDS = (
+    "a column has a type that Spark does not read. If these are timestamps in nanoseconds, as"
+    " pandas writes them, write them in microseconds: to_parquet(..., coerce_timestamps='us')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A table that a user gave, as an engine has opened it.
+
+    Attributes:
+        node: its rows.
+        is_fixed: True if the rows are the same whenever they are computed.
+    """
+
+    node: External
+    is_fixed: bool
+
+
+def is_name(place: str) -> bool:
+    """Return True if a place is a name of a catalog: `catalog.schema.table`, or less of it."""
+    return _NAME.fullmatch(place) is not None
+
+
+def is_path(place: str) -> bool:
+    """Return True if a place is neither a name of a catalog nor a URL."""
+    return not is_name(place) and _URL.match(place) is None
+
+
+def unreadable(place: str, why: str) -> InputError:
+    """Return the error for a place at which there is no table that can be read."""
+    if why == NOT_IN_CATALOG and not Path(place).exists():
+        said = f"{Path(place).absolute()}: no such file, and no table of this name in the catalog"
+        return InputError(said, table=place)
+    if why == NOTHING_THERE:
+        return InputError(f"{place}: {why}", table=place)
+    hint = f" (taken as a catalog name; write a path as ./{place})" if is_name(place) else ""
+    return InputError(f"{place}{hint} cannot be read as a table: {why}", table=place)
+
+
+def with_other_types(place: str, types: str) -> InputError:
+    """Return the error for files in which a column has different types.
+
+    Args:
+        types: the types in brackets with a blank before them; empty if they are not known.
+    """
+    return unreadable(
+        place,
+        "its files have columns of the same name but of different"
+        f" types{types}: write all of them with the same types",
+    )
