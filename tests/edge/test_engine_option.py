@@ -178,7 +178,7 @@ def test_tables_of_ids_and_of_requests_are_read_without_java(filled, tmp_path):
 
 def test_a_table_that_is_nowhere_is_named_before_spark_starts(filled):
     missing = "nofile.txt: no such file, and no table of this name in the catalog"
-    words = ("import", filled, "--entries", "nofile.txt", "--pending", "./none")
+    words = ("import", filled, "--entries", "nofile.txt", "--pending", "nofile.txt")
     for command in (
         ("xack", filled, "t", "g", "--ids-from", "nofile.txt"),
         ("xclaim", filled, "--requests", "nofile.txt"),

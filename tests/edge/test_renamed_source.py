@@ -248,8 +248,9 @@ def test_another_server_is_refused_before_spark_starts(
         refused = claimlib("snapshot", url, filled.where, "--engine", "spark")
         assert (refused.code, refused.out) == (4, "")
         assert said in refused.err
+    folder = Path(filled.where)
     imported = claimlib(
-        "import", filled.where, "--entries", "./e", "--pending", "./p", "--engine", "spark"
+        "import", folder, "--entries", folder, "--pending", folder, "--engine", "spark"
     )
     assert (imported.code, imported.out) == (4, "")
     assert f"is filled from {name_of(server)}, not from import" in imported.err

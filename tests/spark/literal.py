@@ -158,12 +158,27 @@ def _swept(case: Case, rows: list[Record]) -> Swept:
         pending=tuple(pending[stream_id] for stream_id in sorted(pending)),
         consumers=_seen(case.group.consumers, kinds["consumer"] + kinds["claimed"]),
     )
+    _check_before(case, kinds.pop("consumer_before", []))
     assert set(kinds) <= {"swept", "refused", "claimed", "deleted", "consumer", "cursor"}
     cursor = END_OF_SCAN
     if case.request.count is not None:
         (row,) = kinds["cursor"]
         cursor = StreamId(from_bigint(row["next_ms"]), from_bigint(row["next_seq"]))
     return group, _ids(kinds["claimed"]), _ids(kinds["deleted"]), cursor
+
+
+def _check_before(case: Case, rows: list[Record]) -> None:
+    """The consumers that the request may change stand there as they were."""
+    changeable = {case.request.consumer, case.request.guards.parking_consumer}
+    before = {
+        (unspell(row["consumer"]), row["seen_time_ms"], row["active_time_ms"]) for row in rows
+    }
+    assert len(before) == len(rows)
+    assert before == {
+        (consumer.name, consumer.seen_time_ms, consumer.active_time_ms)
+        for consumer in case.group.consumers
+        if consumer.name in changeable
+    }
 
 
 def _check_swept(case: Case, rows: list[Record]) -> None:
