@@ -91,7 +91,8 @@ def xclaim(
         inputs=tables_of(named, listed),
         look=look,
     ) as (opened, progress):
-        look(opened)
+        if look is not None:
+            look(opened)
         batch = requests_of(opened, named, listed, claim, claim_table)
         reply = run_xclaim(
             opened, batch, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
@@ -136,7 +137,8 @@ def xack(
         inputs=tables_of(named, listed),
         look=look,
     ) as (opened, progress):
-        look(opened)
+        if look is not None:
+            look(opened)
         batch = requests_of(opened, named, listed, ack, ack_table)
         reply = run_xack(opened, batch, run_id=run_id, dry_run=dry_run, progress=progress)
         said = _said("xack", reply, rows, opened)
@@ -191,14 +193,16 @@ def retire(
     _end(*said, view)
 
 
-def _look(command: str, named: Named, run_id: str | None) -> Look:
-    """Return what refuses a group that the store does not know, if the arguments name one."""
+def _look(command: str, named: Named, run_id: str | None) -> Look | None:
+    """Return what refuses a group that the store does not know; None if no argument names one."""
     from claimlib.commands.first_look import look_before_run
     from claimlib.commands.preconditions import refuse_unknown_group
 
+    if named.requests is not None:
+        return None
+
     def check(begun: Begun) -> None:
-        if named.requests is None:
-            refuse_unknown_group(begun.relation("groups"), named.bytes_of(0), named.bytes_of(1))
+        refuse_unknown_group(begun.relation("groups"), named.bytes_of(0), named.bytes_of(1))
 
     return partial(look_before_run, command=command, run_id=run_id, check=check)
 

@@ -193,7 +193,9 @@ def xpending(
     consumer = None if listing is None else listing.query.consumer
 
     def look(opened: Store) -> None:
-        refuse_unknown(reading(opened, as_of, TABLES), scope, key, consumer)
+        # On the server a consumer may exist that the store has retired.
+        owner = None if pending_view == "server" else consumer
+        refuse_unknown(reading(opened, as_of, TABLES), scope, key, owner)
 
     with opened_store(store, settings, common, look=look) as (opened, _):
         at = reading(opened, as_of, tables)

@@ -237,6 +237,8 @@ class EmbeddedEngine:
             if "not valid UTF8" not in str(error):
                 raise
             for files in _inputs_of(statement):
+                if not any(f'"{path}"' in str(error) for path in files.paths):
+                    continue
                 raise InputError(
                     f"a text in {files.place} is not UTF-8: run the command again with --engine"
                     " spark, which names the rows",

@@ -105,6 +105,8 @@ def _open(place: str) -> InputFiles:
             return _delta(place, path)
         if not path.exists():
             raise unreadable(place, NOTHING_THERE)
+        if any((above / "_delta_log").is_dir() for above in path.parents):
+            raise _NeedsSparkError("it is a part of a Delta table, which may have deleted its rows")
         return _parquet(place, path)
     except OSError as error:
         raise unreadable(place, error.strerror or str(error)) from error
@@ -118,6 +120,9 @@ def _open(place: str) -> InputFiles:
 def _delta(place: str, folder: Path) -> InputFiles:
     from deltalake import DeltaTable
 
+    folder = folder.resolve()  # delta-rs names the files of deleted rows without links
+    if "%" in str(folder):
+        raise _NeedsSparkError("delta-rs takes a % in its path for an encoded character")
     try:
         table = DeltaTable(folder.as_uri())
         is_ours = is_readable(table)

@@ -182,6 +182,7 @@ def files_of(folder: Path, version: int | None) -> TableFiles:
         if version is None:
             raise
         raise VersionExpiredError.of(folder.name, version) from error
+    folder = folder.resolve()  # delta-rs names the files of deleted rows without links
     actions = pa.table(table.get_add_actions())
     is_counted = "num_records" in actions.column_names
     flat = pa.table(table.get_add_actions(flatten=True))

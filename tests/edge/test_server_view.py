@@ -92,7 +92,7 @@ def test_an_alarm_judges_what_the_server_has_and_a_sweep_says_what_only_the_stor
 
 @pytest.mark.usefixtures("mirror")
 def test_claims_by_id_and_retirements_say_so_too_and_the_view_reaches_back_over_all_runs(
-    claimlib, store
+    claimlib, store, monkeypatch
 ):
     group = (store.where, "orders:eu", "workers")
     said = claimlib("xclaim", *group, "ann", "--min-idle", "0ms", "1000-0", "--lastid", "9000-0")
@@ -116,6 +116,16 @@ def test_claims_by_id_and_retirements_say_so_too_and_the_view_reaches_back_over_
     assert as_of["orders:eu"]["changed_by_runs"] == 0
     refused = claimlib("runs", store.where, "2", "--ids")
     assert refused.code == 0
+
+    # Also before Spark starts, bob is no typing error.
+    def starts(*_, **__):
+        raise AssertionError("Spark starts")
+
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    monkeypatch.setattr("claimlib.cli.opening.session_of", starts)
+    of_bob = ("xpending", *group, "--consumer", "bob", "--view", "server")
+    assert "bob" in claimlib(*of_bob).out
+    assert "Spark starts" in claimlib(*of_bob, "--engine", "spark").err
 
 
 def test_a_store_that_mirrors_no_server_has_no_view_of_one(claimlib, store):

@@ -3,6 +3,8 @@
 import re
 import shlex
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from claimlib.semantics.ids import StreamId
@@ -144,6 +146,18 @@ def test_a_repeated_run_is_shown_also_if_its_group_is_unknown_now(claimlib, stor
     assert again.code == 0, again.err
     assert "was already done" in again.err
     assert claimlib(*claim, "--run-id", "s").code == 2
+
+
+def test_a_table_of_requests_names_no_group_to_look_for(claimlib, where, monkeypatch, tmp_path):
+    request = {"request": [1], "stream": ["orders"], "consumer_group": ["workers"]}
+    pq.write_table(pa.table({**request, "ids": [["1-0"]]}), tmp_path / "requests.parquet")
+
+    def looks(*_):
+        raise AssertionError("the store is looked at")
+
+    monkeypatch.setattr("claimlib.commands.first_look.pinned", looks)
+    ended = claimlib("xack", where, "--requests", tmp_path / "requests.parquet")
+    assert ended.code == 0, ended.err
 
 
 @pytest.mark.parametrize(

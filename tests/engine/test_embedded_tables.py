@@ -71,6 +71,11 @@ def test_a_folder_may_have_any_name(folder: Path, tmp_path: Path, name: str) -> 
     assert rows_of(copy) == rows_of(folder)
 
 
+def test_deleted_rows_are_not_read_if_a_folder_is_a_link(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(folder)
+    assert rows_of(tmp_path / "link") == rows_of(folder)
+
+
 def test_a_store_whose_files_have_other_names_for_columns_is_read_by_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.engine.embedded_inputs import why_spark
-from claimlib.engine.relation import Executor, Relation
+from claimlib.engine.relation import Executor, Relation, union_all
 from claimlib.engine.spark import SparkEngine
 from claimlib.errors import InputError, RequestError
 
@@ -175,8 +175,31 @@ def test_deleted_rows_of_a_delta_table_are_not_read(spark: SparkSession, tmp_pat
     rows = opened(EmbeddedEngine(), tmp_path / "t")
     assert rows.types["at"] == "timestamp_ntz"
     assert [row["n"] for row in rows.order_by("n").collect()] == [1, 3, 5, 7]
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    for place in (tmp_path / "link", tmp_path / "t" / ".." / "t"):
+        rows = opened(EmbeddedEngine(), place)
+        assert [row["n"] for row in rows.order_by("n").collect()] == [1, 3, 5, 7], place
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     assert why_spark(str(tmp_path / "t")) == "it uses a feature of Delta such as column mapping"
+
+
+def test_a_delta_table_that_delta_rs_takes_for_another_one_is_left_to_spark(
+    tmp_path: Path,
+) -> None:
+    for name in ("a b", "a%20b"):
+        write_deltalake(tmp_path / "t", pa.table({"name": [name]}))
+        (tmp_path / "t").rename(tmp_path / name)
+    assert opened(EmbeddedEngine(), tmp_path / "a b").collect() == [{"name": "a b"}]
+    assert "encoded character" in (why_spark(str(tmp_path / "a%20b")) or "")
+
+
+def test_a_part_of_a_delta_table_is_left_to_spark(tmp_path: Path) -> None:
+    table = pa.table({"day": ["a", "b"], "n": [1, 2]})
+    for _ in range(2):  # the files of the first time are deleted rows
+        write_deltalake(tmp_path / "t", table, partition_by=["day"], mode="overwrite")
+    day = tmp_path / "t" / "day=a"
+    for place in (day, next(day.iterdir())):
+        assert "part of a Delta table" in (why_spark(str(place)) or "")
 
 
 def test_a_file_that_is_none_is_named(engine: Executor, tmp_path: Path) -> None:
@@ -193,6 +216,15 @@ def test_a_text_that_is_not_utf_8_is_refused_with_what_names_it(tmp_path: Path) 
     written(tmp_path / "t.parquet", stream=text)
     with pytest.raises(InputError, match=r"a text in .*t\.parquet is not UTF-8.* --engine spark"):
         opened(EmbeddedEngine(), tmp_path / "t.parquet").arrow()
+
+
+def test_of_two_tables_the_one_with_a_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    engine = EmbeddedEngine()
+    written(tmp_path / "sound.parquet", stream=["s"])
+    written(tmp_path / "bad.parquet", stream=pa.array([b"\xff"], pa.binary()).view(pa.string()))
+    tables = [opened(engine, tmp_path / f"{name}.parquet") for name in ("sound", "bad")]
+    with pytest.raises(InputError, match=r"a text in \S*/bad\.parquet is not UTF-8"):
+        union_all(tables).arrow()
 
 
 def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
