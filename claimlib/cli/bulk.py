@@ -192,7 +192,10 @@ def retire(
 
 
 def _look(command: str, named: Named, run_id: str | None) -> Look:
-    """Return what refuses a group that the store does not know, if the arguments name one."""
+    """Return the look that refuses an unknown group.
+
+    It refuses nothing if `--requests` names the groups.
+    """
     from claimlib.commands.first_look import look_before_run
     from claimlib.commands.preconditions import refuse_unknown_group
 

@@ -164,8 +164,8 @@ def requests_of(
     """What `xclaim` or `xack` takes: one request, as often as a list of ids needs it, or a table.
 
     Args:
-        ids: what `id_list` gave.
-        single: what `claim_of` or `ack_of` gave; null: none.
+        ids: what `id_list` returned.
+        single: what `claim_of` or `ack_of` returned; None if it returned none.
         table: `claim_table` or `ack_table`.
 
     Raises:

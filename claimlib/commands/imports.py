@@ -1,4 +1,4 @@
-"""An import: the store becomes what a user's own tables say, in one run.
+"""Import a user's own tables: one run makes the store equal to them.
 
 The tables are read as they are now and checked; then their rows are staged as a snapshot's are, one
 journal commit names that landing, and the roll-forward writes the differences.  Nothing is written

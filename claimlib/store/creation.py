@@ -35,7 +35,7 @@ class Creation:
         store: the store.
         was_there: True if all of its tables existed before.
         has_lost_proofs: True if the completeness ranges were invalidated, because the table
-            `entries` or `streams` is not the one that they were about.
+            `entries` or `streams` was replaced.
         newly_accepted: the tables that were lost, or replaced by an earlier version, and are
             accepted now.
         created: the tables that were created in a store whose other tables already existed.
@@ -87,8 +87,7 @@ def create(
         source: what the store mirrors; None if a snapshot will say so.
         accept_replaced: True if runs are to use replaced tables (`gone_back`) as they are now.
             If False, replaced tables are refused.
-        source_of: returns the source of a store's rows, which the message of StoreExistsError
-            names.
+        source_of: returns the source of a store's rows, for the message of StoreExistsError.
 
     Raises:
         StoreNotFoundError, UnsafeLocationError, StorageError: see `Definitions`.

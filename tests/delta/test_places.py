@@ -35,12 +35,12 @@ NAMES = (
     f"{PUNCTUATION[21:]}d {string.digits}{string.ascii_letters}",
     "%20%7B50% é €\u00a0\U0001f600 .e.",
 )
-# The embedded engine leaves paths with the others to Spark.
+# Spark reads the paths with the other characters, because the embedded engine does not.
 PLAIN_NAMES = tuple(re.sub(r"[%\\{}\[\]*?^|]", "", name) for name in NAMES)
 
 
 def use(store: Store) -> Store:
-    """Bring a store to what a server says, sweep it and look at it."""
+    """Snapshot a server into a store, sweep the store and read it."""
     for _ in range(2):
         snapshot(store, ALL, lambda _: source(stream(b"s", {1: b"x", 2: b"x"}, {1}, NOW_MS)))
     reply = xautoclaim(store, SweepRequest(REQUEST), run_id="r")

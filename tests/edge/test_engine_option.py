@@ -102,7 +102,7 @@ def test_the_same_commands_leave_the_same_rows_by_either_engine(spark, claimlib,
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
-    """The options of an import: entries and pending entries in other forms than a store has."""
+    """Return the options of an import whose entries and pending entries are in other forms."""
     folder = tmp_path_factory.mktemp("lake")
     numbers = range(1, 30)
     of_entries = {
@@ -196,7 +196,7 @@ def test_a_table_that_is_nowhere_is_named_before_spark_starts(filled):
 def test_what_the_embedded_engine_cannot_do_is_refused(claimlib, filled, monkeypatch):
     tables = ("--entries", "e", "--pending", "p")
     said = claimlib("import", filled, *tables, "--engine", "embedded")
-    assert (said.code, "cannot read e: it is a name of a catalog" in said.err) == (2, True)
+    assert (said.code, "cannot read e: it is a name in a catalog" in said.err) == (2, True)
     assert "Use --engine auto or --engine spark" in said.err
     said = claimlib("xpending", filled, "--engine", "duckdb")
     assert said.code == 2

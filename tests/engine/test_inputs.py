@@ -1,4 +1,4 @@
-"""Both engines read the tables that users give alike; what only Spark reads is told early."""
+"""Test that both engines read given tables alike, and which tables only Spark reads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def written(file: Path, **columns: pa.Array | list[object]) -> None:
     pq.write_table(pa.table(columns), file)
 
 
-# The folders, and the types and the values of the columns for which they stand.
+# The folders, and the types and the values of their partition columns.
 FOLDERS: Mapping[str, tuple[list[str], list[str], list[tuple[object, ...]]]] = {
     "numbers": (["n=7", "n=-05", f"n={NO_VALUE}"], ["int"], [(7,), (-5,), (None,)]),
     "large numbers": (["n=7", f"n={2**40}"], ["bigint"], [(7,), (2**40,)]),
@@ -176,7 +176,8 @@ def test_deleted_rows_of_a_delta_table_are_not_read(spark: SparkSession, tmp_pat
     assert rows.types["at"] == "timestamp_ntz"
     assert [row["n"] for row in rows.order_by("n").collect()] == [1, 3, 5, 7]
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
-    assert why_spark(str(tmp_path / "t")) == "it uses a feature of Delta such as column mapping"
+    why = "it uses a feature that the engine lacks, such as column mapping"
+    assert why_spark(str(tmp_path / "t")) == why
 
 
 def test_a_file_that_is_none_is_named(engine: Executor, tmp_path: Path) -> None:
@@ -206,9 +207,9 @@ def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "why"),
     [
-        ("lake.raw.pending", "it is a name of a catalog"),
-        ("ids.parquet", "a folder or file of this name is written ./ids.parquet"),
-        ("s3a://bucket/t", "it is not in a folder here"),
+        ("lake.raw.pending", "it is a name in a catalog"),
+        ("ids.parquet", "write a path as ./ids.parquet"),
+        ("s3a://bucket/t", "it is not in a folder of this machine"),
     ],
 )
 def test_what_is_not_in_a_folder_here_is_left_to_spark(place: str, why: str) -> None:
