@@ -161,7 +161,9 @@ def requests_of(
     single: Request | None,
     table: Callable[[Executor, Sequence[Request]], Relation],
 ) -> Sequence[Request] | Relation:
-    """What `xclaim` or `xack` takes: one request, as often as a list of ids needs it, or a table.
+    """Return the requests for `xclaim` or `xack`, as a list or as a table.
+
+    A single request with a long list of ids becomes several.
 
     Args:
         ids: what `id_list` returned.

@@ -68,11 +68,11 @@ def read_ids(place: str) -> IdList:
     """Read a list of ids without Spark.  The rows of a table are not read yet.
 
     Args:
-        place: a text file or a pipe of this machine, or `-` for standard input: an id (`ms-seq`,
-            or `ms`) per line, two million at most, in the order in which they are requested; the
-            first line may be `id`, the header of a CSV.  Or a table (see `place_of`) with a text
-            column `id`, or with id_ms and id_seq as the store's own tables hold them, in the order
-            of ids.
+        place: a text file or a pipe of this machine, or `-` for standard input.  It has one id
+            (`ms-seq`, or `ms`) per line, two million at most, in the order of the requests.  Its
+            first line may be `id`, the header of a CSV.  Or a table (see `place_of`), which is
+            read in the order of ids.  It has a text column `id`, or the columns id_ms and id_seq
+            of a store.
 
     Raises:
         InputError: the file cannot be read, is too long, or has a line without a valid id.

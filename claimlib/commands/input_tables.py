@@ -1,5 +1,7 @@
-"""Given tables: a name of the catalog each, or a folder or file of Delta or Parquet, as it is now;
-refused, with the first rows that are wrong, unless all of them are sound."""
+"""Read given tables: catalog names, or folders or files of Delta or Parquet, as they are now.
+
+Tables with faulty rows are refused.  The message shows the first of these rows.
+"""
 
 from __future__ import annotations
 
@@ -88,10 +90,10 @@ def open_input(store: Store, place: str) -> Input:
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """Given tables that were found sound.
+    """Hold given tables whose rows are all sound.
 
     Attributes:
-        tables: by name, with our columns (`plans.input_tables.conformed`).
+        tables: by name, with the columns of a store (`plans.input_tables.conformed`).
         digests: by name, of `pending` and `entries` before they were checked, if Spark cannot fix
             them (views, for example).  The written rows must have the same digests.
         payload_columns: columns of the table of entries that may hold payloads, but are not read.
@@ -160,7 +162,7 @@ def refuse_changed(sound: Sound, places: Mapping[str, str], written: Mapping[str
         raise InputError(
             f"{said} changed while the import read it; nothing was imported. Write it"
             " to a Delta table and import that (needed for a view that depends on the clock), or"
-            " import again while nobody writes to it",
+            " import again while no process writes to it",
             table=changed[0],
         )
 

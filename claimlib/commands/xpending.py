@@ -47,13 +47,13 @@ _DATE = re.compile(r"[0-9]{4}-")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A store at the versions of one moment.
+    """Hold a store at the versions of one instant.
 
     Attributes:
         last_seq: the number of the last applied run, or 0 if none.
-        run_seq: the run that left it so; null: it is as it is now.
+        run_seq: the run that left these versions; None if they are the newest.
         unfinished: the decided runs that are not finished, if this is the store before them.
-        replaced: by name of a table, what is read instead of it.
+        replaced: by name of a table, the rows that are read instead of it.
     """
 
     store: Store

@@ -1,12 +1,12 @@
-r"""The forms in which a given table may hold a value, and how our columns are made of them.
+r"""Read the values of given tables, which may have several forms, into a store's columns.
 
-The type of a column says which form it is:
+The type of a column determines the form:
 
-- an id is ONE text column, written `ms-seq` as a server writes it, or TWO number columns;
-- a time is a number (ms since the epoch) or a timestamp; without a zone it is UTC, and a fraction
-  below the millisecond is cut off;
-- a name is a STRING, spelled as the tables spell it, or a BINARY, the bytes themselves;
-- fields are an ARRAY<STRUCT<name, value>> or a MAP, of BINARY, or of STRING for its UTF-8 bytes.
+- An id is ONE text column, written `ms-seq` as a server writes it, or TWO number columns.
+- A time is a number (ms since the epoch) or a timestamp.  Without a zone it is UTC.  A fraction
+  below the millisecond is cut off.
+- A name is a STRING, spelled as the tables spell it, or a BINARY, the bytes themselves.
+- Fields are an ARRAY<STRUCT<name, value>> or a MAP, of BINARY, or of STRING for its UTF-8 bytes.
 
 The readers are SQL only.  A value that cannot be used becomes null.
 """

@@ -141,8 +141,8 @@ def conformed(table: str, rows: Relation, table_map: TableMap) -> Relation:
     `shown` is the key of the row as it was given, in JSON.
 
     Raises:
-        ConfigError: the map names a column that the table does not have, or one of another type;
-            or the table lacks a column that the map does not name.
+        ConfigError: the map names a column that is missing or has another type.  Or the table
+            lacks a required column that the map does not name.
     """
     columns = _columns_of(rows)
     located = _located_parts(table, columns, table_map)
@@ -198,8 +198,8 @@ _PAYLOAD_KINDS = ("string", "binary", "map", "struct")
 def faults(tables: Mapping[str, Relation]) -> Relation:
     """Return one row per (table, fault_column, fault) of `conformed` tables.
 
-    `rows` is the number of given rows.  `times` has one element per column of times: its `name`,
-    and `low` and `high`, the lowest and the highest time above 0, or null if there is none.  The
+    `rows` is the number of given rows.  `times` has one element per column of times, with its
+    `name`.  Its `low` and `high` are the extreme times above 0, or null if there is none.  The
     sound rows of a table are counted in a row without a fault.  Each table is read once.
     """
     return union_all(

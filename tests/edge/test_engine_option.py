@@ -176,7 +176,7 @@ def test_tables_of_ids_and_of_requests_are_read_without_java(filled, tmp_path):
     assert (process.returncode, "1 acknowledged" in process.stdout) == (0, True), process.stderr
 
 
-def test_a_table_that_is_nowhere_is_named_before_spark_starts(filled):
+def test_a_missing_table_is_named_before_spark_starts(filled):
     missing = "nofile.txt: no such file, and no table of this name in the catalog"
     words = ("import", filled, "--entries", "nofile.txt", "--pending", "./none")
     for command in (

@@ -273,7 +273,7 @@ def test_a_run_that_is_interrupted_before_its_decision_is_written_says_that_noth
 
 
 @SIGNALS
-def test_a_run_that_is_interrupted_behind_its_decision_says_that_the_decision_stands(
+def test_a_run_that_is_interrupted_after_its_decision_says_that_it_was_written(
     claimlib, monkeypatch, where, number, code, how
 ):
     words = ("xautoclaim", where, *SWEEP, "--run-id", "it's late")
@@ -290,7 +290,7 @@ def test_a_run_that_is_interrupted_behind_its_decision_says_that_the_decision_st
     assert _looked_at(claimlib, where, "xpending", "orders", "g")["consumers"] == {"bob": 1, "c": 2}
 
 
-def test_where_the_journal_cannot_be_read_an_interrupted_run_says_how_to_find_out(
+def test_if_the_journal_cannot_be_read_an_interrupted_run_says_how_to_find_out(
     claimlib, monkeypatch, where
 ):
     def fails(*_):

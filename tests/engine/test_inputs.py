@@ -180,7 +180,7 @@ def test_deleted_rows_of_a_delta_table_are_not_read(spark: SparkSession, tmp_pat
     assert why_spark(str(tmp_path / "t")) == why
 
 
-def test_a_file_that_is_none_is_named(engine: Executor, tmp_path: Path) -> None:
+def test_a_file_that_is_not_parquet_is_named(engine: Executor, tmp_path: Path) -> None:
     file = tmp_path / "t.parquet"
     file.write_text("no Parquet at all", encoding="utf-8")
     if isinstance(engine, SparkEngine):
@@ -196,7 +196,7 @@ def test_a_text_that_is_not_utf_8_is_refused_with_what_names_it(tmp_path: Path) 
         opened(EmbeddedEngine(), tmp_path / "t.parquet").arrow()
 
 
-def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_was_deleted_meanwhile_is_refused(tmp_path: Path) -> None:
     written(tmp_path / "t" / "f.parquet", stream=["s"])
     rows = opened(EmbeddedEngine(), tmp_path / "t")
     (tmp_path / "t" / "f.parquet").unlink()
@@ -216,7 +216,7 @@ def test_what_is_not_in_a_folder_here_is_left_to_spark(place: str, why: str) -> 
     assert why in (why_spark(place) or "")
 
 
-def test_nothing_at_a_place_is_no_reason_for_spark(tmp_path: Path) -> None:
+def test_a_missing_file_does_not_start_spark(tmp_path: Path) -> None:
     assert why_spark(str(tmp_path / "none")) is None
     with pytest.raises(InputError, match="no such file or folder"):
         EmbeddedEngine().open_input(str(tmp_path / "none"))
