@@ -205,7 +205,7 @@ def test_an_unfinished_sweep_does_not_keep_users_from_looking(claimlib, store, w
     assert "no finished run cut (xautoclaim:cut is unfinished: the next run" in refused.err
     refused = claimlib("xautoclaim", where, *SWEEP, "--dry-run", "--quiet")
     assert (refused.code, refused.out) == (5, "")
-    assert "claimlib xpending shows the store before it, and --as-of what earlier" in refused.err
+    assert "Until then claimlib xpending shows the store before this run" in refused.err
     assert claimlib("xautoclaim", where, *SWEEP, "--run-id", "next").code == 0
     assert _looked_at(claimlib, where, "xpending", "orders", "g")["consumers"] == {"bob": 1, "c": 2}
 
