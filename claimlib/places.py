@@ -49,19 +49,21 @@ def is_url(where: str) -> bool:
 
 
 def local_folder(where: str) -> Path | None:
-    """Return the folder of this machine that a store's place names, as an absolute path without
-    `..`; None if it is a schema or a URL."""
+    """Return the absolute path of a store's folder on this machine, without `..`.
+
+    Returns None if the place is a schema or a URL.
+    """
     return None if is_namespace(where) or is_url(where) else shown_path(Path(where))
 
 
 def shown_path(path: Path) -> Path:
-    """Return a path as messages show it: absolute, because it may be read in another folder.
+    """Return a path as messages show it: absolute, because a log may be read elsewhere.
 
-    Links stay as they are, unless the path has `..`, which means the folder above their target.
+    Links are resolved only if the path has `..`, which is relative to their target.
     """
     path = path.absolute()
     if ".." in path.parts:
-        with suppress(OSError, RuntimeError, ValueError):  # opening it says why it is no path
+        with suppress(OSError, RuntimeError, ValueError):  # the error comes when the path is opened
             return path.resolve()
     return path
 

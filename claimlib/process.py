@@ -105,10 +105,10 @@ def catch_signals() -> None:
 
 
 def tell_state(state: Callable[[], str]) -> None:
-    """Set what the message says of the store, should this process be interrupted now.
+    """Set the text on the state of the store for the message of an interruption.
 
     Args:
-        state: returns the text; called only after an interruption.  It raises nothing.
+        state: returns the text.  It is called only after an interruption, and raises nothing.
     """
     _signals.state = state
 

@@ -150,7 +150,7 @@ def say(*texts: str) -> None:
 
 
 def _wrapped(line: str) -> str:
-    """Break a line between words at the width of the terminal, if stderr is one."""
+    """Break a line between words at the width of the terminal, if stderr is a terminal."""
     if not sys.stderr.isatty():
         return line
     try:
@@ -163,7 +163,7 @@ def _wrapped(line: str) -> str:
 
 
 _WIDTH = 80
-"""Columns of a terminal that does not tell how many it has."""
+"""The width in characters if the terminal does not report its own."""
 
 
 def is_terminal() -> bool:

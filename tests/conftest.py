@@ -171,7 +171,7 @@ def store(open_store: Opener, store_path: Path) -> Store:
 
 @pytest.fixture(params=["few rows", pytest.param("many rows", marks=pytest.mark.long)])
 def each_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """A new store, of the engine of `--engine`; and one that Spark takes for large."""
+    """Create a store, of the engine of `--engine`, and one that Spark treats as large."""
     if request.param == "few rows":
         return request.getfixturevalue("store")
     by_spark_alone(monkeypatch)

@@ -194,7 +194,7 @@ def retire(
 
 
 def _look(command: str, named: Named, run_id: str | None) -> Look | None:
-    """Return what refuses a group that the store does not know; None if no argument names one."""
+    """Return the look that refuses an unknown group, or None if no argument names a group."""
     from claimlib.commands.first_look import look_before_run
     from claimlib.commands.preconditions import refuse_unknown_group
 

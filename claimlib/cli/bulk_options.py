@@ -161,11 +161,13 @@ def requests_of(
     single: Request | None,
     table: Callable[[Executor, Sequence[Request]], Relation],
 ) -> Sequence[Request] | Relation:
-    """What `xclaim` or `xack` takes: one request, as often as a list of ids needs it, or a table.
+    """Return the requests for `xclaim` or `xack`, as a list or as a table.
+
+    A single request with a long list of ids becomes several.
 
     Args:
-        ids: what `id_list` gave.
-        single: what `claim_of` or `ack_of` gave; null: none.
+        ids: what `id_list` returned.
+        single: what `claim_of` or `ack_of` returned; None if it returned none.
         table: `claim_table` or `ack_table`.
 
     Raises:

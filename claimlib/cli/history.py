@@ -128,7 +128,7 @@ def runs(
 
 
 def _columns_of(run: str | None, kinds: Sequence[str]) -> tuple[Mapping[str, str], Sequence[str]]:
-    """Return the columns of the report of runs with their headings, and its records' names."""
+    """Return the headings of the report of runs by column, and the names in its records."""
     from claimlib.report import bulk
     from claimlib.report import runs as report
 

@@ -58,15 +58,15 @@ def opened_store(
     Args:
         writes: True if the command writes to the store.
         inputs: the places of the tables that the user gives to the command.
-        look: raises an error if the request has a typing error, such as an unknown name.  Called
-            before Spark starts, with the store as this process reads it.  Not called if the command
-            needs no Spark, or if this process cannot read the store: the command refuses the
-            same itself.
+        look: raises an error if the request has a typing error, such as an unknown name.  It is
+            called before Spark starts, with the store as this process reads it.  It is not called
+            if the command needs no Spark, or if this process cannot read the store.  The command
+            must therefore check the same again.
 
     Raises:
-        InputError: there can be no such table.
-        RequestError: the settings want the embedded engine, which cannot work on the store or read
-            one of the tables.
+        InputError: one of `inputs` does not exist.
+        RequestError: the settings demand the embedded engine, but it cannot work on the store or
+            cannot read one of the tables.
     """
     check_local_store(store, settings, writes=writes)
     for place in inputs:
@@ -83,11 +83,14 @@ def opened_store(
 
 
 Look = Callable[["Store"], object]
-"""Looks at a store, and raises an error if something is wrong."""
+"""Raises an error if a request does not fit the store."""
 
 
 def _check_input(place: str, settings: Config) -> None:
-    """Refuse a table that cannot be read before Spark is started, which takes ten seconds."""
+    """Raise an error if a table cannot be read, before Spark starts.
+
+    Spark takes ten seconds to start.
+    """
     from claimlib.engine.embedded_inputs import needs_spark, why_spark
     from claimlib.engine.inputs import NOT_IN_CATALOG, NOTHING_THERE, is_name, is_path, unreadable
 
@@ -109,12 +112,12 @@ def _opened(
     from claimlib.store.opening import find_embedded, open_store
 
     engine = settings.execution.engine
-    by_spark = engine is Engine.SPARK
-    if by_spark and look is None:
+    uses_spark = engine is Engine.SPARK
+    if uses_spark and look is None:
         return open_store(start(), store)
     if takes_paths_for_folders(settings.spark.master, settings.spark.conf):
-        embedded = find_embedded(start, store, writes=writes and not by_spark)
-        if embedded is not None and not by_spark:
+        embedded = find_embedded(start, store, writes=writes and not uses_spark)
+        if embedded is not None and not uses_spark:
             return embedded
         if embedded is not None and look is not None:
             with suppress(DamagedTableError):  # Spark may read what this process cannot
@@ -307,8 +310,10 @@ def _why_no_store(folder: Path) -> str:
 
 
 def _state(phase: Phase, detail: str) -> str:
-    """Return what an interruption in this phase leaves behind; while a decision is being written,
-    the run says it by itself."""
+    """Return the state of the store after an interruption in this phase.
+
+    While a decision is being written, the run sets the text itself.
+    """
     from claimlib.runs import DRY_RUN, NOTHING_DECIDED, Phase
 
     undecided = (Phase.LOCK, Phase.RECOVER, Phase.BEGIN, Phase.READ, Phase.DECIDE)
@@ -322,7 +327,7 @@ def _state(phase: Phase, detail: str) -> str:
 
 
 _WAREHOUSE = "spark.sql.warehouse.dir"
-_OF_WAREHOUSE = (_WAREHOUSE, "spark.sql.catalogImplementation")
+_WAREHOUSE_SETTINGS = (_WAREHOUSE, "spark.sql.catalogImplementation")
 
 
 def session_of(settings: Config, *, debug: bool, java_options: str = "") -> SparkSession:
@@ -335,10 +340,10 @@ def session_of(settings: Config, *, debug: bool, java_options: str = "") -> Spar
     from claimlib.session import open_session
 
     chosen = settings.spark.model_dump()
-    is_chosen = not chosen["conf"].keys().isdisjoint(_OF_WAREHOUSE)
-    if starts_jvm() and not is_chosen and not is_set_by_user(*_OF_WAREHOUSE):
-        # Spark makes this folder at once, by default in the working directory.  No table is kept
-        # there, because the catalog is gone with the process.
+    is_chosen = not chosen["conf"].keys().isdisjoint(_WAREHOUSE_SETTINGS)
+    if starts_jvm() and not is_chosen and not is_set_by_user(*_WAREHOUSE_SETTINGS):
+        # Spark creates this folder at once, by default in the working directory.  No table stays
+        # there, because the catalog ends with the process.
         chosen["conf"][_WAREHOUSE] = tempfile.gettempdir()
     spark = open_session(**chosen, java_options=java_options, muted=not debug)
     if not debug:

@@ -54,7 +54,8 @@ class RangeOptions:
             f"List at most NUMBER entries (a table has at most {MOST_ROWS:,}); the report says how"
             " many more match.",
             "NUMBER",
-            unset=f"{ALL_ROWS} (with --fields {MOST_ROWS:,}), if another option lists entries",
+            unset=f"{ALL_ROWS} (at most {MOST_ROWS:,} with --fields), if another option lists"
+            " entries",
             least=1,
         ),
     ] = None
@@ -274,7 +275,7 @@ def describe(
 def _columns_of(
     key: tuple[bytes, bytes] | None, listing: _Listing | None, stalled_ms: int
 ) -> tuple[Mapping[str, str], Sequence[str]]:
-    """Return the columns of the report of xpending with their headings, and its records' names."""
+    """Return the headings of the report of xpending by column, and the names in its records."""
     from claimlib.plans.keys import GROUP
     from claimlib.report import xpending as report
 
@@ -493,7 +494,7 @@ def _listing_of(entries: RangeOptions, view: View) -> _Listing | None:
     count = entries.count
     if count is None:
         limit = view.rows(None)
-        if limit is None and entries.fields:  # else the payloads of a large store take gigabytes
+        if limit is None and entries.fields:  # payloads take much memory
             limit = MOST_ROWS
     else:
         limit = min(count, MOST_ROWS) if view.output is Output.TABLE else count

@@ -111,7 +111,7 @@ def xautoclaim(
         check = partial(refuse_unmatched, request=request)
         look = partial(look_before_run, command="xautoclaim", run_id=run_id, check=check)
     if explain:
-        if policy is not None:  # of a policy that matches nothing, the groups are what is wanted
+        if policy is not None:  # a policy that matches no group is shown, not refused
             look = None
         with opened_store(store, settings, common, look=look) as (opened, _):
             if look is not None:

@@ -19,7 +19,7 @@ CONSUMER_COLUMNS = (
     *(*GROUP, "consumer", "seen_time_ms", "active_time_ms", "is_known", "pending"),
     *("oldest_idle_ms", "oldest_delivery_time_ms", "highest_delivery_count", "now_ms"),
 )
-"""Of `Description.consumers`, in this order."""
+"""The columns of `Description.consumers`, in order."""
 
 
 @dataclass(frozen=True, slots=True)

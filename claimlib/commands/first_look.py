@@ -1,4 +1,4 @@
-"""Look at a store for typing errors of a request, before Spark starts or large tables are read."""
+"""Find typing errors of a request, before Spark starts or large tables are read."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from claimlib.store.tables import Store
 def look_before_run(
     store: Store, *, command: str, run_id: str | None, check: Callable[[Begun], object]
 ) -> None:
-    """Call a check of a run's request with the store as it is, if the run would decide from it.
+    """Call the check of a run's request with the store as it is now.
 
-    It would not if an earlier run is unfinished, because the run finishes that one first.  Nor if
-    the run was done before: then it is a repeat, whatever the store knows now.
+    The check is skipped if an earlier run is unfinished, because the new run finishes it first.
+    It is also skipped if the run was already done, because a repeat changes nothing.
 
     Args:
         check: raises an error if the request has a typing error.

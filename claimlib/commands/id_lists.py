@@ -32,26 +32,27 @@ _CSV_HEADER = b"id"
 
 @dataclass(frozen=True, slots=True)
 class IdList:
-    """Hold a list of ids that a user named.
+    """Hold a list of ids that a user gave.
 
     Attributes:
-        place: as it was given.
-        ids: the ids of a text; None if the place is that of a table.
+        place: the location, as the user wrote it.
+        ids: the ids of a text; None if a table has the ids.
     """
 
     place: str
     ids: tuple[str, ...] | None
 
     def requests(self, store: Store) -> Relation:
-        """Return the ids as requests: one row per request (at least one) with `request` (from 1)
-        and `ids`, some 100,000 of them each.
+        """Return the ids as requests: one row per request, at least one.
+
+        The columns are `request`, a number from 1, and `ids`, about 100,000 per row.
 
         Args:
-            store: whose requests they are to be.
+            store: the store whose engine computes the rows.
 
         Raises:
-            InputError: there is no such table, it cannot be read, it has no such column, or a row
-                of it is no id.
+            InputError: the table does not exist or cannot be read, lacks the columns, or has a row
+                without a valid id.
         """
         if self.ids is not None:
             starts = range(0, max(1, len(self.ids)), _IDS_PER_REQUEST)
@@ -59,22 +60,22 @@ class IdList:
             numbers = pa.array(range(1, len(lists) + 1), pa.int64())
             columns = {"request": numbers, "ids": pa.array(lists, pa.list_(pa.string()))}
             return Relation(store.engine, Rows(pa.table(columns)))
-        # Spark makes the lists, if it reads the table, which may be larger than this process.
+        # If Spark reads the table, Spark makes the lists: they may exceed this process's memory.
         return _of_table(read_input(store, place_of(self.place)), self.place)
 
 
 def read_ids(place: str) -> IdList:
-    """Read a list of ids if it is a text, without Spark.
+    """Read a list of ids without Spark.  The rows of a table are not read yet.
 
     Args:
-        place: a text file or a pipe of this machine, or `-` for standard input: an id (`ms-seq`,
-            or `ms`) per line, two million at most, in the order in which they are requested; the
-            first line may be `id`, the header of a CSV.  Or a table (see `place_of`) with a text
-            column `id`, or with id_ms and id_seq as the store's own tables hold them, in the order
-            of ids.
+        place: a text file or a pipe of this machine, or `-` for standard input.  It has one id
+            (`ms-seq`, or `ms`) per line, two million at most, in the order of the requests.  Its
+            first line may be `id`, the header of a CSV.  Or a table (see `place_of`), which is
+            read in the order of ids.  It has a text column `id`, or the columns id_ms and id_seq
+            of a store.
 
     Raises:
-        InputError: the file cannot be read, it is too long, or a line of it is no id.
+        InputError: the file cannot be read, is too long, or has a line without a valid id.
     """
     ids = _ids_of_text(place)
     return IdList(place, None if ids is None else tuple(ids))

@@ -1,8 +1,8 @@
-"""An import: the store becomes what a user's own tables say, in one run.
+"""Import a user's own tables: one run makes the store equal to them.
 
-The tables are read as they are now and checked; then their rows are staged as a snapshot's are, one
-journal commit names that landing, and the roll-forward writes the differences.  Nothing is written
-before everything was found sound.
+The tables are read as they are now, and checked.  Nothing is written unless all rows are sound.
+Their rows are then staged, as in a snapshot.  One journal commit names the staged rows, and the
+roll-forward writes the differences.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Given tables: a name of the catalog each, or a folder or file of Delta or Parquet, as it is now;
-refused, with the first rows that are wrong, unless all of them are sound."""
+"""Read given tables: catalog names, or folders or files of Delta or Parquet, as they are now.
+
+Tables with faulty rows are refused.  The message shows the first of these rows.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,9 @@ def place_of(text: str, what: str = "a table's location") -> str:
 
 
 def able_to_read(store: Store, places: Iterable[str]) -> Store:
-    """Return a store whose engine can read given tables: the store itself, or opened in a session
-    if only Spark can read one of the tables.
+    """Return the store, opened with an engine that can read given tables.
+
+    That is Spark if only Spark can read one of them.
 
     Args:
         places: see `place_of`.
@@ -61,17 +64,17 @@ def able_to_read(store: Store, places: Iterable[str]) -> Store:
 
 
 def read_input(store: Store, place: str) -> Relation:
-    """Return the rows of a table that was given, for statements of a store.
+    """Return the rows of a given table, for statements of a store.
 
-    Of a Delta table it is the current version, fixed from then on; of Parquet the files that are
-    there now.  A table that only Spark can read is fetched if the store is open without Spark, else
-    it is what Spark finds whenever the relation is computed.
+    A Delta table is fixed at its current version.  A Parquet table is fixed at its current files.
+    If only Spark can read the table and the store is open without Spark, the rows are fetched.
+    Other tables of Spark are read each time that the relation is computed.
 
     Args:
         place: see `place_of`.
 
     Raises:
-        InputError: there is no table, or it cannot be read, or not all of it would be read.
+        InputError: the table does not exist, cannot be read, or would not be read completely.
     """
     if store.is_embedded and why_spark(place) is not None:
         engine = SparkEngine(store.spark)
@@ -81,18 +84,18 @@ def read_input(store: Store, place: str) -> Relation:
 
 
 def open_input(store: Store, place: str) -> Input:
-    """Open a table with the engine of a store."""
+    """Open a given table with the engine of a store."""
     return store.engine.open_input(place)
 
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """Given tables that were found sound.
+    """Hold given tables whose rows are all sound.
 
     Attributes:
-        tables: by name, with our columns (`plans.input_tables.conformed`).
-        digests: of `pending` and `entries`, if they are views, or other tables of Spark that cannot
-            be fixed: what they had before they were checked.  What is written must be the same.
+        tables: by name, with the columns of a store (`plans.input_tables.conformed`).
+        digests: by name, of `pending` and `entries` before they were checked, if Spark cannot fix
+            them (views, for example).  The written rows must have the same digests.
         payload_columns: columns of the table of entries that may hold payloads, but are not read.
     """
 
@@ -104,8 +107,9 @@ class Sound:
 def read_sound(
     store: Store, places: Mapping[str, str], maps: Mapping[str, TableMap], *, allow_empty: bool
 ) -> Sound:
-    """Given tables, once all of them are seen to be sound.  Five queries at most, and one for each
-    table that cannot be fixed.
+    """Return the given tables if all of their rows are sound.
+
+    This takes five queries at most, and one for each table that cannot be fixed.
 
     Raises:
         InputError, ConfigError, DuplicateRowsError: see `imports.import_tables`.
@@ -125,7 +129,7 @@ def read_sound(
         for table in (table for table, of in opened.items() if not of.is_fixed):
             if table in _GROWING:
                 digests[table] = _digest(store, table, conformed(table))
-            else:  # small: what is checked is what is used
+            else:  # small: the rows that are checked are the rows that are used
                 fetched[table] = conformed(table).fetched()
     tables = {table: fetched.get(table) or conformed(table) for table in places}
     _refuse_faults(tables, places, allow_empty=allow_empty)
@@ -158,7 +162,7 @@ def refuse_changed(sound: Sound, places: Mapping[str, str], written: Mapping[str
         raise InputError(
             f"{said} changed while the import read it; nothing was imported. Write it"
             " to a Delta table and import that (needed for a view that depends on the clock), or"
-            " import again while nobody writes to it",
+            " import again while no process writes to it",
             table=changed[0],
         )
 

@@ -120,7 +120,10 @@ def groups_like(groups: Relation, wanted: Sequence[str]) -> str:
 
 
 def refuse_unknown_group(groups: Relation, stream: bytes, group: bytes) -> None:
-    """Raise RequestError if the table groups does not have a group; name similar ones."""
+    """Raise RequestError if a group is missing from the table groups.
+
+    The message names similar groups.
+    """
     names = (spell(stream), spell(group))
     if groups.where(is_group(*names)).is_empty():
         no_such = f"{no_group(stream, group).message}{NOT_IN_GROUPS}"

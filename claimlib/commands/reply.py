@@ -271,9 +271,9 @@ PREVIOUS = (
 _PREVIOUS_NAMES = (*PREVIOUS[:-1], "from_idle_ms")
 _NEW = ("consumer", "delivery_time_ms", "delivery_count")
 ENTRY_NAMES = (*GROUP, "id", *_PREVIOUS_NAMES)
-"""What is shown of `Reply.deleted` and `Reply.lost`, in this order."""
+"""The names in the records of `Reply.deleted` and `Reply.lost`, in order."""
 CLAIMED_NAMES = (*GROUP, "id", *_NEW, *_PREVIOUS_NAMES, "payload", "fields")
-"""What is shown of `Reply.claimed`, in this order."""
+"""The names in the records of `Reply.claimed`, in order."""
 
 
 def _entries(rows: Relation) -> Relation:

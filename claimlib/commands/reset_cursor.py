@@ -76,10 +76,10 @@ def _not_found(where: str, cursors: Relation, name: str, scope: Scope) -> str:
 
 
 def groups_with_cursor(begun: Begun, name: str, scope: Scope) -> Relation:
-    """Return one row per group of a scope that has a cursor: stream, consumer_group.
+    """Return the groups of a scope that have a cursor: one row per stream, consumer_group.
 
     Raises:
-        RequestError: there is none.
+        RequestError: no group has the cursor.
     """
     cursors = begun.relation("cursors")
     # One row per key, even if the cursor has two rows: each of its rows is set.

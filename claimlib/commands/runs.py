@@ -131,14 +131,14 @@ def _is_run(run: RunRow, name: str) -> bool:
 
 
 def abandon(store: Store, name: str, *, progress: Progress | None = None) -> Finished:
-    """Give up a snapshot or an import that is decided and cannot be finished, because what it read
-    is not there any more; the next run goes on.
+    """Abandon an unfinished snapshot or import whose staged rows were deleted.
 
-    What such a run had applied already stays, and the completeness ranges of its streams are
-    invalidated, so that sweeps refuse their groups; the next snapshot or import brings the store to
-    what the source says.  No driver of the run may be alive: it would go on with what it has begun.
-    A run that claims, acknowledges or retires needs nothing but the journal, so
-    the next run finishes it: it is not given up.
+    The changes that the run has already applied stay.  The completeness ranges of its streams are
+    invalidated, so sweeps refuse their groups.  The next snapshot or import updates the store from
+    the source.
+
+    No driver of the run may be alive, because it would continue the run.  A run that claims,
+    acknowledges or retires cannot be abandoned, because the next run finishes it from the journal.
 
     Args:
         progress: called if this has to wait for another process; None if it shows nothing.
@@ -156,7 +156,7 @@ def _given_up(store: Store, name: str) -> Finished:
 
 
 def find_unfinished(store: Store, name: str) -> RunRow:
-    """Return an unfinished run that can be given up.
+    """Return an unfinished run that can be abandoned.
 
     Raises:
         RequestError: see `abandon`.

@@ -106,7 +106,7 @@ def check_source(
 
 
 def expected_snapshot(begun: Begun, source: str) -> LastSnapshot | None:
-    """Return the snapshot whose server must be the one that is read now, or None if any may be.
+    """Return the snapshot whose server must be the one read now, or None if any server may be read.
 
     Raises:
         SourceMismatchError: another source fills the store, see `_snapshot_to_match`.
@@ -119,7 +119,7 @@ def expected_snapshot(begun: Begun, source: str) -> LastSnapshot | None:
 
 
 def refuse_other_server(begun: Begun, source: str, server: ServerIdentity) -> None:
-    """Raise an error if a snapshot of a server would be refused.
+    """Raise an error if the store must not be filled from a server.
 
     Raises:
         SourceMismatchError: see `expected_snapshot` and `check_same_server`.

@@ -254,14 +254,14 @@ def rows_of(judged: Judged) -> Relation:
             journal_rows.group_rows(judged.groups),
             journal_rows.consumer_rows(accepted),
             journal_rows.cursor_rows(accepted, next_ids),
-            *_previous(judged.begun, accepted),
+            *_previous_rows(judged.begun, accepted),
         ],
         journal_rows.JOURNAL_ROW,
     ).made_by("bucket")
 
 
-def _previous(begun: Begun, accepted: Relation) -> list[Relation]:
-    """Return the rows of consumers and cursors that the run may change, as they are."""
+def _previous_rows(begun: Begun, accepted: Relation) -> list[Relation]:
+    """Return the current rows of the consumers and cursors that the run may change."""
     place = ("stream_key", "group_key", "bucket", *GROUP)
     owners = accepted.sql(
         f"SELECT {', '.join(place)}, consumer FROM {{this}} AS this UNION"
@@ -278,9 +278,9 @@ def refuse_unmatched(begun: Begun, request: Sequence[SweepRequest]) -> None:
     """Raise RequestError if the globs match no group of the store."""
     if is_for_all(request):
         return
-    is_meant = requests.matched_by([part.rule() for part in request])
-    # A group that only `pending` has is refused by name.
-    if all(begun.relation(table).where(is_meant).is_empty() for table in ("groups", "pending")):
+    is_matched = requests.matched_by([part.rule() for part in request])
+    # The sweep itself refuses a group that is only in `pending`, and names it.
+    if all(begun.relation(table).where(is_matched).is_empty() for table in ("groups", "pending")):
         _refuse_no_match(begun, request)
 
 

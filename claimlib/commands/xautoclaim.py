@@ -22,7 +22,7 @@ __all__ = ["COMMAND", "SweepRequest", "explain", "xautoclaim"]
 
 COMMAND = "xautoclaim"
 EXPLAINED_COLUMNS = (*requests.REQUEST_COLUMNS, "request")
-"""Of `explain`, in this order."""
+"""The columns of `explain`, in order."""
 
 
 def explain(store: Store, policy: Sequence[SweepRequest]) -> Relation:

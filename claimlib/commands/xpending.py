@@ -47,13 +47,13 @@ _DATE = re.compile(r"[0-9]{4}-")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A store at the versions of one moment.
+    """Hold a store at the versions of one instant.
 
     Attributes:
         last_seq: the number of the last applied run, or 0 if none.
-        run_seq: the run that left it so; null: it is as it is now.
-        unfinished: the runs that are decided and not finished, if this is the store before them.
-        replaced: by name of a table, what is read instead of it.
+        run_seq: the run that left these versions; None if they are the newest.
+        unfinished: the decided runs that are not finished, if this is the store before them.
+        replaced: by name of a table, the rows that are read instead of it.
     """
 
     store: Store
@@ -81,19 +81,21 @@ class Reading:
 
 
 def reading(store: Store, as_of: str | None = None, tables: Collection[str] = TABLES) -> Reading:
-    """A store as it is, or as a finished run left it.  While a run is unfinished, the store as it
-    is shows parts of it; then the store as it was before this run.
+    """Return the store as it is now, or as a finished run left it.
+
+    While a run is unfinished, the tables may have only a part of its changes.  Then the store
+    before this run is returned.
 
     Args:
-        as_of: a run (its number, command:run_id, or run id alone), or an instant (ISO 8601): the
-            last run that had finished by then.  Null: now.
-        tables: those that will be read.
+        as_of: a run (its number, command:run_id, or run id alone).  Or an instant (ISO 8601), which
+            stands for the last run that had finished by then.  None means now.
+        tables: the names of the tables that will be read.
 
     Raises:
-        UnfinishedRunError: a run is unfinished, and tables had gone back since, and were accepted.
-        RequestError: there is no such run, or none had finished; or tables had gone back since, and
-            were accepted.
-        SchemaError: tables have gone back.
+        UnfinishedRunError: a run is unfinished, and replaced tables were accepted since it began.
+        RequestError: no such run exists, or no run had finished by then.  Or replaced tables were
+            accepted since the run.
+        SchemaError: tables were replaced.
     """
     if as_of is None:
         begun, unfinished = pinned(store, tables)
@@ -119,14 +121,15 @@ def refuse_unknown(
     key: tuple[bytes, bytes] | None = None,
     consumer: bytes | None = None,
 ) -> None:
-    """Raise RequestError if a store does not know what is asked for, and name what is similar: a
-    typing error must not look like a store in which all is well.
+    """Raise RequestError if a store has no such group or consumer.
+
+    The message names similar ones.  Without it, a typing error would look like an empty result.
 
     Args:
-        at: needs `TABLES`, see `reading`.
+        at: a reading with `TABLES`, see `reading`.
         scope: the globs of the streams and groups.
-        key: the names of one stream and group instead, or None.
-        consumer: a consumer of these groups, or None.
+        key: the names of one stream and group, which replace the scope; None to use the scope.
+        consumer: the name of a consumer of these groups; None for any.
     """
     if key is None:
         rows = {table: at.read_in(scope, table) for table in TABLES}

@@ -1,7 +1,7 @@
-"""`claimlib demo`: stalled work on a real server, one Spark run, and the proof that all agree.
+"""Play `claimlib demo`: stalled work on a server, a Spark run, and a comparison of the results.
 
-Tells the story by the commands that a user would type.  All but spark-submit run in this process;
-the job itself runs as it would in production.
+The demo consists of commands that a user would type.  They run in this process, except
+spark-submit, which runs the job as in production.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Command = Callable[[Sequence[str]], int | None]
 
 
 def play(command: Command, folder: Path, entries: int) -> int:
-    """Run the whole demo, and return the exit code: 1 if server and stores differ in anything.
+    """Run the whole demo, and return the exit code: 1 if server and stores differ.
 
     Raises:
         RequestError: the folder exists, and no demo made it.
@@ -101,10 +101,12 @@ def _let_all_claim(
     copies: Mapping[str, Path],
     sweep_ms: int,
 ) -> ServerAnswer:
-    """Let the server and each engine do the same at one instant; return what the server did.
+    """Run the same claim on the server and with each engine; return the server's answer.
+
+    All of them use the same instant.
 
     Args:
-        copies: by engine, the store that it sweeps.
+        copies: by name of an engine, the store that it sweeps.
     """
     with story.step("The proof: all clients stopped, another snapshot, two copies of the store"):
         _check_alone(server)
@@ -130,7 +132,7 @@ def _let_all_claim(
 def _emptied(folder: Path) -> tuple[Path, dict[str, Path]]:
     """Empty the demo's folder, and return the places of its stores.
 
-    Returns: the store of the story, and by engine the store of its proof.
+    Returns: the store of the first steps, and by name of an engine the copy that it sweeps.
 
     Raises:
         RequestError: the folder exists, and no demo made it.
@@ -209,7 +211,7 @@ def _check_alone(server: Server) -> None:
 
 
 def _compared(engine: str, where: Path, answer: ServerAnswer) -> Proof:
-    """Compare a store with the server, read by the engine that swept it."""
+    """Compare a store with the server.  The engine that swept the store reads it."""
     opened = open_folder if engine == "embedded" else _opened_in_session
     store = opened(open_session, str(where))
     return prove(answer, store, find_run(store, f"xautoclaim:{_RUN_ID}"))

@@ -52,10 +52,10 @@ class Story:
         self.console.file.flush()  # what the command itself prints follows, not always through us
 
     def proof(self, proofs: Mapping[str, Proof]) -> None:
-        """Print what was compared, and how much differs.
+        """Print a table of the numbers of compared and of different facts.
 
         Args:
-            proofs: by engine, the comparison of its store with the server.
+            proofs: by name of an engine, the comparison of its store with the server.
         """
         table = _table("what", "compared", *(f"{engine} differs" for engine in proofs))
         any_proof = next(iter(proofs.values()))
@@ -79,7 +79,7 @@ class Story:
         self.console.print(table)
 
     def verdict(self, proofs: Mapping[str, Proof]) -> None:
-        """Print whether the proofs hold; if not, why not."""
+        """Print whether the proofs hold, and the differences if they do not."""
         shortfalls = {line: None for proof in proofs.values() for line in proof.shortfalls}
         differences = [
             f"{engine} engine: {difference}"

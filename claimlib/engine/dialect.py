@@ -42,9 +42,9 @@ def _coalesced(generator: DuckDBGenerator, node: exp.Coalesce) -> str:
 
 
 def _json(generator: DuckDBGenerator, node: exp.JSONFormat) -> str:
-    """Return a value in JSON, with fractions as Java writes them.
+    """Return SQL for a value in JSON, with fractions as Java writes them.
 
-    Spark leaves nulls out, unless it is told otherwise.
+    Nulls are left out, as in Spark, unless the statement has options.
     """
     value = f"TO_JSON({generator.sql(node, 'this')})"
     if not node.args.get("options"):
@@ -53,7 +53,10 @@ def _json(generator: DuckDBGenerator, node: exp.JSONFormat) -> str:
 
 
 def _cast(generator: DuckDBGenerator, node: exp.Cast) -> str:
-    """Return a cast; DuckDB's own one of a text to bytes reads escapes in the text."""
+    """Return SQL for a cast.
+
+    A text becomes bytes by ENCODE, because DuckDB's cast would interpret escapes in the text.
+    """
     if node.is_type("binary"):
         return generator.func("ENCODE", node.this)
     return generator.cast_sql(node)
@@ -70,7 +73,7 @@ class _Embedded(DuckDB):
             exp.Coalesce: _coalesced,
             exp.Format: lambda self, node: self.func("PRINTF", node.this, *node.expressions),
             exp.JSONFormat: _json,
-            # Before 1970 a millisecond is not complete, too: DuckDB's epoch_ms cuts it off.
+            # Rounds down, also before 1970.  DuckDB's epoch_ms rounds towards 1970.
             exp.UnixMillis: lambda self, node: self.func("CLAIMLIB_MILLIS", node.this),
             exp.Cast: _cast,
             # If all conditions are null, count_if is null in DuckDB, and 0 in Spark.
@@ -111,7 +114,7 @@ def _matched_as_bytes(node: exp.Expression) -> exp.Expression:
 
 
 def _spelled(node: exp.Expression) -> exp.Expression:
-    """A name's bytes that are spelled: Python's own function does that, too."""
+    """Replace the SQL that spells a name's bytes by a call of `names.spell`."""
     joined = node.args.get("default") if isinstance(node, exp.Case) else None
     runs = joined.find(exp.RegexpExtractAll) if isinstance(joined, exp.ArrayToString) else None
     if runs is None or not isinstance(runs.this, exp.Decode):

@@ -130,7 +130,7 @@ class EmbeddedEngine:
         return kept if rows is None else Rows(rows)
 
     def open_input(self, place: str) -> Input:
-        """Open a table that a user gave, see `embedded_inputs.open_files`."""
+        """Open a given table, see `embedded_inputs.open_files`."""
         return Input(External(open_files(place)), is_fixed=True)
 
     def write(
@@ -365,7 +365,7 @@ def _part(files: TableFiles, value: str | None, paths: Sequence[str], name: str)
 
 
 def _input_rows(files: InputFiles, name: str, connection: DuckDBPyConnection) -> str:
-    """Return a SELECT of the rows of a table that a user gave."""
+    """Return a SELECT of the rows of a given table."""
     rows = _without_rows(files)
     if files.paths:
         listed = ", ".join(_quoted_text(_without_globs(path)) for path in files.paths)
@@ -402,7 +402,7 @@ def _inputs_of(statement: Statement) -> Iterator[InputFiles]:
 
 
 def _refuse_vanished(statement: Statement, cause: Exception) -> None:
-    """Raise InputError if a table that a user gave lacks one of its files by now."""
+    """Raise InputError if a file of a given table was deleted since the table was opened."""
     for files in _inputs_of(statement):
         if any(not Path(path).exists() for path in files.paths):
             raise InputError(

@@ -1,5 +1,7 @@
-"""Tables that a user gives, as the embedded engine opens them: folders of this machine with a Delta
-table or Parquet files, and Parquet files."""
+"""Open given tables with the embedded engine.
+
+It reads Delta tables, folders of Parquet files and single Parquet files, all on this machine.
+"""
 
 from __future__ import annotations
 
@@ -33,19 +35,19 @@ from claimlib.engine.parquet_folder import (
 from claimlib.errors import InputError, RequestError
 
 FILE = "claimlib_file"
-"""A column with the path of the file in which a row is."""
+"""The name of a column with the path of the file that has the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputFiles:
-    """The files of a table that a user gave.
+    """Hold the files of a given table.
 
     Attributes:
-        place: where the table is.
-        columns: name and DuckDB type of each column, in order.
-        paths: the absolute paths of its files.
-        partitions: one row per file: its path (`FILE`) and its values of the columns that are not
-            in the files.  None if all columns are in the files.
+        place: the location of the table.
+        columns: the DuckDB types by column, in order.
+        paths: the absolute paths of the files.
+        partitions: one row per file: its path (`FILE`) and its values of the partition columns.
+            None if the table is not partitioned.
         deleted: see `folder.TableFiles`.
     """
 
@@ -57,12 +59,14 @@ class InputFiles:
 
 
 class _NeedsSparkError(Exception):
-    """Only Spark can read a table; the text says why."""
+    """Report that only Spark can read a table; the text is the reason."""
 
 
 def why_spark(place: str) -> str | None:
-    """Return why only Spark can read a table, or None if the embedded engine can, or if there is no
-    table that can be read."""
+    """Return the reason why only Spark can read a table.
+
+    Returns None if the embedded engine can read it, or if there is no readable table.
+    """
     try:
         _open(place)
     except _NeedsSparkError as error:
@@ -73,11 +77,11 @@ def why_spark(place: str) -> str | None:
 
 
 def open_files(place: str) -> InputFiles:
-    """Return the files that a table has now; of a Delta table, of its current version.
+    """Return the current files of a table, or those of the current version of a Delta table.
 
     Raises:
-        InputError: there is no table, or it cannot be read, or not all of it would be read.
-        RequestError: only Spark can read it.
+        InputError: the table does not exist, cannot be read, or would not be read completely.
+        RequestError: only Spark can read the table.
     """
     try:
         return _open(place)
@@ -86,7 +90,7 @@ def open_files(place: str) -> InputFiles:
 
 
 def needs_spark(place: str, why: str) -> RequestError:
-    """Return the error for a table that only Spark can read."""
+    """Build the error for a table that only Spark can read."""
     return RequestError(
         f"the embedded engine cannot read {place}: {why}. Use --engine auto or --engine spark",
         option="engine",
@@ -95,10 +99,9 @@ def needs_spark(place: str, why: str) -> RequestError:
 
 def _open(place: str) -> InputFiles:
     if not is_path(place):
-        is_in_catalog = is_name(place)
-        said = "it is a name of a catalog" if is_in_catalog else "it is not in a folder here"
-        hint = f" (a folder or file of this name is written ./{place})" if is_in_catalog else ""
-        raise _NeedsSparkError(f"{said}{hint}")
+        if is_name(place):
+            raise _NeedsSparkError(f"it is a name in a catalog (write a path as ./{place})")
+        raise _NeedsSparkError("it is not in a folder of this machine")
     path = Path(place)
     try:
         if (path / "_delta_log").is_dir():
@@ -125,11 +128,11 @@ def _delta(place: str, folder: Path) -> InputFiles:
         raise _NeedsSparkError("delta-rs takes a % in its path for an encoded character")
     try:
         table = DeltaTable(folder.as_uri())
-        is_ours = is_readable(table)
+        is_supported = is_readable(table)
     except Exception as error:
         raise _NeedsSparkError(f"delta-rs cannot open it ({error})") from error
-    if not is_ours:
-        raise _NeedsSparkError("it uses a feature of Delta such as column mapping")
+    if not is_supported:
+        raise _NeedsSparkError("it uses a feature that the engine lacks, such as column mapping")
     columns = {field.name: duckdb_type(field.type) for field in table.schema().fields}
     names = table.metadata().partition_columns
     actions = pa.table(table.get_add_actions(flatten=True))
@@ -137,7 +140,7 @@ def _delta(place: str, folder: Path) -> InputFiles:
     partitions = None
     if names:
         if any(columns[name] == "BLOB" for name in names):
-            raise _NeedsSparkError("it is partitioned by a column of bytes")
+            raise _NeedsSparkError("it is partitioned by a BINARY column")
         values = {name: actions[f"partition.{name}"] for name in names}
         partitions = pa.table({FILE: pa.array(paths, pa.string()), **values})
     return InputFiles(place, columns, paths, partitions, deleted_rows(table))
@@ -160,7 +163,7 @@ def _parquet(place: str, path: Path) -> InputFiles:
         return InputFiles(place, columns, paths, None, None)
     names = [name for name, _ in divisions[0]]
     if len({*map(str.lower, names)}) < len(names):
-        raise _NeedsSparkError("two of its folders stand for the same column")
+        raise _NeedsSparkError("two levels of its folders name the same column")
     values = {
         name: _column(name, [written[number][1] for written in divisions])
         for number, name in enumerate(names)
@@ -184,9 +187,10 @@ _DATE, _TIME = "%Y-%m-%d", "%Y-%m-%d %H:%M:%S"
 
 
 def _column(name: str, written: Sequence[str]) -> tuple[str, pa.Array]:
-    """Return the DuckDB type and the values of a column for which folders stand.
+    """Return the DuckDB type and the values of a partition column.
 
-    The type is what Spark takes the texts for.
+    Args:
+        written: the value of each file, as its folder writes it.  Spark infers the type from them.
     """
     values = [None if text == _NO_VALUE else text for text in written]
     types = {_type_of(name, text) for text in values if text is not None} or {_NULL}
@@ -196,37 +200,37 @@ def _column(name: str, written: Sequence[str]) -> tuple[str, pa.Array]:
     if len(types) > 1 and "VARCHAR" not in types:
         raise _NeedsSparkError(f"the values of {name} in the names of its folders are of two types")
     texts = pa.array([text and unescaped(text) for text in values], pa.string())
-    # DuckDB casts the texts of moments; without a zone they are UTC.
+    # DuckDB casts the texts of days and times.  A time without a zone is UTC.
     return ("VARCHAR" if "VARCHAR" in types else types.pop()), texts
 
 
 def _type_of(name: str, text: str) -> str:
-    """Return the DuckDB type for which Spark takes a value in the name of a folder."""
+    """Return the DuckDB type that Spark infers for a value in the name of a folder."""
     if _WHOLE.fullmatch(text):
         return "INTEGER" if -(2**31) <= int(text) < 2**31 else "BIGINT"
-    if _is_moment(text, _DATE):
+    if _is_instant(text, _DATE):
         return "DATE"
-    if _is_moment(unescaped(text), _TIME):
+    if _is_instant(unescaped(text), _TIME):
         return "TIMESTAMPTZ"
     first = text.lstrip()[:1]
     if not first or first.isnumeric() or first in "+-." or text in {"NaN", "Infinity"}:
-        raise _NeedsSparkError(f"{name}={text} in the name of a folder may be of several types")
+        raise _NeedsSparkError(f"the type of {name}={text}, the name of a folder, is not clear")
     return "VARCHAR"
 
 
-def _is_moment(text: str, form: str) -> bool:
-    """Return True if a text is a moment, with all digits that a form has."""
+def _is_instant(text: str, format_: str) -> bool:
+    """Return True if a text is a day or time in a format, with all of its digits."""
     try:
-        return f"{datetime.strptime(text, form):{form}}" == text  # noqa: DTZ007 - it has no zone
+        return f"{datetime.strptime(text, format_):{format_}}" == text  # noqa: DTZ007 - it has no zone
     except ValueError:
         return False
 
 
 def _columns_of(place: str, files: Iterable[Path]) -> dict[str, str]:
-    """Return name and DuckDB type of the columns of Parquet files.
+    """Return the DuckDB types of the columns of Parquet files, by column.
 
     Raises:
-        InputError: a file cannot be read, or a column has another type in another file.
+        InputError: a file cannot be read, or a column has different types in two files.
     """
     columns: dict[str, str] = {}
     names: dict[str, str] = {}
@@ -260,14 +264,14 @@ def _merged(place: str, left: str, right: str) -> str:
     if all(decimals) and len({of[2] for of in decimals if of}) == 1:
         return max(left, right, key=lambda type_: int(type_[8:].partition(",")[0]))
     if any("(" in type_ or "[" in type_ for type_ in (left, right)) and not any(decimals):
-        raise _NeedsSparkError("a column with several parts has other types in other files")
-    said = " and ".join(_SPARKS.get(type_, type_) for type_ in (left, right))
-    raise with_other_types(place, f" ({said})")
+        raise _NeedsSparkError("a nested column has different types in its files")
+    types = " and ".join(_SPARK_NAMES.get(type_, type_) for type_ in (left, right))
+    raise with_other_types(place, f" ({types})")
 
 
 _DECIMAL = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")
-# As Spark says them.
-_SPARKS = {
+# Spark's names of the types, for messages.
+_SPARK_NAMES = {
     "VARCHAR": "STRING",
     "BLOB": "BINARY",
     "INTEGER": "INT",
@@ -277,7 +281,7 @@ _SPARKS = {
 
 
 def _type(place: str, type_: Any) -> str:
-    """Return the DuckDB type of what Spark reads from a column of Parquet."""
+    """Return the DuckDB type that corresponds to Spark's type for a column of Parquet."""
     if kinds.is_dictionary(type_):
         type_ = type_.value_type
     if kinds.is_timestamp(type_) and type_.unit == "ns":
@@ -325,4 +329,4 @@ _TYPES = {
     "timestamp": "TIMESTAMP",
     "null": "INTEGER",
 }
-"""By type of Arrow; Spark has no unsigned numbers."""
+"""DuckDB types by Arrow type.  Unsigned numbers get larger types, because Spark has none."""

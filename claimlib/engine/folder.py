@@ -216,7 +216,11 @@ def _ends_of_ids(folder: Path, actions: pa.Table) -> dict[str, tuple[int, int]]:
 
 
 def absolute(folder: Path, path: str) -> str:
-    """Return the path of a table's file; the log has it below the table's folder, or as a URL."""
+    """Return the absolute path of a table's file.
+
+    Args:
+        path: as the log has it: relative to the table's folder, or a URL.
+    """
     decoded = unquote(path)
     if decoded.startswith("file:"):
         return decoded.removeprefix("file://").removeprefix("file:")

@@ -173,7 +173,7 @@ def _matches(texts: pa.ChunkedArray, patterns: pa.ChunkedArray) -> pa.Array:
 
 
 def _spelled(names: pa.ChunkedArray) -> pa.Array:
-    """Return the spelling of names that are bytes.
+    """Return the spellings of names, which are given as bytes.
 
     Each distinct name is spelled once, because names repeat.
     """

@@ -1,4 +1,4 @@
-"""Tables that a user gives, such as those of an import: as each engine opens them."""
+"""Describe tables that a user gives, such as those of an import, for both engines."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ NANOSECONDS = (
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A table that a user gave, as an engine has opened it.
+    """Hold a given table that an engine has opened.
 
     Attributes:
-        node: its rows.
-        is_fixed: True if the rows are the same whenever they are computed.
+        node: the rows.
+        is_fixed: True if every computation returns the same rows.
     """
 
     node: External
@@ -34,20 +34,22 @@ class Input:
 
 
 def is_name(place: str) -> bool:
-    """Return True if a place is a name of a catalog: `catalog.schema.table`, or less of it."""
+    """Return True if a place is a catalog name: `catalog.schema.table`, or its last parts."""
     return _NAME.fullmatch(place) is not None
 
 
 def is_path(place: str) -> bool:
-    """Return True if a place is neither a name of a catalog nor a URL."""
+    """Return True if a place is neither a catalog name nor a URL."""
     return not is_name(place) and _URL.match(place) is None
 
 
 def unreadable(place: str, why: str) -> InputError:
-    """Return the error for a place at which there is no table that can be read."""
+    """Build the error for a place without a readable table."""
     if why == NOT_IN_CATALOG and not Path(place).exists():
-        said = f"{Path(place).absolute()}: no such file, and no table of this name in the catalog"
-        return InputError(said, table=place)
+        message = (
+            f"{Path(place).absolute()}: no such file, and no table of this name in the catalog"
+        )
+        return InputError(message, table=place)
     if why == NOTHING_THERE:
         return InputError(f"{place}: {why}", table=place)
     hint = f" (taken as a catalog name; write a path as ./{place})" if is_name(place) else ""
@@ -55,10 +57,10 @@ def unreadable(place: str, why: str) -> InputError:
 
 
 def with_other_types(place: str, types: str) -> InputError:
-    """Return the error for files in which a column has different types.
+    """Build the error for files in which a column has different types.
 
     Args:
-        types: the types in brackets with a blank before them; empty if they are not known.
+        types: the types in brackets, after a blank; empty if they are unknown.
     """
     return unreadable(
         place,

@@ -1,5 +1,4 @@
-"""Folders of Parquet files that a user gives: which files are rows, and of which columns the names
-of folders tell.  The rules are Spark's, for both engines."""
+"""Find the files and the partition columns of a folder of Parquet, by Spark's rules."""
 
 from __future__ import annotations
 
@@ -13,19 +12,19 @@ from claimlib.terminal import listed
 
 
 def refuse_mixed_folders(place: str, files: Sequence[PurePosixPath]) -> None:
-    """Raise InputError if only some of the files would be read.
+    """Raise InputError if Spark would read only some of the files.
 
-    Of files beside folders, Spark reads only one of both: the folders, if they are called
-    `name=value`, else the files.
+    If a folder has both files and folders, Spark reads only one kind.  It reads the folders if
+    they are named `name=value`, and the files otherwise.
 
     Args:
-        files: all files in the folder and in the folders below.
+        files: all files in the folder, at every depth.
     """
     folders = sorted({path.parent for path in files if not _MARKER.search(path.name)})
     if len(folders) < 2:
         return
     top = _place_in_storage(place)
-    if not all(folder.is_relative_to(top) for folder in folders):  # by a symbolic link
+    if not all(folder.is_relative_to(top) for folder in folders):  # `place` has a symbolic link
         top = PurePosixPath(commonpath(folders))
     divisions = [partition_values(folder.relative_to(top)) for folder in folders]
     divided = {(above, *(name.lower() for name, _ in values)) for above, values in divisions}
@@ -34,13 +33,13 @@ def refuse_mixed_folders(place: str, files: Sequence[PurePosixPath]) -> None:
     shown = listed([str(folder) for folder in folders[:_SHOWN]], len(folders))
     raise InputError(
         f"{place}: not all of its files would be read. They are in {shown}: put all of them into"
-        " one folder, or into folders that are divided by the same columns, as in day=2026-01-01",
+        " one folder, or into folders named after the same columns, as in day=2026-01-01",
         table=place,
     )
 
 
 _SHOWN = 3
-# Files that writers leave beside the rows, and that Spark does not take for any.
+# Files of writers that Spark ignores, such as _SUCCESS.
 _MARKER = re.compile(r"\A_[^=]*\Z|_\$folder\$\Z")
 
 
@@ -50,8 +49,10 @@ def _place_in_storage(place: str) -> PurePosixPath:
 
 
 def partition_values(relative: PurePosixPath) -> tuple[PurePosixPath, list[tuple[str, str]]]:
-    """Return the folder that is divided, and the columns that the folders below it stand for, with
-    their values as written.  The last folders of a path need not stand for columns."""
+    """Return the partitioned folder, and the partition columns with their values as written.
+
+    Folders below the partition folders need not be named after columns.
+    """
     parts = [part.partition("=") for part in relative.parts]
     end = next((n for n in range(len(parts), 0, -1) if parts[n - 1][1]), 0)
     start = next((n for n in range(end, 0, -1) if not parts[n - 1][1]), 0)
@@ -60,15 +61,15 @@ def partition_values(relative: PurePosixPath) -> tuple[PurePosixPath, list[tuple
 
 
 def unescaped(text: str) -> str:
-    """Return a name or a value of a folder as it is meant."""
+    """Return a name or a value with its escapes (%3A) replaced."""
     return re.sub("%([0-9A-Fa-f]{2})", lambda match: chr(int(match[1], 16)), text)
 
 
 def data_files(folder: Path) -> list[Path]:
-    """Return the files in a folder and in the folders below that Spark takes for rows.
+    """Return the files with rows in a folder, at every depth, by Spark's rules.
 
     Raises:
-        OSError: a folder may not be read, or a symbolic link leads back to it.
+        OSError: a folder cannot be read, or a symbolic link forms a loop.
     """
     files: list[Path] = []
     for path in sorted(folder.iterdir()):

@@ -195,10 +195,10 @@ class Executor(Protocol):
         ...
 
     def open_input(self, place: str) -> Input:
-        """Open a table that a user gave, as it is now.
+        """Open a given table as it is now.
 
         Raises:
-            InputError: there is no table, or it cannot be read, or not all of it would be read.
+            InputError: the table does not exist, cannot be read, or would not be read completely.
             RequestError: the engine cannot read tables of this kind or at this place.
         """
         ...
@@ -427,8 +427,11 @@ def _bounded(node: Node, bounds: IdBounds) -> Node:
 
 
 def union_all(parts: Sequence[Relation]) -> Relation:
-    """Return the rows of all parts (at least one), which have the same columns in the same
-    order."""
+    """Return the rows of all parts.
+
+    Args:
+        parts: at least one; all have the same columns in the same order.
+    """
     first, *others = parts
     named = {f"part_{number}": part for number, part in enumerate(others)}
     text = " UNION ALL ".join(f"SELECT * FROM {{{name}}} AS {name}" for name in ("this", *named))

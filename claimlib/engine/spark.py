@@ -157,7 +157,7 @@ class SparkEngine:
         return node if rows is None else Rows(rows)
 
     def open_input(self, place: str) -> Input:
-        """Open a table that a user gave, see `spark_inputs.open_by_spark`."""
+        """Open a given table, see `spark_inputs.open_by_spark`."""
         return open_by_spark(self._spark, place)
 
     def _leaf(self, leaf: Node) -> DataFrame:

@@ -1,5 +1,4 @@
-"""Tables that a user gives, as Spark opens them: any name of a catalog, and any folder of Delta or
-of Parquet."""
+"""Open given tables with Spark: any catalog name, and any folder of Delta or Parquet."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from claimlib.engine.relation import External
 from claimlib.schema import quote_identifier
 from claimlib.session import check_file_names
 
-# What Delta says of a folder that has no log of it.
+# Delta's conditions for a folder without a transaction log.
 _NO_DELTA = (
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_PATH_DOES_NOT_EXIST",
@@ -34,13 +33,13 @@ _NO_DELTA = (
 
 
 def open_by_spark(spark: SparkSession, place: str) -> Input:
-    """Open a table that a user gave.
+    """Open a given table.
 
-    Of a Delta table it is the current version, fixed from then on; of Parquet the files that are
-    there now.  A view, or another kind of table, cannot be fixed.
+    A Delta table is fixed at its current version.  A Parquet table is fixed at its current files.
+    A view, or another kind of table, cannot be fixed.
 
     Raises:
-        InputError: there is no table, or Spark cannot read it, or would not read all of it.
+        InputError: the table does not exist, or Spark cannot read it completely.
     """
     check_file_names(spark, place)
     name = ".".join(map(quote_identifier, place.split("."))) if is_name(place) else None
@@ -53,7 +52,7 @@ def open_by_spark(spark: SparkSession, place: str) -> Input:
             frame = spark.table(name)
         else:
             frame = _read_parquet(spark, place)
-        # Over Spark Connect a table is first looked for when its columns are.
+        # Spark Connect finds a missing table only when its columns are read.
         _ = frame.schema
     except PySparkException as error:
         condition = error.getCondition()
@@ -69,16 +68,16 @@ _REASONS = {
     "REQUIRES_SINGLE_PART_NAMESPACE": "Spark has no such catalog",
     "UNABLE_TO_INFER_SCHEMA": NO_TABLE,
 }
-"""What Spark's conditions mean here."""
+"""The reasons for messages, by Spark's error condition."""
 
 
 def delta_version(spark: SparkSession, identifier: str, *, has_name: bool) -> int | None:
-    """Return the table's version, or None if it is no Delta table."""
+    """Return the version of a table, or None if it is not a Delta table."""
     try:
         newest = spark.sql(f"DESCRIBE HISTORY {identifier} LIMIT 1").first()
     except PySparkException as error:
-        # A folder of Delta that cannot be read now must not be taken for Parquet: its files hold
-        # rows that were deleted.  What a name is, the catalog knows.
+        # An unreadable folder of Delta must not be read as Parquet, because its files hold deleted
+        # rows.  For a catalog name, the catalog knows the kind of the table.
         if not has_name and error.getCondition() not in _NO_DELTA:
             raise
         return None
@@ -86,23 +85,24 @@ def delta_version(spark: SparkSession, identifier: str, *, has_name: bool) -> in
 
 
 def _read_parquet(spark: SparkSession, place: str) -> DataFrame:
-    """Return the files that are there now, with the columns of all of them (null where a file lacks
-    one).
+    """Return the rows of the current files, with the columns of all files.
 
-    A time that is the name of a folder is UTC if it has no zone, as one in a column is.
+    A value is null if its file lacks the column.  A time in the name of a folder is UTC if it has
+    no zone, as in a column.
     """
     path = _literal(place)
-    # What its files hold does not matter to the list of them.
+    # The schema does not matter, because only the names of the files are used.
     every = spark.read.option("recursiveFileLookup", "true").schema("n INT").parquet(path)
     files = [PurePosixPath(unquote(urlsplit(file).path)) for file in every.inputFiles()]
     refuse_mixed_folders(place, files)
-    # Else the columns are those of one file, and the session's zone applies to names of folders.
+    # Without these options Spark takes the columns of one file, and the session's time zone for
+    # times in the names of folders.
     reader = spark.read.option("mergeSchema", "true").option("timeZone", "UTC")
     try:
         frame = reader.parquet(path)
-        _ = frame.schema  # over Spark Connect files are looked at now
+        _ = frame.schema  # Spark Connect reads the files now
     except Exception as error:
-        # Of files that are looked at in tasks, what is wrong is only said in the text.
+        # If tasks read the files, only the text of the error has the condition.
         if "CANNOT_MERGE" not in str(error):
             raise
         types = _OTHER_TYPES.search(str(error))
@@ -114,8 +114,8 @@ _OTHER_TYPES = re.compile(r'incompatible data types "([^"]+)" and "([^"]+)"')
 
 
 def _literal(path: str) -> str:
-    """Return a path that Spark takes as it stands.
+    """Return a path with its glob characters escaped.
 
-    Of Parquet it would else read what a glob matches, and `e{a,b}` names a folder here, not `ea`.
+    Spark would otherwise read the folders that match the path.
     """
     return re.sub(r"[\\{}\[\]*?]", r"\\\g<0>", path)

@@ -61,9 +61,9 @@ class ServerReading:
         return source_label(self.url)
 
     def check(self) -> SourceOpened:
-        """Connect and log in, so that what cannot work fails before Spark starts.
+        """Connect, log in, and return the ids of the server.
 
-        Returns: the ids of the server.
+        Called before Spark starts, because Spark takes ten seconds to start.
 
         Raises:
             SourceError: the server cannot be reached, or does not let us in.

@@ -67,7 +67,7 @@ class ServerState:
 
     @property
     def ids(self) -> SourceOpened:
-        """Return its ids."""
+        """Return the ids of the server."""
         return SourceOpened(self.run_id, self.replication_id, self.former_replication_id)
 
     @property

@@ -1,14 +1,14 @@
-r"""The forms in which a given table may hold a value, and how our columns are made of them.
+r"""Read the values of given tables, which may have several forms, into a store's columns.
 
-The type of a column says which form it is:
+The type of a column determines the form:
 
-- an id is ONE text column, written `ms-seq` as a server writes it, or TWO number columns;
-- a time is a number (ms since the epoch) or a timestamp; without a zone it is UTC, and a fraction
-  below the millisecond is cut off;
-- a name is a STRING, spelled as the tables spell it, or a BINARY, the bytes themselves;
-- fields are an ARRAY<STRUCT<name, value>> or a MAP, of BINARY, or of STRING for its UTF-8 bytes.
+- An id is ONE text column, written `ms-seq` as a server writes it, or TWO number columns.
+- A time is a number (ms since the epoch) or a timestamp.  Without a zone it is UTC.  A fraction
+  below the millisecond is cut off.
+- A name is a STRING, spelled as the tables spell it, or a BINARY, the bytes themselves.
+- Fields are an ARRAY<STRUCT<name, value>> or a MAP, of BINARY, or of STRING for its UTF-8 bytes.
 
-SQL only: what cannot be used becomes null.
+The readers are SQL only.  A value that cannot be used becomes null.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ UNUSABLE = {
 }
 
 Reader = Callable[[Sequence[str]], list[str]]
-"""Makes SQL for our columns of SQL for given ones."""
+"""Returns SQL for the store's columns, from SQL for the given columns."""
 
 
 def reader(shape: Shape, types: Sequence[str], *, id_bits: bool) -> Reader | None:
-    """Return how columns of these types are read, or None if they cannot be.
+    """Return the reader for columns of these types, or None if they cannot be read.
 
-    A value of ours is null if a given one cannot be used.
+    Its result is null if a given value cannot be used.
 
     Args:
         types: as Spark writes them.
@@ -107,7 +107,7 @@ def _text(column: str) -> str:
 def _of_text(column: str) -> str:
     """Return SQL for a name that is a text."""
     text = _text(column)
-    # Few names have a backslash, and only these need be matched.
+    # Only names with a backslash must match the pattern, and they are few.
     spelling = f"instr({text}, {quote_text(_BACKSLASH)}) = 0 OR {is_spelling_sql(text)}"
     return f"CASE WHEN is_valid_utf8({text}) AND ({spelling}) THEN {text} END"
 
@@ -147,7 +147,10 @@ def _id_of_text(columns: Sequence[str]) -> list[str]:
 
 
 def id_bits_sql(text: str) -> tuple[str, str]:
-    """Return SQL for the BIGINTs of the halves of an id's text; both are null if it is none."""
+    """Return SQL for the BIGINTs of the halves of an id's text.
+
+    Both are null if the text is not an id.
+    """
     return _bits(
         *(
             f"TRY_CAST(regexp_extract({text}, {quote_text(_ID_TEXT)}, {n}) AS DECIMAL(20, 0))"
@@ -161,11 +164,12 @@ def _id_of_numbers(columns: Sequence[str]) -> list[str]:
 
 
 def _bits(*halves: str) -> tuple[str, str]:
-    """Return SQL for the BIGINTs with the bits of two unsigned numbers (`ids.to_bigint`); both are
-    null if one of the numbers is none.
+    """Return SQL for the BIGINTs with the bits of two unsigned numbers (`ids.to_bigint`).
+
+    Both are null if one of the numbers is not an unsigned 64-bit number.
 
     Args:
-        halves: decimals.
+        halves: SQL for two decimals.
     """
     is_id = " AND ".join(f"{half} BETWEEN 0 AND {MAX_U64:d}" for half in halves)
     ms, seq = (
@@ -191,7 +195,7 @@ _NO_CHARACTER = r"\A[\x80-\xff]\z"
 def spelled_sql(raw: str) -> str:
     r"""Return SQL for the spelling of a name's bytes, as `names.spell`.
 
-    The engine that is embedded calls `names.spell` instead: see `engine.dialect`.
+    The embedded engine calls `names.spell` instead, see `engine.dialect`.
     """
     latin = f"decode({raw}, 'ISO-8859-1')"
     of_run = "encode(run, 'ISO-8859-1')"
@@ -233,10 +237,10 @@ def _fields_reader(type_: str) -> Reader | None:
 
 
 def _pairs(pairs: str, types: Mapping[str, str]) -> str:
-    """Return SQL for pairs as our fields; null if there is a null in them.
+    """Return SQL for pairs as the column `fields` of a store; null if a pair has a null.
 
     Args:
-        types: the types of the halves that become name and value, by what the pairs call them.
+        types: by name of a half in the given pairs, its type; first the name, then the value.
     """
     is_half = " OR ".join(f"pair.{half} IS NULL" for half in types)
     ours = ", ".join(

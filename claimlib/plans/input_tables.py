@@ -113,11 +113,11 @@ class TableMap:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column of a given table.
+    """Hold a column of a given table.
 
     Attributes:
-        sql: what it is called in statements: a given name may be anything, dots and quotes too.
-        name, type: as the table has them.
+        sql: its name in statements, because the given name may have dots and quotes.
+        name, type: the name and the type in the given table.
     """
 
     sql: str
@@ -130,19 +130,19 @@ def _columns_of(rows: Relation) -> list[_Column]:
 
 
 _Parts = Mapping[str, Sequence[_Column]]
-"""By key the columns of a part; the keys of parts that the table lacks are missing."""
+"""The columns of each part of a table, by key.  A part that the table lacks has no key."""
 
 
 def conformed(table: str, rows: Relation, table_map: TableMap) -> Relation:
-    """Return a given table with our columns: one row per row of it.
+    """Return a given table with the columns of a store: one row per given row.
 
-    Columns: those of `PARTS[table]` (null if the value cannot be used, or if there is none), and of
-    what cannot be used `fault_column`, `fault` (null if nothing is wrong) and `shown`, the row's
-    key as it was given, in JSON.
+    Columns: those of `PARTS[table]`, null if a value is missing or cannot be used.
+    `fault_column` and `fault` say which column is wrong and why; both are null if the row is sound.
+    `shown` is the key of the row as it was given, in JSON.
 
     Raises:
-        ConfigError: the map names a column that the table does not have, or one of another type;
-            or the table lacks a column that the map does not name.
+        ConfigError: the map names a column that is missing or has another type.  Or the table
+            lacks a required column that the map does not name.
     """
     columns = _columns_of(rows)
     located = _located_parts(table, columns, table_map)
@@ -198,9 +198,9 @@ _PAYLOAD_KINDS = ("string", "binary", "map", "struct")
 def faults(tables: Mapping[str, Relation]) -> Relation:
     """Return one row per (table, fault_column, fault) of `conformed` tables.
 
-    `rows` is how many there are.  `times` has of each column of times its `name` and the `low`est
-    and `high`est above 0, which are null if there is none.  The sound rows are one of the rows,
-    with nulls.  One pass over each table.
+    `rows` is the number of given rows.  `times` has one element per column of times, with its
+    `name`.  Its `low` and `high` are the extreme times above 0, or null if there is none.  The
+    sound rows of a table are counted in a row without a fault.  Each table is read once.
     """
     return union_all(
         [
@@ -217,7 +217,7 @@ def faults(tables: Mapping[str, Relation]) -> Relation:
 _TIMES = "ARRAY<STRUCT<name: STRING, low: BIGINT, high: BIGINT>>"
 
 
-_OF_TIMES = {
+_TIME_COLUMNS = {
     part.columns[0]
     for parts in PARTS.values()
     for part in parts.values()
@@ -230,14 +230,16 @@ def _times(columns: Sequence[str]) -> str:
         f"struct('{name}' AS name, min(CASE WHEN {name} > 0 THEN {name} END) AS low,"
         f" max(CASE WHEN {name} > 0 THEN {name} END) AS high)"
         for name in columns
-        if name in _OF_TIMES
+        if name in _TIME_COLUMNS
     )
     return f"CAST(array({ends}) AS {_TIMES})"
 
 
 def rows_of_unknown_groups(table: str, rows: Relation, groups: Relation) -> Relation:
-    """Return one row per (stream, consumer_group) of `rows` that `groups` lacks: `table`, `rows`
-    how many, `example`, the group in JSON."""
+    """Return one row per (stream, consumer_group) of `rows` that is missing from `groups`.
+
+    Columns: `table`; `rows`, the number of rows; `example`, the group in JSON.
+    """
     same = " AND ".join(f"s.{name} = t.{name}" for name in GROUP)
     return (
         rows.select(*GROUP)
@@ -257,7 +259,7 @@ def _located_parts(table: str, columns: Sequence[_Column], table_map: TableMap) 
 def _located(
     table: str, key: str, columns: Sequence[_Column], table_map: TableMap
 ) -> Sequence[_Column] | None:
-    """Return the columns of a part, or None if the table may lack it, and does."""
+    """Return the columns of a part, or None if the table lacks an optional part."""
     part = PARTS[table][key]
     by_name = {column.name: column for column in columns}
     wanted = table_map.columns.get(key) or _by_name(key, part, by_name)
@@ -279,14 +281,16 @@ def _located(
 
 
 def _by_name(key: str, part: Part, names: Container[str]) -> tuple[str, ...]:
-    """Return the columns of a part that no map names: ours, or one that is called as the map would,
-    as an id that is one text."""
+    """Return the names of the columns of a part that the map does not assign.
+
+    They are the store's names.  If the table has none of these, one column may have the key's name.
+    """
     has_ours = any(name in names for name in part.columns)
     return (key,) if key in names and not has_ours else part.columns
 
 
 def _values(table: str, key: str, located: _Parts, table_map: TableMap) -> list[str]:
-    """Return SQL for a part's columns of ours; null throughout if the table lacks it."""
+    """Return SQL for the store's columns of a part; null if the table lacks the part."""
     part = PARTS[table][key]
     if key not in located:
         type_ = FIELDS_TYPE if part.shape is Shape.FIELDS else "BIGINT"
@@ -298,9 +302,9 @@ def _values(table: str, key: str, located: _Parts, table_map: TableMap) -> list[
     wanted = WANTED[part.shape]
     if part.shape is Shape.ID and table_map.id_bits:
         wanted = f"{wanted}, which are BIGINT if id_bits is true"
-    said = ", ".join(f"{column.name} {column.type}" for column in columns)
+    shown = ", ".join(f"{column.name} {column.type}" for column in columns)
     raise ConfigError(
-        f"{table_map.where(table, key)}: {key} of the table for {table} is {said}, but must be"
+        f"{table_map.where(table, key)}: {key} of the table for {table} is {shown}, but must be"
         f" {wanted}",
         table=table,
         key=key,
@@ -313,19 +317,19 @@ def _all_null(part: Sequence[_Column]) -> str:
 
 
 _Fault = tuple[str, str, str]
-"""A SQL condition, which columns are wrong if it is true, and what is wrong with them."""
+"""A SQL condition, the columns that are wrong if it is true, and the reason."""
 
 
 def _faults(part: Part, key: str, columns: Sequence[_Column]) -> list[_Fault]:
-    """Return what can be wrong with a part of a row."""
-    said = ", ".join(column.name for column in columns)
+    """Return the possible faults of a part of a row."""
+    names = ", ".join(column.name for column in columns)
     unusable = " OR ".join(f"{name} IS NULL" for name in part.columns)
-    faults = [(f"({unusable}) AND NOT no_{key}", said, UNUSABLE[part.shape])]
-    return faults if part.nullable else [(f"no_{key}", said, "is null"), *faults]
+    faults = [(f"({unusable}) AND NOT no_{key}", names, UNUSABLE[part.shape])]
+    return faults if part.nullable else [(f"no_{key}", names, "is null"), *faults]
 
 
 _LOW, _HIGH = PROVEN_RANGE[:2], PROVEN_RANGE[2:]
-# What can be wrong with a row whose parts are sound.
+# The possible faults of a row whose parts are sound.
 _RANGE_FAULTS: tuple[_Fault, ...] = tuple(
     (when, "complete_from, complete_to", text)
     for when, text in (
@@ -339,10 +343,10 @@ _RANGE_FAULTS: tuple[_Fault, ...] = tuple(
 
 
 def _first_fault(texts: Mapping[str, str]) -> str:
-    """Return SQL for the text of the first condition that is true; null if none is.
+    """Return SQL for the text of the first true condition; null if none is true.
 
     Args:
-        texts: by condition.
+        texts: the texts by SQL condition.
     """
     return (
         f"CASE {' '.join(f'WHEN {when} THEN {quote_text(of)}' for when, of in texts.items())} END"
@@ -350,7 +354,7 @@ def _first_fault(texts: Mapping[str, str]) -> str:
 
 
 def _shown(table: str, located: _Parts) -> str:
-    """Return SQL for the key of a row as it was given, in JSON."""
+    """Return SQL for the given key of a row, in JSON."""
     own = set(TABLES[table].key)
     columns = (
         f"{spelled_sql(column.sql) if column.type == 'binary' else column.sql}"
@@ -363,5 +367,8 @@ def _shown(table: str, located: _Parts) -> str:
 
 
 def _alias(name: str) -> str:
-    """Return a name as an identifier in the text of a statement, where braces stand for inputs."""
+    """Return a name as an identifier in a statement, with its braces doubled.
+
+    A single brace in a statement begins the name of an input.
+    """
     return quote_identifier(name).replace("{", "{{").replace("}", "}}")

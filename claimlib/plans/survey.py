@@ -70,9 +70,12 @@ _COUNTS = ("pending_before", "invalid", "ahead", "unproven", "at_boundary", "del
 
 UNKNOWN_GROUP = "unknown group: it is not in the table groups"
 NOT_IN_GROUPS = " (it is not in the table groups)"
-"""What is added to the server's own words about a group that nobody knows."""
+"""The addition to the server's message about a group that is not in the table groups."""
 NO_SNAPSHOT_TIME = "the group has no snapshot time: give --now, or import it with snapshot_ms"
-NO_PROOF = "pending ids that may be deleted, because the store does not have the whole stream"
+NO_PROOF = (
+    "pending ids whose entries may have been deleted, because the store does not have the whole"
+    " stream"
+)
 NO_PROOF_REMEDY = "Take a new snapshot, or import again with --streams or --entries-complete"
 TWICE = "duplicate key"
 AHEAD = "a run_seq that no run of this store has had (copied from another store?)"

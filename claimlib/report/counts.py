@@ -1,4 +1,4 @@
-"""The meaning of each count that a run reports."""
+"""Explain each count that a run reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from claimlib.runs.rollforward import ABANDONED
 from claimlib.schema import Kind
 
 MEANINGS: Mapping[str, str] = {
-    # what a run decided about entries
+    # decisions about entries
     Kind.CLAIMED: "entries given to another consumer, as decided",
     Kind.FORCED: "entries made pending by --force",
     Kind.SUPERSEDED: "claims replaced by a later request of the run",
@@ -19,11 +19,11 @@ MEANINGS: Mapping[str, str] = {
     Kind.ACKED: "entries acknowledged",
     Kind.LEFT: "ids left alone, because not idle for long enough",
     Kind.NOT_PENDING: "ids that were not pending",
-    "lost": "of the decided: another writer changed the row first",
-    "gone": "of the decided: removed by this run or another writer",
+    "lost": "decided entries whose row another writer changed first",
+    "gone": "decided entries removed, by this run or another writer",
     "delivered_later": "entries delivered after the time of the run",
-    "spared": "entries idle for long enough, kept by a guard",
-    "parked": "of the claimed: given to the parking consumer",
+    "spared": "entries idle for long enough, left alone by a guard",
+    "parked": "claimed entries given to the parking consumer",
     # groups and requests
     Kind.SWEPT: "groups swept",
     Kind.REFUSED: "groups or requests refused",
@@ -32,20 +32,20 @@ MEANINGS: Mapping[str, str] = {
     "without_request": "groups that match no request of the policy",
     Kind.RETIRED: "1: the consumer was removed; 0: it stayed",
     ABANDONED: "1: the run was abandoned",
-    # what a snapshot or an import read
+    # rows read by a snapshot or an import
     "streams": "streams read",
     "groups": "groups read",
     "pending_read": "pending entries read",
     "entries_read": "stream entries read",
     "commands": "commands sent to the server",
     "vanished": "streams or groups deleted while they were read",
-    "server_restarted": "1: the server's process is another one",
-    "replication_changed": "1: the server's replication id is another one",
+    "server_restarted": "1: the server's process has changed",
+    "replication_changed": "1: the server's replication id has changed",
     ServerProof.RUN_ID: "1: the run_id showed that it is the same server",
     ServerProof.REPLICATION_ID: "1: the replication id showed that it is the same server",
     "groups_without_instant": "groups without a snapshot time",
     "streams_without_proof": "streams whose entries are not known to be complete",
-    # what a snapshot or an import changed
+    # rows changed by a snapshot or an import
     NEW["pending"]: "pending entries added",
     NEW["entries"]: "stream entries added",
     "pending_written": "pending entries added or changed",
@@ -58,9 +58,9 @@ MEANINGS: Mapping[str, str] = {
     Kind.STREAM_REMOVED: "streams removed",
     CLAIMS_REPLACED: "claims of this store overwritten",
     UNEXPLAINED: "rows removed without a trace of why",
-    "pending_missing": "pending rows read that another writer took since",
-    "pending_extra": "pending rows that another writer added since",
-    "entries_missing": "entries read that another writer took since",
-    "entries_extra": "entries that another writer added since",
+    "pending_missing": "pending rows read, but removed since by another writer",
+    "pending_extra": "pending rows added since by another writer",
+    "entries_missing": "entries read, but removed since by another writer",
+    "entries_extra": "entries added since by another writer",
 }
-"""One line for each count, by its name."""
+"""One line of explanation by name of a count."""

@@ -28,7 +28,7 @@ from claimlib.runs.request_text import parameter_name, parameter_text
 
 
 def entry_columns(kind: str) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the columns of a list of entries with their headings, and the names of its records.
+    """Return the headings of a list of entries by column, and the names in its records.
 
     Args:
         kind: `claimed`, `deleted` or `lost`.
@@ -168,7 +168,7 @@ def of_runs(where: str, listed: RunList) -> Report:
 
 
 def before_unfinished(report: Report, unfinished: Sequence[RunRow]) -> Report:
-    """Return a report of a store that says which unfinished runs it does not show.
+    """Return a report with a note on the unfinished runs that it does not show.
 
     Args:
         unfinished: `Reading.unfinished`.
@@ -177,7 +177,7 @@ def before_unfinished(report: Report, unfinished: Sequence[RunRow]) -> Report:
     if unfinished:
         first = unfinished[0]
         seq = first.run_seq
-        same = f", and --as-of {seq - 1} the store as it is here" if seq > 1 else ""
+        same = f", and --as-of {seq - 1} the store before it" if seq > 1 else ""
         notes.append(
             f"run {seq} ({visible(first.key)}) is unfinished: this is the store before it. The next"
             f" run finishes it; then --as-of {seq} shows the store after it{same}"

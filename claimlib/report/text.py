@@ -106,7 +106,7 @@ def only_in_store(
 
     Args:
         counts: `commands.server_view.only_in_store`; None if there is no server.
-        of_run: the counts of the run that this is said after.
+        of_run: the counts of the run in whose report the note stands.
         place: where the store is.
         key: the run, as command:run_id.
     """

@@ -116,11 +116,11 @@ def of_overview(
 
 
 def overview_columns(stalled_ms: int, changed: Sequence[str] = (CHANGED,)) -> dict[str, str]:
-    """Return the columns of the overview of all groups, with their headings.
+    """Return the headings of the overview of all groups, by column.
 
     Args:
-        stalled_ms: the idle time from which on an entry counts as stalled.
-        changed: empty if the store mirrors no server.
+        stalled_ms: the idle time in ms from which an entry counts as stalled.
+        changed: the column of changes in the store; empty if the store mirrors no server.
     """
     since = format_duration_ms(stalled_ms)
     return headings(
@@ -329,10 +329,10 @@ def _of_entries(
 def entry_columns(
     keys: Sequence[str], *, has_payloads: bool
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the columns of a list of entries with their headings, and the names of its records.
+    """Return the headings of a list of entries by column, and the names in its records.
 
     Args:
-        keys: the columns of the table that say whose entries they are.
+        keys: the columns that name the group of an entry; empty for a list of one group.
     """
     columns = headings(*keys, "id", "consumer", "idle_ms", "delivery_count")
     if not has_payloads:

@@ -71,7 +71,7 @@ MAX_LOSSES = 5
 DRY_RUN = "dry run"
 """How the detail of a phase begins, of a run that writes nothing."""
 NOTHING_DECIDED = "nothing was decided, so the store is unchanged"
-"""What an interruption leaves before a decision is written."""
+"""The text on the state of the store if no decision was written."""
 INPUTS = ("pending", "entries", "groups", "consumers", "streams", "cursors", "runs")
 """What decisions are made of: the tables that a run pins."""
 
@@ -234,12 +234,11 @@ def _run(
 
 
 def unfinished_error(run: RunRow) -> UnfinishedRunError:
-    """Build the error of a command that cannot begin before an earlier run is finished."""
+    """Build the error of a command that must wait for an unfinished run."""
     return UnfinishedRunError(
         f"run {run.run_seq} ({run.key}) is unfinished: its decision was written, but is not yet"
         f" applied. The next run finishes it, for example: claimlib {run.command} … --run-id"
-        f" {run.run_id}. Until then claimlib xpending shows the store before it, and --as-of what"
-        " earlier runs left",
+        f" {run.run_id}. Until then claimlib xpending shows the store before this run",
         run=run.key,
     )
 
@@ -294,7 +293,7 @@ def begin_dry_run(store: Store, progress: Progress | None) -> Begun:
     """Pin tables for a dry run, which decides and writes nothing.
 
     Raises:
-        UnfinishedRunError: naming the run and the command that finishes it.
+        UnfinishedRunError: a run is unfinished; the message names the command that finishes it.
         LostRaceError, ConfigError, SchemaError: see `pinned`.
     """
     tell = progress or silent
@@ -384,7 +383,7 @@ def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
     try:
         store.append("journal", everything, token=Token(APP_ID, row.run_seq), note=row.note)
     except Exception as error:
-        # A conflict says that somebody's row is there; a storage error does not say if ours is.
+        # After a conflict some run's row exists.  After a storage error this run's row may exist.
         conflict = isinstance(error, CommitConflictError)
         committed = run_rows(store, row.run_seq - 1)
         if not committed or not (conflict or committed[0].attempt == row.attempt):
@@ -393,23 +392,23 @@ def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
 
 
 def _state_of_decision(store: Store, row: RunRow) -> str:
-    """Return whether a decision was written, for the message of a command that was interrupted."""
+    """Return the text on the state of a decision, for the message of an interruption."""
     run = f"run {row.run_seq} ({row.key})"
-    finishing = f"the same command with --run-id {shlex.quote(row.run_id)}, or the next run"
+    remedy = f"the same command with --run-id {shlex.quote(row.run_id)}, or the next run"
     try:
         decided = run_rows(store, row.run_seq - 1)
         is_written = any(other.attempt == row.attempt for other in decided)
         # Spark may still be writing it.
         is_known = is_written or store.is_embedded
-    except (Exception, KeyboardInterrupt):  # noqa: BLE001 - Spark may be gone, or a user hasty
+    except (Exception, KeyboardInterrupt):  # noqa: BLE001 - Spark may have ended, or Ctrl-C come again
         is_written = is_known = False
     if is_written:
-        return f"the decision of {run} was written: {finishing}, finishes it"
+        return f"the decision of {run} was written: {remedy}, finishes it"
     if is_known:
         return NOTHING_DECIDED
     return (
         f"it is unknown whether the decision of {run} was written: claimlib runs"
-        f" {shlex.quote(store.where)} shows it. If it lists the run as unfinished, {finishing},"
+        f" {shlex.quote(store.where)} shows it. If it lists the run as unfinished, {remedy},"
         " finishes it; if it does not list the run, nothing was changed"
     )
 

@@ -339,9 +339,9 @@ def takes_paths_for_folders(master: str, conf: Mapping[str, str]) -> bool:
 
 
 def has_catalog(conf: Mapping[str, str]) -> bool:
-    """Return True if settings may give a session that claimlib starts a catalog with tables.
+    """Return True if a session with these settings may have a catalog with tables.
 
-    By default its catalog is in its memory, and has none.
+    By default the catalog of a session that claimlib starts is in memory, and empty.
     """
     return any(map(_NAMES_CATALOG.match, conf))
 

@@ -48,9 +48,9 @@ def settings_in_file(conf: Mapping[str, str]) -> Iterator[None]:
 
 
 def is_set_by_user(*keys: str) -> bool:
-    """Return True if Spark's own files, or PYSPARK_SUBMIT_ARGS, set one of some keys.
+    """Return True if Spark's own files or PYSPARK_SUBMIT_ARGS set one of these keys.
 
-    A file hive-site.xml may set any key.
+    A file hive-site.xml is not read, but counts, because it may set any key.
     """
     import pyspark
 

@@ -128,7 +128,7 @@ def check_same(
     An option that is None agrees with every store.
 
     Args:
-        filled_from: returns the source of the rows, or None if unknown; for the message.
+        filled_from: returns the source of the rows for the message, or None if there is none.
     """
     numbers = {properties[schema.BUCKETS_PROPERTY] for properties in present.values()}
     others = set() if buckets is None else numbers - {str(buckets)}
@@ -139,7 +139,7 @@ def check_same(
             origin = f" and source {declared}"
         else:
             name = filled_from()
-            origin = ", filled from no source so far" if name is None else f", filled from {name}"
+            origin = ", not yet filled from a source" if name is None else f", filled from {name}"
         raise StoreExistsError(
             f"{where} is already a store, with {existing} buckets{origin}: leave out --buckets and"
             " --source to use it as it is, or choose another location",

@@ -35,7 +35,7 @@ class Creation:
         store: the store.
         was_there: True if all of its tables existed before.
         has_lost_proofs: True if the completeness ranges were invalidated, because the table
-            `entries` or `streams` is not the one that they were about.
+            `entries` or `streams` was replaced.
         newly_accepted: the tables that were lost, or replaced by an earlier version, and are
             accepted now.
         created: the tables that were created in a store whose other tables already existed.
@@ -78,8 +78,8 @@ def create(
     """Create the tables of a store that do not exist, and open it.
 
     A repeat changes nothing.  It completes a store whose creation was interrupted, or that has lost
-    a table.  If `entries` was lost or replaced, or an older `streams` is accepted, the proofs of
-    absence are invalidated: sweeps refuse the groups until the next snapshot or import.
+    a table.  The completeness ranges are invalidated if `entries` was lost or replaced, or if an
+    older `streams` is accepted.  Then sweeps refuse the groups until the next snapshot or import.
 
     Args:
         buckets: partitions of entries, pending and journal; fixed once created.  None means those
@@ -87,15 +87,15 @@ def create(
         source: what the store mirrors; None if a snapshot will say so.
         accept_replaced: True if runs are to use replaced tables (`gone_back`) as they are now.
             If False, replaced tables are refused.
-        source_of: returns the source of a store's rows, which the message of StoreExistsError
-            names.
+        source_of: returns the source of a store's rows, for the message of StoreExistsError.
 
     Raises:
         StoreNotFoundError, UnsafeLocationError, StorageError: see `Definitions`.
         StoreExistsError: there is a store with other buckets or another source.  It is not changed.
         SchemaVersionError: there is a store of another version.  It is not changed.
         SchemaError: tables were replaced, and are not to be accepted; the tables are divided into
-            buckets differently; or proofs are to be invalidated, and `streams` is append-only.
+            buckets differently; or completeness ranges must be invalidated, and `streams` is
+            append-only.
         CommitConflictError: another writer changed `streams` meanwhile.
         RequestError: a store cannot have so many buckets; the name of the source is empty, or
             has credentials in it.

@@ -261,7 +261,7 @@ class FolderDefinitions:
         return no_store(self.where, self.location)
 
 
-# Spark or delta-rs may take a path with one of these characters for another path, or for none.
+# Spark or delta-rs may read another path, or none, if the path has one of these characters.
 _OTHER_PATH = re.compile(r"[%\\{}\[\]*?^|]")
 
 

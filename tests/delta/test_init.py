@@ -334,7 +334,7 @@ def test_a_new_name_of_the_source_counts_from_the_next_snapshot_on(
 
 
 def test_a_store_that_no_snapshot_has_filled_keeps_its_source(embedded: Path) -> None:
-    with pytest.raises(StoreExistsError, match="filled from no source so far"):
+    with pytest.raises(StoreExistsError, match="not yet filled from a source"):
         init(in_folder(embedded), source="lake")
 
 

@@ -35,12 +35,12 @@ NAMES = (
     f"{PUNCTUATION[21:]}d {string.digits}{string.ascii_letters}",
     "%20%7B50% é €\u00a0\U0001f600 .e.",
 )
-# The embedded engine leaves paths with the others to Spark.
+# Spark reads the paths with the other characters, because the embedded engine does not.
 PLAIN_NAMES = tuple(re.sub(r"[%\\{}\[\]*?^|]", "", name) for name in NAMES)
 
 
 def use(store: Store) -> Store:
-    """Bring a store to what a server says, sweep it and look at it."""
+    """Snapshot a server into a store, sweep the store and read it."""
     for _ in range(2):
         snapshot(store, ALL, lambda _: source(stream(b"s", {1: b"x", 2: b"x"}, {1}, NOW_MS)))
     reply = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
@@ -85,9 +85,10 @@ def test_a_command_that_an_error_names_can_be_pasted_wherever_the_store_is(
 def test_a_store_in_a_folder_of_any_printable_characters_works(
     request: pytest.FixtureRequest, tmp_path: Path, names: tuple[str, ...], engine: str
 ) -> None:
-    """Two paths: one with a percent sign in it is Spark's alone from the start, so the other
-    characters must also be met in one that has none.  Of the embedded engine there is one path with
-    all characters that it takes."""
+    """Use two paths of Spark, with and without a percent sign, and one of the embedded engine.
+
+    Only Spark reads a path with a percent sign, so the other characters need a second path.
+    """
     assert set("".join(NAMES)) >= set(PUNCTUATION + string.digits + string.ascii_letters + " ")
     start = partial(request.getfixturevalue, "spark")
     store = use(init(start, str(tmp_path.joinpath(*names, "store")), engine))
@@ -95,7 +96,7 @@ def test_a_store_in_a_folder_of_any_printable_characters_works(
     for name in names:
         (place,) = place.iterdir()  # nothing was written beside it
         assert place.name == name
-    assert store.relation("runs").count() == 3  # delta-rs takes some of these names for others
+    assert store.relation("runs").count() == 3  # delta-rs reads other paths for some names
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a run replaces in the small tables stands in the journal as it was."""
+"""Test that the journal keeps the values that a run replaces in the small tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.delta.reading import query
 
 Rows = dict[tuple[object, ...], tuple[object, ...]]
 
-# By table: the kind of its rows in the journal, its key there, its key, and its values.
+# By table: the kind of its rows in the journal, the column of its name there, and its values.
 TABLES = {
     "consumers": ("consumer", "consumer", ("seen_time_ms", "active_time_ms")),
     "cursors": ("cursor", "cursor_name", ("next_ms", "next_seq")),
@@ -40,7 +40,7 @@ def rows(store: Store, table: str) -> Rows:
 
 
 def before(store: Store, run_seq: int, table: str) -> Rows:
-    """Return what the journal says that was there before a run, by stream and name."""
+    """Return the values before a run, by stream and name, as the journal has them."""
     kind, name, values = TABLES[table]
     columns = ", ".join(("stream", name, *values))
     condition = f"run_seq = {run_seq} AND kind = '{kind}_before'"

@@ -165,7 +165,7 @@ def test_a_table_without_an_id_is_of_another_version(
 def test_a_source_cannot_be_declared_for_a_store_that_was_made_without_one(
     spark: SparkSession, spark_store: Store
 ) -> None:
-    with pytest.raises(StoreExistsError, match="filled from no source so far"):
+    with pytest.raises(StoreExistsError, match="not yet filled from a source"):
         Store.init(spark, spark_store.where, source="other:6379/0")
 
 

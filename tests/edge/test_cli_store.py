@@ -445,7 +445,7 @@ def test_what_a_run_refused_can_be_looked_up_with_the_reason(claimlib, stalled):
     said = claimlib("runs", stalled, "xautoclaim:r", "--refused", "--output", "json")
     (refused,) = json.loads(said.out)["refused"]
     assert (refused["stream"], refused["consumer_group"]) == ("unproven", "g")
-    assert "pending ids that may be deleted" in refused["reason"]
+    assert "pending ids whose entries may have been deleted" in refused["reason"]
     assert "unproven" in claimlib("runs", stalled, "xautoclaim:r", "--refused").out
 
 

@@ -102,7 +102,7 @@ def test_the_same_commands_leave_the_same_rows_by_either_engine(spark, claimlib,
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
-    """The options of an import: entries and pending entries in other forms than a store has."""
+    """Return the options of an import whose entries and pending entries are in other forms."""
     folder = tmp_path_factory.mktemp("lake")
     numbers = range(1, 30)
     of_entries = {
@@ -176,7 +176,7 @@ def test_tables_of_ids_and_of_requests_are_read_without_java(filled, tmp_path):
     assert (process.returncode, "1 acknowledged" in process.stdout) == (0, True), process.stderr
 
 
-def test_a_table_that_is_nowhere_is_named_before_spark_starts(filled):
+def test_a_missing_table_is_named_before_spark_starts(filled):
     missing = "nofile.txt: no such file, and no table of this name in the catalog"
     words = ("import", filled, "--entries", "nofile.txt", "--pending", "nofile.txt")
     for command in (
@@ -196,7 +196,7 @@ def test_a_table_that_is_nowhere_is_named_before_spark_starts(filled):
 def test_what_the_embedded_engine_cannot_do_is_refused(claimlib, filled, monkeypatch):
     tables = ("--entries", "e", "--pending", "p")
     said = claimlib("import", filled, *tables, "--engine", "embedded")
-    assert (said.code, "cannot read e: it is a name of a catalog" in said.err) == (2, True)
+    assert (said.code, "cannot read e: it is a name in a catalog" in said.err) == (2, True)
     assert "Use --engine auto or --engine spark" in said.err
     said = claimlib("xpending", filled, "--engine", "duckdb")
     assert said.code == 2

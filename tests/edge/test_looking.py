@@ -49,12 +49,12 @@ def swept(claimlib, where):
     return where
 
 
-# ---- what a run did ----
+# ---- the counts of a run ----
 
 
 @pytest.fixture
 def by_server(claimlib, store):
-    """The store after a snapshot, a sweep, an xclaim, a retirement and a cursor that was reset."""
+    """Fill a store by a snapshot, a sweep, an xclaim, a retirement and a cursor reset."""
     with valkey_server() as server, server.client() as client:
         stream_with_group(client, n=5)
         assert claimlib("snapshot", server.url, store.where).code == 0
@@ -165,7 +165,7 @@ def test_other_ids_under_a_used_run_id_are_said_to_be_different(claimlib, swept)
 
 
 def _cut_off(run, at):
-    """Begin a run, and stop it for good at a phase."""
+    """Begin a run, and kill it at a phase."""
 
     def stop(phase, detail):
         if phase is at:
@@ -205,7 +205,7 @@ def test_an_unfinished_sweep_does_not_keep_users_from_looking(claimlib, store, w
     assert "no finished run cut (xautoclaim:cut is unfinished: the next run" in refused.err
     refused = claimlib("xautoclaim", where, *SWEEP, "--dry-run", "--quiet")
     assert (refused.code, refused.out) == (5, "")
-    assert "claimlib xpending shows the store before it, and --as-of what earlier" in refused.err
+    assert "Until then claimlib xpending shows the store before this run" in refused.err
     assert claimlib("xautoclaim", where, *SWEEP, "--run-id", "next").code == 0
     assert _looked_at(claimlib, where, "xpending", "orders", "g")["consumers"] == {"bob": 1, "c": 2}
 
@@ -228,7 +228,7 @@ def test_an_unfinished_snapshot_shows_the_store_before_it(claimlib, store, at):
     assert said.code == 3, "the alarm is about the store before the run"
     assert (
         "run 2 (snapshot:cut) is unfinished: this is the store before it. The next run finishes it;"
-        " then --as-of 2 shows the store after it, and --as-of 1 the store as it is here"
+        " then --as-of 2 shows the store after it, and --as-of 1 the store before it"
     ) in said.out
     assert "is unfinished" in claimlib(*words, "--output", "csv").err
 
@@ -243,7 +243,7 @@ SIGNALS = pytest.mark.parametrize(
 
 
 def _interrupt(monkeypatch, number, *, is_written):
-    """Send a signal as the decision is appended, before or after that."""
+    """Send a signal before or after the decision is appended."""
     # Else an earlier test's session would be used, and Spark may write even after a signal.
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     append = Store.append
@@ -273,7 +273,7 @@ def test_a_run_that_is_interrupted_before_its_decision_is_written_says_that_noth
 
 
 @SIGNALS
-def test_a_run_that_is_interrupted_behind_its_decision_says_that_the_decision_stands(
+def test_a_run_that_is_interrupted_after_its_decision_says_that_it_was_written(
     claimlib, monkeypatch, where, number, code, how
 ):
     words = ("xautoclaim", where, *SWEEP, "--run-id", "it's late")
@@ -290,7 +290,7 @@ def test_a_run_that_is_interrupted_behind_its_decision_says_that_the_decision_st
     assert _looked_at(claimlib, where, "xpending", "orders", "g")["consumers"] == {"bob": 1, "c": 2}
 
 
-def test_where_the_journal_cannot_be_read_an_interrupted_run_says_how_to_find_out(
+def test_if_the_journal_cannot_be_read_an_interrupted_run_says_how_to_find_out(
     claimlib, monkeypatch, where
 ):
     def fails(*_):

@@ -1,4 +1,4 @@
-"""Typing errors are told before anything slow begins: before Spark starts, with each engine."""
+"""Test that commands refuse typing errors before Spark starts, with each engine."""
 
 import re
 import shlex
@@ -18,7 +18,7 @@ SWEEP = "xautoclaim {store} --consumer c --min-idle 1m"
 CLAIM = "xclaim {store} orders workers c --min-idle 1m"
 UNKNOWN_KEY = "NOGROUP No such key 'order' or consumer group 'workers'"
 KNOWN = "known groups: orders / workers"
-# The command line, in which {store} and {at} are folders; and what the error says.
+# The command line, in which {store} and {at} are folders, and a part of the error.
 REFUSED = [
     *(
         (f"{words} --columns nosuch", f"{NO_COLUMN}{first}")
@@ -96,7 +96,7 @@ REFUSED = [
 
 @pytest.fixture
 def where(store, claimlib, monkeypatch):
-    """A store with a group of two owners, and a run."""
+    """Fill a store with a group of two owners, and run one sweep on it."""
     owned = tuple(
         PendingEntry(StreamId(n, 0), name, NOW_MS - 90_000, 1)
         for n, name in ((1, b"bob"), (2, b"ann"))

@@ -1,4 +1,4 @@
-"""Given tables: every form of one row is the same row, and what cannot be used is a fault of it."""
+"""Test the forms of given rows: sound ones are read alike, and others are faults."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS = [
 ]
 TEXT_ID = {"id": ("id",)}
 TWO_NUMBERS = {"id": ("ms", "seq")}
-# The pending entries above: their columns, how a row is written, and how it is read.
+# By form of the rows above: the types of the columns, the written row, and the map.
 _TEXT, _BYTES, _NUMBER = pa.string(), pa.binary(), pa.int64()
 _INSTANT = pa.timestamp("us", tz="UTC")
 ROW_FORMS = {
@@ -72,7 +72,7 @@ RowsOf = Callable[[pa.Table], Relation]
 
 @pytest.fixture
 def rows_of(engine: Executor, tmp_path: Path) -> RowsOf:
-    """A table as each engine reads it from a file."""
+    """Return a function that reads a table from a file with each engine."""
 
     def read(table: pa.Table) -> Relation:
         file = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
@@ -88,8 +88,7 @@ def _instant(ms: int) -> datetime:
 
 @pytest.fixture
 def in_berlin(engine: Executor, request: pytest.FixtureRequest):
-    """In a session of Spark the clocks go forward between two and three in the night of one instant
-    above."""
+    """Set a time zone of Spark whose clocks change in the night of one of `AT_MS`."""
     if not isinstance(engine, SparkEngine):
         yield
         return
@@ -173,7 +172,7 @@ def test_fields_are_the_same_pairs_in_every_form(rows_of: RowsOf) -> None:
 
 
 def _id_texts() -> list[str]:
-    """Ids, sound ones and ones that a character more, less or other makes something else."""
+    """Return texts of ids, some of them with one character added, removed or changed."""
     chance = random.Random(7)
     halves = [0, 1, 9, 10, 2**31, 2**53, 2**63 - 1, 2**63, MAX_U64, MAX_U64 + 1, 10**20]
     texts = ["", "-", "+", "5", "5-", "-5", "5-*", "0x5-1", "\uff15-1", "5-1\n", "\x005-1", "5-1-1"]
@@ -199,7 +198,7 @@ def _canonical(text: str) -> StreamId | None:
 
 
 def by_id(rows: Relation, column: str) -> dict[str, Record]:
-    """Conformed rows by what they show of a column."""
+    """Return conformed rows by the text that they show of a column."""
     return {json.loads(row["shown"])[column]: row for row in rows.collect()}
 
 
@@ -370,7 +369,7 @@ NUMBERS = [-(2**63), -1, 0, 1, 2**31, 2**53 + 1, 2**63 - 1, None]
 
 
 def random_pending(seed: int, number: int) -> pa.Table:
-    """Pending entries in random forms, with values that no store can hold."""
+    """Return pending entries in random forms, some with values that no store can hold."""
     chance = random.Random(seed)
 
     def column(values: Sequence[object], *types: pa.DataType) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Both engines read the tables that users give alike; what only Spark reads is told early."""
+"""Test that both engines read given tables alike, and which tables only Spark reads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def written(file: Path, **columns: pa.Array | list[object]) -> None:
     pq.write_table(pa.table(columns), file)
 
 
-# The folders, and the types and the values of the columns for which they stand.
+# The folders, and the types and the values of their partition columns.
 FOLDERS: Mapping[str, tuple[list[str], list[str], list[tuple[object, ...]]]] = {
     "numbers": (["n=7", "n=-05", f"n={NO_VALUE}"], ["int"], [(7,), (-5,), (None,)]),
     "large numbers": (["n=7", f"n={2**40}"], ["bigint"], [(7,), (2**40,)]),
@@ -180,7 +180,8 @@ def test_deleted_rows_of_a_delta_table_are_not_read(spark: SparkSession, tmp_pat
         rows = opened(EmbeddedEngine(), place)
         assert [row["n"] for row in rows.order_by("n").collect()] == [1, 3, 5, 7], place
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
-    assert why_spark(str(tmp_path / "t")) == "it uses a feature of Delta such as column mapping"
+    why = "it uses a feature that the engine lacks, such as column mapping"
+    assert why_spark(str(tmp_path / "t")) == why
 
 
 def test_a_delta_table_that_delta_rs_takes_for_another_one_is_left_to_spark(
@@ -202,7 +203,7 @@ def test_a_part_of_a_delta_table_is_left_to_spark(tmp_path: Path) -> None:
         assert "part of a Delta table" in (why_spark(str(place)) or "")
 
 
-def test_a_file_that_is_none_is_named(engine: Executor, tmp_path: Path) -> None:
+def test_a_file_that_is_not_parquet_is_named(engine: Executor, tmp_path: Path) -> None:
     file = tmp_path / "t.parquet"
     file.write_text("no Parquet at all", encoding="utf-8")
     if isinstance(engine, SparkEngine):
@@ -227,7 +228,7 @@ def test_of_two_tables_the_one_with_a_text_that_is_not_utf_8_is_named(tmp_path: 
         union_all(tables).arrow()
 
 
-def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_was_deleted_meanwhile_is_refused(tmp_path: Path) -> None:
     written(tmp_path / "t" / "f.parquet", stream=["s"])
     rows = opened(EmbeddedEngine(), tmp_path / "t")
     (tmp_path / "t" / "f.parquet").unlink()
@@ -238,16 +239,16 @@ def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "why"),
     [
-        ("lake.raw.pending", "it is a name of a catalog"),
-        ("ids.parquet", "a folder or file of this name is written ./ids.parquet"),
-        ("s3a://bucket/t", "it is not in a folder here"),
+        ("lake.raw.pending", "it is a name in a catalog"),
+        ("ids.parquet", "write a path as ./ids.parquet"),
+        ("s3a://bucket/t", "it is not in a folder of this machine"),
     ],
 )
 def test_what_is_not_in_a_folder_here_is_left_to_spark(place: str, why: str) -> None:
     assert why in (why_spark(place) or "")
 
 
-def test_nothing_at_a_place_is_no_reason_for_spark(tmp_path: Path) -> None:
+def test_a_missing_file_does_not_start_spark(tmp_path: Path) -> None:
     assert why_spark(str(tmp_path / "none")) is None
     with pytest.raises(InputError, match="no such file or folder"):
         EmbeddedEngine().open_input(str(tmp_path / "none"))
