@@ -120,11 +120,13 @@ def runs(
             result = of_runs(opened.where, history.list_runs(opened, rows))
         else:
             finished = history.find_run(opened, run)
-            if parts.as_commands:
-                _print_commands(opened, finished, limit, chosen, quiet=common.quiet)
-                return
-            result = _shown(opened, finished, kinds, rows, chosen)
-    show(result, view)
+            if not parts.as_commands:
+                result = _shown(opened, finished, kinds, rows, chosen)
+    # The line that shows progress would take what is printed meanwhile to stderr.
+    if parts.as_commands:
+        _print_commands(opened, finished, limit, chosen, quiet=common.quiet)
+    else:
+        show(result, view)
 
 
 def _columns_of(run: str | None, kinds: Sequence[str]) -> tuple[Mapping[str, str], Sequence[str]]:

@@ -116,7 +116,8 @@ def xautoclaim(
         with opened_store(store, settings, common, look=look) as (opened, _):
             if look is not None:
                 look(opened)
-            show(of_policy(explain_policy(opened, request), rows), view)
+            explained = of_policy(explain_policy(opened, request), rows)
+        show(explained, view)
         return
     writes = not dry_run
     with opened_store(store, settings, common, writes=writes, look=look) as (opened, progress):

@@ -25,7 +25,10 @@ from rich.text import Text
 from claimlib import process, terminal
 from claimlib.cli.options import Output, View
 from claimlib.cli.output import show
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.report.model import Report
+from claimlib.testing.tables import write_keyspace
+from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.edge.processes import ROOT
 
 EVERY_CHARACTER = "".join(map(chr, range(sys.maxunicode + 1)))
@@ -169,6 +172,7 @@ def test_an_error_is_one_line_whatever_it_repeats(capsys):
 ALLOWED_OF_RICH = {"rich.box", "rich.cells", "rich.table", "rich.text", "rich.status"}
 PRINTING_MODULES = {"logging", "warnings", "pprint", "rich", "curses", "getpass", "click"}
 PRINTING_NAMES = {"print", "echo", "secho", "print_exc", "print_exception", "print_stack"}
+SWEEP = ("--consumer", "c", "--min-idle", "1m")
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 
 
@@ -290,3 +294,33 @@ def test_on_a_terminal_lines_on_stderr_break_between_words(tmp_path):
 def test_elsewhere_a_message_on_stderr_is_one_line(capsys):
     terminal.say("word " * 100)
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("runs", "{store}", "1", "--as-commands"),
+        ("runs", "{store}", "1", "--claimed", "--output", "csv"),
+        ("xautoclaim", "{store}", *SWEEP, "--explain", "--output", "csv"),
+    ],
+    ids=lambda words: words[-1],
+)
+def test_what_goes_into_a_file_is_the_same_where_stderr_is_a_terminal(store, tmp_path, words):
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    xautoclaim(store, SweepRequest(REQUEST))
+    command = [
+        word.format(store=store.where) for word in (sys.executable, "-m", "claimlib", *words)
+    ]
+    controller, of_process = pty.openpty()
+    with (tmp_path / "result").open("w+b") as result:
+        environment = {**os.environ, "TERM": "xterm"}
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=result, stderr=of_process, env=environment, check=False
+        )
+        result.seek(0)
+        on_terminal = result.read()
+    os.close(of_process)
+    os.close(controller)
+    plain = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    assert (done.returncode, on_terminal) == (0, plain.stdout)
+    assert plain.stdout
