@@ -49,8 +49,8 @@ def _heading(param: Any) -> str:
 
 app = typer.Typer(
     name="claimlib",
-    help="Finds and claims stalled Redis stream entries in all consumer groups at once, with Spark"
-    " on Delta tables.",
+    help="Finds and claims stalled Redis stream entries in all consumer groups at once, on Delta"
+    " tables, with Spark or without.",
     epilog=f"Exit codes: {', '.join(starmap('{} {}'.format, process.MEANINGS.items()))}.",
     no_args_is_help=True,
     add_completion=True,

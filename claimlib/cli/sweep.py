@@ -96,7 +96,7 @@ def xautoclaim(
 
     view = common.view()
     rows = view.rows(limit)
-    kind = _listed(claimed=claimed, deleted=deleted, is_dry_run=dry_run and not explain)
+    kind = _listed(claimed=claimed, deleted=deleted, dry_run=dry_run, explain=explain)
     if explain:
         view.check(POLICY_COLUMNS, EXPLAINED_COLUMNS)
     elif kind:
@@ -145,7 +145,7 @@ def xautoclaim(
         raise typer.Exit(process.SOME_REFUSED)
 
 
-def _listed(*, claimed: bool, deleted: bool, is_dry_run: bool) -> str | None:
+def _listed(*, claimed: bool, deleted: bool, dry_run: bool, explain: bool) -> str | None:
     """Return which entries a dry run lists; None if it reports on groups.
 
     Raises:
@@ -154,10 +154,12 @@ def _listed(*, claimed: bool, deleted: bool, is_dry_run: bool) -> str | None:
     kinds = [name for name, is_wanted in (("claimed", claimed), ("deleted", deleted)) if is_wanted]
     if len(kinds) > 1:
         raise RequestError("give only one of --claimed and --deleted", option="deleted")
-    if kinds and not is_dry_run:
+    if kinds and (explain or not dry_run):
         (kind,) = kinds
+        due = {"add --dry-run": not dry_run, "leave out --explain": explain}
+        remedy = " and ".join(text for text, is_due in due.items() if is_due)
         raise RequestError(
-            f"--{kind} lists the entries of a dry run: add --dry-run, and leave out --explain. Of a"
+            f"--{kind} lists the entries of a dry run: {remedy}. Of a"
             f" finished run, claimlib runs STORE RUN --{kind} lists them",
             option=kind,
         )

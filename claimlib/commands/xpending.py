@@ -147,10 +147,17 @@ def refuse_unknown(
         globs = [f"{scope.stream_glob} / {scope.group_glob}"]
         raise RequestError(nothing_matches(at.store.where, groups, globs), globs=globs)
     if consumer is not None:
-        _refuse_unknown_consumer(rows["consumers"], rows["pending"], spell(consumer))
+        place = "no consumer group has a consumer"
+        if key is not None:
+            place = f"{one_line(' / '.join(map(spell, key)))} has no consumer"
+        elif scope != EVERYTHING:
+            place = "no consumer group that the globs match has a consumer"
+        _refuse_unknown_consumer(rows["consumers"], rows["pending"], spell(consumer), place)
 
 
-def _refuse_unknown_consumer(consumers: Relation, pending: Relation, consumer: str) -> None:
+def _refuse_unknown_consumer(
+    consumers: Relation, pending: Relation, consumer: str, place: str
+) -> None:
     is_wanted = f"consumer = {quote_text(consumer)}"
     if not all(rows.where(is_wanted).is_empty() for rows in (consumers, pending)):
         return
@@ -160,7 +167,7 @@ def _refuse_unknown_consumer(consumers: Relation, pending: Relation, consumer: s
         pending=pending,
     )
     raise RequestError(
-        f"no consumer group has a consumer {one_line(consumer)}; {consumers_like(known, consumer)}",
+        f"{place} {one_line(consumer)}; {consumers_like(known, consumer)}",
         option="consumer",
     )
 

@@ -144,8 +144,9 @@ def test_commands_about_ids_list_owner_idle_time_and_count_too(claimlib, where, 
 
 def test_lists_without_a_dry_run_are_refused(claimlib, where):
     for words, reason in (
-        (SWEEP[:-1], "--claimed lists the entries of a dry run: add --dry-run"),
-        ((*SWEEP, "--explain"), "leave out --explain"),
+        (SWEEP[:-1], "--claimed lists the entries of a dry run: add --dry-run. Of a"),
+        ((*SWEEP, "--explain"), "of a dry run: leave out --explain. Of a"),
+        ((*SWEEP[:-1], "--explain"), "of a dry run: add --dry-run and leave out --explain. Of a"),
         ((*SWEEP, "--deleted"), "give only one of --claimed and --deleted"),
     ):
         refused = claimlib("xautoclaim", where, *words, "--claimed")

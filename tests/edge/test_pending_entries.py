@@ -188,6 +188,8 @@ def test_a_consumer_that_no_group_knows_is_not_taken_for_one_without_entries(cla
     assert (
         "no entry matches" in claimlib("xpending", where, "--consumer", "ann", "--idle", "9w").out
     )
+    said = claimlib("xpending", where, "mails", "h", "--consumer", "bbo")
+    assert (said.code, "mails / h has no consumer bbo; known" in said.err) == (2, True)
     said = claimlib("xpending", where, "--consumer", "bob", "--stream", "nosuch")
     assert (said.code, said.out) == (2, "")
     assert "no consumer group of " in said.err
