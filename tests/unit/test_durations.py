@@ -27,6 +27,10 @@ def test_a_new_file_has_seconds_to_spare() -> None:
     assert MOST > 1
 
 
+def test_without_recorded_times_no_file_has_a_budget() -> None:
+    assert list(over_budget({"tests/a.py": 500.0}, {})) == []
+
+
 def test_the_files_whose_times_are_written_down_exist() -> None:
     root = Path(__file__).parents[2]
     assert [name for name in recorded() if not (root / name).is_file()] == []
