@@ -44,7 +44,6 @@ from claimlib.plans import (
     sweep,
 )
 from claimlib.plans.keys import (
-    GROUP,
     GROUP_KEY,
     GROUP_SQL,
     IS_SHARED,
@@ -262,12 +261,12 @@ def rows_of(judged: Judged) -> Relation:
 
 def _previous_rows(begun: Begun, accepted: Relation) -> list[Relation]:
     """Return the current rows of the consumers and cursors that the run may change."""
-    place = ("stream_key", "group_key", "bucket", *GROUP)
+    place = ", ".join(journal_rows.PLACE)
     owners = accepted.sql(
-        f"SELECT {', '.join(place)}, consumer FROM {{this}} AS this UNION"
-        f" SELECT {', '.join(place)}, parking_consumer FROM {{this}} AS this"
+        f"SELECT {place}, consumer FROM {{this}} AS this UNION"
+        f" SELECT {place}, parking_consumer FROM {{this}} AS this"
     ).where("consumer IS NOT NULL")
-    cursors = accepted.where("cursor IS NOT NULL").select(*place, "cursor AS name")
+    cursors = accepted.where("cursor IS NOT NULL").select(place, "cursor AS name")
     return [
         previous.consumer_rows(owners, begun.relation("consumers")),
         previous.cursor_rows(cursors, begun.relation("cursors")),

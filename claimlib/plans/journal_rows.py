@@ -10,7 +10,8 @@ from claimlib.semantics.model import Outcome
 
 JOURNAL_ROW = {name: type_ for name, type_ in JOURNAL.types.items() if name != "run_seq"}
 """The types of what a decision states, by column."""
-_PLACE = (*GROUP, "stream_key", "group_key", "bucket")
+PLACE = (*GROUP, "stream_key", "group_key", "bucket")
+"""The columns that place a row about a group: its names, their keys and its bucket."""
 
 
 def decision_rows(decided: Relation, accepted: Relation, owners: Relation) -> Relation:
@@ -66,7 +67,7 @@ def group_rows(groups: Relation) -> Relation:
     is_sweep = "count IS NULL"
     return groups.select(
         f"CASE WHEN reason IS NULL THEN '{Kind.SWEPT}' ELSE '{Kind.REFUSED}' END AS kind",
-        *(*_PLACE, "consumer", f"to_json(struct({request})) AS request", "now_ms AS at_ms"),
+        *(*PLACE, "consumer", f"to_json(struct({request})) AS request", "now_ms AS at_ms"),
         "CASE WHEN count IS NULL THEN at_boundary END AS at_boundary",
         *(f"CASE WHEN {is_sweep} THEN {name} END AS {name}" for name in OF_WHOLE_PELS),
         *("spared", "parked", "reason"),
@@ -93,7 +94,7 @@ def cursor_rows(accepted: Relation, next_ids: Relation | None) -> Relation:
         )
     return placed.select(
         f"'{Kind.CURSOR}' AS kind",
-        *(*_PLACE, "cursor AS cursor_name"),
+        *(*PLACE, "cursor AS cursor_name"),
         *("coalesce(next_ms, 0L) AS next_ms", "coalesce(next_seq, 0L) AS next_seq"),
         "now_ms AS at_ms",
     )
@@ -106,5 +107,5 @@ def consumer_rows(accepted: Relation) -> Relation:
     """
     return accepted.where(CALLER_IS_SEEN).select(
         f"'{Kind.CONSUMER}' AS kind",
-        *(*_PLACE, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),
+        *(*PLACE, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),
     )
