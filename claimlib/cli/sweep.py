@@ -107,12 +107,11 @@ def xautoclaim(
     request = requests_of(settings, policy, options)
     now_ms = None if now is None else parse_instant_ms(now)
     look = None
-    if not allow_none:
+    # A policy that matches no group is shown, not refused.
+    if not (allow_none or (explain and policy is not None)):
         check = partial(refuse_unmatched, request=request)
         look = partial(look_before_run, command="xautoclaim", run_id=run_id, check=check)
     if explain:
-        if policy is not None:  # a policy that matches no group is shown, not refused
-            look = None
         with opened_store(store, settings, common, look=look) as (opened, _):
             if look is not None:
                 look(opened)

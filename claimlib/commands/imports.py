@@ -21,7 +21,6 @@ from claimlib.commands.input_tables import (
 )
 from claimlib.commands.mirror import (
     IMPORT,
-    SNAPSHOT,
     Landing,
     NamedStreams,
     decide,
@@ -29,7 +28,7 @@ from claimlib.commands.mirror import (
     discarded_on_error,
     named_streams,
 )
-from claimlib.commands.sources import check_source, mirrored
+from claimlib.commands.sources import refuse_import
 from claimlib.engine.relation import Relation
 from claimlib.errors import RequestError
 from claimlib.plans import input_tables
@@ -183,7 +182,7 @@ def import_tables(
     def decided(begun: Begun) -> Decision:
         nonlocal payload_columns
         _discard(store, staged)  # where another run came first: nobody names it
-        check_source(begun, mirrored(begun), source, foreign_command=SNAPSHOT)
+        refuse_import(begun)
         check_changeable(store, CHANGED)
         if progress is not None:
             progress(Phase.READ, "the given tables")

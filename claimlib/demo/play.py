@@ -34,7 +34,6 @@ from claimlib.testing.server import Server, valkey_server
 
 if TYPE_CHECKING:
     import redis
-    from pyspark.sql import SparkSession
 
 # The wheel brings the job and its settings along; in a clone they are where they always are.
 _FILES = Path(__file__).resolve().with_name("files")
@@ -212,13 +211,12 @@ def _check_alone(server: Server) -> None:
 
 def _compared(engine: str, where: Path, answer: ServerAnswer) -> Proof:
     """Compare a store with the server.  The engine that swept the store reads it."""
-    opened = open_folder if engine == "embedded" else _opened_in_session
-    store = opened(open_session, str(where))
+    store = (
+        open_folder(open_session, str(where))
+        if engine == "embedded"
+        else Store.open(open_session(), str(where))
+    )
     return prove(answer, store, find_run(store, f"xautoclaim:{_RUN_ID}"))
-
-
-def _opened_in_session(start: Callable[[], SparkSession], where: str) -> Store:
-    return Store.open(start(), where)
 
 
 def _next(store: Path) -> str:
