@@ -16,7 +16,13 @@ from claimlib import process, terminal
 from claimlib.cli.common import Common
 from claimlib.config.sections import Engine
 from claimlib.config.settings import Config
-from claimlib.errors import DamagedTableError, RequestError, StorageError, StoreNotFoundError
+from claimlib.errors import (
+    DamagedTableError,
+    InputError,
+    RequestError,
+    StorageError,
+    StoreNotFoundError,
+)
 from claimlib.places import (
     check_no_secret,
     check_place,
@@ -91,19 +97,18 @@ def _check_input(place: str, settings: Config) -> None:
 
     Spark takes ten seconds to start.
     """
-    from claimlib.engine.embedded_inputs import needs_spark, why_spark
+    from claimlib.engine.embedded_inputs import open_files
     from claimlib.engine.inputs import NOT_IN_CATALOG, NOTHING_THERE, is_name, is_path, unreadable
 
     master, conf = settings.spark.master, settings.spark.conf
     if takes_paths_for_folders(master, conf):
         if is_name(place) and not has_catalog(conf):
             raise unreadable(place, NOT_IN_CATALOG)
-        if is_path(place) and not os.path.exists(place):  # noqa: PTH110 - raises nothing
+        if is_path(place) and not os.path.exists(place):  # noqa: PTH110 - Path.exists() raises if a folder is unreadable
             raise unreadable(place, NOTHING_THERE)
     if settings.execution.engine is Engine.EMBEDDED:
-        why = why_spark(place)
-        if why is not None:
-            raise needs_spark(place, why)
+        with suppress(InputError):  # the command reports it after the errors of its own request
+            open_files(place)
 
 
 def _opened(

@@ -86,15 +86,11 @@ def open_files(place: str) -> InputFiles:
     try:
         return _open(place)
     except _NeedsSparkError as error:
-        raise needs_spark(place, str(error)) from error
-
-
-def needs_spark(place: str, why: str) -> RequestError:
-    """Build the error for a table that only Spark can read."""
-    return RequestError(
-        f"the embedded engine cannot read {place}: {why}. Use --engine auto or --engine spark",
-        option="engine",
-    )
+        raise RequestError(
+            f"the embedded engine cannot read {place}: {error}."
+            " Use --engine auto or --engine spark",
+            option="engine",
+        ) from error
 
 
 def _open(place: str) -> InputFiles:
