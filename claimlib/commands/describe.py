@@ -28,10 +28,11 @@ class Description:
 
     Attributes:
         consumers: one row per (stream, consumer_group, consumer) that the table consumers has, or
-            that owns entries: pending, oldest_idle_ms (null: nothing is pending, or the group has
-            no instant), oldest_delivery_time_ms and highest_delivery_count (null: nothing is
-            pending), seen_time_ms and active_time_ms (ms since the epoch; null: not known), now_ms
-            (the instant of the idle times; null: none), `is_known` (is it in consumers?).
+            that owns entries.  `pending` is the number of its entries.  oldest_idle_ms,
+            oldest_delivery_time_ms and highest_delivery_count are null if that is 0.  `now_ms` is
+            the time of the idle times; both are null if the group has no snapshot time.
+            seen_time_ms and active_time_ms (ms since the epoch) are null if they are unknown.
+            `is_known` is true if the table has the consumer.
         cursors: one row per (name, stream, consumer_group): next_id, where the next page begins
             (`0-0`: at the first entry).
         without_owner: how many pending entries no consumer owns.

@@ -40,7 +40,7 @@ from claimlib.times import parse_instant_ms
 
 TABLES = ("pending", "groups", "consumers")
 TABLES_OF_PAYLOADS = (*TABLES, "entries")
-"""What is read if payloads are shown."""
+"""The tables that `xpending` reads to show payloads."""
 DEFAULT_STALLED_MS = 15 * 60_000
 _DATE = re.compile(r"[0-9]{4}-")
 

@@ -31,9 +31,12 @@ def instants(groups: Relation, now_ms: int | None) -> Relation:
 
 
 def idle_entries(pending: Relation, groups: Relation, now_ms: int | None) -> Relation:
-    """One row per pending entry: stream, consumer_group, id_ms, id_seq, consumer, delivery_time_ms,
-    delivery_count, idle_ms (at `now_ms`, else at the group's snapshot instant; null: it has none;
-    negative: it was delivered later) and that instant, `now_ms`."""
+    """Return one row per pending entry.
+
+    Columns: stream, consumer_group, id_ms, id_seq, consumer, delivery_time_ms, delivery_count,
+    now_ms, idle_ms.  `now_ms` is the given time, or else the time of the group's snapshot.  idle_ms
+    is the idle time then: null if there is no such time, negative if the entry was delivered later.
+    """
     return pending.sql(
         f"""
         SELECT /*+ BROADCAST(known) */ {GROUP_SQL}, id_ms, id_seq, consumer, delivery_time_ms,
@@ -131,11 +134,13 @@ def shares(entries: Relation) -> Relation:
 
 
 def owners(entries: Relation, stalled_ms: int) -> Relation:
-    """One row per (stream, consumer_group, consumer) that owns entries (null: nobody): `pending`,
-    oldest_idle_ms (null: not known), oldest_delivery_time_ms, highest_delivery_count, `now_ms`,
-    `stalled` (idle for so long, or longer; null: not known), `delivered_5_plus` and
-    `delivered_10_plus` (entries that were delivered so often, or more).  One shuffle, of partial
-    sums.
+    """Return one row per (stream, consumer_group, consumer) that owns entries.
+
+    Entries without an owner are a row whose consumer is null.  Columns: `pending`, oldest_idle_ms,
+    oldest_delivery_time_ms, highest_delivery_count, `now_ms`, `stalled`, `delivered_5_plus` and
+    `delivered_10_plus`.  `stalled` is the number of entries that are idle for `stalled_ms` or
+    longer.  It and oldest_idle_ms are null if idle times are unknown.  This takes one shuffle, of
+    partial sums.
 
     Without the ids of `shares`: a struct among the sums would have Spark sort all entries.
     """

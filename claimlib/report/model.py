@@ -32,7 +32,7 @@ DEFAULT_LIMIT = 50
 MOST_ROWS = 100_000
 """The most rows that a table shows.  They must fit in memory, because their columns are aligned."""
 DEFAULT_PAYLOAD_BYTES = 512
-"""How many bytes of a payload are shown."""
+"""The bytes of each name and value of a payload that are shown by default."""
 _WIDEST_PADDED = 60
 """Characters: no column of plain text is padded any wider."""
 
