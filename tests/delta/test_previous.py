@@ -108,6 +108,16 @@ def test_a_consumer_that_the_store_holds_twice_has_one_row_with_its_newest_times
     assert before(store, run_seq, "consumers") == {("s", "alice"): (5, 4)}
 
 
+def test_a_cursor_that_the_store_holds_twice_has_one_row_whichever_row_is_read_first(
+    store: Store,
+) -> None:
+    columns = ["name", "stream", "consumer_group", "next_ms", "next_seq", "run_seq"]
+    copies = [("nightly", "s", "g", 7, 1, 0), ("nightly", "s", "g", 3, 2, 0)]
+    store.append("cursors", store.rows("cursors", copies, columns))
+    run_seq = reset_cursor(store, "nightly", Scope("s", "*")).run_seq
+    assert before(store, run_seq, "cursors") == {("s", "nightly"): (7, 2)}
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_the_first_run_over_an_empty_table_has_no_row_of_what_was_before(
     store: Store, table: str
