@@ -64,7 +64,10 @@ REFUSED = [
     ("xpending {store} --stream order", f"matches order / * (stream / group); {KNOWN}"),
     ("xpending {store} --group worker --count 3", f"matches * / worker (stream / group); {KNOWN}"),
     ("xpending {store} --consumer bbo", "has a consumer bbo; known consumers: bob"),
-    ("xpending {store} orders workers --consumer bbo", "orders / workers has no consumer bbo; known consumers: bob"),
+    (
+        "xpending {store} orders workers --consumer bbo",
+        "workers has no consumer bbo; known consumers: bob",
+    ),
     ("xpending {store} --as-of 7", "has no finished run 7: "),
     ("describe {store} order", f"matches order / * (stream / group); {KNOWN}"),
     ("describe {store} orders worker", f"matches orders / worker (stream / group); {KNOWN}"),
