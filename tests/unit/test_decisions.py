@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "docs" / "decisions"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "decisions"
 RECORDS = sorted(FOLDER.glob("[0-9]*.md"))
 MOST_LINES = 60
 HEADINGS = ["Context", "Decision", "Measurement", "Consequence"]
@@ -30,3 +31,10 @@ def test_records_have_numbers_of_their_own_and_are_listed_in_order():
     listed = re.findall(r"^- (\d{3})\. \[(.+)\]\((.+)\)$", text, re.MULTILINE)
     assert listed == [(path.stem[:3], title_of(path)[7:], path.name) for path in RECORDS]
     assert len({number for number, _, _ in listed}) == len(listed)
+
+
+def test_each_record_that_the_code_names_is_there():
+    texts = (path.read_text(encoding="utf-8") for path in (ROOT / "claimlib").rglob("*.py"))
+    named = {number for text in texts for number in re.findall(r"docs/decisions/(\w+)", text)}
+    assert named
+    assert named <= {path.stem[:3] for path in RECORDS}
