@@ -289,8 +289,7 @@ class HashCollisionError(StoreError):
 
 
 class InputError(ClaimlibError):
-    """A table or a file of the user does not exist, is empty, or has rows that no store can
-    hold."""
+    """A table or a file of the user does not exist, is empty, or has unusable rows."""
 
     exit_code = 4
 
