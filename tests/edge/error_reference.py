@@ -168,8 +168,8 @@ def _in_tree_order(error: type[errors.ClaimlibError]) -> Iterator[type[errors.Cl
 def _row(error: type[errors.ClaimlibError]) -> str:
     entry = ENTRIES[error.__name__]
     code, summary = str(error.exit_code), _summary(error)
-    cells = (f"`{error.__name__}`", code, summary, entry.store, entry.remedy)
-    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |\n"
+    texts = (f"`{error.__name__}`", code, summary, entry.store, entry.remedy)
+    return "| " + " | ".join(text.replace("|", r"\|") for text in texts) + " |\n"
 
 
 def _summary(error: type[errors.ClaimlibError]) -> str:
