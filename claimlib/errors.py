@@ -38,7 +38,7 @@
     │   ├── UnfinishedRunError              an earlier run is decided but not applied
     │   ├── CommitConflictError             another writer committed at the same time
     │   ├── RunKeyConflictError         2   the run's key was used for another request
-    │   └── RunAbandonedError           2   the run with this key was given up
+    │   └── RunAbandonedError           2   the run with this key was abandoned
     ├── SparkUnreachableError          75  the Spark Connect server did not answer: try again
     ├── SparkEndedError                75  Spark has ended: try again
     ├── SparkMemoryError                2  Spark's memory, or a limit of it, was too little
@@ -65,7 +65,7 @@ from typing import Any, ClassVar, Self
 
 
 class ClaimlibError(Exception):
-    """The base of all: `except ClaimlibError` catches what claimlib raises on purpose.
+    """The base class of all errors that claimlib raises on purpose.
 
     Attributes:
         message: what is wrong and what to do about it.
@@ -100,7 +100,7 @@ class RequestError(ClaimlibError):
 
 
 class IdError(RequestError):
-    """A text is no stream id, or a number is not one of an id's."""
+    """A text is not a stream id, or a number is not half of one."""
 
 
 class IntervalError(IdError):
@@ -157,11 +157,11 @@ class GuardError(ClaimlibError):
 
 
 class EmptySourceError(GuardError):
-    """A source has nothing of what the store has, and nobody has said that this is meant."""
+    """A source has no stream and no group that matches the request."""
 
 
 class StateError(ClaimlibError):
-    """A pending entry, consumer or group that no server can hold: out of order, or out of range."""
+    """A pending entry, a consumer or a group is out of order, or out of range."""
 
     exit_code = 4
 
@@ -181,16 +181,15 @@ class StoreIncompleteError(StoreError):
 
 
 class StoreExistsError(StoreError):
-    """There is a store at this place already, and it is another one."""
+    """There is already a store at this place, with other options or other rows."""
 
 
 class UnsafeLocationError(StoreError):
-    """Storage on which two drivers could overwrite each other's commits."""
+    """Two drivers could overwrite each other's commits, or the tables would not last."""
 
 
 class StorageError(StoreError):
-    """The storage of a place cannot be used: Spark has no jar for it, or it refuses access, or is
-    full."""
+    """Storage cannot be used: Spark has no jar for it, or it refuses access, or it is full."""
 
 
 class DamagedTableError(StoreError):
@@ -198,24 +197,26 @@ class DamagedTableError(StoreError):
 
 
 class UnsupportedTableError(StoreError):
-    """A table uses what the installed Delta does not know."""
+    """A table uses a feature that the installed Delta does not have."""
 
 
 class SparkUnreachableError(ClaimlibError):
-    """No Spark Connect server answers; trying again may help."""
+    """No Spark Connect server answers.  Trying again may help."""
 
     exit_code = 75
 
 
 class SparkEndedError(ClaimlibError):
-    """The JVM that this process started has ended: something killed it, or the machine ran out of
-    memory.  Trying again may help."""
+    """The JVM that this process started was killed, or has ended.
+
+    Trying again may help.
+    """
 
     exit_code = 75
 
 
 class SparkMemoryError(ClaimlibError):
-    """What the JVM may use of memory, or what may pass through it, was too little."""
+    """Spark's memory, or its limit for results that pass through the driver, was too small."""
 
     exit_code = 2
 
@@ -225,13 +226,13 @@ class WorkerError(ClaimlibError):
 
 
 class StoreUnreachableError(StoreError):
-    """The storage did not answer; trying again may help."""
+    """The storage did not answer.  Trying again may help."""
 
     exit_code = 75
 
 
 class SchemaVersionError(StoreError):
-    """The store was made by another version of the schema."""
+    """The store has another version of the schema."""
 
 
 class SchemaError(StoreError):
@@ -243,11 +244,11 @@ class SourceMismatchError(StoreError):
 
 
 class NotAMirrorError(StoreError):
-    """The store has rows and mirrors no server: a snapshot would replace what somebody wrote."""
+    """The store has rows of its own and mirrors no server, so a snapshot would replace them."""
 
 
 class ForeignRunSeqError(StoreError):
-    """Rows bear a run_seq that the store's runs have not reached: no run would change them."""
+    """Rows have a run_seq that no run of the store has had, so no run would change them."""
 
 
 class MissingRowsError(StoreError):
@@ -255,7 +256,7 @@ class MissingRowsError(StoreError):
 
 
 class VersionExpiredError(StoreError):
-    """A version of a table that is not its newest is older than such versions are kept."""
+    """An earlier version of a table is no longer kept."""
 
     @classmethod
     def of(cls, table: str, version: int) -> Self:
@@ -280,7 +281,7 @@ class DuplicateRowsError(StoreError):
 
 
 class HashCollisionError(StoreError):
-    """Two names of a store, or of it and its source, have one hash, by which runs tell them apart.
+    """Two names of a store, or of a store and its source, have the same hash.
 
     Attributes:
         names: both, as people spell them.
@@ -288,14 +289,13 @@ class HashCollisionError(StoreError):
 
 
 class InputError(ClaimlibError):
-    """A table that was given to be imported is not there, is empty, or has rows that no store can
-    hold."""
+    """A table or a file of the user does not exist, is empty, or has unusable rows."""
 
     exit_code = 4
 
 
 class RunError(ClaimlibError):
-    """A run could not come to its end, because of other runs or writers."""
+    """A run did not finish, because of other runs or writers."""
 
     exit_code = 5
 
@@ -305,7 +305,7 @@ class LostRaceError(RunError):
 
 
 class StoreBusyError(RunError):
-    """Another process still writes to the store at the end of the time to wait.
+    """Another process still writes to the store after the time to wait.
 
     Attributes:
         where: the store's folder.
@@ -318,11 +318,11 @@ class StoreBusyError(RunError):
 
 
 class UnfinishedRunError(RunError):
-    """An earlier run is decided but not applied, and this command does not finish it."""
+    """An earlier run is decided but not finished, and this command does not finish it."""
 
 
 class CommitConflictError(RunError):
-    """Another writer committed to the same table at the same time; nothing of ours was kept."""
+    """Another writer committed to the same table at the same time, so this write was not kept."""
 
 
 class RunKeyConflictError(RunError):
@@ -332,13 +332,13 @@ class RunKeyConflictError(RunError):
 
 
 class RunAbandonedError(RunError):
-    """The run with this key was given up: it is over, and did not do what was requested."""
+    """The run with this key was abandoned, so it did not do what was requested."""
 
     exit_code = 2
 
 
 class VerificationError(ClaimlibError):
-    """A table, read back, does not say what the journal decided."""
+    """A table, read back, does not have what the run decided."""
 
 
 class SourceError(ClaimlibError):
@@ -370,8 +370,9 @@ class WrongTypeError(SourceError):
 
 
 class ReplyError(ClaimlibError):
-    """A server's own error reply; `message` is word for word, its prefix (ERR, NOGROUP) included.
+    """A server replies, or would reply, with an error.
 
+    `message` is the reply word for word, with its prefix (ERR, NOGROUP).
     Bytes of a name that are not UTF-8 stand in it as `surrogateescape` decodes them.
     """
 

@@ -238,7 +238,7 @@ def unfinished_error(run: RunRow) -> UnfinishedRunError:
     return UnfinishedRunError(
         f"run {run.run_seq} ({run.key}) is unfinished: its decision was written, but is not yet"
         f" applied. The next run finishes it, for example: claimlib {run.command} … --run-id"
-        f" {run.run_id}. Until then claimlib xpending shows the store before this run",
+        f" {shlex.quote(run.run_id)}. Until then claimlib xpending shows the store before this run",
         run=run.key,
     )
 

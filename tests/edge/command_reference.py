@@ -14,7 +14,7 @@ FILE = ROOT / "docs" / "commands.md"
 # Where a command is explained, with examples that run.
 GUIDES = {
     "init": "tables.md",
-    "upgrade": "tables.md",
+    "upgrade": "upgrading.md",
     "snapshot": "server.md",
     "import": "own-tables.md",
     "check": "looking.md",

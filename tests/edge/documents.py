@@ -23,6 +23,8 @@ PLAYED = (
     "docs/looking.md",
     "docs/tables.md",
     "docs/runs.md",
+    "docs/monitoring.md",
+    "docs/upgrading.md",
     "docs/spark.md",
     "docs/testing.md",
     "CONTRIBUTING.md",

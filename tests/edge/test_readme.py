@@ -273,7 +273,7 @@ def test_the_readme_names_every_command() -> None:
     }
     assert "claimlib init " in text_of("README.md")
     assert "claimlib abandon " in text_of("docs/runs.md")
-    assert "claimlib upgrade " in text_of("docs/tables.md")
+    assert "claimlib upgrade " in text_of("docs/upgrading.md")
 
 
 def test_a_pipeline_is_told_which_columns_it_must_write() -> None:
