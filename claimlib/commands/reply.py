@@ -10,7 +10,7 @@ from typing import ClassVar, Self, TypeVar
 from claimlib.commands.preconditions import retry_naming_duplicates, where_ids_lie
 from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP, GROUP_SQL, id_text_sql, without
-from claimlib.runs import Begun, Decision, Finished, Progress, begin_dry_run, run
+from claimlib.runs import Begun, Decision, FinishedRun, Progress, begin_dry_run, run
 from claimlib.runs.journal import of_kinds, rows_of
 from claimlib.schema import Kind
 from claimlib.store.delta_errors import errors_mapped
@@ -41,7 +41,7 @@ class RunReply:
     near: Callable[[Relation], Relation] = field(repr=False)
 
     @classmethod
-    def of_finished(cls, store: Store, finished: Finished) -> Self:
+    def of_finished(cls, store: Store, finished: FinishedRun) -> Self:
         """The reply of a finished run, from its journal rows: the same whenever it is requested."""
         return cls(
             run_id=finished.run_id,
@@ -137,7 +137,7 @@ def answer(
         return retry_naming_duplicates(would)
     kept = request()
 
-    def once(*, refuse_duplicates: bool) -> Finished:
+    def once(*, refuse_duplicates: bool) -> FinishedRun:
         return run(
             store,
             command=command,

@@ -25,7 +25,7 @@ from claimlib.errors import InstantError, RequestError
 from claimlib.plans import xpending as plan
 from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import GROUP, ID_ORDER, bigint_intervals, is_group
-from claimlib.runs import Finished, RunRow, pinned, unfinished_error
+from claimlib.runs import FinishedRun, RunRow, pinned, unfinished_error
 from claimlib.runs.mirror import in_bucket
 from claimlib.runs.rollforward import NOT_ABANDONED, find_finished_ids
 from claimlib.schema import BUCKET_SQL, quote_text
@@ -41,8 +41,10 @@ from claimlib.times import parse_instant_ms
 TABLES = ("pending", "groups", "consumers")
 TABLES_OF_PAYLOADS = (*TABLES, "entries")
 """The tables that `xpending` reads to show payloads."""
+_DEFAULT_TABLES = (*TABLES, "cursors")
 DEFAULT_STALLED_MS = 15 * 60_000
 _DATE = re.compile(r"[0-9]{4}-")
+_ALL = PendingRange(MIN_ID, MAX_ID, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,9 @@ class Reading:
         return rows
 
 
-def reading(store: Store, as_of: str | None = None, tables: Collection[str] = TABLES) -> Reading:
+def read_store(
+    store: Store, as_of: str | None = None, tables: Collection[str] = _DEFAULT_TABLES
+) -> Reading:
     """Return the store as it is now, or as a finished run left it.
 
     While a run is unfinished, the tables may have only a part of its changes.  Then the store
@@ -89,7 +93,8 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = TA
     Args:
         as_of: a run (its number, command:run_id, or run id alone).  Or an instant (ISO 8601), which
             stands for the last run that had finished by then.  None means now.
-        tables: the names of the tables that will be read.
+        tables: the names of the tables that will be read.  By default those of `pending_overview`,
+            its neighbors, and `describe`.
 
     Raises:
         UnfinishedRunError: a run is unfinished, and replaced tables were accepted since it began.
@@ -126,7 +131,7 @@ def refuse_unknown(
     The message names similar ones.  Without it, a typing error would look like an empty result.
 
     Args:
-        at: a reading with `TABLES`, see `reading`.
+        at: a reading with `TABLES`, see `read_store`.
         scope: the globs of the streams and groups.
         key: the names of one stream and group, which replace the scope; None to use the scope.
         consumer: the name of a consumer of these groups; None for any.
@@ -181,7 +186,7 @@ def _before(store: Store, unfinished: Sequence[RunRow]) -> Reading:
     return Reading(store, dict(first.pins.versions), seq, seq, unfinished=tuple(unfinished))
 
 
-def _run_as_of(store: Store, as_of: str) -> Finished:
+def _run_as_of(store: Store, as_of: str) -> FinishedRun:
     """Return the run that a user names, also by an instant."""
     if not _DATE.match(as_of):
         return find_run(store, as_of)
@@ -202,7 +207,7 @@ def _run_as_of(store: Store, as_of: str) -> Finished:
     return find_run(store, str(last["run_seq"]))
 
 
-def overview(
+def pending_overview(
     at: Reading,
     *,
     scope: Scope = EVERYTHING,
@@ -235,7 +240,7 @@ def overview(
     ).fetched()
 
 
-def summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:
+def pending_summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:
     """Return the reply of `XPENDING key group`.  One row per owner comes to this process.
 
     Raises:
@@ -314,10 +319,10 @@ def matching_entries(
     return MatchingEntries(rows, rows.count())
 
 
-def entries_of_groups(
+def pending_entries(
     at: Reading,
-    scope: Scope,
-    query: PendingRange,
+    scope: Scope = EVERYTHING,
+    query: PendingRange = _ALL,
     *,
     now_ms: int | None = None,
     min_deliveries: int = 0,
@@ -355,7 +360,7 @@ def with_payloads(
     None if there is none.
 
     Args:
-        at: needs the table entries, see `reading`.
+        at: needs the table entries, see `read_store`.
         limit: the number of entries, or None for all.
     """
     first = entries.rows
@@ -404,9 +409,6 @@ def without_idle_times(groups: Relation) -> int:
     """How many groups of an overview have pending entries of which it is not known how long they
     have been idle."""
     return groups.where("pending > 0 AND stalled IS NULL").count()
-
-
-_ALL = PendingRange(MIN_ID, MAX_ID, 0)
 
 
 def _of_group(

@@ -27,7 +27,7 @@ except ImportError as error:
     raise MissingExtraError.for_package("spark", "pydantic") from error
 
 
-def load_map(file: Path) -> dict[str, TableMap]:
+def load_import_map(file: Path) -> dict[str, TableMap]:
     """How the given tables are read, by table.
 
     Raises:

@@ -46,8 +46,8 @@ class Scope:
     The methods return SQL conditions.
     """
 
-    stream_glob: str
-    group_glob: str
+    stream_glob: str = "*"
+    group_glob: str = "*"
 
     def has_stream(self) -> str:
         """Return the condition that a row's stream was requested."""

@@ -23,6 +23,7 @@ PLAYED = (
     "docs/looking.md",
     "docs/tables.md",
     "docs/runs.md",
+    "docs/python.md",
     "docs/spark.md",
     "docs/testing.md",
 )

@@ -91,13 +91,13 @@ class Play:
             if example.language == "sh":
                 said = [self._command(line, where) for line in example.commands()][-1]
             elif example.language == "python":
-                exec(compile(example.text, where, "exec"), names)
+                exec(compile(self._with_server(example.text), where, "exec"), names)
             elif example.language == "text" and before is not None:
                 self._compare(example, before)
             before = said
 
     def _command(self, line: str, where: str) -> Any:
-        program, *words = shlex.split(os.path.expandvars(line.replace(SERVER, self._server.url)))
+        program, *words = shlex.split(os.path.expandvars(self._with_server(line)))
         if program == "claimlib":
             said = self._claimlib(*words) if words[0] != "init" else self._made(*words)
         elif program == "spark-submit":
@@ -109,6 +109,9 @@ class Play:
             return None
         assert said.code == 0, (where, line, said)
         return said
+
+    def _with_server(self, text: str) -> str:
+        return text.replace(SERVER, self._server.url)
 
     def _made(self, *words: str) -> Any:
         """A new store; from the second on it is a copy of the first, which is faster."""
