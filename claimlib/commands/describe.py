@@ -49,6 +49,10 @@ def describe(at: Reading, scope: Scope = EVERYTHING, *, now_ms: int | None = Non
     Args:
         at: needs `TABLES`, see `xpending.read_store`.
         now_ms: the instant for all groups; null: each group's snapshot instant.
+
+    Examples:
+        >>> describe(read_store(open_store("./store")), Scope("orders")).consumers.count()
+        2
     """
     check_ms(now_ms=now_ms)
     pending, groups, consumers, cursors = (at.read_in(scope, table) for table in TABLES)

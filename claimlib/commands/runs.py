@@ -42,6 +42,10 @@ class EntryFilter:
 
     Attributes:
         start, end: the first and the last id; None: no bound.
+
+    Examples:
+        >>> EntryFilter(Scope("orders"), start=parse_id("5-0")).end is None
+        True
     """
 
     scope: Scope = EVERYTHING
@@ -63,7 +67,12 @@ def _bigints(id_: StreamId) -> list[str]:
 
 
 def list_runs(store: Store, limit: int | None = None) -> RunList:
-    """The newest `limit` finished runs (None: all), and what is not finished."""
+    """The newest `limit` finished runs (None: all), and what is not finished.
+
+    Examples:
+        >>> list_runs(open_store("./store"))
+        RunList(runs=(), total=0, unfinished=())
+    """
     newest, total = store.last("runs", "run_seq", _INT_MAX if limit is None else limit)
     unfinished = tuple(row.key for row in load_known_runs(store).unfinished)
     return RunList(tuple(map(FinishedRun.of, newest)), total, unfinished)
@@ -146,6 +155,11 @@ def abandon(store: Store, name: str, *, progress: Progress | None = None) -> Fin
     Raises:
         RequestError: no unfinished run has this number or key, or it is not such a run.
         StoreBusyError: another process still writes to the store after `Store.lock.wait_ms`.
+
+    Examples:
+        >>> abandon(open_store("./store"), "snapshot:nightly-1")
+        Traceback (most recent call last):
+        claimlib.errors.RequestError: ... has no unfinished run snapshot:nightly-1 ...
     """
     with store.lock.held_for(f"abandon {name}", partial(progress or silent, Phase.LOCK)):
         return _given_up(store, name)

@@ -52,6 +52,11 @@ class SnapshotRequest:
         stream_glob, group_glob: Redis' globs; what they do not match is left as it is in the store.
         fields: whether the payload of pending entries is read too.
         limits: how much the server may take away from the store.
+
+    Examples:
+        >>> server = ServerReading("redis://localhost:6379/0")
+        >>> SnapshotRequest(server.label, stream_glob="orders:*").source
+        'localhost:6379/0'
     """
 
     source: str

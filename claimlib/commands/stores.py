@@ -43,6 +43,11 @@ def init(
         RequestError: a store cannot have this number of buckets, or this name of a source.
         StoreExistsError: a store with other buckets or another source exists.
         StoreError: the tables cannot be created, or an existing table cannot be used.
+
+    Examples:
+        >>> store = init("./new", buckets=2)
+        >>> read_store(store).last_seq
+        0
     """
     definitions = _definitions(where, spark)
     is_repair = accept_replaced or source is not None
@@ -67,6 +72,14 @@ def open_store(where: str, *, spark: SparkSession | None = None) -> Store:
         StoreNotFoundError: no store exists there.
         SchemaVersionError: another version of claimlib created it.
         StoreError: its tables cannot be used.
+
+    Examples:
+        >>> store = open_store("./store")
+        >>> store.relation("groups").select("stream").order_by("stream").first()
+        {'stream': 'clicks'}
+        >>> open_store("./stor")
+        Traceback (most recent call last):
+        claimlib.errors.StoreNotFoundError: ...
     """
     definitions = _definitions(where, spark)
     definitions.check()
@@ -87,6 +100,10 @@ def upgrade(where: str, *, spark: SparkSession | None = None) -> Upgrade:
         UnfinishedRunError: a run is decided and not finished.
         CommitConflictError: another writer changed a table meanwhile.
         StoreError: its tables cannot be used.
+
+    Examples:
+        >>> upgrade("./store").columns
+        ()
     """
     return upgrade_tables(_definitions(where, spark))
 

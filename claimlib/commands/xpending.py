@@ -101,6 +101,11 @@ def read_store(
         RequestError: no such run exists, or no run had finished by then.  Or replaced tables were
             accepted since the run.
         SchemaError: tables were replaced.
+
+    Examples:
+        >>> now = read_store(open_store("./store"))
+        >>> now.read("pending").count()
+        140
     """
     if as_of is None:
         begun, unfinished = pinned(store, tables)
@@ -225,6 +230,11 @@ def pending_overview(
             count as dead.
         now_ms: the instant for all groups; null: each group's snapshot instant.
         changed, shows_server: see `plans.xpending.overview`.
+
+    Examples:
+        >>> groups = pending_overview(read_store(open_store("./store")), stalled_ms=900_000)
+        >>> groups.where("stream = 'emails'").select("pending", "stalled", "owners").collect()
+        [{'pending': 20, 'stalled': 4, 'owners': 2}]
     """
     check_ms(stalled_ms=stalled_ms, now_ms=now_ms)
     pending, groups, consumers = (at.read_in(scope, table) for table in TABLES)
@@ -245,6 +255,10 @@ def pending_summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:
 
     Raises:
         ReplyError: there is no such group (NOGROUP).
+
+    Examples:
+        >>> pending_summary(read_store(open_store("./store")), b"emails", b"workers").consumers
+        ((b'alice', 5), (b'bob', 15))
     """
     rows = plan.shares(_of_group(at, stream, group, None)).collect()
     if not rows:

@@ -44,6 +44,10 @@ class Scope:
     """Choose the rows of a snapshot or an import by Redis' globs on stream and group.
 
     The methods return SQL conditions.
+
+    Examples:
+        >>> Scope("orders:*")
+        Scope(stream_glob='orders:*', group_glob='*')
     """
 
     stream_glob: str = "*"

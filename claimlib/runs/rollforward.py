@@ -40,7 +40,12 @@ NOT_ABANDONED = f"counts['{ABANDONED}'] IS NULL"
 
 
 class Phase(StrEnum):
-    """What a run is about to do."""
+    """What a run is about to do.
+
+    Examples:
+        >>> [phase.value for phase in Phase][:5]
+        ['lock', 'recover', 'begin', 'read', 'decide']
+    """
 
     LOCK = "lock"
     RECOVER = "recover"

@@ -14,9 +14,11 @@ __all__ = ["Server", "read_groups", "request_table", "valkey_server", "write_key
 _SERVER = ("Server", "valkey_server")
 
 
-def __getattr__(name: str) -> object:
-    """Import a name when it is first used, because a test without a store needs no Spark."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "server" if name in _SERVER else "tables"
-    return getattr(import_module(f"{__name__}.{module}"), name)
+if not TYPE_CHECKING:  # a type checker would then accept every name
+
+    def __getattr__(name: str) -> object:
+        """Import a name when it is first used, because a test without a store needs no Spark."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = "server" if name in _SERVER else "tables"
+        return getattr(import_module(f"{__name__}.{module}"), name)
