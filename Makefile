@@ -2,7 +2,7 @@
 # requirements.lock, and Java 17 where there is none.
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-quick test-all test-long test-environments cluster-demo zip jars bench lint lock setup clean \
-    test-airflow test-s3 test-connect test-mutations test-properties test-spark durations
+    test-airflow test-s3 test-connect test-mutations test-properties test-spark durations docs
 
 # Another environment's settings must not reach into this one.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONUSERBASE PYTEST_ADDOPTS
@@ -109,6 +109,14 @@ test-mutations: setup ## the unit tests of the pure modules notice each small ch
 test-connect: setup ## all tests on plans, tables and notebooks over Spark Connect
 	@$(USE) SPARK_REMOTE="local[2]" pytest -m "not long and not classic" tests/spark tests/delta tests/edge/test_notebooks.py
 
+# And what builds the site. Its lock is written by
+#   uv pip compile --group docs --universal --python-version 3.11 --generate-hashes --no-header \
+#       --no-emit-index-url --output-file requirements-docs.lock
+DOCS := .venv-docs
+docs: setup ## the documentation as a site to read offline: build/site/index.html
+	$(call own_environment,requirements-docs.lock,$(DOCS))
+	@$(USE) $(DOCS)/bin/python -m tests.site
+
 bench: setup ## time a sweep: make bench ROWS=1000000 SHAPE=many (docs/performance.md has the shapes)
 	@$(USE) python -m tests.bench --rows $(or $(ROWS),1000000) \
 	    --shape $(or $(SHAPE),many) --data $(or $(DATA),half) --times $(or $(TIMES),3) \
@@ -128,6 +136,6 @@ setup: ## only set up .venv and Java; the other targets do it by themselves
 	@./.ci/setup.sh
 
 clean: ## remove .venv and everything that a run leaves behind in this folder
-	rm -rf $(VENV) $(AIRFLOW) $(S3) build dist .coverage .smoke.log .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(AIRFLOW) $(DOCS) $(S3) build dist .coverage .smoke.log .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf $(MUTATIONS) mutants derby.log metastore_db spark-warehouse demo-store
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from claimlib.live.reading import ServerReading
     from claimlib.plans.differences import Scope
     from claimlib.plans.input_tables import TableMap
-    from claimlib.runs import FinishedRun, Phase, Progress
+    from claimlib.runs.rollforward import FinishedRun, Phase, Progress
     from claimlib.semantics.ids import (
         MAX_ID,
         MIN_ID,
@@ -296,7 +296,7 @@ _NAMES = {
     "claimlib.live.reading": "ServerReading",
     "claimlib.plans.differences": "Scope",
     "claimlib.plans.input_tables": "TableMap",
-    "claimlib.runs": "FinishedRun Phase Progress",
+    "claimlib.runs.rollforward": "FinishedRun Phase Progress",
     "claimlib.semantics.ids": "MAX_ID MIN_ID StreamId parse_id parse_range_end parse_range_start",
     "claimlib.semantics.model": (
         "AutoclaimRequest ClaimRequest Guards IdleRule PendingRange PendingSummary Profile "

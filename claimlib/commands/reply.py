@@ -165,6 +165,10 @@ class Reply(RunReply):
     they are the same whenever they are computed; but payloads are those of `entries` then.
 
     Attributes:
+        run_id: the key of the run together with the command, or None in a dry run.
+        run_seq: the number of the run, or None in a dry run.
+        dry_run: True if nothing was written.
+        is_repeat: True if an earlier call with the same run id had done the run.
         counts: claimed, deleted, lost, gone (entries), swept, refused (groups), cursor (groups that
             got a page, or whose cursor is kept), delivered_later (entries delivered after the
             instant of their group: that instant is too early), spared and parked (see `groups`),

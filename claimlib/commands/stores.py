@@ -92,7 +92,8 @@ def upgrade(where: str, *, spark: SparkSession | None = None) -> Upgrade:
     Rows stay as they are.  A repeat changes nothing.
 
     Args:
-        where, spark: see `open_store`.
+        where: a folder, or `catalog.schema`.
+        spark: see `open_store`.
 
     Raises:
         StoreNotFoundError: no store exists there.

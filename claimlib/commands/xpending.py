@@ -221,15 +221,23 @@ def pending_overview(
     changed: Relation | None = None,
     shows_server: bool = False,
 ) -> Relation:
-    """One row per (stream, consumer_group), see `plans.xpending.overview`; all of them in memory,
-    so that the PELs are read once.
+    """Return one row per group: how much is pending, stalled and whose it is.
+
+    The rows are in memory, so that the pending entries are read once.  Columns: stream,
+    consumer_group, is_known (false if the table `groups` lacks the group), snapshot_ms, now_ms (the
+    time of the idle times), pending, stalled, oldest_idle_ms, oldest_delivery_time_ms,
+    highest_delivery_count, delivered_5_plus, delivered_10_plus, owners (consumers that own
+    entries), idle_owners, unknown_owners (owners that the table `consumers` lacks) and
+    changed_by_runs.  A time or number that is not known is null.
 
     Args:
         scope: the globs of the streams and groups.
-        stalled_ms: how long an entry must have been idle to count as stalled, and a consumer to
-            count as dead.
-        now_ms: the instant for all groups; null: each group's snapshot instant.
-        changed, shows_server: see `plans.xpending.overview`.
+        stalled_ms: how long an entry must have been idle to count as stalled.  An owner that has
+            not been active for as long counts as idle.
+        now_ms: the instant for all groups, ms since the epoch.  None: each group's snapshot.
+        changed: the number of entries that runs have changed, by group.  Only the command line
+            gives it.
+        shows_server: True if the reading is the server's view.
 
     Examples:
         >>> groups = pending_overview(read_store(open_store("./store")), stalled_ms=900_000)
@@ -346,7 +354,9 @@ def pending_entries(
     The longest idle come first; if a number of deliveries is requested, the most often delivered.
 
     Args:
-        now_ms, min_deliveries: see `matching_entries`.
+        query: the range of ids, the minimum idle time and the consumer.
+        now_ms: the instant for all groups, ms since the epoch.  None: each group's snapshot.
+        min_deliveries: how often an entry must have been delivered.
     """
     check_ms(now_ms=now_ms)
     pending, groups = (at.read_in(scope, table) for table in ("pending", "groups"))

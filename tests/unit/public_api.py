@@ -35,7 +35,7 @@ MADE: dict[str, tuple[str, ...]] = {
     "Store": ("init", "lock", "open", "read", "read_at", "relation", "spark", "where"),
 }
 # Users make these, and use none of their methods.
-_VALUES = (
+VALUES = (
     *("ImportRequest", "RemovalLimits", "Retirement", "Scope", "SnapshotRequest", "SweepRequest"),
     "TableMap",
 )
@@ -65,7 +65,7 @@ def members(name: str) -> dict[str, object]:
     known = {key: member for base in reversed(bases) for key, member in vars(base).items()}
     if name in MADE:
         return {key: known.get(key) for key in sorted(MADE[name])}
-    kinds = () if name in _VALUES else (FunctionType, classmethod, property, cached_property)
+    kinds = () if name in VALUES else (FunctionType, classmethod, property, cached_property)
     return {
         key: member
         for key, member in sorted(known.items())

@@ -43,6 +43,16 @@ def test_the_names_are_the_same_for_type_checkers_and_python():
     assert set(claimlib.__all__) == {"__version__", *claimlib._HOMES}
 
 
+def test_the_module_of_a_name_is_the_one_that_defines_it():
+    """The site reads the docstrings there, without importing anything."""
+    others = {
+        name: value.__module__
+        for name in NAMES
+        if inspect.isfunction(value := getattr(claimlib, name)) or inspect.isclass(value)
+    }
+    assert others == {name: claimlib._HOMES[name] for name in others}
+
+
 def test_no_public_name_is_that_of_a_module():
     """The import of such a module would replace the name."""
     modules = {path.stem for path in PACKAGE.iterdir()}
