@@ -30,7 +30,12 @@ PLAYED = (
 )
 PAGES = tuple(
     path.relative_to(ROOT).as_posix()
-    for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
+    for folder, pattern in (
+        (ROOT, "*.md"),
+        (ROOT / "changes", "README.md"),
+        (ROOT / "docs", "**/*.md"),
+    )
+    for path in sorted(folder.glob(pattern))
 )
 """All documents that people read, also those without examples."""
 DOCUMENTS = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))

@@ -96,9 +96,9 @@ def _navigation() -> list[Any]:
 
 
 def _project() -> list[str]:
-    """Return the documents beside the README, the changelog last."""
-    beside = [page for page in PAGES if "/" not in page and page not in {HOME, CHANGES}]
-    return [*beside, CHANGES]
+    """Return the documents that are neither the README nor in docs/, the changelog last."""
+    others = {HOME, CHANGES}
+    return [*(page for page in PAGES if page not in others and page[:5] != "docs/"), CHANGES]
 
 
 def _title(folder: str) -> str:
@@ -111,7 +111,7 @@ def _title(folder: str) -> str:
 def _write_api() -> list[Any]:
     """Write a page for each kind of public names, and return the pages with their titles."""
     pages = defaultdict(list)
-    for name, module in sorted(claimlib._HOMES.items()):  # noqa: SLF001 - the only list of modules
+    for name, module in sorted(claimlib._HOMES.items()):
         pages[_kind(name, module)].append(_entry(name, module))
     folder = SOURCE / "api"
     folder.mkdir()
