@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import claimlib
-from tests.edge.documents import PAGES, text_of
+from tests.edge.documents import ALL_DOCUMENTS, text_of
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (("--version",), ("init", "./store"), ("xpending", "./store"), ("check", "./store"))
@@ -46,7 +46,7 @@ def _missing_in_source(source: Path) -> Iterator[str]:
     """Yield the documents that the source archive lacks."""
     with tarfile.open(source) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
-    documents = {page for page in PAGES if not page.startswith("changes/")}
+    documents = {page for page in ALL_DOCUMENTS if not page.startswith("changes/")}
     for name in sorted({*documents, "LICENSE", "pyproject.toml"} - packed):
         yield f"{source.name} lacks {name}"
 

@@ -28,7 +28,7 @@ PLAYED = (
     "docs/spark.md",
     "docs/testing.md",
 )
-PAGES = tuple(
+ALL_DOCUMENTS = tuple(
     path.relative_to(ROOT).as_posix()
     for folder, pattern in (
         (ROOT, "*.md"),

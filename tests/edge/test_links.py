@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.edge import documents
-from tests.edge.documents import PAGES, ROOT, anchors, is_relative, links
+from tests.edge.documents import ALL_DOCUMENTS, ROOT, anchors, is_relative, links
 
 
-@pytest.mark.parametrize("document", PAGES)
+@pytest.mark.parametrize("document", ALL_DOCUMENTS)
 def test_every_link_leads_to_a_file_and_to_a_heading(document: str) -> None:
     for link in filter(is_relative, links(document)):
         name, _, anchor = link.partition("#")

@@ -21,7 +21,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
 import claimlib
-from tests.edge.documents import PAGES, ROOT, is_relative, links, section
+from tests.edge.documents import ALL_DOCUMENTS, ROOT, is_relative, links, section
 from tests.unit.public_api import MADE, VALUES
 
 SOURCE, SITE = ROOT / "build" / "site-source", ROOT / "build" / "site"
@@ -43,7 +43,7 @@ def main() -> int:
     """Build the site; the exit code."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     shutil.rmtree(SOURCE, ignore_errors=True)
-    for page in PAGES:
+    for page in ALL_DOCUMENTS:
         for file in (page, *_linked_files(page)):
             _copy(file)
     (SOURCE / "assets").mkdir()
@@ -85,9 +85,9 @@ def _copy(file: str) -> None:
 def _navigation() -> list[Any]:
     """Return the pages of docs/ as the README lists them, then the folders in docs/."""
     listed = re.findall(r"\]\((docs/[^)#]+\.md)", section(HOME, "## Read on"))
-    first = [page for page in dict.fromkeys(listed) if page in PAGES]
+    first = [page for page in dict.fromkeys(listed) if page in ALL_DOCUMENTS]
     folders: dict[str, list[str]] = defaultdict(list)
-    for page in PAGES:
+    for page in ALL_DOCUMENTS:
         if page.startswith("docs/") and page not in first:
             folders[page.rpartition("/")[0]].append(page)
     others = folders.pop("docs", [])
@@ -98,7 +98,10 @@ def _navigation() -> list[Any]:
 def _project() -> list[str]:
     """Return the documents that are neither the README nor in docs/, the changelog last."""
     others = {HOME, CHANGES}
-    return [*(page for page in PAGES if page not in others and page[:5] != "docs/"), CHANGES]
+    return [
+        *(page for page in ALL_DOCUMENTS if page not in others and page[:5] != "docs/"),
+        CHANGES,
+    ]
 
 
 def _title(folder: str) -> str:
