@@ -99,7 +99,7 @@ def _project() -> list[str]:
     """Return the documents that are neither the README nor in docs/, the changelog last."""
     others = {HOME, CHANGES}
     return [
-        *(page for page in ALL_DOCUMENTS if page not in others and page[:5] != "docs/"),
+        *(page for page in ALL_DOCUMENTS if page not in others and not page.startswith("docs/")),
         CHANGES,
     ]
 
