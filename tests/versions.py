@@ -18,7 +18,7 @@ LOCK = ROOT / "requirements.lock"
 FOLDER = ROOT / "build" / "versions"
 TESTS = (
     ("tests/unit", "-m", "not long and not slow", "--hypothesis-profile", "quick"),
-    ("-m", "smoke"),
+    ("tests/spark", "tests/delta", "-m", "smoke"),
 )
 
 
