@@ -2,7 +2,8 @@
 # requirements.lock, and Java 17 where there is none.
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-quick test-all test-long test-environments cluster-demo zip jars bench lint lock setup clean \
-    test-airflow test-s3 test-connect test-mutations test-properties test-spark durations figures
+    test-airflow test-s3 test-connect test-mutations test-properties test-spark durations docs \
+    changes figures hooks release test-versions
 
 # Another environment's settings must not reach into this one.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONUSERBASE PYTEST_ADDOPTS
@@ -38,7 +39,8 @@ test-quick: setup ## lint, types, all tests without Spark and a few with: some 9
 
 # Each target leaves a file when it has passed, so that `make test-all` goes on where it was stopped. It begins anew
 # once all have passed, or after `make clean`.
-PARTS := test test-properties test-mutations test-environments test-spark test-long test-connect test-s3 test-airflow
+PARTS := test test-properties test-mutations test-environments test-spark test-long test-connect test-s3 test-airflow \
+    test-versions docs release
 test-all: setup ## all test targets, one after the other; run again, it goes on with the first that has not passed
 	@mkdir -p build/test-all
 	@for part in $(PARTS); do \
@@ -106,8 +108,38 @@ test-mutations: setup ## the unit tests of the pure modules notice each small ch
 	@$(USE) $(MUTATIONS)/bin/mutmut run --max-children 2
 	@$(USE) $(MUTATIONS)/bin/python -m tests.mutations
 
+test-versions: setup ## tests on each supported Python, with locked and with the lowest allowed packages
+	@$(USE) python -m tests.versions
+
 test-connect: setup ## all tests on plans, tables and notebooks over Spark Connect
 	@$(USE) SPARK_REMOTE="local[2]" pytest -m "not long and not classic" tests/spark tests/delta tests/edge/test_notebooks.py
+
+# And what builds the site. Its lock is written by
+#   uv pip compile --group docs --universal --python-version 3.11 --generate-hashes --no-header \
+#       --no-emit-index-url --output-file requirements-docs.lock
+DOCS := .venv-docs
+docs: setup ## the documentation as a site to read offline: build/site/index.html
+	$(call own_environment,requirements-docs.lock,$(DOCS))
+	@$(USE) $(DOCS)/bin/python -m tests.site
+
+# And what a commit and a release need besides. Its lock is written by
+#   uv pip compile --group tools --universal --python-version 3.11 --generate-hashes --no-header \
+#       --no-emit-index-url --output-file requirements-tools.lock
+TOOLS := .venv-tools
+changes: setup ## the changelog of the next version, from the files in changes/
+	$(call own_environment,requirements-tools.lock,$(TOOLS))
+	@$(TOOLS)/bin/towncrier build --draft --version next
+
+hooks: setup ## have git check style, types and generated files before each commit (pre-commit)
+	$(call own_environment,requirements-tools.lock,$(TOOLS))
+	@$(TOOLS)/bin/pre-commit install
+
+release: setup ## build/release: the wheel and the source archive, checked; publishes nothing
+	$(call own_environment,requirements-tools.lock,$(TOOLS))
+	@rm -rf build/release
+	@$(USE) uv build --quiet --no-build-isolation --python $(VENV)/bin/python --out-dir build/release
+	@$(TOOLS)/bin/twine check --strict build/release/claimlib-*
+	@$(USE) python -m tests.release build/release
 
 bench: setup ## time a sweep: make bench ROWS=1000000 SHAPE=many (CONTRIBUTING.md has the shapes)
 	@$(USE) python -m tests.bench --rows $(or $(ROWS),1000000) \
@@ -131,6 +163,6 @@ setup: ## only set up .venv and Java; the other targets do it by themselves
 	@./.ci/setup.sh
 
 clean: ## remove .venv and everything that a run leaves behind in this folder
-	rm -rf $(VENV) $(AIRFLOW) $(S3) build dist .coverage .smoke.log .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(AIRFLOW) $(DOCS) $(S3) $(TOOLS) build dist .coverage .smoke.log .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf $(MUTATIONS) mutants derby.log metastore_db spark-warehouse demo-store
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

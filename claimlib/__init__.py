@@ -1,9 +1,8 @@
 """Redis XAUTOCLAIM semantics over Delta tables.
 
-The public face: `from claimlib import Store, open_session, xautoclaim`.  Each name is imported when
-it is first used, so importing this package needs the standard library only; so do
-`claimlib.errors`, `claimlib.times` and `claimlib.semantics`.  XPENDING is
-`claimlib.commands.xpending`.
+The public API: `from claimlib import open_store, xautoclaim`.  Each name is imported when it is
+first used, so importing this package needs the standard library only.  The same holds for
+`claimlib.errors`, `claimlib.times` and `claimlib.semantics`.
 """
 
 from __future__ import annotations
@@ -12,99 +11,313 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from claimlib.commands.check import check
-    from claimlib.commands.imports import ImportRequest, import_tables
+    from claimlib.commands.bulk_reply import BulkReply
+    from claimlib.commands.check import Problem, check
+    from claimlib.commands.describe import Description, describe
+    from claimlib.commands.imports import ImportReply, ImportRequest, import_tables
+    from claimlib.commands.mirror import NamedStreams
+    from claimlib.commands.reply import Reply
+    from claimlib.commands.reset_cursor import reset_cursor
     from claimlib.commands.retire import Retirement, retire
-    from claimlib.commands.snapshot import SnapshotRequest, snapshot
+    from claimlib.commands.runs import EntryFilter, RunList, abandon, find_run, list_runs
+    from claimlib.commands.series import claims_by_min_idle, compare_min_idles, pending_over_time
+    from claimlib.commands.server_commands import ServerCommands, server_commands
+    from claimlib.commands.snapshot import SnapshotReply, SnapshotRequest, snapshot
+    from claimlib.commands.stores import init, open_store, upgrade
+    from claimlib.commands.sweep_request import Policy, SweepRequest
+    from claimlib.commands.upgrade import Upgrade
     from claimlib.commands.xack import NamedAck, xack
-    from claimlib.commands.xautoclaim import SweepRequest, explain, xautoclaim
+    from claimlib.commands.xautoclaim import explain, xautoclaim
     from claimlib.commands.xclaim import NamedClaim, xclaim
+    from claimlib.commands.xpending import (
+        MatchingEntries,
+        Reading,
+        pending_entries,
+        pending_overview,
+        pending_range,
+        pending_summary,
+        read_store,
+    )
+    from claimlib.config.import_map import load_import_map
+    from claimlib.engine.relation import Relation
     from claimlib.engine.spark import frame_of
+    from claimlib.errors import (
+        AuthenticationFailedError,
+        ClaimlibError,
+        CommitConflictError,
+        ConfigError,
+        DamagedTableError,
+        DuplicateRowsError,
+        DurationError,
+        EmptySourceError,
+        ForeignRunSeqError,
+        GlobError,
+        GuardError,
+        HashCollisionError,
+        IdError,
+        InputError,
+        InstantError,
+        IntervalError,
+        LostRaceError,
+        MissingExtraError,
+        MissingRowsError,
+        NameSpellingError,
+        NotAMirrorError,
+        PermissionDeniedError,
+        ReplyError,
+        RequestError,
+        RunAbandonedError,
+        RunError,
+        RunKeyConflictError,
+        SchemaError,
+        SchemaVersionError,
+        SourceError,
+        SourceMismatchError,
+        SourceUnreachableError,
+        SparkEndedError,
+        SparkMemoryError,
+        SparkUnreachableError,
+        StateError,
+        StorageError,
+        StoreBusyError,
+        StoreError,
+        StoreExistsError,
+        StoreIncompleteError,
+        StoreNotFoundError,
+        StoreUnreachableError,
+        UnfinishedRunError,
+        UnsafeLocationError,
+        UnsupportedTableError,
+        VerificationError,
+        VersionExpiredError,
+        WorkerError,
+        WrongTypeError,
+    )
     from claimlib.live.reading import ServerReading
-    from claimlib.semantics.ids import StreamId, parse_id
+    from claimlib.plans.differences import Scope
+    from claimlib.plans.input_tables import TableMap
+    from claimlib.runs.rollforward import FinishedRun, Phase, Progress
+    from claimlib.semantics.ids import (
+        MAX_ID,
+        MIN_ID,
+        StreamId,
+        parse_id,
+        parse_range_end,
+        parse_range_start,
+    )
     from claimlib.semantics.model import (
         AutoclaimRequest,
         ClaimRequest,
         Guards,
         IdleRule,
         PendingRange,
+        PendingSummary,
         Profile,
         RemovalLimits,
     )
     from claimlib.session import open_session
     from claimlib.store.tables import Store
+    from claimlib.times import (
+        format_duration_ms,
+        format_instant_ms,
+        parse_duration_ms,
+        parse_instant_ms,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "MAX_ID",
+    "MIN_ID",
+    "AuthenticationFailedError",
     "AutoclaimRequest",
+    "BulkReply",
     "ClaimRequest",
+    "ClaimlibError",
+    "CommitConflictError",
+    "ConfigError",
+    "DamagedTableError",
+    "Description",
+    "DuplicateRowsError",
+    "DurationError",
+    "EmptySourceError",
+    "EntryFilter",
+    "FinishedRun",
+    "ForeignRunSeqError",
+    "GlobError",
+    "GuardError",
     "Guards",
+    "HashCollisionError",
+    "IdError",
     "IdleRule",
+    "ImportReply",
     "ImportRequest",
+    "InputError",
+    "InstantError",
+    "IntervalError",
+    "LostRaceError",
+    "MatchingEntries",
+    "MissingExtraError",
+    "MissingRowsError",
+    "NameSpellingError",
     "NamedAck",
     "NamedClaim",
+    "NamedStreams",
+    "NotAMirrorError",
     "PendingRange",
+    "PendingSummary",
+    "PermissionDeniedError",
+    "Phase",
+    "Policy",
+    "Problem",
     "Profile",
+    "Progress",
+    "Reading",
+    "Relation",
     "RemovalLimits",
+    "Reply",
+    "ReplyError",
+    "RequestError",
     "Retirement",
+    "RunAbandonedError",
+    "RunError",
+    "RunKeyConflictError",
+    "RunList",
+    "SchemaError",
+    "SchemaVersionError",
+    "Scope",
+    "ServerCommands",
     "ServerReading",
+    "SnapshotReply",
     "SnapshotRequest",
+    "SourceError",
+    "SourceMismatchError",
+    "SourceUnreachableError",
+    "SparkEndedError",
+    "SparkMemoryError",
+    "SparkUnreachableError",
+    "StateError",
+    "StorageError",
     "Store",
+    "StoreBusyError",
+    "StoreError",
+    "StoreExistsError",
+    "StoreIncompleteError",
+    "StoreNotFoundError",
+    "StoreUnreachableError",
     "StreamId",
     "SweepRequest",
+    "TableMap",
+    "UnfinishedRunError",
+    "UnsafeLocationError",
+    "UnsupportedTableError",
+    "Upgrade",
+    "VerificationError",
+    "VersionExpiredError",
+    "WorkerError",
+    "WrongTypeError",
     "__version__",
+    "abandon",
     "check",
+    "claims_by_min_idle",
+    "compare_min_idles",
+    "describe",
     "explain",
+    "find_run",
+    "format_duration_ms",
+    "format_instant_ms",
     "frame_of",
     "import_tables",
+    "init",
+    "list_runs",
+    "load_import_map",
     "open_session",
+    "open_store",
+    "parse_duration_ms",
     "parse_id",
+    "parse_instant_ms",
+    "parse_range_end",
+    "parse_range_start",
+    "pending_entries",
+    "pending_over_time",
+    "pending_overview",
+    "pending_range",
+    "pending_summary",
+    "read_store",
+    "reset_cursor",
     "retire",
+    "server_commands",
     "snapshot",
+    "upgrade",
     "xack",
     "xautoclaim",
     "xclaim",
 ]
 
-_HOMES = {
-    "AutoclaimRequest": "claimlib.semantics.model",
-    "ClaimRequest": "claimlib.semantics.model",
-    "Guards": "claimlib.semantics.model",
-    "IdleRule": "claimlib.semantics.model",
-    "ImportRequest": "claimlib.commands.imports",
-    "NamedAck": "claimlib.commands.xack",
-    "NamedClaim": "claimlib.commands.xclaim",
-    "PendingRange": "claimlib.semantics.model",
-    "Profile": "claimlib.semantics.model",
-    "RemovalLimits": "claimlib.semantics.model",
-    "Retirement": "claimlib.commands.retire",
-    "ServerReading": "claimlib.live.reading",
-    "SnapshotRequest": "claimlib.commands.snapshot",
-    "Store": "claimlib.store.tables",
-    "StreamId": "claimlib.semantics.ids",
-    "SweepRequest": "claimlib.commands.xautoclaim",
-    "check": "claimlib.commands.check",
-    "explain": "claimlib.commands.xautoclaim",
-    "frame_of": "claimlib.engine.spark",
-    "import_tables": "claimlib.commands.imports",
-    "open_session": "claimlib.session",
-    "parse_id": "claimlib.semantics.ids",
-    "retire": "claimlib.commands.retire",
-    "snapshot": "claimlib.commands.snapshot",
-    "xack": "claimlib.commands.xack",
-    "xautoclaim": "claimlib.commands.xautoclaim",
-    "xclaim": "claimlib.commands.xclaim",
+# The public names of each module, as in the imports above; a test compares them.
+_NAMES = {
+    "claimlib.commands.bulk_reply": "BulkReply",
+    "claimlib.commands.check": "Problem check",
+    "claimlib.commands.describe": "Description describe",
+    "claimlib.commands.imports": "ImportReply ImportRequest import_tables",
+    "claimlib.commands.mirror": "NamedStreams",
+    "claimlib.commands.reply": "Reply",
+    "claimlib.commands.reset_cursor": "reset_cursor",
+    "claimlib.commands.retire": "Retirement retire",
+    "claimlib.commands.runs": "EntryFilter RunList abandon find_run list_runs",
+    "claimlib.commands.series": "claims_by_min_idle compare_min_idles pending_over_time",
+    "claimlib.commands.server_commands": "ServerCommands server_commands",
+    "claimlib.commands.snapshot": "SnapshotReply SnapshotRequest snapshot",
+    "claimlib.commands.stores": "init open_store upgrade",
+    "claimlib.commands.sweep_request": "Policy SweepRequest",
+    "claimlib.commands.upgrade": "Upgrade",
+    "claimlib.commands.xack": "NamedAck xack",
+    "claimlib.commands.xautoclaim": "explain xautoclaim",
+    "claimlib.commands.xclaim": "NamedClaim xclaim",
+    "claimlib.commands.xpending": (
+        "MatchingEntries Reading pending_entries pending_overview pending_range pending_summary "
+        "read_store"
+    ),
+    "claimlib.config.import_map": "load_import_map",
+    "claimlib.engine.relation": "Relation",
+    "claimlib.engine.spark": "frame_of",
+    "claimlib.errors": (
+        "AuthenticationFailedError ClaimlibError CommitConflictError ConfigError "
+        "DamagedTableError DuplicateRowsError DurationError EmptySourceError ForeignRunSeqError "
+        "GlobError GuardError HashCollisionError IdError InputError InstantError IntervalError "
+        "LostRaceError MissingExtraError MissingRowsError NameSpellingError NotAMirrorError "
+        "PermissionDeniedError ReplyError RequestError RunAbandonedError RunError "
+        "RunKeyConflictError SchemaError SchemaVersionError SourceError SourceMismatchError "
+        "SourceUnreachableError SparkEndedError SparkMemoryError SparkUnreachableError StateError "
+        "StorageError StoreBusyError StoreError StoreExistsError StoreIncompleteError "
+        "StoreNotFoundError StoreUnreachableError UnfinishedRunError UnsafeLocationError "
+        "UnsupportedTableError VerificationError VersionExpiredError WorkerError WrongTypeError"
+    ),
+    "claimlib.live.reading": "ServerReading",
+    "claimlib.plans.differences": "Scope",
+    "claimlib.plans.input_tables": "TableMap",
+    "claimlib.runs.rollforward": "FinishedRun Phase Progress",
+    "claimlib.semantics.ids": "MAX_ID MIN_ID StreamId parse_id parse_range_end parse_range_start",
+    "claimlib.semantics.model": (
+        "AutoclaimRequest ClaimRequest Guards IdleRule PendingRange PendingSummary Profile "
+        "RemovalLimits"
+    ),
+    "claimlib.session": "open_session",
+    "claimlib.store.tables": "Store",
+    "claimlib.times": "format_duration_ms format_instant_ms parse_duration_ms parse_instant_ms",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name when it is first used (PEP 562)."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+if not TYPE_CHECKING:  # a type checker would then accept every name
+
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is first used (PEP 562)."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    """What there is, imported or not yet."""
+    """Return the public names, imported or not yet."""
     return sorted(__all__)

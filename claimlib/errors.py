@@ -71,6 +71,13 @@ class ClaimlibError(Exception):
         message: what is wrong and what to do about it.
         fields: what the message is about, by name (table, column, text …); also read as attributes
             of the error: `error.table`.
+
+    Examples:
+        >>> try:
+        ...     parse_duration_ms("15")
+        ... except ClaimlibError as error:
+        ...     print(error.exit_code, error.message, error.text, sep=" | ")
+        2 | '15' has no unit: give a unit, as in 15ms or 15m | 15
     """
 
     exit_code: ClassVar[int] = 1

@@ -14,12 +14,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from claimlib import terminal
+from claimlib.demo.death import Killed, die_at
+from claimlib.demo.sample import sample_keyspace
+from claimlib.demo.series import write_series
 from claimlib.errors import StoreExistsError
 from claimlib.store.definitions import SparkDefinitions
 from claimlib.store.tables import Store
+from claimlib.terminal import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "PLOTS",
+    "Figure",
+    "Killed",
+    "die_at",
+    "new_sample_store",
+    "one_line",
+    "sample_keyspace",
+    "sample_place",
+    "show",
+    "show_rows",
+    "widget_values",
+    "write_series",
+]
 
 _PREFIX = "NOTEBOOK_"
 PLOTS = f"{_PREFIX}PLOTS"

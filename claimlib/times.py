@@ -47,6 +47,10 @@ def parse_duration_ms(text: str) -> int:
 
     Raises:
         DurationError: no unit, an unknown one, a fraction, a sign, or more than 2^63-1 ms.
+
+    Examples:
+        >>> parse_duration_ms("1h30m")
+        5400000
     """
     if _NUMBER.fullmatch(text):
         raise DurationError(f"{text!r} has no unit: give a unit, as in {text}ms or 15m", text=text)
@@ -71,6 +75,10 @@ def format_duration_ms(ms: int) -> str:
     negative.
 
     No unit in between is left out: of `3h0m55s` without the minutes one would read 55 minutes.
+
+    Examples:
+        >>> format_duration_ms(5_400_000)
+        '1h30m'
     """
     if ms == 0:
         return "0ms"
@@ -104,6 +112,10 @@ def parse_instant_ms(text: str) -> int:
         InstantError: neither of the two, no time of day, no zone, before 1970, or a number that is
             a date (20260101), or that somebody has counted in seconds, or in a smaller unit than
             milliseconds.
+
+    Examples:
+        >>> parse_instant_ms("2026-01-01T00:00:00Z")
+        1767225600000
     """
     number = re.fullmatch(_DIGITS, text)
     instant_ms = _checked_ms(int(number[1])) if number else _parse_iso_ms(text)
@@ -184,7 +196,12 @@ def _parse_iso_ms(text: str) -> int:
 
 
 def format_instant_ms(ms: int) -> str:
-    """ISO 8601 in UTC with milliseconds; `<n> ms` where the calendar ends (the year 9999)."""
+    """ISO 8601 in UTC with milliseconds; `<n> ms` where the calendar ends (the year 9999).
+
+    Examples:
+        >>> format_instant_ms(1767225600000)
+        '2026-01-01T00:00:00.000Z'
+    """
     try:
         instant = _EPOCH + timedelta(milliseconds=ms)
     except OverflowError:

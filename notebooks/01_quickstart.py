@@ -21,12 +21,10 @@
 
 from pyspark.sql import functions as F
 
-from claimlib import AutoclaimRequest, SweepRequest, open_session, xautoclaim
-from claimlib.demo.sample import sample_keyspace
-from claimlib.engine.spark import frame_of
-from claimlib.notebook import new_sample_store, widget_values
-from claimlib.testing.tables import write_keyspace
-from claimlib.times import parse_duration_ms, parse_instant_ms
+from claimlib import AutoclaimRequest, SweepRequest, frame_of, open_session
+from claimlib import parse_duration_ms, parse_instant_ms, xautoclaim
+from claimlib.notebook import new_sample_store, sample_keyspace, widget_values
+from claimlib.testing import write_keyspace
 
 spark = open_session()  # the session that is there; where there is none, a local one
 

@@ -27,15 +27,9 @@ from matplotlib.dates import DateFormatter
 from matplotlib.figure import Figure
 from pyspark.sql import functions as F
 
-from claimlib import Store, open_session
-from claimlib.commands.xpending import overview, reading
-from claimlib.demo.series import write_series
-from claimlib.engine.spark import frame_of
-from claimlib.notebook import widget_values, sample_place, show, show_rows
-from claimlib.plans.snapshots import over_time, readings
-from claimlib.plans.xpending import idle_entries
-from claimlib.terminal import one_line
-from claimlib.times import parse_duration_ms, parse_instant_ms
+from claimlib import Store, frame_of, open_session, parse_duration_ms, parse_instant_ms
+from claimlib import pending_entries, pending_over_time, pending_overview, read_store
+from claimlib.notebook import one_line, sample_place, show, show_rows, widget_values, write_series
 
 spark = open_session()  # the session that is there; where there is none, a local one
 rcParams["text.parse_math"] = False  # a $ in a name begins no formula
@@ -56,7 +50,7 @@ if widgets["store"]:
 else:
     store = Store.init(spark, sample_place(spark, "series"))
     write_series(store, parse_instant_ms("2026-01-01T12:00:00Z"))
-now = reading(store)  # all tables at one moment
+now = read_store(store)  # all tables at one moment
 print("the store:", store.where)
 
 # COMMAND ----------
@@ -70,7 +64,7 @@ print("the store:", store.where)
 
 # COMMAND ----------
 
-groups = overview(now, stalled_ms=stalled_ms)
+groups = pending_overview(now, stalled_ms=stalled_ms)
 shown = frame_of(groups).select(
     *("stream", "consumer_group", "pending", "stalled", "owners", "idle_owners"),
     *("delivered_5_plus", "highest_delivery_count"),
@@ -91,7 +85,7 @@ show_rows(shown.orderBy("stream", "consumer_group"))
 owner = F.concat_ws(" / ", "stream", F.coalesce("consumer", F.lit("nobody"))).alias("owner")
 # What was just claimed is idle for nothing; without a snapshot time it is not known for how long.
 minutes = F.when(F.col("idle_ms").isNotNull(), F.greatest(F.col("idle_ms") / 60_000, F.lit(1 / 60)))
-entries = frame_of(idle_entries(now.read("pending"), now.read("groups"), None))
+entries = frame_of(pending_entries(now).rows)
 entries = entries.select(owner, minutes.alias("minutes"), "delivery_count")
 by_owner = entries.groupBy("owner").agg(F.count("*").alias("pending"), F.max("minutes").alias("longest"))
 largest = by_owner.orderBy(F.desc("pending"), "owner").limit(6).toPandas()  # more panels say less
@@ -158,8 +152,7 @@ show(figure, "02_delivery_counts")
 
 # COMMAND ----------
 
-read = readings(store.read("journal"), store.read("runs"))
-series = over_time(store.read("pel_snapshots"), read, stalled_ms)
+series = pending_over_time(store, stalled_ms)
 series = series.groupBy("landing_ms", owner).agg(
     F.sum("pending").alias("pending"), F.sum("stalled").alias("stalled")
 )

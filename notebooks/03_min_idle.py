@@ -27,11 +27,9 @@
 from matplotlib.figure import Figure
 from pyspark.sql import functions as F
 
-from claimlib import Store, open_session
-from claimlib.demo.series import write_series
-from claimlib.notebook import widget_values, sample_place, show, show_rows
-from claimlib.plans.snapshots import choices, claims, deletions, readings
-from claimlib.times import format_duration_ms, parse_duration_ms, parse_instant_ms
+from claimlib import Store, claims_by_min_idle, compare_min_idles, open_session, pending_over_time
+from claimlib import format_duration_ms, parse_duration_ms, parse_instant_ms
+from claimlib.notebook import sample_place, show, show_rows, widget_values, write_series
 
 spark = open_session()  # the session that is there; where there is none, a local one
 
@@ -74,17 +72,15 @@ print("the store:", store.where)
 
 # COMMAND ----------
 
-read = readings(store.read("journal"), store.read("runs"))
-gone = deletions(store.read("journal"), store.read("tombstones"))
-claimed = claims(store.read("pel_snapshots"), read, gone, min_idles_ms)
-table = choices(claimed, min_idles_ms).toPandas()
+claimed = claims_by_min_idle(store, min_idles_ms)
+table = compare_min_idles(claimed, min_idles_ms).toPandas()
 table["min_idle"] = table["min_idle_ms"].map(format_duration_ms)
 done_twice = (table["acknowledged"] / table["claimed"]).map("{:.0%}".format)
 table["done_twice"] = done_twice.replace("nan%", "-")  # of nothing
 table["median_wait"] = (table["wait_ms"] / 60_000).map("{:.0f} min".format).replace("nan min", "-")
 outcomes = ["acknowledged", "deleted", "taken_over", "still_pending", "unknown"]
 shown = ["claimed", *outcomes, "done_twice", "median_wait"]
-if read.isEmpty():
+if pending_over_time(store).isEmpty():
     print("The store has no finished snapshot with a time, so there is nothing to show over time.")
 else:
     print(table.set_index("min_idle")[shown].to_string())

@@ -22,19 +22,11 @@ from contextlib import suppress
 from matplotlib.figure import Figure
 from pyspark.sql import functions as F
 
-from claimlib import AutoclaimRequest, Guards, NamedAck, SweepRequest
-from claimlib import open_session, parse_id, xack, xautoclaim
-from claimlib.commands.runs import find_run, list_runs
-from claimlib.commands.server_commands import server_commands
-from claimlib.commands.xpending import reading
-from claimlib.engine.spark import frame_of
-from claimlib.demo.death import Killed, die_at
-from claimlib.demo.sample import sample_keyspace
-from claimlib.notebook import new_sample_store, widget_values, show
-from claimlib.plans.keys import id_text_sql
-from claimlib.runs import Phase
-from claimlib.testing.tables import write_keyspace
-from claimlib.times import parse_duration_ms, parse_instant_ms
+from claimlib import AutoclaimRequest, Guards, NamedAck, Phase, SweepRequest
+from claimlib import find_run, frame_of, list_runs, open_session, parse_duration_ms, parse_id
+from claimlib import parse_instant_ms, read_store, server_commands, xack, xautoclaim
+from claimlib.notebook import Killed, die_at, new_sample_store, sample_keyspace, show, widget_values
+from claimlib.testing import write_keyspace
 
 spark = open_session()  # the session that is there; where there is none, a local one
 
@@ -63,8 +55,8 @@ min_idle_ms = parse_duration_ms("15m")  # all that is told below holds for this 
 request = SweepRequest(AutoclaimRequest(consumer=b"carol", min_idle_ms=min_idle_ms))
 with suppress(Killed):
     xautoclaim(store, request, run_id="noon", progress=die_at(Phase.APPLY))
-print("finished runs:", list_runs(store, 10).runs)
-print("unfinished runs:", list_runs(store, 10).unfinished)
+print("finished runs:", list_runs(store).runs)
+print("unfinished runs:", list_runs(store).unfinished)
 
 # COMMAND ----------
 
@@ -73,7 +65,7 @@ print("unfinished runs:", list_runs(store, 10).unfinished)
 
 # COMMAND ----------
 
-print("not shown yet:", [run.key for run in reading(store).unfinished])
+print("not shown yet:", [run.key for run in read_store(store).unfinished])
 
 # COMMAND ----------
 
@@ -109,7 +101,7 @@ later = SweepRequest(
 )
 handed_on = xautoclaim(store, later, run_id="half-past", now_ms=now_ms + 30 * 60_000)
 print("handed on:", handed_on.counts["claimed"], "spared:", handed_on.counts["spared"])
-for run in reversed(list_runs(store, 10).runs):
+for run in reversed(list_runs(store).runs):
     print(run.run_seq, run.key, dict(sorted(run.counts.items())))
 
 # COMMAND ----------
@@ -118,7 +110,7 @@ for run in reversed(list_runs(store, 10).runs):
 # MAGIC ## The store as each run left it
 # MAGIC
 # MAGIC Each run notes the versions of all tables before and after it, and Delta can still read them (for
-# MAGIC seven days): `reading(store, "1")`, or `claimlib xpending STORE --as-of 1`.
+# MAGIC seven days): `read_store(store, "1")`, or `claimlib xpending STORE --as-of 1`.
 # MAGIC
 # MAGIC By 15 minutes, run 1 deleted the 14 entries that their streams no longer have (140 become 126) and
 # MAGIC gave 61 of `bob`'s to `carol`. Run 2 took off the one that she finished, run 3 gave the other 60 to
@@ -128,9 +120,9 @@ for run in reversed(list_runs(store, 10).runs):
 
 first = find_run(store, "1")
 states = {"at first": store.read_at("pending", first.input_versions["pending"])}
-for run in reversed(list_runs(store, 10).runs):
+for run in reversed(list_runs(store).runs):
     states[f"after run {run.run_seq}\n{run.key}"] = frame_of(
-        reading(store, str(run.run_seq)).read("pending")
+        read_store(store, str(run.run_seq)).read("pending")
     )
 owned = {
     name: {row["consumer"]: row["count"] for row in rows.groupBy("consumer").count().collect()}
@@ -164,7 +156,9 @@ show(figure, "04_states")
 # COMMAND ----------
 
 history = store.read("journal").where(
-    (F.col("stream") == "orders") & (F.expr(id_text_sql()) == F.lit(entry["id"]))
+    (F.col("stream") == "orders")
+    & (F.col("id_ms") == entry["id_ms"])
+    & (F.col("id_seq") == entry["id_seq"])
 )
 history.orderBy("run_seq").select(
     *("run_seq", "kind", "from_consumer", "from_delivery_count", "consumer", "delivery_count"),

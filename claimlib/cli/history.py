@@ -21,7 +21,7 @@ from claimlib.semantics.ids import parse_range_end, parse_range_start
 if TYPE_CHECKING:
     from claimlib.commands.runs import EntryFilter
     from claimlib.report.model import Report
-    from claimlib.runs import Finished
+    from claimlib.runs import FinishedRun
     from claimlib.store.tables import Store
 
 
@@ -174,7 +174,11 @@ def _refuse_filters(kinds: Sequence[str], filters: Sequence[str]) -> None:
 
 
 def _shown(
-    opened: Store, finished: Finished, kinds: Sequence[str], limit: int | None, chosen: EntryFilter
+    opened: Store,
+    finished: FinishedRun,
+    kinds: Sequence[str],
+    limit: int | None,
+    chosen: EntryFilter,
 ) -> Report:
     """Return the report of a run, or of its entries, ids or refusals.
 
@@ -205,7 +209,7 @@ def _shown(
 
 
 def _print_commands(
-    opened: Store, finished: Finished, limit: int | None, chosen: EntryFilter, *, quiet: bool
+    opened: Store, finished: FinishedRun, limit: int | None, chosen: EntryFilter, *, quiet: bool
 ) -> None:
     """Lines for redis-cli, and nothing else, on stdout.  They go into a file that is run as a
     whole, so nothing is cut off by itself, and never in silence."""

@@ -174,7 +174,7 @@ def xpending(
     """
     from claimlib.cli.output import show
     from claimlib.commands import server_view
-    from claimlib.commands.xpending import TABLES, TABLES_OF_PAYLOADS, reading, refuse_unknown
+    from claimlib.commands.xpending import TABLES, TABLES_OF_PAYLOADS, read_store, refuse_unknown
     from claimlib.report.runs import before_unfinished
     from claimlib.report.xpending import of_overview
 
@@ -196,10 +196,10 @@ def xpending(
     def look(opened: Store) -> None:
         # On the server a consumer may exist that the store has retired.
         owner = None if pending_view == "server" else consumer
-        refuse_unknown(reading(opened, as_of, TABLES), scope, key, owner)
+        refuse_unknown(read_store(opened, as_of, TABLES), scope, key, owner)
 
     with opened_store(store, settings, common, look=look) as (opened, _):
-        at = reading(opened, as_of, tables)
+        at = read_store(opened, as_of, tables)
         # The overview shows how much runs have changed; that takes a look at the journal.
         changes = None
         if (key is None and listing is None) or pending_view == "server":
@@ -251,7 +251,7 @@ def describe(
     from claimlib.cli.output import show
     from claimlib.commands.describe import TABLES
     from claimlib.commands.describe import describe as run_describe
-    from claimlib.commands.xpending import reading, refuse_unknown
+    from claimlib.commands.xpending import read_store, refuse_unknown
     from claimlib.plans.differences import Scope
     from claimlib.report.describe import COLUMNS, NAMES, of_description
     from claimlib.report.runs import before_unfinished
@@ -262,10 +262,10 @@ def describe(
     now_ms, at_ms = _instants(now)
 
     def look(opened: Store) -> None:
-        refuse_unknown(reading(opened), scope)
+        refuse_unknown(read_store(opened), scope)
 
     with opened_store(store, common.settings(), common, look=look) as (opened, _):
-        at = reading(opened, tables=TABLES)
+        at = read_store(opened, tables=TABLES)
         refuse_unknown(at, scope)
         description = run_describe(at, scope, now_ms=now_ms)
         result = of_description(opened.where, description, at_ms, rows)
@@ -303,10 +303,10 @@ def _by_group(
     shows_server: bool,
 ) -> Relation:
     """The overview of the groups of a scope."""
-    from claimlib.commands.xpending import overview
+    from claimlib.commands.xpending import pending_overview
     from claimlib.plans.server_view import number_by_group
 
-    return overview(
+    return pending_overview(
         at,
         scope=scope,
         stalled_ms=stalled_ms,
@@ -325,11 +325,11 @@ def _of_group(
     shows_server: bool,
 ) -> Report:
     """Return the report of one group: the summary, or the entries of a range."""
-    from claimlib.commands.xpending import matching_entries, summary
+    from claimlib.commands.xpending import matching_entries, pending_summary
     from claimlib.report.xpending import of_range, of_summary
 
     if listing is None:
-        return of_summary(*key, summary(at, *key), shows_server=shows_server)
+        return of_summary(*key, pending_summary(at, *key), shows_server=shows_server)
     query, min_deliveries = listing.query, listing.min_deliveries
     matching = matching_entries(at, *key, query, now_ms=now_ms, min_deliveries=min_deliveries)
     matching = listing.with_payloads(at, matching)
@@ -340,11 +340,11 @@ def _of_entries(
     at: Reading, scope: Scope, listing: _Listing, now_ms: int | None, *, shows_server: bool
 ) -> Report:
     """Return the report of entries of all groups of a scope."""
-    from claimlib.commands.xpending import entries_of_groups
+    from claimlib.commands.xpending import pending_entries
     from claimlib.report.xpending import of_entries
 
     query, min_deliveries = listing.query, listing.min_deliveries
-    matching = entries_of_groups(at, scope, query, now_ms=now_ms, min_deliveries=min_deliveries)
+    matching = pending_entries(at, scope, query, now_ms=now_ms, min_deliveries=min_deliveries)
     matching = listing.with_payloads(at, matching)
     return of_entries(at.store.where, matching, listing.limit, shows_server=shows_server)
 

@@ -251,7 +251,7 @@ def import_(
     from claimlib.commands.first_look import look_before_run
     from claimlib.commands.imports import ImportRequest, import_tables
     from claimlib.commands.sources import refuse_import
-    from claimlib.config.import_map import load_map
+    from claimlib.config.import_map import load_import_map
     from claimlib.report.mirror import COLUMNS, of_import
 
     view = common.view(COLUMNS)
@@ -264,7 +264,7 @@ def import_(
         streams=streams,
         entries_complete=entries_complete,
         limits=settings.mirror.limits(),
-        maps={} if map_file is None else load_map(map_file),
+        maps={} if map_file is None else load_import_map(map_file),
     )
     look = partial(look_before_run, command="import", run_id=run_id, check=refuse_import)
     inputs = request.places().values()

@@ -27,6 +27,10 @@ class BulkReply(RunReply):
     made when they are requested, and follow from the journal, as those of `reply.Reply`.
 
     Attributes:
+        run_id: the key of the run together with the command, or None in a dry run.
+        run_seq: the number of the run, or None in a dry run.
+        dry_run: True if nothing was written.
+        is_repeat: True if an earlier call with the same run id had done the run.
         counts: of ids, as it was decided: claimed, forced, superseded, deleted, acked, left,
             not_pending; of these lost, and (only where it cannot be told) gone; of requests:
             requested (done) and refused; of a retirement: retired, whether the consumer is gone.

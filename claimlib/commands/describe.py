@@ -10,7 +10,7 @@ from claimlib.commands.preconditions import check_ms
 from claimlib.commands.xpending import Reading
 from claimlib.engine.relation import Relation
 from claimlib.plans import xpending as plan
-from claimlib.plans.differences import Scope
+from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import GROUP, GROUP_SQL, id_text_sql
 
 TABLES = ("pending", "groups", "consumers", "cursors")
@@ -43,12 +43,16 @@ class Description:
     without_owner: int = 0
 
 
-def describe(at: Reading, scope: Scope, *, now_ms: int | None = None) -> Description:
+def describe(at: Reading, scope: Scope = EVERYTHING, *, now_ms: int | None = None) -> Description:
     """The consumers and the cursors of the groups that two globs match.
 
     Args:
-        at: needs `TABLES`, see `xpending.reading`.
+        at: needs `TABLES`, see `xpending.read_store`.
         now_ms: the instant for all groups; null: each group's snapshot instant.
+
+    Examples:
+        >>> describe(read_store(open_store("./store")), Scope("orders")).consumers.count()
+        2
     """
     check_ms(now_ms=now_ms)
     pending, groups, consumers, cursors = (at.read_in(scope, table) for table in TABLES)

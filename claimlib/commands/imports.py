@@ -69,6 +69,11 @@ class ImportRequest:
         limits: how much the tables may take away from the store; entries or pending may be empty
             only where that is allowed.
         maps: by table: which column is which.
+
+    Examples:
+        >>> request = ImportRequest("./lake/entries", "./lake/pending", entries_complete=True)
+        >>> request.groups is None
+        True
     """
 
     entries: str

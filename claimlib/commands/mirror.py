@@ -31,7 +31,7 @@ from claimlib.plans import differences
 from claimlib.plans.differences import Comparison, Digest, Scope
 from claimlib.plans.journal_rows import JOURNAL_ROW
 from claimlib.plans.keys import GROUP, IS_SHARED, named_keys
-from claimlib.runs import Begun, Decision, Finished
+from claimlib.runs import Begun, Decision, FinishedRun
 from claimlib.runs.journal import ServerIdentity, Staged, rows_of
 from claimlib.runs.mirror import (
     NEW,
@@ -428,7 +428,7 @@ class NamedStreams:
 MOST_NAMED = 20
 
 
-def named_streams(store: Store, finished: Finished) -> NamedStreams:
+def named_streams(store: Store, finished: FinishedRun) -> NamedStreams:
     """Return the streams that a finished snapshot or import removed or found replaced."""
     counts = finished.counts
     if not counts.get(Kind.STREAM_REMOVED) and not counts.get(UNEXPLAINED):

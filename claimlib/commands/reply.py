@@ -10,7 +10,7 @@ from typing import ClassVar, Self, TypeVar
 from claimlib.commands.preconditions import retry_naming_duplicates, where_ids_lie
 from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP, GROUP_SQL, id_text_sql, without
-from claimlib.runs import Begun, Decision, Finished, Progress, begin_dry_run, run
+from claimlib.runs import Begun, Decision, FinishedRun, Progress, begin_dry_run, run
 from claimlib.runs.journal import of_kinds, rows_of
 from claimlib.schema import Kind
 from claimlib.store.delta_errors import errors_mapped
@@ -41,7 +41,7 @@ class RunReply:
     near: Callable[[Relation], Relation] = field(repr=False)
 
     @classmethod
-    def of_finished(cls, store: Store, finished: Finished) -> Self:
+    def of_finished(cls, store: Store, finished: FinishedRun) -> Self:
         """The reply of a finished run, from its journal rows: the same whenever it is requested."""
         return cls(
             run_id=finished.run_id,
@@ -137,7 +137,7 @@ def answer(
         return retry_naming_duplicates(would)
     kept = request()
 
-    def once(*, refuse_duplicates: bool) -> Finished:
+    def once(*, refuse_duplicates: bool) -> FinishedRun:
         return run(
             store,
             command=command,
@@ -165,6 +165,10 @@ class Reply(RunReply):
     they are the same whenever they are computed; but payloads are those of `entries` then.
 
     Attributes:
+        run_id: the key of the run together with the command, or None in a dry run.
+        run_seq: the number of the run, or None in a dry run.
+        dry_run: True if nothing was written.
+        is_repeat: True if an earlier call with the same run id had done the run.
         counts: claimed, deleted, lost, gone (entries), swept, refused (groups), cursor (groups that
             got a page, or whose cursor is kept), delivered_later (entries delivered after the
             instant of their group: that instant is too early), spared and parked (see `groups`),

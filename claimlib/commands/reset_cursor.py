@@ -12,7 +12,7 @@ from claimlib.plans import previous
 from claimlib.plans.differences import Scope
 from claimlib.plans.journal_rows import JOURNAL_ROW
 from claimlib.plans.keys import GROUP, bigint_sql
-from claimlib.runs import Begun, Decision, Finished, Progress, run
+from claimlib.runs import Begun, Decision, FinishedRun, Progress, run
 from claimlib.schema import Kind, quote_text
 from claimlib.semantics.ids import MIN_ID, StreamId, to_bigint
 from claimlib.semantics.model import parse_cursor
@@ -31,7 +31,7 @@ def reset_cursor(
     to: StreamId = MIN_ID,
     run_id: str | None = None,
     progress: Progress | None = None,
-) -> Finished:
+) -> FinishedRun:
     """Have the next page of a cursor begin at an id, in each of its groups that two globs match.
 
     Args:

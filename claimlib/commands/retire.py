@@ -39,6 +39,13 @@ class Retirement:
 
     Raises:
         RequestError: there is no recipient, one is named twice, or the consumer is one of them.
+
+    Examples:
+        >>> Retirement(b"orders", b"workers", b"bob", recipients=(b"alice", b"carol")).consumer
+        b'bob'
+        >>> Retirement(b"orders", b"workers", b"bob", recipients=())
+        Traceback (most recent call last):
+        claimlib.errors.RequestError: --to must name at least one other consumer, and each only once
     """
 
     stream: bytes

@@ -13,7 +13,7 @@ from claimlib.engine.relation import DESCENDING, Relation
 from claimlib.errors import RequestError
 from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import bigint_sql, id_at_least, id_at_most
-from claimlib.runs import Finished, Phase, Progress, pinned, silent
+from claimlib.runs import FinishedRun, Phase, Progress, pinned, silent
 from claimlib.runs.journal import RunRow
 from claimlib.runs.known import load_known_runs
 from claimlib.runs.protocol import INPUTS
@@ -31,7 +31,7 @@ class RunList:
     """The newest finished runs, newest first, how many there are in all, and the keys of runs that
     are decided and not finished: the next run finishes them."""
 
-    runs: tuple[Finished, ...]
+    runs: tuple[FinishedRun, ...]
     total: int
     unfinished: tuple[str, ...]
 
@@ -42,6 +42,10 @@ class EntryFilter:
 
     Attributes:
         start, end: the first and the last id; None: no bound.
+
+    Examples:
+        >>> EntryFilter(Scope("orders"), start=parse_id("5-0")).end is None
+        True
     """
 
     scope: Scope = EVERYTHING
@@ -62,14 +66,19 @@ def _bigints(id_: StreamId) -> list[str]:
     return [bigint_sql(to_bigint(half)) for half in id_]
 
 
-def list_runs(store: Store, limit: int | None) -> RunList:
-    """The newest `limit` finished runs (None: all), and what is not finished."""
+def list_runs(store: Store, limit: int | None = None) -> RunList:
+    """The newest `limit` finished runs (None: all), and what is not finished.
+
+    Examples:
+        >>> list_runs(open_store("./store"))
+        RunList(runs=(), total=0, unfinished=())
+    """
     newest, total = store.last("runs", "run_seq", _INT_MAX if limit is None else limit)
     unfinished = tuple(row.key for row in load_known_runs(store).unfinished)
-    return RunList(tuple(map(Finished.of, newest)), total, unfinished)
+    return RunList(tuple(map(FinishedRun.of, newest)), total, unfinished)
 
 
-def find_run(store: Store, name: str) -> Finished:
+def find_run(store: Store, name: str) -> FinishedRun:
     """Return a finished run by its number (`7`), its key (`xautoclaim:nightly-1`), or its run id
     alone (`nightly-1`).
 
@@ -97,7 +106,7 @@ def find_run(store: Store, name: str) -> Finished:
     return runs[0]
 
 
-def _runs_named(store: Store, name: str) -> list[Finished]:
+def _runs_named(store: Store, name: str) -> list[FinishedRun]:
     command, is_key, run_id = name.partition(":")
     run = None
     if re.fullmatch("[0-9]{1,18}", name):  # a run_seq is a BIGINT
@@ -130,7 +139,7 @@ def _is_run(run: RunRow, name: str) -> bool:
     return name in {run.key, str(run.run_seq), run.run_id}
 
 
-def abandon(store: Store, name: str, *, progress: Progress | None = None) -> Finished:
+def abandon(store: Store, name: str, *, progress: Progress | None = None) -> FinishedRun:
     """Abandon an unfinished snapshot or import whose staged rows were deleted.
 
     The changes that the run has already applied stay.  The completeness ranges of its streams are
@@ -146,12 +155,17 @@ def abandon(store: Store, name: str, *, progress: Progress | None = None) -> Fin
     Raises:
         RequestError: no unfinished run has this number or key, or it is not such a run.
         StoreBusyError: another process still writes to the store after `Store.lock.wait_ms`.
+
+    Examples:
+        >>> abandon(open_store("./store"), "snapshot:nightly-1")
+        Traceback (most recent call last):
+        claimlib.errors.RequestError: ... has no unfinished run snapshot:nightly-1 ...
     """
     with store.lock.held_for(f"abandon {name}", partial(progress or silent, Phase.LOCK)):
         return _given_up(store, name)
 
 
-def _given_up(store: Store, name: str) -> Finished:
+def _given_up(store: Store, name: str) -> FinishedRun:
     return give_up(store, find_unfinished(store, name))
 
 

@@ -23,7 +23,7 @@ from claimlib.commands.runs import EntryFilter
 from claimlib.engine.relation import Record, Relation
 from claimlib.errors import RequestError
 from claimlib.plans.keys import GROUP, ID_ORDER, id_text_sql, without
-from claimlib.runs import Finished
+from claimlib.runs import FinishedRun
 from claimlib.runs.journal import rows_of
 from claimlib.schema import Kind
 from claimlib.semantics.names import unspell
@@ -50,7 +50,7 @@ class ServerCommands:
 
 def server_commands(
     store: Store,
-    finished: Finished,
+    finished: FinishedRun,
     most: int | None = None,
     chosen: EntryFilter = EntryFilter(),  # noqa: B008 - it is frozen
 ) -> ServerCommands:
@@ -101,7 +101,7 @@ _OF_REQUEST = {
 }
 
 
-def _entries(store: Store, finished: Finished, chosen: EntryFilter) -> Relation:
+def _entries(store: Store, finished: FinishedRun, chosen: EntryFilter) -> Relation:
     """Return one row per entry that the run changed, and one per request with a last id.
 
     Columns: `_SAME`, position, min_idle_ms, those of `_VALUES`, id, id_ms and id_seq.  `kind` is
@@ -172,7 +172,7 @@ _REMOVE_IF_IDLE = (
 )
 
 
-def _removals(store: Store, finished: Finished, chosen: EntryFilter) -> list[str]:
+def _removals(store: Store, finished: FinishedRun, chosen: EntryFilter) -> list[str]:
     """Return the commands that remove the consumers that the run removed.
 
     XGROUP DELCONSUMER drops what the consumer has pending, so a script calls it only if there is

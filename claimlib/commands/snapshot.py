@@ -31,7 +31,7 @@ from claimlib.commands.staging import PageWriter
 from claimlib.live.batches import Batch, SourceOpened
 from claimlib.plans.differences import Scope, left_alone
 from claimlib.plans.keys import sortable_as_id
-from claimlib.runs import Begun, Decision, Finished, Phase, Progress, run, silent
+from claimlib.runs import Begun, Decision, FinishedRun, Phase, Progress, run, silent
 from claimlib.runs.journal import ServerIdentity, ServerProof
 from claimlib.runs.mirror import CHANGED, discard_landing, in_bucket
 from claimlib.semantics.ids import StreamId
@@ -52,6 +52,11 @@ class SnapshotRequest:
         stream_glob, group_glob: Redis' globs; what they do not match is left as it is in the store.
         fields: whether the payload of pending entries is read too.
         limits: how much the server may take away from the store.
+
+    Examples:
+        >>> server = ServerReading("redis://localhost:6379/0")
+        >>> SnapshotRequest(server.label, stream_glob="orders:*").source
+        'localhost:6379/0'
     """
 
     source: str
@@ -160,7 +165,7 @@ def snapshot(
     )
 
 
-def _former_source(store: Store, finished: Finished) -> str | None:
+def _former_source(store: Store, finished: FinishedRun) -> str | None:
     """Return the source of the snapshot before, if a proof says that the server is the same."""
     if not any(finished.counts.get(proof) for proof in ServerProof):
         return None

@@ -23,6 +23,11 @@ class SweepRequest:
         cursor: the name under which the store keeps where each group's next page begins; null: it
             is not kept.
         resume: whether to begin there; else at `autoclaim.start`.
+
+    Examples:
+        >>> request = SweepRequest(AutoclaimRequest(b"reclaimer", 900_000), stream_glob="orders:*")
+        >>> request.stream_glob, request.group_glob
+        ('orders:*', '*')
     """
 
     autoclaim: AutoclaimRequest

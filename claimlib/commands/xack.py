@@ -37,7 +37,12 @@ COMMAND = "xack"
 
 @dataclass(frozen=True, slots=True)
 class NamedAck:
-    """One XACK: of which stream's group, and which ids."""
+    """One XACK: of which stream's group, and which ids.
+
+    Examples:
+        >>> NamedAck(b"orders", b"workers", (parse_id("5-3"),)).ids
+        (StreamId(ms=5, seq=3),)
+    """
 
     stream: bytes
     group: bytes

@@ -29,7 +29,13 @@ COMMAND = "xclaim"
 
 @dataclass(frozen=True, slots=True)
 class NamedClaim:
-    """One XCLAIM: of which stream's group, and what."""
+    """One XCLAIM: of which stream's group, and what.
+
+    Examples:
+        >>> claim = ClaimRequest(b"alice", min_idle_ms=0, ids=(parse_id("5-3"),))
+        >>> NamedClaim(b"orders", b"workers", claim).claim.consumer
+        b'alice'
+    """
 
     stream: bytes
     group: bytes

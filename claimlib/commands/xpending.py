@@ -25,7 +25,7 @@ from claimlib.errors import InstantError, RequestError
 from claimlib.plans import xpending as plan
 from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import GROUP, ID_ORDER, bigint_intervals, is_group
-from claimlib.runs import Finished, RunRow, pinned, unfinished_error
+from claimlib.runs import FinishedRun, RunRow, pinned, unfinished_error
 from claimlib.runs.mirror import in_bucket
 from claimlib.runs.rollforward import NOT_ABANDONED, find_finished_ids
 from claimlib.schema import BUCKET_SQL, quote_text
@@ -41,8 +41,10 @@ from claimlib.times import parse_instant_ms
 TABLES = ("pending", "groups", "consumers")
 TABLES_OF_PAYLOADS = (*TABLES, "entries")
 """The tables that `xpending` reads to show payloads."""
+_DEFAULT_TABLES = (*TABLES, "cursors")
 DEFAULT_STALLED_MS = 15 * 60_000
 _DATE = re.compile(r"[0-9]{4}-")
+_ALL = PendingRange(MIN_ID, MAX_ID, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,9 @@ class Reading:
         return rows
 
 
-def reading(store: Store, as_of: str | None = None, tables: Collection[str] = TABLES) -> Reading:
+def read_store(
+    store: Store, as_of: str | None = None, tables: Collection[str] = _DEFAULT_TABLES
+) -> Reading:
     """Return the store as it is now, or as a finished run left it.
 
     While a run is unfinished, the tables may have only a part of its changes.  Then the store
@@ -89,13 +93,19 @@ def reading(store: Store, as_of: str | None = None, tables: Collection[str] = TA
     Args:
         as_of: a run (its number, command:run_id, or run id alone).  Or an instant (ISO 8601), which
             stands for the last run that had finished by then.  None means now.
-        tables: the names of the tables that will be read.
+        tables: the names of the tables that will be read.  By default those of `pending_overview`,
+            its neighbors, and `describe`.
 
     Raises:
         UnfinishedRunError: a run is unfinished, and replaced tables were accepted since it began.
         RequestError: no such run exists, or no run had finished by then.  Or replaced tables were
             accepted since the run.
         SchemaError: tables were replaced.
+
+    Examples:
+        >>> now = read_store(open_store("./store"))
+        >>> now.read("pending").count()
+        140
     """
     if as_of is None:
         begun, unfinished = pinned(store, tables)
@@ -126,7 +136,7 @@ def refuse_unknown(
     The message names similar ones.  Without it, a typing error would look like an empty result.
 
     Args:
-        at: a reading with `TABLES`, see `reading`.
+        at: a reading with `TABLES`, see `read_store`.
         scope: the globs of the streams and groups.
         key: the names of one stream and group, which replace the scope; None to use the scope.
         consumer: the name of a consumer of these groups; None for any.
@@ -181,7 +191,7 @@ def _before(store: Store, unfinished: Sequence[RunRow]) -> Reading:
     return Reading(store, dict(first.pins.versions), seq, seq, unfinished=tuple(unfinished))
 
 
-def _run_as_of(store: Store, as_of: str) -> Finished:
+def _run_as_of(store: Store, as_of: str) -> FinishedRun:
     """Return the run that a user names, also by an instant."""
     if not _DATE.match(as_of):
         return find_run(store, as_of)
@@ -202,7 +212,7 @@ def _run_as_of(store: Store, as_of: str) -> Finished:
     return find_run(store, str(last["run_seq"]))
 
 
-def overview(
+def pending_overview(
     at: Reading,
     *,
     scope: Scope = EVERYTHING,
@@ -211,15 +221,28 @@ def overview(
     changed: Relation | None = None,
     shows_server: bool = False,
 ) -> Relation:
-    """One row per (stream, consumer_group), see `plans.xpending.overview`; all of them in memory,
-    so that the PELs are read once.
+    """Return one row per group: how much is pending, stalled and whose it is.
+
+    The rows are in memory, so that the pending entries are read once.  Columns: stream,
+    consumer_group, is_known (false if the table `groups` lacks the group), snapshot_ms, now_ms (the
+    time of the idle times), pending, stalled, oldest_idle_ms, oldest_delivery_time_ms,
+    highest_delivery_count, delivered_5_plus, delivered_10_plus, owners (consumers that own
+    entries), idle_owners, unknown_owners (owners that the table `consumers` lacks) and
+    changed_by_runs.  A time or number that is not known is null.
 
     Args:
         scope: the globs of the streams and groups.
-        stalled_ms: how long an entry must have been idle to count as stalled, and a consumer to
-            count as dead.
-        now_ms: the instant for all groups; null: each group's snapshot instant.
-        changed, shows_server: see `plans.xpending.overview`.
+        stalled_ms: how long an entry must have been idle to count as stalled.  An owner that has
+            not been active for as long counts as idle.
+        now_ms: the instant for all groups, ms since the epoch.  None: each group's snapshot.
+        changed: the number of entries that runs have changed, by group.  Only the command line
+            gives it.
+        shows_server: True if the reading is the server's view.
+
+    Examples:
+        >>> groups = pending_overview(read_store(open_store("./store")), stalled_ms=900_000)
+        >>> groups.where("stream = 'emails'").select("pending", "stalled", "owners").collect()
+        [{'pending': 20, 'stalled': 4, 'owners': 2}]
     """
     check_ms(stalled_ms=stalled_ms, now_ms=now_ms)
     pending, groups, consumers = (at.read_in(scope, table) for table in TABLES)
@@ -235,11 +258,15 @@ def overview(
     ).fetched()
 
 
-def summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:
+def pending_summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:
     """Return the reply of `XPENDING key group`.  One row per owner comes to this process.
 
     Raises:
         ReplyError: there is no such group (NOGROUP).
+
+    Examples:
+        >>> pending_summary(read_store(open_store("./store")), b"emails", b"workers").consumers
+        ((b'alice', 5), (b'bob', 15))
     """
     rows = plan.shares(_of_group(at, stream, group, None)).collect()
     if not rows:
@@ -314,10 +341,10 @@ def matching_entries(
     return MatchingEntries(rows, rows.count())
 
 
-def entries_of_groups(
+def pending_entries(
     at: Reading,
-    scope: Scope,
-    query: PendingRange,
+    scope: Scope = EVERYTHING,
+    query: PendingRange = _ALL,
     *,
     now_ms: int | None = None,
     min_deliveries: int = 0,
@@ -327,7 +354,9 @@ def entries_of_groups(
     The longest idle come first; if a number of deliveries is requested, the most often delivered.
 
     Args:
-        now_ms, min_deliveries: see `matching_entries`.
+        query: the range of ids, the minimum idle time and the consumer.
+        now_ms: the instant for all groups, ms since the epoch.  None: each group's snapshot.
+        min_deliveries: how often an entry must have been delivered.
     """
     check_ms(now_ms=now_ms)
     pending, groups = (at.read_in(scope, table) for table in ("pending", "groups"))
@@ -355,7 +384,7 @@ def with_payloads(
     None if there is none.
 
     Args:
-        at: needs the table entries, see `reading`.
+        at: needs the table entries, see `read_store`.
         limit: the number of entries, or None for all.
     """
     first = entries.rows
@@ -404,9 +433,6 @@ def without_idle_times(groups: Relation) -> int:
     """How many groups of an overview have pending entries of which it is not known how long they
     have been idle."""
     return groups.where("pending > 0 AND stalled IS NULL").count()
-
-
-_ALL = PendingRange(MIN_ID, MAX_ID, 0)
 
 
 def _of_group(

@@ -27,12 +27,17 @@ except ImportError as error:
     raise MissingExtraError.for_package("spark", "pydantic") from error
 
 
-def load_map(file: Path) -> dict[str, TableMap]:
+def load_import_map(file: Path) -> dict[str, TableMap]:
     """How the given tables are read, by table.
 
     Raises:
         ConfigError: the file is not there or is not valid TOML, a section or key is unknown, or a
             value names no column: the message names file, line and key.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> load_import_map(Path("map.toml"))["pending"].columns
+        {'consumer': ('owner',)}
     """
     file = shown_path(file)
     text, tables = read_toml(file, "map")

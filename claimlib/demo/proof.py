@@ -13,7 +13,7 @@ from typing import NamedTuple
 from claimlib.commands.reply import Reply
 from claimlib.demo.oracle import GroupAnswer, Key, ServerAnswer
 from claimlib.engine.relation import Record, Relation
-from claimlib.runs import Finished
+from claimlib.runs import FinishedRun
 from claimlib.semantics.ids import StreamId, from_bigint
 from claimlib.semantics.model import PendingEntry
 from claimlib.semantics.names import spell
@@ -94,7 +94,7 @@ class Proof:
         return not self.differences and not self.shortfalls
 
 
-def prove(server: ServerAnswer, store: Store, run: Finished) -> Proof:
+def prove(server: ServerAnswer, store: Store, run: FinishedRun) -> Proof:
     """Compare a server after its XAUTOCLAIM loops with a store after the run that did the same.
 
     Args:
@@ -189,7 +189,7 @@ def _state(entry: PendingEntry) -> tuple[str | None, int, int]:
 # ------------------------------------------------------------ the store's facts
 
 
-def _store_facts(store: Store, run: Finished) -> Facts:
+def _store_facts(store: Store, run: FinishedRun) -> Facts:
     pending = _by_subject(store.relation("pending"))
     claims = _by_subject(Reply.of_finished(store, run).claimed)
     purges = _by_subject(store.relation("tombstones").where(f"run_seq = {run.run_seq:d}"))

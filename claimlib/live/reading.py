@@ -40,6 +40,10 @@ class ServerReading:
         password_file: null: the environment variable REDIS_PASSWORD, if it is set.  Read once,
             by the first connection.
         ca_file: certificates to trust for TLS besides the system's; null: none.
+
+    Examples:
+        >>> ServerReading("redis://localhost:6379/0", max_commands_per_second=100).label
+        'localhost:6379/0'
     """
 
     url: str

@@ -44,10 +44,14 @@ class Scope:
     """Choose the rows of a snapshot or an import by Redis' globs on stream and group.
 
     The methods return SQL conditions.
+
+    Examples:
+        >>> Scope("orders:*")
+        Scope(stream_glob='orders:*', group_glob='*')
     """
 
-    stream_glob: str
-    group_glob: str
+    stream_glob: str = "*"
+    group_glob: str = "*"
 
     def has_stream(self) -> str:
         """Return the condition that a row's stream was requested."""

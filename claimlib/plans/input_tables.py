@@ -100,6 +100,10 @@ class TableMap:
         id_bits: whether number columns of ids are BIGINTs with the BITS of the unsigned numbers, as
             our own tables hold them; else they are the numbers, and none is negative.
         said_at: by key: where it is said, for messages.
+
+    Examples:
+        >>> TableMap({"consumer": ("owner",), "id": ("ms", "seq")}).columns["id"]
+        ('ms', 'seq')
     """
 
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

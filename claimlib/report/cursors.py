@@ -9,12 +9,12 @@ from claimlib.report.model import DEFAULT_LIMIT, Report
 from claimlib.report.rows import fetch_rows
 from claimlib.report.runs import run_document
 from claimlib.report.text import not_shown, repeated, visible
-from claimlib.runs import Finished
+from claimlib.runs import FinishedRun
 
 COLUMNS = headings("name", *GROUP, "next_id")
 
 
-def of_reset(finished: Finished, cursors: Relation, limit: int | None = DEFAULT_LIMIT) -> Report:
+def of_reset(finished: FinishedRun, cursors: Relation, limit: int | None = DEFAULT_LIMIT) -> Report:
     """One row per group whose cursor a run has set, by stream and group.
 
     Args:

@@ -23,7 +23,7 @@ from claimlib.report.text import (
     plain_row,
     visible,
 )
-from claimlib.runs import Finished, Phase, RunRow
+from claimlib.runs import FinishedRun, Phase, RunRow
 from claimlib.runs.request_text import parameter_name, parameter_text
 
 
@@ -42,7 +42,7 @@ def entry_columns(kind: str) -> tuple[dict[str, str], tuple[str, ...]]:
     return columns | headings("consumer"), CLAIMED_NAMES
 
 
-def of_entries(finished: Finished, kind: str, rows: Relation, limit: int | None) -> Report:
+def of_entries(finished: FinishedRun, kind: str, rows: Relation, limit: int | None) -> Report:
     """The claimed, deleted or lost entries of one run, by stream, group and id.
 
     Args:
@@ -105,7 +105,7 @@ def _entry_row(row: Record, *, has_owner: bool) -> tuple[Cell, ...]:
     return (*values, visible(row["consumer"])) if has_owner else values
 
 
-def of_refused(finished: Finished, rows: Relation, limit: int | None) -> Report:
+def of_refused(finished: FinishedRun, rows: Relation, limit: int | None) -> Report:
     """What one run refused and why: groups, or the requests of an XCLAIM or XACK."""
     total = rows.count()
     refused = rows.select(*GROUP, "request_number", "reason")
@@ -196,7 +196,7 @@ LIST_NAMES = (
 )
 
 
-def _run_record(run: Finished) -> dict[str, object]:
+def _run_record(run: FinishedRun) -> dict[str, object]:
     """The document of a run, and what else the table shows."""
     return {
         **run_document(run),
@@ -206,14 +206,14 @@ def _run_record(run: Finished) -> dict[str, object]:
     }
 
 
-def _run_row(run: Finished) -> tuple[Cell, ...]:
+def _run_row(run: FinishedRun) -> tuple[Cell, ...]:
     counts = [run.counts.get(name) for name in _RUN_COUNTS]
     took = duration(sum(run.phase_ms.values()))
     began = instant(run.began_ms)
     return (run.run_seq, visible(run.key), began, took, run.engine, *counts, instant(run.now_ms))
 
 
-def of_run(finished: Finished) -> Report:
+def of_run(finished: FinishedRun) -> Report:
     """One run: its request, what it did, and how long each phase took."""
     request = {n: value for n, value in json.loads(finished.request).items() if value is not None}
     rows: list[tuple[Cell, ...]] = [
@@ -259,12 +259,12 @@ def of_run(finished: Finished) -> Report:
 COLUMNS = headings("what", "value", "meaning")
 
 
-def _abandoned(run: Finished) -> Iterable[str]:
+def _abandoned(run: FinishedRun) -> Iterable[str]:
     if run.is_abandoned:
         yield f"{visible(run.key)} was given up: it did not do all that was requested"
 
 
-def run_document(run: Finished) -> dict[str, object]:
+def run_document(run: FinishedRun) -> dict[str, object]:
     """A run for programs: times in ms.  The names in a map are sorted: a map of a table has no
     order, and who reads it decides in which one its names come."""
     return {

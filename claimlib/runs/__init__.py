@@ -18,7 +18,7 @@ from claimlib.runs.protocol import (
     silent,
     unfinished_error,
 )
-from claimlib.runs.rollforward import Finished, Phase, Progress
+from claimlib.runs.rollforward import FinishedRun, Phase, Progress
 
 __all__ = [
     "DRY_RUN",
@@ -26,7 +26,7 @@ __all__ = [
     "Begun",
     "Decide",
     "Decision",
-    "Finished",
+    "FinishedRun",
     "Phase",
     "Progress",
     "RunRow",

@@ -47,7 +47,7 @@ from claimlib.runs.request_text import differences
 from claimlib.runs.rollforward import (
     CHANGED,
     Clock,
-    Finished,
+    FinishedRun,
     Phase,
     Progress,
     carry_out,
@@ -129,7 +129,7 @@ def run(
     run_id: str | None = None,
     now_ms: int | None = None,
     progress: Progress | None = None,
-) -> Finished:
+) -> FinishedRun:
     """Run one command on a store, once.
 
     Args:
@@ -177,7 +177,7 @@ def _run(
     decide: Decide,
     tell: Progress,
     may_be_repeat: bool,
-) -> Finished:
+) -> FinishedRun:
     """Run one command under the lock of its store, once; see `run`.
 
     Args:
@@ -329,7 +329,7 @@ def _request_text(request: Mapping[str, object]) -> str:
     return text if is_utf8(text) else json.dumps(request, sort_keys=True)
 
 
-def _check_same_request(finished: Finished, request: str) -> None:
+def _check_same_request(finished: FinishedRun, request: str) -> None:
     changed = differences(json.loads(finished.request), json.loads(request))
     if changed:
         raise RunKeyConflictError(
@@ -339,7 +339,7 @@ def _check_same_request(finished: Finished, request: str) -> None:
         )
 
 
-def _check_not_abandoned(finished: Finished) -> None:
+def _check_not_abandoned(finished: FinishedRun) -> None:
     if finished.is_abandoned:
         raise RunAbandonedError(
             f"run {finished.key} was given up (claimlib abandon): it did not do what was requested."

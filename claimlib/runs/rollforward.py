@@ -40,7 +40,12 @@ NOT_ABANDONED = f"counts['{ABANDONED}'] IS NULL"
 
 
 class Phase(StrEnum):
-    """What a run is about to do."""
+    """What a run is about to do.
+
+    Examples:
+        >>> [phase.value for phase in Phase][:5]
+        ['lock', 'recover', 'begin', 'read', 'decide']
+    """
 
     LOCK = "lock"
     RECOVER = "recover"
@@ -53,13 +58,13 @@ class Phase(StrEnum):
     FINISH = "finish"
 
 
-# Told a phase as it begins, with a detail to show ("" where there is none), and again with each new
-# detail.
 Progress = Callable[[Phase, str], None]
+"""A function that is called as each phase begins, and again with each new detail.  The detail is
+empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedRun:
     """A finished run: its row of `runs`.
 
     Attributes:
@@ -101,7 +106,7 @@ class Finished:
         return bool(self.counts.get(ABANDONED))
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Finished:
+    def of(cls, row: Mapping[str, Any]) -> FinishedRun:
         """The run that a row of `runs` states."""
         return cls(**row)
 
@@ -133,27 +138,27 @@ class Clock:
             self.phase_ms[phase] = round((time.monotonic() - since) * 1000)
 
 
-def find_finished(store: Store, command: str, run_id: str) -> Finished | None:
+def find_finished(store: Store, command: str, run_id: str) -> FinishedRun | None:
     """The finished run with this key, if there is one."""
     return _first(store.find("runs", Condition("command", command), Condition("run_id", run_id)))
 
 
-def find_finished_seq(store: Store, run_seq: int) -> Finished | None:
+def find_finished_seq(store: Store, run_seq: int) -> FinishedRun | None:
     """The finished run with this number, if there is one."""
     return _first(store.find("runs", Condition("run_seq", run_seq)))
 
 
-def find_finished_ids(store: Store, run_id: str) -> list[Finished]:
+def find_finished_ids(store: Store, run_id: str) -> list[FinishedRun]:
     """Return the finished runs with this run id, in order: at most one of each command."""
     rows = store.find("runs", Condition("run_id", run_id))
-    return sorted(map(Finished.of, rows), key=lambda run: run.run_seq)
+    return sorted(map(FinishedRun.of, rows), key=lambda run: run.run_seq)
 
 
-def _first(rows: Sequence[Mapping[str, Any]]) -> Finished | None:
-    return Finished.of(rows[0]) if rows else None
+def _first(rows: Sequence[Mapping[str, Any]]) -> FinishedRun | None:
+    return FinishedRun.of(rows[0]) if rows else None
 
 
-def roll_forward(store: Store, row: RunRow, tell: Progress) -> Finished:
+def roll_forward(store: Store, row: RunRow, tell: Progress) -> FinishedRun:
     """Bring a decided run to its end, from whatever state it was left in."""
     finished = find_finished_seq(store, row.run_seq)
     if finished is not None:
@@ -161,7 +166,7 @@ def roll_forward(store: Store, row: RunRow, tell: Progress) -> Finished:
     return carry_out(store, decided_by(store, row.run_seq), Clock(tell))
 
 
-def carry_out(store: Store, decided: Decided, clock: Clock) -> Finished:
+def carry_out(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
     """`roll_forward` of a run that was not finished a moment ago; the clock of who has decided it
     knows how long that took."""
     try:
@@ -174,7 +179,7 @@ def carry_out(store: Store, decided: Decided, clock: Clock) -> Finished:
         return finished
 
 
-def _carried_out(store: Store, decided: Decided, clock: Clock) -> Finished:
+def _carried_out(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
     row = decided.row
     run = f"run {row.run_seq}"
     clock.enter(Phase.APPLY, f"{run} · {number_of(_to_write(decided), 'row')} to write")
@@ -210,7 +215,7 @@ def _written(row: RunRow, decided: Decided) -> set[str]:
     return {table for table, kinds in kinds_by_table.items() if decided.of(*kinds)}
 
 
-def give_up(store: Store, row: RunRow) -> Finished:
+def give_up(store: Store, row: RunRow) -> FinishedRun:
     """End a decided run of a snapshot or an import as it stands: its row of `runs` counts it as
     abandoned, nothing more of it is applied, and the proofs of its streams are taken back."""
     clock = Clock(lambda _phase, _detail: None)
@@ -229,7 +234,7 @@ def _finish(
     written: Collection[str],
     clock: Clock,
     known: Mapping[str, int],
-) -> Finished:
+) -> FinishedRun:
     """Write the run's row of `runs`, once; then sweep what it had staged.
 
     What the run has not written it leaves at the version that it pinned.

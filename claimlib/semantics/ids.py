@@ -28,6 +28,12 @@ class StreamId(NamedTuple):
     Attributes:
         ms: 0 … 2^64-1, by default the server's clock in ms when the entry was added.
         seq: 0 … 2^64-1, which of the entries of that millisecond.
+
+    Examples:
+        >>> StreamId(5, 3) < StreamId(5, 10)
+        True
+        >>> str(StreamId(5, 3))
+        '5-3'
     """
 
     ms: int
@@ -49,6 +55,12 @@ def parse_id(text: str | bytes, default_seq: int = 0) -> StreamId:
 
     Raises:
         IdError: the server would refuse the text as an id (`-` and `+` are range bounds, not ids).
+
+    Examples:
+        >>> parse_id("1767225600000-3")
+        StreamId(ms=1767225600000, seq=3)
+        >>> parse_id("5")
+        StreamId(ms=5, seq=0)
     """
     raw = _as_bytes(text)
     parsed = _parse_halves(raw, default_seq) if len(raw) <= _MAX_TEXT_BYTES else None
@@ -65,6 +77,12 @@ def parse_range_start(text: str | bytes) -> StreamId:
     Raises:
         IdError: no such bound.
         IntervalError: nothing comes after the largest id.
+
+    Examples:
+        >>> parse_range_start("(5-3")
+        StreamId(ms=5, seq=4)
+        >>> parse_range_start("-") == MIN_ID
+        True
     """
     bound, is_exclusive = _parse_bound(text, 0)
     return successor(bound) if is_exclusive else bound
@@ -76,6 +94,12 @@ def parse_range_end(text: str | bytes) -> StreamId:
     Raises:
         IdError: no such bound.
         IntervalError: nothing comes before 0-0.
+
+    Examples:
+        >>> parse_range_end("5")
+        StreamId(ms=5, seq=18446744073709551615)
+        >>> parse_range_end("+") == MAX_ID
+        True
     """
     bound, is_exclusive = _parse_bound(text, MAX_U64)
     return predecessor(bound) if is_exclusive else bound

@@ -30,6 +30,10 @@ class IdleRule(StrEnum):
 
     DOCUMENTED: not claimed, as the command documents say ("pending for more than").
     SERVER: claimed, as every server does.
+
+    Examples:
+        >>> AutoclaimRequest(b"reclaimer", 900_000, idle_rule=IdleRule.SERVER).idle_rule.value
+        'server'
     """
 
     DOCUMENTED = "documented"
@@ -42,6 +46,10 @@ class Profile(StrEnum):
     REDIS_7_2: Redis 7.2 to 8.6, Valkey 8 and 9.1.
     REDIS_7_0: Redis 7.0.5 to 7.0.15: a consumer is created, and seen, only when it claims
         something, and has no active time.
+
+    Examples:
+        >>> Profile("redis-7.0").name
+        'REDIS_7_0'
     """
 
     REDIS_7_2 = "redis-7.2"
@@ -192,6 +200,10 @@ class RemovalLimits:
 
     Raises:
         RequestError: the share is not between 0 and 1.
+
+    Examples:
+        >>> RemovalLimits(max_removed_share=0.1)
+        RemovalLimits(allow_empty=False, max_removed_share=0.1)
     """
 
     allow_empty: bool = False
@@ -226,6 +238,11 @@ class Guards:
     Raises:
         RequestError: a number is out of range, or one of the last two stands alone.
         GlobError: see `names.glob_pattern`.
+
+    Examples:
+        >>> guards = Guards(only_from="worker-*", max_claims=100_000)
+        >>> AutoclaimRequest(b"reclaimer", 900_000, guards=guards).guards.max_claims
+        100000
     """
 
     max_claims: int | None = None
@@ -272,6 +289,13 @@ class AutoclaimRequest:
     Raises:
         RequestError: `min_idle_ms` or `count` is out of range, or the consumer is the parking
             consumer.
+
+    Examples:
+        >>> AutoclaimRequest(b"reclaimer", min_idle_ms=parse_duration_ms("15m")).min_idle_ms
+        900000
+        >>> AutoclaimRequest(b"reclaimer", min_idle_ms=-1)
+        Traceback (most recent call last):
+        claimlib.errors.RequestError: min_idle_ms must be between 0 and 2^63-1, not -1
     """
 
     consumer: bytes
@@ -338,6 +362,11 @@ class ClaimRequest:
 
     Raises:
         RequestError: a number is out of range, or both `idle_ms` and `time_ms` are given.
+
+    Examples:
+        >>> claim = ClaimRequest(b"alice", min_idle_ms=0, ids=(parse_id("5-3"), parse_id("5-4")))
+        >>> len(claim.ids)
+        2
     """
 
     consumer: bytes
@@ -389,6 +418,10 @@ class PendingRange:
         min_idle_ms: only what has been idle for so long, or longer; null or 0: all.  Below 0 it
             leaves out what was delivered later than so far from now on.
         consumer: only what this consumer owns; null: whoever owns it.
+
+    Examples:
+        >>> PendingRange(MIN_ID, MAX_ID, count=10, consumer=b"bob").consumer
+        b'bob'
     """
 
     start: StreamId

@@ -1,1 +1,24 @@
-"""Helpers for tests and demonstrations: what a user of the library may lean on as well."""
+"""Helpers for tests of code that uses claimlib: a server, and tables from plain values."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from claimlib.testing.server import Server, valkey_server
+    from claimlib.testing.tables import read_groups, request_table, write_keyspace
+
+__all__ = ["Server", "read_groups", "request_table", "valkey_server", "write_keyspace"]
+
+_SERVER = ("Server", "valkey_server")
+
+
+if not TYPE_CHECKING:  # a type checker would then accept every name
+
+    def __getattr__(name: str) -> object:
+        """Import a name when it is first used, because a test without a store needs no Spark."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = "server" if name in _SERVER else "tables"
+        return getattr(import_module(f"{__name__}.{module}"), name)

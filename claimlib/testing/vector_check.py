@@ -15,7 +15,7 @@ from claimlib.commands.reply import Reply
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
-from claimlib.commands.xpending import Reading, pending_range, reading, summary
+from claimlib.commands.xpending import Reading, pending_range, pending_summary, read_store
 from claimlib.engine.relation import Record
 from claimlib.errors import ReplyError, RequestError
 from claimlib.plans.survey import NOT_IN_GROUPS
@@ -75,7 +75,7 @@ def _by_tables(spark: SparkSession, folder: Path, recorded: Sequence[Step]) -> l
     store = Store.init(spark, str(folder))
     keyspace = {stream: step.before[KEY] for stream, step in streams.items()}
     write_keyspace(store, keyspace, {stream: step.now_ms for stream, step in streams.items()})
-    at = reading(store)
+    at = read_store(store)
     by_command: dict[str, dict[bytes, Step]] = defaultdict(dict)
     for stream, step in streams.items():
         by_command[_command(step)][stream] = step
@@ -230,7 +230,7 @@ def _read(at: Reading, stream: bytes, step: Step) -> Any:
     try:
         query = words.parse_xpending(step.command)
         if query is None:
-            return as_text(words.summary_reply(summary(at, *names)))
+            return as_text(words.summary_reply(pending_summary(at, *names)))
         rows = pending_range(at, *names, query).collect()
     except ReplyError as error:
         return {"err": _as_said(error.message, step, stream)}

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from claimlib.commands.input_tables import read_input
 from claimlib.commands.xclaim import xclaim
-from claimlib.commands.xpending import overview, pending_range, reading
+from claimlib.commands.xpending import pending_overview, pending_range, read_store
 from claimlib.runs import Progress
 from claimlib.semantics.ids import MAX_ID, MIN_ID
 from claimlib.semantics.model import PendingRange
@@ -67,12 +67,12 @@ def compared(spark: SparkSession, where: str, rows: int, watch: Watch) -> dict[s
 
 
 def _overview(store: Store) -> Callable[[], object]:
-    return lambda: overview(reading(store)).count()
+    return lambda: pending_overview(read_store(store)).count()
 
 
 def _range(store: Store) -> Callable[[], object]:
     stream, group = b"stream-00001", GROUP.encode()
-    return lambda: pending_range(reading(store), stream, group, RANGE).collect()
+    return lambda: pending_range(read_store(store), stream, group, RANGE).collect()
 
 
 def _claim(store: Store, requests: str, progress: Progress) -> object:

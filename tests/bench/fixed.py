@@ -16,7 +16,7 @@ from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
-from claimlib.commands.xpending import overview, reading
+from claimlib.commands.xpending import pending_overview, read_store
 from claimlib.live.batches import Batch
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest, RemovalLimits
@@ -61,7 +61,7 @@ def run(
         "page": lambda n: xautoclaim(paged, PAGE, now_ms=hours_later_ms(n)),
         "xclaim": lambda n: xclaim(by_id, [_claim(ids[:COUNT])], now_ms=hours_later_ms(n)),
         "xack": lambda n: xack(acked, [_ack(ids[n * COUNT :][:COUNT])]),
-        "xpending": lambda _: overview(reading(swept)).collect(),
+        "xpending": lambda _: pending_overview(read_store(swept)).collect(),
         "snapshot": lambda n: snapshot(mirror, _SNAPSHOT, lambda _: source(*_streams(rows, n))),
     }
     for number in range(times + 1):

@@ -23,7 +23,7 @@ from claimlib.commands.runs import find_run
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
-from claimlib.commands.xpending import overview, reading
+from claimlib.commands.xpending import pending_overview, read_store
 from claimlib.engine.relation import Record
 from claimlib.errors import VersionExpiredError
 from claimlib.runs import Phase
@@ -164,8 +164,8 @@ def test_a_state_that_is_not_kept_any_more_is_said_to_be_and_today_s_is_shown(
         by_spark_alone(patch)
         opened = Store.open(spark, store.where)
         with pytest.raises(VersionExpiredError, match=r"pending can no longer be read.*7 days"):
-            overview(reading(opened, "xautoclaim:r"))
-    assert overview(reading(store)).count() == 1
+            pending_overview(read_store(opened, "xautoclaim:r"))
+    assert pending_overview(read_store(store)).count() == 1
 
 
 @AGES

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
-from claimlib.commands.xpending import pending_range, reading
+from claimlib.commands.xpending import pending_range, read_store
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, PendingRange
 from claimlib.store.tables import Store
@@ -211,7 +211,7 @@ def test_a_range_of_xpending_and_an_xclaim_open_the_files_of_their_ids(
             file.path.unlink()
     before = last_query(full_store.spark)
     query = PendingRange(StreamId(id_ms(first), 0), StreamId(id_ms(last), 0), 1000)
-    rows = pending_range(reading(full_store), HOT.encode(), b"g", query).collect()
+    rows = pending_range(read_store(full_store), HOT.encode(), b"g", query).collect()
     assert [row["id_ms"] for row in rows] == [id_ms(n) for n in range(first, last + 1)]
     assert opened(full_store.spark, "pending", before) == ([1] if reader == "Spark" else [])
 

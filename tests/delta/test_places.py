@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from claimlib.commands.runs import abandon, find_run
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.commands.xpending import overview, reading
+from claimlib.commands.xpending import pending_overview, read_store
 from claimlib.errors import RequestError, StoreNotFoundError
 from claimlib.runs import claims, writes
 from claimlib.store.tables import Store
@@ -47,8 +47,8 @@ def use(store: Store) -> Store:
     assert (reply.counts["claimed"], reply.counts["deleted"]) == (1, 1)
     assert [row["payload"] for row in reply.claimed.collect()] == ["present"]
     assert owners(store) == {(b"s", 1): b"alice"}
-    assert overview(reading(store)).count() == 1
-    assert overview(reading(store, "2")).first()["pending"] == 2
+    assert pending_overview(read_store(store)).count() == 1
+    assert pending_overview(read_store(store, "2")).first()["pending"] == 2
     return store
 
 
@@ -60,7 +60,7 @@ def test_a_command_that_an_error_names_can_be_pasted_wherever_the_store_is(
     for ask in (
         lambda: find_run(store, "7"),
         lambda: abandon(store, "7"),
-        lambda: reading(store, "2020-01-01T00:00:00Z"),
+        lambda: read_store(store, "2020-01-01T00:00:00Z"),
     ):
         with pytest.raises(RequestError, match=re.escape(lists)):
             ask()

@@ -8,7 +8,7 @@ import pytest
 
 from claimlib.commands.check import check
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.commands.xpending import overview, reading
+from claimlib.commands.xpending import pending_overview, read_store
 from claimlib.errors import LostRaceError
 from claimlib.runs import protocol
 from claimlib.store.tables import Store
@@ -49,10 +49,10 @@ def test_an_overview_that_a_run_got_in_between_is_pinned_again(
 ) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     between = RunBetweenPins(monkeypatch, times=1)
-    at = reading(store)
+    at = read_store(store)
     assert between.left == 0
     assert at.versions == {table: store.version(table) for table in at.versions}
-    (group,) = overview(at).collect()
+    (group,) = pending_overview(at).collect()
     assert (group["pending"], group["owners"], group["unknown_owners"]) == (9, 2, 0)
 
 

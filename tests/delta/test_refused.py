@@ -13,7 +13,7 @@ from claimlib.commands.check import check
 from claimlib.commands.imports import import_tables
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.commands.xpending import overview, reading
+from claimlib.commands.xpending import pending_overview, read_store
 from claimlib.engine.relation import Executor, Relation
 from claimlib.engine.spark import frame_of
 from claimlib.errors import (
@@ -214,7 +214,7 @@ def test_a_table_that_no_run_could_change_is_refused_before_anything_is_decided(
     with pytest.raises(SchemaError, match=f"table {table} of .* is append-only"):
         xautoclaim(opened, SweepRequest(REQUEST))
     assert opened.read("journal").isEmpty()
-    assert overview(reading(opened)).count() == 1, "it can be read"
+    assert pending_overview(read_store(opened)).count() == 1, "it can be read"
 
 
 def test_a_store_to_whose_entries_a_pipeline_only_appends_is_swept_and_not_imported(
@@ -307,8 +307,8 @@ def test_a_session_that_may_read_less_than_there_is_is_refused(
     commands: dict[str, Callable[[], object]] = {
         "sweep": lambda: xautoclaim(spark_store, SweepRequest(REQUEST)),
         "dry run": lambda: xautoclaim(spark_store, SweepRequest(REQUEST), dry_run=True),
-        "overview": lambda: overview(reading(spark_store)),
-        "earlier state": lambda: overview(reading(spark_store, "1")),
+        "overview": lambda: pending_overview(read_store(spark_store)),
+        "earlier state": lambda: pending_overview(read_store(spark_store, "1")),
         "check": lambda: check(spark_store),
     }
     version = spark_store.version("journal")

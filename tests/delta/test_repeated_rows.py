@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from claimlib.commands.imports import import_tables
 from claimlib.commands.reset_cursor import reset_cursor
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.commands.xpending import overview, reading, summary
+from claimlib.commands.xpending import pending_overview, pending_summary, read_store
 from claimlib.errors import StoreExistsError
 from claimlib.plans.differences import Scope
 from claimlib.schema import TABLES
@@ -125,10 +125,10 @@ def test_a_cursor_that_stands_there_twice_is_set_in_both_rows_and_no_row_is_adde
 
 def test_a_group_that_stands_there_twice_has_each_entry_once(store: Store) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
-    before = overview(reading(store)).collect()
+    before = pending_overview(read_store(store)).collect()
     store.append("groups", store.relation("groups"))
-    assert overview(reading(store)).collect() == before
-    assert summary(reading(store), b"s", b"g").number == before[0]["pending"]
+    assert pending_overview(read_store(store)).collect() == before
+    assert pending_summary(read_store(store), b"s", b"g").number == before[0]["pending"]
 
 
 def test_an_import_over_a_key_that_the_store_holds_twice_each_time_otherwise_comes_to_its_end(

@@ -15,7 +15,7 @@ from claimlib.commands.check import check
 from claimlib.commands.runs import abandon, find_run, list_runs
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.commands.xpending import reading
+from claimlib.commands.xpending import read_store
 from claimlib.errors import MissingRowsError, RequestError
 from claimlib.runs import Phase
 from claimlib.schema import TABLES
@@ -101,7 +101,7 @@ def test_without_a_row_of_runs_writers_refuse_readers_go_on_and_the_printed_stat
             claim_all(swept, consumer)
     assert swept.pin().versions == versions, "nothing was written"
 
-    assert reading(swept).last_seq == 3
+    assert read_store(swept).last_seq == 3
     assert xautoclaim(swept, SweepRequest(REQUEST), dry_run=True).counts["refused"] == 0
     assert list_runs(swept, None).unfinished == ()
 

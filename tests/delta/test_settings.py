@@ -14,7 +14,7 @@ from claimlib.commands.check import check
 from claimlib.commands.retire import Retirement, retire
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xclaim import NamedClaim, xclaim
-from claimlib.commands.xpending import overview, reading
+from claimlib.commands.xpending import pending_overview, read_store
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest
@@ -114,7 +114,7 @@ def play(spark: SparkSession, where: Path) -> dict[str, list[tuple]]:
         "groups": sweep.groups,
         "claimed": sweep.claimed,
         "ids": claimed.ids,
-        "overview": overview(reading(store)),
+        "overview": pending_overview(read_store(store)),
     }
     return {
         **rows,

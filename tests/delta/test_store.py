@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.commands.xpending import reading
+from claimlib.commands.xpending import read_store
 from claimlib.errors import (
     ConfigError,
     RequestError,
@@ -166,8 +166,8 @@ def test_entries_made_again_with_their_old_id_are_refused_until_init_takes_the_p
     counts = xautoclaim(by_hand, ALL_PENDING).counts
     assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
     with pytest.raises(RequestError, match="gone back after run 1, and were accepted"):
-        reading(again, "1")
-    assert reading(again, "2").run_seq == 2
+        read_store(again, "1")
+    assert read_store(again, "2").run_seq == 2
     write_keyspace(again, keyspace(b"t"), NOW_MS)
     once_more, notes = accepted(spark, by_hand)
     assert notes[0].endswith("already exists: nothing was changed")
@@ -288,7 +288,7 @@ def test_what_is_accepted_is_one_table_as_it_is_now_and_no_other_one(
         xautoclaim(by_hand, ALL_PENDING)
     for as_of in (None, "1"):
         with pytest.raises(SchemaError, match=r"\(pending is at version 0"):
-            reading(by_hand, as_of)
+            read_store(by_hand, as_of)
     again, notes = accepted(spark, by_hand)
     assert notes[0] == "accepted at earlier versions than runs have used: pending"
     assert xautoclaim(again, ALL_PENDING, dry_run=True).counts["refused"] == 0

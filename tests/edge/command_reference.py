@@ -119,7 +119,7 @@ def _table(rows: list[_Row]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", r"\|").replace("*]", r"\*]")
+    return text.replace("|", r"\|").replace("*]", r"\*]").replace("][", r"]\[")
 
 
 if __name__ == "__main__":

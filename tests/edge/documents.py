@@ -8,6 +8,7 @@ as it is, `toml` names its file in a comment on its first line, and a `text` blo
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ PLAYED = (
     "docs/runs.md",
     "docs/monitoring.md",
     "docs/upgrading.md",
+    "docs/python.md",
     "docs/spark.md",
     "docs/testing.md",
     "CONTRIBUTING.md",
@@ -35,6 +37,16 @@ DECISIONS = tuple(
     sorted(f"docs/decisions/{path.name}" for path in (ROOT / "docs/decisions").glob("*.md"))
 )
 DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", *PAGES, *DECISIONS)
+ALL_DOCUMENTS = tuple(
+    path.relative_to(ROOT).as_posix()
+    for folder, pattern in (
+        (ROOT, "*.md"),
+        (ROOT / "changes", "README.md"),
+        (ROOT / "docs", "**/*.md"),
+    )
+    for path in sorted(folder.glob(pattern))
+)
+"""All documents that people read, also those without examples."""
 
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
@@ -94,7 +106,22 @@ def rows(text: str) -> list[tuple[str, ...]]:
     ]
 
 
+def links(document: str) -> list[str]:
+    """Return the targets of the links and pictures of a document, outside of code."""
+    prose = re.sub(r"`[^`\n]*`", "", prose_of(document))
+    inline = re.findall(r"\]\(\s*<?([^)\s>]+)", prose)
+    return inline + re.findall(r"^ {0,3}\[[^\]]+\]:\s*<?([^\s>]+)", prose, re.MULTILINE)
+
+
+def is_relative(link: str) -> bool:
+    """Return True if a link leads to a file of the project."""
+    return re.match(r"[a-z][a-z0-9+.-]*:|//", link) is None
+
+
 def anchors(document: str) -> set[str]:
-    """The headings of a document as links name them."""
-    heads = re.findall(r"^#+ (.*)$", prose_of(document), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+    """Return the headings of a document as links name them: a repeated one gets a number."""
+    known: Counter[str] = Counter()
+    for head in re.findall(r"^#+ (.*?)(?: +#+)? *$", prose_of(document), re.MULTILINE):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", head).lower()
+        known[re.sub(r"[^\w\- ]", "", text).replace(" ", "-")] += 1
+    return {name + (f"-{n}" if n else "") for name, times in known.items() for n in range(times)}

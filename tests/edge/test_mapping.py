@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from claimlib.config.import_map import load_map
+from claimlib.config.import_map import load_import_map
 from claimlib.errors import ConfigError
 from claimlib.plans.column_readers import Shape
 from claimlib.plans.input_tables import PARTS
@@ -17,7 +17,7 @@ CASES = 10_000
 
 
 def test_the_shipped_example_is_a_map_of_every_table():
-    shipped = load_map(ROOT / "conf" / "import.example.toml")
+    shipped = load_import_map(ROOT / "conf" / "import.example.toml")
     assert list(shipped) == list(PARTS)
     assert shipped["entries"].columns["id"] == ("entry_id",)
     assert shipped["pending"].columns["id"] == ("id_time", "id_number")
@@ -56,7 +56,7 @@ def test_the_shipped_example_is_a_map_of_every_table():
 def test_a_fault_of_a_map_is_named_with_its_line_and_key(config_file, text, line, named):
     file = config_file(text)
     with pytest.raises(ConfigError) as raised:
-        load_map(file)
+        load_import_map(file)
     assert named in raised.value.message
     assert f"line {line}" in raised.value.message
     assert str(file) in raised.value.message
@@ -64,7 +64,7 @@ def test_a_fault_of_a_map_is_named_with_its_line_and_key(config_file, text, line
 
 def test_a_map_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"the map file .*absent\.toml does not exist"):
-        load_map(tmp_path / "absent.toml")
+        load_import_map(tmp_path / "absent.toml")
 
 
 def _good(chance, table, key):
@@ -127,12 +127,14 @@ def test_ten_thousand_maps_say_what_was_written_or_name_the_line_of_their_fault(
     for _ in range(CASES):
         text, said, fault_line = _a_map(chance)
         if fault_line is None:
-            maps = {table: dict(table_map.columns) for table, table_map in load_map(file).items()}
+            maps = {
+                table: dict(table_map.columns) for table, table_map in load_import_map(file).items()
+            }
             assert maps == said, text
             outcomes["good"] += 1
             continue
         with pytest.raises(ConfigError) as raised:
-            load_map(file)
+            load_import_map(file)
         assert f"{file}, line {fault_line}, " in raised.value.message, text
         outcomes["bad"] += 1
     assert min(outcomes.values()) >= 1000

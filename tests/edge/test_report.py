@@ -9,9 +9,9 @@ from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
 from claimlib.report import mirror, model, render, runs
 from claimlib.report.text import not_shown
-from claimlib.runs import Finished
+from claimlib.runs import FinishedRun
 
-RUN = Finished(
+RUN = FinishedRun(
     run_seq=7,
     run_id="nightly\x1b[2J",
     command="xautoclaim",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from claimlib.commands.xpending import overview, reading
+from claimlib.commands.xpending import pending_overview, read_store
 from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.engine.relation import Relation, TableScan
 from claimlib.engine.spark import SparkEngine
@@ -87,7 +87,7 @@ def test_a_store_whose_files_have_other_names_for_columns_is_read_by_spark(
         spark.conf.unset(mapping)
     write_keyspace(store, {b"s": Stream({}, {b"g": Group(StreamId(9, 0), (), ())})}, 1)
     opened = open_folder(lambda: spark, store.where)
-    assert [row["stream"] for row in overview(reading(opened)).collect()] == ["s"]
+    assert [row["stream"] for row in pending_overview(read_store(opened)).collect()] == ["s"]
     assert isinstance(opened.engine, SparkEngine)
 
 

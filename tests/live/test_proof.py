@@ -17,7 +17,7 @@ from claimlib.demo import workload
 from claimlib.demo.oracle import ServerAnswer, autoclaim_all
 from claimlib.demo.proof import Difference, Subject, prove
 from claimlib.live.reading import ServerReading
-from claimlib.runs import Finished
+from claimlib.runs import FinishedRun
 from claimlib.runs.rollforward import find_finished_seq
 from claimlib.schema import quote_text
 from claimlib.semantics.model import AutoclaimRequest, IdleRule
@@ -34,7 +34,7 @@ class Agreed:
 
     where: Path
     answer: ServerAnswer
-    run: Finished
+    run: FinishedRun
 
 
 @pytest.fixture(scope="module")

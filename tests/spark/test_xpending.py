@@ -10,11 +10,11 @@ import pytest
 
 from claimlib.commands.xpending import (
     Reading,
-    entries_of_groups,
     matching_entries,
-    overview,
+    pending_entries,
+    pending_overview,
     pending_range,
-    summary,
+    pending_summary,
     with_payloads,
 )
 from claimlib.engine.relation import Relation
@@ -60,7 +60,7 @@ def at(request, spark, batch) -> Reading:
 
 
 def test_the_overview_counts_what_stands_in_each_group(at, batch):
-    rows = overview(at, stalled_ms=STALLED_MS).collect()
+    rows = pending_overview(at, stalled_ms=STALLED_MS).collect()
     by_group = {(unspell(row["stream"]), unspell(row["consumer_group"])): row for row in rows}
     cases = batch.cases()
     assert by_group.keys() == cases.keys()
@@ -106,7 +106,7 @@ def test_a_group_is_shown_as_the_reference_shows_it(at, batch):
     shown = 0
     for number, ((stream, group), case) in enumerate(batch.cases().items()):
         if number < 3:
-            assert summary(at, stream, group) == scan.xpending_summary(case.group)
+            assert pending_summary(at, stream, group) == scan.xpending_summary(case.group)
         if number >= len(QUERIES):
             break
         query = QUERIES[number]
@@ -167,7 +167,7 @@ def test_entries_of_all_groups_are_those_that_the_reference_shows_of_each(at, ba
         for entry in scan.xpending_range(case.group, query, case.now_ms)
         if entry.delivery_count >= 2
     ]
-    entries = entries_of_groups(at, EVERYTHING, query, min_deliveries=2)
+    entries = pending_entries(at, EVERYTHING, query, min_deliveries=2)
     rows = entries.rows.order_by(*entries.order).collect()
     shown = [(row["stream"], row["consumer_group"], *_row(row)) for row in rows]
     assert sorted(map(str, shown)) == sorted(map(str, expected))
@@ -216,16 +216,16 @@ def test_what_is_not_known_is_not_0(at, batch):
     """Without an instant nobody knows how long; with one of `--now`, all do."""
     groups = with_null(at.read("groups"), "snapshot_ms", "BIGINT")
     lacking = at.with_tables(groups=groups)
-    full = [row for row in overview(lacking).collect() if row["pending"]]
+    full = [row for row in pending_overview(lacking).collect() if row["pending"]]
     assert {(row["now_ms"], row["stalled"], row["oldest_idle_ms"]) for row in full} == {(None,) * 3}
     # Entries without an owner, which some groups have besides, say nothing of owners.
     assert {row["idle_owners"] for row in full if row["owners"]} == {None}
     nobody = with_null(at.read("pending"), "consumer", "STRING")
-    unowned = overview(at.with_tables(groups=groups, pending=nobody)).collect()
+    unowned = pending_overview(at.with_tables(groups=groups, pending=nobody)).collect()
     assert {(row["owners"], row["idle_owners"]) for row in unowned} == {(0, 0)}
-    empty = [row for row in overview(lacking).collect() if not row["pending"]]
+    empty = [row for row in pending_overview(lacking).collect() if not row["pending"]]
     assert {(row["stalled"], row["idle_owners"]) for row in empty} <= {(0, 0)}
-    given_now = overview(lacking, now_ms=MAX_I64).collect()
+    given_now = pending_overview(lacking, now_ms=MAX_I64).collect()
     assert {row["now_ms"] for row in given_now} == {MAX_I64}
     assert all(row["stalled"] is not None for row in given_now)
     (stream, group), _ = next(item for item in batch.cases().items() if item[1].group.pending)
@@ -237,7 +237,7 @@ def test_a_group_that_only_pending_knows_is_shown_as_unknown(at, batch):
     (stream, group), _ = next(item for item in batch.cases().items() if item[1].group.pending)
     others = at.read("groups").where(f"NOT ({is_group(spell(stream), spell(group))})")
     lacking = at.with_tables(groups=others)
-    unknown = overview(lacking).where("NOT is_known").collect()
+    unknown = pending_overview(lacking).where("NOT is_known").collect()
     assert [(row["stream"], row["consumer_group"], row["now_ms"]) for row in unknown] == [
         (spell(stream), spell(group), None)
     ]
