@@ -20,6 +20,7 @@ from claimlib.runs.protocol import INPUTS
 from claimlib.runs.rollforward import find_finished, find_finished_ids, find_finished_seq, give_up
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import is_utf8
+from claimlib.store.lookups import last
 from claimlib.store.tables import Store
 from claimlib.terminal import one_line
 
@@ -64,7 +65,7 @@ def _bigints(id_: StreamId) -> list[str]:
 
 def list_runs(store: Store, limit: int | None) -> RunList:
     """The newest `limit` finished runs (None: all), and what is not finished."""
-    newest, total = store.last("runs", "run_seq", _INT_MAX if limit is None else limit)
+    newest, total = last(store, "runs", "run_seq", _INT_MAX if limit is None else limit)
     unfinished = tuple(row.key for row in load_known_runs(store).unfinished)
     return RunList(tuple(map(Finished.of, newest)), total, unfinished)
 
