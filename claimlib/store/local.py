@@ -1,11 +1,9 @@
-"""Small Delta tables in a folder of this machine, read and written by delta-rs: no Spark query;
-and of large ones the few rows that are near, sums, and rows that Spark then reads from a file.
+"""Delta tables in a folder of this machine, read and committed to by delta-rs without Spark.
 
-Spark and Delta take some 300 ms to read a table, and as long to append to it, however few rows
-there are; delta-rs takes 10 ms.  It works on the newest version of a table only, and commits right
-after that version or not at all.  Whatever it cannot do (it is not installed, there are many rows,
-or the table has a feature that it does not know, or a log that cannot be read) is left to Spark,
-which does it or says what is wrong.
+A table is open at its newest version.  A commit comes right after that version, or not at all.  A
+read returns None if it cannot be done here: delta-rs is not installed, the table has many rows or a
+feature that delta-rs does not know, or its log cannot be read.  The caller then lets Spark read,
+which reports what is wrong.
 """
 
 from __future__ import annotations

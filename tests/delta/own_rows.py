@@ -35,20 +35,8 @@ def delete(store: Store, table: str, condition: str = "true") -> None:
 
 
 def update(store: Store, table: str, condition: str, **values: str) -> None:
-    """Update rows, with the engine of the store.  Each value is a SQL expression."""
-    if not store.is_embedded:
-        assigned = ", ".join(f"{name} = {value}" for name, value in values.items())
-        execute_sql(store, table, f"UPDATE {{table}} SET {assigned} WHERE {condition}")
-        return
-    version = store.version(table)
-    rows = store.relation(table, version)
-    updated = (
-        f"CASE WHEN {condition} THEN {values[name]} ELSE {name} END AS {name}"
-        if name in values
-        else name
-        for name in rows.columns
-    )
-    store.replace(table, rows.select(*updated).fetched(), after=version)
+    """Update rows, with the writer of the store.  Each value is a SQL expression."""
+    store.writer.update(table, values, condition)
 
 
 def pending_row(stream: str, id_ms: int, run_seq: int = 0) -> dict[str, object]:
