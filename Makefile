@@ -2,7 +2,7 @@
 # requirements.lock, and Java 17 where there is none.
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-quick test-all test-long test-environments cluster-demo zip jars bench lint lock setup clean \
-    test-airflow test-s3 test-connect test-mutations test-properties test-spark durations
+    test-airflow test-s3 test-connect test-mutations test-properties test-spark durations figures
 
 # Another environment's settings must not reach into this one.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONUSERBASE PYTEST_ADDOPTS
@@ -109,7 +109,7 @@ test-mutations: setup ## the unit tests of the pure modules notice each small ch
 test-connect: setup ## all tests on plans, tables and notebooks over Spark Connect
 	@$(USE) SPARK_REMOTE="local[2]" pytest -m "not long and not classic" tests/spark tests/delta tests/edge/test_notebooks.py
 
-bench: setup ## time a sweep: make bench ROWS=1000000 SHAPE=many (docs/performance.md has the shapes)
+bench: setup ## time a sweep: make bench ROWS=1000000 SHAPE=many (CONTRIBUTING.md has the shapes)
 	@$(USE) python -m tests.bench --rows $(or $(ROWS),1000000) \
 	    --shape $(or $(SHAPE),many) --data $(or $(DATA),half) --times $(or $(TIMES),3) \
 	    --driver-memory $(or $(MEMORY),4g) --max-result-size $(or $(RESULT),1g)
@@ -123,6 +123,9 @@ lock: setup ## write requirements.lock from pyproject.toml (versions and hashes)
 	@$(USE) uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 \
 	    --all-extras --group dev --generate-hashes --no-header --no-emit-index-url \
 	    --output-file requirements.lock
+
+figures: setup ## draw the figures of ARCHITECTURE.md: docs/figures/*.svg from the .dot files beside them
+	@$(USE) python -m tests.diagrams
 
 setup: ## only set up .venv and Java; the other targets do it by themselves
 	@./.ci/setup.sh

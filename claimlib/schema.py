@@ -569,7 +569,7 @@ def property_sql(value: str) -> str:
 def conform(frame: DataFrame, table: Table, *others: str) -> DataFrame:
     """`frame` with exactly the written columns of `table`, in order; those it lacks are null.
 
-    As SQL, parsed at once: of the journal's columns one by one it took 0.3 s.
+    The columns are SQL texts, because Spark parses them by one call (docs/decisions/013).
 
     Args:
         others: further columns of the frame, which stay as they are.

@@ -1,8 +1,7 @@
 """The ids that are pending in one stream, kept while the stream itself is read.
 
 They are all that is held for a whole stream, packed page by page: 2 to 4 bytes per pending id of
-each group for ids that a clock makes (measured), 16 for ids at random.  Ten million pending
-entries in one stream take 20 to 40 MB.
+each group for ids that a clock makes, 16 for ids at random.
 """
 
 from __future__ import annotations

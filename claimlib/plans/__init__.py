@@ -1,4 +1,4 @@
-"""DataFrame in, DataFrame out: which rows a run reads, joins, orders and decides.
+"""Relation in, relation out: which rows a run reads, joins, orders and decides.
 
 No action, no path, no write: a function here only describes.  The sweep's plan, one line per step:
 

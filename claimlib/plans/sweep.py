@@ -125,9 +125,9 @@ def with_presence(rows: Relation, entries: Relation) -> Relation:
     megabytes, and would broadcast them.  The rows are divided by the id first, and so stay: a
     division that is requested is not split where AQE finds it skewed, as that of a join is.
 
-    An existence join: of 10 million ids a join with the distinct ones took 9.5 s, this 6.1 s.  It
-    is made once for each place in the plan at which EXISTS stands, and a filter of `present` would
-    take a copy of it down with it, as filters do.  No filter goes below an expression that is not
+    An existence join is faster than a join with the distinct ids (docs/decisions/008).  It is made
+    once for each place in the plan at which EXISTS stands, and a filter of `present` would take a
+    copy of it down with it, as filters do.  No filter goes below an expression that is not
     deterministic, which a partition's number is to Spark.
     """
     key = ("stream_key", "id_ms", "id_seq")

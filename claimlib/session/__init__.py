@@ -61,12 +61,12 @@ LOCAL_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-# With it a sweep of ten million rows takes a tenth less time than with Java's own choice.
+# Faster for large sweeps than Java's own choice (docs/decisions/022).
 COLLECTOR = "-XX:+UseParallelGC"
 
-# Of an exception Spark makes a text of its stack, and of the stacks of what caused it.  PySpark has
-# these texts sent, and waits 40 ms for each that is longer than 8 KB; Spark also looks at the stack
-# for each job.  With it a snapshot of a few entries by Spark alone takes 10 s instead of 13.
+# Spark makes a text of the stack of an exception, and of the stacks of its causes.  PySpark has
+# these texts sent, and waits for each that is longer than 8 KB.  Spark also looks at the stack for
+# each job (docs/decisions/022).
 SHORT_STACKS = "-XX:MaxJavaStackTraceDepth=32"
 
 # `java_options` for a JVM with little work: its second compiler would cost more than it saves.
@@ -247,10 +247,10 @@ def check_file_names(spark: SparkSession, *places: str) -> None:
 
 
 def _end_without_memory() -> None:
-    """A JVM of our own ends where one of its threads lacks memory.
+    """Make a JVM that claimlib started end if one of its threads lacks memory.
 
-    Java by itself ends that thread only.  Where it was one of Spark's scheduler, the command waited
-    for ever: seen with a million groups and 4 GiB.
+    Java by itself ends that thread only.  If it is a thread of Spark's scheduler, the command would
+    wait without end.
     """
     from pyspark import SparkContext
 

@@ -3,8 +3,7 @@
 Half of what a JVM does until Spark's first result is to load and verify the same classes each time
 (Java's class data sharing).  This starts a session once, writes and reads a Delta table, and lets
 Java keep the classes in a file beside the environment's packages, for which alone the file is good:
-a JVM with other packages, or of another version, passes it by.  Measured on two cores: 40 s from
-the start to the first Delta table that is read back, and 25 s with the file; 23 and 15 s of CPU.
+a JVM with other packages, or of another version, passes it by (docs/decisions/022).
 """
 
 from __future__ import annotations

@@ -25,8 +25,14 @@ PLAYED = (
     "docs/runs.md",
     "docs/spark.md",
     "docs/testing.md",
+    "CONTRIBUTING.md",
 )
-DOCUMENTS = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
+# Those for users, each of which the README names.
+PAGES = tuple(sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
+DECISIONS = tuple(
+    sorted(f"docs/decisions/{path.name}" for path in (ROOT / "docs/decisions").glob("*.md"))
+)
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", *PAGES, *DECISIONS)
 
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 

@@ -1,88 +1,45 @@
 import ast
-import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import claimlib
-
-PACKAGE = Path(__file__).parents[2] / "claimlib"
-MAP = (PACKAGE.parent / "docs" / "development.md").read_text(encoding="utf-8")
-_DIVIDER = "*above: standard library only*"
-
-
-def table_of_rooms():
-    """The rows of the table of rooms in the documents, from the top: the modules of each; and how
-    many of them stand above the divider."""
-    (table,) = re.findall(r"^\| module \| room \|\n\|---\|---\|\n((?:\|.*\n)+)", MAP, re.MULTILINE)
-    lines = table.splitlines()
-    (divider,) = (at for at, line in enumerate(lines) if _DIVIDER in line)
-    names = [re.findall("`([a-z_]+)`", line.split("|")[1]) for line in lines]
-    assert all(row for at, row in enumerate(names) if at != divider)
-    return [row for row in names if row], divider
-
+from tests.modules import (
+    PACKAGE,
+    file_of,
+    files_of,
+    imported,
+    imported_of_claimlib,
+    is_of_claimlib,
+    table_of_modules,
+)
 
 # Each row imports only from the rows above it.
-ROWS, PURE_ROWS = table_of_rooms()
-ROOMS = [room for row in ROWS for room in row]
+ROWS, PURE_ROWS = table_of_modules()
+MODULES = [module for row in ROWS for module in row]
+PURE = [path for row in ROWS[:PURE_ROWS] for module in row for path in files_of(module)]
 
 
-def imported(path):
-    """Every module that a file imports, wherever in the file; relative imports are not ours."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} has a relative import"
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def own(path):
-    """The modules of claimlib that a file imports, without `claimlib.`: `scan`, `plans.keys`."""
-    names = {name.removeprefix("claimlib.") for name in imported(path) if is_own(name)}
-    return {name for name in names if file_of(name) is not None}
-
-
-def is_own(name):
-    return name.partition(".")[0] == "claimlib"
-
-
-def file_of(module):
-    path = PACKAGE.joinpath(*module.split("."))
-    candidates = (path.with_suffix(".py"), path / "__init__.py")
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
-
-
-def files_of(room):
-    """The file of a module, or all of a package."""
-    return sorted((PACKAGE / room).rglob("*.py")) or [PACKAGE / f"{room}.py"]
-
-
-PURE = [path for row in ROWS[:PURE_ROWS] for room in row for path in files_of(room)]
-
-
-def strangers(room, rows):
-    """What a room imports that stands neither above it nor within it."""
-    row = next(at for at, rooms in enumerate(rows) if room in rooms)
-    allowed = {room, *(above for rooms in rows[:row] for above in rooms)}
+def imported_from_below(module, rows):
+    """Return the files of a module with each module that they import from its own row or below."""
+    row = next(at for at, modules in enumerate(rows) if module in modules)
+    allowed = {module, *(above for modules in rows[:row] for above in modules)}
     return {
         (str(path.relative_to(PACKAGE)), name)
-        for path in files_of(room)
-        for name in own(path)
+        for path in files_of(module)
+        for name in imported_of_claimlib(path)
         if name.partition(".")[0] not in allowed
     }
 
 
 def reached(paths):
-    """The modules of claimlib that files import, directly or through others."""
+    """Return the modules of claimlib that files import, directly or through others."""
     modules = set()
     todo = list(paths)
     while todo:
-        new = own(todo.pop()) - modules
+        new = imported_of_claimlib(todo.pop()) - modules
         modules |= new
         todo += [file_of(module) for module in new]
     return modules
@@ -94,23 +51,25 @@ def test_the_table_has_each_module_and_package_once():
         for path in PACKAGE.iterdir()
         if path.suffix == ".py" or (path / "__init__.py").is_file()
     }
-    assert sorted(ROOMS) == sorted(there - {"__init__"})
+    assert sorted(MODULES) == sorted(there - {"__init__"})
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_imports_only_from_the_rows_above_it_and_from_within(room):
-    assert strangers(room, ROWS) == set()
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_from_the_rows_above_it_and_from_within(module):
+    assert imported_from_below(module, ROWS) == set()
 
 
-def test_the_walk_of_rooms_sees_what_is_imported_from_a_row_below():
-    upside_down = {room: {name for _, name in strangers(room, ROWS[::-1])} for room in ROOMS}
+def test_an_import_from_a_row_below_is_noticed():
+    upside_down = {
+        module: {name for _, name in imported_from_below(module, ROWS[::-1])} for module in MODULES
+    }
     assert "semantics.rules" in upside_down["plans"]
     assert {"plans.keys", "store.tables"} <= upside_down["runs"]
 
 
 @pytest.mark.parametrize("path", PURE, ids=lambda path: path.stem)
 def test_a_pure_module_imports_nothing_but_the_standard_library(path):
-    foreign = {name.partition(".")[0] for name in imported(path) if not is_own(name)}
+    foreign = {name.partition(".")[0] for name in imported(path) if not is_of_claimlib(name)}
     assert foreign <= sys.stdlib_module_names
 
 
