@@ -16,10 +16,11 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.engine.changes import Changes
 from claimlib.engine.spark import frame_of
 from claimlib.errors import CommitConflictError, SourceMismatchError
-from claimlib.runs import Phase, claims, mirror, retry, writes
+from claimlib.runs import Phase, claims, mirror, writes
 from claimlib.runs.journal import APP_ID, RunRow, decided_by, run_rows
 from claimlib.runs.rollforward import roll_forward
 from claimlib.schema import BUCKET_SQL
+from claimlib.store import retry
 from claimlib.store.local import Token
 from claimlib.store.logs import CommitInfo
 from claimlib.store.spark_writer import SparkWriter

@@ -20,7 +20,8 @@ from claimlib.errors import MissingRowsError, RequestError
 from claimlib.runs import Phase
 from claimlib.schema import TABLES
 from claimlib.semantics.model import AutoclaimRequest
-from claimlib.store.tables import CommitInfo, Store
+from claimlib.store.logs import CommitInfo
+from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
 from tests.delta.own_rows import Opener
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
