@@ -21,7 +21,7 @@ from claimlib.runs.journal import APP_ID, RunRow, decided_by, run_rows
 from claimlib.runs.rollforward import roll_forward
 from claimlib.schema import BUCKET_SQL
 from claimlib.store import retry
-from claimlib.store.local import Token
+from claimlib.store.local import Condition, Token
 from claimlib.store.logs import CommitInfo
 from claimlib.store.spark_writer import SparkWriter
 from claimlib.store.tables import Store
@@ -354,16 +354,14 @@ LANDED = ("landing", "stream", "id_ms", "id_seq", "fields")
 def test_a_landing_that_somebody_writes_to_while_it_is_swept_is_left_for_the_next_run(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def conflicts(method: Callable[..., Any]) -> Callable[..., Any]:
-        def called(self: Store, table: str, *args: Any, **options: Any) -> Any:
-            if table == "entry_landing":
-                raise CommitConflictError("somebody else was first", table=table)
-            return method(self, table, *args, **options)
+    delete = store.writer.delete
 
-        return called
+    def conflicts(table: str, *conditions: Condition) -> None:
+        if table == "entry_landing":
+            raise CommitConflictError("another writer was first", table=table)
+        delete(table, *conditions)
 
-    for method in (Store.delete, Store.execute, Store.replace):
-        monkeypatch.setattr(Store, method.__name__, conflicts(method))
+    monkeypatch.setattr(store.writer, "delete", conflicts)
     monkeypatch.setattr(retry, "_FIRST_PAUSE_S", 0)
     batches = stream(b"s", {1: b"a"}, {1}, NOW_MS)
     assert snapshot(store, ALL, lambda _: source(batches)).counts["pending_written"] == 1
