@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import examples
+from tests.limits import set_limits
 from tests.quick_spark import quick_session
 
 if TYPE_CHECKING:
@@ -93,26 +94,22 @@ def _frames_are_let_go() -> Iterator[None]:
     gc.collect()
 
 
-FEW_OF_SPARK = "claimlib.engine.spark.FEW_OF_SPARK"
-
-
 def by_spark_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No table is taken for small, and nothing is computed without Spark."""
-    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
-    monkeypatch.setattr(FEW_OF_SPARK, 0)
+    set_limits(monkeypatch, session_rows=0, fetched_rows=0)
     monkeypatch.setattr("claimlib.store.tables.has_embedded_packages", lambda: False)
 
 
 @pytest.fixture
 def large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark reads the two tables that grow, however few rows they have."""
-    from claimlib.store.tables import Store
+    from claimlib.store.logs import Logs
 
-    local = Store._local
-    monkeypatch.setattr(FEW_OF_SPARK, 0)
+    local = Logs.local
+    set_limits(monkeypatch, fetched_rows=0)
     monkeypatch.setattr(
-        Store,
-        "_local",
+        Logs,
+        "local",
         lambda self, table: None if table in {"pending", "entries"} else local(self, table),
     )
 

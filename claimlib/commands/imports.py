@@ -295,7 +295,8 @@ def _write(store: Store, name: str, tables: Tables) -> None:
     due = {"pel_snapshots": pending, "entry_landing": tables["entries"]}
     landing = f"{quote_text(name)} AS landing"
     concurrently(
-        partial(store.append, table, rows.select("*", landing)) for table, rows in due.items()
+        partial(store.writer.append, table, rows.select("*", landing))
+        for table, rows in due.items()
     )
 
 

@@ -22,8 +22,9 @@ from claimlib.plans.differences import Digest, digest
 from claimlib.plans.input_tables import TableMap
 from claimlib.schema import TABLES, quote_text
 from claimlib.store.opening import in_session
-from claimlib.store.tables import Store, completed_rows, reading_order
+from claimlib.store.tables import Store, reading_order
 from claimlib.store.threads import concurrently
+from claimlib.store.writer import completed_rows
 from claimlib.terminal import number_of
 from claimlib.times import unit_of
 

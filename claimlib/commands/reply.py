@@ -250,12 +250,11 @@ def _counted(rows: Relation) -> Mapping[str, int]:
 
 
 def _near(store: Store, claimed: Relation) -> Relation:
-    """The part of `entries` in which the payload of what a run claimed lies: no other file is read
-    when a reply is shown.  One query, of the run's journal rows, unless the table is small."""
-    entries = store.relation("entries")
-    if store.is_small("entries"):
-        return entries
-    return entries.within(where_ids_lie(claimed.where("NOT justid")))
+    """Return the part of `entries` in which the payload of what a run claimed lies.
+
+    No other file is read when a reply is shown.
+    """
+    return store.relation("entries").within(where_ids_lie(claimed.where("NOT justid")))
 
 
 def _cursors(rows: Relation) -> Relation:

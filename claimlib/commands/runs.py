@@ -20,6 +20,7 @@ from claimlib.runs.protocol import INPUTS
 from claimlib.runs.rollforward import find_finished, find_finished_ids, find_finished_seq, give_up
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import is_utf8
+from claimlib.store.lookups import last
 from claimlib.store.tables import Store
 from claimlib.terminal import one_line
 
@@ -73,7 +74,7 @@ def list_runs(store: Store, limit: int | None = None) -> RunList:
         >>> list_runs(open_store("./store"))
         RunList(runs=(), total=0, unfinished=())
     """
-    newest, total = store.last("runs", "run_seq", _INT_MAX if limit is None else limit)
+    newest, total = last(store, "runs", "run_seq", _INT_MAX if limit is None else limit)
     unfinished = tuple(row.key for row in load_known_runs(store).unfinished)
     return RunList(tuple(map(FinishedRun.of, newest)), total, unfinished)
 

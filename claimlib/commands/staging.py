@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from claimlib.commands.mirror import Landing
-from claimlib.engine.relation import Relation
+from claimlib.engine.relation import Relation, Rows
 from claimlib.live.batches import (
     Batch,
     EntryPage,
@@ -30,11 +30,11 @@ from claimlib.live.batches import (
 )
 from claimlib.plans.differences import Scope
 from claimlib.runs.journal import ServerIdentity
-from claimlib.runs.retry import retried
 from claimlib.schema import Kind
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import spell
 from claimlib.store.local import Condition
+from claimlib.store.retry import retried
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
 
@@ -140,11 +140,12 @@ class PageWriter:
         """Land what is held in memory."""
         held = {"pel_snapshots": self._pending, "entry_landing": self._entries}
         concurrently(
-            partial(self._store.append_arrow, table, rows.taken())
-            for table, rows in held.items()
-            if rows.rows
+            partial(self._append, table, rows.taken()) for table, rows in held.items() if rows.rows
         )
         self._bytes = 0
+
+    def _append(self, table: str, rows: pa.Table) -> None:
+        self._store.writer.append(table, Relation(self._store.engine, Rows(rows)))
 
     def finish(self) -> Landing:
         """Write down the rest: all that was read, as a decision takes it."""
@@ -234,7 +235,7 @@ class PageWriter:
         self._delete("entry_landing", *is_of)
 
     def _delete(self, table: str, *conditions: Condition) -> None:
-        retried(lambda: self._store.delete(table, *conditions))
+        retried(lambda: self._store.writer.delete(table, *conditions))
 
 
 class _Held:

@@ -171,9 +171,9 @@ def write_series(store: Store, now_ms: int) -> None:
         pel += _pel_rows(keyspace, at_ms)
         journal += [_journal_row(row.values()), *_group_rows(keyspace, run_seq, at_ms)]
         runs.append(_finished_row(row))
-    store.append("pel_snapshots", store.rows("pel_snapshots", pel, _PEL))
-    store.append("journal", store.rows("journal", journal, _JOURNAL))
-    store.append("runs", store.rows("runs", runs, _RUNS))
+    store.writer.append("pel_snapshots", store.rows("pel_snapshots", pel, _PEL))
+    store.writer.append("journal", store.rows("journal", journal, _JOURNAL))
+    store.writer.append("runs", store.rows("runs", runs, _RUNS))
     write_keyspace(store, keyspace_at(now_ms, now_ms), snapshot_ms=now_ms)
 
 

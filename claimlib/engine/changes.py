@@ -62,12 +62,6 @@ class Changes:
             (f"t.run_seq < {self.run_seq:d}", *(f"t.{name} = s.{name}" for name in self.key))
         )
 
-    def in_memory(self, most: int) -> Changes | None:
-        """Return the same changes with their rows in memory, or None if they are many."""
-        rows, new = (part and part.fetched_few(most) for part in (self.rows, self.new))
-        is_complete = (rows is None) == (self.rows is None) and (new is None) == (self.new is None)
-        return replace(self, rows=rows, new=new) if is_complete else None
-
     def due(self, there: Relation) -> Changes:
         """Return the changes that are still to be made, once each, without new rows.
 

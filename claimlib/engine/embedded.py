@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
+from claimlib.engine import limits
 from claimlib.engine.dialect import to_duckdb, to_spark_type
 from claimlib.engine.embedded_inputs import FILE, InputFiles, open_files
 from claimlib.engine.folder import (
@@ -55,10 +56,6 @@ BATCH_ROWS = 100_000
 # 4.4 s.
 ROW_GROUPS_PER_FILE = 2
 _LACKS_A_FILE = "No files found that match the pattern"
-LARGE_PARTITION = 250_000
-"""Tables with so many rows per partition, on average, are written one partition at a time."""
-FEW_ROWS = 100_000
-"""So many rows of an intermediate result are kept in memory for several statements."""
 
 
 class EmbeddedEngine:
@@ -112,7 +109,7 @@ class EmbeddedEngine:
         """Return a node of the same rows: few rows are fetched."""
         if isinstance(node, Rows):
             return node
-        rows = self.few(node, FEW_ROWS)
+        rows = self.few(node, limits.LIMITS.embedded_rows)
         return node if rows is None else Rows(rows)
 
     def keep(self, node: Node) -> Node:
@@ -126,7 +123,7 @@ class EmbeddedEngine:
         kept = External(table)
         database = self._connection()
         weakref.finalize(kept, _drop, database, table)
-        rows = self.few(kept, FEW_ROWS)
+        rows = self.few(kept, limits.LIMITS.embedded_rows)
         return kept if rows is None else Rows(rows)
 
     def open_input(self, place: str) -> Input:
@@ -158,6 +155,11 @@ class EmbeddedEngine:
                 path.unlink(missing_ok=True)
             raise
         return files
+
+    def discard(self, table: str, files: Sequence[DataFile]) -> None:
+        """Delete files of `write` that will not be part of a version."""
+        for file in files:
+            (self._table_folder(table) / file.path).unlink(missing_ok=True)
 
     def _copy_partitions(self, node: Node, folder: Path, name: str, partition: str) -> None:
         """Write the files of a table with partitions.
@@ -211,7 +213,7 @@ class EmbeddedEngine:
         of_tables = [files.paths for files in scans if files.partition == partition]
         values = sorted({str(value) for paths in of_tables for value in paths})
         number_of_rows = sum(files.number_of_rows for files in scans)
-        return [] if number_of_rows < LARGE_PARTITION * len(values) else values
+        return [] if number_of_rows < limits.LIMITS.partition_rows * len(values) else values
 
     def _table_folder(self, table: str) -> Path:
         if self._folder is None:

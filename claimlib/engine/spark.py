@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from claimlib.engine import limits
 from claimlib.engine.inputs import Input
 from claimlib.engine.relation import (
     DESCENDING,
@@ -32,9 +33,6 @@ from claimlib.engine.spark_inputs import open_by_spark
 from claimlib.errors import DamagedTableError
 from claimlib.local_rows import divided_frame
 from claimlib.schema import TABLES
-
-PART_ROWS = 50_000
-"""The rows of one part of an ordered stream."""
 
 
 class Tables(Protocol):
@@ -117,18 +115,19 @@ class SparkEngine:
         return inner.engine.few(inner.node, most)
 
     def stream(self, node: Node, expected_rows: int) -> Iterator[Record]:
-        """Yield all rows in the order of the statement, about `PART_ROWS` of them in memory."""
+        """Yield all rows in the order of the statement, in parts of `Limits.stream_rows`."""
         inner = self._inner(node)
         if inner is not None:
             yield from inner.engine.stream(inner.node, expected_rows)
             return
-        if expected_rows <= PART_ROWS or not isinstance(node, Query) or not node.order_by:
+        most = limits.LIMITS.stream_rows
+        if expected_rows <= most or not isinstance(node, Query) or not node.order_by:
             yield from records_of(self.fetch(node))
             return
         order = [_sort_order(term) for term in node.order_by]
         # Of a global sort the session's settings say how many parts it has, whatever their size.
         unordered = replace(node, order_by=()) if node.limit is None else node
-        number = -(-expected_rows // PART_ROWS)
+        number = -(-expected_rows // most)
         parts = self.frame(unordered).repartitionByRange(number, *order)
         for row in parts.sortWithinPartitions(*order).toLocalIterator():
             yield row.asDict(recursive=True)
@@ -148,12 +147,12 @@ class SparkEngine:
         if self._tables is None:
             return node
         frame = self.frame(node)
-        rows = frame.limit(FEW_OF_SPARK + 1).toArrow()
-        return External(frame) if rows.num_rows > FEW_OF_SPARK else Rows(rows)
+        rows = frame.limit(limits.LIMITS.fetched_rows + 1).toArrow()
+        return External(frame) if rows.num_rows > limits.LIMITS.fetched_rows else Rows(rows)
 
     def keep(self, node: Node) -> Node:
         """Return a node of the same rows: those are fetched that are made of few rows."""
-        rows = self.few(node, MOST_KEPT)
+        rows = self.few(node, limits.LIMITS.session_rows)
         return node if rows is None else Rows(rows)
 
     def open_input(self, place: str) -> Input:
@@ -207,8 +206,8 @@ class SparkEngine:
             return known[1]
         names = [column.name for column in TABLES[scan.table].columns if column.name != "fields"]
         rows = self._tables.read_at(scan.table, version).select(*names)
-        few = rows.limit(FEW_OF_SPARK + 1).toArrow()
-        if few.num_rows > FEW_OF_SPARK:
+        few = rows.limit(limits.LIMITS.fetched_rows + 1).toArrow()
+        if few.num_rows > limits.LIMITS.fetched_rows:
             self._large.add(scan.table)
             self._fetched.pop(scan.table, None)
             return None
@@ -219,14 +218,7 @@ class SparkEngine:
         """Return True if a leaf is known, without a query, to have few rows."""
         if isinstance(leaf, TableScan):
             return self._tables is not None and self._tables.is_small(leaf.table)
-        return not isinstance(leaf, Rows) or leaf.arrow.num_rows <= MOST_KEPT
-
-
-MOST_KEPT = 50_000
-"""At most this number of rows is computed and kept in this process in a session of Spark."""
-# At most this number of rows is fetched for several statements, because each statement sends them
-# to Spark again.
-FEW_OF_SPARK = 10_000
+        return not isinstance(leaf, Rows) or leaf.arrow.num_rows <= limits.LIMITS.session_rows
 
 
 def relation_of(frame: DataFrame) -> Relation:

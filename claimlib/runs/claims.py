@@ -29,11 +29,14 @@ from claimlib.runs.journal import (
     of_kinds,
     run_in_note,
 )
-from claimlib.runs.retry import retried
 from claimlib.runs.writes import apply as apply_changes
 from claimlib.schema import JOURNAL, Kind
 from claimlib.store.local import Token
-from claimlib.store.tables import CommitInfo, Store, in_buckets
+from claimlib.store.logs import CommitInfo
+from claimlib.store.lookups import readable_at
+from claimlib.store.retry import retried
+from claimlib.store.tables import Store
+from claimlib.store.writer import in_buckets
 
 _KEY = ("stream", "consumer_group", "id_ms", "id_seq")
 STATE = ("consumer", "delivery_time_ms", "delivery_count")
@@ -188,9 +191,9 @@ def _came_next(store: Store, row: RunRow) -> bool:
     """Whether the run's commit is the very next one after the version of `pending` that it was
     decided from, and the newest: then every row was as the decision had found it, and is now as it
     says."""
-    if not store.is_same_table("pending", row.pins):
+    if not row.pins.is_same_table("pending", store):
         return False
-    version, note = store.last_note("pending")
+    version, note = store.logs.newest_note("pending")
     return version == row.pins.versions["pending"] + 1 and note == row.note
 
 
@@ -202,7 +205,7 @@ def _alone_at(store: Store, row: RunRow, decided: Decided, changed: int | None) 
     Of what others have written the MERGE's number tells nothing: where somebody has added a copy of
     one row and has taken another, it is right all the same.
     """
-    if changed != decided.of(*TOUCHING) or not store.is_same_table("pending", row.pins):
+    if changed != decided.of(*TOUCHING) or not row.pins.is_same_table("pending", store):
         return None
     own = bool(decided.of(Kind.FORCED)) + bool(decided.of(*TOUCHING))
     expected = row.pins.versions["pending"] + own
@@ -235,7 +238,7 @@ _LOST_TYPES = {name: JOURNAL.types[name] for name in (*_KEY, *_FROM, "at_ms")}
 def _journal_lost(store: Store, row: RunRow, lost: Relation) -> None:
     rows = lost.select("*", f"'{Kind.LOST}' AS kind", f"{row.run_seq:d}L AS run_seq")
     token = Token(LOST_APP_ID, row.run_seq)
-    retried(lambda: store.append("journal", rows, token=token, note=f"{row.note}: lost"))
+    retried(lambda: store.writer.append("journal", rows, token=token, note=f"{row.note}: lost"))
 
 
 def _verify_claims(
@@ -340,7 +343,7 @@ def _deleted_by(store: Store, commit: CommitInfo, decided: Decided) -> int | Non
     elif decided.of(Kind.FORCED):
         return None  # the commit has added rows too
     version = commit["version"]
-    states = [store.readable_at("pending", at) for at in (version - 1, version)]
+    states = [readable_at(store, "pending", at) for at in (version - 1, version)]
     where = in_buckets(_buckets(decided))
     numbers = [rows.where(where).count() for rows in states if rows is not None]
     return numbers[0] - numbers[1] if len(numbers) == len(states) else None
@@ -351,12 +354,12 @@ def commits_since(store: Store, row: RunRow, table: str) -> tuple[Sequence[Commi
     has all of them."""
     pinned = row.pins.versions[table]
     limit = _RECENT
-    commits = store.history(table, limit=limit)
+    commits = store.logs.history(table, limit=limit)
     # Who commits between two looks pushes the oldest commit out of a list of a given length: it is
     # the list itself that tells how many there are.
     while _newer(commits, pinned) > limit == len(commits):
         limit = _newer(commits, pinned) + _RECENT
-        commits = store.history(table, limit=limit)
+        commits = store.logs.history(table, limit=limit)
     since = [commit for commit in commits if commit["version"] > pinned]
     return since, _newer(commits, pinned) == len(since)
 
@@ -409,7 +412,7 @@ def _touched_part(rows: Relation, decided: Decided) -> Relation:
 
 def _readable(store: Store, version: int, decided: Decided) -> Relation | None:
     """`_touched_part` at a version; null: that version cannot be read any more."""
-    rows = store.readable_at("pending", version)
+    rows = readable_at(store, "pending", version)
     return None if rows is None else _touched_part(rows, decided)
 
 

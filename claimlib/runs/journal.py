@@ -18,6 +18,7 @@ from claimlib.plans.differences import Digest
 from claimlib.schema import Kind
 from claimlib.store.gone_back import Seen
 from claimlib.store.local import Condition, Token
+from claimlib.store.lookups import find
 from claimlib.store.tables import Pins, Store
 
 # One transaction id for every kind of run on a store: that is what serializes them.
@@ -237,7 +238,7 @@ def run_in_note(note: str | None) -> int | None:
 def run_rows(store: Store, after_seq: int) -> list[RunRow]:
     """The decisions later than `after_seq`, in order."""
     later = Condition("run_seq", after_seq, is_above=True)
-    rows = store.find("journal", _IS_DECISION, later)
+    rows = find(store, "journal", _IS_DECISION, later)
     return sorted(map(RunRow.of, rows), key=lambda run: run.run_seq)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from claimlib.errors import MissingRowsError
 from claimlib.runs.journal import RunRow, run_in_note, run_rows
 from claimlib.store.gone_back import Seen
+from claimlib.store.lookups import newest_run, numbers
 from claimlib.store.tables import Store
 
 
@@ -43,11 +44,11 @@ def load_known_runs(store: Store) -> KnownRuns:
     A decision without its row of `runs` is unfinished, unless the history of `runs` says that the
     row was written.  The history is read only if there is such a decision.
     """
-    newest, has_gap = store.newest_run()
+    newest, has_gap = newest_run(store)
     newest_seq = 0 if newest is None else newest.run_seq
     decided = unfinished = run_rows(store, newest_seq)
     if decided:
-        written = {run_in_note(note) for note in store.notes("runs")}
+        written = {run_in_note(note) for note in store.logs.notes("runs")}
         # Read after the history, so that a row that is written meanwhile does not count as removed.
         removed = written - _recorded(store)
         unfinished = [row for row in decided if row.run_seq not in removed]
@@ -112,12 +113,12 @@ def find_missing_rows(store: Store) -> list[MissingRows]:
 
 def _recorded(store: Store) -> set[int]:
     """Return the numbers of the runs that have a row in `runs`."""
-    return {*store.numbers("runs", "run_seq").to_pylist()}
+    return {*numbers(store, "runs", "run_seq").to_pylist()}
 
 
 def _versions_by_run(store: Store, table: str) -> dict[int, int]:
     """Return the newest version of a table that each run wrote, as far as its history goes."""
-    commits = reversed(store.history(table))
+    commits = reversed(store.logs.history(table))
     versions = {run_in_note(commit["userMetadata"]): commit["version"] for commit in commits}
     return {run_seq: version for run_seq, version in versions.items() if run_seq is not None}
 

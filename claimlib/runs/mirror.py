@@ -24,12 +24,12 @@ from claimlib.plans.differences import Digest, Scope, digest
 from claimlib.plans.keys import glob_sql, id_text_sql
 from claimlib.runs import claims
 from claimlib.runs.journal import Decided, RunRow, Staged
-from claimlib.runs.retry import retried
 from claimlib.runs.writes import append_once
 from claimlib.runs.writes import apply as apply_changes
 from claimlib.schema import FIELDS_TYPE, TABLES, WITHOUT_PROOF, Kind, quote_text
 from claimlib.store.guards import accepted_now
 from claimlib.store.local import Condition
+from claimlib.store.retry import retried
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
 from claimlib.terminal import number_of
@@ -184,7 +184,7 @@ def _landings_done(store: Store, row: RunRow, landings: set[str]) -> set[str]:
 
 
 def _delete_landing(store: Store, table: str, uuid: str) -> None:
-    retried(lambda: store.delete(table, Condition("landing", uuid)))
+    retried(lambda: store.writer.delete(table, Condition("landing", uuid)))
 
 
 # ------------------------------------------------------------------- apply
@@ -288,7 +288,7 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
 def _is_pinned_entries(store: Store, row: RunRow) -> bool:
     """Whether `entries` is the table that the run was decided from: what is made again by the very
     statement that had made it has the same id."""
-    return store.is_same_table("entries", row.pins) and row.run_seq > accepted_now(store).after
+    return row.pins.is_same_table("entries", store) and row.run_seq > accepted_now(store).after
 
 
 def withdraw(store: Store, row: RunRow) -> None:
@@ -307,7 +307,7 @@ def _take_proofs_back(store: Store, row: RunRow) -> None:
     """Invalidate the completeness ranges of the streams of a run."""
     is_due = f"run_seq <= {row.run_seq:d} AND {glob_sql('stream', scope_of(row).stream_glob)}"
     values = {**WITHOUT_PROOF, "run_seq": f"{row.run_seq:d}L"}
-    retried(lambda: store.update("streams", values, is_due))
+    retried(lambda: store.writer.update("streams", values, is_due))
 
 
 # ------------------------------------------------------------------- verify

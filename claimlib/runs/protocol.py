@@ -381,7 +381,7 @@ def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
     everything = union_by_name([numbered, own], schema.JOURNAL.types)
     process.tell_state(partial(_state_of_decision, store, row))
     try:
-        store.append("journal", everything, token=Token(APP_ID, row.run_seq), note=row.note)
+        store.writer.append("journal", everything, token=Token(APP_ID, row.run_seq), note=row.note)
     except Exception as error:
         # After a conflict some run's row exists.  After a storage error this run's row may exist.
         conflict = isinstance(error, CommitConflictError)

@@ -23,11 +23,12 @@ from claimlib.runs.journal import (
     decided_by,
 )
 from claimlib.runs.known import missing_rows_error
-from claimlib.runs.retry import retried
 from claimlib.schema import Kind
 from claimlib.store.gone_back import PROVING
 from claimlib.store.guards import check_not_gone_back
 from claimlib.store.local import Condition
+from claimlib.store.lookups import find
+from claimlib.store.retry import retried
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
 
@@ -140,17 +141,17 @@ class Clock:
 
 def find_finished(store: Store, command: str, run_id: str) -> FinishedRun | None:
     """The finished run with this key, if there is one."""
-    return _first(store.find("runs", Condition("command", command), Condition("run_id", run_id)))
+    return _first(find(store, "runs", Condition("command", command), Condition("run_id", run_id)))
 
 
 def find_finished_seq(store: Store, run_seq: int) -> FinishedRun | None:
     """The finished run with this number, if there is one."""
-    return _first(store.find("runs", Condition("run_seq", run_seq)))
+    return _first(find(store, "runs", Condition("run_seq", run_seq)))
 
 
 def find_finished_ids(store: Store, run_id: str) -> list[FinishedRun]:
     """Return the finished runs with this run id, in order: at most one of each command."""
-    rows = store.find("runs", Condition("run_id", run_id))
+    rows = find(store, "runs", Condition("run_id", run_id))
     return sorted(map(FinishedRun.of, rows), key=lambda run: run.run_seq)
 
 
@@ -270,7 +271,7 @@ def _finish(
         "engine": store.engine.name,
     }
     own = store.rows("runs", [tuple(values.values())], list(values))
-    retried(lambda: store.append("runs", own, token=row.token, note=row.note))
+    retried(lambda: store.writer.append("runs", own, token=row.token, note=row.note))
     finished = find_finished_seq(store, row.run_seq)
     if finished is None:
         raise missing_rows_error(store, "runs", row.run_seq, f"{row.run_seq} ({row.key})")

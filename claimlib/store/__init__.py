@@ -4,7 +4,9 @@ A store is a folder (`/data/store`, `s3a://bucket/store`) or a schema of a catal
 Everything here is plain SQL, DataFrame writers and delta-rs, so that it runs on classic Spark, on
 Connect and on Databricks alike, and no Spark setting is needed for a correct result.
 
-`tables` is the store.  `definitions` creates and changes its tables, by Spark or by `commits` of
+`tables` has the store as a handle: `logs` reads the logs of its tables, `lookups` a few of their
+rows, and a `writer` writes them: `folder_writer` by commits of this process, `spark_writer` by
+Spark.  `definitions` creates and changes its tables, by Spark or by `commits` of
 this process.  `creation` and `opening` use it, with the `checks` of tables and `sessions`.
 `guards` check an open store before a run changes it.  `lock` lets one process at a time write to a
 store in a folder of this machine.  `local` reads and writes tables in such a folder.

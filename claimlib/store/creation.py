@@ -23,6 +23,7 @@ from claimlib.store.gone_back import PROVING, Accepted, Seen, error_of, gone_bac
 from claimlib.store.local import Condition
 from claimlib.store.location import Location
 from claimlib.store.lock import WriteLock
+from claimlib.store.lookups import find, newest_run
 from claimlib.store.opening import checked
 from claimlib.store.tables import Store
 
@@ -240,11 +241,11 @@ def _refuse_replaced(
 
 def _seen(store: Store, present: Collection[str]) -> list[Seen]:
     """Return the versions that the newest finished run and all unfinished runs have seen."""
-    newest, _ = store.newest_run() if "runs" in present else (None, False)
+    newest, _ = newest_run(store) if "runs" in present else (None, False)
     finished = 0 if newest is None else newest.run_seq
     later = Condition("run_seq", finished, is_above=True)
     is_run = Condition("kind", str(Kind.RUN))
-    unfinished = store.find("journal", is_run, later) if "journal" in present else []
+    unfinished = find(store, "journal", is_run, later) if "journal" in present else []
     runs = [Seen(row["run_seq"], json.loads(row["inputs"])["versions"]) for row in unfinished]
     return runs if newest is None else [*runs, newest]
 
@@ -285,4 +286,4 @@ def invalidate_proofs(store: Store, of_streams: Mapping[str, str]) -> None:
     """
     if schema.is_append_only(of_streams):
         raise append_only(store.where, "streams")
-    store.update("streams", schema.WITHOUT_PROOF, "true")
+    store.writer.update("streams", schema.WITHOUT_PROOF, "true")

@@ -206,7 +206,8 @@ class FolderDefinitions:
         if has_logs and not known:
             return None
         if not all(
-            table.is_readable_as_files() and table.is_writable() for table in known.values()
+            table.is_readable_as_files() and table.is_writable(table.struct.names)
+            for table in known.values()
         ):
             return None
         return cls(start, where, folder)

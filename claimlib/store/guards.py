@@ -55,4 +55,4 @@ def check_not_gone_back(store: Store, versions: Mapping[str, int], runs: Collect
 
 def accepted_now(store: Store) -> Accepted:
     """Return the tables that `init` has accepted until now."""
-    return Accepted.of(store.properties("streams"))
+    return Accepted.of(store.logs.properties("streams"))

@@ -1,10 +1,9 @@
-"""Small Delta tables in a folder of this machine, read and written by delta-rs: no Spark query;
-and of large ones the few rows that are near, sums, and rows that Spark then reads from a file.
+"""Delta tables in a folder of this machine, read and committed to by delta-rs without Spark.
 
-For few rows delta-rs is many times faster than a query of Spark (docs/decisions/014).  It works on
-the newest version of a table only, and commits right after that version or not at all.  Whatever it
-cannot do (it is not installed, there are many rows, or the table has a feature that it does not
-know, or a log that cannot be read) is left to Spark, which does it or says what is wrong.
+A table is open at its newest version.  A commit comes right after that version, or not at all.  A
+read returns None if it cannot be done here: delta-rs is not installed, the table has many rows or a
+feature that delta-rs does not know, or its log cannot be read.  The caller then lets Spark read,
+which reports what is wrong.
 """
 
 from __future__ import annotations
@@ -12,27 +11,19 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from claimlib.engine.folder import DataFile, data_file, is_readable, new_name
+from claimlib.engine import limits
+from claimlib.engine.folder import DataFile, is_readable
 
-# Payloads may be large where rows are few: what is held in memory is at most so many bytes of
-# (compressed) files.
-_MOST_BYTES = 8 * 2**20
-# Payloads that are alike take up little of a file.
-_MOST_UNPACKED_BYTES = 64 * 2**20
-# delta-rs lists all files of a table when it opens it (docs/decisions/014).
-_MOST_FILES = 10_000
-# So many rows of an answer are written at a time: Spark divides a file by them.
 T = TypeVar("T")
 # The types of a store's columns: rows of these are the same whoever reads them.
 TYPES = {
@@ -164,7 +155,7 @@ class LocalTable:
         reader = pa.RecordBatchReader.from_stream(query.execute(statement))
         for batch in reader:
             number, size = number + batch.num_rows, size + batch.nbytes
-            if most is not None and (number > most or size > _MOST_UNPACKED_BYTES):
+            if most is not None and (number > most or size > limits.LIMITS.unpacked_bytes):
                 return None
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema)
@@ -173,14 +164,21 @@ class LocalTable:
         """Return True if the embedded engine can read the table."""
         return is_readable(self._table)
 
-    def is_writable(self) -> bool:
-        """Whether a commit here is all that a writer of this table has to do: not where somebody
-        has given it a constraint, or a feature that no table of a store has."""
+    def is_writable(self, columns: Collection[str]) -> bool:
+        """Return True if a commit here is all that a writer of this table has to do.
+
+        It is not if the user has added a column, a constraint, or a feature that no table of a
+        store has.
+
+        Args:
+            columns: the columns that a store's table has.
+        """
         protocol = self._table.protocol()
         features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
         is_plain = protocol.min_writer_version == _PLAIN_WRITER or bool(features)
         has_constraints = any(name.startswith(_CONSTRAINTS) for name in self.properties)
-        return is_plain and features <= _FEATURES and not has_constraints
+        has_own_columns = {*self.struct.names} == {*columns}
+        return has_own_columns and is_plain and features <= _FEATURES and not has_constraints
 
     def has_used(self, token: Token) -> bool:
         """Whether a commit bore this token, or a later one."""
@@ -283,29 +281,6 @@ class LocalTable:
         columns = self._table.metadata().partition_columns
         return columns[0] if columns else None
 
-    def written_files(self, rows: pa.Table) -> Sequence[DataFile]:
-        """Write one Parquet file per partition that has rows into the table's folder.  They are
-        part of no version until they are committed."""
-        partition = self._partition_column()
-        if partition is None:
-            return [self._written_file("", rows)] if rows.num_rows else []
-        files = []
-        for value in sorted(pc.unique(rows[partition]).to_pylist()):
-            part = rows.filter(pc.field(partition) == value).drop_columns([partition])
-            files.append(self._written_file(f"{partition}={value}/", part))
-        return files
-
-    def _written_file(self, folder: str, rows: pa.Table) -> DataFile:
-        path = f"{folder}{new_name()}.c000.snappy.parquet"
-        file = self._folder / path
-        file.parent.mkdir(exist_ok=True)
-        try:
-            pq.write_table(rows, file)
-        except OSError:
-            file.unlink(missing_ok=True)
-            raise
-        return data_file(self._folder, path, self.compared)
-
     @property
     def compared(self) -> Sequence[str] | None:
         """The columns of which the log keeps the smallest and the largest value; None means all."""
@@ -316,7 +291,7 @@ class LocalTable:
         """Whether there are so few rows, by what the log says of the files (of which deletion
         vectors hide some rows)."""
         stated = self._stated()
-        return stated is not None and stated[0] <= most and stated[1] <= _MOST_BYTES
+        return stated is not None and stated[0] <= most and stated[1] <= limits.LIMITS.table_bytes
 
     def _stated(self) -> tuple[int, int] | None:
         """The rows and the bytes of all files; null: the log does not say."""
@@ -389,7 +364,7 @@ _Mark = tuple[int, ...]
 
 class NewestVersions:
     """`newest` of the tables of a store: each is opened again only where somebody has committed to
-    it, or made it again, since.  A run looks at its tables some forty times (docs/decisions/014).
+    it, or made it again, since.  To open one takes 6 ms, and a run looks at some forty times.
 
     Several threads may read by what is given; to commit by it leaves it as it is.
     """
@@ -450,7 +425,7 @@ def _state(path: Path) -> _Mark | None:
 def _opened(folder: Path) -> LocalTable | None:
     from deltalake import DeltaTable
 
-    if _files_at_checkpoint(folder) > _MOST_FILES:
+    if _files_at_checkpoint(folder) > limits.LIMITS.table_files:
         return None
     # A path as it is might be taken for a URL.
     table = DeltaTable(folder.as_uri())

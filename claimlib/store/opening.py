@@ -16,7 +16,8 @@ from claimlib.store.definitions import (
     embedded_folder,
 )
 from claimlib.store.local import LocalTable
-from claimlib.store.tables import Store, is_writable
+from claimlib.store.tables import Store
+from claimlib.store.writer import names_of
 
 
 def open_store(spark: SparkSession, where: str) -> Store:
@@ -72,7 +73,7 @@ def find_embedded(
     if not all(table.is_readable_as_files() for table in local.values()):
         return None
     store = _checked(FolderDefinitions(start, where, folder), local)
-    if writes and not all(is_writable(name, table) for name, table in local.items()):
+    if writes and not all(table.is_writable(names_of(name)) for name, table in local.items()):
         return None
     return store
 

@@ -18,6 +18,7 @@ from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint, to_big
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.names import spell, unspell
 from claimlib.semantics.words import Keyspace, Stream
+from claimlib.store.lookups import find
 from claimlib.store.tables import Store
 
 _Row = Mapping[str, Any]
@@ -63,7 +64,7 @@ def write_keyspace(
                 for c in group.consumers
             ]
     for table, values in rows.items():
-        store.append(table, store.rows(table, values, _COLUMNS[table]))
+        store.writer.append(table, store.rows(table, values, _COLUMNS[table]))
 
 
 def read_groups(store: Store) -> dict[bytes, dict[bytes, Group]]:
@@ -74,7 +75,7 @@ def read_groups(store: Store) -> dict[bytes, dict[bytes, Group]]:
     """
     pending, consumers = _by_group(store, "pending"), _by_group(store, "consumers")
     keyspace: dict[bytes, dict[bytes, Group]] = defaultdict(dict)
-    for row in store.find("groups"):
+    for row in find(store, "groups"):
         key = (row["stream"], row["consumer_group"])
         group = Group(
             last_delivered_id=_stream_id(row["last_delivered_ms"], row["last_delivered_seq"]),
@@ -106,10 +107,9 @@ def request_table(
 def _check_has_none_of(store: Store, streams: Iterable[bytes]) -> None:
     """Every run refuses a stream that has two rows, so its rows must not come a second time.
 
-    A table as `init` leaves it is known to be empty without a query, and few rows in a folder of
-    this machine are read without one.
+    A table as `init` leaves it is known to be empty without a query.
     """
-    if store.is_small("streams", 0) or store.version("streams") == 0:
+    if store.version("streams") == 0:
         return
     names = sorted(map(spell, streams))
     among = ", ".join(map(quote_text, names)) or "NULL"
@@ -170,7 +170,7 @@ def _stream_id(ms: int, seq: int) -> StreamId:
 
 def _by_group(store: Store, table: str) -> dict[tuple[str, str], list[_Row]]:
     rows: dict[tuple[str, str], list[_Row]] = defaultdict(list)
-    for row in store.find(table):
+    for row in find(store, table):
         rows[row["stream"], row["consumer_group"]].append(row)
     return rows
 

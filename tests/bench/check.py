@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from claimlib.schema import TABLES
 from claimlib.store.tables import Store
 from tests.bench.result import History, expected
+from tests.writing import execute_sql
 
 # What a run makes up, or measures, or writes down of its request: no formula says it.
 _OWN = (
@@ -96,4 +97,4 @@ def spoil(store: Store, table: str) -> None:
     by, change = _SPOILT[table]
     first = store.read(table).agg(F.min(by).alias("least")).collect()[0]["least"]
     if first is not None:
-        store.execute(table, f"UPDATE {{table}} SET {change} WHERE {by} = {first!r}")
+        execute_sql(store, table, f"UPDATE {{table}} SET {change} WHERE {by} = {first!r}")

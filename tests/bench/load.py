@@ -31,10 +31,12 @@ from claimlib.live.batches import (
 from claimlib.runs import Progress
 from claimlib.schema import BUCKET_SQL, TABLES
 from claimlib.semantics.ids import StreamId
-from claimlib.store.tables import Store, arranged
+from claimlib.store.spark_writer import arranged
+from claimlib.store.tables import Store
 from tests.bench.check import Measured, differing
 from tests.bench.data import GROUP, NOW_MS, pending
 from tests.bench.store import Watch, copied, medians_of, payload, seconds_of
+from tests.writing import execute_sql
 
 _TABLES = ("pending", "entries")
 _STREAMS = 200
@@ -118,7 +120,8 @@ def _floor(store: Store, tables: dict[str, str], folder: str) -> None:
         divided = arranged(TABLES[name], there.selectExpr("*", bucket), store.buckets)
         columns = ", ".join(column.name for column in TABLES[name].written)
         same = " AND ".join(f"t.{key_column} = s.{key_column}" for key_column in TABLES[name].key)
-        store.execute(
+        execute_sql(
+            store,
             name,
             f"MERGE INTO {{table}} t USING {{landed}} s ON {same} WHEN NOT MATCHED THEN"
             f" INSERT ({columns}) VALUES ({columns})",

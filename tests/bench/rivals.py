@@ -36,6 +36,7 @@ from tests.bench.store import (
     seconds_of,
     sweep,
 )
+from tests.writing import append_rows
 
 OURS, FLOOR, DUCKDB = "claimlib", "floor", "duckdb"
 SERVER = "XAUTOCLAIM on a server"
@@ -163,7 +164,7 @@ def _served(
 
 def _floor(store: Store) -> None:
     tables = {name: store.identifier(name) for name in ("pending", "entries", "groups")}
-    store.append("journal", store.spark.sql(_FLOOR.format(**tables)))
+    append_rows(store, "journal", store.spark.sql(_FLOOR.format(**tables)))
 
 
 def _duckdb(made: str, where: str) -> None:

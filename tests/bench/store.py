@@ -21,7 +21,8 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.runs import Progress
 from claimlib.schema import BUCKET_SQL, TABLES
 from claimlib.semantics.model import AutoclaimRequest
-from claimlib.store.tables import Store, arranged
+from claimlib.store.spark_writer import arranged
+from claimlib.store.tables import Store
 from tests.bench import data
 from tests.bench.data import (
     CONSUMER,
@@ -34,6 +35,7 @@ from tests.bench.data import (
     NOW_MS,
     Shape,
 )
+from tests.writing import append_rows
 
 SWEEP = SweepRequest(AutoclaimRequest(CONSUMER.encode(), MIN_IDLE_MS))
 PAGE = SweepRequest(
@@ -124,7 +126,7 @@ def make(store: Store, rows: int, shape: Shape = HALF) -> None:
     pending = data.pending(store.spark, rows, shape)
     kept = pending.drop("is_gone", "is_due").withColumn("run_seq", F.lit(0))
     kept = kept.withColumn("bucket", F.expr(BUCKET_SQL.format(buckets=store.buckets)))
-    store.append("pending", arranged(TABLES["pending"], kept, store.buckets))
+    append_rows(store, "pending", arranged(TABLES["pending"], kept, store.buckets))
     entries = pending.select(
         *("stream", "id_ms", "is_gone"),
         F.explode(F.sequence(F.lit(0), F.lit(shape.entries_of - 1))).alias("id_seq"),
@@ -132,14 +134,14 @@ def make(store: Store, rows: int, shape: Shape = HALF) -> None:
     entries = entries.where("NOT (is_gone AND id_seq = 0)").drop("is_gone")
     entries = entries.withColumns({"fields": payload(), "run_seq": F.lit(0)})
     entries = entries.withColumn("bucket", F.expr(BUCKET_SQL.format(buckets=store.buckets)))
-    store.append("entries", arranged(TABLES["entries"], entries, store.buckets))
+    append_rows(store, "entries", arranged(TABLES["entries"], entries, store.buckets))
     # As a snapshot proves it: from the first to the last pending id.
     streams = pending.groupBy("stream").agg(
         (F.count("*") * shape.entries_of).alias("length"),
         *(F.min(f"id_{part}").alias(f"complete_from_{part}") for part in ("ms", "seq")),
         *(F.max(f"id_{part}").alias(f"complete_to_{part}") for part in ("ms", "seq")),
     )
-    store.append("streams", streams.withColumn("run_seq", F.lit(0)))
+    append_rows(store, "streams", streams.withColumn("run_seq", F.lit(0)))
     groups = streams.select(
         "stream",
         F.lit(GROUP).alias("consumer_group"),
@@ -148,7 +150,7 @@ def make(store: Store, rows: int, shape: Shape = HALF) -> None:
         F.lit(NOW_MS).alias("snapshot_ms"),
         F.lit(0).alias("run_seq"),
     )
-    store.append("groups", groups)
+    append_rows(store, "groups", groups)
 
 
 def payload() -> Column:

@@ -22,6 +22,7 @@ from tests.delta.gathered import Gathered
 from tests.delta.own_rows import delete, update
 from tests.delta.pels import NOW_MS
 from tests.delta.reading import query
+from tests.writing import append_rows
 
 MINUTE_MS = 60_000
 ALICE, BOB, DEAD = b"alice", b"bob", b"dead"
@@ -91,7 +92,7 @@ def interfere(store: Store) -> None:
     delete(store, "pending", f"{in_both} AND id_ms IN (1, 4)")
     update(store, "pending", f"{in_both} AND id_ms = 2", consumer="'eve'")
     seven = (LOST.decode(), "g", ID_7.ms, ID_7.seq, "eve", NOW_MS + 7, 1, 0)
-    store.append("pending", store.rows("pending", [seven], PENDING))
+    append_rows(store, "pending", store.rows("pending", [seven], PENDING))
 
 
 PENDING = (

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from claimlib.store.tables import Store
+from tests.writing import append_rows
 
 Rows = list[dict[str, Any]]
 
@@ -17,10 +18,15 @@ class Gathered:
     def __init__(self) -> None:
         self.tables: dict[str, Rows] = defaultdict(list)
 
-    def is_small(self, table: str, most: int) -> bool:
+    @property
+    def writer(self) -> Gathered:
+        """What takes the rows."""
+        return self
+
+    def version(self, table: str) -> int:
         """As of a new store, so that a test can gather a stream twice."""
-        del table, most
-        return True
+        del table
+        return 0
 
     def rows(
         self, table: str, values: Sequence[tuple[object, ...]], columns: Sequence[str]
@@ -35,4 +41,4 @@ class Gathered:
         for table, rows in self.tables.items():
             columns = list(rows[0])
             values = [tuple(row[column] for column in columns) for row in rows]
-            store.append(table, store.rows(table, values, columns))
+            append_rows(store, table, store.rows(table, values, columns))

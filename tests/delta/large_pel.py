@@ -20,6 +20,7 @@ from claimlib.session import open_session
 from claimlib.store.tables import Store
 from tests.bench import event_log
 from tests.bench.store import peak_mib
+from tests.writing import append_rows
 
 NOW_MS = 1_750_000_000_000
 FIRST_MS = NOW_MS - 10**9
@@ -42,20 +43,20 @@ def make(store: Store, rows: int) -> None:
         "delivery_time_ms": NOW_MS - F.when(F.col("id") % 3 == 0, 60_000).otherwise(10),
         "delivery_count": F.lit(1),
     }
-    store.append("pending", ids.withColumns(state).drop("id"))
-    store.append("entries", ids.where("id % 7 <> 0").drop("id"))
+    append_rows(store, "pending", ids.withColumns(state).drop("id"))
+    append_rows(store, "entries", ids.where("id % 7 <> 0").drop("id"))
     last_ms = FIRST_MS + rows - 1
     proven = ("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq")
     values = [("s", FIRST_MS, 0, last_ms, 0, 0)]
-    store.append("streams", store.rows("streams", values, ["stream", *proven, "run_seq"]))
+    append_rows(store, "streams", store.rows("streams", values, ["stream", *proven, "run_seq"]))
     last = ("last_delivered_ms", "last_delivered_seq", "snapshot_ms", "run_seq")
     groups = store.rows(
         "groups", [("s", "g", last_ms, 0, NOW_MS, 0)], ["stream", "consumer_group", *last]
     )
-    store.append("groups", groups)
+    append_rows(store, "groups", groups)
     cursor = ("name", "stream", "consumer_group", "next_ms", "next_seq", "run_seq")
     middle = [("middle", "s", "g", FIRST_MS + rows // 2, 0, 0)]
-    store.append("cursors", store.rows("cursors", middle, cursor))
+    append_rows(store, "cursors", store.rows("cursors", middle, cursor))
 
 
 def main(folder: str, rows: int, count: int) -> None:

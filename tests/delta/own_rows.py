@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from claimlib.store.creation import create
 from claimlib.store.definitions import FolderDefinitions, SparkDefinitions
 from claimlib.store.tables import Store
+from tests.writing import append_rows, execute_sql
 
 Opener = Callable[[Path | str], Store]
 """Opens the store of a folder."""
@@ -22,7 +23,7 @@ def append(store: Store, table: str, *rows: dict[str, object]) -> None:
     """Append rows.  In a local folder this needs no query."""
     columns = list(rows[0])
     values = [tuple(row[name] for name in columns) for row in rows]
-    store.append(table, store.rows(table, values, columns))
+    append_rows(store, table, store.rows(table, values, columns))
 
 
 def delete(store: Store, table: str, condition: str = "true") -> None:
@@ -30,24 +31,12 @@ def delete(store: Store, table: str, condition: str = "true") -> None:
     if store.is_embedded:
         DeltaTable(f"{store.where}/{table}").delete(condition)
     else:
-        store.execute(table, f"DELETE FROM {{table}} WHERE {condition}")
+        execute_sql(store, table, f"DELETE FROM {{table}} WHERE {condition}")
 
 
 def update(store: Store, table: str, condition: str, **values: str) -> None:
-    """Update rows, with the engine of the store.  Each value is a SQL expression."""
-    if not store.is_embedded:
-        assigned = ", ".join(f"{name} = {value}" for name, value in values.items())
-        store.execute(table, f"UPDATE {{table}} SET {assigned} WHERE {condition}")
-        return
-    version = store.version(table)
-    rows = store.relation(table, version)
-    updated = (
-        f"CASE WHEN {condition} THEN {values[name]} ELSE {name} END AS {name}"
-        if name in values
-        else name
-        for name in rows.columns
-    )
-    store.replace(table, rows.select(*updated).fetched(), after=version)
+    """Update rows, with the writer of the store.  Each value is a SQL expression."""
+    store.writer.update(table, values, condition)
 
 
 def pending_row(stream: str, id_ms: int, run_seq: int = 0) -> dict[str, object]:

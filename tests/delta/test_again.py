@@ -16,14 +16,17 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.engine.changes import Changes
 from claimlib.engine.spark import frame_of
 from claimlib.errors import CommitConflictError, SourceMismatchError
-from claimlib.runs import Phase, claims, mirror, retry, writes
+from claimlib.runs import Phase, claims, mirror, writes
 from claimlib.runs.journal import APP_ID, RunRow, decided_by, run_rows
 from claimlib.runs.rollforward import roll_forward
 from claimlib.schema import BUCKET_SQL
-from claimlib.store.local import Token
-from claimlib.store.tables import CommitInfo, Store
+from claimlib.store import retry
+from claimlib.store.local import Condition, Token
+from claimlib.store.logs import CommitInfo
+from claimlib.store.spark_writer import SparkWriter
+from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
-from tests.conftest import FEW_OF_SPARK, by_spark_alone
+from tests.conftest import by_spark_alone
 from tests.delta.own_rows import (
     Opener,
     append,
@@ -36,6 +39,8 @@ from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count, query
 from tests.delta.snapshots import ALL, owners, source, stream
 from tests.delta.waiting import Waiting
+from tests.limits import set_limits
+from tests.writing import append_rows
 
 TABLES = ("pending", "entries", "groups", "consumers", "streams")
 
@@ -136,10 +141,10 @@ def test_a_driver_that_applies_a_snapshot_late_leaves_what_was_removed_and_came_
 
 def test_an_append_without_rows_uses_up_its_token(store: Store) -> None:
     rows = store.rows("pending", [("s", "g", 1, 0, None, 5, 1, 1)], PENDING)
-    store.append("pending", rows.where("false"), token=Token(APP_ID, 1))
-    store.append("pending", rows, token=Token(APP_ID, 1))
+    append_rows(store, "pending", rows.where("false"), token=Token(APP_ID, 1))
+    append_rows(store, "pending", rows, token=Token(APP_ID, 1))
     assert count(store.where, "pending") == 0
-    store.append("pending", rows, token=Token(APP_ID, 2))
+    append_rows(store, "pending", rows, token=Token(APP_ID, 2))
     assert count(store.where, "pending") == 1
 
 
@@ -149,20 +154,20 @@ def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small
 ) -> None:
     """What is rewritten behind an append of the same run would be skipped."""
     by_spark_alone(monkeypatch)
-    monkeypatch.setattr(FEW_OF_SPARK, 2)
+    set_limits(monkeypatch, fetched_rows=2)
     write_keyspace(spark_store, keyspace(b"s", b"t"), NOW_MS)
     xautoclaim(spark_store, SweepRequest(REQUEST))
     write_keyspace(spark_store, keyspace(b"u"), NOW_MS)
 
-    merge = writes._merge
+    merge = SparkWriter._merge
 
-    def die(spark_store: Store, changes: Changes) -> int:
+    def die(writer: SparkWriter, changes: Changes) -> int:
         if changes.table == "consumers":
             raise HaltedError
-        return merge(spark_store, changes)
+        return merge(writer, changes)
 
     with monkeypatch.context() as patched:
-        patched.setattr(writes, "_merge", die)
+        patched.setattr(SparkWriter, "_merge", die)
         with pytest.raises(HaltedError):
             xautoclaim(spark_store, SweepRequest(REQUEST), now_ms=NOW_MS + 7)
     assert seen(spark_store) == {"s": NOW_MS, "t": NOW_MS, "u": NOW_MS + 7}
@@ -171,7 +176,7 @@ def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small
     for few_rows in (2, 10_000):
         copied = shutil.copytree(spark_store.where, tmp_path / f"few rows are {few_rows}")
         copy = Store.open(spark_store.spark, str(copied))
-        monkeypatch.setattr(FEW_OF_SPARK, few_rows)
+        set_limits(monkeypatch, fetched_rows=few_rows)
         roll_forward(copy, decided(copy, 2), lambda *_: None)
         assert seen(copy) == {"s": NOW_MS + 7}, few_rows
 
@@ -208,14 +213,14 @@ def test_a_decision_whose_commit_landed_stands_whatever_the_storage_said_of_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
-    append = Store.append
+    append = store.writer.append
 
-    def answer_lost(self: Store, table: str, *args: Any, **options: Any) -> None:
-        append(self, table, *args, **options)
+    def answer_lost(table: str, *args: Any, **options: Any) -> None:
+        append(table, *args, **options)
         if table == "journal":
             raise RuntimeError("java.net.SocketTimeoutException")
 
-    monkeypatch.setattr(Store, "append", answer_lost)
+    monkeypatch.setattr(store.writer, "append", answer_lost)
     reply = xautoclaim(store, SweepRequest(REQUEST))
     assert reply.counts["deleted"] == DELETED
     assert count(store.where, "tombstones") == DELETED
@@ -258,15 +263,15 @@ def test_who_commits_between_two_looks_at_a_history_does_not_hide_what_a_run_has
     with pytest.raises(HaltedError):
         xautoclaim(store, SweepRequest(REQUEST), run_id="r", progress=halted(Phase.VERIFY))
     append(store, "pending", pending_row("s", 100))
-    history, others = Store.history, [101]
+    history, others = store.logs.history, [101]
 
-    def look(self: Store, table: str, limit: int | None = None) -> Sequence[CommitInfo]:
-        commits = history(self, table, limit)
+    def look(table: str, limit: int | None = None) -> Sequence[CommitInfo]:
+        commits = history(table, limit)
         if table == "pending" and others:
             append(store, "pending", pending_row("s", others.pop()))
         return commits
 
-    monkeypatch.setattr(Store, "history", look)
+    monkeypatch.setattr(store.logs, "history", look)
     again = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
 
     assert others == []
@@ -289,7 +294,7 @@ def test_a_run_whose_commit_has_no_numbers_is_finished_by_what_the_table_held_be
             xautoclaim(store, SweepRequest(REQUEST), run_id="r", progress=halted(Phase.VERIFY))
     finally:
         store.spark.conf.unset(setting)
-    (commit, *_) = store.history("pending", 1)
+    (commit, *_) = store.logs.history("pending", 1)
     assert (commit["operation"], commit["operationMetrics"]) == ("MERGE", None)
     again = xautoclaim(store, SweepRequest(REQUEST), run_id="r")
     assert (again.counts["lost"], again.counts["gone"]) == (0, 0)
@@ -336,7 +341,7 @@ def test_old_landings_of_finished_runs_are_swept_with_the_next(store: Store) -> 
     snapshot(store, ALL, lambda _: source(batches))
     row = decided(store, 1)
     left = store.rows("entry_landing", [(row.staged.uuid, "s", 1, 0, None)], LANDED)
-    store.append("entry_landing", left)
+    append_rows(store, "entry_landing", left)
 
     snapshot(store, ALL, lambda _: source(batches))
 
@@ -349,16 +354,14 @@ LANDED = ("landing", "stream", "id_ms", "id_seq", "fields")
 def test_a_landing_that_somebody_writes_to_while_it_is_swept_is_left_for_the_next_run(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def conflicts(method: Callable[..., Any]) -> Callable[..., Any]:
-        def called(self: Store, table: str, *args: Any, **options: Any) -> Any:
-            if table == "entry_landing":
-                raise CommitConflictError("somebody else was first", table=table)
-            return method(self, table, *args, **options)
+    delete = store.writer.delete
 
-        return called
+    def conflicts(table: str, *conditions: Condition) -> None:
+        if table == "entry_landing":
+            raise CommitConflictError("another writer was first", table=table)
+        delete(table, *conditions)
 
-    for method in (Store.delete, Store.execute, Store.replace):
-        monkeypatch.setattr(Store, method.__name__, conflicts(method))
+    monkeypatch.setattr(store.writer, "delete", conflicts)
     monkeypatch.setattr(retry, "_FIRST_PAUSE_S", 0)
     batches = stream(b"s", {1: b"a"}, {1}, NOW_MS)
     assert snapshot(store, ALL, lambda _: source(batches)).counts["pending_written"] == 1
@@ -382,7 +385,7 @@ def test_an_append_to_an_empty_table_sees_who_appends_the_same_rows_at_that_mome
     with ThreadPoolExecutor() as threads:
         ours = threads.submit(writes.apply, spark_store, changes, run)
         waiting.until_appending(ours)
-        spark_store.append("pending", spark_store.rows("pending", [(*row, 0)], PENDING))
+        append_rows(spark_store, "pending", spark_store.rows("pending", [(*row, 0)], PENDING))
         waiting.go_on()
         ours.result()
     assert count(spark_store.where, "pending") == 1

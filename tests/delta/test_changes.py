@@ -16,7 +16,10 @@ from claimlib.runs import writes
 from claimlib.runs.journal import APP_ID
 from claimlib.store.local import Token
 from claimlib.store.opening import find_embedded
+from claimlib.store.spark_writer import SparkWriter
 from claimlib.store.tables import Store
+from tests.limits import set_limits
+from tests.writing import append_rows
 
 RUN_SEQ = 5
 COLUMNS = ("name", "stream", "consumer_group", "next_ms", "next_seq", "run_seq")
@@ -38,13 +41,13 @@ def writer(
 ) -> Store:
     """A new store, and how changes of it are carried out."""
     if request.param == BY_PARTITION:
-        monkeypatch.setattr("claimlib.engine.embedded.LARGE_PARTITION", 0)
+        set_limits(monkeypatch, partition_rows=0)
     if request.param in {"embedded engine", BY_PARTITION}:
         embedded = find_embedded(lambda: spark, str(store_path), writes=True)
         assert embedded is not None
         return embedded
     if request.param == "Spark, many rows":
-        monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
+        set_limits(monkeypatch, session_rows=0)
     return Store.open(spark, str(store_path))
 
 
@@ -67,7 +70,7 @@ def test_rows_of_a_table_without_buckets_are_changed_removed_and_added(writer: S
         ("removed", "s", "g", 1, 0, 1),
         ("untouched", "s", "g", 1, 0, 1),
     ]
-    writer.append("cursors", writer.rows("cursors", there, COLUMNS))
+    append_rows(writer, "cursors", writer.rows("cursors", there, COLUMNS))
     wanted = [
         (name, "s", "g", 2, 3) for name in ("changed", "not due", "of a later run", "removed")
     ]
@@ -132,7 +135,7 @@ def test_rows_of_a_table_with_buckets_are_as_a_model_says(writer: Store, seed: i
         for _ in range(60)
     }
     values = [(s, "g", n, 0, owner, 1, 1, 0) for (s, n), owner in there.items()]
-    writer.append("pending", writer.rows("pending", values, PENDING))
+    append_rows(writer, "pending", writer.rows("pending", values, PENDING))
     keys = [*there, *((f"s{n}", 100 + n) for n in range(9))]
     decided = {key: made.choice(["c", "-", "new"]) for key in made.sample(keys, 30)}
     expected = {key: (owner, 1, 1, 0) for key, owner in there.items()}
@@ -158,7 +161,7 @@ def test_what_spark_has_begun_the_embedded_engine_finishes(
     does not come back."""
     by_spark = Store.open(spark, str(store_path))
     there = [("s", "g", n, 0, "a", 1, 1, 0) for n in (1, 2, 3)]
-    by_spark.append("pending", by_spark.rows("pending", there, PENDING))
+    append_rows(by_spark, "pending", by_spark.rows("pending", there, PENDING))
     run = run_of(by_spark)
     decided = {("s", 1): "c", ("s", 2): "-", ("s", 8): "new", ("s", 9): "new"}
 
@@ -166,8 +169,8 @@ def test_what_spark_has_begun_the_embedded_engine_finishes(
         raise InterruptedError
 
     with monkeypatch.context() as patched:
-        patched.setattr("claimlib.store.tables.FEW_ROWS", 0)
-        patched.setattr(writes, "_change", die)
+        set_limits(patched, session_rows=0)
+        patched.setattr(SparkWriter, "_merge", die)
         with pytest.raises(InterruptedError):
             writes.apply(by_spark, pending_changes(by_spark, decided), run)
     spark.sql(f"DELETE FROM {by_spark.identifier('pending')} WHERE id_ms = 9")

@@ -23,6 +23,7 @@ from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import NOW_MS, PEL, keyspace
 from tests.delta.test_settings import SETTINGS, TOGETHER, settings
+from tests.writing import append_rows
 
 SOUND = keyspace(b"sound", b"\\ \xff")
 
@@ -77,9 +78,11 @@ def test_a_name_that_no_request_can_give_is_found(spark: SparkSession, store: St
     write_keyspace(store, SOUND, NOW_MS)
     for table in ("groups", "streams", "consumers"):
         rows = store.read(table).where("stream = 'sound'")
-        store.append(table, rows.withColumn("stream", F.lit("a\\b")))
-    store.append(
-        "consumers", store.rows("consumers", [("sound", "g", "\\xFF", 1, None, 0)], _CONSUMERS)
+        append_rows(store, table, rows.withColumn("stream", F.lit("a\\b")))
+    append_rows(
+        store,
+        "consumers",
+        store.rows("consumers", [("sound", "g", "\\xFF", 1, None, 0)], _CONSUMERS),
     )
     listed = problems_of(store, spark)
     said = [(problem.table, problem.count, problem.example, problem.refuses) for problem in listed]
@@ -95,7 +98,7 @@ def test_a_text_that_is_not_utf_8_is_left_to_spark(spark: SparkSession, store: S
     """DuckDB refuses to read a file with such a text."""
     write_keyspace(store, SOUND, NOW_MS)
     rows = store.read("consumers").withColumn("consumer", F.expr("CAST(unhex('ff41') AS STRING)"))
-    store.append("consumers", rows.limit(1))
+    append_rows(store, "consumers", rows.limit(1))
     by_files = open_folder(lambda: spark, store.where)
     assert by_files.is_embedded
     with pytest.raises(DamagedTableError, match="not UTF-8: claimlib check STORE --engine spark"):
@@ -126,22 +129,27 @@ def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_fir
     # What no run and no model makes: rows of one key, of no group, of no time.
     pending = store.read("pending").where("stream = 'sound'").orderBy("id_ms")
     for table in ("streams", "entries", "groups", "consumers"):
-        store.append(table, store.read(table).where("stream = 'sound'"))
-    store.append("pending", pending.where("id_ms IN (1, 2)"))
-    store.append("cursors", store.rows("cursors", [("c", "s", "g", 1, 0, 0)] * 2, _CURSORS))
+        append_rows(store, table, store.read(table).where("stream = 'sound'"))
+    append_rows(store, "pending", pending.where("id_ms IN (1, 2)"))
+    append_rows(store, "cursors", store.rows("cursors", [("c", "s", "g", 1, 0, 0)] * 2, _CURSORS))
     negative = pending.where("id_ms IN (3, 4, 5)").withColumn("consumer_group", F.lit("n"))
-    store.append(
+    append_rows(
+        store,
         "groups",
         store.read("groups").where("stream = 'late'").withColumn("consumer_group", F.lit("n")),
     )
     in_late = negative.where("id_ms < 5").withColumn("stream", F.lit("late")).drop("bucket")
-    store.append("pending", in_late.where("id_ms = 3").withColumn("delivery_time_ms", F.lit(-1)))
-    store.append("pending", in_late.where("id_ms = 4").withColumn("delivery_count", F.lit(-1)))
-    store.append("pending", negative.withColumn("consumer_group", F.lit("nobody")))
+    append_rows(
+        store, "pending", in_late.where("id_ms = 3").withColumn("delivery_time_ms", F.lit(-1))
+    )
+    append_rows(
+        store, "pending", in_late.where("id_ms = 4").withColumn("delivery_count", F.lit(-1))
+    )
+    append_rows(store, "pending", negative.withColumn("consumer_group", F.lit("nobody")))
     bob = ("late", "nobody", "bob", -1, None, 0)
-    store.append("consumers", store.rows("consumers", [bob], _CONSUMERS))
+    append_rows(store, "consumers", store.rows("consumers", [bob], _CONSUMERS))
     decided = [(1, "run", "xautoclaim", "half", "a", "{}", "h", _INPUTS)]
-    store.append("journal", store.rows("journal", decided, _JOURNAL))
+    append_rows(store, "journal", store.rows("journal", decided, _JOURNAL))
 
     assert problems_of(store, spark) == (
         _twice("cursors", 1, '"name":"c","stream":"s","consumer_group":"g"'),

@@ -48,6 +48,7 @@ from tests.delta.given_files import (
 )
 from tests.delta.pels import NOW_MS, REQUEST
 from tests.delta.reading import count, query
+from tests.writing import append_rows
 
 FIELDS = [(b"f", b"v")]
 ANY = RemovalLimits(max_removed_share=1)  # whatever the tables lack may go
@@ -91,7 +92,7 @@ def test_a_second_import_writes_what_differs_and_the_same_run_id_again_changes_n
     store = each_store
     seen = [("s", "g", "bob", 7, None, 0), ("s", "away", "bob", 7, None, 0)]
     names = [column.name for column in TABLES["consumers"].written]
-    store.append("consumers", store.rows("consumers", seen, names))
+    append_rows(store, "consumers", store.rows("consumers", seen, names))
     first = request(tmp_path / "one", FIRST, entries_complete=True)
     reply = import_tables(store, first, run_id="r")
     assert rows(store, "consumers", "consumer_group", "seen_time_ms", "run_seq") == [("g", 7, 0)]
@@ -296,7 +297,9 @@ def test_a_store_that_mirrors_a_server_refuses_an_import_naming_both(
 ) -> None:
     store = spark_store
     server = "server:6379/0"
-    store.append("streams", spark.sql(f"SELECT 's' AS stream, '{server}' AS source, 0 AS run_seq"))
+    append_rows(
+        store, "streams", spark.sql(f"SELECT 's' AS stream, '{server}' AS source, 0 AS run_seq")
+    )
     import_request = request(tmp_path, FIRST)
     with pytest.raises(SourceMismatchError, match=f"is filled from {server}, not from import"):
         import_tables(store, import_request)
@@ -315,7 +318,7 @@ def test_a_store_that_mirrors_a_server_refuses_an_import_naming_both(
         **dict.fromkeys(("request", "request_hash", "software_version"), ""),
         **{key: {} for key in ("input_versions", "output_versions", "counts", "phase_ms")},
     }
-    declared.append("runs", declared.rows("runs", [tuple(ran.values())], list(ran)))
+    append_rows(declared, "runs", declared.rows("runs", [tuple(ran.values())], list(ran)))
     begun = Begun(declared, 2, declared.pin())
     with pytest.raises(SourceMismatchError, match=f"{server} .by claimlib snapshot., not"):
         check_source(begun, mirrored(begun), server, "snapshot")

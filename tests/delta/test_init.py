@@ -40,6 +40,7 @@ from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.snapshots import ALL, source, stream
+from tests.limits import set_limits
 from tests.lock_holder import holding, told
 
 SWEEP = SweepRequest(REQUEST)
@@ -119,7 +120,7 @@ def test_runs_of_either_engine_work_on_it(
     is_many: bool,
 ) -> None:
     if is_many:
-        monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
+        set_limits(monkeypatch, session_rows=0)
     store = open_folder(no_session, str(embedded), writes=True)
     if not is_embedded:
         store = Store.open(spark, str(embedded))

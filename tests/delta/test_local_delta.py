@@ -24,11 +24,15 @@ from claimlib.schema import TABLE_ID_PROPERTY, TABLES
 from claimlib.semantics.ids import StreamId
 from claimlib.store import local as local_delta
 from claimlib.store.local import Condition
+from claimlib.store.logs import Logs
+from claimlib.store.lookups import find, numbers
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.own_rows import append, pending_row
 from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace
 from tests.delta.queries import last_query
+from tests.limits import set_limits
+from tests.writing import append_rows, execute_sql
 
 # Over Spark Connect a path may be on another machine: there Spark reads all.
 pytestmark = pytest.mark.classic
@@ -63,7 +67,7 @@ def test_each_table_has_the_rows_types_and_nulls_that_spark_reads_even_in_a_host
     module_store: Store, table: str
 ) -> None:
     before = last_query(module_store.spark)
-    by_files = module_store.find(table)
+    by_files = find(module_store, table)
     relation = module_store.relation(table)
     stated, types = relation.collect(), relation.types
     assert last_query(module_store.spark) == before, "it was not read by Spark"
@@ -85,8 +89,8 @@ def test_a_path_that_one_of_the_readers_takes_for_another_is_left_to_spark(
 ) -> None:
     swept(spark, tmp_path / "a b")
     store = Store.init(spark, str(tmp_path / name))
-    assert store.numbers("runs", "run_seq").to_pylist() == []
-    assert not store.is_small("runs", 10**6)
+    assert numbers(store, "runs", "run_seq").to_pylist() == []
+    assert not store.logs.is_small("runs")
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     assert xautoclaim(store, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
 
@@ -95,20 +99,22 @@ def test_opening_a_store_and_looking_at_its_runs_takes_no_query(module_store: St
     before = last_query(module_store.spark)
     store = Store.open(module_store.spark, module_store.where)
     pins = store.pin()
-    assert store.numbers("runs", "run_seq").to_pylist() == [1]
-    (run,) = store.find("runs", Condition("run_id", "it's the first"))
+    assert numbers(store, "runs", "run_seq").to_pylist() == [1]
+    (run,) = find(store, "runs", Condition("run_id", "it's the first"))
     assert run["counts"]["claimed"] == 2 * CLAIMED
-    assert not store.find("runs", Condition("run_seq", 1, is_above=True))
+    assert not find(store, "runs", Condition("run_seq", 1, is_above=True))
     journal = store.relation("journal").where("run_seq = 1")
     number = journal.count()
     # One, because the folder of this store has a name that is not ASCII.
     assert last_query(module_store.spark) <= before + 1
     assert number == by_spark(store, "journal").count()
-    assert pins.versions == {table: int(store.history(table, 1)[0]["version"]) for table in TABLES}
+    assert pins.versions == {
+        table: int(store.logs.history(table, 1)[0]["version"]) for table in TABLES
+    }
 
 
 def pending_ids(store: Store) -> list[int]:
-    return sorted(row["id_ms"] for row in store.find("pending"))
+    return sorted(row["id_ms"] for row in find(store, "pending"))
 
 
 def test_a_table_is_opened_again_only_after_a_commit(
@@ -120,10 +126,10 @@ def test_a_table_is_opened_again_only_after_a_commit(
     monkeypatch.setattr(
         local_delta, "newest", lambda folder: opened.append(folder) or open_anew(folder)
     )
-    first = [store.find("pending") for _ in range(2)]
+    first = [find(store, "pending") for _ in range(2)]
     assert [folder.name for folder in opened] == ["pending"]
     append(store, "pending", pending_row("t", id_ms=77))
-    assert len(store.find("pending")) == len(first[0]) + 1
+    assert len(find(store, "pending")) == len(first[0]) + 1
     assert [folder.name for folder in opened] == ["pending", "pending"]
 
 
@@ -136,11 +142,10 @@ def test_who_has_looked_at_a_table_sees_each_commit_of_others_at_once(
     if writer == "delta-rs":
         DeltaTable(Path(store.where, "pending")).delete("id_ms = 3")
     elif writer == "Spark":
-        store.execute("pending", "DELETE FROM {table} WHERE id_ms = 3")
+        execute_sql(store, "pending", "DELETE FROM {table} WHERE id_ms = 3")
     else:
         other = Store.open(store.spark, store.where)
-        rows = other.relation("pending", before[0]).where("id_ms <> 3")
-        other.replace("pending", rows, after=before[0])
+        other.writer.delete("pending", Condition("id_ms", 3))
     assert store.version("pending") == before[0] + 1
     assert pending_ids(store) == [id_ms for id_ms in before[1] if id_ms != 3]
 
@@ -182,19 +187,23 @@ def test_a_table_that_is_made_again_while_it_is_opened_is_opened_once_more(
         shutil.move(Path(other, "pending"), folder)
         return local
 
+    def small(most: int) -> bool:
+        local = store.logs.local("pending")
+        assert local is not None
+        return local.is_small(most)
+
     monkeypatch.setattr(local_delta, "newest", opened)
-    assert store.is_small("pending", number)
-    assert not store.is_small("pending", number)
+    assert [small(number), small(number)] == [True, False]
     assert 78 in pending_ids(store)
     assert 77 not in pending_ids(store)
 
 
 def test_rows_that_a_deletion_vector_hides_are_not_read(store: Store) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
-    store.execute("entries", "DELETE FROM {table} WHERE id_ms IN (1, 2)")
+    execute_sql(store, "entries", "DELETE FROM {table} WHERE id_ms IN (1, 2)")
     (file,) = Path(store.where, "entries").rglob("deletion_vector*.bin")
     assert file.is_file()
-    for rows in (store.find("entries"), store.relation("entries").collect()):
+    for rows in (find(store, "entries"), store.relation("entries").collect()):
         assert sorted(row["id_ms"] for row in rows) == [3, 5, 6, 7, 8, 9, 10]
 
 
@@ -206,13 +215,13 @@ def test_rows_behind_a_stretch_that_a_deletion_vector_hides_are_read_and_kept(
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     (row,) = store.read("pending").where("id_ms = 1").collect()
     state = {name: value for name, value in row.asDict().items() if name != "id_ms"}
-    store.execute("pending", "DELETE FROM {table}")
+    execute_sql(store, "pending", "DELETE FROM {table}")
     numbers = store.spark.range(1, 30_001, 1, 1).withColumnRenamed("id", "id_ms")
     same = {name: F.lit(state[name]) for name in state if not name.endswith("_key")}
-    store.append("pending", numbers.withColumns(same).drop("bucket"))
-    store.execute("pending", "DELETE FROM {table} WHERE id_ms BETWEEN 51 AND 29950")
+    append_rows(store, "pending", numbers.withColumns(same).drop("bucket"))
+    execute_sql(store, "pending", "DELETE FROM {table} WHERE id_ms BETWEEN 51 AND 29950")
     left = {*range(1, 51), *range(29_951, 30_001)}
-    assert {row["id_ms"] for row in store.find("pending")} == left
+    assert {row["id_ms"] for row in find(store, "pending")} == left
     acked = xack(store, [NamedAck(b"s", b"g", (StreamId(1, 0), StreamId(30_000, 0)))])
     assert acked.counts["acked"] == 2
     kept = {row["id_ms"] for row in store.read("pending").select("id_ms").collect()}
@@ -223,17 +232,17 @@ def test_a_limit_of_rows_counts_those_that_no_deletion_vector_hides(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
-    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 5)
+    set_limits(monkeypatch, session_rows=5)
     of_nobody = Condition("run_seq", 0)
     for ids, left in (((1, 2, 3), 7), ((4, 5), 5)):
-        store.execute("pending", f"DELETE FROM {{table}} WHERE id_ms IN {ids}")
+        execute_sql(store, "pending", f"DELETE FROM {{table}} WHERE id_ms IN {ids}")
         assert [*Path(store.where, "pending").rglob("deletion_vector*.bin")]
         local = local_delta.newest(Path(store.where, "pending"))
         assert local is not None
         assert (local.rows(5, of_nobody) is not None) == (left <= 5)
-        assert len(store.find("pending", of_nobody)) == left
-    store.execute("pending", "DELETE FROM {table} WHERE id_ms = 10")
-    assert sorted(store.numbers("pending", "id_ms").to_pylist()) == [6, 7, 8, 9]
+        assert len(find(store, "pending", of_nobody)) == left
+    execute_sql(store, "pending", "DELETE FROM {table} WHERE id_ms = 10")
+    assert sorted(numbers(store, "pending", "id_ms").to_pylist()) == [6, 7, 8, 9]
 
 
 def test_of_a_large_table_the_rows_within_bounds_are_those_that_spark_reads(store: Store) -> None:
@@ -248,11 +257,11 @@ def test_of_a_large_table_the_rows_within_bounds_are_those_that_spark_reads(stor
         *(f"{value}L AS {name}" for name, value in state.items()),
     )
     try:
-        store.append("pending", rows.sortWithinPartitions("id_ms"))
+        append_rows(store, "pending", rows.sortWithinPartitions("id_ms"))
     finally:
         hadoop.unset(size)
     hidden = "id_ms % 7 = 0 OR id_ms BETWEEN 30000 AND 31000"
-    store.execute("pending", f"DELETE FROM {{table}} WHERE {hidden}")
+    execute_sql(store, "pending", f"DELETE FROM {{table}} WHERE {hidden}")
     assert [*Path(store.where, "pending").rglob("deletion_vector*.bin")]
     (file,) = Path(store.where, "pending").rglob("*.parquet")
     assert pq.ParquetFile(file).num_row_groups > 10
@@ -268,7 +277,7 @@ def test_of_a_large_table_the_rows_within_bounds_are_those_that_spark_reads(stor
         within = pending.where(f"id_ms BETWEEN {low} AND {high}").orderBy("id_ms")
         assert rows == [row.asDict() for row in within.collect()]
     # What was pinned stays what it was, whoever has written since.
-    store.execute("pending", "DELETE FROM {table} WHERE id_ms < 5")
+    execute_sql(store, "pending", "DELETE FROM {table} WHERE id_ms < 5")
     assert by_us.within(bounds[0, 9]).count() == 8
 
 
@@ -283,31 +292,29 @@ def test_a_panic_of_delta_rs_is_left_to_spark_and_an_interrupt_is_not(
 
     monkeypatch.setattr("deltalake.DeltaTable.get_add_actions", break_down)
     if panic == "PanicException":
-        assert not store.is_small("pending", 10**6)
+        assert not store.logs.is_small("pending")
         assert store.read("pending").count() == 0
     else:
         with pytest.raises(raised):
-            store.is_small("pending", 10**6)
+            store.logs.is_small("pending")
 
 
 def test_a_table_of_many_rows_or_bytes_is_left_to_spark(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
-    assert store.is_small("pending", 10**6)
-    assert store.few_now("pending") is not None
-    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 9)
-    assert not store.is_small("pending", 10**6)
-    assert store.few_now("pending") is None
+    assert store.logs.is_small("pending")
+    set_limits(monkeypatch, session_rows=9)
+    assert not store.logs.is_small("pending")
     monkeypatch.undo()
-    monkeypatch.setattr(local_delta, "_MOST_BYTES", 100)
-    assert not store.is_small("pending", 10**6)
+    set_limits(monkeypatch, table_bytes=100)
+    assert not store.logs.is_small("pending")
     monkeypatch.undo()
-    monkeypatch.setattr(local_delta, "_MOST_UNPACKED_BYTES", 100)
+    set_limits(monkeypatch, unpacked_bytes=100)
     local = local_delta.newest(Path(store.where, "pending"))
     assert local is not None
     assert local.rows(100) is None
-    assert len(store.find("pending")) == 10
+    assert len(find(store, "pending")) == 10
 
 
 def test_a_table_of_many_files_is_left_to_spark(
@@ -317,12 +324,12 @@ def test_a_table_of_many_files_is_left_to_spark(
     store.spark.sql(statement.format(store.identifier("pending")))
     for id_ms in range(1, 5):
         append(store, "pending", pending_row("s", id_ms))
-    assert store.is_small("pending", 10**6)
-    monkeypatch.setattr(local_delta, "_MOST_FILES", 1)
+    assert store.logs.is_small("pending")
+    set_limits(monkeypatch, table_files=1)
     again = Store.open(store.spark, store.where)
-    assert not again.is_small("pending", 10**6)
+    assert not again.logs.is_small("pending")
     assert again.version("pending") == 5
-    assert len(again.find("pending")) == 4
+    assert len(find(again, "pending")) == 4
 
 
 def test_the_types_that_are_read_so_are_those_of_a_store(module_store: Store) -> None:
@@ -338,7 +345,7 @@ def test_a_table_with_a_column_of_a_user_s_own_type_is_left_to_spark(store: Stor
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     for column in ("note STRING", "seen TIMESTAMP"):
         store.spark.sql(f"ALTER TABLE {store.identifier('consumers')} ADD COLUMNS ({column})")
-        (consumer,) = store.find("consumers")
+        (consumer,) = find(store, "consumers")
         assert consumer["consumer"]
     assert xautoclaim(store, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
     assert store.read("consumers").count() == 2
@@ -354,8 +361,8 @@ def test_another_table_in_the_place_of_one_that_was_opened_is_left_to_spark(
     Path(other.where, "pending").rename(place)
     properties = DeltaTable(str(place)).metadata().configuration
     assert properties[TABLE_ID_PROPERTY] != store.pin(["streams"]).table_ids["pending"]
-    assert not store.is_small("pending", 10**6)
-    assert len(store.find("pending")) == 1
+    assert not store.logs.is_small("pending")
+    assert len(find(store, "pending")) == 1
 
 
 @pytest.mark.parametrize("broken", ["not installed", "cannot be read"])
@@ -368,16 +375,16 @@ def test_without_delta_rs_spark_reads_all(
     else:
         monkeypatch.setattr("deltalake.DeltaTable.__init__", _raise)
     opened = Store.open(store.spark, store.where)
-    assert not opened.is_small("pending", 10**6)
-    assert max(opened.numbers("pending", "id_ms").to_pylist()) == 10
-    assert [row["id_ms"] for row in opened.find("pending", Condition("id_ms", 9, True))] == [10]
+    assert not opened.logs.is_small("pending")
+    assert max(numbers(opened, "pending", "id_ms").to_pylist()) == 10
+    assert [row["id_ms"] for row in find(opened, "pending", Condition("id_ms", 9, True))] == [10]
 
 
 @pytest.mark.long
 def test_a_sweep_decides_the_same_whoever_reads_small_tables(
     module_store: Store, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Store, "_local", lambda _self, _table: None)
+    monkeypatch.setattr(Logs, "local", lambda _self, _table: None)
     write_keyspace(store, keyspace(b"s", b"it's \\ 'quoted'"), NOW_MS)
     by_spark = xautoclaim(store, SweepRequest(REQUEST))
     monkeypatch.undo()

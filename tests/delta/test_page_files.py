@@ -24,6 +24,8 @@ from claimlib.store.tables import Store
 from tests.conftest import by_spark_alone
 from tests.delta.queries import last_query
 from tests.delta.reading import query
+from tests.limits import set_limits
+from tests.writing import append_rows
 
 # Only a classic session has the JVM's list of queries and their metrics.
 pytestmark = pytest.mark.classic
@@ -79,7 +81,7 @@ def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
         request.getfixturevalue("large_tables")
         by_spark_alone(monkeypatch)
     else:
-        monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 200)
+        set_limits(monkeypatch, session_rows=200)
     return str(request.param)
 
 
@@ -102,14 +104,14 @@ def full_store(store: Store, reader: str) -> Iterator[Store]:
         "delivery_time_ms": NOW_MS - idle_ms,
         "delivery_count": F.lit(1),
     }
-    store.append("pending", ids.withColumns(state).drop("id"))
-    store.append("entries", ids.drop("id"))
+    append_rows(store, "pending", ids.withColumns(state).drop("id"))
+    append_rows(store, "entries", ids.drop("id"))
     proven = ("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq")
     rows = [(HOT, id_ms(0), 0, id_ms(ROWS), 0, 0)]
-    store.append("streams", store.rows("streams", rows, ["stream", *proven, "run_seq"]))
+    append_rows(store, "streams", store.rows("streams", rows, ["stream", *proven, "run_seq"]))
     last = ("last_delivered_ms", "last_delivered_seq", "snapshot_ms", "run_seq")
     rows = [(HOT, "g", id_ms(ROWS), 0, NOW_MS, 0)]
-    store.append("groups", store.rows("groups", rows, ["stream", "consumer_group", *last]))
+    append_rows(store, "groups", store.rows("groups", rows, ["stream", "consumer_group", *last]))
     # A scan tells its table at the end of a text that is cut off at a hundred characters otherwise.
     settings, name = store.spark.conf, "spark.sql.maxMetadataStringLength"
     before = settings.get(name)

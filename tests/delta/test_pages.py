@@ -9,6 +9,7 @@ from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
 from tests.delta.pels import NOW_MS, PEL, REQUEST, keyspace
+from tests.writing import append_rows
 
 ENTRIES = keyspace(b"s")[b"s"].entries
 PAGE = AutoclaimRequest(REQUEST.consumer, REQUEST.min_idle_ms, count=4)
@@ -44,7 +45,7 @@ def test_an_explicit_start_wins_over_the_stored_cursor_and_replaces_it(store: St
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     first = ("c", "s", "g", 2)
     columns = ["name", "stream", "consumer_group", "next_ms", "next_seq", "run_seq"]
-    store.append("cursors", store.rows("cursors", [(*first, 0, 0)], columns))
+    append_rows(store, "cursors", store.rows("cursors", [(*first, 0, 0)], columns))
     later = AutoclaimRequest(PAGE.consumer, PAGE.min_idle_ms, StreamId(7, 0), count=1)
     expected = scan.xautoclaim(PEL, later, NOW_MS, ENTRIES)[1]
     dry = xautoclaim(store, SweepRequest(later, cursor="c"), dry_run=True)

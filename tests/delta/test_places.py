@@ -18,14 +18,14 @@ from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import pending_overview, read_store
 from claimlib.errors import RequestError, StoreNotFoundError
-from claimlib.runs import claims, writes
+from claimlib.runs import claims
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
-from tests.conftest import FEW_OF_SPARK
 from tests.delta.own_rows import init
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count
 from tests.delta.snapshots import ALL, owners, source, stream
+from tests.limits import set_limits
 
 # Every printable character of ASCII that a name of a folder may have, and some beyond it.
 PUNCTUATION = string.punctuation.replace("/", "")
@@ -112,13 +112,13 @@ def test_a_store_in_a_catalog_s_schema_works_also_where_its_name_must_be_quoted(
     operation: str,
 ) -> None:
     """Also where buckets are rewritten: a catalog's table stays what it is."""
-    monkeypatch.setattr(writes, "_MANY_ROWS", many_rows)
+    set_limits(monkeypatch, merged_rows=many_rows)
     if operation == "MERGE":  # as where the table has many rows
-        monkeypatch.setattr(FEW_OF_SPARK, 0)
+        set_limits(monkeypatch, fetched_rows=0)
     spark.sql(f"CREATE SCHEMA spark_catalog.`{name}` LOCATION '{tmp_path}/fleet'")
     try:
         store = use(Store.init(spark, f"spark_catalog.{name}"))
-        assert store.history("pending")[0]["operation"] == operation
+        assert store.logs.history("pending")[0]["operation"] == operation
         Store.open(spark, f"spark_catalog.{name}")
         assert spark.table(f"spark_catalog.`{name}`.pending").count() == 1
         assert count(tmp_path / "fleet", "tombstones") == 1

@@ -18,6 +18,7 @@ from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.reading import query
+from tests.writing import append_rows
 
 Rows = dict[tuple[object, ...], tuple[object, ...]]
 
@@ -103,7 +104,7 @@ def test_a_consumer_that_the_store_holds_twice_has_one_row_with_its_newest_times
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     columns = ["stream", "consumer_group", "consumer", "seen_time_ms", "active_time_ms", "run_seq"]
     copies = [("s", "g", "alice", 5, None, 0), ("s", "g", "alice", 3, 4, 0)]
-    store.append("consumers", store.rows("consumers", copies, columns))
+    append_rows(store, "consumers", store.rows("consumers", copies, columns))
     run_seq = xautoclaim(store, SweepRequest(REQUEST), now_ms=NOW_MS).run_seq
     assert before(store, run_seq, "consumers") == {("s", "alice"): (5, 4)}
 
@@ -113,7 +114,7 @@ def test_a_cursor_that_the_store_holds_twice_has_one_row_whichever_row_is_read_f
 ) -> None:
     columns = ["name", "stream", "consumer_group", "next_ms", "next_seq", "run_seq"]
     copies = [("nightly", "s", "g", 7, 1, 0), ("nightly", "s", "g", 3, 2, 0)]
-    store.append("cursors", store.rows("cursors", copies, columns))
+    append_rows(store, "cursors", store.rows("cursors", copies, columns))
     run_seq = reset_cursor(store, "nightly", Scope("s", "*")).run_seq
     assert before(store, run_seq, "cursors") == {("s", "nightly"): (7, 2)}
 

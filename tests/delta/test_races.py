@@ -6,22 +6,22 @@ JVM only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.engine.relation import Relation
-from claimlib.runs import Begun, Decision, Phase, claims, run, writes
+from claimlib.runs import Begun, Decision, Phase, claims, run
 from claimlib.runs.journal import APP_ID
 from claimlib.runs.protocol import INPUTS
 from claimlib.schema import TABLES
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.local import Token
+from claimlib.store.spark_writer import SparkWriter
 from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
 from tests.conftest import by_spark_alone
@@ -29,6 +29,8 @@ from tests.delta.own_rows import append, delete, entry_row, pending_row, update
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, PEL, REQUEST, keyspace
 from tests.delta.reading import count
 from tests.delta.waiting import Waiting
+from tests.limits import set_limits
+from tests.writing import append_rows
 
 PATIENCE_S = 200
 
@@ -105,7 +107,7 @@ def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         return request.getfixturevalue("store")
     by_spark_alone(monkeypatch)
     if request.param == "rewritten":
-        monkeypatch.setattr(writes, "_MANY_ROWS", 0)
+        set_limits(monkeypatch, merged_rows=0)
     return request.getfixturevalue("spark_store")
 
 
@@ -146,7 +148,7 @@ def copy(store: Store, condition: str) -> None:
     """What somebody does who appends rows of `pending` twice."""
     columns = (column.name for column in TABLES["pending"].written)
     copied = store.relation("pending").where(condition).select(*columns)
-    store.append("pending", copied.fetched())
+    append_rows(store, "pending", copied.fetched())
 
 
 @pytest.mark.parametrize("taken", ["5-0", "4-0"])
@@ -272,41 +274,29 @@ def test_a_driver_that_comes_back_late_changes_nothing(each_way: Store) -> None:
     assert len(state[0][b"s"][b"g"].pending) == len(PEL.pending) - DELETED
 
 
-@pytest.fixture(params=["delta-rs", "Spark"])
-def each_writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who writes small tables."""
-    if request.param == "Spark":
-        monkeypatch.setattr(Store, "few_now", lambda _store, _table: None)
-        monkeypatch.setattr(Store, "_committed", lambda *_: False)
-
-
 def replaced_slowly(monkeypatch: pytest.MonkeyPatch, waiting: Waiting, slow: str) -> list[str]:
     """The tables that are rewritten from now on, one per try; who writes `slow` waits."""
     tried: list[str] = []
-    replace = Store.replace
+    write = SparkWriter._write
 
-    def replace_slowly(
-        self: Store,
-        table: str,
-        rows: Relation,
-        buckets: Sequence[int] | None = None,
-        **how: Any,
+    def write_slowly(
+        self: SparkWriter, mode: str, table: str, rows: DataFrame, *arguments: Any
     ) -> None:
-        tried.append(table)
-        rows = waiting.rows(rows) if table == slow else rows
-        replace(self, table, rows, buckets, **how)
+        if mode == "overwrite":
+            tried.append(table)
+            rows = waiting.frame(rows) if table == slow else rows
+        write(self, mode, table, rows, *arguments)
 
-    monkeypatch.setattr(Store, "replace", replace_slowly)
+    monkeypatch.setattr(SparkWriter, "_write", write_slowly)
     return tried
 
 
-@pytest.mark.usefixtures("each_writer")
 def test_what_somebody_changes_while_buckets_are_rewritten_is_kept_and_lost_to_the_run(
     spark_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows that replace a bucket were read before the other writer's commit: Delta refuses
     them, and the run writes the bucket once more, from what is there now."""
-    monkeypatch.setattr(writes, "_MANY_ROWS", 0)
+    set_limits(monkeypatch, merged_rows=0)
     write_keyspace(spark_store, keyspace(b"s"), NOW_MS)
     waiting = Waiting(tmp_path)
     tried = replaced_slowly(monkeypatch, waiting, "pending")
@@ -327,7 +317,6 @@ def test_what_somebody_changes_while_buckets_are_rewritten_is_kept_and_lost_to_t
     assert count(spark_store.where, "tombstones") == 0
 
 
-@pytest.mark.usefixtures("each_writer")
 def test_what_somebody_writes_into_a_small_table_while_it_is_rewritten_is_kept(
     spark_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,13 +329,13 @@ def test_what_somebody_writes_into_a_small_table_while_it_is_rewritten_is_kept(
     with ThreadPoolExecutor() as threads:
         slow = threads.submit(xautoclaim, spark_store, claim(b"carol"), now_ms=NOW_MS + 10**6)
         waiting.until_appending(slow)
-        spark_store.append("consumers", spark_store.rows("consumers", [zoe], columns))
+        append_rows(spark_store, "consumers", spark_store.rows("consumers", [zoe], columns))
         update(spark_store, "consumers", "consumer = 'dead'", seen_time_ms="7")
         waiting.go_on()
         slow.result()
 
     # Over Spark Connect no table is known to be small, and `pending` is merged.
-    before = ["pending"] if spark_store.is_small("pending", 10**6) else []
+    before = ["pending"] if spark_store.logs.is_small("pending") else []
     assert tried == [*before, "consumers", "consumers"], "refused once"
     rows = {row["consumer"]: row for row in spark_store.relation("consumers").collect()}
     assert sorted(rows) == ["alice", "carol", "dead", "zoe"]
@@ -358,14 +347,14 @@ def test_buckets_are_rewritten_where_much_of_them_changes_and_else_merged(
     spark_store: Store, monkeypatch: pytest.MonkeyPatch, one_in: int, operation: str
 ) -> None:
     """Six of the ten rows of a bucket change, of a table that is not small."""
-    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
-    monkeypatch.setattr(writes, "_MANY_ROWS", CLAIMED + DELETED)
-    monkeypatch.setattr(writes, "_ROWS_PER_CHANGE", one_in)
+    set_limits(monkeypatch, session_rows=0)
+    set_limits(monkeypatch, merged_rows=CLAIMED + DELETED)
+    set_limits(monkeypatch, rows_per_change=one_in)
     write_keyspace(spark_store, keyspace(b"s"), NOW_MS)
     reply = xautoclaim(spark_store, SweepRequest(REQUEST))
     assert reply.counts["lost"] == 0
     assert (reply.claimed.count(), reply.deleted.count()) == (CLAIMED, DELETED)
-    assert spark_store.history("pending")[0]["operation"] == operation
+    assert spark_store.logs.history("pending")[0]["operation"] == operation
     assert count(spark_store.where, "pending", "consumer = 'alice' AND run_seq = 1") == CLAIMED
     assert count(spark_store.where, "pending") == len(PEL.pending) - DELETED
 
@@ -373,6 +362,6 @@ def test_buckets_are_rewritten_where_much_of_them_changes_and_else_merged(
 def test_a_token_that_was_used_lets_no_second_append_through(store: Store) -> None:
     rows = store.rows("journal", [("swept",)], ["kind"])
     numbered = rows.select("*", "1L AS run_seq")
-    store.append("journal", numbered, token=Token(APP_ID, 1))
-    store.append("journal", numbered, token=Token(APP_ID, 1))
+    append_rows(store, "journal", numbered, token=Token(APP_ID, 1))
+    append_rows(store, "journal", numbered, token=Token(APP_ID, 1))
     assert count(store.where, "journal") == 1

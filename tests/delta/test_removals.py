@@ -5,16 +5,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from claimlib.commands import staging
 from claimlib.commands.imports import ImportRequest, import_tables
 from claimlib.commands.runs import abandon, find_run, list_runs
 from claimlib.commands.snapshot import SnapshotRequest, Spans, _unlike, snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.engine.changes import Changes
 from claimlib.engine.relation import Relation, Rows
 from claimlib.errors import (
     EmptySourceError,
@@ -43,6 +45,7 @@ from claimlib.runs.journal import ServerIdentity, decided_by, run_rows
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
 from claimlib.store.tables import Store
+from claimlib.store.writer import RunCommit
 from claimlib.testing.tables import write_keyspace
 from tests.delta.given_files import entries as given_entries
 from tests.delta.given_files import groups as given_groups
@@ -596,18 +599,12 @@ def test_a_store_that_does_not_hold_what_was_decided_though_nobody_else_wrote_is
     large = 2**63  # negative in the tables
     first = stream(b"s", {large: b"x", 2: b"x"}, {large, 2}, NOW_MS)
     snapshot(store, ALL, lambda _: source(first))
-    execute, replace = Store.execute, Store.replace
+    apply = store.writer.apply
 
-    def passed_over(self: Store, name: str, statement: str, **frames: object) -> Row:
-        changed = name != table
-        return execute(self, name, statement, **frames) if changed else Row(num_affected_rows=0)
+    def passed_over(changes: Changes, commit: RunCommit) -> int | None:
+        return None if changes.table == table else apply(changes, commit)
 
-    def not_replaced(self: Store, name: str, *rows: object, **options: object) -> None:
-        if name != table:
-            replace(self, name, *rows, **options)
-
-    monkeypatch.setattr(Store, "execute", passed_over)
-    monkeypatch.setattr(Store, "replace", not_replaced)
+    monkeypatch.setattr(store.writer, "apply", passed_over)
     fewer = stream(b"s", {2: b"x"}, {2}, NOW_MS + 1)
     with pytest.raises(VerificationError, match=says):
         snapshot(store, ALL, lambda _: source(fewer), run_id="cut")
@@ -619,12 +616,12 @@ def test_a_store_that_does_not_hold_what_was_decided_though_nobody_else_wrote_is
 def test_pages_that_were_not_all_written_down_decide_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = Store.append_arrow
+    written = store.writer.append
 
-    def one_row_less(self: Store, table: str, rows: pa.Table) -> None:
-        written(self, table, rows.slice(0, 1) if table == "pel_snapshots" else rows)
+    def one_row_less(table: str, rows: Relation, **options: Any) -> None:
+        written(table, rows.limit(1) if table == "pel_snapshots" else rows, **options)
 
-    monkeypatch.setattr(Store, "append_arrow", one_row_less)
+    monkeypatch.setattr(store.writer, "append", one_row_less)
     rows = stream(b"s", {1: b"x", 2: b"x"}, {1, 2}, NOW_MS)
     with pytest.raises(VerificationError, match="arrived in the staging tables"):
         snapshot(store, ALL, lambda _: source(rows))

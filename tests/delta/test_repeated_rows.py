@@ -32,6 +32,8 @@ from tests.delta.gathered import Gathered
 from tests.delta.given_files import entries, pending, request
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.reading import query
+from tests.limits import set_limits
+from tests.writing import append_rows
 
 MINUTE_MS = 60_000
 LEAST_MS = -(2**63)
@@ -40,7 +42,7 @@ ANY = RemovalLimits(max_removed_share=1)
 
 def append(store: Store, table: str, *rows: Sequence[object]) -> None:
     names = [column.name for column in TABLES[table].written]
-    store.append(table, store.rows(table, [tuple(row) for row in rows], names))
+    append_rows(store, table, store.rows(table, [tuple(row) for row in rows], names))
 
 
 def consumer(name: str, seen_ms: int) -> tuple[object, ...]:
@@ -59,7 +61,7 @@ def test_a_keyspace_is_not_written_to_a_store_that_has_one_of_its_streams(
     if reader != "delta-rs":
         monkeypatch.setattr("claimlib.store.definitions.shared_folder", lambda *_: None)
     if reader == "Spark, of many rows":
-        monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
+        set_limits(monkeypatch, session_rows=0)
     store = Store.open(spark, str(store_path))
     write_keyspace(store, keyspace(b"a", b"s\xff"), NOW_MS)
     write_keyspace(store, keyspace(b"b"), NOW_MS)
@@ -126,7 +128,7 @@ def test_a_cursor_that_stands_there_twice_is_set_in_both_rows_and_no_row_is_adde
 def test_a_group_that_stands_there_twice_has_each_entry_once(store: Store) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     before = pending_overview(read_store(store)).collect()
-    store.append("groups", store.relation("groups"))
+    append_rows(store, "groups", store.relation("groups"))
     assert pending_overview(read_store(store)).collect() == before
     assert pending_summary(read_store(store), b"s", b"g").number == before[0]["pending"]
 

@@ -20,12 +20,14 @@ from claimlib.errors import MissingRowsError, RequestError
 from claimlib.runs import Phase
 from claimlib.schema import TABLES
 from claimlib.semantics.model import AutoclaimRequest
-from claimlib.store.tables import CommitInfo, Store
+from claimlib.store.logs import CommitInfo
+from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
 from tests.delta.own_rows import Opener
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.reading import query
 from tests.delta.snapshots import ALL, owners, source, stream
+from tests.writing import execute_sql
 
 BY_SPARK, BY_DELTA_RS = "Spark", "delta-rs"
 PENDING = (1, 2, 3, 5, 6, 7, 8, 9, 10)
@@ -93,7 +95,7 @@ def test_without_a_row_of_runs_writers_refuse_readers_go_on_and_the_printed_stat
     swept: Store, change: str, lacks: str
 ) -> None:
     before, groups = contents(swept, "runs"), read_groups(swept)
-    swept.execute("runs", change)
+    execute_sql(swept, "runs", change)
     versions = swept.pin().versions
     says = rf"the table runs of .* lacks the rows of run {lacks}: .*To put them back, run: (.*)$"
     for consumer in (b"b", b"c", b"d"):
@@ -123,7 +125,7 @@ def test_without_the_newest_decisions_writers_refuse_and_the_printed_statements_
 ) -> None:
     before = {table: contents(swept, table) for table in TABLES}
     for table in ("journal", "runs"):
-        swept.execute(table, f"{DELETED}> 1")
+        execute_sql(swept, table, f"{DELETED}> 1")
     says = r"the table journal of .* lacks the rows of run 2 and of 1 more: .*INSERT INTO .*journal"
     for consumer in (b"b", b"d"):
         with pytest.raises(MissingRowsError, match=says):
@@ -145,7 +147,7 @@ def test_after_a_restore_of_the_tables_but_journal_and_runs_the_next_run_changes
 ) -> None:
     for table, version in find_run(swept, "1").output_versions.items():
         if table != "runs" and swept.version(table) != version:
-            swept.execute(table, f"{RESTORED}{version}")
+            execute_sql(swept, table, f"{RESTORED}{version}")
     assert read_groups(swept)[b"s"][b"g"].pending[0].consumer != b"c"
     assert remedies(swept) == []
     assert claim_all(swept, b"d") == 4
@@ -167,7 +169,7 @@ def test_a_snapshot_whose_rows_are_missing_is_neither_applied_again_nor_abandone
 ) -> None:
     before = {table: contents(twice_read, table) for table in TABLES}
     for table in tables:
-        twice_read.execute(table, f"{DELETED}= 2")
+        execute_sql(twice_read, table, f"{DELETED}= 2")
     third = stream(b"s", {1: b"c", 2: b"x"}, {1, 2}, NOW_MS + 9)
     says = f"the table {tables[0]} of .* lacks the rows of run 2"
     for run_id in ("b", "c"):
@@ -186,14 +188,14 @@ def test_a_snapshot_whose_rows_are_missing_is_neither_applied_again_nor_abandone
 def test_a_row_of_runs_that_no_history_shows_is_an_error_once_nothing_else_is_left_to_do(
     swept: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    swept.execute("runs", f"{DELETED}= 3")
-    history = Store.history
+    execute_sql(swept, "runs", f"{DELETED}= 3")
+    history = swept.logs.history
 
-    def without_runs(store: Store, table: str, limit: int | None = None) -> Sequence[CommitInfo]:
-        return [] if table == "runs" else history(store, table, limit)
+    def without_runs(table: str, limit: int | None = None) -> Sequence[CommitInfo]:
+        return [] if table == "runs" else history(table, limit)
 
-    monkeypatch.setattr(Store, "history", without_runs)
-    monkeypatch.setattr(Store, "notes", lambda *_: [])
+    monkeypatch.setattr(swept.logs, "history", without_runs)
+    monkeypatch.setattr(swept.logs, "notes", lambda *_: [])
     before = {table: contents(swept, table) for table in TABLES}
     says = r"lacks the rows of run 3 \(xautoclaim:c\).*restore the table from a backup"
     with pytest.raises(MissingRowsError, match=says):

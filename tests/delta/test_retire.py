@@ -23,6 +23,8 @@ from claimlib.testing.tables import write_keyspace
 from tests.delta.claims_story import MINUTE_MS, contents
 from tests.delta.own_rows import Opener
 from tests.delta.pels import NOW_MS
+from tests.limits import set_limits
+from tests.writing import append_rows
 
 IDS = [StreamId(ms, 0) for ms in range(1, 9)]
 DANGLING = {StreamId(2, 0), StreamId(5, 0)}
@@ -109,7 +111,7 @@ def test_what_is_too_much_for_the_driver_is_handed_over_as_well(
     write(store)
     leaving = Retirement(b"s", b"g", LEAVES, RECIPIENTS)
     held = retire(store, leaving, dry_run=True)
-    monkeypatch.setattr("claimlib.engine.spark.FEW_OF_SPARK", 2)
+    set_limits(monkeypatch, fetched_rows=2)
     shown = retire(store, leaving, dry_run=True)
     assert (shown.counts["claimed"], shown.counts["deleted"]) == (5, 2)
     assert shown.counts == held.counts
@@ -120,7 +122,7 @@ def write(store: Store) -> None:
     proven = dict.fromkeys(STREAMS, (MIN_ID, MAX_ID)) | {b"unproven": (MIN_ID, StreamId(6, 0))}
     write_keyspace(store, STREAMS, instants, proven)
     twice = store.relation("pending").where("stream = 'twice' AND id_ms = 3")
-    store.append("pending", twice)
+    append_rows(store, "pending", twice)
 
 
 def delivered(store: Store, name: bytes):
@@ -129,7 +131,7 @@ def delivered(store: Store, name: bytes):
     def told(phase: Phase, _detail: str) -> None:
         if phase is Phase.RECORD:
             row = (name.decode(), "g", 9, 0, name.decode(), NOW_MS + 5, 1, 0)
-            store.append("pending", store.rows("pending", [row], PENDING))
+            append_rows(store, "pending", store.rows("pending", [row], PENDING))
 
     return told
 

@@ -20,6 +20,7 @@ from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest
 from tests.delta.reading import query
 from tests.delta.snapshots import ANY, source, stream
+from tests.limits import set_limits
 
 NOW_MS = 1_750_000_000_000
 SETTINGS: Mapping[str, Mapping[str, str]] = {
@@ -151,7 +152,7 @@ def same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Play:
     if request.param == "many rows":
-        monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
+        set_limits(monkeypatch, session_rows=0)
 
     def check_same(chosen: Mapping[str, str]) -> None:
         with settings(spark, chosen):

@@ -35,6 +35,7 @@ from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count
+from tests.writing import append_rows, execute_sql
 
 
 @pytest.fixture
@@ -399,8 +400,8 @@ def test_a_table_tells_its_version_also_where_no_error_says_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = [column.name for column in TABLES["cursors"].written]
-    store.append("cursors", store.rows("cursors", [("c", "s", "g", 0, 0, 0)], columns))
-    newest = store.history("cursors")[0]["version"]
+    append_rows(store, "cursors", store.rows("cursors", [("c", "s", "g", 0, 0, 0)], columns))
+    newest = store.logs.history("cursors")[0]["version"]
     assert newest > 0
     assert store.version("cursors") == newest
     monkeypatch.setattr("claimlib.store.delta_errors._LATEST", re.compile("nothing says so"))
@@ -460,15 +461,15 @@ def test_a_statement_that_delta_passes_over_by_a_setting_of_the_session_is_an_er
     store: Store,
 ) -> None:
     row = ("c", "s", "g", 1, 0, 0)
-    store.append("cursors", store.rows("cursors", [row], TABLES["cursors"].struct.names))
+    append_rows(store, "cursors", store.rows("cursors", [row], TABLES["cursors"].struct.names))
     settings = {f"spark.databricks.delta.write.txn{name}": "1" for name in ("AppId", "Version")}
     raised = "UPDATE {table} SET next_ms = next_ms + 1"
     for name, value in settings.items():
         store.spark.conf.set(name, value)
     try:
-        assert store.execute("cursors", raised)["num_affected_rows"] == 1
+        assert execute_sql(store, "cursors", raised)["num_affected_rows"] == 1
         with pytest.raises(ConfigError, match=r"passed over a statement on cursors.*Unset both"):
-            store.execute("cursors", raised)
+            execute_sql(store, "cursors", raised)
     finally:
         for name in settings:
             store.spark.conf.unset(name)

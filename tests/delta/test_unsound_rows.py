@@ -18,6 +18,7 @@ from claimlib.testing.tables import write_keyspace
 from tests.delta.own_rows import update
 from tests.delta.pels import CLAIMED, NOW_MS, keyspace
 from tests.delta.snapshots import ALL, source, stream
+from tests.writing import append_rows
 
 PAGE = SweepRequest(AutoclaimRequest(b"alice", 1000, count=100), cursor="nightly", resume=True)
 
@@ -36,7 +37,9 @@ def copy_rows(store: Store, table: str, stream_name: str, run_seq: int | None = 
     from pyspark.sql import functions as F
 
     rows = store.read(table).where(F.col("stream") == stream_name)
-    store.append(table, rows if run_seq is None else rows.withColumn("run_seq", F.lit(run_seq)))
+    append_rows(
+        store, table, rows if run_seq is None else rows.withColumn("run_seq", F.lit(run_seq))
+    )
 
 
 def test_a_repeated_row_of_streams_groups_or_cursors_refuses_its_groups_and_the_others_go_on(
@@ -48,7 +51,7 @@ def test_a_repeated_row_of_streams_groups_or_cursors_refuses_its_groups_and_the_
     for _ in range(2):
         key = {"name": "nightly", "stream": "cursor", "consumer_group": "g"}
         values = {**key, "next_ms": 1, "next_seq": 0, "run_seq": 0}
-        store.append("cursors", store.rows("cursors", [tuple(values.values())], list(values)))
+        append_rows(store, "cursors", store.rows("cursors", [tuple(values.values())], list(values)))
     assert reasons(store, PAGE) == {
         name: f"duplicate key in {name}s: delete all rows of the key but one"
         for name in ("stream", "group", "cursor")
@@ -69,7 +72,7 @@ def test_rows_with_run_numbers_of_another_store_refuse_their_group_and_check_say
         if name == "cursors":
             values = {"name": "nightly", "stream": name, "consumer_group": "g", "next_ms": 1}
             values |= {"next_seq": 0, "run_seq": 77}
-            store.append(name, store.rows(name, [tuple(values.values())], list(values)))
+            append_rows(store, name, store.rows(name, [tuple(values.values())], list(values)))
         else:
             update(store, name, f"stream = '{name}'", run_seq="77")
     by_stream = reasons(store, PAGE)
@@ -117,6 +120,6 @@ def test_a_number_under_which_not_exactly_one_decision_stands_is_an_error_that_s
         journal.decided_by(each_store, 1)
     xautoclaim(each_store, PAGE)
     assert journal.decided_by(each_store, 1).row.command == "xautoclaim"
-    each_store.append("journal", journal.rows_of(each_store, 1, journal.Kind.RUN))
+    append_rows(each_store, "journal", journal.rows_of(each_store, 1, journal.Kind.RUN))
     with pytest.raises(VerificationError, match="2 rows of kind run for run 1"):
         journal.decided_by(each_store, 1)

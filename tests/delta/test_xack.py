@@ -32,6 +32,7 @@ from tests.delta.pels import NOW_MS
 from tests.delta.reading import count
 from tests.delta.snapshots import ALL, source, stream
 from tests.spark.literal import with_values
+from tests.writing import append_rows
 
 ACK = [
     NamedAck(b"s", b"g", (ID_3, GONE, ID_3, ID_7, MAX_ID)),
@@ -76,7 +77,7 @@ def acked(open_store: Opener, empty_store: Path, tmp_path_factory: pytest.TempPa
     write_keyspace(store, dict.fromkeys((b"s", b"none", b"lost", b"twice"), SOUND), NOW_MS)
     write_keyspace(store, {b"unproven": SOUND}, None, None)
     twice = store.relation("pending").where("stream = 'twice' AND id_ms = 1")
-    store.append("pending", twice)
+    append_rows(store, "pending", twice)
     before, seen = contents(where), [versions(where)]
     refuse_all(store)
     shown = xack(store, ACK, dry_run=True)

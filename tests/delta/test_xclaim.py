@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xclaim import NamedClaim, claim_table, xclaim
+from claimlib.engine.changes import Changes
 from claimlib.engine.relation import Executor, Relation
 from claimlib.errors import (
     RequestError,
@@ -29,7 +30,9 @@ from claimlib.runs.rollforward import roll_forward
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import parse_id
 from claimlib.semantics.names import spell, unspell
+from claimlib.store.spark_writer import SparkWriter
 from claimlib.store.tables import Store
+from claimlib.store.writer import RunCommit
 from claimlib.testing.tables import write_keyspace
 from tests.claim_batches import Batch
 from tests.delta.claims_story import (
@@ -60,6 +63,7 @@ from tests.delta.own_rows import Opener, delete
 from tests.delta.pels import NOW_MS
 from tests.delta.reading import count, query
 from tests.spark.literal import with_values
+from tests.writing import append_rows
 
 # What was done about an id that a request names.
 DOINGS = ("claimed", "forced", "superseded", "deleted", "left", "not_pending")
@@ -419,13 +423,7 @@ def halted(run):
     return seen, Said.of(reply)
 
 
-def appends_and_merges(patch: pytest.MonkeyPatch) -> None:
-    """What is forced comes by a commit of its own, as where others have written or `pending` is
-    large."""
-    patch.setattr("claimlib.runs.writes._at_once", lambda *_: False)
-
-
-def cut_off(_store: Store, table: str, *_: Any, **__: Any) -> None:
+def cut_off(_writer: SparkWriter, table: str, *_: Any, **__: Any) -> None:
     assert table == "pending"
     raise HaltedError
 
@@ -482,14 +480,13 @@ def test_a_driver_that_is_late_brings_back_nothing_that_was_acknowledged_since(r
         ]
 
 
-@pytest.mark.classic
-def test_forced_rows_and_claims_of_a_small_store_come_by_one_commit(spark_store):
-    write_keyspace(spark_store, {b"s": SOUND}, NOW_MS)
-    before = spark_store.version("pending")
-    reply = xclaim(spark_store, [NamedClaim(b"s", b"g", claim(ID_1, GONE, ID_7, ID_8, force=True))])
-    assert spark_store.version("pending") == before + 1
+def test_forced_rows_and_claims_come_by_one_commit_of_the_embedded_engine(store):
+    write_keyspace(store, {b"s": SOUND}, NOW_MS)
+    before = store.version("pending")
+    reply = xclaim(store, [NamedClaim(b"s", b"g", claim(ID_1, GONE, ID_7, ID_8, force=True))])
+    assert store.version("pending") == before + 1
     assert [reply.counts[name] for name in ("claimed", "deleted", "forced", "lost")] == [1, 1, 2, 0]
-    assert count(spark_store.where, "pending", "run_seq = 1") == 3
+    assert count(store.where, "pending", "run_seq = 1") == 3
 
 
 @pytest.mark.classic
@@ -500,19 +497,18 @@ def test_where_another_driver_has_appended_the_forced_rows_the_claims_are_still_
     token, which does not say that all is done."""
     write_keyspace(spark_store, {b"s": SOUND}, NOW_MS)
     requests = [NamedClaim(b"s", b"g", claim(ID_1, GONE, ID_7, ID_8, force=True))]
-    replace, others = Store.replace, ["another driver"]
+    apply, others = SparkWriter.apply, ["another driver"]
 
-    def meanwhile(self: Store, table: str, *rows: Any, **how: Any) -> None:
-        if table == "pending" and others:
+    def meanwhile(self: SparkWriter, changes: Changes, commit: RunCommit) -> int | None:
+        if changes.table == "pending" and others:
             others.clear()
             with monkeypatch.context() as patch:
-                appends_and_merges(patch)
-                patch.setattr(Store, "execute", cut_off)
+                patch.setattr(SparkWriter, "execute", cut_off)
                 with pytest.raises(HaltedError):
                     xclaim(spark_store, requests, run_id="both")
-        replace(self, table, *rows, **how)
+        return apply(self, changes, commit)
 
-    monkeypatch.setattr(Store, "replace", meanwhile)
+    monkeypatch.setattr(SparkWriter, "apply", meanwhile)
     reply = xclaim(spark_store, requests, run_id="both")
     assert not others
     assert [reply.counts[name] for name in ("claimed", "deleted", "forced", "lost")] == [1, 1, 2, 0]
@@ -526,8 +522,7 @@ def test_what_others_take_between_the_forced_rows_and_the_claims_is_lost_and_the
     write_keyspace(spark_store, {b"s": SOUND}, NOW_MS)
     requests = [NamedClaim(b"s", b"g", claim(ID_1, GONE, ID_7, ID_8, force=True))]
     with monkeypatch.context() as patch:
-        appends_and_merges(patch)
-        patch.setattr(Store, "execute", cut_off)
+        patch.setattr(SparkWriter, "execute", cut_off)
         with pytest.raises(HaltedError):
             xclaim(spark_store, requests, run_id="cut off")
     assert count(spark_store.where, "pending", "run_seq = 1") == 2
@@ -552,7 +547,7 @@ def test_a_run_that_only_forces_says_what_it_lost(store):
 
     def deliver(phase: Phase, _detail: str) -> None:
         if phase is Phase.APPLY:
-            store.append("pending", store.rows("pending", [eve], PENDING))
+            append_rows(store, "pending", store.rows("pending", [eve], PENDING))
 
     requests = [NamedClaim(b"s", b"g", claim(ID_7, ID_8, force=True))]
     reply = xclaim(store, requests, progress=deliver)

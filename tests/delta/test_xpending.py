@@ -48,7 +48,7 @@ def test_what_is_pending_now_and_as_each_run_left_it(store: Store) -> None:
     for run in ("1", "xautoclaim:a", "xautoclaim:b", datetime.now(UTC).isoformat()):
         rows = pending_range(read_store(store, run), b"s", b"g", ALL).collect()
         assert len(rows) == CLAIMED + LEFT, run
-    assert store.history("runs", 1)[0]["version"] == 2, "nothing was written"
+    assert store.logs.history("runs", 1)[0]["version"] == 2, "nothing was written"
     for number in (1, 2):  # of the very time at which `runs` says that it ended
         ended_ms = find_run(store, str(number)).ended_ms
         assert ended_ms is not None

@@ -14,7 +14,7 @@ from claimlib.runs import Phase
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
-from claimlib.store.tables import Store
+from claimlib.store.folder_writer import FolderWriter
 from claimlib.testing.server import valkey_server
 from claimlib.testing.tables import write_keyspace
 from tests.delta.snapshots import ALL, source, stream
@@ -246,7 +246,7 @@ def _interrupt(monkeypatch, number, *, is_written):
     """Send a signal before or after the decision is appended."""
     # Else an earlier test's session would be used, and Spark may write even after a signal.
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
-    append = Store.append
+    append = FolderWriter.append
 
     def interrupted(self, table, *arguments, **options):
         if table == "journal" and not is_written:
@@ -255,7 +255,7 @@ def _interrupt(monkeypatch, number, *, is_written):
         if table == "journal":
             signal.raise_signal(number)
 
-    monkeypatch.setattr(Store, "append", interrupted)
+    monkeypatch.setattr(FolderWriter, "append", interrupted)
 
 
 @SIGNALS
@@ -298,13 +298,13 @@ def test_if_the_journal_cannot_be_read_an_interrupted_run_says_how_to_find_out(
 
     with monkeypatch.context() as patched:
         _interrupt(patched, signal.SIGINT, is_written=False)
-        append = Store.append
+        append = FolderWriter.append
 
         def lost(*arguments, **options):
             patched.setattr("claimlib.runs.protocol.run_rows", fails)
             append(*arguments, **options)
 
-        patched.setattr(Store, "append", lost)
+        patched.setattr(FolderWriter, "append", lost)
         said = claimlib("xautoclaim", where, *SWEEP, "--run-id", "r", "--quiet")
     assert said.code == 130
     assert (

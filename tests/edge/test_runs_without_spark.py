@@ -22,6 +22,7 @@ from claimlib.store.tables import Store
 from claimlib.testing.server import valkey_server
 from claimlib.testing.tables import write_keyspace
 from tests.edge.processes import promptly, run_claimlib
+from tests.limits import set_limits
 
 NOW_MS = 1_750_000_000_000
 SWEEP = SweepRequest(AutoclaimRequest(b"c\xff", 60_000))
@@ -142,7 +143,7 @@ def test_what_delta_rs_cannot_read_is_read_by_spark(claimlib, monkeypatch, fille
     monkeypatch.setattr(TAKES_PATHS, lambda _master, _conf: True)
     without = claimlib("runs", filled)
     assert (without.out, without.err) == (expected.out, "")
-    monkeypatch.setattr("claimlib.store.tables.FEW_ROWS", 0)
+    set_limits(monkeypatch, session_rows=0)
     assert claimlib("runs", filled) == without
     monkeypatch.setattr("deltalake.DeltaTable.__init__", _raise)
     assert claimlib("runs", filled) == expected

@@ -142,9 +142,7 @@ def test_a_typing_error_is_told_before_spark_starts(claimlib, where, tmp_path, e
 def test_a_repeated_run_is_shown_also_if_its_group_is_unknown_now(claimlib, store, where):
     claim = ("xclaim", where, "orders", "workers", "c", "1-0", "--min-idle", "1m")
     assert claimlib(*claim, "--run-id", "r").code == 0
-    version = store.version("groups")
-    groups = store.relation("groups", version)
-    store.replace("groups", groups.where("false").fetched(), after=version)
+    store.writer.replace("groups", store.relation("groups").where("false").fetched())
     again = claimlib(*claim, "--run-id", "r")
     assert again.code == 0, again.err
     assert "was already done" in again.err

@@ -14,6 +14,7 @@ from claimlib.engine.spark import SparkEngine, frame_of, relation_of
 from claimlib.plans.column_readers import id_bits_sql, is_spelling_sql
 from claimlib.plans.keys import ID_ORDER, bigint_sql, glob_sql, id_at_least, id_at_most, id_text_sql
 from claimlib.schema import BUCKET_SQL, ENTRIES, quote_text
+from tests.limits import set_limits
 from tests.spark.literal import LiteralStore
 
 ENDS = (0, 1, 5, 2**53 + 1, 2**63 - 1, -(2**63), -1)
@@ -231,7 +232,7 @@ def test_a_statement_may_use_a_relation_twice_and_begin_with_a_clause_of_its_own
 def test_streamed_rows_come_in_order_however_many_parts_they_have(
     rows: Relation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("claimlib.engine.spark.PART_ROWS", 7)
+    set_limits(monkeypatch, stream_rows=7)
     monkeypatch.setattr("claimlib.engine.embedded.BATCH_ROWS", 7)
     ordered = rows.order_by(f"maybe{DESCENDING}", "n")
     expected = ordered.collect()
@@ -244,8 +245,8 @@ def test_many_rows_are_not_kept_for_several_statements(
 ) -> None:
     few = rows.where("n < 5").reused()
     assert isinstance(few.node, Rows)
-    monkeypatch.setattr("claimlib.engine.embedded.FEW_ROWS", 4)
-    monkeypatch.setattr("claimlib.engine.spark.FEW_OF_SPARK", 4)
+    set_limits(monkeypatch, embedded_rows=4)
+    set_limits(monkeypatch, fetched_rows=4)
     many = rows.where("n < 5").reused()
     assert not isinstance(many.node, Rows)
     assert many.count() == few.count() == 5

@@ -19,6 +19,7 @@ from claimlib.semantics.words import Stream
 from claimlib.store.opening import find_embedded
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
+from tests.limits import set_limits
 
 NOW_MS = 1_750_000_000_000
 REQUESTS = {
@@ -87,8 +88,8 @@ def test_a_sweep_leaves_the_same_rows(
         return files_of(self, scan)
 
     monkeypatch.setattr(EmbeddedEngine, "_files_of", noted)
-    monkeypatch.setattr("claimlib.engine.embedded.LARGE_PARTITION", 0)
-    monkeypatch.setattr("claimlib.engine.embedded.FEW_ROWS", 0)
+    set_limits(monkeypatch, partition_rows=0)
+    set_limits(monkeypatch, embedded_rows=0)
     assert swept(store_path, REQUESTS[name]) == at_once
     assert at_once["counts"]["claimed"] > 0
     assert {"pending", "entries", "journal"} <= {table for table, _ in scanned}

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from claimlib import schema
 from claimlib.commands import sweep_decision
@@ -25,7 +25,8 @@ from claimlib.schema import TABLES
 from claimlib.semantics.ids import END_OF_SCAN, StreamId, from_bigint
 from claimlib.semantics.model import Consumer, Group, Guards, PendingEntry
 from claimlib.semantics.names import unspell
-from claimlib.store.tables import Pins, Store, completed_rows
+from claimlib.store.tables import Pins, Store
+from claimlib.store.writer import completed_rows
 from claimlib.testing.tables import request_table, write_keyspace
 from tests.batches import Batch, Case, Names, batch_of, simpler, size
 from tests.shrinking import Difference, assert_same
@@ -44,7 +45,6 @@ class LiteralStore(Store):
         self.engine = EmbeddedEngine() if engine == "embedded" else SparkEngine(spark, self)
         self.is_embedded = engine == "embedded"
         self.buckets = schema.DEFAULT_BUCKETS
-        self._newest = None
         self._buckets_of = {}
         self._tables = {
             name: arrow_table([], table.arrow_schema([c.name for c in table.written]))
@@ -62,9 +62,14 @@ class LiteralStore(Store):
         del table
         return 0
 
-    def append(self, table: str, rows: DataFrame | Relation, **how: object) -> None:
+    @property
+    def writer(self) -> LiteralStore:
+        """What takes appends."""
+        return self
+
+    def append(self, table: str, rows: Relation, **how: object) -> None:
         del how
-        arrow = rows.arrow() if isinstance(rows, Relation) else rows.toArrow()
+        arrow = rows.arrow()
         self._tables[table] = self._completed_rows(table, arrow)
 
     def relation(self, table: str, version: int | None = None) -> Relation:

@@ -16,8 +16,7 @@ import pytest
 from claimlib.commands import paging
 from claimlib.commands.sweep_decision import decide
 from claimlib.commands.xautoclaim import SweepRequest
-from claimlib.engine import embedded
-from claimlib.engine.embedded import FEW_ROWS
+from claimlib.engine.limits import LIMITS
 from claimlib.engine.relation import Relation, Rows
 from claimlib.errors import DuplicateRowsError, HashCollisionError
 from claimlib.local_rows import arrow_table
@@ -29,6 +28,7 @@ from claimlib.semantics.words import Stream
 from claimlib.store.tables import Pins
 from claimlib.testing.tables import request_table, write_keyspace
 from tests.delta.test_keys import COLLIDING
+from tests.limits import set_limits
 from tests.spark.literal import LiteralStore
 
 NOW_MS = 1_750_000_000_000
@@ -115,7 +115,7 @@ class Located:
 @pytest.fixture(scope="module", params=[0, 10_000], ids=["read again", "some held"])
 def located(request: pytest.FixtureRequest) -> Located:
     with pytest.MonkeyPatch.context() as patch:  # for the search alone, not for other tests
-        patch.setattr(embedded, "FEW_ROWS", request.param)
+        set_limits(patch, embedded_rows=request.param)
         return _located()
 
 
@@ -166,7 +166,7 @@ def test_a_window_holds_few_others_unless_one_millisecond_has_them_all(name, loc
 def test_a_page_far_behind_its_start_takes_few_questions(monkeypatch):
     """From 0-0 to this century, where a page is a second: windows of a minute, 64 minutes, three
     days, and thirty years, then all ids; and one or two questions to narrow it."""
-    monkeypatch.setattr(embedded, "FEW_ROWS", 0)
+    set_limits(monkeypatch, embedded_rows=0)
     settled, questions, _ = settled_by_questions(monkeypatch)
     assert 101 <= settled.last_ms + 1 - NOW_MS <= 4 * 101
     assert questions <= 7
@@ -178,13 +178,13 @@ def test_where_few_rows_lie_behind_the_start_all_of_them_are_the_window(monkeypa
     assert (settled.last_ms, questions, looks) == (MAX_U64, 1, 2)
 
 
-@pytest.mark.parametrize("few_rows", [0, FEW_ROWS], ids=["read again", "held"])
+@pytest.mark.parametrize("few_rows", [0, LIMITS.embedded_rows], ids=["read again", "held"])
 def test_pages_one_of_which_is_found_at_once_are_found_whichever_way_the_other_is(
     monkeypatch, few_rows
 ):
     """One of the two pages is near the end of its stream, which is all that its first window has;
     the other lies far behind its start."""
-    monkeypatch.setattr(embedded, "FEW_ROWS", few_rows)
+    set_limits(monkeypatch, embedded_rows=few_rows)
     store = embedded_store()
     store.buckets = 1
     near, far = (Pel(ids(range(at, at + 3000)), MIN_ID, 10) for at in (1, NOW_MS))

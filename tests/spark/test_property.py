@@ -19,6 +19,7 @@ from tests.batches import BRANCHES, CALLER, NOW_MS, OTHER, Batch, random_batch
 from tests.conftest import by_spark_alone
 from tests.seeds import new_seed
 from tests.spark.literal import assert_swept_as_the_reference, decide, literal_store
+from tests.writing import append_rows
 
 GROUPS = 1_600
 LEAST = 20  # of each branch of the rule
@@ -65,5 +66,5 @@ def test_a_consumer_with_two_rows_doubles_no_entry(spark):
     batch = Batch({b"s": stream}, {b"s": NOW_MS}, {(b"s", b"g"): request})
     store = literal_store(spark, batch)
     once = store.relation("consumers")
-    store.append("consumers", union_by_name([once, once], TABLES["consumers"].types))
+    append_rows(store, "consumers", union_by_name([once, once], TABLES["consumers"].types))
     assert [row["kind"] for row in decide(store, batch) if row["id_ms"]] == ["claimed"]

@@ -27,6 +27,7 @@ from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint, parse_
 from claimlib.semantics.model import MAX_I64, PendingRange
 from claimlib.semantics.names import spell, unspell
 from tests.batches import NOW_MS, OTHER, Batch, random_batch
+from tests.limits import set_limits
 from tests.spark.literal import literal_store
 
 STALLED_MS = 60_000
@@ -148,7 +149,7 @@ def test_a_streamed_part_of_a_group_says_where_the_next_one_begins(at, batch, mo
         batch.cases().items(), key=lambda item: (len(item[1].group.pending), item[0])
     )
     monkeypatch.setattr("claimlib.report.rows.MOST_ROWS", 2)
-    monkeypatch.setattr("claimlib.engine.spark.PART_ROWS", 1)
+    set_limits(monkeypatch, stream_rows=1)
     matching = matching_entries(at, stream, group, QUERIES[4])
     page = of_range(stream, group, matching, 3)
     shown = [row["id"] for row in page.records]

@@ -1,0 +1,144 @@
+"""Writes of the embedded engine: each is one commit of this process, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from claimlib.engine.changes import Changes
+from claimlib.engine.embedded import EmbeddedEngine
+from claimlib.engine.folder import DataFile
+from claimlib.engine.relation import Relation
+from claimlib.errors import SchemaError
+from claimlib.schema import TABLES
+from claimlib.store.delta_errors import conflict, errors_mapped
+from claimlib.store.local import Commit, Condition, LocalTable, Token
+from claimlib.store.lookups import readable_at
+from claimlib.store.threads import WRITES
+from claimlib.store.writer import RunCommit, completed_rows, names_of, without_pinned
+
+if TYPE_CHECKING:
+    from claimlib.store.tables import Store
+
+# So many others may commit to a table while rows are appended to it.
+_MOST_COMMITS = 20
+
+
+class FolderWriter:
+    """See `Writer`.
+
+    Methods also raise SchemaError if only Spark can write the table, or read its log.
+    """
+
+    def __init__(self, store: Store, engine: EmbeddedEngine) -> None:
+        self._store = store
+        self._engine = engine
+
+    def append(
+        self, table: str, rows: Relation, *, token: Token | None = None, note: str | None = None
+    ) -> None:
+        """See `Writer`."""
+        how = Commit("append", token=token, note=note)
+        files: Sequence[DataFile] | None = None
+        for _ in range(_MOST_COMMITS):
+            local = self._writable(table)
+            if token is not None and local.has_used(token):
+                if files is None:
+                    return
+                break
+            files = self._written(table, rows, local) if files is None else files
+            if self._is_committed(table, local, files, how):
+                return
+        self._engine.discard(table, files or ())
+        raise conflict(table)
+
+    def replace(
+        self, table: str, rows: Relation, *, token: Token | None = None, note: str | None = None
+    ) -> None:
+        """See `Writer`."""
+        how = Commit("overwrite", token=token, note=note)
+        self._commit_after(table, rows, how, self._writable(table))
+
+    def delete(self, table: str, *conditions: Condition) -> None:
+        """See `Writer`."""
+        local = self._writable(table)
+        with WRITES.alone(self._store.identifier(table)) as is_alone:
+            if not is_alone or not local.delete(conditions):
+                self._store.logs.forget(table)
+                raise conflict(table)
+
+    def update(self, table: str, values: Mapping[str, str], condition: str) -> None:
+        """See `Writer`."""
+        local = self._writable(table)
+        columns = (
+            f"CASE WHEN {condition} THEN {values[name]} ELSE {name} END AS {name}"
+            if name in values
+            else name
+            for name in names_of(table)
+        )
+        rows = self._store.relation(table, local.version).select(*columns)
+        self._commit_after(table, rows, Commit("overwrite"), local)
+
+    def apply(self, changes: Changes, commit: RunCommit) -> None:
+        """See `Writer`.
+
+        New and changed rows come by one commit, right after the version that they are made from.
+        Spark may have begun this by an append, which has used up the token.  Then the other rows
+        are written without it.
+        """
+        if changes.rows is None and changes.new is None:
+            return
+        table = changes.table
+        local = self._writable(table)
+        there = self._store.relation(table, local.version)
+        is_used = local.has_used(commit.token)
+        if is_used:
+            changes = changes.due(there)
+            if changes.rows is None or changes.rows.is_empty():
+                return
+        if changes.since_pin and local.version != commit.pinned:
+            changes = without_pinned(changes, readable_at(self._store, table, commit.pinned))
+        token = None if is_used else commit.token
+        if changes.rows is not None:
+            how = Commit("overwrite", changes.buckets, token, commit.note)
+            self._commit_after(table, changes.after(there), how, local)
+            return
+        added = changes.added(there)
+        if added is not None:
+            self._commit_after(table, added, Commit("append", None, token, commit.note), local)
+
+    def _commit_after(self, table: str, rows: Relation, how: Commit, local: LocalTable) -> None:
+        """Commit rows as the version after one of a table, or raise CommitConflictError."""
+        if how.token is not None and local.has_used(how.token):
+            return
+        files = self._written(table, rows, local)
+        if not self._is_committed(table, local, files, how):
+            self._engine.discard(table, files)
+            raise conflict(table)
+
+    def _is_committed(
+        self, table: str, local: LocalTable, files: Sequence[DataFile], how: Commit
+    ) -> bool:
+        """Commit files as the version after one of a table, and return whether that was done."""
+        with WRITES.alone(self._store.identifier(table)) as is_alone:
+            is_committed = is_alone and local.commit(files, how)
+        if not is_committed:
+            self._store.logs.forget(table)
+        return is_committed
+
+    def _written(self, table: str, rows: Relation, local: LocalTable) -> Sequence[DataFile]:
+        """Write rows with all columns of a table into files, which are part of no version yet."""
+        completed = completed_rows(TABLES[table], rows, self._store.buckets)
+        with errors_mapped(table):
+            partition = TABLES[table].partitioned_by
+            return self._engine.write(completed.node, table, partition, local.compared)
+
+    def _writable(self, table: str) -> LocalTable:
+        local = self._store.logs.readable(table)
+        if not local.is_writable(names_of(table)):
+            raise SchemaError(
+                f"the table {table} of {self._store.where} has a constraint, a column or a feature"
+                " that only Spark can write: run the command again with --engine spark",
+                table=table,
+            )
+        return local

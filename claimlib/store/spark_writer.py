@@ -1,0 +1,263 @@
+"""Writes of Spark: appends with a token, MERGE, and partitions that are written again.
+
+New rows come by an append with the run's token, so that they come once even if a driver returns
+late, after a later run removed them again.  Changes come by a MERGE that leaves rows of this and
+later runs alone.  Or both come by one commit with the token, which writes the table's rows again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from claimlib import schema
+from claimlib.engine import limits
+from claimlib.engine.changes import Changes
+from claimlib.engine.relation import Relation
+from claimlib.engine.spark import frame_of
+from claimlib.errors import ConfigError
+from claimlib.schema import TABLES, Table
+from claimlib.store.delta_errors import errors_mapped
+from claimlib.store.local import Condition, Token
+from claimlib.store.lookups import readable_at
+from claimlib.store.threads import WRITES
+from claimlib.store.writer import RunCommit, in_buckets, without_pinned
+
+if TYPE_CHECKING:
+    from claimlib.store.tables import Store
+
+# See `arranged`.
+_PARTS_PER_BUCKET, _MOST_PARTS = 4, 200
+
+
+class SparkWriter:
+    """See `Writer`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def append(
+        self, table: str, rows: Relation, *, token: Token | None = None, note: str | None = None
+    ) -> None:
+        """See `Writer`."""
+        self._write("append", table, _frame(rows), {}, token, note)
+
+    def replace(
+        self, table: str, rows: Relation, *, token: Token | None = None, note: str | None = None
+    ) -> None:
+        """See `Writer`."""
+        self._write("overwrite", table, _frame(rows), {}, token, note)
+
+    def delete(self, table: str, *conditions: Condition) -> None:
+        """See `Writer`."""
+        where = " AND ".join(condition.sql() for condition in conditions)
+        self.execute(table, f"DELETE FROM {{table}} WHERE {where}")
+
+    def update(self, table: str, values: Mapping[str, str], condition: str) -> None:
+        """See `Writer`."""
+        changed = ", ".join(f"{name} = {value}" for name, value in values.items())
+        self.execute(table, f"UPDATE {{table}} SET {changed} WHERE {condition}")
+
+    def execute(self, table: str, statement: str, **frames: Any) -> Row:
+        """Run one MERGE, UPDATE or DELETE on a table.
+
+        Args:
+            statement: `{table}` stands for the table, `{name}` for one of the frames.
+
+        Returns: what Delta reports: `num_affected_rows`, and of a MERGE `num_updated_rows` and
+            `num_deleted_rows`.
+
+        Raises:
+            CommitConflictError: another writer has committed meanwhile.  Nothing was changed.
+            ConfigError: settings of the session had Delta skip the statement.
+        """
+        target = self._store.identifier(table)
+        if frames:  # then Spark formats the statement: a brace in a path must stand for itself
+            target = target.replace("{", "{{").replace("}", "}}")
+        text = statement.replace("{table}", target)
+        with WRITES.by_spark(self._store.identifier(table)), errors_mapped(table):
+            reported = self._store.spark.sql(text, **frames).collect()
+        if not reported:
+            raise ConfigError(
+                f"Delta passed over a statement on {table}: in this session"
+                " spark.databricks.delta.write.txnAppId and txnVersion are set, which let one"
+                " statement through only. Unset both, and start again",
+                table=table,
+            )
+        return reported[0]
+
+    def apply(self, changes: Changes, commit: RunCommit) -> int | None:
+        """See `Writer`."""
+        if changes.rows is None and changes.new is None:
+            return 0
+        if TABLES[changes.table].partitioned_by is None:
+            return self._bring_in(changes, commit)
+        if changes.new is not None:
+            self._append_new(changes, commit)
+        if changes.rows is None:
+            return 0
+        if self._is_rewritten(changes):
+            self._rewrite(changes, commit)
+            return None
+        return self._merge(changes)
+
+    def _append_new(self, changes: Changes, commit: RunCommit) -> None:
+        """Append the rows whose key the table does not have.
+
+        If there is none to append, the commit still bears the run's token: a driver that returns
+        late, after the row's owner removed it again, must find that its append was made.
+        """
+        table = changes.table
+        if changes.since_pin and self._store.version(table) != commit.pinned:
+            changes = without_pinned(changes, readable_at(self._store, table, commit.pinned))
+        # The join shows Delta that the append depends on the table.  Delta refuses it if another
+        # writer appends the same rows meanwhile.
+        new = changes.added(self._store.relation(table))
+        if new is not None:
+            self._write("append", table, self._arranged(table, new), {}, commit.token, commit.note)
+
+    def _is_rewritten(self, changes: Changes) -> bool:
+        """Return True if buckets are written again: they are small, or much of them changes.
+
+        Not if rows have been appended under the run's token, because Delta skips a second commit
+        that bears it.
+        """
+        if changes.new is not None or changes.rows is None or changes.buckets is None:
+            return False
+        is_small = self._is_small(changes.table)
+        if not is_small and changes.number_of_rows < limits.LIMITS.merged_rows:
+            return False
+        if self._store.logs.added_columns(changes.table):  # they would be emptied
+            return False
+        if is_small:
+            return True
+        there = self._store.read(changes.table).where(in_buckets(changes.buckets))
+        return there.count() <= limits.LIMITS.rows_per_change * changes.number_of_rows
+
+    def _is_small(self, table: str) -> bool:
+        """Return True if a table is known to have few rows now."""
+        if self._store.logs.local(table) is not None:
+            return self._store.logs.is_small(table)
+        return self._store.relation(table).reused().is_in_memory
+
+    def _merge(self, changes: Changes) -> int:
+        if changes.rows is None:
+            return 0
+        rows = frame_of(changes.rows)
+        reported = self.execute(changes.table, changes.merge_statement(), rows=rows)
+        return int(reported["num_affected_rows"])
+
+    def _bring_in(self, changes: Changes, commit: RunCommit) -> int | None:
+        """Bring rows into a table without buckets.
+
+        The differences pass through the driver (one row per stream, group or consumer that
+        changed), so that the table is read once.  A table that had few rows when the run was
+        decided is written again by one commit.  That is seven queries, and an append and a MERGE
+        are thirteen.
+        """
+        table = changes.table
+        is_untouched = self._store.version(table) == commit.pinned
+        there, had_few = self._before(table, commit, is_untouched=is_untouched)
+        due, added = changes.due(there), changes.added(there)
+        new = None if added is None else added.fetched()
+        has_due = due.rows is not None and not due.rows.is_empty()
+        is_due = has_due or (new is not None and not new.is_empty())
+        if had_few and is_due and not self._store.logs.added_columns(table):
+            self._rewrite(changes, commit)
+            if is_untouched:
+                return None
+        # A driver that stopped may have begun this by an append, which has used up the token.
+        if new is not None:
+            self.append(table, new, token=commit.token, note=commit.note)
+        return self._merge(due) if has_due else 0
+
+    def _before(
+        self, table: str, commit: RunCommit, *, is_untouched: bool
+    ) -> tuple[Relation, bool]:
+        """Return a table's rows, and whether it had few when the run was decided.
+
+        A repeat gets the same answer to the latter, and so does the same.
+        """
+        now = self._store.relation(table)
+        if is_untouched:
+            few = self._store.relation(table, commit.pinned).reused()
+            return (few, True) if few.is_in_memory else (now, False)
+        then = readable_at(self._store, table, commit.pinned)
+        return now, then is not None and then.reused().is_in_memory
+
+    def _rewrite(self, changes: Changes, commit: RunCommit) -> None:
+        """Write a table, or some of its buckets, again under the run's token.
+
+        Delta reads the rows as it writes, and refuses the commit if another writer changes them
+        meanwhile.
+        """
+        table = changes.table
+        rows = self._arranged(table, changes.after(self._store.relation(table)))
+        buckets = changes.buckets
+        options = {} if buckets is None else {"replaceWhere": in_buckets(buckets)}
+        self._write("overwrite", table, rows, options, commit.token, commit.note)
+
+    def _arranged(self, table: str, rows: Relation) -> DataFrame:
+        return arranged(TABLES[table], frame_of(rows), self._store.buckets)
+
+    def _write(
+        self,
+        mode: str,
+        table: str,
+        rows: DataFrame,
+        options: Mapping[str, str],
+        token: Token | None,
+        note: str | None,
+    ) -> None:
+        is_sorted = is_arranged(TABLES[table])
+        # If Delta generated the bucket itself, Spark would not know that the rows are sorted by it,
+        # and would sort them again, in as much memory.
+        sorted_by: Sequence[str] = ("bucket",) if is_sorted and "bucket" in rows.columns else ()
+        writer = schema.conform(rows, TABLES[table], *sorted_by).write.format("delta").mode(mode)
+        writer = writer.options(**options)
+        if is_sorted:
+            writer = writer.option("maxRecordsPerFile", limits.LIMITS.file_rows)
+        if token is not None:
+            writer = writer.option("txnAppId", token.app_id).option("txnVersion", token.version)
+        if note is not None:
+            writer = writer.option("userMetadata", note)
+        location = self._store.location
+        with WRITES.by_spark(self._store.identifier(table)), errors_mapped(table):
+            if location.is_namespace:
+                writer.saveAsTable(location.identifier(table))
+            else:
+                writer.save(f"{location.where}/{table}")
+
+
+def _frame(rows: Relation) -> DataFrame:
+    """Return rows as a frame.
+
+    Few rows are computed first, so that Spark only has to write them.
+    """
+    return frame_of(rows.fetched_few(limits.LIMITS.session_rows) or rows)
+
+
+def is_arranged(table: Table) -> bool:
+    """Return True if the rows of a table's files are sorted by its key (`arranged`)."""
+    return bool(table.key_order()) and table.partitioned_by is not None
+
+
+def arranged(table: Table, rows: DataFrame, buckets: int) -> DataFrame:
+    """Return rows as the files of a partitioned table should hold them.
+
+    The rows of one bucket are together, sorted by the key, so that statistics can skip files.  This
+    costs a shuffle.  Rows of other tables are returned as they are.
+
+    A task is given whole buckets.  There are several times as many tasks as buckets, so that few
+    tasks get more than one.  Of very many buckets Spark divides well by itself.
+    """
+    if table.partitioned_by is None:
+        return rows
+    order = [F.col(table.partitioned_by), *map(F.expr, table.key_order())]
+    parts = _PARTS_PER_BUCKET * buckets
+    number: tuple[Any, ...] = (parts,) if parts <= _MOST_PARTS else ()
+    divided = rows.repartition(*number, table.partitioned_by)
+    return divided.sortWithinPartitions(order)
