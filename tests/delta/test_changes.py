@@ -127,7 +127,7 @@ def pending_changes(store: Store, decided: Mapping[tuple[str, int], str]) -> Cha
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
 def test_rows_of_a_table_with_buckets_are_as_a_model_says(writer: Store, seed: int) -> None:
     made = random.Random(seed)
     there = {

@@ -232,7 +232,14 @@ def test_both_engines_write_the_same_rows(
     assert len(both_read["embedded"]["pending"]) == 6 + len(NEW)
 
 
-@pytest.mark.parametrize("phase", [Phase.APPLY, Phase.VERIFY, Phase.RECORD, Phase.FINISH])
+@pytest.mark.parametrize(
+    "phase",
+    [
+        Phase.APPLY,
+        *(pytest.param(p, marks=pytest.mark.long) for p in (Phase.VERIFY, Phase.RECORD)),
+        Phase.FINISH,
+    ],
+)
 @pytest.mark.parametrize(("first", "then"), [ENGINES, ENGINES[::-1]])
 def test_a_run_that_one_engine_began_is_finished_by_the_other(
     spark: SparkSession,
