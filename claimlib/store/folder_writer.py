@@ -52,13 +52,6 @@ class FolderWriter:
         self._engine.discard(table, files or ())
         raise conflict(table)
 
-    def replace(
-        self, table: str, rows: Relation, *, token: Token | None = None, note: str | None = None
-    ) -> None:
-        """See `Writer`."""
-        how = Commit("overwrite", token=token, note=note)
-        self._commit_after(table, rows, how, self._writable(table))
-
     def delete(self, table: str, *conditions: Condition) -> None:
         """See `Writer`."""
         local = self._writable(table)

@@ -45,12 +45,6 @@ class SparkWriter:
         """See `Writer`."""
         self._write("append", table, _frame(rows), {}, token, note)
 
-    def replace(
-        self, table: str, rows: Relation, *, token: Token | None = None, note: str | None = None
-    ) -> None:
-        """See `Writer`."""
-        self._write("overwrite", table, _frame(rows), {}, token, note)
-
     def delete(self, table: str, *conditions: Condition) -> None:
         """See `Writer`."""
         where = " AND ".join(condition.sql() for condition in conditions)

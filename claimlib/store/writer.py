@@ -47,16 +47,6 @@ class Writer(Protocol):
         """
         ...
 
-    def replace(
-        self, table: str, rows: Relation, *, token: Token | None = None, note: str | None = None
-    ) -> None:
-        """Replace all rows of a small table in one commit.
-
-        Args:
-            rows, token, note: see `append`.
-        """
-        ...
-
     def delete(self, table: str, *conditions: Condition) -> None:
         """Delete the rows of a table that meet all conditions, in one commit."""
         ...

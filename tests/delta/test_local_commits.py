@@ -219,10 +219,11 @@ def check_all_files_committed(store: Store) -> None:
 def test_a_refused_commit_leaves_no_file_behind(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    append_rows(store, "pending", rows(store, 1))
     others_come_first(store, monkeypatch, 2)
     with pytest.raises(CommitConflictError, match="pending"):
-        store.writer.replace("pending", rows(store, 1))
-    assert ids(store) == [2]
+        store.writer.update("pending", {"consumer": "'new'"}, "true")
+    assert ids(store) == [1, 2]
     check_all_files_committed(store)
 
 
