@@ -119,7 +119,7 @@ for run in reversed(list_runs(store).runs):
 # COMMAND ----------
 
 first = find_run(store, "1")
-states = {"at first": store.read_at("pending", first.input_versions["pending"])}
+states = {"at first": store.read("pending", first.input_versions["pending"])}
 for run in reversed(list_runs(store).runs):
     states[f"after run {run.run_seq}\n{run.key}"] = frame_of(
         read_store(store, str(run.run_seq)).read("pending")

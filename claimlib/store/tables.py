@@ -181,9 +181,16 @@ class Store:
         """Return the table's quoted name in SQL."""
         return self.location.identifier(table)
 
-    def read(self, table: str) -> DataFrame:
-        """Return the table as it is when the frame is run."""
-        return self.logs.read_at(table, None)
+    def read(self, table: str, version: int | None = None) -> DataFrame:
+        """Return a table at one of its versions, read by Spark.
+
+        Args:
+            version: None means as the table is when the frame is run.
+
+        Raises:
+            VersionExpiredError: the version no longer exists.
+        """
+        return self.logs.read_at(table, version)
 
     def version(self, table: str) -> int:
         """Return the current version of a table."""

@@ -32,7 +32,7 @@ MADE: dict[str, tuple[str, ...]] = {
         *("limit", "order_by", "select", "sql", "stream", "types", "where"),
     ),
     "Reply": ("claimed", "cursors", "deleted", "groups", "lost", *_REPLY),
-    "Store": ("init", "lock", "open", "read", "read_at", "relation", "spark", "where"),
+    "Store": ("init", "lock", "open", "read", "relation", "spark", "where"),
 }
 # Users make these, and use none of their methods.
 VALUES = (
