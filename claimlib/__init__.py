@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from claimlib.commands.imports import ImportRequest, import_tables
     from claimlib.commands.retire import Retirement, retire
     from claimlib.commands.snapshot import SnapshotRequest, snapshot
+    from claimlib.commands.writeback import writeback
     from claimlib.commands.xack import NamedAck, xack
     from claimlib.commands.xautoclaim import SweepRequest, explain, xautoclaim
     from claimlib.commands.xclaim import NamedClaim, xclaim
     from claimlib.engine.spark import frame_of
+    from claimlib.live.access import ServerAccess
     from claimlib.live.reading import ServerReading
     from claimlib.semantics.ids import StreamId, parse_id
     from claimlib.semantics.model import (
@@ -48,6 +50,7 @@ __all__ = [
     "Profile",
     "RemovalLimits",
     "Retirement",
+    "ServerAccess",
     "ServerReading",
     "SnapshotRequest",
     "Store",
@@ -62,6 +65,7 @@ __all__ = [
     "parse_id",
     "retire",
     "snapshot",
+    "writeback",
     "xack",
     "xautoclaim",
     "xclaim",
@@ -79,6 +83,7 @@ _HOMES = {
     "Profile": "claimlib.semantics.model",
     "RemovalLimits": "claimlib.semantics.model",
     "Retirement": "claimlib.commands.retire",
+    "ServerAccess": "claimlib.live.access",
     "ServerReading": "claimlib.live.reading",
     "SnapshotRequest": "claimlib.commands.snapshot",
     "Store": "claimlib.store.tables",
@@ -92,6 +97,7 @@ _HOMES = {
     "parse_id": "claimlib.semantics.ids",
     "retire": "claimlib.commands.retire",
     "snapshot": "claimlib.commands.snapshot",
+    "writeback": "claimlib.commands.writeback",
     "xack": "claimlib.commands.xack",
     "xautoclaim": "claimlib.commands.xautoclaim",
     "xclaim": "claimlib.commands.xclaim",
