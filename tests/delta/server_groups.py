@@ -28,7 +28,7 @@ State = dict[str, tuple[str, int, int]]
 
 def stall(
     client: redis.Redis,
-    stream: str,
+    stream: str | bytes,
     ids: Sequence[str],
     owner: str = "bob",
     idle_ms: int = HOUR_MS,
@@ -48,7 +48,7 @@ def stall(
         client.execute_command("XCLAIM", stream, GROUP, owner, 0, *part, *dated)
 
 
-def state(client: redis.Redis, stream: str) -> State:
+def state(client: redis.Redis, stream: str | bytes) -> State:
     """What a group has pending.  In a transaction the server's clock stands still."""
     if not client.exists(stream):
         return {}
@@ -84,23 +84,28 @@ def in_store(store: Store, stream: str) -> State:
     }
 
 
-def mirror(store: Store, server: Server) -> None:
-    reading = ServerReading(server.url, **FAST)
+def mirror(store: Store, server: Server, stream_glob: str = "*") -> None:
+    reading = ServerReading(server.url, stream_glob=stream_glob, **FAST)
     limits = RemovalLimits(max_removed_share=1)
-    snapshot(store, SnapshotRequest(reading.label, limits=limits), reading)
+    request = SnapshotRequest(reading.label, stream_glob=stream_glob, limits=limits)
+    snapshot(store, request, reading)
 
 
-def sweep(
-    store: Store, consumer: str = "alice", min_idle_ms: int = HOUR_MS // 4, **options: Any
-) -> Reply:
-    request = AutoclaimRequest(consumer.encode(), min_idle_ms, **options)
+def sweep(store: Store, consumer: str = "alice", min_idle_ms: int = HOUR_MS // 4) -> Reply:
+    request = AutoclaimRequest(consumer.encode(), min_idle_ms)
     return xautoclaim(store, SweepRequest(request), run_id="r")
 
 
 def write(
-    store: Store, server: Server, run: str = "r", run_id: str | None = "w", **options: Any
+    store: Store,
+    server: Server,
+    run: str = "r",
+    run_id: str | None = "w",
+    url: str | None = None,
+    **options: Any,
 ) -> WritebackReply:
-    return writeback(store, run, ServerAccess(server.url, **FAST), run_id=run_id, **options)
+    access = ServerAccess(url or server.url, **FAST)
+    return writeback(store, run, access, run_id=run_id, **options)
 
 
 def outcomes(reply: WritebackReply) -> dict[str, int]:
