@@ -23,6 +23,7 @@ GUIDES = {
     "xclaim": "by-id.md",
     "xack": "by-id.md",
     "retire": "by-id.md",
+    "writeback": "server.md#write-claims-back",
     "xpending": "looking.md",
     "describe": "looking.md",
     "runs": "looking.md",
