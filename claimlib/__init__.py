@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from claimlib.commands.imports import ImportReply, ImportRequest, import_tables
     from claimlib.commands.mirror import NamedStreams
     from claimlib.commands.reply import Reply
+    from claimlib.commands.rescue import RescueReply, rescue
     from claimlib.commands.reset_cursor import reset_cursor
     from claimlib.commands.retire import Retirement, retire
     from claimlib.commands.runs import EntryFilter, RunList, abandon, find_run, list_runs
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from claimlib.commands.stores import init, open_store, upgrade
     from claimlib.commands.sweep_request import Policy, SweepRequest
     from claimlib.commands.upgrade import Upgrade
+    from claimlib.commands.writeback import WritebackReply, writeback
     from claimlib.commands.xack import NamedAck, xack
     from claimlib.commands.xautoclaim import explain, xautoclaim
     from claimlib.commands.xclaim import NamedClaim, xclaim
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
         WorkerError,
         WrongTypeError,
     )
+    from claimlib.live.access import ServerAccess
     from claimlib.live.reading import ServerReading
     from claimlib.plans.differences import Scope
     from claimlib.plans.input_tables import TableMap
@@ -178,6 +181,7 @@ __all__ = [
     "Reply",
     "ReplyError",
     "RequestError",
+    "RescueReply",
     "Retirement",
     "RunAbandonedError",
     "RunError",
@@ -186,6 +190,7 @@ __all__ = [
     "SchemaError",
     "SchemaVersionError",
     "Scope",
+    "ServerAccess",
     "ServerCommands",
     "ServerReading",
     "SnapshotReply",
@@ -215,6 +220,7 @@ __all__ = [
     "VerificationError",
     "VersionExpiredError",
     "WorkerError",
+    "WritebackReply",
     "WrongTypeError",
     "__version__",
     "abandon",
@@ -244,11 +250,13 @@ __all__ = [
     "pending_range",
     "pending_summary",
     "read_store",
+    "rescue",
     "reset_cursor",
     "retire",
     "server_commands",
     "snapshot",
     "upgrade",
+    "writeback",
     "xack",
     "xautoclaim",
     "xclaim",
@@ -262,6 +270,7 @@ _NAMES = {
     "claimlib.commands.imports": "ImportReply ImportRequest import_tables",
     "claimlib.commands.mirror": "NamedStreams",
     "claimlib.commands.reply": "Reply",
+    "claimlib.commands.rescue": "RescueReply rescue",
     "claimlib.commands.reset_cursor": "reset_cursor",
     "claimlib.commands.retire": "Retirement retire",
     "claimlib.commands.runs": "EntryFilter RunList abandon find_run list_runs",
@@ -271,6 +280,7 @@ _NAMES = {
     "claimlib.commands.stores": "init open_store upgrade",
     "claimlib.commands.sweep_request": "Policy SweepRequest",
     "claimlib.commands.upgrade": "Upgrade",
+    "claimlib.commands.writeback": "WritebackReply writeback",
     "claimlib.commands.xack": "NamedAck xack",
     "claimlib.commands.xautoclaim": "explain xautoclaim",
     "claimlib.commands.xclaim": "NamedClaim xclaim",
@@ -293,6 +303,7 @@ _NAMES = {
         "StoreNotFoundError StoreUnreachableError UnfinishedRunError UnsafeLocationError "
         "UnsupportedTableError VerificationError VersionExpiredError WorkerError WrongTypeError"
     ),
+    "claimlib.live.access": "ServerAccess",
     "claimlib.live.reading": "ServerReading",
     "claimlib.plans.differences": "Scope",
     "claimlib.plans.input_tables": "TableMap",

@@ -6,7 +6,17 @@ from importlib import import_module
 
 from claimlib.cli.app import app
 
-for _name in ("stores", "sweep", "bulk", "reading", "history", "doctor", "demo"):
+for _name in (
+    "stores",
+    "sweep",
+    "bulk",
+    "writeback",
+    "rescue",
+    "reading",
+    "history",
+    "doctor",
+    "demo",
+):
     import_module(f"claimlib.cli.{_name}")
 
 __all__ = ["app"]

@@ -24,7 +24,8 @@ class SparkOptions:
         Path | None,
         Option(
             "TOML file with Spark settings ([spark]) and defaults of options ([lock], [snapshot],"
-            ' [mirror], [xautoclaim]). Each key is an option\'s name, as in min_idle = "15m".',
+            " [mirror], [xautoclaim], [writeback]). Each key is an option's name, as in"
+            ' min_idle = "15m".',
             "FILE",
             group=OptionGroup.RUN,
         ),

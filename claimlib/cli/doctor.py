@@ -26,6 +26,7 @@ from claimlib.cli.app import command
 from claimlib.cli.common import SparkOptions
 from claimlib.cli.opening import session_of
 from claimlib.cli.options import DebugOption, ServerOptions, argument
+from claimlib.config.sections import Option
 from claimlib.config.settings import Config
 from claimlib.errors import (
     ClaimlibError,
@@ -75,6 +76,13 @@ def doctor(
     ] = None,
     *,
     server: ServerOptions,
+    writeback: Annotated[
+        bool,
+        Option(
+            "Check the rights on the server that claimlib writeback needs, instead of those of a"
+            " snapshot."
+        ),
+    ] = False,
     spark: SparkOptions,
     debug: DebugOption = False,
 ) -> None:
@@ -88,8 +96,11 @@ def doctor(
         store, url = None, store
     if url is None and server != ServerOptions():
         raise RequestError("--password-file and --ca-file are for a server: give its URL too")
+    if url is None and writeback:
+        raise RequestError("--writeback checks rights on a server: give its URL too")
+    checked = None if url is None else _server(url, server, writeback=writeback)
     failed = 0
-    for check in _checks(spark.settings(), store, url, server, debug=debug):
+    for check in _checks(spark.settings(), store, checked, debug=debug):
         failed += not check.is_ok
         state = "ok" if check.is_ok else "TO DO"
         terminal.out(f"{state:<6} {check.name:<16} {check.result}", at_once=True)
@@ -100,7 +111,7 @@ def doctor(
 
 
 def _checks(
-    settings: Config, store: str | None, url: str | None, server: ServerOptions, *, debug: bool
+    settings: Config, store: str | None, server: Iterator[Check] | None, *, debug: bool
 ) -> Iterator[Check]:
     yield Check("claimlib", f"{__version__}, Python {platform.python_version()}")
     for extra, names in _PACKAGES.items():
@@ -112,8 +123,8 @@ def _checks(
         folders[next(path for path in (folder, *folder.parents) if path.exists())] = "store"
         yield _guarded("permissions", partial(_permissions, folder))
     yield from (_disk(folder, what) for folder, what in folders.items())
-    if url is not None:
-        yield from _server(url, server)
+    if server is not None:
+        yield from server
     yield from _spark(settings, store, debug=debug)
 
 
@@ -168,7 +179,7 @@ def _disk(folder: Path, what: str) -> Check:
     return Check("disk", f"{free / 2**30:.0f} GiB free for {what} in {folder}")
 
 
-def _server(url: str, server: ServerOptions) -> Iterator[Check]:
+def _server(url: str, server: ServerOptions, *, writeback: bool) -> Iterator[Check]:
     from claimlib.live.connection import open_source, read_password
 
     password = None
@@ -187,20 +198,23 @@ def _server(url: str, server: ServerOptions) -> Iterator[Check]:
         yield Check("server", f"{label}, {state.mode or 'one server'}, {state.role}")
         yield clock
     try:
-        yield from _rights(url, server.ca_file, password)
+        yield from _rights(url, server.ca_file, password, writeback=writeback)
     except ClaimlibError as error:
         yield Check("rights", error.message, is_ok=False)
 
 
-def _rights(url: str, ca_file: Path | None, password: str | None) -> Iterator[Check]:
-    """A line for each right that a snapshot needs and the user lacks, and one for the others."""
+def _rights(
+    url: str, ca_file: Path | None, password: str | None, *, writeback: bool
+) -> Iterator[Check]:
+    """A line for each right that is needed and the user lacks, and one for the others."""
     from claimlib.live.address import parse_address
     from claimlib.live.connection import connect
-    from claimlib.live.rights import tried_rights
+    from claimlib.live.rights import SNAPSHOT_RIGHTS, WRITEBACK_RIGHTS, tried_rights
 
+    needed = WRITEBACK_RIGHTS if writeback else SNAPSHOT_RIGHTS
     granted = []
     with connect(url, password=password, ca_file=ca_file) as source:
-        for right, denied in tried_rights(source, parse_address(url).db):
+        for right, denied in tried_rights(source, parse_address(url).db, needed):
             if denied is None:
                 granted.append(right.rule)
                 continue

@@ -319,11 +319,13 @@ def _state(phase: Phase, detail: str) -> str:
 
     While a decision is being written, the run sets the text itself.
     """
-    from claimlib.runs import DRY_RUN, NOTHING_DECIDED, Phase
+    from claimlib.runs import CLAIMS_SENT, DRY_RUN, NOTHING_DECIDED, Phase
 
     undecided = (Phase.LOCK, Phase.RECOVER, Phase.BEGIN, Phase.READ, Phase.DECIDE)
     if phase in undecided or detail.startswith(DRY_RUN):
         return NOTHING_DECIDED
+    if phase == Phase.SEND:
+        return f"{NOTHING_DECIDED}; {CLAIMS_SENT}"
     run = " ".join(detail.split()[:2])
     return (
         f"the decision of {run} was written: the same command with its --run-id, or the next run,"

@@ -22,6 +22,7 @@ from claimlib.commands import retire, xack, xautoclaim, xclaim
 from claimlib.commands.runs import EntryFilter
 from claimlib.engine.relation import Record, Relation
 from claimlib.errors import RequestError
+from claimlib.live.writing import REMOVE_IF_IDLE
 from claimlib.plans.keys import GROUP, ID_ORDER, id_text_sql, without
 from claimlib.runs import FinishedRun
 from claimlib.runs.journal import rows_of
@@ -164,13 +165,6 @@ def _names(row: Record, *columns: str) -> list[str]:
 
 # ------------------------------------------------------------------- retired consumers
 
-# The server runs a script as one command: nothing is delivered between the check and the removal.
-_REMOVE_IF_IDLE = (
-    b"if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) > 0"
-    b" then return redis.error_reply('ERR the consumer still has pending entries: it was not"
-    b" removed') end return redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])"
-)
-
 
 def _removals(store: Store, finished: FinishedRun, chosen: EntryFilter) -> list[str]:
     """Return the commands that remove the consumers that the run removed.
@@ -181,7 +175,7 @@ def _removals(store: Store, finished: FinishedRun, chosen: EntryFilter) -> list[
     if not finished.counts.get("retired"):
         return []
     retired = chosen.of(rows_of(store, finished.run_seq, Kind.RETIRED))
-    script = redis_cli_word(_REMOVE_IF_IDLE)
+    script = redis_cli_word(REMOVE_IF_IDLE)
     return [
         " ".join(["EVAL", script, "1", *_names(row, *GROUP, "consumer")])
         for row in retired.collect()

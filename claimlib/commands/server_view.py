@@ -20,11 +20,16 @@ def changes_since_snapshot(at: Reading) -> Relation | None:
 
     See `plans.server_view.changes_since`.  None if the store mirrors no server.
     """
-    read = _group_sources(at, _runs(at))
-    return None if read is None else _changes_since(at, read)
+    read = sources_of_groups(at)
+    return None if read is None else changes_since(at, read)
 
 
-def _changes_since(at: Reading, read: Relation) -> Relation:
+def changes_since(at: Reading, read: Relation) -> Relation:
+    """Return `plans.server_view.changes_since`.
+
+    Args:
+        read: `sources_of_groups`.
+    """
     journal = at.store.relation("journal").where(f"run_seq > {_first_seq(read):d}")
     return plan.changes_since(journal, read, at.last_seq).reused()
 
@@ -40,14 +45,14 @@ def only_in_store(
         run_seq, counts: of the last run that counts.
     """
     at = Reading(store, dict(store.pin(("groups",)).versions), run_seq)
-    runs = _runs(at)
-    read = _group_sources(at, runs)
+    read = sources_of_groups(at)
     if read is None:
         return None
+    runs = _runs(at)
     first_seq = _first_seq(read)
     others = runs.where(f"run_seq > {first_seq:d} AND run_seq <> {run_seq:d}")
     if first_seq >= run_seq or counts.get("lost") or not others.is_empty():
-        by_kind = _changes_since(at, read).sql(
+        by_kind = changes_since(at, read).sql(
             "SELECT kind, count(*) AS number FROM {this} AS this GROUP BY kind"
         )
         counts = {row["kind"]: row["number"] for row in by_kind.collect()}
@@ -76,10 +81,12 @@ def _first_seq(read: Relation) -> int:
     return pc.min(read.arrow()["source_seq"]).as_py() or 0
 
 
-def _group_sources(at: Reading, runs: Relation) -> Relation | None:
+def sources_of_groups(at: Reading) -> Relation | None:
     """Return `plans.server_view.group_sources`, or None if the store mirrors no server."""
-    sources = runs.where(f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}").select(
-        "run_seq", "command"
+    sources = (
+        _runs(at)
+        .where(f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}")
+        .select("run_seq", "command")
     )
     if sources.where(f"command = '{SNAPSHOT}'").is_empty():
         return None

@@ -152,7 +152,7 @@ def _snapshot_to_match(begun: Begun, kept: Mirrored, source: str) -> LastSnapsho
     current = current_name(begun.store, last)
     if source == current:
         return None
-    if _database(source) != _database(last.source):
+    if not is_same_database(source, last.source):
         raise SourceMismatchError(
             f"the store {begun.store.where} is filled from {current}, not from {source}, which is"
             " another database: a store has one source."
@@ -163,9 +163,12 @@ def _snapshot_to_match(begun: Begun, kept: Mirrored, source: str) -> LastSnapsho
     return last
 
 
-def _database(source: str) -> str:
-    """Return the number of the database in `host:port/db`; all databases share a server's ids."""
-    return source.rpartition("/")[2]
+def is_same_database(source: str, other: str) -> bool:
+    """Return True if two names `host:port/db` have the same database number.
+
+    All databases share a server's ids.
+    """
+    return source.rpartition("/")[2] == other.rpartition("/")[2]
 
 
 def check_same_server(

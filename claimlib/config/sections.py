@@ -40,6 +40,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from claimlib.commands.snapshot import SnapshotRequest
     from claimlib.commands.xautoclaim import SweepRequest
+    from claimlib.live.access import ServerAccess
     from claimlib.live.reading import ServerReading
 
 GLOB = r"a Redis glob: *, ?, [a-c]; \ escapes the next character"
@@ -309,6 +310,41 @@ class MirrorSection(Section):
     def limits(self) -> RemovalLimits:
         """Return these limits as the commands take them."""
         return RemovalLimits(self.allow_empty, self.max_removed_share)
+
+
+class WritebackSection(Section):
+    """State how old a snapshot may be that is written back, and how fast that is done."""
+
+    max_age_ms: Annotated[
+        _Duration,
+        Field(alias="max_age"),
+        Option(
+            "Send nothing if the snapshot of a group is older than DURATION (server's clock).",
+            "DURATION",
+            unset="1h",
+            group=OptionGroup.GUARDS,
+        ),
+    ] = None
+    max_commands_per_second: Annotated[
+        _Number,
+        Field(gt=0),
+        Option(
+            "Send at most NUMBER commands per second; one command is for up to 200 entries.",
+            "NUMBER",
+            group=OptionGroup.RUN,
+        ),
+    ] = 500
+
+    def access(self, url: str, password_file: Path | None, ca_file: Path | None) -> ServerAccess:
+        """Return the access to a server, which needs the extra `redis`."""
+        from claimlib.live.access import ServerAccess
+
+        return ServerAccess(
+            url,
+            max_commands_per_second=self.max_commands_per_second,
+            password_file=password_file,
+            ca_file=ca_file,
+        )
 
 
 class XautoclaimSection(Section):

@@ -26,6 +26,7 @@ from claimlib.config.sections import (
     MirrorSection,
     SnapshotSection,
     SparkSection,
+    WritebackSection,
     XautoclaimSection,
     keys_of,
     option_of,
@@ -70,6 +71,7 @@ class Config(BaseSettings):
     snapshot: SnapshotSection = SnapshotSection()
     mirror: MirrorSection = MirrorSection()
     xautoclaim: XautoclaimSection = XautoclaimSection()
+    writeback: WritebackSection = WritebackSection()
 
 
 def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:

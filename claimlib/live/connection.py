@@ -1,6 +1,6 @@
-"""One connection to one server, for reading.
+"""One connection to one server.
 
-The least a server's user needs (an access rule, as in `ACL SETUSER`):
+The least a server's user needs for a snapshot (an access rule, as in `ACL SETUSER`):
 
     reader on >PASSWORD %R~* -@all +info +scan +time +multi +exec +xinfo|stream +xinfo|groups
         +xinfo|consumers +xpending +xrange +eval_ro
@@ -15,6 +15,8 @@ disabled, `+info` is needed.
 A database other than 0 takes `+select`.  redis-py introduces itself with `CLIENT SETINFO`; where
 `+client|setinfo` is missing, this is refused and also noted there.  `%R~orders:*` for `%R~*`
 confines the user to some streams: give a stream glob as narrow, as SCAN names the others too.
+
+Writeback has a user of its own, whose rights `live.writing` states.
 
 redis-py's `Connection` is used directly: it brings the socket, TLS, login and protocol, while a
 client object would bring callbacks that convert stream replies, and silent reconnecting.  A
@@ -31,7 +33,12 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
 
-from claimlib.errors import MissingExtraError, RequestError, SourceUnreachableError
+from claimlib.errors import (
+    ClaimlibError,
+    MissingExtraError,
+    RequestError,
+    SourceUnreachableError,
+)
 from claimlib.live.address import Address, parse_address, read_password, source_label
 from claimlib.live.pacer import Pacer
 from claimlib.live.server import ServerState, ask_server
@@ -134,6 +141,17 @@ class Source:
         results = self._checked(("EXEC",), executed)
         return [self._checked(w, reply) for w, reply in zip(commands, results, strict=True)]
 
+    def pipeline(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
+        """Return the replies to commands that are sent together, but run one by one.
+
+        A command that the server answered with an error has this error as its reply.
+
+        Raises:
+            SourceUnreachableError: The connection broke.
+        """
+        replies = self._replies(commands)
+        return [self._or_fault(*pair) for pair in zip(commands, replies, strict=True)]
+
     def _replies(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
         """What the server answers to each; its errors among them, not raised."""
         from redis.exceptions import RedisError
@@ -165,13 +183,18 @@ class Source:
             return error
 
     def _checked(self, words: Sequence[Word], reply: Any) -> Any:
+        checked = self._or_fault(words, reply)
+        if isinstance(checked, ClaimlibError):
+            raise checked from reply
+        return checked
+
+    def _or_fault(self, words: Sequence[Word], reply: Any) -> Any:
+        """Return a reply, or the error of claimlib for an error of the server."""
         from redis.exceptions import ResponseError
 
         from claimlib.live.faults import reply_fault
 
-        if isinstance(reply, ResponseError):
-            raise reply_fault(self.label, words, reply) from reply
-        return reply
+        return reply_fault(self.label, words, reply) if isinstance(reply, ResponseError) else reply
 
 
 class _ConnectOptions(TypedDict, total=False):

@@ -13,6 +13,7 @@ from redis.exceptions import (
     ClusterCrossSlotError,
     ClusterDownError,
     NoPermissionError,
+    ReadOnlyError,
     RedisError,
     ResponseError,
     TryAgainError,
@@ -35,9 +36,16 @@ Word = bytes | str | int
 
 ALL_KEYS = "%R~*"
 """The access rule that grants reading of all keys."""
+ALL_KEYS_TO_WRITE = "~*"
+"""The access rule that grants reading and writing of all keys."""
 
-# Where a command's key stands among its words; the others that the reader sends have none.
-_KEY_AT = {"XINFO": 2, "XPENDING": 1, "XRANGE": 1, "EVAL_RO": 3}
+# Where a command's key stands among its words; the other commands that claimlib sends have none.
+_KEY_AT = {
+    **dict.fromkeys(("XPENDING", "XRANGE", "XCLAIM", "XACK"), 1),
+    **dict.fromkeys(("XINFO", "XGROUP"), 2),
+    **dict.fromkeys(("EVAL", "EVAL_RO"), 3),
+}
+_WRITING = ("EVAL", "XCLAIM", "XACK", "XGROUP")
 
 
 class _Fault(NamedTuple):
@@ -88,6 +96,12 @@ _FAULTS = (
         "{source} cannot answer now, try again ({text})",
     ),
     _Fault(
+        (ReadOnlyError,),
+        ("READONLY",),
+        RequestError,
+        "{source} is a replica, which takes no writes: give the address of its master",
+    ),
+    _Fault(
         (),
         ("DB index is out of range", "invalid DB index"),
         RequestError,
@@ -106,7 +120,7 @@ def reply_fault(label: str, words: Sequence[Word], error: ResponseError) -> Clai
     text = str(error).removeprefix("ERR ")
     command, key = _command(words), _key(words)
     if isinstance(error, NoPermissionError) or any(part in text for part in _DENIED_WITHIN):
-        return _denied(label, command, key, text)
+        return _denied(label, command, key, text, is_writing=words[0] in _WRITING)
     fault = next(
         (f for f in _FAULTS if isinstance(error, f.classes) or text.startswith(f.beginnings)),
         _OTHER_FAULT,
@@ -135,7 +149,9 @@ def transport_fault(label: str, error: RedisError) -> ClaimlibError:
     return SourceUnreachableError(f"{label} {reason}", source=label)
 
 
-def _denied(label: str, command: str, key: str | None, text: str) -> PermissionDeniedError:
+def _denied(
+    label: str, command: str, key: str | None, text: str, *, is_writing: bool
+) -> PermissionDeniedError:
     """The error for a right that is missing; its field `rule` is the access rule that grants it."""
     named = _COMMAND_IN_MESSAGE.search(text)
     if named:
@@ -150,11 +166,13 @@ def _denied(label: str, command: str, key: str | None, text: str) -> PermissionD
             " claimlib doctor names the missing rights"
         )
     else:
-        rule = ALL_KEYS
-        message = (
-            f"the user on {label} has no permission to use {command} on key {key}: grant read "
-            "access to the key (%R~PATTERN), or use a glob that leaves the key out"
+        rule = ALL_KEYS_TO_WRITE if is_writing else ALL_KEYS
+        remedy = (
+            "grant access to the key (~PATTERN)"
+            if is_writing
+            else "grant read access to the key (%R~PATTERN), or use a glob that leaves the key out"
         )
+        message = f"the user on {label} has no permission to use {command} on key {key}: {remedy}"
     return PermissionDeniedError(
         f"{message} (the server: {text})", source=label, command=command, key=key, rule=rule
     )
@@ -162,7 +180,7 @@ def _denied(label: str, command: str, key: str | None, text: str) -> PermissionD
 
 def _command(words: Sequence[Word]) -> str:
     """The command as access rules name it: `xrange`, `xinfo|stream`."""
-    parts = words[:2] if words[0] == "XINFO" else words[:1]
+    parts = words[:2] if words[0] in {"XINFO", "XGROUP"} else words[:1]
     return "|".join(str(part).lower() for part in parts)
 
 

@@ -1,8 +1,8 @@
-"""Which of the rights that a snapshot needs a server's user has.
+"""Which of the rights that a snapshot, or a writeback, needs a server's user has.
 
-Each is tried by a command that takes it, and reads: on a key that does not exist, if the command
-takes one.  A server looks at the user's right to a command first, and at that to the key second;
-only a refusal for want of one counts, as any other answer comes after both were looked at.
+Each is tried by a command that takes it, and changes nothing: on a key that does not exist, if the
+command takes one.  A server looks at the user's right to a command first, and at that to the key
+second; only a refusal for want of one counts, as any other answer comes after both were looked at.
 """
 
 from __future__ import annotations
@@ -13,23 +13,35 @@ from typing import NamedTuple
 
 from claimlib.errors import ClaimlibError, PermissionDeniedError, SourceUnreachableError
 from claimlib.live.connection import Source
-from claimlib.live.faults import ALL_KEYS, Word
+from claimlib.live.faults import ALL_KEYS, ALL_KEYS_TO_WRITE, Word
 
 
 class Right(NamedTuple):
-    """A right that a snapshot needs.
+    """A right that a command of claimlib needs.
 
     Attributes:
         rule: the access rule that grants it, as in `ACL SETUSER`.
         words: the command that takes it; `_KEY` stands for a key that does not exist.
-        without: what a snapshot is like that has not got it.
+        without: what the command is like that has not got it.
         is_needed: whether something must be done then.
     """
 
     rule: str
     words: tuple[Word, ...]
-    without: str = "a snapshot fails"
+    without: str
     is_needed: bool = True
+
+
+class Rights(NamedTuple):
+    """The rights that a command of claimlib needs.
+
+    Attributes:
+        commands: the rights to commands.
+        keys: the right to keys.
+    """
+
+    commands: tuple[Right, ...]
+    keys: Right
 
 
 class Tried(NamedTuple):
@@ -40,51 +52,77 @@ class Tried(NamedTuple):
 
 
 _KEY = b"KEY"
-_COMMANDS = (
-    Right("+info", ("INFO", "server"), "the server cannot be identified, and no replica is read"),
-    Right("+scan", ("SCAN", 0, "COUNT", 1)),
-    Right("+time", ("TIME",)),
-    Right("+xinfo|stream", ("XINFO", "STREAM", _KEY)),
-    Right("+xinfo|groups", ("XINFO", "GROUPS", _KEY)),
-    Right("+xinfo|consumers", ("XINFO", "CONSUMERS", _KEY, "group")),
-    Right("+xpending", ("XPENDING", _KEY, "group")),
-    Right("+xrange", ("XRANGE", _KEY, "-", "+", "COUNT", 1)),
-    Right(
-        "+eval_ro",
-        ("EVAL_RO", "return 1", 1, _KEY),
-        "single replies may become large",
-        is_needed=False,
+_SNAPSHOT_FAILS = "a snapshot fails"
+_WRITEBACK_FAILS = "a writeback fails"
+_READING: tuple[tuple[str, tuple[Word, ...]], ...] = (
+    ("+scan", ("SCAN", 0, "COUNT", 1)),
+    ("+time", ("TIME",)),
+    ("+xinfo|stream", ("XINFO", "STREAM", _KEY)),
+    ("+xinfo|groups", ("XINFO", "GROUPS", _KEY)),
+    ("+xinfo|consumers", ("XINFO", "CONSUMERS", _KEY, "group")),
+    ("+xpending", ("XPENDING", _KEY, "group")),
+    ("+xrange", ("XRANGE", _KEY, "-", "+", "COUNT", 1)),
+)
+SNAPSHOT_RIGHTS = Rights(
+    (
+        Right(
+            "+info", ("INFO", "server"), "the server cannot be identified, and no replica is read"
+        ),
+        *(Right(*pair, _SNAPSHOT_FAILS) for pair in _READING),
+        Right(
+            "+eval_ro",
+            ("EVAL_RO", "return 1", 1, _KEY),
+            "single replies may become large",
+            is_needed=False,
+        ),
+        Right("+exec", ("EXEC",), _SNAPSHOT_FAILS),
+        # At the end: without +exec, only the end of the connection ends what it begins.
+        Right("+multi", ("MULTI",), _SNAPSHOT_FAILS),
     ),
-    Right("+exec", ("EXEC",)),
-    # At the end: without +exec, only the end of the connection ends what it begins.
-    Right("+multi", ("MULTI",)),
+    Right(
+        ALL_KEYS, (), "a snapshot needs a --stream glob that matches only keys the user may read"
+    ),
 )
-_KEYS = Right(
-    ALL_KEYS, (), "a snapshot needs a --stream glob that matches only keys the user may read"
+_WRITING: tuple[tuple[str, tuple[Word, ...]], ...] = (
+    ("+time", ("TIME",)),
+    ("+eval", ("EVAL", "return 1", 1, _KEY)),
+    ("+xpending", ("XPENDING", _KEY, "group")),
+    ("+xrange", ("XRANGE", _KEY, "-", "+", "COUNT", 1)),
+    ("+xclaim", ("XCLAIM", _KEY, "group", "consumer", 0, "0-0", "JUSTID")),
+    ("+xack", ("XACK", _KEY, "group", "0-0")),
+    ("+xgroup|delconsumer", ("XGROUP", "DELCONSUMER", _KEY, "group", "consumer")),
+)
+WRITEBACK_RIGHTS = Rights(
+    (
+        Right("+info", ("INFO", "server"), "the server cannot be identified, so a writeback fails"),
+        *(Right(*pair, _WRITEBACK_FAILS) for pair in _WRITING),
+    ),
+    Right(ALL_KEYS_TO_WRITE, (), "a writeback fails unless the user may write all streams of it"),
 )
 
 
-def tried_rights(source: Source, db: int = 0) -> Iterator[Tried]:
-    """Each right that a snapshot of the database needs.  That to keys is left out where the user
-    may run no command on a key.  The source cannot be used afterwards.
+def tried_rights(source: Source, db: int = 0, rights: Rights = SNAPSHOT_RIGHTS) -> Iterator[Tried]:
+    """Each right that a command on the database needs.  That to keys is left out where the user may
+    run no command on a key.  The source cannot be used afterwards.
 
     Args:
         source: connected, and nothing more (`connection.connect`).
         db: the database.
+        rights: those of the command.
 
     Raises:
         SourceUnreachableError: the connection broke, or the server cannot answer now.
     """
     key = f"claimlib:none:{secrets.token_hex(16)}".encode()
-    select = (Right("+select", ("SELECT", db)),) if db else ()
+    select = (Right("+select", ("SELECT", db), rights.commands[-1].without),) if db else ()
     keys: Tried | None = None
-    for right in (*select, *_COMMANDS):
+    for right in (*select, *rights.commands):
         denied = _denial(source, [key if word is _KEY else word for word in right.words])
-        if denied is not None and denied.fields.get("rule") != ALL_KEYS:
+        if denied is not None and denied.fields.get("rule") not in {ALL_KEYS, ALL_KEYS_TO_WRITE}:
             yield Tried(right, denied)
             continue
-        if _KEY in right.words:
-            keys = Tried(_KEYS, denied)
+        if _KEY in right.words and (keys is None or keys.denied is None):
+            keys = Tried(rights.keys, denied)
         yield Tried(right, None)
     if keys is not None:
         yield keys

@@ -12,6 +12,8 @@ from claimlib.schema import Kind
 
 CHANGING = (Kind.CLAIMED, Kind.FORCED, Kind.DELETED, Kind.ACKED)
 """The kinds of journal rows that change or remove a pending entry, or make an entry pending."""
+_WRITTEN_BACK = (Kind.MOVED, Kind.ACKNOWLEDGED)
+"""The kinds of journal rows after which the server has what the store has."""
 _ENTRY = ", ".join((*GROUP, "id_ms", "id_seq"))
 _ROW = f"{_ENTRY}, bucket, consumer, delivery_time_ms, delivery_count"
 
@@ -49,6 +51,8 @@ def group_sources(groups: Relation, sources: Relation, read: Relation) -> Relati
 def changes_since(journal: Relation, read: Relation, last_seq: int) -> Relation:
     """Return one row per entry that runs changed after its group was read from the source.
 
+    An entry that was written back to the server counts only if a run changed it later.
+
     Columns: stream, consumer_group, id_ms, id_seq, bucket; `kind` (that of the last change); and
     the entry as the source had it: `was_pending`, consumer, delivery_time_ms and delivery_count
     (null if it was not pending).
@@ -58,15 +62,21 @@ def changes_since(journal: Relation, read: Relation, last_seq: int) -> Relation:
         read: `group_sources`.
         last_seq: the last run that counts.
     """
-    kinds = ", ".join(f"'{kind}'" for kind in CHANGING)
+    kinds, written_back = (
+        ", ".join(f"'{kind}'" for kind in kinds) for kinds in (CHANGING, _WRITTEN_BACK)
+    )
     return journal.sql(
         f"""
         WITH changes AS (
             SELECT j.* FROM {{this}} j JOIN {{read}} AS read USING ({GROUP_SQL})
-            WHERE j.kind IN ({kinds}, '{Kind.LOST}') AND j.run_seq > source_seq
+            WHERE j.kind IN ({kinds}, {written_back}, '{Kind.LOST}') AND j.run_seq > source_seq
                 AND j.run_seq <= {last_seq:d}
+        ), written_back AS (
+            SELECT {_ENTRY}, max(run_seq) AS back_seq FROM changes
+            WHERE kind IN ({written_back}) GROUP BY {_ENTRY}
         ), kept AS (
-            SELECT * FROM changes WHERE kind <> '{Kind.LOST}'
+            SELECT changes.* FROM changes LEFT JOIN written_back USING ({_ENTRY})
+            WHERE kind IN ({kinds}) AND run_seq > coalesce(back_seq, 0L)
         )
         SELECT {_ENTRY}, max(bucket) AS bucket, max_by(kind, run_seq) AS kind,
             min_by(from_delivery_time_ms, run_seq) IS NOT NULL AS was_pending,

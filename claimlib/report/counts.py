@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from claimlib.commands.mirror import CLAIMS_REPLACED, UNEXPLAINED
+from claimlib.commands.writeback import CONSUMERS_KEPT, CONSUMERS_REMOVED, DECIDED
 from claimlib.runs.journal import ServerProof
 from claimlib.runs.mirror import NEW
 from claimlib.runs.rollforward import ABANDONED
@@ -20,7 +21,14 @@ MEANINGS: Mapping[str, str] = {
     Kind.LEFT: "ids left alone, because not idle for long enough",
     Kind.NOT_PENDING: "ids that were not pending",
     "lost": "decided entries whose row another writer changed first",
-    "gone": "decided entries removed, by this run or another writer",
+    Kind.GONE: "decided entries no longer pending: removed by this run, a writer or a client",
+    # entries of a run that were written back to the server
+    DECIDED: "entries of the run that was written back",
+    Kind.MOVED: "entries claimed on the server",
+    Kind.ACKNOWLEDGED: "entries acknowledged on the server, because their stream entry is gone",
+    Kind.TOUCHED: "entries left alone, because another client changed them since the snapshot",
+    CONSUMERS_REMOVED: "consumers removed on the server",
+    CONSUMERS_KEPT: "consumers that received entries and stay on the server",
     "delivered_later": "entries delivered after the time of the run",
     "spared": "entries idle for long enough, left alone by a guard",
     "parked": "claimed entries given to the parking consumer",

@@ -7,6 +7,7 @@ its decision is rolled forward by whoever runs next; one that died before it has
 
 from claimlib.runs.journal import RunRow
 from claimlib.runs.protocol import (
+    CLAIMS_SENT,
     DRY_RUN,
     NOTHING_DECIDED,
     Begun,
@@ -21,6 +22,7 @@ from claimlib.runs.protocol import (
 from claimlib.runs.rollforward import FinishedRun, Phase, Progress
 
 __all__ = [
+    "CLAIMS_SENT",
     "DRY_RUN",
     "NOTHING_DECIDED",
     "Begun",

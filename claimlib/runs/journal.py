@@ -30,7 +30,7 @@ LOST_APP_ID = "claimlib-lost"
 
 # Rows of `pending` that get a new state, and rows that go, each only while it is as the decision
 # found it.
-UPDATING = (Kind.CLAIMED, Kind.PENDING_REPLACED)
+UPDATING = (Kind.CLAIMED, Kind.MOVED, Kind.PENDING_REPLACED)
 DELETING = (Kind.DELETED, Kind.ACKED, Kind.PENDING_REMOVED)
 TOUCHING = (*UPDATING, *DELETING)
 # What a run's report counts: all but what states its decision, and what follows from other rows.

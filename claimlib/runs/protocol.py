@@ -72,6 +72,10 @@ DRY_RUN = "dry run"
 """How the detail of a phase begins, of a run that writes nothing."""
 NOTHING_DECIDED = "nothing was decided, so the store is unchanged"
 """The text on the state of the store if no decision was written."""
+CLAIMS_SENT = (
+    "the server may have some of the claims: the same command recognizes them, and continues"
+)
+"""The text on the state of the server if a writeback ended while it sent claims."""
 INPUTS = ("pending", "entries", "groups", "consumers", "streams", "cursors", "runs")
 """What decisions are made of: the tables that a run pins."""
 

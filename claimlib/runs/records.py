@@ -20,7 +20,7 @@ _ENTRY = [*GROUP, "id_ms", "id_seq"]
 
 
 # What makes a consumer active: it got an entry, if only for a moment.
-_GOT = (Kind.CLAIMED, Kind.FORCED, Kind.SUPERSEDED)
+_GOT = (Kind.CLAIMED, Kind.MOVED, Kind.FORCED, Kind.SUPERSEDED)
 WRITTEN_FOR = {
     "tombstones": (Kind.DELETED,),
     "consumers": (Kind.CONSUMER, Kind.RETIRED, *_GOT),

@@ -52,6 +52,7 @@ class Phase(StrEnum):
     BEGIN = "begin"
     READ = "read"
     DECIDE = "decide"
+    SEND = "send"
     APPLY = "apply"
     VERIFY = "verify"
     RECORD = "record"
@@ -193,7 +194,9 @@ def _carried_out(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
         mirror.apply(store, row, row.staged, decided)
         clock.enter(Phase.VERIFY, run)
         outcome, of_tables = mirror.verify(store, row, row.staged, decided)
-    counts = {**row.counts, **_decided_counts(decided), **outcome.counts(), **of_tables}
+    counts = {**row.counts, **_decided_counts(decided), **of_tables}
+    for name, number in outcome.counts().items():  # a run may also have decided that rows are gone
+        counts[name] = counts.get(name, 0) + number
     clock.enter(Phase.RECORD, run)
     counts |= records.apply(store, row, decided, outcome)
     clock.enter(Phase.FINISH, run)

@@ -23,6 +23,8 @@ GUIDES = {
     "xclaim": "by-id.md",
     "xack": "by-id.md",
     "retire": "by-id.md",
+    "writeback": "server.md#write-claims-back",
+    "rescue": "server.md#all-in-one-command",
     "xpending": "looking.md",
     "describe": "looking.md",
     "runs": "looking.md",

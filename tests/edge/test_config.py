@@ -18,6 +18,7 @@ def test_the_shipped_file_is_accepted_and_says_what_the_defaults_are():
     shipped = load(ROOT / "conf" / "local.toml")
     assert shipped.spark == load().spark
     assert shipped.snapshot == load().snapshot
+    assert shipped.writeback == load().writeback
     assert shipped.xautoclaim.min_idle_ms == 15 * MINUTE_MS
     unset = {"consumer": None, "min_idle_ms": None}
     assert shipped.xautoclaim.model_copy(update=unset) == load().xautoclaim
@@ -42,6 +43,7 @@ def test_the_shipped_file_shows_every_key_of_a_section(name):
         ("mirror", "snapshot"),
         ("mirror", "import"),
         ("xautoclaim", "xautoclaim"),
+        ("writeback", "writeback"),
     ],
 )
 def test_each_key_of_a_section_is_an_option_of_its_commands(section, command):

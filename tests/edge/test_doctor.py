@@ -117,6 +117,26 @@ def test_a_user_who_may_do_nothing_at_all_is_told_every_right(claimlib, spark, s
     assert (state, "grant +time" in text) == ("TO DO", True)
 
 
+def test_the_rights_of_a_writeback_are_checked_instead_of_those_of_a_snapshot(
+    claimlib, server, monkeypatch
+):
+    monkeypatch.setattr("claimlib.cli.doctor._spark", lambda *_words, **_options: iter(()))
+    with server.client() as client:
+        words = ("ACL", "SETUSER", "writer", "on", "nopass", "~*", "+@read", "+time", "+info")
+        client.execute_command(*words, "+xclaim", "+xgroup|delconsumer")
+    url = server.url.replace("//", "//writer@")
+    said = claimlib("doctor", url, "--writeback")
+    lacking = {name: lines for name, lines in checks(said).items() if name.startswith("+")}
+    assert said.code == 4
+    assert lacking == {
+        rule: [("TO DO", f"not granted: without it, a writeback fails; grant {rule}")]
+        for rule in ("+eval", "+xack")
+    }
+    said = claimlib("doctor", "--writeback")
+    assert (said.code, said.out) == (2, "")
+    assert "--writeback checks rights on a server: give its URL too" in said.err
+
+
 def test_a_server_that_does_not_answer_is_named(claimlib, spark):
     assert spark is not None
     said = claimlib("doctor", "redis://127.0.0.1:1/0")

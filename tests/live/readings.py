@@ -20,7 +20,13 @@ from claimlib.live.batches import (
 )
 from claimlib.live.reader import read_source
 
-LEAST_RIGHTS = re.search(r"reader on >PASSWORD (.+?)\n\n", connection.__doc__, re.DOTALL)[1].split()
+
+def rights_in(text, user):
+    """The rights of a user that a text states."""
+    return re.search(rf"{user} on >PASSWORD (.+?)\n\n", text, re.DOTALL)[1].split()
+
+
+LEAST_RIGHTS = rights_in(connection.__doc__, "reader")
 
 
 def without(rights, right):

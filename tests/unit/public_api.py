@@ -40,6 +40,9 @@ VALUES = (
     "TableMap",
 )
 
+# The other commands call these.
+INTERNAL = {"open": ("ServerAccess", "ServerReading")}
+
 
 class _Annotation(str):
     """An annotation that a signature shows without quotes."""
@@ -69,7 +72,9 @@ def members(name: str) -> dict[str, object]:
     return {
         key: member
         for key, member in sorted(known.items())
-        if not key.startswith("_") and isinstance(member, kinds)
+        if not key.startswith("_")
+        and isinstance(member, kinds)
+        and name not in INTERNAL.get(key, ())
     }
 
 

@@ -1,0 +1,102 @@
+"""Rescue stalled entries of a server: snapshot, sweep and writeback under one run id.
+
+Each of the three is a run of its own.  A repeat with the same run id finds those that are done, and
+continues with the first that is not.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from claimlib.commands.reply import Reply
+from claimlib.commands.snapshot import SnapshotReply, SnapshotRequest, snapshot
+from claimlib.commands.writeback import DEFAULT_MAX_AGE_MS, WritebackReply, writeback
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.live.reading import ServerReading
+from claimlib.plans.differences import Scope
+from claimlib.plans.keys import GROUP
+from claimlib.runs import Progress
+from claimlib.semantics.model import RemovalLimits, parse_run_id
+from claimlib.store.tables import Store
+
+
+@dataclass(frozen=True, slots=True)
+class RescueReply:
+    """Hold what a rescue did, or would do in a dry run.
+
+    Attributes:
+        run_id: of all its runs.
+        read: the snapshot.
+        swept: the sweep; in a dry run what it would do.
+        written: the writeback, or None if the sweep changed nothing, or in a dry run.
+        stalled: how many entries in the scope of the sweep have still been idle for its minimum
+            idle time at their group's snapshot.
+    """
+
+    run_id: str
+    dry_run: bool
+    read: SnapshotReply
+    swept: Reply
+    written: WritebackReply | None
+    stalled: int
+
+
+def rescue(
+    store: Store,
+    reading: ServerReading,
+    sweep: SweepRequest,
+    *,
+    run_id: str | None = None,
+    max_age_ms: int = DEFAULT_MAX_AGE_MS,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> RescueReply:
+    """Take a snapshot of a server, claim what is stalled, and make the claims on the server.
+
+    Args:
+        reading: the server, and which of its streams and groups are read.
+        sweep: whose globs are those of the reading.
+        run_id: the run id of the snapshot, the sweep and the writeback; None: one is made up.
+        max_age_ms: see `writeback`.
+        dry_run: take the snapshot, and show what would be claimed.  The sweep is not written to the
+            store, and nothing is sent.
+        progress: told each phase as it begins, and again with each new detail.
+
+    Raises:
+        The errors of `snapshot`, `xautoclaim` and `writeback`.
+    """
+    # The snapshot of a dry run must not count as that of the rescue that follows it.
+    run_id = uuid.uuid4().hex if run_id is None or dry_run else parse_run_id(run_id)
+    request = SnapshotRequest(
+        reading.label, reading.stream_glob, reading.group_glob, reading.fields, RemovalLimits()
+    )
+    read = snapshot(store, request, reading, run_id=run_id, progress=progress)
+    swept = xautoclaim(store, sweep, run_id=run_id, dry_run=dry_run, progress=progress)
+    written = None
+    changed = swept.counts["claimed"] + swept.counts["deleted"] - swept.counts["lost"]
+    if changed and not dry_run:
+        written = writeback(
+            store,
+            f"xautoclaim:{run_id}",
+            reading,
+            run_id=run_id,
+            max_age_ms=max_age_ms,
+            progress=progress,
+        )
+    return RescueReply(run_id, dry_run, read, swept, written, _stalled(store, sweep))
+
+
+def _stalled(store: Store, sweep: SweepRequest) -> int:
+    """Return how many entries have been idle for the minimum idle time at their snapshot."""
+    scope = Scope(sweep.stream_glob, sweep.group_glob).has_group()
+    stalled = (
+        store.relation("pending")
+        .where(scope)
+        .sql(
+            f"SELECT 1 AS one FROM {{this}} AS p JOIN {{groups}} AS g USING ({', '.join(GROUP)})"
+            f" WHERE g.snapshot_ms - p.delivery_time_ms > {sweep.autoclaim.min_idle_ms:d}",
+            groups=store.relation("groups").select(*GROUP, "snapshot_ms"),
+        )
+    )
+    return stalled.count()

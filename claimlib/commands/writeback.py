@@ -1,0 +1,448 @@
+"""Write a run back: its claims and deletions are made on the server that the store mirrors.
+
+The server is written while the run decides, because the outcome of each entry is part of the
+decision.  A process that is killed in between leaves claims on the server that no journal row
+names.  A repeat asks the server, and counts these claims as moved.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import groupby
+
+import pyarrow as pa
+
+from claimlib.commands import retire, xautoclaim, xclaim
+from claimlib.commands.mirror import IMPORT, SNAPSHOT
+from claimlib.commands.runs import find_run
+from claimlib.commands.server_view import changes_since, sources_of_groups
+from claimlib.commands.sources import LastSnapshot, is_same_database, last_snapshot
+from claimlib.commands.xpending import Reading
+from claimlib.engine.relation import Record, Relation, Rows, union_by_name
+from claimlib.errors import (
+    GuardError,
+    NotAMirrorError,
+    RequestError,
+    SourceMismatchError,
+    SourceUnreachableError,
+)
+from claimlib.live.access import ServerAccess
+from claimlib.live.connection import Source
+from claimlib.live.replies import time_ms
+from claimlib.live.writing import (
+    IDS_PER_BATCH,
+    Acknowledgements,
+    EntryBatch,
+    ExpectedEntry,
+    FencedClaims,
+    Outcome,
+    Written,
+    interleaved,
+    remove_consumer,
+    write_entries,
+)
+from claimlib.plans import previous
+from claimlib.plans import writeback as plan
+from claimlib.plans.journal_rows import JOURNAL_ROW
+from claimlib.plans.keys import GROUP, without
+from claimlib.runs import (
+    Begun,
+    Decision,
+    FinishedRun,
+    Phase,
+    Progress,
+    begin_dry_run,
+    run,
+    silent,
+)
+from claimlib.runs.journal import ServerIdentity, rows_of
+from claimlib.runs.rollforward import NOT_ABANDONED
+from claimlib.schema import Kind
+from claimlib.semantics.names import unspell
+from claimlib.store.tables import Store
+from claimlib.times import format_duration_ms
+
+COMMAND = "writeback"
+DECIDED = "decided"
+"""The count of the entries of the run that is written back."""
+CONSUMERS_REMOVED, CONSUMERS_KEPT = "consumers_removed", "consumers_kept"
+"""The counts of retired consumers that are gone on the server, and that still exist there."""
+DEFAULT_MAX_AGE_MS = 3_600_000
+_COMMANDS = (xautoclaim.COMMAND, xclaim.COMMAND, retire.COMMAND)
+_NOT_SENT = Written(Outcome.TOUCHED)
+
+
+@dataclass(frozen=True)
+class WritebackReply:
+    """Hold what was written back of a run, or would be in a dry run.
+
+    Attributes:
+        run_seq: the number of the writeback; None in a dry run.
+        is_repeat: whether an earlier call with the same run id had done it.
+        written: the key of the run that was written back.
+        counts: decided (entries of that run) = moved + acknowledged + touched + gone; lost (moved
+            entries whose row in the store another writer changed first); consumers_removed and
+            consumers_kept (retired consumers).  In a dry run only decided.
+    """
+
+    run_id: str | None
+    run_seq: int | None
+    dry_run: bool
+    is_repeat: bool
+    written: str
+    counts: Mapping[str, int]
+    _groups: Callable[[], Relation] = field(repr=False)
+
+    @cached_property
+    def groups(self) -> Relation:
+        """Return one row per group: stream, consumer_group, claims, deletions, moved, acknowledged,
+        touched, gone.  The last four are missing in a dry run."""
+        return self._groups()
+
+
+def writeback(
+    store: Store,
+    run_name: str,
+    server: ServerAccess,
+    *,
+    run_id: str | None = None,
+    max_age_ms: int = DEFAULT_MAX_AGE_MS,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> WritebackReply:
+    """Make the claims and deletions of a finished run on the server, and remove its retired
+    consumers there.
+
+    An entry that another client touched since the snapshot is left alone: see `live.writing`.
+
+    Args:
+        run_name: as `runs.find_run` takes it.
+        run_id: the key of the writeback together with the command; the same key again changes
+            nothing.
+        max_age_ms: how old the snapshot of each group may be, by the server's clock.
+        dry_run: check and show, and write nothing.
+        progress: told each phase as it begins, and again with each new detail.
+
+    Raises:
+        RequestError: the run cannot be written back, or was before; or the server is a replica.
+        NotAMirrorError, SourceMismatchError: the store does not mirror this server.
+        GuardError: the snapshot is too old, or a newer one has replaced what the run did.
+        SourceError: the server cannot be written.  What was written stays; repeat the command.
+        RunKeyConflictError, LostRaceError: see `runs.run`.
+        UnfinishedRunError: in a dry run, an earlier run is not yet applied.
+    """
+    finished = find_written(store, run_name)
+    writing = _Writing(finished, server, max_age_ms, progress or silent)
+    if dry_run:
+        return writing.dry_run(store)
+    done = run(
+        store,
+        command=COMMAND,
+        request={"run": finished.key, "run_seq": finished.run_seq, "source": server.label},
+        decide=writing.decide,
+        run_id=run_id,
+        progress=progress,
+    )
+    return _reply(store, done, finished)
+
+
+def find_written(store: Store, run_name: str) -> FinishedRun:
+    """Return the finished run that is to be written back.
+
+    Raises:
+        RequestError: there is none, or it is no run that claims.
+    """
+    finished = find_run(store, run_name)
+    if finished.command not in _COMMANDS:
+        raise RequestError(
+            f"run {finished.key} cannot be written back: only {', '.join(_COMMANDS[:-1])} and"
+            f" {_COMMANDS[-1]} runs can",
+            run=finished.key,
+        )
+    return finished
+
+
+def _reply(store: Store, done: FinishedRun, finished: FinishedRun) -> WritebackReply:
+    rows = partial(rows_of, store, done.run_seq, *plan.OUTCOMES)
+    return WritebackReply(
+        run_id=done.run_id,
+        run_seq=done.run_seq,
+        dry_run=False,
+        is_repeat=done.is_repeat,
+        written=finished.key,
+        counts=done.counts,
+        _groups=lambda: plan.written_by_group(rows()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """Hold what is to be sent.
+
+    Attributes:
+        entries: `plans.writeback.entries`, in memory and in `ORDER`.
+        retired: rows with the consumers that the run retired.
+        at_ms: the server's time before anything was sent.
+    """
+
+    entries: Relation
+    retired: Sequence[Record]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """Decide a writeback by doing it on the server."""
+
+    finished: FinishedRun
+    server: ServerAccess
+    max_age_ms: int
+    tell: Progress
+
+    def dry_run(self, store: Store) -> WritebackReply:
+        """Return what would be sent."""
+        begun = begin_dry_run(store, self.tell)
+        with self.server.open() as source:
+            planned = self._planned(begun, source)
+        return WritebackReply(
+            run_id=None,
+            run_seq=None,
+            dry_run=True,
+            is_repeat=False,
+            written=self.finished.key,
+            counts={DECIDED: planned.entries.count()},
+            _groups=lambda: plan.planned_by_group(planned.entries),
+        )
+
+    def decide(self, begun: Begun) -> Decision:
+        """Write the entries to the server, and return what became of each."""
+        with self.server.open() as source:
+            planned = self._planned(begun, source)
+            written = self._written(source, planned.entries)
+            removed = [_is_removed(source, row) for row in planned.retired]
+        rows = plan.outcome_rows(_with_outcomes(planned.entries, written), planned.at_ms)
+        claimed = rows.where(f"kind = '{Kind.MOVED}'").distinct(*GROUP, "consumer")
+        before = previous.consumer_rows(claimed, begun.relation("consumers"))
+        counts = {
+            **dict.fromkeys(map(str, plan.OUTCOMES), 0),
+            DECIDED: len(written),
+            CONSUMERS_REMOVED: removed.count(True),
+            CONSUMERS_KEPT: removed.count(False),
+        }
+        return Decision(union_by_name([rows, before], JOURNAL_ROW), counts=counts)
+
+    def _planned(self, begun: Begun, source: Source) -> _Planned:
+        """Check that the run may be written back, and return what is to be sent."""
+        last = _checked_snapshot(begun)
+        _check_server(begun, last, source)
+        self._refuse_repeat(begun)
+        at_ms = time_ms(source.call("TIME"))
+        planned = self._entries(begun, at_ms)
+        begun.tell_size(f"{planned.entries.count():,} entries")
+        return planned
+
+    def _refuse_repeat(self, begun: Begun) -> None:
+        """Raise RequestError if the run was written back before."""
+        seq = "CAST(get_json_object(request, '$.run_seq') AS BIGINT)"
+        done = begun.relation("runs").where(f"command = '{COMMAND}' AND {NOT_ABANDONED}")
+        row = done.where(f"{seq} = {self.finished.run_seq:d}").first()
+        if row is not None:
+            raise RequestError(
+                f"run {self.finished.key} was already written back by run {row['run_seq']}"
+                f" ({COMMAND}:{row['run_id']}). Nothing was sent. To show what became of its"
+                f" entries, run: claimlib runs {shlex.quote(begun.store.where)} {row['run_seq']}",
+                run=self.finished.key,
+            )
+
+    def _entries(self, begun: Begun, at_ms: int) -> _Planned:
+        """Return what is to be sent, after checks of the run's groups."""
+        seq = self.finished.run_seq
+        journal = partial(rows_of, begun.store, seq)
+        decided = journal(*plan.WRITTEN)
+        if self.finished.counts.get("lost"):
+            decided = without(decided, journal(Kind.LOST))
+        decided = decided.fetched()
+        retired = journal(Kind.RETIRED).collect() if self.finished.counts.get("retired") else []
+        if decided.is_empty() and not retired:
+            raise RequestError(
+                f"run {self.finished.key} has nothing to write back: it claimed and deleted no"
+                " entry, and retired no consumer",
+                run=self.finished.key,
+            )
+        of_run = union_by_name(
+            [decided.distinct(*GROUP), journal(Kind.RETIRED).select(*GROUP)],
+            {name: JOURNAL_ROW[name] for name in GROUP},
+        ).fetched()
+        self._check_snapshots(begun, of_run, at_ms)
+        at = Reading(begun.store, {"groups": begun.pins.versions["groups"]}, seq)
+        read = sources_of_groups(at)
+        if read is None:
+            raise AssertionError("there is a snapshot")  # `_checked_snapshot` found it
+        rows = plan.entries(
+            decided,
+            journal(*plan.JUDGED),
+            begun.relation("groups"),
+            begun.relation("pending"),
+            changes_since(at, read),
+        )
+        return _Planned(rows.order_by(*plan.ORDER).fetched(), retired, at_ms)
+
+    def _check_snapshots(self, begun: Begun, of_run: Relation, at_ms: int) -> None:
+        """Raise GuardError if the snapshot of a group of the run is too old, or was replaced."""
+        self._refuse_newer_snapshot(begun, of_run)
+        groups = of_run.sql(
+            "SELECT stream, consumer_group, snapshot_ms FROM {this} AS this"
+            f" LEFT JOIN {{groups}} AS g USING ({', '.join(GROUP)})",
+            groups=begun.relation("groups").select(*GROUP, "snapshot_ms"),
+        )
+        (oldest,) = groups.order_by("snapshot_ms", *GROUP).limit(1).collect()
+        name = f"{oldest['stream']} / {oldest['consumer_group']}"
+        if oldest["snapshot_ms"] is None:
+            raise GuardError(
+                f"{name} has no snapshot time, so it is unknown which entries changed since."
+                f" Nothing was sent. {self._remedy()}",
+                run=self.finished.key,
+            )
+        age_ms = at_ms - oldest["snapshot_ms"]
+        if age_ms < 0:
+            raise GuardError(
+                f"the clock of {self.server.label} is {format_duration_ms(-age_ms)} behind the"
+                f" snapshot time of {name}, so it is unknown which entries changed since. Nothing"
+                f" was sent. {self._remedy()}",
+                run=self.finished.key,
+            )
+        if age_ms > self.max_age_ms:
+            raise GuardError(
+                f"the snapshot of {name} is {format_duration_ms(age_ms // 1000 * 1000)} old, more"
+                f" than --max-age {format_duration_ms(self.max_age_ms)}. Nothing was sent."
+                f" {self._remedy()}, or raise --max-age",
+                run=self.finished.key,
+                age_ms=age_ms,
+            )
+
+    def _refuse_newer_snapshot(self, begun: Begun, of_run: Relation) -> None:
+        """Raise GuardError if a group of the run was read from the server again since the run."""
+        seq = self.finished.run_seq
+        is_reading = f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"
+        if begun.relation("runs").where(f"run_seq > {seq:d} AND {is_reading}").is_empty():
+            return
+        kinds = f"kind IN ('{Kind.GROUP}', '{Kind.GROUP_REMOVED}')"
+        journal = begun.store.relation("journal").where(f"run_seq > {seq:d} AND {kinds}")
+        newer = journal.sql(
+            "SELECT j.run_seq, j.stream, j.consumer_group FROM {this} AS j LEFT SEMI JOIN {of_run}"
+            f" AS r USING ({', '.join(GROUP)})",
+            of_run=of_run,
+        )
+        row = newer.order_by("run_seq", *GROUP).first()
+        if row is not None:
+            raise GuardError(
+                f"run {row['run_seq']} has read {row['stream']} / {row['consumer_group']} from the"
+                f" server after run {self.finished.key}, and replaced its claims in the store."
+                f" Nothing was sent. Run the {self.finished.command} again, and write that back",
+                run=self.finished.key,
+            )
+
+    def _remedy(self) -> str:
+        return f"Take a new snapshot, run the {self.finished.command} again, and write that back"
+
+    def _written(self, source: Source, entries: Relation) -> list[Written]:
+        """Send the entries, and return what became of each, in their order."""
+        rows = entries.collect()
+        written = [_NOT_SENT] * len(rows)
+        sent = 0
+        try:
+            for outcomes in write_entries(source, _batches(rows)):
+                for place, outcome in outcomes.items():
+                    written[place] = outcome
+                sent += len(outcomes)
+                self.tell(Phase.SEND, f"{sent:,} of {len(rows):,} entries")
+        except SourceUnreachableError as error:
+            raise SourceUnreachableError(
+                f"{error.message}. The server has answered for {sent:,} of {len(rows):,} entries:"
+                " repeat the command, which recognizes its own claims",
+                source=source.label,
+            ) from error
+        return written
+
+
+def _batches(rows: Sequence[Record]) -> Iterator[EntryBatch]:
+    """Yield the batches of entries, those of different groups in turn."""
+    numbered = (pair for pair in enumerate(rows) if pair[1]["is_current"])
+    by_group = groupby(numbered, key=lambda pair: tuple(pair[1][name] for name in GROUP))
+    return interleaved([list(_batches_of_group(pairs)) for _, pairs in by_group])
+
+
+def _batches_of_group(pairs: Iterator[tuple[int, Record]]) -> Iterator[EntryBatch]:
+    same = ("is_claim", "consumer", "delivery_count", "latest_delivery_ms")
+    for _, of_command in groupby(pairs, key=lambda pair: [pair[1][name] for name in same]):
+        of_batch = list(of_command)
+        for first in range(0, len(of_batch), IDS_PER_BATCH):
+            yield _batch(of_batch[first : first + IDS_PER_BATCH])
+
+
+def _batch(pairs: Sequence[tuple[int, Record]]) -> EntryBatch:
+    row = pairs[0][1]
+    stream, group = (unspell(row[name]) for name in GROUP)
+    if not row["is_claim"]:
+        acknowledged = [ExpectedEntry(place, row["id"]) for place, row in pairs]
+        return Acknowledgements(stream, group, acknowledged)
+    entries = [
+        ExpectedEntry(place, row["id"], _unspelled(row["server_consumer"]), row["server_count"])
+        for place, row in pairs
+    ]
+    consumer, latest_ms = unspell(row["consumer"]), row["latest_delivery_ms"]
+    return FencedClaims(stream, group, consumer, row["delivery_count"], latest_ms, entries)
+
+
+def _unspelled(name: str | None) -> bytes | None:
+    return None if name is None else unspell(name)
+
+
+def _is_removed(source: Source, row: Record) -> bool:
+    return remove_consumer(source, *(unspell(row[name]) for name in (*GROUP, "consumer")))
+
+
+def _with_outcomes(entries: Relation, written: Sequence[Written]) -> Relation:
+    outcomes = pa.array([str(entry.outcome) for entry in written], pa.string())
+    moved_ms = pa.array([entry.delivery_time_ms for entry in written], pa.int64())
+    table = entries.arrow().append_column("outcome", outcomes).append_column("moved_ms", moved_ms)
+    return Relation(entries.engine, Rows(table))
+
+
+def _checked_snapshot(begun: Begun) -> LastSnapshot:
+    last = last_snapshot(begun.relation("runs"))
+    if last is None:
+        raise NotAMirrorError(
+            f"the store {begun.store.where} mirrors no server: only claims of a store that claimlib"
+            " snapshot has filled can be written back",
+            where=begun.store.where,
+        )
+    return last
+
+
+def _check_server(begun: Begun, last: LastSnapshot, source: Source) -> None:
+    """Refuse a server that is not proven to be the one of the last snapshot, or is a replica.
+
+    Raises:
+        SourceMismatchError: it is another server, or another database.
+        RequestError: it is a replica.
+    """
+    server = source.server
+    if server.is_replica:
+        raise RequestError(
+            f"{source.label} is a replica, which takes no writes: give the address of its master",
+            source=source.label,
+        )
+    now = ServerIdentity(server.run_id, server.replication_id, server.former_replication_id)
+    if not is_same_database(source.label, last.source) or now.proof_of(last.server) is None:
+        raise SourceMismatchError(
+            f"nothing proves that {source.label} is the server that the last snapshot of"
+            f" {begun.store.where} read as {last.source}"
+            f"{'' if now.run_id else ' (grant the user +info)'}: it is another one, or was"
+            " restarted since. Nothing was sent. Take a new snapshot, and run the command again",
+            kept=last.source,
+            requested=source.label,
+        )

@@ -1,0 +1,91 @@
+"""State how to reach one server: its address, its user's password, and the pace of commands."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from claimlib.errors import ClaimlibError
+from claimlib.live.batches import SourceOpened
+from claimlib.live.connection import (
+    DEFAULT_COMMANDS_PER_SECOND,
+    Source,
+    open_source,
+    read_password,
+    source_label,
+)
+
+
+class _Password:
+    """The password, which nothing shows.  It is read once: a pipe, as of `<(pass show redis)`, is
+    empty when it is opened again."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._read: tuple[str | None] | None = None
+
+    def __call__(self) -> str | None:
+        if self._read is None:
+            self._read = (read_password(self._file, os.environ),)
+        return self._read[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAccess:
+    """State how to reach one server.
+
+    Attributes:
+        url: `redis://[USER@]HOST[:PORT][/DB]`, `rediss://` for TLS.
+        max_commands_per_second: how fast; see `live.pacer`.
+        password_file: null: the environment variable REDIS_PASSWORD, if it is set.  Read once,
+            by the first connection.
+        ca_file: certificates to trust for TLS besides the system's; null: none.
+
+    Examples:
+        >>> ServerAccess("redis://localhost:6379/0").label
+        'localhost:6379/0'
+    """
+
+    url: str = field(kw_only=False)
+    max_commands_per_second: float = DEFAULT_COMMANDS_PER_SECOND
+    password_file: Path | None = None
+    ca_file: Path | None = None
+    _password: _Password = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """All connections have one password."""
+        object.__setattr__(self, "_password", _Password(self.password_file))
+
+    @property
+    def label(self) -> str:
+        """The server as `host:port/db`."""
+        return source_label(self.url)
+
+    def check(self) -> SourceOpened:
+        """Connect, log in, and return the ids of the server.
+
+        Called before Spark starts, because Spark takes ten seconds to start.
+
+        Raises:
+            SourceError: the server cannot be reached, or does not let us in.
+        """
+        with self.open() as source:
+            return source.server.ids
+
+    def open(self) -> Source:
+        """Connect and log in.
+
+        Raises:
+            SourceError: see `check`.
+        """
+        try:
+            return open_source(
+                self.url,
+                password=self._password(),
+                ca_file=self.ca_file,
+                max_commands_per_second=self.max_commands_per_second,
+            )
+        except ClaimlibError as error:
+            # A server that does not know AUTH says so with its arguments; a traceback shows causes.
+            raise error from None

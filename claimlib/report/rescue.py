@@ -1,0 +1,68 @@
+"""What people and programs read of a rescue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from claimlib.commands.rescue import RescueReply
+from claimlib.plans.writeback import OUTCOMES
+from claimlib.report.counts import MEANINGS
+from claimlib.report.headings import headings
+from claimlib.report.model import Report
+
+COLUMNS = headings("what", "count", "meaning")
+_STALLED = "stalled"
+
+
+def of_rescue(reply: RescueReply) -> Report:
+    """Return what was read, claimed and written back, and what is still stalled."""
+    counts = _counts(reply)
+    records = [
+        {"what": name, "count": number, "meaning": _MEANINGS.get(name, MEANINGS.get(name))}
+        for name, number in counts.items()
+    ]
+    return Report(
+        title=_title(reply),
+        columns=COLUMNS,
+        rows=tuple(
+            (str(row["what"]).replace("_", " "), row["count"], row["meaning"]) for row in records
+        ),
+        notes=tuple(_notes(reply)),
+        document={
+            "command": "rescue",
+            "run_id": reply.run_id,
+            "dry_run": reply.dry_run,
+            "counts": counts,
+        },
+        records=records,
+    )
+
+
+_MEANINGS = {
+    "pending_read": "pending entries read from the server",
+    _STALLED: "entries that are still stalled, as the store knows",
+}
+
+
+def _counts(reply: RescueReply) -> dict[str, int]:
+    written = {} if reply.written is None else reply.written.counts
+    return {
+        "groups": reply.read.counts["groups"],
+        "pending_read": reply.read.counts["pending_read"],
+        **{name: reply.swept.counts[name] for name in ("claimed", "deleted", "refused")},
+        **{str(kind): written.get(str(kind), 0) for kind in OUTCOMES},
+        _STALLED: reply.stalled,
+    }
+
+
+def _title(reply: RescueReply) -> str:
+    if reply.dry_run:
+        return "Rescue, dry run: a snapshot was taken; nothing was claimed, and nothing was sent"
+    return f"Rescue of {reply.read.source}, run id {reply.run_id}"
+
+
+def _notes(reply: RescueReply) -> Iterable[str]:
+    if reply.written is not None:
+        yield f"to see what it did: claimlib runs STORE writeback:{reply.run_id}"
+    elif not reply.dry_run:
+        yield "nothing was stalled, so nothing was sent"

@@ -1,0 +1,82 @@
+"""`claimlib rescue` as a user types it."""
+
+import json
+
+import pytest
+
+from claimlib import process
+from claimlib.testing.server import valkey_server
+from tests.delta.server_groups import owners, stall, state
+
+IDS = ["1-0", "2-0", "3-0"]
+SWEEP = ("--consumer", "alice", "--min-idle", "15m")
+
+
+@pytest.fixture(scope="module")
+def server():
+    with valkey_server() as running:
+        yield running
+
+
+@pytest.fixture
+def client(server):
+    """Two streams whose entries bob left lying for an hour; one of these is deleted."""
+    with server.client() as connected:
+        connected.flushall()
+        stall(connected, "orders", IDS)
+        stall(connected, "other", IDS)
+        connected.xdel("orders", "3-0")
+        yield connected
+
+
+def counts(said):
+    assert said.code == 0, said.err
+    return json.loads(said.out)["counts"]
+
+
+def test_one_command_makes_the_store_and_claims_on_the_server(claimlib, client, server, tmp_path):
+    where = tmp_path / "new"
+    words = ("rescue", server.url, where, *SWEEP, "--stream", "orders", "--output", "json")
+    planned = counts(claimlib(*words, "--dry-run", "--run-id", "r"))
+    assert (planned["claimed"], planned["moved"], planned["stalled"]) == (2, 0, 3)
+    assert owners(state(client, "orders"))["1-0"] == ("bob", 1)
+    assert counts(claimlib(*words, "--run-id", "r")) == {
+        "groups": 1,
+        "pending_read": 3,
+        "claimed": 2,
+        "deleted": 1,
+        "refused": 0,
+        "moved": 2,
+        "acknowledged": 1,
+        "touched": 0,
+        "gone": 0,
+        "stalled": 0,
+    }
+    after = state(client, "orders")
+    assert owners(after) == {"1-0": ("alice", 2), "2-0": ("alice", 2)}
+    assert set(owners(state(client, "other")).values()) == {("bob", 1)}
+    again = claimlib(*words, "--run-id", "r")
+    assert counts(again)["moved"] == 2  # it is the same rescue, and changes nothing
+    assert state(client, "orders") == after
+    said = claimlib(*words[:-2])
+    assert said.code == 0
+    assert "nothing was stalled, so nothing was sent" in said.out
+
+
+def test_a_rescue_that_was_interrupted_continues(claimlib, client, server, store_path, monkeypatch):
+    def interrupted(*_words):
+        raise KeyboardInterrupt
+
+    words = ("rescue", server.url, store_path, *SWEEP, "--run-id", "r")
+    with monkeypatch.context() as patch:
+        patch.setattr("claimlib.commands.writeback.write_entries", interrupted)
+        assert claimlib(*words).code == process.INTERRUPTED
+    said = claimlib(*words, "--output", "json")
+    assert counts(said)["moved"] == 5
+    assert owners(state(client, "other")) == dict.fromkeys(IDS, ("alice", 2))
+
+
+def test_the_url_comes_first(claimlib, server, store_path):
+    said = claimlib("rescue", store_path, server.url, *SWEEP)
+    assert said.code == 2
+    assert "URL comes before STORE: claimlib rescue redis://HOST:PORT ./store" in said.err

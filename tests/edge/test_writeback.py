@@ -1,0 +1,185 @@
+"""`claimlib writeback` as a user types it."""
+
+import json
+
+import pytest
+
+from claimlib import process
+from claimlib.live import writing
+from claimlib.testing.server import valkey_server
+from tests.delta.server_groups import owners, stall, state
+from tests.edge.documents import section
+from tests.live.readings import rights_in
+
+IDS = [f"{n}-0" for n in range(1, 6)]
+SWEEP = ("--consumer", "alice", "--min-idle", "15m", "--run-id", "r")
+PASSWORD = "secr3t"
+
+
+@pytest.fixture(scope="module")
+def server():
+    rights = " ".join(rights_in(writing.__doc__, "writer"))
+    with valkey_server(users=[f"writer on >{PASSWORD} {rights}"]) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server):
+    with server.client() as connected:
+        connected.flushall()
+        yield connected
+
+
+@pytest.fixture
+def swept(claimlib, client, server, store):
+    """Alice has bob's entries in the store, of which one is gone from the stream."""
+    stall(client, "orders", IDS)
+    client.xdel("orders", "5-0")
+    assert claimlib("snapshot", server.url, store.where).code == 0
+    assert claimlib("xautoclaim", store.where, *SWEEP).code == 0
+    return store.where
+
+
+def numbers(report):
+    """The rows of the report, without its headings."""
+    lines = report.splitlines()
+    return [line.split() for line in lines if line.startswith(("orders", "total"))]
+
+
+def test_a_run_is_shown_then_written_back_by_a_user_with_the_documented_rights(
+    claimlib, client, server, swept, tmp_path
+):
+    client.xack("orders", "w", "1-0")
+    client.xclaim("orders", "w", "carol", 0, ["2-0"])
+    file = tmp_path / "password"
+    file.write_text(PASSWORD, encoding="utf-8")
+    url = server.url.replace("redis://", "redis://writer@")
+    words = ("writeback", swept, "xautoclaim:r", url, "--password-file", file)
+
+    planned = claimlib(*words, "--dry-run")
+    assert planned.code == 0
+    assert planned.out.startswith(
+        "Writeback of xautoclaim:r, dry run: what it would send; nothing was sent\n"
+    )
+    assert numbers(planned.out)[0] == ["orders", "w", "4", "1", *"----"]
+    assert owners(state(client, "orders"))["3-0"] == ("bob", 1)
+
+    said = claimlib(*words, "--run-id", "w")
+    assert said.code == 0
+    assert said.out.startswith("Writeback of xautoclaim:r, run 3 (writeback:w)\n")
+    assert numbers(said.out) == [
+        ["orders", "w", *"412111"],
+        ["total", "1", "group", *"412111"],
+    ]
+    assert "2 entries were left alone\ntouched: another client changed" in said.out
+    assert "send · 5 of 5 entries" in said.err
+    assert owners(state(client, "orders")) == {
+        "2-0": ("carol", 2),
+        "3-0": ("alice", 2),
+        "4-0": ("alice", 2),
+    }
+
+    again = claimlib(*words, "--run-id", "w", "--output", "json")
+    document = json.loads(again.out)
+    assert document["is_repeat"] is True
+    assert (document["run"], document["decided"]) == ("xautoclaim:r", 5)
+    (group,) = document["groups"]
+    assert group == {
+        "stream": "orders",
+        "consumer_group": "w",
+        "claims": 4,
+        "deletions": 1,
+        "moved": 2,
+        "acknowledged": 1,
+        "touched": 1,
+        "gone": 1,
+    }
+    shown = claimlib("runs", swept, "writeback:w").out
+    for name, number in {"moved": 2, "acknowledged": 1, "touched": 1, "decided": 5}.items():
+        assert [line.split()[1] for line in shown.splitlines() if line.startswith(name)] == [
+            str(number)
+        ]
+    assert PASSWORD not in "".join(
+        text for result in (planned, said, again) for text in (result.out, result.err)
+    )
+
+
+def test_what_the_server_has_is_no_longer_only_in_the_store(claimlib, client, server, swept):
+    client.xclaim("orders", "w", "carol", 0, ["2-0"])
+    assert claimlib("writeback", swept, "r", server.url).code == 0
+    of_group = ("xpending", swept, "orders", "w", "--count", "9", "--output", "jsonl")
+    views = {
+        view: {
+            row["id"]: row["consumer"]
+            for row in map(json.loads, claimlib(*of_group, "--view", view).out.splitlines())
+        }
+        for view in ("store", "server")
+    }
+    moved = dict.fromkeys(("1-0", "3-0", "4-0"), "alice")
+    assert views == {
+        "store": moved | {"2-0": "alice"},
+        "server": moved | {"2-0": "bob"},  # as it was at the snapshot
+    }
+    said = claimlib("snapshot", server.url, swept)
+    assert "pending entries written (new or changed)      1\n" in said.out
+    assert "claims overwritten                            1\n" in said.out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("none",), 2, "has no finished run none"),
+        (("1",), 2, "run snapshot:s cannot be written back: only xautoclaim, xclaim and retire"),
+        (("r", "--max-age", "1ms"), process.INPUT_REFUSED, "more than --max-age 1ms"),
+        (("r", "--max-age", "soon"), 2, "--max-age"),
+        (("r", "--max-commands-per-second", "0"), 2, "--max-commands-per-second"),
+        (("r", "--run-id", ""), 2, "run id"),
+    ],
+)
+def test_refusals(claimlib, client, server, store, words, code, message):
+    stall(client, "orders", IDS)
+    assert claimlib("snapshot", server.url, store.where, "--run-id", "s").code == 0
+    assert claimlib("xautoclaim", store.where, *SWEEP).code == 0
+    run, *options = words
+    said = claimlib("writeback", store.where, run, server.url, *options)
+    assert (said.code, said.out) == (code, "")
+    assert message in said.err
+    assert set(owners(state(client, "orders")).values()) == {("bob", 1)}
+
+
+def test_a_url_in_the_wrong_place_and_a_server_that_is_not_there(claimlib, store):
+    said = claimlib("writeback", "redis://localhost", store.where, "r")
+    assert said.code == 2
+    assert "URL comes last: claimlib writeback ./store RUN redis://HOST:PORT" in said.err
+    said = claimlib("writeback", store.where, "r", "redis://127.0.0.1:1")
+    assert said.code == 75
+    assert "cannot be reached" in said.err
+
+
+@pytest.mark.usefixtures("client")
+def test_an_interruption_says_that_claims_may_be_on_the_server(
+    claimlib, server, swept, monkeypatch
+):
+    from claimlib.live.writing import write_entries
+
+    def interrupted(source, batches):
+        yield from write_entries(source, batches)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("claimlib.commands.writeback.write_entries", interrupted)
+    said = claimlib("writeback", swept, "r", server.url, "--run-id", "w")
+    assert said.code == process.INTERRUPTED
+    assert (
+        "nothing was decided, so the store is unchanged; the server may have some of the claims:"
+        " the same command recognizes them, and continues" in said.err
+    )
+
+
+def test_the_documented_rights_are_those_that_are_tested():
+    text = section("docs/server.md", "## Rights")
+    (stated,) = [
+        line.strip("`").partition("writer on >PASSWORD ")[2].split()
+        for line in text.splitlines()
+        if line.startswith("`ACL SETUSER writer")
+    ]
+    assert stated == rights_in(writing.__doc__, "writer")
