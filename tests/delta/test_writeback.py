@@ -446,7 +446,7 @@ def test_killed_while_it_waits_for_a_reply(server, client, swept, monkeypatch, i
 
 
 def test_killed_between_the_claims_and_the_journal(server, client, swept, monkeypatch):
-    append = type(swept.writer).append
+    append = type(swept).append
 
     def fails(self, table, *words, **options):
         if table == "journal":
@@ -454,7 +454,7 @@ def test_killed_between_the_claims_and_the_journal(server, client, swept, monkey
         return append(self, table, *words, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(swept.writer), "append", fails)
+        patch.setattr(type(swept), "append", fails)
         with pytest.raises(KilledError):
             write(swept, server)
     claimed = state(client, "s")
