@@ -266,12 +266,6 @@ class _Writing:
             decided = without(decided, journal(Kind.LOST))
         decided = decided.fetched()
         retired = journal(Kind.RETIRED).collect() if self.finished.counts.get("retired") else []
-        if decided.is_empty() and not retired:
-            raise RequestError(
-                f"run {self.finished.key} has nothing to write back: it claimed and deleted no"
-                " entry, and retired no consumer",
-                run=self.finished.key,
-            )
         of_run = union_by_name(
             [decided.distinct(*GROUP), journal(Kind.RETIRED).select(*GROUP)],
             {name: JOURNAL_ROW[name] for name in GROUP},
@@ -298,7 +292,9 @@ class _Writing:
             f" LEFT JOIN {{groups}} AS g USING ({', '.join(GROUP)})",
             groups=begun.relation("groups").select(*GROUP, "snapshot_ms"),
         )
-        (oldest,) = groups.order_by("snapshot_ms", *GROUP).limit(1).collect()
+        oldest = groups.order_by("snapshot_ms", *GROUP).first()
+        if oldest is None:  # the run changed nothing
+            return
         name = f"{oldest['stream']} / {oldest['consumer_group']}"
         if oldest["snapshot_ms"] is None:
             raise GuardError(

@@ -329,7 +329,7 @@ class WritebackSection(Section):
         _Number,
         Field(gt=0),
         Option(
-            "Send at most NUMBER commands per second; one command is for up to 500 entries.",
+            "Send at most NUMBER commands per second; one command is for up to 200 entries.",
             "NUMBER",
             group=OptionGroup.RUN,
         ),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-IDS_PER_BATCH = 500
+IDS_PER_BATCH = 200
 """The most entries of one script, which the server runs without a break."""
 _BATCHES_PER_PIPELINE = 10
 

@@ -522,12 +522,18 @@ def find_known(store: Store) -> int:
     return store.relation("journal").where(f"kind = '{Kind.RUN}'").count()
 
 
+def test_of_a_run_that_changed_nothing_nothing_is_sent(server, client, swept):
+    claim = ClaimRequest(b"carl", 24 * HOUR_MS, (StreamId(1, 0),))
+    xclaim(swept, [NamedClaim(b"s", GROUP.encode(), claim)], run_id="none")
+    before = state(client, "s")
+    reply = write(swept, server, "none")
+    assert (reply.counts["decided"], reply.groups.count()) == (0, 0)
+    assert state(client, "s") == before
+
+
 def test_runs_that_cannot_be_written_back(server, swept):
     assert "only xautoclaim, xclaim and retire runs can" in refused(swept, server, "1")
     assert "has no finished run nothing" in refused(swept, server, "nothing")
-    claim = ClaimRequest(b"carl", 24 * HOUR_MS, (StreamId(1, 0),))
-    xclaim(swept, [NamedClaim(b"s", GROUP.encode(), claim)], run_id="none")
-    assert "xclaim:none has nothing to write back" in refused(swept, server, "none")
     claims = [NamedClaim(b"s", GROUP.encode(), ClaimRequest(b"carl", 0, (StreamId(1, 0),)))]
     with pytest.raises(KilledError):
         xclaim(swept, claims, run_id="late", progress=at_phase(Phase.APPLY))

@@ -11,7 +11,7 @@ from tests.edge.processes import ROOT, promptly, run_claimlib, run_python
 
 COMMANDS = (
     *("init", "snapshot", "import", "xautoclaim", "xpending", "check", "runs"),
-    *("xclaim", "xack", "retire"),
+    *("xclaim", "xack", "retire", "writeback", "rescue"),
 )
 XCLAIM = ("xclaim", "store", "s", "g", "c")
 SWEEP = ("xautoclaim", "store", "--consumer", "c", "--min-idle", "1h")
@@ -30,6 +30,8 @@ SWEEP = ("xautoclaim", "store", "--consumer", "c", "--min-idle", "1h")
         ("xclaim", "(ms, s, m, h, d, w)"),
         ("xack", "ms-seq"),
         ("retire", "Delivery counts stay"),
+        ("writeback", "older than DURATION"),
+        ("rescue", "(ms, s, m, h, d, w)"),
     ],
 )
 def test_help_has_units_and_an_example(claimlib, command, unit):

@@ -41,6 +41,7 @@ def stalled(store):
     return store.where
 
 
+@pytest.mark.usefixtures("spark")  # a session that is there is used
 def test_a_run_is_shown_refusals_are_named_and_the_run_can_be_looked_up(claimlib, stalled):
     words = ("xautoclaim", stalled, *SWEEP, "--run-id", "r", "--output", "json")
     said = claimlib(*words)
@@ -463,6 +464,7 @@ def test_an_empty_consumer_is_refused(claimlib, stalled, words):
     assert "is empty: name who gets the entries" in said.err
 
 
+@pytest.mark.usefixtures("spark")  # a session that is there is used
 def test_init_and_a_dry_run_show_what_they_do(claimlib, stalled, tmp_path):
     assert "claimlib: starting Spark" in claimlib("init", tmp_path / "new").err
     shown = claimlib("xautoclaim", stalled, *SWEEP, "--dry-run").err
@@ -479,6 +481,7 @@ def test_verbose_a_run_says_how_many_entries_it_is_about(claimlib, stalled):
     assert any(re.fullmatch(r"claimlib: finish · run 1 · took [0-9.]+ s", line) for line in claimed)
 
 
+@pytest.mark.usefixtures("spark")  # a session that is there is used
 def test_memory_for_a_spark_that_runs_already_is_said_to_have_no_effect(claimlib, stalled):
     options = ("--spark-conf", "spark.driver.memory=9g")
     said = claimlib("xpending", stalled, *options)

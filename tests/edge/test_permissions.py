@@ -15,6 +15,7 @@ COMMANDS = {
     "xclaim": ("{}", "s", "g", "c", "1-0", "--min-idle", "1m"),
     "xack": ("{}", "s", "g", "1-0"),
     "retire": ("{}", "s", "g", "c", "--to", "d"),
+    "writeback": ("{}", "1", "redis://127.0.0.1:1/0"),
     "abandon": ("{}", "snapshot:x"),
 }
 PARTS = ("", "pending", "journal/_delta_log", "entries/bucket=3")

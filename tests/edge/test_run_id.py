@@ -15,6 +15,8 @@ ARGUMENTS = {
     "xclaim": ("store", "s", "g", "c", "1-0", "--min-idle", "1h"),
     "xack": ("store", "s", "g", "1-0"),
     "retire": ("store", "s", "g", "c", "--to", "d"),
+    "writeback": ("store", "1", "redis://127.0.0.1:1/0"),
+    "rescue": ("redis://127.0.0.1:1/0", "store", "--consumer", "c", "--min-idle", "1h"),
 }
 
 

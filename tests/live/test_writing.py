@@ -102,11 +102,13 @@ def test_what_was_delivered_up_to_the_fence_is_claimed_at_the_time_of_the_server
     ("late_by_ms", "outcome"), [(0, Outcome.MOVED), (1, Outcome.TOUCHED), (2, Outcome.TOUCHED)]
 )
 def test_the_fence_is_exact_to_the_millisecond(source, group, late_by_ms, outcome):
-    if group.info("server")["redis_version"].startswith("7.0"):
-        pytest.skip("the clock goes on within a script of Redis 7.0")
+    # The clock goes on within a script of Redis 7.0, so an entry may seem to be delivered later.
+    is_late = group.info("server")["redis_version"].startswith("7.0")
+    accepted = {outcome, Outcome.TOUCHED} if is_late else {outcome}
     delivered = now_ms(group) - 1000
     group.xclaim("s", "g", "bob", 0, ["1-0"], time=delivered, retrycount=1, justid=True)
-    assert kinds(source, claims(delivered - late_by_ms, "1-0")) == [outcome]
+    (actual,) = kinds(source, claims(delivered - late_by_ms, "1-0"))
+    assert actual in accepted
 
 
 @pytest.mark.parametrize("other", [{"owner": b"carl"}, {"count": 3}, {"owner": None}])
