@@ -1,4 +1,4 @@
-"""What people and programs read of a rescue."""
+"""Report a rescue to people and to programs."""
 
 from __future__ import annotations
 

@@ -118,6 +118,7 @@ def sweep(store: Store) -> int:
 
 if __name__ == "__main__":
     assert_type(claimlib.__version__, str)
+    # mypy must refuse this name: an ignore that is not needed is an error.
     print(claimlib.no_such_name)  # type: ignore[attr-defined]
     spark = open_session()
     assert_type(spark, SparkSession)
