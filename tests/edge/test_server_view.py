@@ -5,34 +5,24 @@ import shlex
 
 import pytest
 
-from claimlib.testing.server import valkey_server
 from tests.edge.test_server_removals import fill
 
 DAY_MS = 86_400_000
 
 
-@pytest.fixture(scope="module")
-def server():
-    with valkey_server() as running:
-        yield running
-
-
 @pytest.fixture
-def mirror(claimlib, server, store):
+def mirror(claimlib, client, server, store):
     """Create a server and its store.
 
     bob has six entries that were idle for a day; two of them were deleted.  Another group has two
     entries of today.
     """
-    with server.client() as client:
-        client.flushall()
-        ids = fill(client, b"orders:eu", 1_000, 6)
-        idle = ("IDLE", DAY_MS, "RETRYCOUNT", 1)
-        client.execute_command("XCLAIM", "orders:eu", "workers", "bob", 0, *ids, *idle)
-        client.xdel("orders:eu", *ids[-2:])
-        fill(client, b"orders:us", 1_000, 2)
-        assert claimlib("snapshot", server.url, store.where).code == 0
-        yield client
+    ids = fill(client, b"orders:eu", 1_000, 6)
+    idle = ("IDLE", DAY_MS, "RETRYCOUNT", 1)
+    client.execute_command("XCLAIM", "orders:eu", "workers", "bob", 0, *ids, *idle)
+    client.xdel("orders:eu", *ids[-2:])
+    fill(client, b"orders:us", 1_000, 2)
+    assert claimlib("snapshot", server.url, store.where).code == 0
 
 
 def rows(claimlib, store, *words):
