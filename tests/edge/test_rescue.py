@@ -1,6 +1,7 @@
 """`claimlib rescue` as a user types it."""
 
 import json
+import shlex
 
 import pytest
 
@@ -65,6 +66,8 @@ def test_a_rescue_that_was_interrupted_continues(claimlib, client, server, store
     said = claimlib(*words, "--output", "json")
     assert counts(said)["moved"] == 5
     assert owners(state(client, "other")) == dict.fromkeys(IDS, ("alice", 2))
+    command = claimlib(*words).out.partition("to see what it did: claimlib ")[2]
+    assert "writeback:r" in claimlib(*shlex.split(command)).out
 
 
 def test_the_url_comes_first(claimlib, server, store_path):
