@@ -18,10 +18,12 @@ from tests.limits import set_limits
 from tests.quick_spark import quick_session
 
 if TYPE_CHECKING:
+    import redis
     from pyspark.sql import SparkSession
 
     from claimlib.engine.relation import Executor
     from claimlib.store.tables import Store
+    from claimlib.testing.server import Server
     from tests.delta.own_rows import Opener
 
 
@@ -73,6 +75,23 @@ def spark() -> Iterator[SparkSession]:
     session = quick_session()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A real Valkey server; `client` empties it."""
+    from claimlib.testing.server import valkey_server
+
+    with valkey_server() as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[redis.Redis]:
+    """Another client of the server, which is empty and lets it do anything."""
+    with server.client() as connected:
+        connected.flushall()
+        yield connected
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("spark", marks=pytest.mark.long)])

@@ -79,7 +79,7 @@ def rescue(
         reply = run_rescue(
             opened, reading, request, run_id=run_id, dry_run=dry_run, progress=progress
         )
-        result, refused = of_rescue(reply), refusals(reply.swept)
+        result, refused = of_rescue(reply, opened.where), refusals(reply.swept)
     show(result, view)
     terminal.say(*refused)
     if refused:

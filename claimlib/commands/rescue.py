@@ -13,9 +13,9 @@ from claimlib.commands.reply import Reply
 from claimlib.commands.snapshot import SnapshotReply, SnapshotRequest, snapshot
 from claimlib.commands.writeback import DEFAULT_MAX_AGE_MS, WritebackReply, writeback
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.commands.xpending import pending_overview, read_store, stalled
 from claimlib.live.reading import ServerReading
 from claimlib.plans.differences import Scope
-from claimlib.plans.keys import GROUP
 from claimlib.runs import Progress
 from claimlib.semantics.model import RemovalLimits, parse_run_id
 from claimlib.store.tables import Store
@@ -88,15 +88,11 @@ def rescue(
 
 
 def _stalled(store: Store, sweep: SweepRequest) -> int:
-    """Return how many entries have been idle for the minimum idle time at their snapshot."""
-    scope = Scope(sweep.stream_glob, sweep.group_glob).has_group()
-    stalled = (
-        store.relation("pending")
-        .where(scope)
-        .sql(
-            f"SELECT 1 AS one FROM {{this}} AS p JOIN {{groups}} AS g USING ({', '.join(GROUP)})"
-            f" WHERE g.snapshot_ms - p.delivery_time_ms > {sweep.autoclaim.min_idle_ms:d}",
-            groups=store.relation("groups").select(*GROUP, "snapshot_ms"),
-        )
+    """Return how many entries had been idle for the minimum idle time at their snapshot."""
+    groups = pending_overview(
+        read_store(store),
+        scope=Scope(sweep.stream_glob, sweep.group_glob),
+        stalled_ms=sweep.autoclaim.min_idle_ms,
     )
-    return stalled.count()
+    number, _ = stalled(groups)
+    return number

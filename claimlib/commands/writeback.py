@@ -265,9 +265,9 @@ class _Writing:
         if self.finished.counts.get("lost"):
             decided = without(decided, journal(Kind.LOST))
         decided = decided.fetched()
-        retired = journal(Kind.RETIRED).collect() if self.finished.counts.get("retired") else []
+        retired = journal(Kind.RETIRED).fetched()
         of_run = union_by_name(
-            [decided.distinct(*GROUP), journal(Kind.RETIRED).select(*GROUP)],
+            [decided.distinct(*GROUP), retired.select(*GROUP)],
             {name: JOURNAL_ROW[name] for name in GROUP},
         ).fetched()
         self._check_snapshots(begun, of_run, at_ms)
@@ -282,7 +282,7 @@ class _Writing:
             begun.relation("pending"),
             changes_since(at, read),
         )
-        return _Planned(rows.order_by(*plan.ORDER).fetched(), retired, at_ms)
+        return _Planned(rows.order_by(*plan.ORDER).fetched(), retired.collect(), at_ms)
 
     def _check_snapshots(self, begun: Begun, of_run: Relation, at_ms: int) -> None:
         """Raise GuardError if the snapshot of a group of the run is too old, or was replaced."""

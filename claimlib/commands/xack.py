@@ -37,7 +37,7 @@ COMMAND = "xack"
 
 @dataclass(frozen=True, slots=True)
 class NamedAck:
-    """One XACK: of which stream's group, and which ids.
+    """State one XACK: the stream, the group and the ids.
 
     Examples:
         >>> NamedAck(b"orders", b"workers", (parse_id("5-3"),)).ids

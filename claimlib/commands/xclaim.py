@@ -29,7 +29,7 @@ COMMAND = "xclaim"
 
 @dataclass(frozen=True, slots=True)
 class NamedClaim:
-    """One XCLAIM: of which stream's group, and what.
+    """State one XCLAIM: the stream, the group and the request.
 
     Examples:
         >>> claim = ClaimRequest(b"alice", min_idle_ms=0, ids=(parse_id("5-3"),))

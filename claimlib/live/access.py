@@ -18,8 +18,10 @@ from claimlib.live.connection import (
 
 
 class _Password:
-    """The password, which nothing shows.  It is read once: a pipe, as of `<(pass show redis)`, is
-    empty when it is opened again."""
+    """Hold the password, and never show it.
+
+    It is read once, because a pipe, as of `<(pass show redis)`, is empty when it is opened again.
+    """
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -38,9 +40,9 @@ class ServerAccess:
     Attributes:
         url: `redis://[USER@]HOST[:PORT][/DB]`, `rediss://` for TLS.
         max_commands_per_second: how fast; see `live.pacer`.
-        password_file: null: the environment variable REDIS_PASSWORD, if it is set.  Read once,
-            by the first connection.
-        ca_file: certificates to trust for TLS besides the system's; null: none.
+        password_file: read once, by the first connection.  None means the environment variable
+            REDIS_PASSWORD, if it is set.
+        ca_file: certificates to trust for TLS besides the system's.  None means no others.
 
     Examples:
         >>> ServerAccess("redis://localhost:6379/0").label
@@ -54,12 +56,12 @@ class ServerAccess:
     _password: _Password = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """All connections have one password."""
+        """Make all connections use one password."""
         object.__setattr__(self, "_password", _Password(self.password_file))
 
     @property
     def label(self) -> str:
-        """The server as `host:port/db`."""
+        """Return the server as `host:port/db`."""
         return source_label(self.url)
 
     def check(self) -> SourceOpened:

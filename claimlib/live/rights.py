@@ -8,7 +8,7 @@ second; only a refusal for want of one counts, as any other answer comes after b
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from claimlib.errors import ClaimlibError, PermissionDeniedError, SourceUnreachableError
@@ -54,48 +54,53 @@ class Tried(NamedTuple):
 _KEY = b"KEY"
 _SNAPSHOT_FAILS = "a snapshot fails"
 _WRITEBACK_FAILS = "a writeback fails"
-_READING: tuple[tuple[str, tuple[Word, ...]], ...] = (
-    ("+scan", ("SCAN", 0, "COUNT", 1)),
-    ("+time", ("TIME",)),
-    ("+xinfo|stream", ("XINFO", "STREAM", _KEY)),
-    ("+xinfo|groups", ("XINFO", "GROUPS", _KEY)),
-    ("+xinfo|consumers", ("XINFO", "CONSUMERS", _KEY, "group")),
-    ("+xpending", ("XPENDING", _KEY, "group")),
-    ("+xrange", ("XRANGE", _KEY, "-", "+", "COUNT", 1)),
-)
+_WORDS: Mapping[str, tuple[Word, ...]] = {
+    "+scan": ("SCAN", 0, "COUNT", 1),
+    "+time": ("TIME",),
+    "+xinfo|stream": ("XINFO", "STREAM", _KEY),
+    "+xinfo|groups": ("XINFO", "GROUPS", _KEY),
+    "+xinfo|consumers": ("XINFO", "CONSUMERS", _KEY, "group"),
+    "+eval": ("EVAL", "return 1", 1, _KEY),
+    "+xpending": ("XPENDING", _KEY, "group"),
+    "+xrange": ("XRANGE", _KEY, "-", "+", "COUNT", 1),
+    "+xclaim": ("XCLAIM", _KEY, "group", "consumer", 0, "0-0", "JUSTID"),
+    "+xack": ("XACK", _KEY, "group", "0-0"),
+    "+xgroup|delconsumer": ("XGROUP", "DELCONSUMER", _KEY, "group", "consumer"),
+    "+exec": ("EXEC",),
+    "+multi": ("MULTI",),
+}
+"""The command that tries a right, by its rule."""
+
+
+def _needed(without: str, *rules: str) -> Iterator[Right]:
+    return (Right(rule, _WORDS[rule], without) for rule in rules)
+
+
 SNAPSHOT_RIGHTS = Rights(
     (
         Right(
             "+info", ("INFO", "server"), "the server cannot be identified, and no replica is read"
         ),
-        *(Right(*pair, _SNAPSHOT_FAILS) for pair in _READING),
+        *_needed(_SNAPSHOT_FAILS, "+scan", "+time", "+xinfo|stream", "+xinfo|groups"),
+        *_needed(_SNAPSHOT_FAILS, "+xinfo|consumers", "+xpending", "+xrange"),
         Right(
             "+eval_ro",
             ("EVAL_RO", "return 1", 1, _KEY),
             "single replies may become large",
             is_needed=False,
         ),
-        Right("+exec", ("EXEC",), _SNAPSHOT_FAILS),
-        # At the end: without +exec, only the end of the connection ends what it begins.
-        Right("+multi", ("MULTI",), _SNAPSHOT_FAILS),
+        # MULTI at the end: without +exec, only the end of the connection ends what it begins.
+        *_needed(_SNAPSHOT_FAILS, "+exec", "+multi"),
     ),
     Right(
         ALL_KEYS, (), "a snapshot needs a --stream glob that matches only keys the user may read"
     ),
 )
-_WRITING: tuple[tuple[str, tuple[Word, ...]], ...] = (
-    ("+time", ("TIME",)),
-    ("+eval", ("EVAL", "return 1", 1, _KEY)),
-    ("+xpending", ("XPENDING", _KEY, "group")),
-    ("+xrange", ("XRANGE", _KEY, "-", "+", "COUNT", 1)),
-    ("+xclaim", ("XCLAIM", _KEY, "group", "consumer", 0, "0-0", "JUSTID")),
-    ("+xack", ("XACK", _KEY, "group", "0-0")),
-    ("+xgroup|delconsumer", ("XGROUP", "DELCONSUMER", _KEY, "group", "consumer")),
-)
 WRITEBACK_RIGHTS = Rights(
     (
         Right("+info", ("INFO", "server"), "the server cannot be identified, so a writeback fails"),
-        *(Right(*pair, _WRITEBACK_FAILS) for pair in _WRITING),
+        *_needed(_WRITEBACK_FAILS, "+time", "+eval", "+xpending", "+xrange"),
+        *_needed(_WRITEBACK_FAILS, "+xclaim", "+xack", "+xgroup|delconsumer"),
     ),
     Right(ALL_KEYS_TO_WRITE, (), "a writeback fails unless the user may write all streams of it"),
 )

@@ -93,7 +93,7 @@ _CODES = {
     -2: Written(Outcome.GONE),
     -3: Written(Outcome.ACKNOWLEDGED),
 }
-"""What scripts return of an entry; of a moved one they return the time of its delivery."""
+"""The outcomes by what a script returns.  For a moved entry it returns its delivery time."""
 
 # ARGV: group, consumer, delivery count, latest delivery time; id, owner and count of each entry.
 # XRANGE comes first because XCLAIM removes an entry that the stream lacks.

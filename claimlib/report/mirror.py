@@ -123,8 +123,7 @@ def _of_proof(reply: SnapshotReply) -> tuple[str, ...]:
 
 
 _TO_THE_SERVER = (
-    "To repeat the claims of a run on the server, print its commands: claimlib runs STORE RUN"
-    " --as-commands"
+    "Write a run back to the server before the next snapshot: claimlib writeback STORE RUN URL"
 )
 _TO_THE_TABLES = "Write claims back to your tables before you import again"
 

@@ -1,7 +1,8 @@
-"""What people and programs read of a rescue."""
+"""Report a rescue to people and to programs."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 from claimlib.commands.rescue import RescueReply
@@ -14,8 +15,12 @@ COLUMNS = headings("what", "count", "meaning")
 _STALLED = "stalled"
 
 
-def of_rescue(reply: RescueReply) -> Report:
-    """Return what was read, claimed and written back, and what is still stalled."""
+def of_rescue(reply: RescueReply, place: str) -> Report:
+    """Return what was read, claimed and written back, and what is still stalled.
+
+    Args:
+        place: where the store is.
+    """
     counts = _counts(reply)
     records = [
         {"what": name, "count": number, "meaning": _MEANINGS.get(name, MEANINGS.get(name))}
@@ -27,7 +32,7 @@ def of_rescue(reply: RescueReply) -> Report:
         rows=tuple(
             (str(row["what"]).replace("_", " "), row["count"], row["meaning"]) for row in records
         ),
-        notes=tuple(_notes(reply)),
+        notes=tuple(_notes(reply, place)),
         document={
             "command": "rescue",
             "run_id": reply.run_id,
@@ -61,8 +66,9 @@ def _title(reply: RescueReply) -> str:
     return f"Rescue of {reply.read.source}, run id {reply.run_id}"
 
 
-def _notes(reply: RescueReply) -> Iterable[str]:
+def _notes(reply: RescueReply, place: str) -> Iterable[str]:
     if reply.written is not None:
-        yield f"to see what it did: claimlib runs STORE writeback:{reply.run_id}"
+        key = shlex.quote(f"writeback:{reply.run_id}")
+        yield f"to see what it did: claimlib runs {shlex.quote(place)} {key}"
     elif not reply.dry_run:
         yield "nothing was stalled, so nothing was sent"

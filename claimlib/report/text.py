@@ -123,8 +123,8 @@ def only_in_store(
     verb, origin = ("exists", "It is of a run") if is_single else ("exist", "They are of all runs")
     has_own = any(of_run.get(str(kind)) for kind in CHANGING)
     to_see = (
-        f"print the server's commands for this run: claimlib runs {shlex.quote(place)}"
-        f" {shlex.quote(key)} --as-commands"
+        f"make those of this run on the server: claimlib writeback {shlex.quote(place)}"
+        f" {shlex.quote(key)} URL"
         if has_own
         else f"list the runs: claimlib runs {shlex.quote(place)}"
     )

@@ -1,4 +1,4 @@
-"""What people and programs read of a run that was written back to its server."""
+"""Report a writeback to people and to programs."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ NOT_ABANDONED = f"counts['{ABANDONED}'] IS NULL"
 
 
 class Phase(StrEnum):
-    """What a run is about to do.
+    """Name the phases of a run, in their order.
 
     Examples:
         >>> [phase.value for phase in Phase][:5]

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 
 def last_query(spark: SparkSession) -> int:
-    """The number of the newest query."""
+    """Return the number of the newest query, or -1 if there was none yet."""
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     queries = spark._jsparkSession.sharedState().statusStore().executionsList()
-    return max(queries.apply(at).executionId() for at in range(queries.size()))
+    return max((queries.apply(at).executionId() for at in range(queries.size())), default=-1)

@@ -49,7 +49,7 @@ def stall(
 
 
 def state(client: redis.Redis, stream: str | bytes) -> State:
-    """What a group has pending.  In a transaction the server's clock stands still."""
+    """Return the pending entries of a group.  In a transaction the server's clock stands still."""
     if not client.exists(stream):
         return {}
     pipeline = client.pipeline(transaction=True)
@@ -72,7 +72,7 @@ def owners(states: State) -> dict[str, tuple[str, int]]:
 
 
 def in_store(store: Store, stream: str) -> State:
-    """What the store has pending of a group."""
+    """Return the pending entries of a group in the store."""
     rows = store.relation("pending").where(f"stream = '{stream}'").collect()
     return {
         f"{row['id_ms']}-{row['id_seq']}": (

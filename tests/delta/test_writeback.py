@@ -6,7 +6,7 @@ import random
 import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,19 +49,6 @@ IDS = [f"{n}-0" for n in range(1, 7)]
 
 class KilledError(Exception):
     """The process ended here."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with valkey_server() as running:
-        yield running
-
-
-@pytest.fixture
-def client(server: Server) -> Iterator[redis.Redis]:
-    with server.client() as connected:
-        connected.flushall()
-        yield connected
 
 
 @pytest.fixture(scope="module")

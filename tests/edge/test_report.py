@@ -124,10 +124,10 @@ def test_at_the_most_that_a_report_lists_no_higher_limit_is_advised():
     assert shown.cut_off[0].startswith("1 more run not shown: a table has at most")
 
 
-def test_the_advice_about_overwritten_claims_names_the_commands_for_the_server():
+def test_the_advice_about_overwritten_claims_names_the_writeback():
     counts = {CLAIMS_REPLACED: 1}
     (note,) = mirror.of_snapshot(SnapshotReply("r", 1, False, "h:1/0", counts)).notes
-    assert note.endswith(": claimlib runs STORE RUN --as-commands")
+    assert note.endswith(": claimlib writeback STORE RUN URL")
     (note,) = mirror.of_import(ImportReply("r", 1, False, "given", counts)).notes
     assert note.endswith(". Write claims back to your tables before you import again")
 

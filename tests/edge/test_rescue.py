@@ -1,32 +1,24 @@
 """`claimlib rescue` as a user types it."""
 
 import json
+import shlex
 
 import pytest
 
 from claimlib import process
-from claimlib.testing.server import valkey_server
 from tests.delta.server_groups import owners, stall, state
 
 IDS = ["1-0", "2-0", "3-0"]
 SWEEP = ("--consumer", "alice", "--min-idle", "15m")
 
 
-@pytest.fixture(scope="module")
-def server():
-    with valkey_server() as running:
-        yield running
-
-
 @pytest.fixture
-def client(server):
+def client(client):
     """Two streams whose entries bob left lying for an hour; one of these is deleted."""
-    with server.client() as connected:
-        connected.flushall()
-        stall(connected, "orders", IDS)
-        stall(connected, "other", IDS)
-        connected.xdel("orders", "3-0")
-        yield connected
+    stall(client, "orders", IDS)
+    stall(client, "other", IDS)
+    client.xdel("orders", "3-0")
+    return client
 
 
 def counts(said):
@@ -74,6 +66,8 @@ def test_a_rescue_that_was_interrupted_continues(claimlib, client, server, store
     said = claimlib(*words, "--output", "json")
     assert counts(said)["moved"] == 5
     assert owners(state(client, "other")) == dict.fromkeys(IDS, ("alice", 2))
+    command = claimlib(*words).out.partition("to see what it did: claimlib ")[2]
+    assert "writeback:r" in claimlib(*shlex.split(command)).out
 
 
 def test_the_url_comes_first(claimlib, server, store_path):

@@ -9,23 +9,9 @@ import redis
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest
-from claimlib.testing.server import valkey_server
 from tests.unit.test_words import read_by_redis_cli
 
 HOSTILE = b'odd "name" \\ \xff\n'
-
-
-@pytest.fixture(scope="module")
-def server():
-    with valkey_server() as valkey:
-        yield valkey
-
-
-@pytest.fixture
-def client(server):
-    with server.client() as connected:
-        connected.flushall()
-        yield connected
 
 
 def stall(client, stream, group, number):

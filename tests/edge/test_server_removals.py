@@ -2,26 +2,10 @@
 
 import json
 
-import pytest
-
-from claimlib.testing.server import valkey_server
 from claimlib.testing.tables import read_groups
 from tests.live.readings import deliver
 
 ENTRIES = 52
-
-
-@pytest.fixture(scope="module")
-def server():
-    with valkey_server() as running:
-        yield running
-
-
-@pytest.fixture
-def client(server):
-    with server.client() as connected:
-        connected.flushall()
-        yield connected
 
 
 def fill(client, name, first_ms, number):

@@ -5,34 +5,24 @@ import shlex
 
 import pytest
 
-from claimlib.testing.server import valkey_server
 from tests.edge.test_server_removals import fill
 
 DAY_MS = 86_400_000
 
 
-@pytest.fixture(scope="module")
-def server():
-    with valkey_server() as running:
-        yield running
-
-
 @pytest.fixture
-def mirror(claimlib, server, store):
+def mirror(claimlib, client, server, store):
     """Create a server and its store.
 
     bob has six entries that were idle for a day; two of them were deleted.  Another group has two
     entries of today.
     """
-    with server.client() as client:
-        client.flushall()
-        ids = fill(client, b"orders:eu", 1_000, 6)
-        idle = ("IDLE", DAY_MS, "RETRYCOUNT", 1)
-        client.execute_command("XCLAIM", "orders:eu", "workers", "bob", 0, *ids, *idle)
-        client.xdel("orders:eu", *ids[-2:])
-        fill(client, b"orders:us", 1_000, 2)
-        assert claimlib("snapshot", server.url, store.where).code == 0
-        yield client
+    ids = fill(client, b"orders:eu", 1_000, 6)
+    idle = ("IDLE", DAY_MS, "RETRYCOUNT", 1)
+    client.execute_command("XCLAIM", "orders:eu", "workers", "bob", 0, *ids, *idle)
+    client.xdel("orders:eu", *ids[-2:])
+    fill(client, b"orders:us", 1_000, 2)
+    assert claimlib("snapshot", server.url, store.where).code == 0
 
 
 def rows(claimlib, store, *words):
@@ -41,8 +31,9 @@ def rows(claimlib, store, *words):
     return said.code, json.loads(said.out)["view"], groups
 
 
+@pytest.mark.usefixtures("mirror")
 def test_an_alarm_judges_what_the_server_has_and_a_sweep_says_what_only_the_store_knows(
-    claimlib, mirror, server, store
+    claimlib, server, store
 ):
     alarm = ("--fail-on-stalled", "15m")
     assert rows(claimlib, store, *alarm)[0] == 3
@@ -81,10 +72,9 @@ def test_an_alarm_judges_what_the_server_has_and_a_sweep_says_what_only_the_stor
     for view, payloads in (("server", [*["present"] * 4, "gone", "gone"]), ("store", [])):
         shown = json.loads(claimlib(*of_bob, "--view", view, "--output", "json").out)
         assert [row["payload"] for row in shown["rows"]] == payloads
-    # What the report says to type, on the server, and the next snapshot.
-    command = last.partition("this run: claimlib ")[2]
-    for line in claimlib(*shlex.split(command)).out.splitlines():
-        mirror.execute_command(*shlex.split(line))
+    # What the report says to type, and the next snapshot.
+    command = last.partition("on the server: claimlib ")[2].replace("URL", server.url)
+    assert claimlib(*shlex.split(command)).code == 0
     assert claimlib("snapshot", server.url, store.where).code == 0
     code, _, after = rows(claimlib, store, *alarm)
     assert (code, after["orders:eu"]["changed_by_runs"]) == (0, 0)

@@ -24,13 +24,6 @@ def server():
 
 
 @pytest.fixture
-def client(server):
-    with server.client() as connected:
-        connected.flushall()
-        yield connected
-
-
-@pytest.fixture
 def swept(claimlib, client, server, store):
     """Alice has bob's entries in the store, of which one is gone from the stream."""
     stall(client, "orders", IDS)

@@ -1,4 +1,4 @@
-"""A real Valkey server for the tests of this folder, emptied before each of them."""
+"""Sources on real servers, which are emptied before each test."""
 
 from __future__ import annotations
 
@@ -10,21 +10,27 @@ import redis
 
 from claimlib.live.connection import Source, open_source
 from claimlib.testing.server import Server, valkey_server
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    with valkey_server() as running:
-        yield running
+from tests.live.redis_7_0 import redis_server
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[redis.Redis]:
-    """Another client of the server, which may do anything."""
-    with server.client() as connected:
-        connected.flushall()
-        connected.execute_command("ACL LOG", "RESET")
-        yield connected
+def client(client: redis.Redis) -> redis.Redis:
+    """Another client of the server, whose log of refusals is empty."""
+    client.execute_command("ACL LOG", "RESET")
+    return client
+
+
+@pytest.fixture(
+    scope="module", params=["Valkey", pytest.param("Redis 7.0", marks=pytest.mark.long)]
+)
+def each_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """A server of each kind."""
+    is_valkey = request.param == "Valkey"
+    binary = None if is_valkey else redis_server(tmp_path_factory.mktemp("redis"))
+    with valkey_server(binary=binary) as running:
+        yield running
 
 
 @pytest.fixture

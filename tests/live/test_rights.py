@@ -7,19 +7,13 @@ from claimlib.live.connection import connect
 from claimlib.live.rights import tried_rights
 from claimlib.testing.server import valkey_server
 from tests.live.readings import LEAST_RIGHTS, without
-from tests.live.redis_7_0 import redis_server
 
 NEEDED = {right for right in LEAST_RIGHTS if right != "-@all"}
 
 
-@pytest.fixture(
-    scope="module", params=["Valkey", pytest.param("Redis 7.0", marks=pytest.mark.long)]
-)
-def server(request, tmp_path_factory):
-    is_valkey = request.param == "Valkey"
-    binary = None if is_valkey else redis_server(tmp_path_factory.mktemp("redis"))
-    with valkey_server(binary=binary) as running:
-        yield running
+@pytest.fixture(scope="module")
+def server(each_server):
+    return each_server
 
 
 def rights(server, login, db=0):

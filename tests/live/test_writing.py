@@ -17,23 +17,16 @@ from claimlib.live.writing import (
     remove_consumer,
     write_entries,
 )
-from claimlib.testing.server import valkey_server
 from tests.live.readings import add, deliver, rights_in, without
-from tests.live.redis_7_0 import redis_server
 
 LEAST_RIGHTS = rights_in(writing.__doc__, "writer")
 NEEDED = {right for right in LEAST_RIGHTS if right != "-@all"}
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture(
-    scope="module", params=["Valkey", pytest.param("Redis 7.0", marks=pytest.mark.long)]
-)
-def server(request, tmp_path_factory):
-    is_valkey = request.param == "Valkey"
-    binary = None if is_valkey else redis_server(tmp_path_factory.mktemp("redis"))
-    with valkey_server(binary=binary) as running:
-        yield running
+@pytest.fixture(scope="module")
+def server(each_server):
+    return each_server
 
 
 @pytest.fixture

@@ -27,8 +27,10 @@ from claimlib import (
     Reading,
     Relation,
     Reply,
+    RescueReply,
     Retirement,
     RunList,
+    ServerAccess,
     ServerReading,
     SnapshotReply,
     SnapshotRequest,
@@ -38,6 +40,7 @@ from claimlib import (
     SweepRequest,
     TableMap,
     Upgrade,
+    WritebackReply,
     check,
     describe,
     find_run,
@@ -54,10 +57,12 @@ from claimlib import (
     pending_overview,
     pending_summary,
     read_store,
+    rescue,
     retire,
     server_commands,
     snapshot,
     upgrade,
+    writeback,
     xack,
     xautoclaim,
 )
@@ -113,11 +118,19 @@ def sweep(store: Store) -> int:
     assert_type(run, FinishedRun)
     assert_type(Reply.of_finished(store, run), Reply)
     print(*server_commands(store, run).lines, sep="\n")
+    server = ServerReading("redis://localhost:6379/0")
+    written = writeback(store, run.key, ServerAccess(server.url), max_age_ms=60_000)
+    assert_type(written, WritebackReply)
+    assert_type(written.groups, Relation)
+    rescued = rescue(store, server, request, run_id="rescue")
+    assert_type(rescued, RescueReply)
+    assert_type(rescued.written, WritebackReply | None)
     return reply.counts["claimed"]
 
 
 if __name__ == "__main__":
     assert_type(claimlib.__version__, str)
+    # mypy must refuse this name: an ignore that is not needed is an error.
     print(claimlib.no_such_name)  # type: ignore[attr-defined]
     spark = open_session()
     assert_type(spark, SparkSession)
