@@ -81,6 +81,13 @@ class Kind(StrEnum):
     GROUP_REMOVED = "group_removed"
     CONSUMER_REMOVED = "consumer_removed"
     STREAM_REMOVED = "stream_removed"
+    RESTORED = "restored"
+    RETURNED = "returned"
+    WITHDRAWN = "withdrawn"
+    KEPT = "kept"
+    CONSUMER_RESTORED = "consumer_restored"
+    CURSOR_RESTORED = "cursor_restored"
+    GROUP_RESTORED = "group_restored"
 
 
 COUNTS_TYPE = "MAP<STRING, BIGINT>"

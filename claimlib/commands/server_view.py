@@ -60,7 +60,10 @@ def only_in_store(
     return {name: sum(counts.get(str(kind), 0) for kind in kinds) for name, kinds in _KINDS.items()}
 
 
-_KINDS = {"claimed": (Kind.CLAIMED, Kind.FORCED), "deleted": (Kind.DELETED, Kind.ACKED)}
+_KINDS = {
+    "claimed": (Kind.CLAIMED, Kind.FORCED, Kind.RESTORED, Kind.RETURNED),
+    "deleted": (Kind.DELETED, Kind.ACKED, Kind.WITHDRAWN),
+}
 
 
 def as_on_server(at: Reading, changes: Relation) -> Reading:

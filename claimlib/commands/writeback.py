@@ -165,6 +165,14 @@ def find_written(store: Store, run_name: str) -> FinishedRun:
     return finished
 
 
+def writeback_of(begun: Begun, run_seq: int) -> FinishedRun | None:
+    """Return the finished writeback of a run, or None if it was not written back."""
+    seq = "CAST(get_json_object(request, '$.run_seq') AS BIGINT)"
+    done = begun.relation("runs").where(f"command = '{COMMAND}' AND {NOT_ABANDONED}")
+    row = done.where(f"{seq} = {run_seq:d}").first()
+    return None if row is None else FinishedRun.of(row)
+
+
 def _reply(store: Store, done: FinishedRun, finished: FinishedRun) -> WritebackReply:
     rows = partial(rows_of, store, done.run_seq, *plan.OUTCOMES)
     return WritebackReply(
@@ -246,14 +254,12 @@ class _Writing:
 
     def _refuse_repeat(self, begun: Begun) -> None:
         """Raise RequestError if the run was written back before."""
-        seq = "CAST(get_json_object(request, '$.run_seq') AS BIGINT)"
-        done = begun.relation("runs").where(f"command = '{COMMAND}' AND {NOT_ABANDONED}")
-        row = done.where(f"{seq} = {self.finished.run_seq:d}").first()
-        if row is not None:
+        done = writeback_of(begun, self.finished.run_seq)
+        if done is not None:
             raise RequestError(
-                f"run {self.finished.key} was already written back by run {row['run_seq']}"
-                f" ({COMMAND}:{row['run_id']}). Nothing was sent. To show what became of its"
-                f" entries, run: claimlib runs {shlex.quote(begun.store.where)} {row['run_seq']}",
+                f"run {self.finished.key} was already written back by run {done.run_seq}"
+                f" ({done.key}). Nothing was sent. To show what became of its entries, run:"
+                f" claimlib runs {shlex.quote(begun.store.where)} {done.run_seq}",
                 run=self.finished.key,
             )
 

@@ -10,11 +10,18 @@ from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP, GROUP_SQL
 from claimlib.schema import Kind
 
-CHANGING = (Kind.CLAIMED, Kind.FORCED, Kind.DELETED, Kind.ACKED)
+CHANGING = (
+    *(Kind.CLAIMED, Kind.FORCED, Kind.DELETED, Kind.ACKED),
+    *(Kind.RESTORED, Kind.RETURNED, Kind.WITHDRAWN),
+)
 """The kinds of journal rows that change or remove a pending entry, or make an entry pending."""
 _WRITTEN_BACK = (Kind.MOVED, Kind.ACKNOWLEDGED)
 """The kinds of journal rows after which the server has what the store has."""
 _ENTRY = ", ".join((*GROUP, "id_ms", "id_seq"))
+_IS_UNDONE = " AND ".join(
+    f"max_by({name}, run_seq) <=> min_by(from_{name}, run_seq)"
+    for name in ("consumer", "delivery_time_ms", "delivery_count")
+)
 _ROW = f"{_ENTRY}, bucket, consumer, delivery_time_ms, delivery_count"
 
 
@@ -51,7 +58,8 @@ def group_sources(groups: Relation, sources: Relation, read: Relation) -> Relati
 def changes_since(journal: Relation, read: Relation, last_seq: int) -> Relation:
     """Return one row per entry that runs changed after its group was read from the source.
 
-    An entry that was written back to the server counts only if a run changed it later.
+    An entry that was written back to the server counts only if a run changed it later.  An entry
+    that an undo has put back as the source had it does not count.
 
     Columns: stream, consumer_group, id_ms, id_seq, bucket; `kind` (that of the last change); and
     the entry as the source had it: `was_pending`, consumer, delivery_time_ms and delivery_count
@@ -86,6 +94,7 @@ def changes_since(journal: Relation, read: Relation, last_seq: int) -> Relation:
         FROM kept LEFT ANTI JOIN (SELECT * FROM changes WHERE kind = '{Kind.LOST}') lost
             USING (run_seq, {_ENTRY})
         GROUP BY {_ENTRY}
+        HAVING NOT ({_IS_UNDONE})
         """,
         read=read,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from claimlib.commands.mirror import CLAIMS_REPLACED, UNEXPLAINED
+from claimlib.commands.undo import CONSUMERS, CURSORS, GROUPS
 from claimlib.commands.writeback import CONSUMERS_KEPT, CONSUMERS_REMOVED, DECIDED
 from claimlib.runs.journal import ServerProof
 from claimlib.runs.mirror import NEW
@@ -32,6 +33,14 @@ MEANINGS: Mapping[str, str] = {
     "delivered_later": "entries delivered after the time of the run",
     "spared": "entries idle for long enough, left alone by a guard",
     "parked": "claimed entries given to the parking consumer",
+    # entries, consumers, cursors and groups of a run that was undone
+    Kind.RESTORED: "claimed entries given back to their earlier owners",
+    Kind.RETURNED: "deleted or acknowledged entries made pending again",
+    Kind.WITHDRAWN: "entries no longer pending, as before the run that was undone",
+    Kind.KEPT: "entries left alone, because they changed after the run that was undone",
+    CONSUMERS: "consumers as before the run that was undone",
+    CURSORS: "cursors as before the run that was undone",
+    GROUPS: "groups whose last delivered id is as before the run that was undone",
     # groups and requests
     Kind.SWEPT: "groups swept",
     Kind.REFUSED: "groups or requests refused",

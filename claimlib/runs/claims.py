@@ -20,6 +20,7 @@ from claimlib.engine.relation import IdBounds, Relation, union_by_name
 from claimlib.errors import VerificationError, VersionExpiredError
 from claimlib.plans.keys import GROUP, id_text_sql
 from claimlib.runs.journal import (
+    ADDING,
     DELETING,
     LOST_APP_ID,
     TOUCHING,
@@ -42,7 +43,7 @@ _KEY = ("stream", "consumer_group", "id_ms", "id_seq")
 STATE = ("consumer", "delivery_time_ms", "delivery_count")
 _FROM = tuple(f"from_{name}" for name in STATE)
 # What ends as a row of `pending` with this run's number.
-_OWNED = (*UPDATING, Kind.FORCED)
+_OWNED = (*UPDATING, *ADDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,8 @@ def apply(
             what is forced, if anything is.
         near: the bounds of the new rows; None means anywhere.
     """
-    if new is None and decided.of(Kind.FORCED):
-        new = decided.rows(Kind.FORCED).select(*_KEY, *STATE, "bucket")
+    if new is None and decided.of(*ADDING):
+        new = decided.rows(*ADDING).select(*_KEY, *STATE, "bucket")
         near = decided.pending
     return apply_changes(store, _changes(row, decided, new, near), row)
 
@@ -207,7 +208,7 @@ def _alone_at(store: Store, row: RunRow, decided: Decided, changed: int | None) 
     """
     if changed != decided.of(*TOUCHING) or not row.pins.is_same_table("pending", store):
         return None
-    own = bool(decided.of(Kind.FORCED)) + bool(decided.of(*TOUCHING))
+    own = bool(decided.of(*ADDING)) + bool(decided.of(*TOUCHING))
     expected = row.pins.versions["pending"] + own
     return expected if store.version("pending") == expected else None
 
@@ -258,7 +259,7 @@ def _verify_claims(
     claimed = _missed(row, decided.rows(*UPDATING), pending)
     _refuse_unapplied(store, claimed, row)
     appended = _readable(store, appends[0]["version"], decided) if appends else None
-    forced = _missed(row, decided.rows(Kind.FORCED), pending if appended is None else appended)
+    forced = _missed(row, decided.rows(*ADDING), pending if appended is None else appended)
     gone = 0
     if appended is None:
         gone = forced.where("now_run_seq IS NULL").count()
@@ -340,7 +341,7 @@ def _deleted_by(store: Store, commit: CommitInfo, decided: Decided) -> int | Non
         deleted = (commit["operationMetrics"] or {}).get("numTargetRowsDeleted")
         if deleted is not None:
             return int(deleted)
-    elif decided.of(Kind.FORCED):
+    elif decided.of(*ADDING):
         return None  # the commit has added rows too
     version = commit["version"]
     states = [readable_at(store, "pending", at) for at in (version - 1, version)]

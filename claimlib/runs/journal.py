@@ -30,9 +30,10 @@ LOST_APP_ID = "claimlib-lost"
 
 
 # Rows of `pending` that get a new state, and rows that go, each only while it is as the decision
-# found it.
-UPDATING = (Kind.CLAIMED, Kind.MOVED, Kind.PENDING_REPLACED)
-DELETING = (Kind.DELETED, Kind.ACKED, Kind.PENDING_REMOVED)
+# found it; and rows that are added unless the id is pending.
+UPDATING = (Kind.CLAIMED, Kind.MOVED, Kind.PENDING_REPLACED, Kind.RESTORED)
+DELETING = (Kind.DELETED, Kind.ACKED, Kind.PENDING_REMOVED, Kind.WITHDRAWN)
+ADDING = (Kind.FORCED, Kind.RETURNED)
 TOUCHING = (*UPDATING, *DELETING)
 # What a run's report counts: all but what states its decision, and what follows from other rows.
 COUNTED = tuple(
@@ -42,6 +43,7 @@ COUNTED = tuple(
     not in {
         *(Kind.RUN, Kind.LOST, Kind.CONSUMER, Kind.LASTID, Kind.RETIRED, Kind.GROUP, Kind.STREAM),
         *(Kind.CONSUMER_BEFORE, Kind.CURSOR_BEFORE, Kind.GROUP_BEFORE),
+        *(Kind.CONSUMER_RESTORED, Kind.CURSOR_RESTORED, Kind.GROUP_RESTORED),
     }
 )
 
@@ -313,7 +315,7 @@ def _decided(
         row,
         journal,
         counts,
-        pending=_bounds(counted, (*TOUCHING, Kind.FORCED)),
+        pending=_bounds(counted, (*TOUCHING, *ADDING)),
         entries=_bounds(counted, (Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED)),
     )
 

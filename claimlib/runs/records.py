@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -22,10 +23,10 @@ _ENTRY = [*GROUP, "id_ms", "id_seq"]
 # What makes a consumer active: it got an entry, if only for a moment.
 _GOT = (Kind.CLAIMED, Kind.MOVED, Kind.FORCED, Kind.SUPERSEDED)
 WRITTEN_FOR = {
-    "tombstones": (Kind.DELETED,),
-    "consumers": (Kind.CONSUMER, Kind.RETIRED, *_GOT),
-    "cursors": (Kind.CURSOR,),
-    "groups": (Kind.LASTID,),
+    "tombstones": (Kind.DELETED, Kind.RETURNED, Kind.WITHDRAWN),
+    "consumers": (Kind.CONSUMER, Kind.RETIRED, Kind.CONSUMER_RESTORED, *_GOT),
+    "cursors": (Kind.CURSOR, Kind.CURSOR_RESTORED),
+    "groups": (Kind.LASTID, Kind.GROUP_RESTORED),
 }
 """For which kinds of journal rows a run that claims writes a table here."""
 
@@ -47,12 +48,20 @@ def apply(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> dict
 
 def _cursors(store: Store, row: RunRow, decided: Decided) -> None:
     """Where the next page begins, for cursors that have a name."""
-    placed = decided.rows(Kind.CURSOR).where("cursor_name IS NOT NULL").reused()
+    placed = decided.rows(*WRITTEN_FOR["cursors"]).where("cursor_name IS NOT NULL").reused()
     if placed.is_empty():
         return
-    kept = placed.select("cursor_name AS name", *GROUP, "next_ms", "next_seq")
-    changes = {name: f"s.{name}" for name in ("next_ms", "next_seq")}
-    apply_changes(store, _by_key("cursors", kept, row, changes, new=kept), row)
+    rows = placed.select("cursor_name AS name", *GROUP, "next_ms", "next_seq")
+    values = {name: f"s.{name}" for name in ("next_ms", "next_seq")}
+    changes = _by_key(
+        "cursors",
+        rows,
+        row,
+        values,
+        is_removed="s.next_ms IS NULL",  # before the undone run it did not exist
+        new=rows.where("next_ms IS NOT NULL"),
+    )
+    apply_changes(store, changes, row)
 
 
 def _by_key(
@@ -82,7 +91,16 @@ def _not_lost(rows: Relation, outcome: Outcome) -> Relation:
 
 
 def _tombstones(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> None:
-    purges = _not_lost(decided.rows(Kind.DELETED), outcome).select(
+    """Append the tombstones of what was deleted, and remove those of what an undo returned."""
+    # Of an undone acknowledgement, or claim by force, there is none.
+    has_one = f"kind = '{Kind.DELETED}' OR at_ms IS NOT NULL"
+    rows = _not_lost(decided.rows(*WRITTEN_FOR["tombstones"]), outcome).where(has_one)
+    returned = rows.where(f"kind = '{Kind.RETURNED}'").reused()
+    if not returned.is_empty():
+        of_undone = returned.select(*_ENTRY, f"{_undone_seq(row):d}L AS run_seq")
+        removal = _by_key("tombstones", of_undone, row, {}, is_removed="true")
+        apply_changes(store, removal, row)
+    purges = rows.where(f"kind <> '{Kind.RETURNED}'").select(
         *_ENTRY,
         "from_consumer AS consumer",
         "from_delivery_time_ms AS delivery_time_ms",
@@ -90,6 +108,11 @@ def _tombstones(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -
         "at_ms AS purged_at_ms",
     )
     append_once(store, "tombstones", purges, row)
+
+
+def _undone_seq(row: RunRow) -> int:
+    """Return the number of the run that an undo undoes."""
+    return int(json.loads(row.request)["run_seq"])
 
 
 def _consumers(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> None:
@@ -106,6 +129,9 @@ def _consumers(store: Store, row: RunRow, decided: Decided, outcome: Outcome) ->
         "seen_time_ms": "s.seen_time_ms",
         "active_time_ms": "coalesce(s.active_time_ms, t.active_time_ms)",
     }
+    if decided.of(Kind.CONSUMER_RESTORED):
+        _restore_consumers(store, row, decided.rows(Kind.CONSUMER_RESTORED))
+        return
     if not decided.of(Kind.RETIRED):
         apply_changes(store, _by_key("consumers", seen, row, changes, new=seen), row)
         return
@@ -127,6 +153,21 @@ def _consumers(store: Store, row: RunRow, decided: Decided, outcome: Outcome) ->
     )
     removal = _by_key("consumers", both, row, changes, is_removed="s.is_removed", new=seen)
     apply_changes(store, removal, row)
+
+
+def _restore_consumers(store: Store, row: RunRow, restored: Relation) -> None:
+    """Write the earlier times of consumers, and remove those that did not exist."""
+    times = ("seen_time_ms", "active_time_ms")
+    rows = restored.select(*TABLES["consumers"].key, *times)
+    changes = _by_key(
+        "consumers",
+        rows,
+        row,
+        {name: f"s.{name}" for name in times},
+        is_removed="s.seen_time_ms IS NULL",
+        new=rows.where("seen_time_ms IS NOT NULL"),
+    )
+    apply_changes(store, changes, row)
 
 
 def _is_consumer(consumer: Record) -> str:
@@ -152,10 +193,13 @@ def _owns(store: Store, consumer: Record) -> bool:
 
 
 def _last_ids(store: Store, row: RunRow, decided: Decided) -> None:
-    """Raise the last delivered id of groups, never lower it."""
+    """Raise the last delivered id of groups, never lower it; an undo restores it."""
     values = {name: f"s.{name}" for name in ("last_delivered_ms", "last_delivered_seq")}
     (ms, own_ms), (seq, own_seq) = ((f"t.{name}", value) for name, value in values.items())
     is_other = f"NOT ({ms} = {own_ms} AND {seq} = {own_seq})"
     is_lower = f"{id_at_most(ms, seq, own_ms, own_seq)} AND {is_other}"
     raised = decided.rows(Kind.LASTID).select(*GROUP, *values)
     apply_changes(store, _by_key("groups", raised, row, values, is_due=is_lower), row)
+    restored = decided.rows(Kind.GROUP_RESTORED).select(*GROUP, *values)
+    if decided.of(Kind.GROUP_RESTORED):
+        apply_changes(store, _by_key("groups", restored, row, values), row)

@@ -22,5 +22,5 @@ def apply(store: Store, changes: Changes, row: RunRow) -> int | None:
 
     Returns: how many rows a MERGE has changed or deleted; None if there was no MERGE.
     """
-    commit = RunCommit(row.token, row.note, row.pins.versions[changes.table])
+    commit = RunCommit(row.token, row.note, row.pins.versions.get(changes.table))
     return retried(lambda: store.writer.apply(changes, commit))

@@ -78,8 +78,10 @@ def last(store: Store, table: str, column: str, limit: int) -> tuple[list[dict[s
     return rows.order_by(f"{column}{DESCENDING}").limit(limit).collect(), rows.count()
 
 
-def readable_at(store: Store, table: str, version: int) -> Relation | None:
-    """Return a table at a version, or None if that version cannot be read any more."""
+def readable_at(store: Store, table: str, version: int | None) -> Relation | None:
+    """Return a table at a version, or None if that version is unknown or cannot be read any more."""
+    if version is None:
+        return None
     try:
         rows = store.relation(table, version)
         rows.is_empty()

@@ -19,12 +19,13 @@ class RunCommit:
     Attributes:
         token: a commit that adds rows bears it, so that a repeat is skipped.
         note: the user metadata of these commits.  None means none.
-        pinned: the version of the table that the run was decided from.
+        pinned: the version of the table that the run was decided from.  None if decisions do not
+            depend on the table.
     """
 
     token: Token
     note: str | None
-    pinned: int
+    pinned: int | None
 
 
 class Writer(Protocol):

@@ -1,0 +1,221 @@
+"""State journal rows that put back what a run changed, where nothing has changed it since.
+
+An undo is a run like any other, so it can be undone by the same statements: what it restored, it
+claimed; what it returned, it added; what it withdrew, it deleted.
+"""
+
+from __future__ import annotations
+
+from claimlib.engine.relation import Relation
+from claimlib.plans.journal_rows import PLACE
+from claimlib.plans.keys import GROUP, GROUP_SQL, id_text_sql
+from claimlib.schema import Kind
+
+UPDATED = (Kind.CLAIMED, Kind.MOVED, Kind.RESTORED)
+REMOVED = (Kind.DELETED, Kind.ACKED, Kind.WITHDRAWN)
+ADDED = (Kind.FORCED, Kind.RETURNED)
+CHANGES = (*UPDATED, *REMOVED, *ADDED)
+"""The kinds of journal rows that state how a run changed a pending entry."""
+SEEN = (Kind.CONSUMER, Kind.RETIRED, Kind.SUPERSEDED, *UPDATED, *ADDED, Kind.CONSUMER_RESTORED)
+"""The kinds of journal rows that may state how a run changed a consumer."""
+_STATE = ("consumer", "delivery_time_ms", "delivery_count")
+_ENTRY = ", ".join((*GROUP, "id_ms", "id_seq"))
+_PLACE = ", ".join(PLACE)
+_CONSUMER = ", ".join((*GROUP, "consumer"))
+
+
+def _in(*kinds: Kind) -> str:
+    return f"kind IN ({', '.join(repr(str(kind)) for kind in kinds)})"
+
+
+def entry_rows(changes: Relation, pending: Relation, later: Relation) -> Relation:
+    """Return one journal row per entry that a run changed.
+
+    An entry that is as the run left it becomes `restored` (the run updated it), `returned` (the run
+    removed it) or `withdrawn` (the run made it pending).  Every other is `kept`.
+
+    `at_ms` is the time of the tombstone that goes with the entry, or None if there is none.
+
+    Args:
+        changes: the journal rows of `CHANGES` kinds that were applied, at most one per entry.
+        pending: the table, at least where these entries lie.
+        later: one row per entry that a later run changed, and per group that was read again from
+            the source since (then its id is None).
+    """
+    is_left = " AND ".join(f"now_{name} <=> {name}" for name in _STATE)
+    now = ", ".join(f"any_value({name}) AS now_{name}" for name in _STATE)
+    before = ", ".join(
+        f"CASE WHEN new_kind IN ('{Kind.RESTORED}', '{Kind.RETURNED}') THEN from_{name} END"
+        f" AS {name}"
+        for name in _STATE
+    )
+    left = ", ".join(
+        f"CASE WHEN new_kind <> '{Kind.RETURNED}' THEN {name} END AS from_{name}" for name in _STATE
+    )
+    has_tombstone = _in(Kind.DELETED, Kind.WITHDRAWN, Kind.RETURNED)
+    return changes.sql(
+        f"""
+        WITH present AS (
+            SELECT {_ENTRY}, count(*) AS number, {now} FROM {{pending}} AS pending GROUP BY {_ENTRY}
+        ), of_ids AS (
+            SELECT DISTINCT {_ENTRY}, true AS is_later FROM {{later}} AS l WHERE id_ms IS NOT NULL
+        ), of_groups AS (
+            SELECT DISTINCT {GROUP_SQL}, true AS is_read FROM {{later}} AS l WHERE id_ms IS NULL
+        ), judged AS (
+            SELECT c.*, CASE
+                WHEN {_in(*REMOVED)} THEN CASE
+                    WHEN number IS NULL AND is_later IS NULL AND is_read IS NULL
+                        THEN '{Kind.RETURNED}'
+                    ELSE '{Kind.KEPT}' END
+                WHEN coalesce(number, 0) <> 1 OR NOT ({is_left}) THEN '{Kind.KEPT}'
+                WHEN {_in(*UPDATED)} THEN '{Kind.RESTORED}'
+                ELSE '{Kind.WITHDRAWN}' END AS new_kind
+            FROM {{this}} AS c LEFT JOIN present USING ({_ENTRY}) LEFT JOIN of_ids USING ({_ENTRY})
+                LEFT JOIN of_groups USING ({GROUP_SQL})
+        )
+        SELECT new_kind AS kind, {_PLACE}, id_ms, id_seq, {left}, {before},
+            CASE WHEN {has_tombstone} THEN at_ms END AS at_ms
+        FROM judged
+        """,
+        pending=pending,
+        later=later,
+    )
+
+
+def consumer_rows(
+    seen: Relation, before: Relation, consumers: Relation, owned: Relation
+) -> Relation:
+    """Return the journal's `consumer_restored` rows: one per consumer that is as a run left it.
+
+    Its times are the earlier ones.  `seen_time_ms` is None if the consumer did not exist, which
+    removes it.
+
+    Args:
+        seen: the run's journal rows of `SEEN` kinds that were applied.
+        before: its `consumer_before` rows.
+        consumers: the table.
+        owned: one row per consumer that will have pending entries: stream, consumer_group,
+            consumer.  Such a consumer is not removed.
+    """
+    is_removed = f"{_in(Kind.RETIRED)} OR {_in(Kind.CONSUMER_RESTORED)} AND seen_time_ms IS NULL"
+    times = "max(seen_time_ms) AS seen_time_ms, max(active_time_ms) AS active_time_ms"
+    return seen.sql(
+        f"""
+        WITH was AS (
+            SELECT {_CONSUMER}, bool_or({is_removed}) AS was_removed,
+                bool_or({_in(Kind.CONSUMER_RESTORED)}) AS is_exact,
+                max(seen_time_ms) AS left_seen_ms, max(active_time_ms) AS left_active_ms
+            FROM {{this}} AS this WHERE consumer IS NOT NULL GROUP BY {_CONSUMER}
+        ), before AS (
+            SELECT {_CONSUMER}, {times} FROM {{before}} AS b GROUP BY {_CONSUMER}
+        ), present AS (
+            SELECT {_CONSUMER}, max(seen_time_ms) AS now_seen_ms,
+                max(active_time_ms) AS now_active_ms
+            FROM {{consumers}} AS c GROUP BY {_CONSUMER}
+        ), owned AS (
+            SELECT DISTINCT {_CONSUMER}, true AS is_owner FROM {{owned}} AS o
+        )
+        SELECT '{Kind.CONSUMER_RESTORED}' AS kind, {_CONSUMER}, seen_time_ms, active_time_ms
+        FROM was LEFT JOIN before USING ({_CONSUMER}) LEFT JOIN present USING ({_CONSUMER})
+            LEFT JOIN owned USING ({_CONSUMER})
+        WHERE CASE
+            WHEN was_removed THEN now_seen_ms IS NULL AND seen_time_ms IS NOT NULL
+            ELSE now_seen_ms <=> left_seen_ms AND now_active_ms <=> CASE WHEN is_exact
+                    THEN left_active_ms ELSE coalesce(left_active_ms, active_time_ms) END
+                AND NOT (seen_time_ms IS NULL AND is_owner IS NOT NULL) END
+        """,
+        before=before,
+        consumers=consumers,
+        owned=owned,
+    )
+
+
+def cursor_rows(left: Relation, before: Relation, cursors: Relation) -> Relation:
+    """Return the journal's `cursor_restored` rows: one per cursor that is as a run left it.
+
+    Its `next_ms` is None if the cursor did not exist, which removes it.
+
+    Args:
+        left: the run's `cursor` and `cursor_restored` rows with a name.
+        before: its `cursor_before` rows.
+        cursors: the table.
+    """
+    named = cursors.select(*GROUP, "name AS cursor_name", "next_ms", "next_seq")
+    key, values = (*GROUP, "cursor_name"), ("next_ms", "next_seq")
+    return _restored(Kind.CURSOR_RESTORED, key, values, left, before, named)
+
+
+def group_rows(left: Relation, before: Relation, groups: Relation) -> Relation:
+    """Return the journal's `group_restored` rows: one per group whose last delivered id is as a run
+    left it.
+
+    Args:
+        left: the run's `lastid` and `group_restored` rows.
+        before: its `group_before` rows.
+        groups: the table.
+    """
+    values = ("last_delivered_ms", "last_delivered_seq")
+    rows = _restored(Kind.GROUP_RESTORED, GROUP, values, left, before, groups)
+    return rows.where(f"{values[0]} IS NOT NULL")
+
+
+def _restored(
+    kind: Kind,
+    key: tuple[str, ...],
+    values: tuple[str, ...],
+    left: Relation,
+    before: Relation,
+    table: Relation,
+) -> Relation:
+    names = ", ".join(key)
+    left_values = ", ".join(f"max({name}) AS left_{name}" for name in values)
+    now_values = ", ".join(f"max({name}) AS now_{name}" for name in values)
+    earlier = ", ".join(f"max({name}) AS {name}" for name in values)
+    is_left = " AND ".join(f"now_{name} <=> left_{name}" for name in values)
+    return left.sql(
+        f"""
+        WITH was AS (
+            SELECT {names}, {left_values} FROM {{this}} AS this GROUP BY {names}
+        ), before AS (
+            SELECT {names}, {earlier} FROM {{before}} AS b GROUP BY {names}
+        ), present AS (
+            SELECT {names}, {now_values} FROM {{table}} AS t GROUP BY {names}
+        )
+        SELECT '{kind}' AS kind, {names}, {", ".join(values)}
+        FROM was LEFT JOIN before USING ({names}) LEFT JOIN present USING ({names})
+        WHERE {is_left}
+        """,
+        before=before,
+        table=table,
+    )
+
+
+def as_moved(changes: Relation, moved: Relation) -> Relation:
+    """Return the changes of a run that was written back, with the entries as they were then.
+
+    Args:
+        changes: see `entry_rows`.
+        moved: the `moved` rows of the writeback.
+    """
+    state = ", ".join(f"coalesce(m.{name}, c.{name}) AS {name}" for name in _STATE)
+    return changes.sql(
+        f"""
+        SELECT c.kind, {", ".join(f"c.{name}" for name in PLACE)}, c.id_ms, c.id_seq,
+            {", ".join(f"c.from_{name}" for name in _STATE)}, {state}, c.at_ms
+        FROM {{this}} AS c LEFT JOIN {{moved}} AS m ON {
+            " AND ".join(f"c.{name} = m.{name}" for name in (*GROUP, "id_ms", "id_seq"))
+        }
+        """,
+        moved=moved,
+    )
+
+
+def by_group(rows: Relation, kinds: tuple[Kind, ...]) -> Relation:
+    """Return one row per group: stream, consumer_group, and the number of rows of each kind."""
+    numbers = ", ".join(f"count_if(kind = '{kind}') AS {kind}" for kind in kinds)
+    return rows.sql(f"SELECT {GROUP_SQL}, {numbers} FROM {{this}} AS this GROUP BY {GROUP_SQL}")
+
+
+def kept_entries(rows: Relation) -> Relation:
+    """Return one row per entry: stream, consumer_group, id (text), id_ms, id_seq."""
+    return rows.select(*GROUP, f"{id_text_sql()} AS id", "id_ms", "id_seq")
