@@ -12,6 +12,7 @@ for _name in (
     "bulk",
     "writeback",
     "rescue",
+    "undo",
     "reading",
     "history",
     "doctor",

@@ -13,17 +13,25 @@ from claimlib.engine.relation import DESCENDING, Relation
 from claimlib.errors import RequestError
 from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import bigint_sql, id_at_least, id_at_most
-from claimlib.runs import FinishedRun, Phase, Progress, pinned, silent
+from claimlib.runs import Begun, FinishedRun, Phase, Progress, pinned, silent
 from claimlib.runs.journal import RunRow
 from claimlib.runs.known import load_known_runs
 from claimlib.runs.protocol import INPUTS
-from claimlib.runs.rollforward import find_finished, find_finished_ids, find_finished_seq, give_up
+from claimlib.runs.rollforward import (
+    NOT_ABANDONED,
+    find_finished,
+    find_finished_ids,
+    find_finished_seq,
+    give_up,
+)
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import is_utf8
 from claimlib.store.lookups import last
 from claimlib.store.tables import Store
 from claimlib.terminal import one_line
 
+WRITEBACK = "writeback"
+"""The command of the runs that make the claims of another run on the server."""
 _INT_MAX = 2**31 - 1  # the most rows that a LIMIT of Spark takes
 
 
@@ -65,6 +73,14 @@ class EntryFilter:
 
 def _bigints(id_: StreamId) -> list[str]:
     return [bigint_sql(to_bigint(half)) for half in id_]
+
+
+def writeback_of(begun: Begun, run_seq: int) -> FinishedRun | None:
+    """Return the finished writeback of a run, or None if it was not written back."""
+    seq = "CAST(get_json_object(request, '$.run_seq') AS BIGINT)"
+    done = begun.relation("runs").where(f"command = '{WRITEBACK}' AND {NOT_ABANDONED}")
+    row = done.where(f"{seq} = {run_seq:d}").first()
+    return None if row is None else FinishedRun.of(row)
 
 
 def list_runs(store: Store, limit: int | None = None) -> RunList:

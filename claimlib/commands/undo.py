@@ -7,9 +7,10 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import NamedTuple
 
-from claimlib.commands import reset_cursor, retire, writeback, xack, xautoclaim, xclaim
-from claimlib.commands.runs import find_run
+from claimlib.commands import reset_cursor, retire, xack, xautoclaim, xclaim
+from claimlib.commands.runs import WRITEBACK, find_run, writeback_of
 from claimlib.engine.relation import Relation, union_by_name
 from claimlib.errors import RequestError
 from claimlib.plans import previous
@@ -156,16 +157,29 @@ def find_undoable(store: Store, run_name: str) -> FinishedRun:
     if undone.command in _COMMANDS:
         return undone
     remedy = "the next snapshot or import makes the store equal to its source again"
-    if undone.command == writeback.COMMAND:
-        written = json.loads(undone.request)["run"]
+    if undone.command == WRITEBACK:
+        written = undone_by(undone).key
         remedy = f"undo the run whose claims it wrote, {written}, and write that undo back"
     raise RequestError(f"run {undone.key} cannot be undone: {remedy}", run=undone.key)
+
+
+class NamedRun(NamedTuple):
+    """Name a run by its number and its key."""
+
+    run_seq: int
+    key: str
+
+
+def undone_by(undo_run: FinishedRun) -> NamedRun:
+    """Return the run that an undo has undone, or that a writeback has written."""
+    request = json.loads(undo_run.request)
+    return NamedRun(request["run_seq"], request["run"])
 
 
 def _decide(begun: Begun, undone: FinishedRun) -> Decision:
     _refuse_undone(begun, undone)
     decided = decided_by(begun.store, undone.run_seq)
-    sent = writeback.writeback_of(begun, undone.run_seq)
+    sent = writeback_of(begun, undone.run_seq)
     entries = _entry_rows(begun, decided, sent).kept()
     restored = [
         _consumer_rows(begun, decided, sent, entries),
@@ -199,7 +213,7 @@ def _refuse_undone(begun: Begun, undone: FinishedRun) -> None:
     by_undone: dict[int, list[FinishedRun]] = {}
     for row in undos.collect():
         done = FinishedRun.of(row)
-        by_undone.setdefault(json.loads(done.request)["run_seq"], []).append(done)
+        by_undone.setdefault(undone_by(done).run_seq, []).append(done)
 
     def in_effect(run_seq: int) -> FinishedRun | None:
         return next(

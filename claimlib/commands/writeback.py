@@ -15,9 +15,9 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from claimlib.commands import retire, xautoclaim, xclaim
+from claimlib.commands import retire, undo, xautoclaim, xclaim
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
-from claimlib.commands.runs import find_run
+from claimlib.commands.runs import WRITEBACK, find_run, writeback_of
 from claimlib.commands.server_view import changes_since, sources_of_groups
 from claimlib.commands.sources import LastSnapshot, is_same_database, last_snapshot
 from claimlib.commands.xpending import Reading
@@ -65,13 +65,13 @@ from claimlib.semantics.names import unspell
 from claimlib.store.tables import Store
 from claimlib.times import format_duration_ms
 
-COMMAND = "writeback"
+COMMAND = WRITEBACK
 DECIDED = "decided"
 """The count of the entries of the run that is written back."""
 CONSUMERS_REMOVED, CONSUMERS_KEPT = "consumers_removed", "consumers_kept"
 """The counts of retired consumers that are gone on the server, and that still exist there."""
 DEFAULT_MAX_AGE_MS = 3_600_000
-_COMMANDS = (xautoclaim.COMMAND, xclaim.COMMAND, retire.COMMAND)
+_COMMANDS = (xautoclaim.COMMAND, xclaim.COMMAND, retire.COMMAND, undo.COMMAND)
 _NOT_SENT = Written(Outcome.TOUCHED)
 
 
@@ -165,14 +165,6 @@ def find_written(store: Store, run_name: str) -> FinishedRun:
     return finished
 
 
-def writeback_of(begun: Begun, run_seq: int) -> FinishedRun | None:
-    """Return the finished writeback of a run, or None if it was not written back."""
-    seq = "CAST(get_json_object(request, '$.run_seq') AS BIGINT)"
-    done = begun.relation("runs").where(f"command = '{COMMAND}' AND {NOT_ABANDONED}")
-    row = done.where(f"{seq} = {run_seq:d}").first()
-    return None if row is None else FinishedRun.of(row)
-
-
 def _reply(store: Store, done: FinishedRun, finished: FinishedRun) -> WritebackReply:
     rows = partial(rows_of, store, done.run_seq, *plan.OUTCOMES)
     return WritebackReply(
@@ -247,6 +239,7 @@ class _Writing:
         last = _checked_snapshot(begun)
         _check_server(begun, last, source)
         self._refuse_repeat(begun)
+        self._refuse_undo_of_unsent(begun)
         at_ms = time_ms(source.call("TIME"))
         planned = self._entries(begun, at_ms)
         begun.tell_size(f"{planned.entries.count():,} entries")
@@ -260,6 +253,18 @@ class _Writing:
                 f"run {self.finished.key} was already written back by run {done.run_seq}"
                 f" ({done.key}). Nothing was sent. To show what became of its entries, run:"
                 f" claimlib runs {shlex.quote(begun.store.where)} {done.run_seq}",
+                run=self.finished.key,
+            )
+
+    def _refuse_undo_of_unsent(self, begun: Begun) -> None:
+        """Raise RequestError if the run is the undo of a run that was not written back."""
+        if self.finished.command != undo.COMMAND:
+            return
+        undone = undo.undone_by(self.finished)
+        if writeback_of(begun, undone.run_seq) is None:
+            raise RequestError(
+                f"run {self.finished.key} has undone {undone.key}, which was not written back: the"
+                " server has none of its claims. Nothing was sent",
                 run=self.finished.key,
             )
 
@@ -281,13 +286,17 @@ class _Writing:
         read = sources_of_groups(at)
         if read is None:
             raise AssertionError("there is a snapshot")  # `_checked_snapshot` found it
-        rows = plan.entries(
-            decided,
-            journal(*plan.JUDGED),
-            begun.relation("groups"),
-            begun.relation("pending"),
-            changes_since(at, read),
-        )
+        pending = begun.relation("pending")
+        if self.finished.command == undo.COMMAND:
+            rows = plan.undone_entries(decided, pending)
+        else:
+            rows = plan.entries(
+                decided,
+                journal(*plan.JUDGED),
+                begun.relation("groups"),
+                pending,
+                changes_since(at, read),
+            )
         return _Planned(rows.order_by(*plan.ORDER).fetched(), retired.collect(), at_ms)
 
     def _check_snapshots(self, begun: Begun, of_run: Relation, at_ms: int) -> None:

@@ -8,7 +8,7 @@ from claimlib.plans.keys import GROUP, GROUP_SQL, ID_ORDER, id_text_sql
 from claimlib.schema import Kind
 
 CLAIMING = (Kind.CLAIMED, Kind.FORCED)
-WRITTEN = (*CLAIMING, Kind.DELETED)
+WRITTEN = (*CLAIMING, Kind.DELETED, Kind.RESTORED)
 """The kinds of journal rows whose entries are written back."""
 JUDGED = (Kind.SWEPT, Kind.REQUESTED)
 """The kinds of journal rows that state the requests of a run."""
@@ -84,6 +84,33 @@ def entries(
         groups=groups,
         pending=pending,
         changes=changes,
+    )
+
+
+def undone_entries(restored: Relation, pending: Relation) -> Relation:
+    """Return one row per entry that an undo gave back, with the columns of `entries`.
+
+    The server has the entry as the writeback of the undone run left it.
+
+    Args:
+        restored: the journal rows of kind `restored` that were applied.
+        pending: the table.
+    """
+    state = ("consumer", "delivery_time_ms", "delivery_count")
+    now = ", ".join(f"{name} AS now_{name}" for name in state)
+    is_now = " AND ".join(f"e.{name} = now_{name}" for name in state)
+    return restored.sql(
+        f"""
+        WITH p AS (SELECT DISTINCT {_ENTRY}, {now} FROM {{pending}} AS pending)
+        SELECT e.stream, e.consumer_group, e.id_ms, e.id_seq,
+            {id_text_sql("e.id_ms", "e.id_seq")} AS id, true AS is_claim,
+            {", ".join(f"e.{name}" for name in state)},
+            {", ".join(f"e.{name} AS from_{name}" for name in state)},
+            from_consumer AS server_consumer, from_delivery_count AS server_count,
+            from_delivery_time_ms AS latest_delivery_ms, now_consumer IS NOT NULL AS is_current
+        FROM {{this}} AS e LEFT JOIN p ON {_same_entry("p")} AND {is_now}
+        """,
+        pending=pending,
     )
 
 

@@ -1,0 +1,107 @@
+"""Report an undo to people and to programs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from claimlib.commands.undo import CONSUMERS, CURSORS, ENTRIES, GROUPS, UndoReply
+from claimlib.plans.keys import GROUP, ID_ORDER
+from claimlib.report.headings import headings
+from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
+from claimlib.report.rows import fetch_rows
+from claimlib.report.text import counted, groups_text, not_shown, repeated, visible
+
+_NUMBERS = tuple(map(str, ENTRIES))
+COLUMNS = headings(*GROUP, *_NUMBERS)
+_KEPT_IN_TEXT = 10
+
+
+def of_undo(reply: UndoReply, where: str, limit: int | None = DEFAULT_LIMIT) -> Report:
+    """Return one row per group, those with most entries first, and a total.
+
+    Args:
+        where: the store, for the command that does the undone run again.
+        limit: the most groups, and the most kept entries in the document, or None for all.
+    """
+    groups = reply.groups.fetched()
+    count = groups.count()
+    rows = fetch_rows(groups, (f"{' + '.join(_NUMBERS)} DESC", *GROUP), limit, count)
+    totals = tuple(reply.counts[name] for name in _NUMBERS)
+    kept = fetch_rows(reply.kept, (*GROUP, *ID_ORDER), limit, reply.counts["kept"])
+    return Report(
+        title=_title(reply),
+        columns=COLUMNS,
+        rows=(*map(_row, rows.shown), ("total", groups_text(count), *totals)),
+        cut_off=tuple(not_shown(rows.hidden, "group", shown=len(rows.shown))),
+        notes=(
+            *repeated(reply.run_seq, is_repeat=reply.is_repeat),
+            *_kept(kept.shown, reply.counts["kept"]),
+            *_lost(reply.counts),
+            *_small_tables(reply.counts),
+            *_next(reply, where),
+        ),
+        document={
+            "command": "undo",
+            "run_seq": reply.run_seq,
+            "run_id": reply.run_id,
+            "is_repeat": reply.is_repeat,
+            "dry_run": reply.dry_run,
+            "run": reply.undone,
+            "counts": dict(reply.counts),
+            "groups": rows.records,
+            "groups_not_shown": rows.hidden,
+            "kept": [_named(row) for row in kept.shown],
+            "kept_not_shown": kept.hidden,
+        },
+        records=rows.records,
+    )
+
+
+def _title(reply: UndoReply) -> str:
+    of_run = f" of {visible(reply.undone)}"
+    if reply.dry_run:
+        return f"Undo{of_run}, dry run: what it would put back; nothing was written"
+    return f"Undo{of_run}, run {reply.run_seq} (undo:{reply.run_id})"
+
+
+def _row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    return (*(visible(row[name]) for name in GROUP), *(row[name] for name in _NUMBERS))
+
+
+def _named(row: Mapping[str, Any]) -> dict[str, object]:
+    return {name: row[name] for name in (*GROUP, "id")}
+
+
+def _kept(rows: Iterable[Mapping[str, Any]], number: int) -> Iterable[str]:
+    if not number:
+        return
+    yield from counted(number, "entry was left alone", "entries were left alone")
+    shown = list(rows)[:_KEPT_IN_TEXT]
+    names = ", ".join(
+        f"{visible(row['stream'])} / {visible(row['consumer_group'])} {row['id']}" for row in shown
+    )
+    more = (
+        ""
+        if number == len(shown)
+        else f", and {number - len(shown):,} more (--output json lists them)"
+    )
+    yield f"kept: changed since by another run or writer: {names}{more}"
+
+
+def _lost(counts: Mapping[str, int]) -> Iterable[str]:
+    if counts["lost"]:
+        yield f"{counts['lost']:,} lost: another writer changed the row first"
+
+
+def _small_tables(counts: Mapping[str, int]) -> Iterable[str]:
+    names = {CONSUMERS: "consumer", CURSORS: "cursor", GROUPS: "last delivered id"}
+    for count, name in names.items():
+        yield from counted(counts[count], f"{name} is as before", f"{name}s are as before")
+
+
+def _next(reply: UndoReply, where: str) -> Iterable[str]:
+    if not reply.dry_run:
+        words = ("claimlib", "undo", where, str(reply.run_seq))
+        yield f"To do the run again, undo this: {shlex.join(words)}"
