@@ -70,7 +70,7 @@ def _row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (*(visible(row[name]) for name in GROUP), *(row[name] for name in _NUMBERS))
 
 
-def _named(row: Mapping[str, Any]) -> dict[str, object]:
+def _named(row: Mapping[str, Any]) -> dict[str, str]:
     return {name: row[name] for name in (*GROUP, "id")}
 
 
@@ -79,15 +79,10 @@ def _kept(rows: Iterable[Mapping[str, Any]], number: int) -> Iterable[str]:
         return
     yield from counted(number, "entry was left alone", "entries were left alone")
     shown = list(rows)[:_KEPT_IN_TEXT]
-    names = ", ".join(
-        f"{visible(row['stream'])} / {visible(row['consumer_group'])} {row['id']}" for row in shown
-    )
-    more = (
-        ""
-        if number == len(shown)
-        else f", and {number - len(shown):,} more (--output json lists them)"
-    )
-    yield f"kept: changed since by another run or writer: {names}{more}"
+    names = ", ".join(" / ".join(map(visible, _named(row).values())) for row in shown)
+    hidden = number - len(shown)
+    more = f", and {hidden:,} more (--output json lists them)" if hidden else ""
+    yield f"kept: another run or writer changed it since the run: {names}{more}"
 
 
 def _lost(counts: Mapping[str, int]) -> Iterable[str]:

@@ -79,7 +79,7 @@ def last(store: Store, table: str, column: str, limit: int) -> tuple[list[dict[s
 
 
 def readable_at(store: Store, table: str, version: int | None) -> Relation | None:
-    """Return a table at a version, or None if that version is unknown or cannot be read any more."""
+    """Return a table at a version, or None if the version is unknown or expired."""
     if version is None:
         return None
     try:
