@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from claimlib.commands.snapshot import SnapshotReply, SnapshotRequest, snapshot
     from claimlib.commands.stores import init, open_store, upgrade
     from claimlib.commands.sweep_request import Policy, SweepRequest
+    from claimlib.commands.undo import UndoReply, undo
     from claimlib.commands.upgrade import Upgrade
     from claimlib.commands.writeback import WritebackReply, writeback
     from claimlib.commands.xack import NamedAck, xack
@@ -213,6 +214,7 @@ __all__ = [
     "StreamId",
     "SweepRequest",
     "TableMap",
+    "UndoReply",
     "UnfinishedRunError",
     "UnsafeLocationError",
     "UnsupportedTableError",
@@ -255,6 +257,7 @@ __all__ = [
     "retire",
     "server_commands",
     "snapshot",
+    "undo",
     "upgrade",
     "writeback",
     "xack",
@@ -279,6 +282,7 @@ _NAMES = {
     "claimlib.commands.snapshot": "SnapshotReply SnapshotRequest snapshot",
     "claimlib.commands.stores": "init open_store upgrade",
     "claimlib.commands.sweep_request": "Policy SweepRequest",
+    "claimlib.commands.undo": "UndoReply undo",
     "claimlib.commands.upgrade": "Upgrade",
     "claimlib.commands.writeback": "WritebackReply writeback",
     "claimlib.commands.xack": "NamedAck xack",

@@ -50,7 +50,8 @@ class UndoReply:
         undone: the key of the run that was undone.
         counts: entries: restored (to the earlier owner, time and count), returned (pending again),
             withdrawn (no longer pending), kept (changed since, so left alone), lost (another writer
-            changed the row meanwhile); consumers_restored, cursors_restored, groups_restored.
+            changed the row meanwhile), gone (not pending, and unknown why); and consumers_restored,
+            cursors_restored, groups_restored.
     """
 
     run_id: str | None
@@ -127,7 +128,7 @@ def _reply(
     counts: Mapping[str, int],
     journal: Callable[..., Relation],
 ) -> UndoReply:
-    zeros = dict.fromkeys((*map(str, ENTRIES), str(Kind.LOST), *_OF_TABLES), 0)
+    zeros = dict.fromkeys((*map(str, (*ENTRIES, Kind.LOST, Kind.GONE)), *_OF_TABLES), 0)
     return UndoReply(
         run_id=None if done is None else done.run_id,
         run_seq=None if done is None else done.run_seq,

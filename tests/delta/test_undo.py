@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,13 +16,13 @@ from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.errors import RequestError
 from claimlib.plans.differences import Scope
-from claimlib.runs.journal import decided_by
+from claimlib.runs import Phase
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.own_rows import delete, update
-from tests.delta.pels import GONE, IDS, NOW_MS, keyspace
+from tests.delta.pels import CLAIMED, DELETED, IDS, NOW_MS, keyspace
 
 STATE = ("pending", "consumers", "cursors", "groups", "tombstones")
 
@@ -60,9 +59,6 @@ def random_run(store: Store, draw: random.Random) -> int:
     """Do a run of any kind, and return its number."""
     stream = draw.choice([b"s", b"t"])
     some = tuple(sorted(draw.sample(IDS, 4)))
-    consumers = sorted(
-        row["consumer"] for row in store.relation("consumers").distinct("consumer").collect()
-    )
     kind = draw.choice(["sweep", "page", "claim", "force", "ack", "retire", "reset"])
     name = draw.choice([b"alice", b"bob", b"carol"])
     if kind == "sweep":
@@ -82,7 +78,7 @@ def random_run(store: Store, draw: random.Random) -> int:
         done = xclaim(store, [NamedClaim(stream, b"g", words)])
     elif kind == "ack":
         done = xack(store, [NamedAck(stream, b"g", some)])
-    elif kind == "retire" and len(consumers) > 1:
+    elif kind == "retire":
         of_group = store.relation("consumers").where(f"stream = '{stream.decode()}'").collect()
         names = sorted(row["consumer"] for row in of_group)
         if len(names) < 2:
@@ -97,13 +93,15 @@ def random_run(store: Store, draw: random.Random) -> int:
     return done.run_seq
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))]
+)
 def test_an_undo_restores_every_row_and_its_own_undo_does_the_run_again(
     store: Store, seed: int
 ) -> None:
     draw = random.Random(seed)
     write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
-    for _ in range(6):
+    for _ in range(3):
         before = state(store)
         number = random_run(store, draw)
         after = state(store)
@@ -113,3 +111,107 @@ def test_an_undo_restores_every_row_and_its_own_undo_does_the_run_again(
         again = undo(store, str(undone.run_seq))
         assert state(store) == after
         assert again.counts["kept"] == 0
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))]
+)
+def test_an_undo_of_an_earlier_run_changes_what_nobody_has_changed_since(
+    store: Store, seed: int
+) -> None:
+    draw = random.Random(seed)
+    write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
+    states, numbers = [pending_states(store)], []
+    for _ in range(4):
+        numbers.append(random_run(store, draw))
+        states.append(pending_states(store))
+    chosen = draw.randrange(4)
+    before, after, *later = states[chosen:]
+    now = states[-1]
+    changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    put_back = {key for key in changed if all(then.get(key) == after.get(key) for then in later)}
+    expected = {key: value for key, value in now.items() if key not in put_back}
+    expected |= {key: before[key] for key in put_back if key in before}
+    done = undo(store, str(numbers[chosen]))
+    assert pending_states(store) == expected
+    assert done.counts["kept"] == len(changed - put_back)
+
+
+def pending_states(store: Store) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    """Return owner, delivery time and count of each pending entry."""
+    key = ("stream", "consumer_group", "id_ms", "id_seq")
+    names = ("consumer", "delivery_time_ms", "delivery_count")
+    rows = store.relation("pending").collect()
+    return {tuple(row[name] for name in key): tuple(row[name] for name in names) for row in rows}
+
+
+def test_what_has_changed_since_is_kept_and_named(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
+    swept = sweep(store)
+    later = sweep_one(store, b"t", IDS[0])
+    update(store, "pending", "stream = 's' AND id_ms = 3", consumer="'own'")
+    delete(store, "pending", "stream = 's' AND id_ms = 5")
+    before = state(store)
+    undone = undo(store, str(swept))
+    kept = {(row["stream"], row["id"]) for row in undone.kept.collect()}
+    assert kept == {("s", "3-0"), ("s", "5-0"), ("t", "1-0")}
+    assert (undone.counts["restored"], undone.counts["returned"]) == (7, 2)
+    after = {(row[0], row[2]): row for row in state(store)["pending"]}
+    assert after["s", 3][4] == "own"
+    assert ("s", 5) not in after
+    assert after["t", 1][4] == "carol"
+    assert {after[key][4] for key in after if key not in {("s", 3), ("t", 1)}} == {"dead"}
+    assert state(store)["tombstones"] == []
+    undo(store, str(undone.run_seq))
+    assert state(store) == before
+    undo(store, str(later))
+    assert {row[4] for row in state(store)["pending"] if row[:3] == ("t", "g", 1)} == {"alice"}
+
+
+def sweep_one(store: Store, stream: bytes, stream_id: StreamId) -> int:
+    """Claim one entry for another consumer."""
+    request = ClaimRequest(b"carol", 0, (stream_id,))
+    done = xclaim(store, [NamedClaim(stream, b"g", request)]).run_seq
+    assert done is not None
+    return done
+
+
+def test_an_undo_is_repeatable_and_a_dry_run_writes_nothing(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    swept = str(sweep(store))
+    before = state(store)
+    shown = undo(store, swept, dry_run=True)
+    assert (shown.run_seq, shown.run_id, state(store)) == (None, None, before)
+    done, again = (undo(store, swept, run_id="u") for _ in range(2))
+    assert (done.is_repeat, again.is_repeat) == (False, True)
+    assert shown.counts == done.counts == again.counts
+    assert done.counts["restored"] == CLAIMED
+    assert done.counts["returned"] == DELETED
+    assert shown.groups.collect() == done.groups.collect() == again.groups.collect()
+    with pytest.raises(RequestError, match=r"undone by run 2 \(undo:u\).*claimlib undo .* 2"):
+        undo(store, swept)
+    with pytest.raises(RequestError, match="already undone by run 2"):
+        undo(store, swept, dry_run=True)
+
+
+def test_a_run_that_only_a_source_can_replace_is_not_undone(store: Store) -> None:
+    with pytest.raises(RequestError, match="has no finished run 1"):
+        undo(store, "1")
+
+
+@pytest.mark.parametrize("at", [Phase.APPLY, Phase.VERIFY, Phase.RECORD, Phase.FINISH])
+def test_an_undo_that_was_killed_is_finished_by_the_next_run(store: Store, at: Phase) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    before = state(store)
+    swept = str(sweep(store, cursor="nightly"))
+
+    def killed(phase: Phase, detail: str) -> None:
+        del detail
+        if phase is at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        undo(store, swept, run_id="u", progress=killed)
+    done = undo(store, swept, run_id="u")
+    assert done.counts["restored"] == CLAIMED
+    assert state(store) == before

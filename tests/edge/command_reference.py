@@ -24,6 +24,7 @@ GUIDES = {
     "xack": "by-id.md",
     "retire": "by-id.md",
     "writeback": "server.md#write-claims-back",
+    "undo": "runs.md#undo",
     "rescue": "server.md#all-in-one-command",
     "xpending": "looking.md",
     "describe": "looking.md",

@@ -11,7 +11,7 @@ from tests.edge.processes import ROOT, promptly, run_claimlib, run_python
 
 COMMANDS = (
     *("init", "snapshot", "import", "xautoclaim", "xpending", "check", "runs"),
-    *("xclaim", "xack", "retire", "writeback", "rescue"),
+    *("xclaim", "xack", "retire", "writeback", "rescue", "undo"),
 )
 XCLAIM = ("xclaim", "store", "s", "g", "c")
 SWEEP = ("xautoclaim", "store", "--consumer", "c", "--min-idle", "1h")
@@ -32,6 +32,7 @@ SWEEP = ("xautoclaim", "store", "--consumer", "c", "--min-idle", "1h")
         ("retire", "Delivery counts stay"),
         ("writeback", "older than DURATION"),
         ("rescue", "(ms, s, m, h, d, w)"),
+        ("undo", "undo the undo"),
     ],
 )
 def test_help_has_units_and_an_example(claimlib, command, unit):

@@ -16,6 +16,7 @@ COMMANDS = {
     "xack": ("{}", "s", "g", "1-0"),
     "retire": ("{}", "s", "g", "c", "--to", "d"),
     "writeback": ("{}", "1", "redis://127.0.0.1:1/0"),
+    "undo": ("{}", "1"),
     "abandon": ("{}", "snapshot:x"),
 }
 PARTS = ("", "pending", "journal/_delta_log", "entries/bucket=3")

@@ -16,6 +16,7 @@ ARGUMENTS = {
     "xack": ("store", "s", "g", "1-0"),
     "retire": ("store", "s", "g", "c", "--to", "d"),
     "writeback": ("store", "1", "redis://127.0.0.1:1/0"),
+    "undo": ("store", "1"),
     "rescue": ("redis://127.0.0.1:1/0", "store", "--consumer", "c", "--min-idle", "1h"),
 }
 
