@@ -10,7 +10,7 @@ from claimlib.commands.undo import CONSUMERS, CURSORS, ENTRIES, GROUPS, UndoRepl
 from claimlib.plans.keys import GROUP, ID_ORDER
 from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
-from claimlib.report.rows import fetch_rows
+from claimlib.report.rows import FetchedRows, fetch_rows
 from claimlib.report.text import counted, groups_text, not_shown, repeated, visible
 
 _NUMBERS = tuple(map(str, ENTRIES))
@@ -29,7 +29,9 @@ def of_undo(reply: UndoReply, where: str, limit: int | None = DEFAULT_LIMIT) -> 
     count = groups.count()
     rows = fetch_rows(groups, (f"{' + '.join(_NUMBERS)} DESC", *GROUP), limit, count)
     totals = tuple(reply.counts[name] for name in _NUMBERS)
-    kept = fetch_rows(reply.kept, (*GROUP, *ID_ORDER), limit, reply.counts["kept"])
+    number_kept, order = reply.counts["kept"], (*GROUP, *ID_ORDER)
+    kept = fetch_rows(reply.kept, order, limit, number_kept, _named)
+    first_kept = fetch_rows(reply.kept, order, _KEPT_IN_TEXT, number_kept, _named)
     return Report(
         title=_title(reply),
         columns=COLUMNS,
@@ -37,7 +39,7 @@ def of_undo(reply: UndoReply, where: str, limit: int | None = DEFAULT_LIMIT) -> 
         cut_off=tuple(not_shown(rows.hidden, "group", shown=len(rows.shown))),
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
-            *_kept(kept.shown, reply.counts["kept"]),
+            *_kept(first_kept),
             *_lost(reply.counts),
             *_small_tables(reply.counts),
             *_next(reply, where),
@@ -52,7 +54,7 @@ def of_undo(reply: UndoReply, where: str, limit: int | None = DEFAULT_LIMIT) -> 
             "counts": dict(reply.counts),
             "groups": rows.records,
             "groups_not_shown": rows.hidden,
-            "kept": [_named(row) for row in kept.shown],
+            "kept": kept.records,
             "kept_not_shown": kept.hidden,
         },
         records=rows.records,
@@ -70,18 +72,17 @@ def _row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (*(visible(row[name]) for name in GROUP), *(row[name] for name in _NUMBERS))
 
 
-def _named(row: Mapping[str, Any]) -> dict[str, str]:
+def _named(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in (*GROUP, "id")}
 
 
-def _kept(rows: Iterable[Mapping[str, Any]], number: int) -> Iterable[str]:
+def _kept(rows: FetchedRows) -> Iterable[str]:
+    number = rows.hidden + len(rows.shown)
     if not number:
         return
     yield from counted(number, "entry was left alone", "entries were left alone")
-    shown = list(rows)[:_KEPT_IN_TEXT]
-    names = ", ".join(" / ".join(map(visible, _named(row).values())) for row in shown)
-    hidden = number - len(shown)
-    more = f", and {hidden:,} more (--output json lists them)" if hidden else ""
+    names = ", ".join(" / ".join(str(visible(name)) for name in row.values()) for row in rows.shown)
+    more = f", and {rows.hidden:,} more (--output json lists them)" if rows.hidden else ""
     yield f"kept: another run or writer changed it since the run: {names}{more}"
 
 
