@@ -587,3 +587,29 @@ def test_a_clock_behind_the_snapshot_and_a_group_without_a_snapshot_time(server,
     assert "behind the snapshot time of s / w" in message
     update(swept, "groups", "true", snapshot_ms="NULL")
     assert "s / w has no snapshot time" in refused(swept, server)
+
+
+# ------------------------------------------------------------------- an undo
+
+
+def test_an_undo_gives_entries_back_on_the_server_unless_a_client_has_them(swept, server, client):
+    write(swept, server)
+    assert set(owners(client, "s").values()) == {"alice"}
+    client.xack("s", GROUP, IDS[0])
+    client.xclaim("s", GROUP, "carol", 0, [IDS[1]])
+    undone = undo(swept, "r", run_id="u")
+    assert undone.counts["kept"] == 0
+    assert set(in_store(swept, "s").values()) == {"bob"}
+    reply = write(swept, server, run="undo:u", run_id="back")
+    assert Counter(outcomes(swept, reply).values()) == {"moved": 4, "touched": 1, "gone": 1}
+    expected = dict.fromkeys(IDS[2:], "bob") | {IDS[1]: "carol"}
+    assert owners(client, "s") == expected
+    again = write(swept, server, run="undo:u", run_id="back")
+    assert again.is_repeat
+
+
+def test_an_undo_of_a_run_that_was_not_written_back_sends_nothing(swept, server, client):
+    undo(swept, "r", run_id="u")
+    with pytest.raises(ClaimlibError, match="which was not written back: the server has none"):
+        write(swept, server, run="undo:u")
+    assert set(owners(client, "s").values()) == {"bob"}
