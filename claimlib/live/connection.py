@@ -41,7 +41,7 @@ from claimlib.errors import (
 )
 from claimlib.live.address import Address, parse_address, read_password, source_label
 from claimlib.live.pacer import Pacer
-from claimlib.live.server import ServerState, ask_server
+from claimlib.live.server import Layout, ServerState, ask_server
 from claimlib.live.tls import (
     speaks_plain_text,
     speaks_tls,
@@ -51,6 +51,7 @@ from claimlib.live.tls import (
 from claimlib.places import shown_path
 
 if TYPE_CHECKING:
+    from claimlib.live.batches import SourceOpened
     from claimlib.live.faults import Word
 
 __all__ = [
@@ -85,14 +86,19 @@ class _Wire(Protocol):
 class Source:
     """One database of one server, connected.  Replies are as the server sends them, in bytes.
 
+    A source is also what reads and writes need to know of several servers (`live.cluster.Cluster`):
+    it is a single server that has all streams.
+
     Attributes:
+        address: Where the server is.
         label: `host:port/db`, without credentials.
         server: What the server is, as it said when the source was opened.
         commands_sent: How many commands were sent, those around transactions included.
     """
 
-    def __init__(self, label: str, wire: _Wire, pacer: Pacer) -> None:
-        self.label = label
+    def __init__(self, address: Address, wire: _Wire, pacer: Pacer) -> None:
+        self.address = address
+        self.label = address.label
         self.server = ServerState()
         self.commands_sent = 0
         self._wire = wire
@@ -112,6 +118,29 @@ class Source:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def nodes(self) -> tuple[Source, ...]:
+        """Return all servers: this one."""
+        return (self,)
+
+    @property
+    def ids(self) -> SourceOpened:
+        """Return the ids of the server."""
+        return self.server.ids
+
+    @property
+    def slots(self) -> dict[Source, int]:
+        """Return how many slots of a cluster each server has; 0 for a single server."""
+        return {self: 0}
+
+    def layout(self) -> Layout:
+        """Return where the keys are: all are here."""
+        return Layout()
+
+    def source_of(self, stream: bytes) -> Source:  # noqa: ARG002  # all streams are here
+        """Return the server that has a stream."""
+        return self
 
     def close(self) -> None:
         """Ends the connection; the source cannot be used any more."""
@@ -197,7 +226,7 @@ class Source:
         return reply_fault(self.label, words, reply) if isinstance(reply, ResponseError) else reply
 
 
-class _ConnectOptions(TypedDict, total=False):
+class ConnectOptions(TypedDict, total=False):
     """What `connect` takes besides the URL; it says what each is, and its default."""
 
     password: str | None
@@ -208,7 +237,7 @@ class _ConnectOptions(TypedDict, total=False):
     max_commands_per_second: float | None
 
 
-def open_source(url: str, **options: Unpack[_ConnectOptions]) -> Source:
+def open_source(url: str, **options: Unpack[ConnectOptions]) -> Source:
     """Connects, logs in, and asks the server what it is, so that what cannot work fails here.
 
     Args:
@@ -217,8 +246,7 @@ def open_source(url: str, **options: Unpack[_ConnectOptions]) -> Source:
 
     Raises:
         MissingExtraError: redis-py is not installed.
-        RequestError: As `connect`; or no single server is there (but a node of a cluster, or a
-            sentinel).
+        RequestError: As `connect`; or a sentinel is there.
         SourceUnreachableError: No answer; or the server is loading its data, or is a replica that
             is not in step with its master (see `live.server`).
         AuthenticationFailedError: Wrong user or password, or none given where one is needed.
@@ -281,7 +309,7 @@ def connect(
     }
     wire = _wire(_redis(), address, ca_file, options)
     _connect(address, wire, min(_TLS_PROBE_S, connect_timeout_s, timeout_s))
-    return Source(address.label, wire, pacer)
+    return Source(address, wire, pacer)
 
 
 def _check_certificates(address: Address, file: Path) -> None:

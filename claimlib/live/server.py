@@ -7,8 +7,7 @@ tells mode and role as well.
 
 Not read are:
 
-- a node of a cluster, which has a part of the keys only (its replies do not say so: SCAN names its
-  own keys), and a sentinel, which has none;
+- a sentinel, which has no keys;
 - a server that is loading its data;
 - a replica that is not in step with its master: what it has not got would be taken for deleted,
   what it still has for pending;
@@ -24,9 +23,10 @@ master has not sent yet a replica cannot know.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from claimlib.errors import PermissionDeniedError, RequestError, SourceUnreachableError
 from claimlib.live.batches import SourceOpened
@@ -40,13 +40,26 @@ MAX_SILENCE_S = 20
 _ASK_AGAIN_S = 0.05
 _ASK_AGAIN_TIMES = 20
 
-_SINGLE = "standalone"
+CLUSTER = "cluster"
+"""The mode of a node of a cluster, which has a part of the keys only: see `live.cluster`."""
+_MODES = ("standalone", CLUSTER)
 _OTHER_MODES = {
-    "cluster": "a node of a cluster, which has a part of the keys only",
     "sentinel": "a sentinel, which has no keys but watches the servers that have them",
 }
 
 _Info = dict[str, str]
+
+
+class Layout(NamedTuple):
+    """State which of several servers has which keys.
+
+    Attributes:
+        nodes: as the servers describe them; empty for a single server.
+        is_moving: whether keys are moved from one server to another.
+    """
+
+    nodes: frozenset[tuple[object, ...]] = frozenset()
+    is_moving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +129,15 @@ def check_unchanged(source: Source, before: ServerState) -> None:
     )
 
 
+def key_count(source: Source) -> int | None:
+    """Return how many keys all databases of a server have; None if the user may not ask by INFO."""
+    info = _info(source)
+    if not info:
+        return None
+    databases = (value for name, value in info.items() if re.fullmatch("db[0-9]+", name))
+    return sum(int(value.partition("keys=")[2].partition(",")[0]) for value in databases)
+
+
 def _ask(source: Source) -> tuple[ServerState, _Info]:
     hello, info = _hello(source), _info(source)
     role = hello.get("role", info.get("role"))
@@ -174,10 +196,11 @@ def _check_mode(label: str, mode: str | None) -> None:
             command="info",
             key=None,
         )
-    if mode != _SINGLE:
+    if mode not in _MODES:
         what = _OTHER_MODES.get(mode, f"a server of the mode {mode!r}")
         raise RequestError(
-            f"{label} is {what}: give the address of a single server (a master or its replica)",
+            f"{label} is {what}: give the address of a server. A sentinel's URL begins with"
+            " redis+sentinel:// and names a master",
             source=label,
             mode=mode,
         )

@@ -555,7 +555,7 @@ def test_another_server_database_or_process(server, client, swept, monkeypatch):
     assert message.startswith("SourceMismatchError: nothing proves that 127")
 
 
-def test_a_replica_and_a_node_of_a_cluster(server, client, swept):
+def test_a_replica_and_a_cluster_without_slots(server, client, swept):
     at_once = {"repl-diskless-sync-delay": "0", "replicaof": f"{server.host} {server.port}"}
     client.config_set("repl-diskless-sync-delay", 0)
     with valkey_server(config=at_once) as replica, replica.client() as copy:
@@ -565,7 +565,7 @@ def test_a_replica_and_a_node_of_a_cluster(server, client, swept):
             time.sleep(0.01)
         assert "is a replica, which takes no writes" in refused(swept, replica)
     with valkey_server(config={"cluster-enabled": "yes"}) as node:
-        assert "is a node of a cluster" in refused(swept, node)
+        assert "slot 0 of the cluster of 127" in refused(swept, node)
 
 
 def test_a_store_that_mirrors_no_server(server, store):
