@@ -25,7 +25,7 @@ from claimlib.live.address import Address, parse_address
 from claimlib.live.batches import SourceOpened
 from claimlib.live.connection import ConnectOptions, Source, connect, open_source
 from claimlib.live.replies import understood
-from claimlib.live.server import CLUSTER, Layout
+from claimlib.live.server import CLUSTER, SlotMap
 
 _SLOTS = 16_384
 _UNKNOWN = "-"
@@ -74,7 +74,7 @@ class Cluster:
         """Return how many slots each master has."""
         return {source: self._by_slot.count(source) for source in self.nodes}
 
-    def layout(self) -> Layout:
+    def slot_map(self) -> SlotMap:
         """Ask the masters which slots they have; `source_of` answers accordingly from then on.
 
         Raises:
@@ -91,7 +91,7 @@ class Cluster:
                 raise self._without_master(slot, owners.get(slot))
         self._by_slot = [self._sources[owners[slot].id] for slot in range(_SLOTS)]
         nodes = frozenset((node.id, node.epoch, node.ranges) for node in views)
-        return Layout(nodes, is_moving=any(node.is_moving for node in views))
+        return SlotMap(nodes, is_moving=any(node.is_moving for node in views))
 
     def source_of(self, stream: bytes) -> Source:
         """Return the master that has a stream, or would have it."""
@@ -122,7 +122,7 @@ def open_servers(url: str, **options: Unpack[ConnectOptions]) -> Servers:
         options: those of `connect`.  The pace is that of each master.
 
     Raises:
-        SourceUnreachableError: see `open_source`, `Cluster.layout` and `master_address`.
+        SourceUnreachableError: see `open_source`, `Cluster.slot_map` and `master_address`.
         Other errors: see `open_source`.
     """
     address = master_address(url, **options)
@@ -155,17 +155,17 @@ def master_address(url: str, **options: Unpack[ConnectOptions]) -> Address:
     without_login = options | {"username": None, "password": None}
     try:
         with connect(replace(address, username=None).url, **without_login) as sentinel:
-            found = sentinel.call(*question)
+            reply = sentinel.call(*question)
     except AuthenticationFailedError:
         with connect(url, **options) as sentinel:
-            found = sentinel.call(*question)
-    if found is None:
+            reply = sentinel.call(*question)
+    if reply is None:
         raise RequestError(
             f"the sentinel {address.label} knows no master {address.master}: check the name",
             source=address.label,
         )
     with understood(address.label, question[1]):
-        host, port = found
+        host, port = reply
         return address.at(host.decode(), int(port))
 
 
@@ -182,7 +182,7 @@ def _opened_cluster(entry: Source, options: ConnectOptions) -> Cluster:
                 sources[node.id] = opened.enter_context(open_source(address.url, **options))
         cluster = Cluster(entry.label, sources, opened.pop_all())
         opened.push(cluster)
-        cluster.layout()
+        cluster.slot_map()
         opened.pop_all()
     return cluster
 

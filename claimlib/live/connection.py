@@ -41,7 +41,7 @@ from claimlib.errors import (
 )
 from claimlib.live.address import Address, parse_address, read_password, source_label
 from claimlib.live.pacer import Pacer
-from claimlib.live.server import Layout, ServerState, ask_server
+from claimlib.live.server import ServerState, SlotMap, ask_server
 from claimlib.live.tls import (
     speaks_plain_text,
     speaks_tls,
@@ -134,9 +134,9 @@ class Source:
         """Return how many slots of a cluster each server has; 0 for a single server."""
         return {self: 0}
 
-    def layout(self) -> Layout:
+    def slot_map(self) -> SlotMap:
         """Return where the keys are: all are here."""
-        return Layout()
+        return SlotMap()
 
     def source_of(self, stream: bytes) -> Source:  # noqa: ARG002  # all streams are here
         """Return the server that has a stream."""

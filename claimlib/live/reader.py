@@ -245,7 +245,7 @@ class _Reading:
         Raises:
             SourceUnreachableError: slots keep moving.
         """
-        before, is_second = self.servers.layout(), False
+        before, is_second = self.servers.slot_map(), False
         for _ in range(_MOST_ROUNDS):
             self.read -= self.moved.keys()
             self.moved.clear()
@@ -254,7 +254,7 @@ class _Reading:
                     if stream not in self.read:  # SCAN may name a key again
                         self.read.add(stream)
                         yield stream
-            now = self.servers.layout()
+            now = self.servers.slot_map()
             is_same = now == before
             if is_same and not self.moved and (is_second or not now.is_moving):
                 return

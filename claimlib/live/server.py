@@ -50,7 +50,7 @@ _OTHER_MODES = {
 _Info = dict[str, str]
 
 
-class Layout(NamedTuple):
+class SlotMap(NamedTuple):
     """State which of several servers has which keys.
 
     Attributes:

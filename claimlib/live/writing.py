@@ -222,7 +222,7 @@ def write_entries(
         moved: list[EntryBatch] = []
         yield from _outcomes(servers, pipeline, moved)
         if moved:
-            servers.layout()
+            servers.slot_map()
             yield from _outcomes(servers, moved, None)
 
 

@@ -8,13 +8,16 @@ import pytest
 
 from claimlib.cli import doctor
 from claimlib.cli.options import ServerOptions
+from claimlib.commands.snapshot import SnapshotRequest, Spans, snapshot
 from claimlib.errors import PermissionDeniedError, SourceMismatchError, SourceUnreachableError
 from claimlib.live import writing
 from claimlib.live.batches import Batch, PendingPage, StreamDone, StreamGone
 from claimlib.live.cluster import Servers, open_servers
 from claimlib.live.reader import read_source
+from claimlib.live.reading import ServerReading
 from claimlib.runs import Phase
 from tests.delta.server_groups import (
+    FAST,
     in_store,
     mirror,
     outcomes,
@@ -193,13 +196,13 @@ def test_a_stream_in_a_slot_that_is_being_moved_is_refused_by_name(nodes):
 def test_slots_that_keep_moving_are_not_read_for_ever(nodes):
     moving = [stream_to_move(nodes[0], nodes) for _ in range(10)]
     with opened(nodes[0]) as servers:
-        layout = servers.layout
+        slot_map = servers.slot_map
 
         def move_one():
             move(nodes[0], nodes[1], moving.pop())
-            return layout()
+            return slot_map()
 
-        servers.layout = move_one
+        servers.slot_map = move_one
         with pytest.raises(SourceUnreachableError, match=r"slots of the cluster of .* keep moving"):
             read(servers)
 
@@ -211,6 +214,33 @@ def test_a_slot_that_another_node_takes_over_is_an_error_that_names_it(nodes):
         with pytest.raises(SourceUnreachableError, match=f"served by .*:{added.server.port}"):
             read(servers)
         move(added, nodes[0], stream)
+
+
+def test_a_key_that_is_on_a_master_without_slots_is_not_missed(nodes):
+    stream = stream_to_move(nodes[0], nodes)
+    with another_master(nodes) as added:
+        open_slot(nodes[0], added, stream)
+        move_key(nodes[0], added, stream)
+        with opened(nodes[1]) as servers:
+            assert len(servers.nodes) == 4
+            with pytest.raises(SourceUnreachableError, match=f"does not serve key {stream}"):
+                read(servers)
+        close_slot(nodes[0], added, stream)
+        move(added, nodes[0], stream)
+
+
+def test_a_key_that_moves_between_two_searches_of_a_moving_slot_is_not_missed(nodes):
+    with opened(nodes[0]) as servers:
+        first, second, third = in_order(servers, nodes)
+        stream = stream_to_move(third, nodes)
+        open_slot(third, first, stream)
+        with pytest.raises(SourceUnreachableError, match=f"does not serve key {stream}"):
+            read_acting(
+                servers,
+                is_of(STREAMS[nodes.index(second)]),
+                lambda: move_key(third, first, stream),
+            )
+    close_slot(third, first, stream)
 
 
 # --- rights
@@ -282,11 +312,22 @@ def test_a_batch_follows_its_stream_to_another_master(nodes):
 
 
 def test_a_snapshot_and_a_writeback_are_those_of_all_masters(nodes, store):
+    moving = stream_to_move(nodes[0], nodes)
+    reading = ServerReading(nodes[0].server.url, **FAST)
+    acts = [lambda: move(nodes[0], nodes[1], moving)]
+
+    def read_while_it_moves(spans: Spans) -> Iterator[Batch]:
+        for batch in reading(spans):
+            yield batch
+            if acts and isinstance(batch, PendingPage) and is_of(moving)(batch):
+                acts.pop()()
+
     def check() -> None:
-        for owner, stream in zip(nodes, STREAMS, strict=True):
+        for owner, stream in zip((*nodes, nodes[1]), (*STREAMS, moving), strict=True):
             assert in_store(store, stream) == state(owner.client, stream)
 
-    mirror(store, nodes[0].server)
+    snapshot(store, SnapshotRequest(reading.label), read_while_it_moves)
+    assert not acts
     check()
     sweep(store)
     with another_master(nodes) as added:
@@ -295,7 +336,7 @@ def test_a_snapshot_and_a_writeback_are_those_of_all_masters(nodes, store):
         with pytest.raises(SourceMismatchError, match="nothing proves"):
             mirror(store, nodes[1].server)
     assert set(owners(state(nodes[0].client, STREAMS[0])).values()) == {("bob", 1)}
-    assert outcomes(write(store, nodes[1].server)) == {"moved": 9}
+    assert outcomes(write(store, nodes[1].server)) == {"moved": 12}
     check()
     for owner, stream in zip(nodes, STREAMS, strict=True):
         assert set(owners(state(owner.client, stream)).values()) == {("alice", 2)}
