@@ -12,9 +12,10 @@ may be large where entries suddenly are (`live.entries`).  Either lack is noted 
 LOG`, without harm.  HELLO takes no right, as every user may ask it; where it is renamed or
 disabled, `+info` is needed.
 
-A database other than 0 takes `+select`.  redis-py introduces itself with `CLIENT SETINFO`; where
-`+client|setinfo` is missing, this is refused and also noted there.  `%R~orders:*` for `%R~*`
-confines the user to some streams: give a stream glob as narrow, as SCAN names the others too.
+A database other than 0 takes `+select`, and a cluster `+cluster|nodes`.  redis-py introduces
+itself with `CLIENT SETINFO`; where `+client|setinfo` is missing, this is refused and also noted
+there.  `%R~orders:*` for `%R~*` confines the user to some streams: give a stream glob as narrow, as
+SCAN names the others too.
 
 Writeback has a user of its own, whose rights `live.writing` states.
 
@@ -239,6 +240,8 @@ class ConnectOptions(TypedDict, total=False):
 
 def open_source(url: str, **options: Unpack[ConnectOptions]) -> Source:
     """Connects, logs in, and asks the server what it is, so that what cannot work fails here.
+
+    A node of a cluster is a source, too, which has only some of the streams (`live.cluster`).
 
     Args:
         url: As `connect` takes it.

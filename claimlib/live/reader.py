@@ -26,7 +26,7 @@ is: docs/decisions/027.
 
 In a cluster, SCAN is sent to every master, and each stream is read from the master of its slot.  A
 stream that moves while SCAN goes from master to master may be named by none or by two.  So if the
-layout of the cluster has changed meanwhile, all masters are searched again for streams that were
+slot map has changed meanwhile, all masters are searched again for streams that were
 not read yet.  If slots are being moved, all are searched twice: a key only goes from one master to
 another, and one of both rounds searches them in this order.  A stream whose own slot moved is read
 again in the next round.

@@ -51,7 +51,7 @@ _Info = dict[str, str]
 
 
 class SlotMap(NamedTuple):
-    """State which of several servers has which keys.
+    """State which master of a cluster has which keys.
 
     Attributes:
         nodes: as the servers describe them; empty for a single server.

@@ -16,7 +16,8 @@ The least a server's user needs (an access rule, as in `ACL SETUSER`):
     writer on >PASSWORD ~* -@all +info +time +eval +xpending +xrange +xclaim +xack
         +xgroup|delconsumer
 
-A database other than 0 takes `+select`.  `~orders:*` for `~*` confines the user to some streams.
+A database other than 0 takes `+select`, and a cluster `+cluster|nodes`.  `~orders:*` for `~*`
+confines the user to some streams.
 """
 
 from __future__ import annotations
