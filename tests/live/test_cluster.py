@@ -33,6 +33,7 @@ from tests.live.clusters import (
     close_slot,
     cluster,
     move,
+    move_at_once,
     move_key,
     open_slot,
     stream_on,
@@ -137,7 +138,8 @@ def test_one_named_stream_and_one_that_is_not_there(nodes):
     assert (nothing.streams, nothing.gone) == ({}, [])
 
 
-def test_a_stream_that_moves_to_a_master_that_was_searched_already_is_read(nodes):
+@pytest.mark.parametrize("move", [move, move_at_once])
+def test_a_stream_that_moves_to_a_master_that_was_searched_already_is_read(nodes, move):
     with opened(nodes[0]) as servers:
         first, second, third = in_order(servers, nodes)
         stream = stream_to_move(third, nodes)
@@ -151,7 +153,8 @@ def test_a_stream_that_moves_to_a_master_that_was_searched_already_is_read(nodes
     assert result.gone == []
 
 
-def test_a_stream_that_moves_to_a_master_that_is_searched_later_is_read_once(nodes):
+@pytest.mark.parametrize("move", [move, move_at_once])
+def test_a_stream_that_moves_to_a_master_that_is_searched_later_is_read_once(nodes, move):
     with opened(nodes[0]) as servers:
         first, second, third = in_order(servers, nodes)
         stream = stream_to_move(first, nodes)
@@ -164,7 +167,8 @@ def test_a_stream_that_moves_to_a_master_that_is_searched_later_is_read_once(nod
     assert sum(isinstance(b, StreamDone) and is_of(stream)(b) for b in batches) == 1
 
 
-def test_a_stream_that_moves_while_it_is_read_is_read_again(nodes):
+@pytest.mark.parametrize("move", [move, move_at_once])
+def test_a_stream_that_moves_while_it_is_read_is_read_again(nodes, move):
     stream = stream_to_move(nodes[0], nodes)
 
     def page(batch: Batch) -> bool:
