@@ -93,7 +93,7 @@ def ask_server(source: Source) -> ServerState:
     """What the server is, once it is clear that it can be read.
 
     Raises:
-        RequestError: It is no single server.
+        RequestError: It is a sentinel, or its mode is unknown.
         PermissionDeniedError: It may not be asked what has to be known.
         SourceUnreachableError: It is loading, or a replica that is not in step with its master.
     """
@@ -190,8 +190,8 @@ def _info(source: Source) -> _Info:
 def _check_mode(label: str, mode: str | None) -> None:
     if mode is None:
         raise PermissionDeniedError(
-            f"{label} does not report whether it is a single server, because HELLO is renamed or "
-            "disabled: grant the user +info",
+            f"{label} does not report its mode (standalone or cluster), because HELLO is renamed"
+            " or disabled: grant the user +info",
             source=label,
             command="info",
             key=None,
