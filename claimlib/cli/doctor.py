@@ -36,13 +36,16 @@ from claimlib.errors import (
     StoreError,
     install_command,
 )
-from claimlib.live.address import is_server_url, source_label
+from claimlib.live.address import is_server_url
 from claimlib.places import check_writable, local_folder
 from claimlib.session import CLASS_ARCHIVE, LOCAL_SETTINGS, SHORT_LIVED, check_java
 from claimlib.terminal import number_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from claimlib.live.address import Address
+    from claimlib.live.connection import ConnectOptions, Source
 
 _PACKAGES = {
     "spark": ("pyspark", "delta-spark", "deltalake", "pandas", "pyarrow", "pydantic-settings"),
@@ -89,8 +92,8 @@ def doctor(
     """Check the installation, and optionally a store and a server.
 
     Checks Java, packages, disk space and Spark and, if they are given, a store, and a server with
-    the rights of its user. Each line says ok, or what to do. Changes nothing; exits with code 4 if
-    something must be done.
+    the rights of its user. For a node of a cluster, every master is checked. Each line says ok, or
+    what to do. Changes nothing; exits with code 4 if something must be done.
     """
     if store is not None and url is None and is_server_url(store):
         store, url = None, store
@@ -180,13 +183,18 @@ def _disk(folder: Path, what: str) -> Check:
 
 
 def _server(url: str, server: ServerOptions, *, writeback: bool) -> Iterator[Check]:
-    from claimlib.live.connection import open_source, read_password
+    from claimlib.live.cluster import master_address, open_servers
+    from claimlib.live.connection import read_password
 
-    password = None
+    modes: dict[Address, str | None] = {}
     try:
         password = read_password(server.password_file, os.environ)
-        with open_source(url, password=password, ca_file=server.ca_file) as source:
-            state, clock = source.server, _clock(source.call("TIME"))
+        options: ConnectOptions = {"password": password, "ca_file": server.ca_file}
+        address = master_address(url, **options)
+        modes = {address: None}
+        with open_servers(url, **options) as servers:
+            modes = {source.address: source.server.mode for source in servers.nodes}
+            checks = [check for node in servers.slots.items() for check in _node(*node)]
     except ClaimlibError as error:
         yield Check("server", error.message, is_ok=False)
         if not isinstance(
@@ -194,36 +202,50 @@ def _server(url: str, server: ServerOptions, *, writeback: bool) -> Iterator[Che
         ):  # else it answers, and tells what it denies
             return
     else:
-        label = source_label(url)
-        yield Check("server", f"{label}, {state.mode or 'one server'}, {state.role}")
-        yield clock
+        yield from checks
     try:
-        yield from _rights(url, server.ca_file, password, writeback=writeback)
+        for address, mode in modes.items():
+            yield from _rights(address, mode, options, writeback=writeback)
     except ClaimlibError as error:
         yield Check("rights", error.message, is_ok=False)
 
 
+def _node(source: Source, slots: int) -> Iterator[Check]:
+    """A line that describes a server, and one about its clock."""
+    from claimlib.live.server import CLUSTER, key_count
+
+    state = source.server
+    what = f"{source.label}, {state.mode or 'one server'}, {state.role}"
+    if state.mode == CLUSTER:
+        keys = key_count(source)
+        split = "" if keys is None else f", {number_of(keys, 'key')}"
+        what += f", {number_of(slots, 'slot')}{split}"
+    yield Check("server", what)
+    yield _clock(source.call("TIME"))
+
+
 def _rights(
-    url: str, ca_file: Path | None, password: str | None, *, writeback: bool
+    address: Address, mode: str | None, options: ConnectOptions, *, writeback: bool
 ) -> Iterator[Check]:
     """A line for each right that is needed and the user lacks, and one for the others."""
-    from claimlib.live.address import parse_address
     from claimlib.live.connection import connect
     from claimlib.live.rights import SNAPSHOT_RIGHTS, WRITEBACK_RIGHTS, tried_rights
+    from claimlib.live.server import CLUSTER
 
+    on_node = f"{address.label}: " if mode == CLUSTER else ""
     needed = WRITEBACK_RIGHTS if writeback else SNAPSHOT_RIGHTS
     granted = []
-    with connect(url, password=password, ca_file=ca_file) as source:
-        for right, denied in tried_rights(source, parse_address(url).db, needed):
+    with connect(address.url, **options) as source:
+        for right, denied in tried_rights(source, address.db, needed, mode):
             if denied is None:
                 granted.append(right.rule)
                 continue
             # A command that the server does not know is no matter of rights.
             remedy = f"grant {right.rule}" if "rule" in denied.fields else denied.message
-            result = f"not granted: without it, {right.without}; {remedy}"
+            result = f"{on_node}not granted: without it, {right.without}; {remedy}"
             yield Check(right.rule, result, is_ok=not right.is_needed)
     if granted:
-        yield Check("rights", f"granted: {' '.join(granted)}")
+        yield Check("rights", f"{on_node}granted: {' '.join(granted)}")
 
 
 def _clock(reply: list[bytes]) -> Check:

@@ -141,7 +141,9 @@ def snapshot(
     url: Annotated[
         str,
         argument(
-            "URL", "redis://[USER@]HOST[:PORT][/DB], or rediss:// for TLS; without a password."
+            "URL",
+            "redis://[USER@]HOST[:PORT][/DB], of a server or any node of a cluster, or"
+            " redis+sentinel://[USER@]HOST[:PORT]/MASTER[/DB]; rediss for TLS; without a password.",
         ),
     ],
     store: StoreArgument,

@@ -205,8 +205,8 @@ def _compared(before: ServerIdentity, now: ServerIdentity) -> str:
     )
 
 
-def _shortened(id_: str | None) -> str:
-    return "unknown" if id_ is None else f"{id_[:8]}…"
+def _shortened(ids: str | None) -> str:
+    return "unknown" if ids is None else " ".join(f"{id_[:8]}…" for id_ in ids.split())
 
 
 def _remedy(store: Store, source: str, condition: str) -> str:

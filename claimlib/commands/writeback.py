@@ -30,6 +30,7 @@ from claimlib.errors import (
     SourceUnreachableError,
 )
 from claimlib.live.access import ServerAccess
+from claimlib.live.cluster import Servers
 from claimlib.live.connection import Source
 from claimlib.live.replies import time_ms
 from claimlib.live.writing import (
@@ -205,8 +206,8 @@ class _Writing:
     def dry_run(self, store: Store) -> WritebackReply:
         """Return what would be sent."""
         begun = begin_dry_run(store, self.tell)
-        with self.server.open() as source:
-            planned = self._planned(begun, source)
+        with self.server.open() as servers:
+            planned = self._planned(begun, servers)
         return WritebackReply(
             run_id=None,
             run_seq=None,
@@ -219,10 +220,10 @@ class _Writing:
 
     def decide(self, begun: Begun) -> Decision:
         """Write the entries to the server, and return what became of each."""
-        with self.server.open() as source:
-            planned = self._planned(begun, source)
-            written = self._written(source, planned.entries)
-            removed = [_is_removed(source, row) for row in planned.retired]
+        with self.server.open() as servers:
+            planned = self._planned(begun, servers)
+            written = self._written(servers, planned.entries)
+            removed = [_is_removed(servers, row) for row in planned.retired]
         rows = plan.outcome_rows(_with_outcomes(planned.entries, written), planned.at_ms)
         claimed = rows.where(f"kind = '{Kind.MOVED}'").distinct(*GROUP, "consumer")
         before = previous.consumer_rows(claimed, begun.relation("consumers"))
@@ -234,14 +235,14 @@ class _Writing:
         }
         return Decision(union_by_name([rows, before], JOURNAL_ROW), counts=counts)
 
-    def _planned(self, begun: Begun, source: Source) -> _Planned:
+    def _planned(self, begun: Begun, servers: Servers) -> _Planned:
         """Check that the run may be written back, and return what is to be sent."""
         last = _checked_snapshot(begun)
-        _check_server(begun, last, source)
+        for source in servers.nodes:
+            _check_server(begun, last, source)
         self._refuse_repeat(begun)
         self._refuse_undo_of_unsent(begun)
-        at_ms = time_ms(source.call("TIME"))
-        planned = self._entries(begun, at_ms)
+        planned = self._entries(begun, servers)
         begun.tell_size(f"{planned.entries.count():,} entries")
         return planned
 
@@ -268,7 +269,7 @@ class _Writing:
                 run=self.finished.key,
             )
 
-    def _entries(self, begun: Begun, at_ms: int) -> _Planned:
+    def _entries(self, begun: Begun, servers: Servers) -> _Planned:
         """Return what is to be sent, after checks of the run's groups."""
         seq = self.finished.run_seq
         journal = partial(rows_of, begun.store, seq)
@@ -281,7 +282,8 @@ class _Writing:
             [decided.distinct(*GROUP), retired.select(*GROUP)],
             {name: JOURNAL_ROW[name] for name in GROUP},
         ).fetched()
-        self._check_snapshots(begun, of_run, at_ms)
+        clocks = {source: time_ms(source.call("TIME")) for source in servers.nodes}
+        self._check_snapshots(begun, of_run, servers, clocks)
         at = Reading(begun.store, {"groups": begun.pins.versions["groups"]}, seq)
         read = sources_of_groups(at)
         if read is None:
@@ -297,9 +299,13 @@ class _Writing:
                 pending,
                 changes_since(at, read),
             )
-        return _Planned(rows.order_by(*plan.ORDER).fetched(), retired.collect(), at_ms)
+        return _Planned(
+            rows.order_by(*plan.ORDER).fetched(), retired.collect(), max(clocks.values())
+        )
 
-    def _check_snapshots(self, begun: Begun, of_run: Relation, at_ms: int) -> None:
+    def _check_snapshots(
+        self, begun: Begun, of_run: Relation, servers: Servers, clocks: Mapping[Source, int]
+    ) -> None:
         """Raise GuardError if the snapshot of a group of the run is too old, or was replaced."""
         self._refuse_newer_snapshot(begun, of_run)
         groups = of_run.sql(
@@ -307,9 +313,18 @@ class _Writing:
             f" LEFT JOIN {{groups}} AS g USING ({', '.join(GROUP)})",
             groups=begun.relation("groups").select(*GROUP, "snapshot_ms"),
         )
-        oldest = groups.order_by("snapshot_ms", *GROUP).first()
-        if oldest is None:  # the run changed nothing
-            return
+        oldest: dict[Source, Record] = {}
+        for row in groups.order_by("snapshot_ms", *GROUP).collect():
+            oldest.setdefault(servers.source_of(unspell(row["stream"])), row)
+        for source, row in oldest.items():
+            self._check_age(source, clocks[source], row)
+
+    def _check_age(self, source: Source, at_ms: int, oldest: Record) -> None:
+        """Raise GuardError if the oldest snapshot of a group of a server is too old.
+
+        Args:
+            at_ms: the time of this server.
+        """
         name = f"{oldest['stream']} / {oldest['consumer_group']}"
         if oldest["snapshot_ms"] is None:
             raise GuardError(
@@ -320,7 +335,7 @@ class _Writing:
         age_ms = at_ms - oldest["snapshot_ms"]
         if age_ms < 0:
             raise GuardError(
-                f"the clock of {self.server.label} is {format_duration_ms(-age_ms)} behind the"
+                f"the clock of {source.label} is {format_duration_ms(-age_ms)} behind the"
                 f" snapshot time of {name}, so it is unknown which entries changed since. Nothing"
                 f" was sent. {self._remedy()}",
                 run=self.finished.key,
@@ -359,13 +374,13 @@ class _Writing:
     def _remedy(self) -> str:
         return f"Take a new snapshot, run the {self.finished.command} again, and write that back"
 
-    def _written(self, source: Source, entries: Relation) -> list[Written]:
+    def _written(self, servers: Servers, entries: Relation) -> list[Written]:
         """Send the entries, and return what became of each, in their order."""
         rows = entries.collect()
         written = [_NOT_SENT] * len(rows)
         sent = 0
         try:
-            for outcomes in write_entries(source, _batches(rows)):
+            for outcomes in write_entries(servers, _batches(rows)):
                 for place, outcome in outcomes.items():
                     written[place] = outcome
                 sent += len(outcomes)
@@ -374,7 +389,7 @@ class _Writing:
             raise SourceUnreachableError(
                 f"{error.message}. The server has answered for {sent:,} of {len(rows):,} entries:"
                 " repeat the command, which recognizes its own claims",
-                source=source.label,
+                source=error.fields["source"],
             ) from error
         return written
 
@@ -412,8 +427,9 @@ def _unspelled(name: str | None) -> bytes | None:
     return None if name is None else unspell(name)
 
 
-def _is_removed(source: Source, row: Record) -> bool:
-    return remove_consumer(source, *(unspell(row[name]) for name in (*GROUP, "consumer")))
+def _is_removed(servers: Servers, row: Record) -> bool:
+    stream, group, consumer = (unspell(row[name]) for name in (*GROUP, "consumer"))
+    return remove_consumer(servers.source_of(stream), stream, group, consumer)
 
 
 def _with_outcomes(entries: Relation, written: Sequence[Written]) -> Relation:

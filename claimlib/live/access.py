@@ -1,4 +1,4 @@
-"""State how to reach one server: its address, its user's password, and the pace of commands."""
+"""State how to reach a server: its address, its user's password, and the pace of commands."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 from claimlib.errors import ClaimlibError
 from claimlib.live.batches import SourceOpened
+from claimlib.live.cluster import Servers, open_servers
 from claimlib.live.connection import (
     DEFAULT_COMMANDS_PER_SECOND,
-    Source,
-    open_source,
     read_password,
     source_label,
 )
@@ -38,8 +37,9 @@ class ServerAccess:
     """State how to reach one server.
 
     Attributes:
-        url: `redis://[USER@]HOST[:PORT][/DB]`, `rediss://` for TLS.
-        max_commands_per_second: how fast; see `live.pacer`.
+        url: `redis://[USER@]HOST[:PORT][/DB]`, `rediss://` for TLS, of a server or of any node of a
+            cluster; or `redis+sentinel://[USER@]HOST[:PORT]/MASTER[/DB]`.
+        max_commands_per_second: how fast to each server; see `live.pacer`.
         password_file: read once, by the first connection.  None means the environment variable
             REDIS_PASSWORD, if it is set.
         ca_file: certificates to trust for TLS besides the system's.  None means no others.
@@ -65,24 +65,24 @@ class ServerAccess:
         return source_label(self.url)
 
     def check(self) -> SourceOpened:
-        """Connect, log in, and return the ids of the server.
+        """Connect, log in, and return the ids of the server, or of the masters of a cluster.
 
         Called before Spark starts, because Spark takes ten seconds to start.
 
         Raises:
             SourceError: the server cannot be reached, or does not let us in.
         """
-        with self.open() as source:
-            return source.server.ids
+        with self.open() as servers:
+            return servers.ids
 
-    def open(self) -> Source:
-        """Connect and log in.
+    def open(self) -> Servers:
+        """Connect to the server, or to all masters of its cluster, and log in.
 
         Raises:
             SourceError: see `check`.
         """
         try:
-            return open_source(
+            return open_servers(
                 self.url,
                 password=self._password(),
                 ca_file=self.ca_file,

@@ -4,57 +4,87 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv6Address
 from pathlib import Path
-from urllib.parse import unquote
+from typing import Self
+from urllib.parse import quote, unquote
 
 from claimlib.errors import RequestError
 from claimlib.places import shown_path
 from claimlib.semantics.names import is_utf8
 
 DEFAULT_PORT = 6379
+DEFAULT_SENTINEL_PORT = 26379
 PASSWORD_VARIABLE = "REDIS_PASSWORD"  # noqa: S105  # the variable's name, not a password
 
 _SCHEMES = {"redis": False, "rediss": True}
-_FORM = "redis://[USER@]HOST[:PORT][/DB], or rediss:// for TLS"
+_SENTINEL = "+sentinel"
+_FORM = (
+    "redis://[USER@]HOST[:PORT][/DB], or redis+sentinel://[USER@]HOST[:PORT]/MASTER[/DB]; rediss"
+    " for TLS"
+)
 _MOST_DB = 2**31 - 1
 # `urlsplit` drops line breaks and what stands beside brackets, each Python in its own way.
 _URL = re.compile(
-    r"(?P<scheme>[a-z]+)://"
+    r"(?P<scheme>rediss?)(?P<sentinel>\+sentinel)?://"
     r"(?:(?P<user>[^/?#]*)@)?"
     r"(?:\[(?P<literal>[^/?#\[\]]*)\]|(?P<name>[^/?#:\[\]]*))"
-    r"(?::(?P<port>[^/?#]*))?(?:/(?P<db>[^?#]*))?(?P<rest>[?#].*)?",
+    r"(?::(?P<port>[^/?#]*))?(?:/(?P<path>[^?#]*))?(?P<rest>[?#].*)?",
     re.IGNORECASE,
 )
+_MASTER = re.compile(r"[A-Za-z0-9._-]+")  # as sentinels allow it
 _UNUSABLE = re.compile("[\\s\\0-\\x1f\\x7f\\ud800-\\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One database of one server.  `username` is null for the server's default user."""
+    """Hold the address of one database of one server.
+
+    Attributes:
+        username: None for the server's default user.
+        master: the name of a master, if host and port are those of a sentinel that knows its
+            address; else None.
+    """
 
     host: str
     port: int
     db: int
     tls: bool
     username: str | None
+    master: str | None = None
 
     @property
     def label(self) -> str:
-        """`host:port/db`: what the server is called in tables, reports and messages."""
+        """`host:port/db`: what the server is called in tables, reports and messages.
+
+        For a sentinel it is `host:port/master/db`.
+        """
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}/{self.db}"
+        return "/".join([f"{host}:{self.port}", *filter(None, [self.master]), str(self.db)])
+
+    @property
+    def url(self) -> str:
+        """Return the URL of the address."""
+        scheme = ("rediss" if self.tls else "redis") + (_SENTINEL if self.master else "")
+        user = "" if self.username is None else f"{quote(self.username, safe='')}@"
+        return f"{scheme}://{user}{self.label}"
+
+    def at(self, host: str, port: int) -> Self:
+        """Return the address of another server with the same database and user."""
+        return replace(self, host=host, port=port, master=None)
 
 
 def is_server_url(text: str) -> bool:
     """Whether a text begins as the URL of a server does, so that it is no place of a store."""
     scheme, is_url, _ = text.partition("://")
-    return bool(is_url) and scheme.lower() in _SCHEMES
+    return bool(is_url) and scheme.lower().removesuffix(_SENTINEL) in _SCHEMES
 
 
 def parse_address(url: str) -> Address:
     """The address in a URL `redis://[USER@]HOST[:PORT][/DB]`; `rediss` means TLS.
+
+    `redis+sentinel://[USER@]HOST[:PORT]/MASTER[/DB]` names a master by a sentinel.
 
     Messages never repeat the URL: a password may stand in it, at its place or by a slip.
 
@@ -62,7 +92,7 @@ def parse_address(url: str) -> Address:
         RequestError: Not such a URL, or one with a password in it.
     """
     parts = None if _UNUSABLE.search(url) else _URL.fullmatch(url)
-    if parts is None or parts["scheme"].lower() not in _SCHEMES:
+    if parts is None:
         raise RequestError(f"the server's URL must be {_FORM}")
     if ":" in (parts["user"] or ""):
         raise RequestError(
@@ -71,13 +101,24 @@ def parse_address(url: str) -> Address:
         )
     if parts["rest"]:
         raise RequestError(f"nothing may follow the database in the server's URL: {_FORM}")
+    master, db = _master_and_database(parts["path"] or "", is_sentinel=bool(parts["sentinel"]))
     return Address(
         host=_host(parts["literal"], parts["name"]),
-        port=_port(parts["port"]),
-        db=_database(parts["db"]),
+        port=_port(parts["port"], DEFAULT_PORT if master is None else DEFAULT_SENTINEL_PORT),
+        db=_database(db),
         tls=_SCHEMES[parts["scheme"].lower()],
         username=_username(parts["user"]),
+        master=master,
     )
+
+
+def _master_and_database(path: str, *, is_sentinel: bool) -> tuple[str | None, str]:
+    if not is_sentinel:
+        return None, path
+    master, _, db = path.partition("/")
+    if not _MASTER.fullmatch(master):
+        raise RequestError(f"the sentinel's URL has no name of a master: {_FORM}")
+    return master, db
 
 
 def source_label(url: str) -> str:
@@ -139,14 +180,14 @@ def _host(literal: str | None, name: str | None) -> str:
     raise RequestError(f"the server's URL has no host: {_FORM}")
 
 
-def _port(text: str | None) -> int:
-    port = _number(text) if text else DEFAULT_PORT
+def _port(text: str | None, default: int) -> int:
+    port = _number(text) if text else default
     if port is None or not 1 <= port <= 65535:
         raise RequestError(f"the port in the server's URL must be 1 to 65535: {_FORM}")
     return port
 
 
-def _database(text: str | None) -> int:
+def _database(text: str) -> int:
     db = _number(text) if text else 0
     if db is None or db > _MOST_DB:
         raise RequestError(f"the database in the server's URL must be a number: {_FORM}")

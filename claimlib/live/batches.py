@@ -12,7 +12,8 @@ The batches come in this order, and no two streams' batches mix:
     and after the last stream:  SourceDone
 
 Only what a `Done` closes counts.  `GroupGone` voids the group's pages; `StreamGone` voids all that
-was yielded for the stream, its groups' `GroupDone` included.
+was yielded for the stream, its groups' `GroupDone` included.  In a cluster it is yielded, too, if
+the stream moves to another node: then the stream is read again.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class SourceOpened:
     `run_id` is the server process' own: a restart gives it another one.  `replication_id` names the
     history of the data: a replica has its master's; a failover makes a new one, and so may a
     restart, or some time without replicas.  `former_replication_id` is what it named before: a
-    promoted replica still has its master's.  All are null where the user may not ask by INFO.
+    promoted replica still has its master's.  All are null where the user may not ask by INFO.  Of a
+    cluster, each holds the ids of all masters, in one order and with spaces in between; `-` stands
+    for a former replication id that a master does not have.
     """
 
     run_id: str | None

@@ -12,9 +12,10 @@ may be large where entries suddenly are (`live.entries`).  Either lack is noted 
 LOG`, without harm.  HELLO takes no right, as every user may ask it; where it is renamed or
 disabled, `+info` is needed.
 
-A database other than 0 takes `+select`.  redis-py introduces itself with `CLIENT SETINFO`; where
-`+client|setinfo` is missing, this is refused and also noted there.  `%R~orders:*` for `%R~*`
-confines the user to some streams: give a stream glob as narrow, as SCAN names the others too.
+A database other than 0 takes `+select`, and a cluster `+cluster|nodes`.  redis-py introduces
+itself with `CLIENT SETINFO`; where `+client|setinfo` is missing, this is refused and also noted
+there.  `%R~orders:*` for `%R~*` confines the user to some streams: give a stream glob as narrow, as
+SCAN names the others too.
 
 Writeback has a user of its own, whose rights `live.writing` states.
 
@@ -41,7 +42,7 @@ from claimlib.errors import (
 )
 from claimlib.live.address import Address, parse_address, read_password, source_label
 from claimlib.live.pacer import Pacer
-from claimlib.live.server import ServerState, ask_server
+from claimlib.live.server import ServerState, SlotMap, ask_server
 from claimlib.live.tls import (
     speaks_plain_text,
     speaks_tls,
@@ -51,6 +52,7 @@ from claimlib.live.tls import (
 from claimlib.places import shown_path
 
 if TYPE_CHECKING:
+    from claimlib.live.batches import SourceOpened
     from claimlib.live.faults import Word
 
 __all__ = [
@@ -85,14 +87,19 @@ class _Wire(Protocol):
 class Source:
     """One database of one server, connected.  Replies are as the server sends them, in bytes.
 
+    A source is also what reads and writes need to know of several servers (`live.cluster.Cluster`):
+    it is a single server that has all streams.
+
     Attributes:
+        address: Where the server is.
         label: `host:port/db`, without credentials.
         server: What the server is, as it said when the source was opened.
         commands_sent: How many commands were sent, those around transactions included.
     """
 
-    def __init__(self, label: str, wire: _Wire, pacer: Pacer) -> None:
-        self.label = label
+    def __init__(self, address: Address, wire: _Wire, pacer: Pacer) -> None:
+        self.address = address
+        self.label = address.label
         self.server = ServerState()
         self.commands_sent = 0
         self._wire = wire
@@ -112,6 +119,29 @@ class Source:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def nodes(self) -> tuple[Source, ...]:
+        """Return all servers: this one."""
+        return (self,)
+
+    @property
+    def ids(self) -> SourceOpened:
+        """Return the ids of the server."""
+        return self.server.ids
+
+    @property
+    def slots(self) -> dict[Source, int]:
+        """Return how many slots of a cluster each server has; 0 for a single server."""
+        return {self: 0}
+
+    def slot_map(self) -> SlotMap:
+        """Return where the keys are: all are here."""
+        return SlotMap()
+
+    def source_of(self, stream: bytes) -> Source:  # noqa: ARG002  # all streams are here
+        """Return the server that has a stream."""
+        return self
 
     def close(self) -> None:
         """Ends the connection; the source cannot be used any more."""
@@ -197,7 +227,7 @@ class Source:
         return reply_fault(self.label, words, reply) if isinstance(reply, ResponseError) else reply
 
 
-class _ConnectOptions(TypedDict, total=False):
+class ConnectOptions(TypedDict, total=False):
     """What `connect` takes besides the URL; it says what each is, and its default."""
 
     password: str | None
@@ -208,8 +238,10 @@ class _ConnectOptions(TypedDict, total=False):
     max_commands_per_second: float | None
 
 
-def open_source(url: str, **options: Unpack[_ConnectOptions]) -> Source:
+def open_source(url: str, **options: Unpack[ConnectOptions]) -> Source:
     """Connects, logs in, and asks the server what it is, so that what cannot work fails here.
+
+    A node of a cluster is a source, too, which has only some of the streams (`live.cluster`).
 
     Args:
         url: As `connect` takes it.
@@ -217,8 +249,7 @@ def open_source(url: str, **options: Unpack[_ConnectOptions]) -> Source:
 
     Raises:
         MissingExtraError: redis-py is not installed.
-        RequestError: As `connect`; or no single server is there (but a node of a cluster, or a
-            sentinel).
+        RequestError: As `connect`; or a sentinel is there.
         SourceUnreachableError: No answer; or the server is loading its data, or is a replica that
             is not in step with its master (see `live.server`).
         AuthenticationFailedError: Wrong user or password, or none given where one is needed.
@@ -281,7 +312,7 @@ def connect(
     }
     wire = _wire(_redis(), address, ca_file, options)
     _connect(address, wire, min(_TLS_PROBE_S, connect_timeout_s, timeout_s))
-    return Source(address.label, wire, pacer)
+    return Source(address, wire, pacer)
 
 
 def _check_certificates(address: Address, file: Path) -> None:

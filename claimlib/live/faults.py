@@ -10,7 +10,6 @@ from redis.exceptions import (
     AskError,
     AuthenticationError,
     BusyLoadingError,
-    ClusterCrossSlotError,
     ClusterDownError,
     NoPermissionError,
     ReadOnlyError,
@@ -29,7 +28,7 @@ from claimlib.errors import (
     SourceUnreachableError,
     WrongTypeError,
 )
-from claimlib.live.vanished import VanishedError
+from claimlib.live.vanished import SlotMovedError, VanishedError
 from claimlib.semantics.names import spell
 
 Word = bytes | str | int
@@ -84,14 +83,15 @@ _FAULTS = (
         "7.0, or is no Redis or Valkey; give another server's address",
     ),
     _Fault(
-        (AskError, ClusterCrossSlotError),  # AskError: MOVED too
-        ("MOVED", "ASK", "CROSSSLOT"),
-        RequestError,
-        "{source} is a node of a cluster, and only single servers can be read",
+        (AskError, TryAgainError),  # AskError: MOVED too
+        ("MOVED", "ASK", "TRYAGAIN"),
+        SlotMovedError,
+        "{source} does not serve key {key}, whose slot moves to another node of the cluster: try"
+        " again",
     ),
     _Fault(
-        (ClusterDownError, TryAgainError),  # ClusterDownError: MASTERDOWN too
-        ("BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"),
+        (ClusterDownError,),  # MASTERDOWN too
+        ("BUSY", "MASTERDOWN", "CLUSTERDOWN"),
         SourceUnreachableError,
         "{source} cannot answer now, try again ({text})",
     ),
@@ -180,7 +180,7 @@ def _denied(
 
 def _command(words: Sequence[Word]) -> str:
     """The command as access rules name it: `xrange`, `xinfo|stream`."""
-    parts = words[:2] if words[0] in {"XINFO", "XGROUP"} else words[:1]
+    parts = words[:2] if words[0] in {"XINFO", "XGROUP", "CLUSTER"} else words[:1]
     return "|".join(str(part).lower() for part in parts)
 
 

@@ -23,14 +23,21 @@ the names of the streams seen, the groups of one stream and the consumers of one
 not page them), and the packed pending ids of one stream (`live.pending_ids`).  Where scripts are
 not allowed, XINFO STREAM brings the first and the last entry of each stream too.  How much that
 is: docs/decisions/027.
+
+In a cluster, SCAN is sent to every master, and each stream is read from the master of its slot.  A
+stream that moves while SCAN goes from master to master may be named by none or by two.  So if the
+slot map has changed meanwhile, all masters are searched again for streams that were
+not read yet.  If slots are being moved, all are searched twice: a key only goes from one master to
+another, and one of both rounds searches them in this order.  A stream whose own slot moved is read
+again in the next round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from claimlib.errors import RequestError, WrongTypeError
+from claimlib.errors import RequestError, SourceUnreachableError, WrongTypeError
 from claimlib.live.batches import (
     Batch,
     ConsumerRow,
@@ -46,6 +53,7 @@ from claimlib.live.batches import (
     StreamDone,
     StreamGone,
 )
+from claimlib.live.cluster import Servers
 from claimlib.live.connection import Source
 from claimlib.live.entries import EntryWalk
 from claimlib.live.pending_ids import PackedIds, Span, Wanted
@@ -60,7 +68,7 @@ from claimlib.live.replies import (
 )
 from claimlib.live.scripts import Scripts
 from claimlib.live.server import check_unchanged
-from claimlib.live.vanished import VanishedError
+from claimlib.live.vanished import SlotMovedError, VanishedError
 from claimlib.semantics import names
 from claimlib.semantics.ids import MIN_ID, StreamId
 from claimlib.semantics.stream_life import StreamCounters
@@ -86,6 +94,8 @@ __all__ = [
 
 DEFAULT_PAGE = 1000
 DEFAULT_REPLY_BYTES = 4 * 1024 * 1024
+_MOST_ROUNDS = 5
+"""How often the masters of a cluster are searched whose slots keep moving."""
 
 # XINFO STREAM also shows the first and the last entry with their payloads; these are left out.
 _STATE_OF_STREAM = """
@@ -100,7 +110,7 @@ return needed
 
 
 def read_source(
-    source: Source,
+    servers: Servers,
     *,
     stream_glob: str | bytes = "*",
     group_glob: str | bytes = "*",
@@ -118,7 +128,7 @@ def read_source(
     (`StreamDone` with nothing pending); one that was named and is not there is not.
 
     Args:
-        source: Where to read; its pace is its own.
+        servers: Where to read; its pace is its own.
         stream_glob: As SCAN's MATCH.  Without any of `*?[\` it is a name and is not searched for.
         group_glob: As Redis would match it; servers have no such search for groups.
         fields: Whether to read the payloads of pending entries.
@@ -140,7 +150,8 @@ def read_source(
         WrongTypeError: The one stream that was named is not a stream (while reading).
         PermissionDeniedError: A command or a key is denied (while reading).
         SourceUnreachableError: The connection broke, or the server is not what it was when the
-            source was opened (while reading); what was yielded must be discarded.
+            source was opened, or slots of a cluster keep moving (while reading); what was yielded
+            must be discarded.
     """
     _check_sizes(
         pending_page=pending_page,
@@ -151,12 +162,14 @@ def read_source(
     spans = dict(also_spans or {})
     _check_spans(spans)
     streams, groups, scripts = _glob(stream_glob), _glob(group_glob), Scripts()
-    walk = EntryWalk(
-        source, scripts, with_fields=fields, page_size=entry_page, reply_bytes=reply_bytes
-    )
-    return _Reading(
-        source, streams, groups, spans, scripts, walk, pending_page, scan_page
-    ).batches()
+
+    def of_node(source: Source) -> _NodeReading:
+        walk = EntryWalk(
+            source, scripts, with_fields=fields, page_size=entry_page, reply_bytes=reply_bytes
+        )
+        return _NodeReading(source, streams, groups, spans, scripts, walk, pending_page, scan_page)
+
+    return _Reading(servers, {source: of_node(source) for source in servers.nodes}).batches()
 
 
 def _check_sizes(**sizes: int) -> None:
@@ -195,7 +208,76 @@ class _FirstPage:
 
 @dataclass(slots=True)
 class _Reading:
-    """One reading of a server: what was asked for, and what was counted so far."""
+    """Read one or several servers.
+
+    Attributes:
+        read: the streams that were read.
+        moved: the streams whose slots moved while they were read, each with the error.
+    """
+
+    servers: Servers
+    of_nodes: Mapping[Source, _NodeReading]
+    read: set[bytes] = field(default_factory=set)
+    moved: dict[bytes, SlotMovedError] = field(default_factory=dict)
+
+    def batches(self) -> Iterator[Batch]:
+        sent_before = self.servers.commands_sent
+        yield self.servers.ids
+        streams = groups = pending = entries = vanished = 0
+        for stream in self._streams():
+            for batch in self._stream(stream):
+                yield batch
+                if isinstance(batch, StreamDone):
+                    streams += 1
+                    groups += batch.group_count
+                    pending += batch.pending_count
+                    entries += batch.entry_count
+                elif isinstance(batch, StreamGone | GroupGone) and stream not in self.moved:
+                    vanished += 1
+        for source in self.servers.nodes:
+            check_unchanged(source, source.server)
+        commands = self.servers.commands_sent - sent_before
+        yield SourceDone(Counts(streams, groups, pending, entries, commands, vanished))
+
+    def _streams(self) -> Iterator[bytes]:
+        """Yield the names of the matching streams, each once; a stream that moved again.
+
+        Raises:
+            SourceUnreachableError: slots keep moving.
+        """
+        before, is_second = self.servers.slot_map(), False
+        for _ in range(_MOST_ROUNDS):
+            self.read -= self.moved.keys()
+            self.moved.clear()
+            for node in self.of_nodes.values():
+                for stream in node.stream_names():
+                    if stream not in self.read:  # SCAN may name a key again
+                        self.read.add(stream)
+                        yield stream
+            now = self.servers.slot_map()
+            is_same = now == before
+            if is_same and not self.moved and (is_second or not now.is_moving):
+                return
+            before, is_second = now, is_same
+        if self.moved:
+            raise next(iter(self.moved.values()))
+        raise SourceUnreachableError(
+            f"slots of the cluster of {self.servers.label} keep moving between its masters: try"
+            " again when this has ended",
+            source=self.servers.label,
+        )
+
+    def _stream(self, stream: bytes) -> Iterator[Batch]:
+        try:
+            yield from self.of_nodes[self.servers.source_of(stream)].batches(stream)
+        except SlotMovedError as error:
+            self.moved[stream] = error
+            yield StreamGone(stream)
+
+
+@dataclass(slots=True)
+class _NodeReading:
+    """Read streams of one server: what was asked for, and how it is read."""
 
     source: Source
     stream_glob: bytes
@@ -206,47 +288,25 @@ class _Reading:
     pending_page: int
     scan_page: int
 
-    def batches(self) -> Iterator[Batch]:
-        sent_before = self.source.commands_sent
-        server = self.source.server
-        yield server.ids
-        streams = groups = pending = entries = vanished = 0
-        for stream in self._streams():
-            for batch in self._stream(stream):
-                yield batch
-                if isinstance(batch, StreamDone):
-                    streams += 1
-                    groups += batch.group_count
-                    pending += batch.pending_count
-                    entries += batch.entry_count
-                elif isinstance(batch, StreamGone | GroupGone):
-                    vanished += 1
-        check_unchanged(self.source, server)
-        commands = self.source.commands_sent - sent_before
-        yield SourceDone(Counts(streams, groups, pending, entries, commands, vanished))
-
     @property
     def _is_name(self) -> bool:
         return names.literal_name(self.stream_glob) is not None
 
-    def _streams(self) -> Iterator[bytes]:
-        """The names of the matching streams, each once."""
+    def stream_names(self) -> Iterator[bytes]:
+        """Yield the names of the matching streams; one that was given also if it is not there."""
         if self._is_name:
             yield self.stream_glob
             return
-        seen: set[bytes] = set()  # SCAN may name a key again
         match = ("MATCH", self.stream_glob, "COUNT", self.scan_page, "TYPE", "stream")
         cursor = b"0"
         while True:
             cursor, names_read = self.source.call("SCAN", cursor, *match)
-            for stream in names_read:
-                if stream not in seen:
-                    seen.add(stream)
-                    yield stream
+            yield from names_read
             if cursor == b"0":
                 return
 
-    def _stream(self, stream: bytes) -> Iterator[Batch]:
+    def batches(self, stream: bytes) -> Iterator[Batch]:
+        """Yield the batches of one stream."""
         # A key found by SCAN was a stream; if it is none any more, the stream is gone.  What was
         # only named may never have been there.
         gone = VanishedError if self._is_name else (VanishedError, WrongTypeError)

@@ -1,4 +1,4 @@
-"""One server, to be read for a snapshot: where it is, who reads it, and how fast."""
+"""A server or a cluster, to be read for a snapshot: where it is, who reads it, and how fast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from claimlib.semantics.ids import StreamId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerReading(ServerAccess):
-    """How to read one server; calling it reads it from the start, over a connection of its own.
+    """How to read a server; calling it reads it from the start, over connections of its own.
 
     Attributes:
         stream_glob, group_glob: which streams and groups are read.
@@ -32,9 +32,9 @@ class ServerReading(ServerAccess):
         self, also_spans: Mapping[bytes, tuple[StreamId, StreamId]] | None = None
     ) -> Iterator[Batch]:
         """All batches, as `batches` describes them; `also_spans` as in `read_source`."""
-        with self.open() as source:
+        with self.open() as servers:
             yield from read_source(
-                source,
+                servers,
                 stream_glob=self.stream_glob,
                 group_glob=self.group_glob,
                 fields=self.fields,

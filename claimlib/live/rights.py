@@ -14,6 +14,8 @@ from typing import NamedTuple
 from claimlib.errors import ClaimlibError, PermissionDeniedError, SourceUnreachableError
 from claimlib.live.connection import Source
 from claimlib.live.faults import ALL_KEYS, ALL_KEYS_TO_WRITE, Word
+from claimlib.live.server import CLUSTER
+from claimlib.live.vanished import SlotMovedError
 
 
 class Right(NamedTuple):
@@ -106,7 +108,9 @@ WRITEBACK_RIGHTS = Rights(
 )
 
 
-def tried_rights(source: Source, db: int = 0, rights: Rights = SNAPSHOT_RIGHTS) -> Iterator[Tried]:
+def tried_rights(
+    source: Source, db: int = 0, rights: Rights = SNAPSHOT_RIGHTS, mode: str | None = None
+) -> Iterator[Tried]:
     """Each right that a command on the database needs.  That to keys is left out where the user may
     run no command on a key.  The source cannot be used afterwards.
 
@@ -114,14 +118,17 @@ def tried_rights(source: Source, db: int = 0, rights: Rights = SNAPSHOT_RIGHTS) 
         source: connected, and nothing more (`connection.connect`).
         db: the database.
         rights: those of the command.
+        mode: of the server (`server.ServerState`).
 
     Raises:
         SourceUnreachableError: the connection broke, or the server cannot answer now.
     """
     key = f"claimlib:none:{secrets.token_hex(16)}".encode()
-    select = (Right("+select", ("SELECT", db), rights.commands[-1].without),) if db else ()
+    fails = rights.commands[-1].without
+    select = (Right("+select", ("SELECT", db), fails),) if db else ()
+    cluster = (Right("+cluster|nodes", ("CLUSTER", "NODES"), fails),) if mode == CLUSTER else ()
     keys: Tried | None = None
-    for right in (*select, *rights.commands):
+    for right in (*select, *cluster, *rights.commands):
         denied = _denial(source, [key if word is _KEY else word for word in right.words])
         if denied is not None and denied.fields.get("rule") not in {ALL_KEYS, ALL_KEYS_TO_WRITE}:
             yield Tried(right, denied)
@@ -139,6 +146,8 @@ def _denial(source: Source, words: Sequence[Word]) -> PermissionDeniedError | No
         source.call(*words)
     except PermissionDeniedError as error:
         return error
+    except SlotMovedError:  # another node of the cluster has the slot of the key
+        return None
     except SourceUnreachableError:
         raise
     except ClaimlibError:  # there is no such key, for example, or nothing that EXEC could run

@@ -7,8 +7,7 @@ tells mode and role as well.
 
 Not read are:
 
-- a node of a cluster, which has a part of the keys only (its replies do not say so: SCAN names its
-  own keys), and a sentinel, which has none;
+- a sentinel, which has no keys;
 - a server that is loading its data;
 - a replica that is not in step with its master: what it has not got would be taken for deleted,
   what it still has for pending;
@@ -24,9 +23,10 @@ master has not sent yet a replica cannot know.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from claimlib.errors import PermissionDeniedError, RequestError, SourceUnreachableError
 from claimlib.live.batches import SourceOpened
@@ -40,13 +40,26 @@ MAX_SILENCE_S = 20
 _ASK_AGAIN_S = 0.05
 _ASK_AGAIN_TIMES = 20
 
-_SINGLE = "standalone"
+CLUSTER = "cluster"
+"""The mode of a node of a cluster, which has a part of the keys only: see `live.cluster`."""
+_MODES = ("standalone", CLUSTER)
 _OTHER_MODES = {
-    "cluster": "a node of a cluster, which has a part of the keys only",
     "sentinel": "a sentinel, which has no keys but watches the servers that have them",
 }
 
 _Info = dict[str, str]
+
+
+class SlotMap(NamedTuple):
+    """State which master of a cluster has which keys.
+
+    Attributes:
+        nodes: as the servers describe them; empty for a single server.
+        is_moving: whether keys are moved from one server to another.
+    """
+
+    nodes: frozenset[tuple[object, ...]] = frozenset()
+    is_moving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +93,7 @@ def ask_server(source: Source) -> ServerState:
     """What the server is, once it is clear that it can be read.
 
     Raises:
-        RequestError: It is no single server.
+        RequestError: It is a sentinel, or its mode is unknown.
         PermissionDeniedError: It may not be asked what has to be known.
         SourceUnreachableError: It is loading, or a replica that is not in step with its master.
     """
@@ -114,6 +127,15 @@ def check_unchanged(source: Source, before: ServerState) -> None:
         f"{source.label} {change}: the data that was read is discarded; try again",
         source=source.label,
     )
+
+
+def key_count(source: Source) -> int | None:
+    """Return how many keys all databases of a server have; None if the user may not ask by INFO."""
+    info = _info(source)
+    if not info:
+        return None
+    databases = (value for name, value in info.items() if re.fullmatch("db[0-9]+", name))
+    return sum(int(value.partition("keys=")[2].partition(",")[0]) for value in databases)
 
 
 def _ask(source: Source) -> tuple[ServerState, _Info]:
@@ -168,16 +190,17 @@ def _info(source: Source) -> _Info:
 def _check_mode(label: str, mode: str | None) -> None:
     if mode is None:
         raise PermissionDeniedError(
-            f"{label} does not report whether it is a single server, because HELLO is renamed or "
-            "disabled: grant the user +info",
+            f"{label} does not report its mode (standalone or cluster), because HELLO is renamed"
+            " or disabled: grant the user +info",
             source=label,
             command="info",
             key=None,
         )
-    if mode != _SINGLE:
+    if mode not in _MODES:
         what = _OTHER_MODES.get(mode, f"a server of the mode {mode!r}")
         raise RequestError(
-            f"{label} is {what}: give the address of a single server (a master or its replica)",
+            f"{label} is {what}: give the address of a server. A sentinel's URL begins with"
+            " redis+sentinel:// and names a master",
             source=label,
             mode=mode,
         )

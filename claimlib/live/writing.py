@@ -16,7 +16,8 @@ The least a server's user needs (an access rule, as in `ACL SETUSER`):
     writer on >PASSWORD ~* -@all +info +time +eval +xpending +xrange +xclaim +xack
         +xgroup|delconsumer
 
-A database other than 0 takes `+select`.  `~orders:*` for `~*` confines the user to some streams.
+A database other than 0 takes `+select`, and a cluster `+cluster|nodes`.  `~orders:*` for `~*`
+confines the user to some streams.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from claimlib.errors import ClaimlibError, SourceError, WrongTypeError
+from claimlib.live.cluster import Servers
 from claimlib.live.connection import Source
 from claimlib.live.replies import understood
-from claimlib.live.vanished import VanishedError
+from claimlib.live.vanished import SlotMovedError, VanishedError
 
 if TYPE_CHECKING:
     from claimlib.live.faults import Word
@@ -205,8 +207,12 @@ def interleaved(by_group: Iterable[Sequence[_T]]) -> Iterator[_T]:
     return (item for items in rounds for item in items if item is not None)
 
 
-def write_entries(source: Source, batches: Iterable[EntryBatch]) -> Iterator[Mapping[int, Written]]:
+def write_entries(
+    servers: Servers, batches: Iterable[EntryBatch]
+) -> Iterator[Mapping[int, Written]]:
     """Send batches, and yield what became of their entries, by their places.
+
+    A batch whose stream has moved to another master of a cluster is sent to that one, once.
 
     Raises:
         SourceError: The server refused a batch, or the connection broke.  What was written before
@@ -214,12 +220,33 @@ def write_entries(source: Source, batches: Iterable[EntryBatch]) -> Iterator[Map
     """
     rest = iter(batches)
     while pipeline := list(islice(rest, _BATCHES_PER_PIPELINE)):
-        replies = source.pipeline([batch.words() for batch in pipeline])
-        yield {
-            entry.place: written
-            for batch, reply in zip(pipeline, replies, strict=True)
-            for entry, written in zip(batch.entries, _written(source, batch, reply), strict=True)
-        }
+        moved: list[EntryBatch] = []
+        yield from _outcomes(servers, pipeline, moved)
+        if moved:
+            servers.slot_map()
+            yield from _outcomes(servers, moved, None)
+
+
+def _outcomes(
+    servers: Servers, batches: Sequence[EntryBatch], moved: list[EntryBatch] | None
+) -> Iterator[Mapping[int, Written]]:
+    """Send each batch to the server of its stream, and yield the outcomes of each server.
+
+    Args:
+        moved: gets the batches whose streams the server no longer has; None: they are an error.
+    """
+    by_source: dict[Source, list[EntryBatch]] = {}
+    for batch in batches:
+        by_source.setdefault(servers.source_of(batch.stream), []).append(batch)
+    for source, own in by_source.items():
+        outcomes: dict[int, Written] = {}
+        for batch, reply in zip(own, source.pipeline([b.words() for b in own]), strict=True):
+            if moved is not None and isinstance(reply, SlotMovedError):
+                moved.append(batch)
+                continue
+            entries = zip(batch.entries, _written(source, batch, reply), strict=True)
+            outcomes |= {entry.place: written for entry, written in entries}
+        yield outcomes
 
 
 def _written(source: Source, batch: EntryBatch, reply: Any) -> list[Written]:

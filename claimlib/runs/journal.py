@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Any
 
 from pyspark.sql import Row
@@ -87,6 +88,8 @@ _DIGESTS = ("pending", "entries", "pending_after", "entries_after")
 class ServerIdentity:
     """Hold the ids of the process that a snapshot read, and of the history of its writes.
 
+    Of a cluster they are those of all masters (`live.batches.SourceOpened`).
+
     Attributes:
         run_id: made up by a server when it starts; None if unknown.
         replication_id: of the history that the server continues; None if unknown.
@@ -99,13 +102,25 @@ class ServerIdentity:
     former_replication_id: str | None = field(default=None, compare=False)
 
     def proof_of(self, earlier: ServerIdentity) -> ServerProof | None:
-        """Return what proves that this server is an earlier one, or None if nothing does."""
-        if earlier.run_id is not None and earlier.run_id == self.run_id:
+        """Return what proves that this server is an earlier one, or None if nothing does.
+
+        Each master of a cluster must be proven to be one of the earlier masters.
+        """
+        run_ids, replication_ids = map(_each, (earlier.run_id, earlier.replication_id))
+        own_ids = (self.run_id, self.replication_id, self.former_replication_id)
+        nodes = list(zip_longest(*map(_each, own_ids)))
+        if nodes and all(run_id in run_ids for run_id, _, _ in nodes):
             return ServerProof.RUN_ID
-        own = (self.replication_id, self.former_replication_id)
-        if earlier.replication_id is not None and earlier.replication_id in own:
-            return ServerProof.REPLICATION_ID
-        return None
+        are_proven = (
+            run_id in run_ids or not {*histories}.isdisjoint(replication_ids)
+            for run_id, *histories in nodes
+        )
+        return ServerProof.REPLICATION_ID if nodes and all(are_proven) else None
+
+
+def _each(ids: str | None) -> list[str]:
+    """Return the ids of the masters of a cluster, or the one of a single server; empty if None."""
+    return [] if ids is None else ids.split()
 
 
 class ServerProof(StrEnum):

@@ -16,6 +16,7 @@ import redis
 from claimlib.commands.retire import Retirement, retire
 from claimlib.commands.runs import find_run
 from claimlib.commands.server_view import only_in_store
+from claimlib.commands.undo import undo
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.errors import ClaimlibError, SourceUnreachableError
@@ -555,7 +556,7 @@ def test_another_server_database_or_process(server, client, swept, monkeypatch):
     assert message.startswith("SourceMismatchError: nothing proves that 127")
 
 
-def test_a_replica_and_a_node_of_a_cluster(server, client, swept):
+def test_a_replica_and_a_cluster_without_slots(server, client, swept):
     at_once = {"repl-diskless-sync-delay": "0", "replicaof": f"{server.host} {server.port}"}
     client.config_set("repl-diskless-sync-delay", 0)
     with valkey_server(config=at_once) as replica, replica.client() as copy:
@@ -565,7 +566,7 @@ def test_a_replica_and_a_node_of_a_cluster(server, client, swept):
             time.sleep(0.01)
         assert "is a replica, which takes no writes" in refused(swept, replica)
     with valkey_server(config={"cluster-enabled": "yes"}) as node:
-        assert "is a node of a cluster" in refused(swept, node)
+        assert "slot 0 of the cluster of 127" in refused(swept, node)
 
 
 def test_a_store_that_mirrors_no_server(server, store):
@@ -594,22 +595,24 @@ def test_a_clock_behind_the_snapshot_and_a_group_without_a_snapshot_time(server,
 
 def test_an_undo_gives_entries_back_on_the_server_unless_a_client_has_them(swept, server, client):
     write(swept, server)
-    assert set(owners(client, "s").values()) == {"alice"}
+    assert owners(state(client, "s")) == dict.fromkeys(IDS, ("alice", 2))
     client.xack("s", GROUP, IDS[0])
-    client.xclaim("s", GROUP, "carol", 0, [IDS[1]])
+    client.xclaim("s", GROUP, "carol", 0, [IDS[1]], justid=True)
     undone = undo(swept, "r", run_id="u")
-    assert undone.counts["kept"] == 0
-    assert set(in_store(swept, "s").values()) == {"bob"}
-    reply = write(swept, server, run="undo:u", run_id="back")
-    assert Counter(outcomes(swept, reply).values()) == {"moved": 4, "touched": 1, "gone": 1}
-    expected = dict.fromkeys(IDS[2:], "bob") | {IDS[1]: "carol"}
-    assert owners(client, "s") == expected
-    again = write(swept, server, run="undo:u", run_id="back")
-    assert again.is_repeat
+    assert (undone.counts["restored"], undone.counts["kept"]) == (len(IDS), 0)
+    assert {
+        id_: (owner, count) for id_, (owner, _, count) in in_store(swept, "s").items()
+    } == dict.fromkeys(IDS, ("bob", 1))
+    reply = write(swept, server, "undo:u", "back")
+    assert outcomes(reply) == {"moved": 4, "touched": 1, "gone": 1}
+    given_back = dict.fromkeys(IDS[2:], ("bob", 1))
+    assert owners(state(client, "s")) == given_back | {IDS[1]: ("carol", 2)}
+    assert write(swept, server, "undo:u", "back").is_repeat
 
 
 def test_an_undo_of_a_run_that_was_not_written_back_sends_nothing(swept, server, client):
+    before = owners(state(client, "s"))
     undo(swept, "r", run_id="u")
     with pytest.raises(ClaimlibError, match="which was not written back: the server has none"):
-        write(swept, server, run="undo:u")
-    assert set(owners(client, "s").values()) == {"bob"}
+        write(swept, server, "undo:u")
+    assert owners(state(client, "s")) == before

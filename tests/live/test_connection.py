@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from redis.exceptions import MovedError
+from redis.exceptions import AskError, MovedError, TryAgainError
 
 from claimlib.errors import (
     AuthenticationFailedError,
@@ -33,6 +33,7 @@ from claimlib.live.connection import Source, open_source, read_password, source_
 from claimlib.live.faults import reply_fault
 from claimlib.live.pacer import Pacer
 from claimlib.live.reading import ServerReading
+from claimlib.live.vanished import SlotMovedError
 from claimlib.testing.server import valkey_server
 
 SECRET = "open sesame\\ \"ü'"
@@ -63,10 +64,21 @@ def everything_shown(error: BaseException) -> str:
             Address("fe80::1%Eth0", 6379, 0, False, None),
             "[fe80::1%Eth0]:6379/0",
         ),
+        (
+            "redis+sentinel://us%40er@h/main",
+            Address("h", 26379, 0, False, "us@er", "main"),
+            "h:26379/main/0",
+        ),
+        (
+            "Rediss+Sentinel://h:1/a.b_c-1/3",
+            Address("h", 1, 3, True, None, "a.b_c-1"),
+            "h:1/a.b_c-1/3",
+        ),
     ],
 )
 def test_a_url_names_host_port_database_and_user(url, address, label):
     assert parse_address(url) == address
+    assert parse_address(address.url) == address
     assert source_label(url) == label
 
 
@@ -99,6 +111,9 @@ def test_a_url_names_host_port_database_and_user(url, address, label):
         "redis://%ff@h",
         f"redis://h/{'9' * 5000}",
         f"redis://h/{2**31}",
+        "redis+sentinel://h",
+        "redis+sentinel://h/0:x",
+        "redis+sentinel://h/main/zero",
     ],
 )
 def test_any_other_url_is_refused_with_the_form_that_is_expected(url):
@@ -286,20 +301,23 @@ def test_a_server_that_does_not_understand_a_command_is_too_old_and_not_worth_an
 
 def test_a_key_whose_slot_nobody_serves_is_worth_another_try():
     with valkey_server(config={"cluster-enabled": "yes"}) as server:
-        # `open_source` refuses the node; a proxy may hide it.
+        # `open_servers` refuses a cluster without slots; a proxy may hide it.
         address = parse_address(server.url)
         wire = connection._wire(redis, address, None, {})
         connection._connect(address, wire, probe_s=0.4)
-        source = Source(address.label, wire, Pacer(None))
+        source = Source(address, wire, Pacer(None))
         with source, pytest.raises(SourceUnreachableError, match="cannot answer now, try again"):
             source.call("XRANGE", b"s", "-", "+")
 
 
-def test_a_redirection_says_that_only_single_servers_can_be_read():
-    moved = MovedError("3999 127.0.0.1:6381")
-    fault = reply_fault("h:1/0", ("XRANGE", b"s", "-", "+"), moved)
-    assert isinstance(fault, RequestError)
-    assert "is a node of a cluster" in fault.message
+@pytest.mark.parametrize(
+    "error", [MovedError("3999 h:2"), AskError("3999 h:2"), TryAgainError("Multiple keys")]
+)
+def test_a_redirection_names_the_key_and_is_worth_another_try(error):
+    fault = reply_fault("h:1/0", ("XRANGE", b"s", "-", "+"), error)
+    assert isinstance(fault, SlotMovedError)
+    assert fault.exit_code == 75
+    assert "h:1/0 does not serve key s, whose slot moves" in fault.message
 
 
 @pytest.mark.usefixtures("client")  # it empties the server

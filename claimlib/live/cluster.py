@@ -1,0 +1,244 @@
+"""The servers behind one URL: a single server, a master that a sentinel names, or a cluster.
+
+Each key of a cluster belongs to one of 16,384 slots, and each slot to one master.  Every master is
+asked for its view of the nodes (CLUSTER NODES), because it alone tells which keys it is moving.
+Where the views differ, the node with the greater epoch has the slot.
+
+The masters are those of the moment when the cluster was opened: their ids are compared with those
+of the last snapshot.  A slot that moves to another node is an error, and so is a slot without a
+master, because their streams would count as removed.
+
+Source: the cluster specification of Redis and Valkey, and their documents of CLUSTER NODES and
+CLUSTER SETSLOT; of SENTINEL GET-MASTER-ADDR-BY-NAME.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import astuple, replace
+from itertools import chain
+from typing import NamedTuple, Self, Unpack
+
+from claimlib.errors import AuthenticationFailedError, RequestError, SourceUnreachableError
+from claimlib.live.address import Address, parse_address
+from claimlib.live.batches import SourceOpened
+from claimlib.live.connection import ConnectOptions, Source, connect, open_source
+from claimlib.live.replies import understood
+from claimlib.live.server import CLUSTER, SlotMap
+
+_SLOTS = 16_384
+_UNKNOWN = "-"
+
+
+class Cluster:
+    """The masters of a cluster.
+
+    Attributes:
+        label: the node by which the cluster was opened.
+    """
+
+    def __init__(self, label: str, sources: Mapping[str, Source], opened: ExitStack) -> None:
+        self.label = label
+        self._sources = sources
+        self._opened = opened
+        self._by_slot: list[Source] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._opened.close()
+
+    @property
+    def nodes(self) -> tuple[Source, ...]:
+        """Return the masters."""
+        return tuple(self._sources.values())
+
+    @property
+    def commands_sent(self) -> int:
+        """Return how many commands were sent to all masters."""
+        return sum(source.commands_sent for source in self.nodes)
+
+    @property
+    def ids(self) -> SourceOpened:
+        """Return the ids of the masters, see `SourceOpened`."""
+        each = [source.ids for source in self.nodes]
+        if any(ids.run_id is None or ids.replication_id is None for ids in each):
+            return SourceOpened(None, None)
+        columns = zip(*sorted(map(astuple, each)), strict=True)
+        return SourceOpened(*(" ".join(id_ or _UNKNOWN for id_ in ids) for ids in columns))
+
+    @property
+    def slots(self) -> dict[Source, int]:
+        """Return how many slots each master has."""
+        return {source: self._by_slot.count(source) for source in self.nodes}
+
+    def slot_map(self) -> SlotMap:
+        """Ask the masters which slots they have; `source_of` answers accordingly from then on.
+
+        Raises:
+            SourceUnreachableError: a slot has no master, or another one than those that were
+                opened.
+            SourceError: see `Source.call`.
+        """
+        views = [node for source in self.nodes for node in _nodes(source)]
+        owners: dict[int, _Node] = {}
+        for node in sorted(views, key=lambda node: node.epoch):
+            owners.update(dict.fromkeys(node.slots(), node))
+        for slot in range(_SLOTS):
+            if slot not in owners or owners[slot].id not in self._sources:
+                raise self._without_master(slot, owners.get(slot))
+        self._by_slot = [self._sources[owners[slot].id] for slot in range(_SLOTS)]
+        nodes = frozenset((node.id, node.epoch, node.ranges) for node in views)
+        return SlotMap(nodes, is_moving=any(node.is_moving for node in views))
+
+    def source_of(self, stream: bytes) -> Source:
+        """Return the master that has a stream, or would have it."""
+        from redis.crc import key_slot
+
+        return self._by_slot[key_slot(stream)]
+
+    def _without_master(self, slot: int, owner: _Node | None) -> SourceUnreachableError:
+        reason = (
+            "has no master"
+            if owner is None
+            else f"is now served by {owner.host}:{owner.port}, which was not a master before"
+        )
+        return SourceUnreachableError(
+            f"slot {slot} of the cluster of {self.label} {reason}: try again", source=self.label
+        )
+
+
+Servers = Source | Cluster
+"""One server or several, of which each has some of the streams."""
+
+
+def open_servers(url: str, **options: Unpack[ConnectOptions]) -> Servers:
+    """Open the server of a URL, or all masters of a cluster if it is one of its nodes.
+
+    Args:
+        url: as `connect` takes it, or that of a sentinel (`address.parse_address`).
+        options: those of `connect`.  The pace is that of each master.
+
+    Raises:
+        SourceUnreachableError: see `open_source`, `Cluster.slot_map` and `master_address`.
+        Other errors: see `open_source`.
+    """
+    address = master_address(url, **options)
+    source = open_source(address.url, **options)
+    if source.server.mode == CLUSTER:
+        return _opened_cluster(source, options)
+    if source.server.is_replica and parse_address(url).master is not None:
+        source.close()
+        raise SourceUnreachableError(
+            f"{source.label} is a replica, and {address.label} names it as the master: a failover"
+            " is under way; try again",
+            source=source.label,
+        )
+    return source
+
+
+def master_address(url: str, **options: Unpack[ConnectOptions]) -> Address:
+    """Return the address in a URL, or that of the master which a sentinel names.
+
+    The password is sent to the sentinel only if it asks for one.
+
+    Raises:
+        RequestError: the sentinel does not know the master.
+        Other errors: see `connect`.
+    """
+    address = parse_address(url)
+    if address.master is None:
+        return address
+    question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", address.master)
+    without_login = options | {"username": None, "password": None}
+    try:
+        with connect(replace(address, username=None).url, **without_login) as sentinel:
+            reply = sentinel.call(*question)
+    except AuthenticationFailedError:
+        with connect(url, **options) as sentinel:
+            reply = sentinel.call(*question)
+    if reply is None:
+        raise RequestError(
+            f"the sentinel {address.label} knows no master {address.master}: check the name",
+            source=address.label,
+        )
+    with understood(address.label, question[1]):
+        host, port = reply
+        return address.at(host.decode(), int(port))
+
+
+def _opened_cluster(entry: Source, options: ConnectOptions) -> Cluster:
+    with ExitStack() as opened:
+        opened.enter_context(entry)
+        sources = {}
+        for node in _nodes(entry):
+            if node.is_self and not entry.server.is_replica:
+                sources[node.id] = entry
+            elif node.may_have_keys:
+                host = node.hostname if entry.address.tls and node.hostname else node.host
+                address = entry.address.at(host, node.port)
+                sources[node.id] = opened.enter_context(open_source(address.url, **options))
+        cluster = Cluster(entry.label, sources, opened.pop_all())
+        opened.push(cluster)
+        cluster.slot_map()
+        opened.pop_all()
+    return cluster
+
+
+class _Node(NamedTuple):
+    """Hold a line of CLUSTER NODES.
+
+    Attributes:
+        host: the IP address; empty if the node does not know its own.
+        hostname: empty if it is not known.
+        ranges: the slots, such as `5` and `0-99`, and those that the node moves, in brackets.
+    """
+
+    id: str
+    host: str
+    port: int
+    hostname: str
+    flags: frozenset[str]
+    epoch: int
+    ranges: tuple[str, ...]
+
+    @classmethod
+    def of(cls, line: str) -> Self:
+        """Parse a line: id, address, flags, master, two times, epoch, state of the link, slots."""
+        id_, address, flags, _, _, _, epoch, _, *ranges = line.split()
+        place, _, rest = address.partition("@")
+        host, _, port = place.rpartition(":")
+        _, hostname, *_ = [*rest.split(","), ""]
+        return cls(
+            id_, host, int(port), hostname, frozenset(flags.split(",")), int(epoch), tuple(ranges)
+        )
+
+    @property
+    def is_self(self) -> bool:
+        return "myself" in self.flags
+
+    @property
+    def may_have_keys(self) -> bool:
+        """Return True for a master.  One without slots counts if it is not known to have failed,
+        because keys may be moved to it."""
+        return bool(self.ranges) or self.flags == {"master"}
+
+    @property
+    def is_moving(self) -> bool:
+        return any(range_.startswith("[") for range_ in self.ranges)
+
+    def slots(self) -> chain[int]:
+        """Return the numbers of the slots that the node has."""
+        ends = (r.partition("-") for r in self.ranges if not r.startswith("["))
+        return chain.from_iterable(
+            range(int(first), int(last or first) + 1) for first, _, last in ends
+        )
+
+
+def _nodes(source: Source) -> list[_Node]:
+    """Return a server's view of the nodes of its cluster."""
+    text = source.call("CLUSTER", "NODES")
+    with understood(source.label, "CLUSTER NODES"):
+        return [_Node.of(line) for line in text.decode().splitlines()]

@@ -1,0 +1,42 @@
+"""Which ids prove that a server, or each master of a cluster, was read before."""
+
+import pytest
+
+from claimlib.runs.journal import ServerIdentity, ServerProof
+
+READ = ServerIdentity("a b c", "A B C", "- - -")
+RUN_ID, REPLICATION_ID = ServerProof.RUN_ID, ServerProof.REPLICATION_ID
+
+
+@pytest.mark.parametrize(
+    ("now", "proof"),
+    [
+        (READ, RUN_ID),
+        (ServerIdentity("a c", "A X", "- -"), RUN_ID),  # a master was removed
+        (ServerIdentity("b", "X"), RUN_ID),  # one of them
+        (ServerIdentity("b c d", "B C D", "- - A"), REPLICATION_ID),  # a replica was promoted
+        (ServerIdentity("d e f", "A B C", "- - -"), REPLICATION_ID),
+        (ServerIdentity("a b c d", "A B C D", "- - - -"), None),  # a master was added
+        (ServerIdentity("a b d", "A B D", "- - -"), None),
+        (ServerIdentity("a b d", "A B D", "- - X"), None),
+        (ServerIdentity("d", "X"), None),
+        (ServerIdentity(), None),
+    ],
+)
+def test_each_master_must_be_one_of_those_that_were_read(now, proof):
+    assert now.proof_of(READ) == proof
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "proof"),
+    [
+        (ServerIdentity("a", "A"), ServerIdentity("a", None), RUN_ID),
+        (ServerIdentity("b", "B", "A"), ServerIdentity("a", "A"), REPLICATION_ID),
+        (ServerIdentity(None, "A"), ServerIdentity(None, "A"), REPLICATION_ID),
+        (ServerIdentity("b", "B"), ServerIdentity("a", "A", "B"), None),
+        (ServerIdentity("a", "A"), ServerIdentity(), None),
+        (ServerIdentity(), ServerIdentity(), None),
+    ],
+)
+def test_of_a_single_server_one_id_is_enough(now, before, proof):
+    assert now.proof_of(before) == proof
