@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from claimlib.commands.bulk_reply import BulkReply
     from claimlib.commands.check import Problem, check
     from claimlib.commands.describe import Description, describe
+    from claimlib.commands.entry import EntryHistory, consumer_history, entry_history
     from claimlib.commands.imports import ImportReply, ImportRequest, import_tables
     from claimlib.commands.mirror import NamedStreams
     from claimlib.commands.reply import Reply
@@ -146,6 +147,7 @@ __all__ = [
     "DurationError",
     "EmptySourceError",
     "EntryFilter",
+    "EntryHistory",
     "FinishedRun",
     "ForeignRunSeqError",
     "GlobError",
@@ -229,7 +231,9 @@ __all__ = [
     "check",
     "claims_by_min_idle",
     "compare_min_idles",
+    "consumer_history",
     "describe",
+    "entry_history",
     "explain",
     "find_run",
     "format_duration_ms",
@@ -270,6 +274,7 @@ _NAMES = {
     "claimlib.commands.bulk_reply": "BulkReply",
     "claimlib.commands.check": "Problem check",
     "claimlib.commands.describe": "Description describe",
+    "claimlib.commands.entry": "EntryHistory consumer_history entry_history",
     "claimlib.commands.imports": "ImportReply ImportRequest import_tables",
     "claimlib.commands.mirror": "NamedStreams",
     "claimlib.commands.reply": "Reply",

@@ -15,6 +15,7 @@ for _name in (
     "undo",
     "reading",
     "history",
+    "entry",
     "doctor",
     "demo",
 ):

@@ -29,6 +29,7 @@ GUIDES = {
     "xpending": "looking.md",
     "describe": "looking.md",
     "runs": "looking.md",
+    "entry": "looking.md",
     "abandon": "runs.md",
     "doctor": "looking.md",
     "demo": "../README.md#try-it",

@@ -1,0 +1,117 @@
+"""Show what happened to one entry, or to the entries of one consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from claimlib.engine.relation import IdBounds, Record, Relation
+from claimlib.plans import history as plan
+from claimlib.plans.keys import GROUP, bigint_sql, is_group
+from claimlib.runs.journal import of_kinds
+from claimlib.schema import BUCKET_SQL, Kind, quote_text
+from claimlib.semantics.ids import StreamId, to_bigint
+from claimlib.semantics.names import spell
+from claimlib.store.tables import Store
+
+_PENDING = (*GROUP, "consumer", "delivery_time_ms", "delivery_count", "run_seq")
+
+
+@dataclass(frozen=True)
+class EntryHistory:
+    """Hold what a store knows of one entry.
+
+    Attributes:
+        stream: the spelled name.
+        pending: one row per group in which it is pending now: stream, consumer_group, consumer,
+            delivery_time_ms, delivery_count, run_seq (the run that wrote the row; 0: none).
+        exists: True if the store has the stream entry, False if it has not, or no longer.
+        fields: the payload, pairs of name and value (bytes); None if the store does not have it.
+        events: one row per event, the earliest first: `plans.history.entry_events`.
+    """
+
+    stream: str
+    id: StreamId
+    pending: Sequence[Record]
+    exists: bool
+    fields: Sequence[Record] | None
+    events: Relation
+
+
+def entry_history(
+    store: Store, stream: bytes, stream_id: StreamId, group: bytes | None = None
+) -> EntryHistory:
+    """Return the present state of an entry, and each owner that a snapshot read or a run set.
+
+    Args:
+        group: the consumer group, or None for all groups of the stream.
+
+    Examples:
+        >>> entry_history(open_store("./store"), b"orders:eu", parse_id("1-0")).pending
+        []
+    """
+    name, bounds = spell(stream), _bounds(store, stream, stream_id)
+    ms, seq = (bigint_sql(to_bigint(half)) for half in stream_id)
+    is_entry = f"stream = {quote_text(name)} AND id_ms = {ms} AND id_seq = {seq}"
+    of_group = is_entry if group is None else f"{is_entry} AND {is_group(name, spell(group))}"
+
+    def rows(table: str, condition: str) -> Relation:
+        return store.relation(table).within(bounds).where(condition)
+
+    changes = rows("journal", f"{of_group} AND {of_kinds(plan.CHANGES)}").fetched()
+    read = rows("pel_snapshots", of_group).fetched()
+    events = plan.entry_events(changes, read, _decisions(store))
+    entry = rows("entries", is_entry).select("fields").first()
+    pending = rows("pending", of_group).select(*_PENDING).order_by(*GROUP)
+    return EntryHistory(
+        stream=name,
+        id=stream_id,
+        pending=pending.collect(),
+        exists=entry is not None,
+        fields=None if entry is None else entry["fields"],
+        events=events.order_by("run_seq", *GROUP, "event").fetched(),
+    )
+
+
+def consumer_history(
+    store: Store, consumer: bytes, stream: bytes | None = None, group: bytes | None = None
+) -> Relation:
+    """Return what runs took from a consumer and gave to it.
+
+    Args:
+        stream, group: the stream, and its consumer group; None for all.
+
+    Returns: one row per entry and run, the earliest first: `plans.history.consumer_events`.
+
+    Examples:
+        >>> consumer_history(open_store("./store"), b"nobody").count()
+        0
+    """
+    name = quote_text(spell(consumer))
+    conditions = [of_kinds(plan.CHANGES), f"(consumer = {name} OR from_consumer = {name})"]
+    journal = store.relation("journal")
+    if stream is not None:
+        bounds = IdBounds.of_buckets([_bucket(store, stream)])
+        journal = journal.within(bounds)
+        conditions.append(f"stream = {quote_text(spell(stream))}")
+    if group is not None:
+        conditions.append(f"consumer_group = {quote_text(spell(group))}")
+    changes = journal.where(" AND ".join(conditions))
+    return plan.consumer_events(changes, _decisions(store), name)
+
+
+def _decisions(store: Store) -> Relation:
+    """Return one row per run: run_seq, command, run_id, landing, request."""
+    names = ("run_seq", "command", "run_id", "landing", "request")
+    return store.relation("journal").where(f"kind = '{Kind.RUN}'").select(*names)
+
+
+def _bounds(store: Store, stream: bytes, stream_id: StreamId) -> IdBounds:
+    ms = to_bigint(stream_id.ms)
+    return IdBounds(((_bucket(store, stream), ms, ms),))
+
+
+def _bucket(store: Store, stream: bytes) -> int:
+    named = store.rows("streams", [(spell(stream),)], ["stream"])
+    (row,) = named.select(f"{BUCKET_SQL.format(buckets=store.buckets)} AS bucket").collect()
+    return int(row["bucket"])

@@ -1,0 +1,89 @@
+"""State what happened to one pending entry, or to the entries of one consumer."""
+
+from __future__ import annotations
+
+from claimlib.engine.relation import Relation, union_all
+from claimlib.plans.keys import GROUP
+from claimlib.plans.undo import ADDED, REMOVED, UPDATED
+from claimlib.schema import Kind
+
+CHANGES = (
+    *(*UPDATED, *ADDED, *REMOVED, Kind.PENDING_REPLACED, Kind.PENDING_REMOVED),
+    *(Kind.ACKNOWLEDGED, Kind.TOUCHED, Kind.GONE, Kind.LOST, Kind.KEPT),
+)
+"""The kinds of journal rows that state what a run did to a pending entry, or found."""
+READ = "read"
+"""The event that a snapshot or an import read the entry from its source."""
+_STATE = ("consumer", "delivery_time_ms", "delivery_count")
+COLUMNS = (
+    *("run_seq", "command", "run_id", "event", "at_ms", *GROUP, "id_ms", "id_seq"),
+    *(f"from_{name}" for name in _STATE),
+    *_STATE,
+)
+
+
+def entry_events(changes: Relation, read: Relation, decisions: Relation) -> Relation:
+    """Return one row per event of an entry: `COLUMNS`, and `request` (the run's, in JSON).
+
+    `at_ms` is the time of the event by the run: of a claim the time to which idle times were
+    computed, of a reading the snapshot time.  None if it is unknown.
+
+    Args:
+        changes: journal rows of `CHANGES` kinds.
+        read: rows of `pel_snapshots`.
+        decisions: the journal rows of kind `run`.
+    """
+    of_changes = changes.sql(
+        f"""
+        SELECT {_columns("e", event="e.kind")}, d.request
+        FROM {{this}} AS e JOIN {{decisions}} AS d ON e.run_seq = d.run_seq
+        """,
+        decisions=decisions,
+    )
+    nothing = {f"from_{name}": "NULL" for name in _STATE}
+    of_read = read.sql(
+        f"""
+        SELECT {
+            _columns("e", event=f"'{READ}'", run_seq="d.run_seq", at_ms="e.snapshot_ms", **nothing)
+        }, d.request
+        FROM {{this}} AS e JOIN {{decisions}} AS d ON e.landing = d.landing
+        """,
+        decisions=decisions,
+    )
+    return union_all([of_changes, of_read])
+
+
+def _columns(alias: str, **others: str) -> str:
+    values = {name: f"{alias}.{name}" for name in COLUMNS}
+    values |= {"command": "d.command", "run_id": "d.run_id", **others}
+    types = {f"from_{name}": type_ for name, type_ in zip(_STATE, _TYPES, strict=True)}
+    return ", ".join(
+        f"CAST({value} AS {types[name]}) AS {name}" if name in types else f"{value} AS {name}"
+        for name, value in values.items()
+    )
+
+
+_TYPES = ("STRING", "BIGINT", "BIGINT")
+
+
+def consumer_events(changes: Relation, decisions: Relation, consumer: str) -> Relation:
+    """Return one row per entry that a run took from a consumer, or gave to it: `COLUMNS`,
+    `request`, and `change`, which is `lost` or `received`.
+
+    An entry that a run took from the consumer and gave back to it is no change.
+
+    Args:
+        changes: journal rows of `CHANGES` kinds in which the consumer is an owner.
+        decisions: the journal rows of kind `run`.
+        consumer: a SQL expression for its spelled name.
+    """
+    applied = f"kind NOT IN ('{Kind.LOST}', '{Kind.TOUCHED}', '{Kind.GONE}', '{Kind.KEPT}')"
+    moved = changes.where(f"NOT (from_consumer <=> consumer) AND {applied}")
+    return moved.sql(
+        f"""
+        SELECT {_columns("e", event="e.kind")}, d.request,
+            CASE WHEN e.from_consumer <=> {consumer} THEN 'lost' ELSE 'received' END AS change
+        FROM {{this}} AS e JOIN {{decisions}} AS d ON e.run_seq = d.run_seq
+        """,
+        decisions=decisions,
+    )

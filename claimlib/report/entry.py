@@ -1,0 +1,119 @@
+"""Report the history of an entry, or of a consumer's entries, to people and to programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from claimlib.commands.entry import EntryHistory
+from claimlib.engine.relation import Relation
+from claimlib.plans.keys import GROUP, ID_ORDER, id_text_sql
+from claimlib.report.headings import headings
+from claimlib.report.model import DEFAULT_LIMIT, DEFAULT_PAYLOAD_BYTES, Cell, Report
+from claimlib.report.rows import fetch_rows
+from claimlib.report.text import instant, not_shown, plain_row, visible
+from claimlib.semantics.names import spell
+
+_STATE = ("from_consumer", "from_delivery_count", "consumer", "delivery_time_ms", "delivery_count")
+ENTRY_COLUMNS = headings("at_ms", "event", "run_seq", "run", "consumer_group", *_STATE)
+CONSUMER_COLUMNS = headings("at_ms", "change", "event", "run_seq", "run", *GROUP, "id", *_STATE)
+_TIMES = {"at_ms", "delivery_time_ms"}
+
+
+def of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) -> Report:
+    """Return one row per event of an entry, the earliest first; the notes have its present state.
+
+    Args:
+        limit: the most events, or None for all.
+    """
+    count = history.events.count()
+    rows = fetch_rows(_named(history.events), ("run_seq", *GROUP, "event"), limit, count, plain_row)
+    return Report(
+        title=f"Entry {history.id} of {visible(history.stream)}",
+        columns=ENTRY_COLUMNS,
+        rows=tuple(_cells(row, ENTRY_COLUMNS) for row in rows.shown),
+        cut_off=tuple(not_shown(rows.hidden, "event", shown=len(rows.shown))),
+        notes=(*_state(history), *_payload(history)),
+        document={
+            "stream": history.stream,
+            "id": str(history.id),
+            "exists": history.exists,
+            "fields": None if history.fields is None else _pairs(history.fields),
+            "pending": list(history.pending),
+            "events": rows.records,
+            "events_not_shown": rows.hidden,
+        },
+        records=rows.records,
+        names=(*ENTRY_COLUMNS, "request"),
+    )
+
+
+def of_consumer(name: str, events: Relation, limit: int | None = DEFAULT_LIMIT) -> Report:
+    """Return one row per entry that a run took from a consumer, or gave to it.
+
+    Args:
+        name: the consumer's spelled name.
+        limit: the most rows, or None for all.
+    """
+    counted = "SELECT change, count(*) AS number FROM {this} AS this GROUP BY change"
+    numbers = {row["change"]: row["number"] for row in events.sql(counted).collect()}
+    lost, received = (numbers.get(change, 0) for change in ("lost", "received"))
+    order = ("run_seq", *GROUP, *ID_ORDER)
+    rows = fetch_rows(_named(events), order, limit, lost + received, plain_row)
+    return Report(
+        title=f"Consumer {visible(name)}",
+        columns=CONSUMER_COLUMNS,
+        rows=tuple(_cells(row, CONSUMER_COLUMNS) for row in rows.shown),
+        cut_off=tuple(not_shown(rows.hidden, "entry", "entries", shown=len(rows.shown))),
+        notes=(f"{lost:,} lost, {received:,} received by runs of this store",),
+        document={
+            "consumer": name,
+            "lost": lost,
+            "received": received,
+            "events": rows.records,
+            "events_not_shown": rows.hidden,
+        },
+        records=rows.records,
+        names=(*CONSUMER_COLUMNS, "request"),
+    )
+
+
+def _named(events: Relation) -> Relation:
+    return events.select("*", f"{id_text_sql()} AS id", "concat(command, ':', run_id) AS run")
+
+
+def _cells(row: Mapping[str, Any], columns: Iterable[str]) -> tuple[Cell, ...]:
+    return tuple(_cell(name, row[name]) for name in columns)
+
+
+def _cell(name: str, value: Any) -> Cell:
+    if name in _TIMES:
+        return instant(value)
+    return visible(value) if isinstance(value, str) else value
+
+
+def _state(history: EntryHistory) -> Iterable[str]:
+    for row in history.pending:
+        since = instant(row["delivery_time_ms"])
+        yield (
+            f"now pending in {visible(row['consumer_group'])}: consumer {visible(row['consumer'])},"
+            f" since {since}, deliveries {row['delivery_count']}"
+        )
+    if not history.pending:
+        yield "now not pending"
+
+
+def _payload(history: EntryHistory) -> Iterable[str]:
+    if not history.exists:
+        yield "no payload: the store does not have this stream entry"
+    elif history.fields is None:
+        yield "no payload: the store never had it"
+    else:
+        text = "  ".join(f"{name}={value}" for name, value in _pairs(history.fields))
+        hidden = len(text) - DEFAULT_PAYLOAD_BYTES
+        more = f" … {hidden:,} more characters: --output json shows them" if hidden > 0 else ""
+        yield f"payload: {visible(text[:DEFAULT_PAYLOAD_BYTES])}{more}"
+
+
+def _pairs(fields: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    return [[spell(bytes(pair["name"])), spell(bytes(pair["value"]))] for pair in fields]
