@@ -59,6 +59,12 @@ REFUSED = [
     # A column of another list of the same command.
     ("xpending {store} --count 3 --columns fields", "--columns: there is no column 'fields'"),
     (f"{SWEEP} --dry-run --deleted --columns payload", "there is no column 'payload'"),
+    # Who gets the entries.
+    (f"{SWEEP} --consumer d --consumer c", "--consumer names c twice: name each consumer once"),
+    (f"{SWEEP} --consumer ''", "the consumer is empty: name who gets the entries"),
+    (f"{SWEEP} --assign live", "--consumer and --assign both say who gets the entries"),
+    ("xautoclaim {store} --min-idle 1m", "--consumer is required: "),
+    ("xautoclaim {store} --min-idle 1m --assign dead", "must be live or live:DURATION"),
     # Names.
     ("xpending {store} order workers", f"{UNKNOWN_KEY}; {KNOWN}"),
     ("xpending {store} order workers --count 3 --fields", f"{UNKNOWN_KEY}; {KNOWN}"),
