@@ -18,6 +18,7 @@ from claimlib.semantics.words import Stream
 from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
 from tests.delta.pels import CLAIMED, ENTRIES, IDS, NOW_MS, PEL, REQUEST, keyspace
+from tests.limits import set_limits
 
 NAMES = (b"carol", b"alice", b"\xffbob")
 SHARED = SweepRequest(replace(REQUEST, consumer=NAMES[0]), stream_glob="[st]", others=NAMES[1:])
@@ -26,6 +27,12 @@ LIVE = SweepRequest(replace(REQUEST, consumer=b""), active_within_ms=5000)
 
 def owners(group):
     return {entry.id: entry.consumer for entry in group.pending}
+
+
+def reply_rows(reply):
+    """Who got what."""
+    names = ("stream", "id", "consumer", "delivery_count")
+    return sorted(tuple(row[name] for name in names) for row in reply.claimed.collect())
 
 
 def shared_by(names, request=REQUEST):
@@ -126,6 +133,21 @@ def test_live_consumers_get_them_the_emptiest_first_and_a_group_without_any_is_n
     (run,) = store.relation("runs").collect()
     request = json.loads(run["request"])
     assert (request["active_within_ms"], "consumer" in request) == (5000, False)
+
+
+@pytest.mark.parametrize("request_", [SHARED, LIVE])
+def test_the_rows_are_the_same_if_partitions_are_decided_one_by_one(
+    store: Store, request_: SweepRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = {name: group_with(BUSY, EMPTY, TIED, loads=(b"a",)) for name in (b"s", b"t", b"u")}
+    write_keyspace(store, streams, NOW_MS)
+    at_once = xautoclaim(store, request_, dry_run=True)
+    rows = [reply_rows(at_once)]
+    set_limits(monkeypatch, partition_rows=0)
+    set_limits(monkeypatch, embedded_rows=0)
+    rows.append(reply_rows(xautoclaim(store, request_)))
+    assert rows[0] == rows[1]
+    assert len(rows[0]) >= 2 * CLAIMED
 
 
 def test_now_decides_who_is_live(store: Store) -> None:

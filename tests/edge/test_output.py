@@ -31,7 +31,7 @@ from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.engine.relation import Relation, Rows
 from claimlib.errors import RequestError
 from claimlib.plans.keys import GROUP
-from claimlib.plans.requests import GUARDS, REQUEST_COLUMNS
+from claimlib.plans.requests import ASSIGNMENT, REQUEST_COLUMNS
 from claimlib.plans.xpending import OVERVIEW
 from claimlib.report import bulk, describe, mirror, model, runs, store, sweep, xpending
 from claimlib.report.model import Report, Stream
@@ -364,8 +364,10 @@ def of_description():
 
 
 def of_policy():
-    row = row_of(("request", *REQUEST_COLUMNS, *GUARDS), **GROUP_ROW, request=1, min_idle_ms=61_001)
-    return sweep.of_policy(relation([row | {"justid": True}])), "groups"
+    row = row_of(
+        ("request", *REQUEST_COLUMNS, *ASSIGNMENT), **GROUP_ROW, request=1, min_idle_ms=61_001
+    )
+    return sweep.of_policy(relation([row | {"justid": True, "consumer": "c"}])), "groups"
 
 
 def of_range():
