@@ -212,8 +212,8 @@ def test_only_consumers_that_are_idle_for_long_enough_are_retired(store: Store) 
     assert names_of(after["consumers"]["s"], 1) == ["anna", "bert", "other", "pod-9"]
     owned = {row[1]: row[3] for row in after["pending"]["s"]}
     assert (owned[1], owned[2], owned[3], owned[9]) == ("anna", "bert", "pod-9", "pod-4")
-    one = Retirement(b"s", b"g", b"pod-9", RECIPIENTS, idle_ms=MINUTE_MS)
-    assert retire(store, one).counts["not_idle"] == 1
+    single = Retirement(b"s", b"g", b"pod-9", RECIPIENTS, idle_ms=MINUTE_MS)
+    assert retire(store, single).counts["not_idle"] == 1
 
 
 def test_a_glob_that_matches_no_consumer_but_recipients_is_refused(store: Store) -> None:
