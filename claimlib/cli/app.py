@@ -149,8 +149,13 @@ def _parameters(target: Callable[..., Any]) -> Iterator[inspect.Parameter]:
             yield _parameter(name, kind, declared, parameter.default)
         else:
             for key, option in options_of(section).items():
-                kind = bool if option.metavar is None else str
-                yield _parameter(key, kind | None, option, None)
+                yield _parameter(key, _type_of(option) | None, option, None)
+
+
+def _type_of(option: Option) -> Any:
+    if option.repeats:
+        return list[str]
+    return bool if option.metavar is None else str
 
 
 def _section_of(annotation: Any) -> type[Section] | None:

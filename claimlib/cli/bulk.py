@@ -27,6 +27,7 @@ from claimlib.cli.options import (
     argument,
 )
 from claimlib.config.sections import (
+    GLOB,
     SPELLED,
     LockSection,
     Option,
@@ -36,7 +37,7 @@ from claimlib.config.sections import (
 )
 from claimlib.report.model import Report
 from claimlib.semantics.names import unspell_shown
-from claimlib.times import parse_instant_ms
+from claimlib.times import parse_duration_ms, parse_instant_ms
 
 if TYPE_CHECKING:
     from claimlib.cli.bulk_options import Named
@@ -145,12 +146,18 @@ def xack(
     _end(*said, view)
 
 
-@command("retire ./store orders:eu workers bob --to alice --to carol")
+@command("retire ./store orders:eu workers 'worker-7f9c*' --to alice --to carol --idle 1h")
 def retire(
     store: StoreArgument,
     stream: Annotated[str, argument("STREAM", f"The stream, {SPELLED}.")],
     group: Annotated[str, argument("GROUP", "The consumer group.")],
-    consumer: Annotated[str, argument("CONSUMER", "The consumer to remove.")],
+    consumer: Annotated[
+        str,
+        argument(
+            "CONSUMER",
+            f"The consumer to remove; with *, ? or [ it is a glob for several ({GLOB}).",
+        ),
+    ],
     to: Annotated[
         list[str],
         Option(
@@ -160,6 +167,15 @@ def retire(
             group=OptionGroup.WHO,
         ),
     ],
+    idle: Annotated[
+        str | None,
+        Option(
+            "Remove only consumers that have asked for no entry for DURATION or longer (before the"
+            " snapshot, or --now).",
+            "DURATION",
+            group=OptionGroup.WHICH,
+        ),
+    ] = None,
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
@@ -168,21 +184,27 @@ def retire(
     lock: Annotated[SectionOptions, LockSection],
     common: Common,
 ) -> None:
-    """Give all pending entries of a consumer to other consumers, and remove it.
+    """Give all pending entries of one consumer, or of several, to others, and remove it.
 
     Delivery counts stay the same. Unlike the server's XGROUP DELCONSUMER, this drops no entry. Only
     the store is changed: on a server that it mirrors, the consumer still exists.
     """
     from claimlib.commands.first_look import look_before_run
-    from claimlib.commands.retire import Retirement, refuse_unknown
+    from claimlib.commands.retire import Retirement, matching_consumers
     from claimlib.commands.retire import retire as run_retire
 
     view = _view(common)
     rows = view.rows(limit)
-    names = (unspell_shown(stream), unspell_shown(group), unspell_shown(consumer))
-    retirement, now_ms = Retirement(*names, recipients=tuple(map(unspell_shown, to))), _instant(now)
+    retirement = Retirement(
+        unspell_shown(stream),
+        unspell_shown(group),
+        consumer if set("*?[").intersection(consumer) else unspell_shown(consumer),
+        recipients=tuple(map(unspell_shown, to)),
+        idle_ms=None if idle is None else parse_duration_ms(idle),
+    )
+    now_ms = _instant(now)
     settings = common.settings(lock=lock)
-    check = partial(refuse_unknown, retirement=retirement)
+    check = partial(matching_consumers, retirement=retirement)
     look = partial(look_before_run, command="retire", run_id=run_id, check=check)
     writes = not dry_run
     with opened_store(store, settings, common, writes=writes, look=look) as (opened, progress):

@@ -38,7 +38,8 @@ def rescue(
     ],
     store: StoreArgument,
     *,
-    consumer: Annotated[str | None, options_of(XautoclaimSection)["consumer"]] = None,
+    consumer: Annotated[list[str] | None, options_of(XautoclaimSection)["consumer"]] = None,
+    assign: Annotated[str | None, options_of(XautoclaimSection)["assign"]] = None,
     min_idle: Annotated[str | None, options_of(XautoclaimSection)["min_idle"]] = None,
     extent: Annotated[SectionOptions, SnapshotSection],
     server: ServerOptions,
@@ -67,7 +68,7 @@ def rescue(
     view = common.view(COLUMNS)
     if is_server_url(store):
         raise RequestError("URL comes before STORE: claimlib rescue redis://HOST:PORT ./store")
-    sweep = {"consumer": consumer, "min_idle": min_idle}
+    sweep = {"consumer": consumer, "assign": assign, "min_idle": min_idle}
     settings = common.settings(snapshot=extent, xautoclaim=sweep, lock=lock)
     reading = settings.snapshot.reading(url, server.password_file, server.ca_file)
     request = replace(

@@ -33,7 +33,8 @@ class BulkReply(RunReply):
         is_repeat: True if an earlier call with the same run id had done the run.
         counts: of ids, as it was decided: claimed, forced, superseded, deleted, acked, left,
             not_pending; of these lost, and (only where it cannot be told) gone; of requests:
-            requested (done) and refused; of a retirement: retired, whether the consumer is gone.
+            requested (done) and refused; of a retirement: retired (consumers that are gone) and
+            not_idle (consumers that stay because of its idle_ms).
     """
 
     ZEROS = dict.fromkeys(map(str, (*_IDS, *_REQUESTS, Kind.LOST)), 0)
@@ -44,6 +45,11 @@ class BulkReply(RunReply):
         status (`requested` or `refused`), reason (null unless refused), now_ms (the instant that it
         was done at)."""
         return _requests(self.journal(*_REQUESTS))
+
+    @cached_property
+    def retired(self) -> Relation:
+        """One row per consumer that a retirement decided to remove: its key."""
+        return self.journal(Kind.RETIRED).select(*GROUP, "consumer")
 
     @cached_property
     def ids(self) -> Relation:

@@ -1,6 +1,6 @@
-"""Retirement of a consumer: all its pending entries go to its recipients, and it is removed.
+"""Retirement of consumers: all their pending entries go to recipients, and they are removed.
 
-The server's own way, XGROUP DELCONSUMER, drops what the consumer has pending; nothing is ever
+The server's own way, XGROUP DELCONSUMER, drops what a consumer has pending; nothing is ever
 dropped here.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from claimlib.commands.bulk import BulkRequests, Decided, decide, known
@@ -19,11 +19,12 @@ from claimlib.commands.xclaim import NamedClaim, claim_table
 from claimlib.engine.relation import Relation
 from claimlib.errors import InputError, RequestError
 from claimlib.plans import bulk, previous
-from claimlib.plans.keys import GROUP, is_group, is_stream
+from claimlib.plans.keys import GROUP, GROUP_SQL, glob_sql, is_group, is_stream
+from claimlib.plans.requests import instant
 from claimlib.runs import Begun, Decision, Progress
 from claimlib.schema import Kind, quote_text
-from claimlib.semantics.model import ClaimRequest
-from claimlib.semantics.names import literal_name, spell
+from claimlib.semantics.model import MAX_I64, ClaimRequest
+from claimlib.semantics.names import glob_pattern, literal_name, spell
 from claimlib.store.tables import Store
 
 COMMAND = "retire"
@@ -31,14 +32,20 @@ COMMAND = "retire"
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """Who is retired, and who gets what it has pending.
+    """State which consumers are retired, and who gets what they have pending.
 
     Attributes:
+        consumer: the name of one, or (as text) a glob for the names of several.  The recipients are
+            not retired, although the glob may match their names.
         recipients: of the entries that the stream still has, the n-th by id (from 0) goes to
             recipient n modulo their number.
+        idle_ms: retire only consumers that have asked for nothing for so long, or longer, by their
+            seen time.  A consumer whose seen time is not known stays.  None: retire all.
 
     Raises:
-        RequestError: there is no recipient, one is named twice, or the consumer is one of them.
+        RequestError: there is no recipient, one is named twice, or the consumer is one of them; or
+            idle_ms is out of range.
+        GlobError: see `names.glob_pattern`.
 
     Examples:
         >>> Retirement(b"orders", b"workers", b"bob", recipients=(b"alice", b"carol")).consumer
@@ -50,11 +57,18 @@ class Retirement:
 
     stream: bytes
     group: bytes
-    consumer: bytes
+    consumer: bytes | str
     recipients: tuple[bytes, ...]
+    idle_ms: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the recipients."""
+        """Check the values."""
+        if isinstance(self.consumer, str):
+            glob_pattern(self.consumer)
+        if self.idle_ms is not None and not 0 <= self.idle_ms <= MAX_I64:
+            raise RequestError(
+                f"idle_ms must be between 0 and 2^63-1, not {self.idle_ms}", field="idle_ms"
+            )
         if (
             not self.recipients
             or len(set(self.recipients)) < len(self.recipients)
@@ -70,9 +84,22 @@ class Retirement:
         return {
             "stream": spell(self.stream),
             "consumer_group": spell(self.group),
-            "consumer": spell(self.consumer),
+            **(
+                {"consumer_glob": self.consumer}
+                if isinstance(self.consumer, str)
+                else {"consumer": spell(self.consumer)}
+            ),
             "recipients": list(map(spell, self.recipients)),
+            # Left out if it is not given: the runs of before it was there stay the same.
+            **({} if self.idle_ms is None else {"idle_ms": self.idle_ms}),
         }
+
+    def matches(self) -> str:
+        """Return the SQL condition under which a consumer is to be retired, by its name alone."""
+        if not isinstance(self.consumer, str):
+            return f"consumer = {quote_text(spell(self.consumer))}"
+        recipients = ", ".join(quote_text(spell(name)) for name in self.recipients)
+        return f"{glob_sql('consumer', self.consumer)} AND consumer NOT IN ({recipients})"
 
 
 def retire(
@@ -84,11 +111,12 @@ def retire(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> BulkReply:
-    """Give all pending entries of a consumer to other consumers, regardless of their idle time, as
+    """Give all pending entries of consumers to other consumers, regardless of their idle time, as
     XCLAIM with min-idle 0 and JUSTID does: delivery counts stay the same, and the delivery time
-    becomes now.  Entries that the streams no longer have become tombstones.  The consumer is
-    removed in the same run, unless it receives entries meanwhile (`counts["retired"]` is 0 then:
-    retire it again).
+    becomes now.  Entries that the streams no longer have become tombstones.  The consumers are
+    removed in the same run.  A consumer that receives entries meanwhile stays, and
+    `counts["retired"]` does not count it: retire it again.  `counts["not_idle"]` are the consumers
+    that stay because of `idle_ms`.
 
     Args:
         run_id: the key of the run together with the command; the same key again changes nothing.
@@ -109,7 +137,8 @@ def retire(
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         groups = known(begun)
-        refuse_unknown(begun, retirement)
+        matching = matching_consumers(begun, retirement).fetched()
+        leaving = _idle(matching, groups, retirement, now_ms).fetched()
         wanted = [
             NamedClaim(
                 retirement.stream, retirement.group, ClaimRequest(recipient, 0, (), justid=True)
@@ -117,7 +146,11 @@ def retire(
             for recipient in retirement.recipients
         ]
         claims = bulk.claims(claim_table(store.engine, wanted), groups, now_ms).fetched()
-        ids = bulk.handed_over(*_owned(begun, retirement), claims, len(wanted)).reused().kept()
+        ids = (
+            bulk.handed_over(*_owned(begun, retirement, leaving), claims, len(wanted))
+            .reused()
+            .kept()
+        )
         result = decide(
             begun,
             BulkRequests(claims, ids, bulk.KINDS),
@@ -125,45 +158,87 @@ def retire(
             refuse_duplicates=refuse_duplicates,
         )
         _refuse_refused(result)
-        retired = _retired_row(store, retirement)
-        named = retired.select(*GROUP, "consumer")
-        before = previous.consumer_rows(named, begun.relation("consumers"))
-        return result.decision(retired, before)
+        retired = leaving.select(f"'{Kind.RETIRED}' AS kind", *GROUP, "consumer")
+        before = previous.consumer_rows(leaving, begun.relation("consumers"))
+        decision = result.decision(retired, before)
+        counts = {"retired": leaving.count()}
+        if retirement.idle_ms is not None:
+            counts["not_idle"] = matching.count() - leaving.count()
+        return replace(decision, counts={**decision.counts, **counts})
 
     call = Call(run_id, now_ms, dry_run, progress)
     return answer(BulkReply, store, COMMAND, retirement.as_json, decided, call)
 
 
-def _owned(begun: Begun, retirement: Retirement) -> tuple[Relation, Relation]:
-    """What the consumer has pending, and the entries of its stream."""
+def _owned(begun: Begun, retirement: Retirement, leaving: Relation) -> tuple[Relation, Relation]:
+    """Return what consumers have pending, and the entries of their stream."""
     stream, group = spell(retirement.stream), spell(retirement.group)
     near = is_stream(stream, begun.store.buckets)
-    owned = f"{is_group(stream, group)} AND consumer = {quote_text(spell(retirement.consumer))}"
-    pending = begun.relation("pending").where(f"{near} AND {owned}")
+    owned = f"{near} AND {is_group(stream, group)} AND {retirement.matches()}"
+    pending = (
+        begun.relation("pending")
+        .where(owned)
+        .sql(
+            "SELECT /*+ BROADCAST(leaving) */ this.* FROM {this} AS this"
+            " LEFT SEMI JOIN {leaving} AS leaving ON this.consumer = leaving.consumer",
+            leaving=leaving,
+        )
+    )
     return pending, begun.relation("entries").select(*ENTRY_IDS).where(near)
 
 
-def _retired_row(store: Store, retirement: Retirement) -> Relation:
-    names = map(spell, (retirement.stream, retirement.group, retirement.consumer))
-    return store.rows("journal", [(str(Kind.RETIRED), *names)], ["kind", *GROUP, "consumer"])
+def _idle(
+    matching: Relation, groups: Relation, retirement: Retirement, now_ms: int | None
+) -> Relation:
+    """Return the keys of the `matching_consumers` that have been idle for long enough."""
+    idle = matching.sql(
+        f"SELECT {GROUP_SQL}, consumer, try_subtract({instant(now_ms)}, seen_time_ms) AS idle_ms"
+        f" FROM {{this}} AS this JOIN {{groups}} AS groups USING ({GROUP_SQL})",
+        groups=groups,
+    )
+    is_idle = "true" if retirement.idle_ms is None else f"idle_ms >= {retirement.idle_ms:d}"
+    return idle.where(is_idle).select(*GROUP, "consumer")
 
 
-def refuse_unknown(begun: Begun, retirement: Retirement) -> None:
-    """Raise RequestError if the store does not know the group, the consumer or a recipient."""
+def matching_consumers(begun: Begun, retirement: Retirement) -> Relation:
+    """Return one row per consumer that the retirement names: its key, and `seen_time_ms`.
+
+    seen_time_ms is None if only `pending` has the consumer.
+
+    Raises:
+        RequestError: the store does not know the group, the consumer or a recipient, or no consumer
+            matches the glob.
+    """
     refuse_unknown_group(begun.relation("groups"), retirement.stream, retirement.group)
     stream, group = spell(retirement.stream), spell(retirement.group)
-    of_group = is_group(stream, group)
-    names = [spell(name) for name in (retirement.consumer, *retirement.recipients)]
-    wanted = f"{of_group} AND consumer IN ({', '.join(map(quote_text, names))})"
-    known, owning = begun.relation("consumers"), begun.relation("pending")
-    rows = known.where(wanted).sql(
-        "SELECT consumer FROM {this} AS this UNION SELECT consumer FROM {owning} AS owning",
-        owning=owning.where(f"{wanted} AND {is_stream(stream, begun.store.buckets)}"),
+    recipients = list(map(spell, retirement.recipients))
+    is_recipient = f"consumer IN ({', '.join(map(quote_text, recipients))})"
+    wanted = f"{is_group(stream, group)} AND ({is_recipient} OR {retirement.matches()})"
+    near = is_stream(stream, begun.store.buckets)
+    known = (
+        begun.relation("consumers")
+        .where(wanted)
+        .sql(
+            f"""
+        SELECT {GROUP_SQL}, consumer, max(seen_time_ms) AS seen_time_ms
+        FROM (
+            SELECT {GROUP_SQL}, consumer, seen_time_ms FROM {{this}} AS this
+            UNION ALL SELECT {GROUP_SQL}, consumer, NULL FROM {{owning}} AS owning
+        ) AS known GROUP BY {GROUP_SQL}, consumer
+        """,
+            owning=begun.relation("pending").where(f"{wanted} AND {near}"),
+        )
+        .fetched()
     )
-    existing = {row["consumer"] for row in rows.collect()}
-    missing = [name for name in names if name not in existing]
+    existing = {row["consumer"] for row in known.collect()}
+    missing = [name for name in recipients if name not in existing]
+    matching = known.where(retirement.matches())
+    if matching.is_empty():
+        name = retirement.consumer
+        missing.insert(0, f"matching {name}" if isinstance(name, str) else spell(name))
     if missing:
         _refuse_missing(begun.store.where, (stream, group), missing)
+    return matching
 
 
 def _as_globs(key: tuple[str, str]) -> tuple[str, ...]:

@@ -31,9 +31,10 @@ from claimlib.commands.sweep_request import (
     may_resume,
     scope,
 )
-from claimlib.engine.relation import Relation, Rows, union_by_name
+from claimlib.engine.relation import Relation, Rows, union_all, union_by_name
 from claimlib.errors import GlobError, RequestError
 from claimlib.plans import (
+    assignment,
     guards,
     journal_rows,
     kernel,
@@ -95,7 +96,8 @@ class Requested:
     """What is requested of each group.
 
     Attributes:
-        targets: `requests.standing`, in memory; of pages with where they end.
+        targets: `requests.standing` with `assignment.counted`; of pages with where they end.
+        recipients: `assignment.recipients`, in memory, or None if each request names one consumer.
         unrequested: the SQL condition under which a group that `groups` lacks is meant too.
         pages: where the pages lie; null: no request is a page.
         has_sweeps: whether a request reaches to the end of a pending entries list.
@@ -104,6 +106,7 @@ class Requested:
     """
 
     targets: Relation
+    recipients: Relation | None
     unrequested: str
     pages: Pages | None
     has_sweeps: bool
@@ -119,22 +122,35 @@ def requested_of(begun: Begun, request: Policy, now_ms: int | None) -> Requested
         of_groups = requests.started(of_groups, cursors, begun.run_seq)
     targets = requests.standing(of_groups, now_ms).fetched()
     is_policy = not isinstance(request, Relation) and len(request) > 1
-    missed = int(targets.arrow()["consumer"].null_count) if is_policy else 0
+    missed = int(targets.arrow()["idle_rule"].null_count) if is_policy else 0
+    recipients = _recipients(begun, targets)
+    targets = assignment.counted(targets, recipients)
     # Of a group with two cursors or two proven ranges nobody knows where its page lies.
     sound = targets.where("repeated_in IS NULL")
     pending, buckets = begun.relation("pending"), begun.store.buckets
     located = locate(pending, sound, buckets) if may_page(request) else None
     if located is None:
         ended = requests.ended(targets, None)
-        return Requested(ended, unrequested, None, has_sweeps=True, without_request=missed)
+        return Requested(
+            ended, recipients, unrequested, None, has_sweeps=True, without_request=missed
+        )
     targets = requests.ended(targets, located.ends).fetched()
     has_sweeps = not targets.where(_IS_SWEEP).is_empty()
     # A sweep looks at all of pending, and so meets groups that are not known; a page does not.
     meant = unrequested if has_sweeps else "false"
-    return Requested(targets, meant, located, has_sweeps, without_request=missed)
+    return Requested(targets, recipients, meant, located, has_sweeps, without_request=missed)
 
 
-_IS_SWEEP = "consumer IS NOT NULL AND count IS NULL"
+_IS_SWEEP = f"{requests.IS_REQUESTED} AND count IS NULL"
+
+
+def _recipients(begun: Begun, targets: Relation) -> Relation | None:
+    """Return `assignment.recipients`, in memory, or None if each request names one consumer."""
+    fetched = targets.arrow()
+    if all(fetched[name].null_count == fetched.num_rows for name in requests.ASSIGNMENT):
+        return None
+    consumers, pending = begun.relation("consumers"), begun.relation("pending")
+    return assignment.recipients(targets, consumers, pending).fetched()
 
 
 def _of_groups(request: Policy, known: Relation) -> tuple[Relation, str]:
@@ -161,6 +177,7 @@ class Judged:
 
     Attributes:
         owners: `keys.owners_of_keys`.
+        recipients: see `Requested`.
         groups: `survey.judged`, with the groups' keys and buckets, in memory.
         pending, entries: the rows that lie where the groups' entries do.
         patterns: one row per glob of a guard; null: no request has guards.
@@ -168,6 +185,7 @@ class Judged:
 
     begun: Begun
     owners: Relation
+    recipients: Relation | None
     groups: Relation
     pending: Relation
     entries: Relation
@@ -218,6 +236,7 @@ def judge(begun: Begun, requested: Requested, pending: Relation, entries: Relati
     return Judged(
         begun=begun,
         owners=owners_of_keys(names),
+        recipients=requested.recipients,
         groups=groups,
         pending=pending.within(bounds),
         entries=entries.within(bounds),
@@ -246,6 +265,7 @@ def rows_of(judged: Judged) -> Relation:
     accepted, examined = judged.accepted, judged.examined()
     next_ids = pages.next_ids(examined) if judged.has_pages else None
     decided = sweep.decisions(sweep.touched(examined), _requests(judged.fetched))
+    decided = assignment.dealt(decided, judged.recipients)
     # All rows of a group, and the entries of its stream, are in one bucket.
     return union_by_name(
         [
@@ -253,19 +273,26 @@ def rows_of(judged: Judged) -> Relation:
             journal_rows.group_rows(judged.groups),
             journal_rows.consumer_rows(accepted),
             journal_rows.cursor_rows(accepted, next_ids),
-            *_previous_rows(judged.begun, accepted),
+            *_previous_rows(judged),
         ],
         journal_rows.JOURNAL_ROW,
     ).made_by("bucket")
 
 
-def _previous_rows(begun: Begun, accepted: Relation) -> list[Relation]:
+def _previous_rows(judged: Judged) -> list[Relation]:
     """Return the current rows of the consumers and cursors that the run may change."""
+    begun, accepted = judged.begun, judged.accepted
     place = ", ".join(journal_rows.PLACE)
     owners = accepted.sql(
         f"SELECT {place}, consumer FROM {{this}} AS this UNION"
         f" SELECT {place}, parking_consumer FROM {{this}} AS this"
     ).where("consumer IS NOT NULL")
+    if judged.recipients is not None:
+        sharing = accepted.sql(
+            f"SELECT {place}, r.consumer FROM {{this}} AS this JOIN {{r}} AS r USING ({GROUP_SQL})",
+            r=judged.recipients,
+        )
+        owners = union_all([owners, sharing])
     cursors = accepted.where("cursor IS NOT NULL").select(place, "cursor AS name")
     return [
         previous.consumer_rows(owners, begun.relation("consumers")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from claimlib.errors import RequestError
 from claimlib.plans import requests
 from claimlib.plans.requests import Rule, guard_values
 from claimlib.semantics.ids import to_bigint
-from claimlib.semantics.model import AutoclaimRequest, parse_cursor
+from claimlib.semantics.model import MAX_I64, AutoclaimRequest, parse_cursor
 from claimlib.semantics.names import glob_pattern, spell
 
 
@@ -23,6 +24,10 @@ class SweepRequest:
         cursor: the name under which the store keeps where each group's next page begins; null: it
             is not kept.
         resume: whether to begin there; else at `autoclaim.start`.
+        others: consumers that share what is claimed with `autoclaim.consumer`.  The entries of each
+            group are dealt out in turn, in the order of their ids.
+        active_within_ms: instead of `autoclaim.consumer`, which is empty then, those consumers of
+            each group share what is claimed that were active so recently; None: they do not.
 
     Examples:
         >>> request = SweepRequest(AutoclaimRequest(b"reclaimer", 900_000), stream_glob="orders:*")
@@ -35,6 +40,8 @@ class SweepRequest:
     group_glob: str = "*"
     cursor: str | None = None
     resume: bool = False
+    others: tuple[bytes, ...] = ()
+    active_within_ms: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse a glob, or a cursor's name, before anything is read."""
@@ -44,6 +51,37 @@ class SweepRequest:
             raise RequestError("resume needs the name of a cursor", option="cursor")
         if self.cursor is not None:
             parse_cursor(self.cursor)
+        self._check_assignment()
+
+    @property
+    def consumers(self) -> tuple[bytes, ...]:
+        """The consumers that are named; more than one share what is claimed."""
+        return () if self.active_within_ms is not None else (self.autoclaim.consumer, *self.others)
+
+    def _check_assignment(self) -> None:
+        repeated = [name for name, number in Counter(self.consumers).items() if number > 1]
+        if repeated:
+            raise RequestError(
+                f"--consumer names {spell(repeated[0])} twice: name each consumer once",
+                option="consumer",
+            )
+        if self.autoclaim.guards.parking_consumer in self.others:
+            raise RequestError(
+                "parking_consumer and consumer must be different consumers",
+                field="parking_consumer",
+            )
+        if self.active_within_ms is None:
+            return
+        if self.others or self.autoclaim.consumer:
+            raise RequestError(
+                "--consumer and --assign both say who gets the entries: give only one of them",
+                option="assign",
+            )
+        if not 1 <= self.active_within_ms <= MAX_I64:
+            raise RequestError(
+                f"active_within_ms must be between 1 and 2^63-1, not {self.active_within_ms}",
+                field="active_within_ms",
+            )
 
     def as_json(self) -> dict[str, object]:
         """What is kept with the run."""
@@ -52,6 +90,7 @@ class SweepRequest:
             "stream_glob": self.stream_glob,
             "group_glob": self.group_glob,
             "start": None if self.resume else str(self.autoclaim.start),
+            **{name: value for name, value in self._who().items() if value is not None},
             **self._values(),
             # Left out where they are not given: the runs of before they were there stay the same.
             **({} if self.autoclaim.count is None else {"count": self.autoclaim.count}),
@@ -67,12 +106,26 @@ class SweepRequest:
             "start_seq": None if start is None else to_bigint(start.seq),
         }
         page = {"count": self.autoclaim.count, "cursor": self.cursor}
-        values = {**self._values(), **ids, **page, **guard_values(self.autoclaim.guards)}
+        values = {
+            **self._who(),
+            **self._values(),
+            **ids,
+            **page,
+            **guard_values(self.autoclaim.guards),
+        }
         return Rule(self.stream_glob, self.group_glob, values)
+
+    def _who(self) -> dict[str, object]:
+        """Return `requests.ASSIGNMENT` and the consumer; one of them is not None."""
+        names = tuple(map(spell, self.consumers))
+        return {
+            "consumer": names[0] if len(names) == 1 else None,
+            "consumers": names if len(names) > 1 else None,
+            "active_within_ms": self.active_within_ms,
+        }
 
     def _values(self) -> dict[str, object]:
         return {
-            "consumer": spell(self.autoclaim.consumer),
             "min_idle_ms": self.autoclaim.min_idle_ms,
             "justid": self.autoclaim.justid,
             "idle_rule": str(self.autoclaim.idle_rule),

@@ -34,6 +34,7 @@ from claimlib.times import parse_duration_ms
 try:
     from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
     from pydantic.fields import FieldInfo
+    from pydantic_settings import NoDecode
 except ImportError as error:
     raise MissingExtraError.for_package("spark", "pydantic") from error
 
@@ -71,6 +72,7 @@ class Option:
         unset: the default in words; None if the help does not state it.
         names: the names as they are typed; if empty, the name follows from the key.
         least: the smallest number that is accepted, or None.
+        repeats: whether the option can be given several times.
         group: the heading of the help under which it stands.
     """
 
@@ -79,6 +81,7 @@ class Option:
     unset: str | None = None
     names: tuple[str, ...] = ()
     least: int | None = None
+    repeats: bool = False
     group: OptionGroup = OptionGroup.OTHER
 
 
@@ -133,6 +136,21 @@ def _name(value: object) -> bytes:
         raise ValueError(error.message) from error
 
 
+def _names(value: object) -> tuple[bytes, ...]:
+    return tuple(map(_name, value if isinstance(value, (list, tuple)) else [value]))
+
+
+def _live_ms(value: object) -> int:
+    """Return the duration of `live:DURATION`, or 0 if it is `live` alone."""
+    word, has_duration, duration = str(value).partition(":")
+    if word != "live":
+        raise ValueError("must be live or live:DURATION, as in live:5m")
+    within_ms = _duration_ms(duration) if has_duration else 0
+    if has_duration and not within_ms:
+        raise ValueError("the duration of live must be longer than 0ms")
+    return within_ms
+
+
 def _whole_number(value: object) -> int:
     """Return a whole number of a file, or of a text of digits.
 
@@ -170,6 +188,9 @@ def _usable_by(use: Callable[[Any], object]) -> AfterValidator:
 _Duration = Annotated[int | None, BeforeValidator(_duration_ms)]
 _Wait = Annotated[int | None, BeforeValidator(_wait_ms)]
 _Name = Annotated[bytes | None, BeforeValidator(_name)]
+# A variable holds one name as it is: a name may look like JSON.
+_Names = Annotated[tuple[bytes, ...] | None, BeforeValidator(_names), NoDecode]
+_Live = Annotated[int | None, BeforeValidator(_live_ms)]
 _Number = Annotated[float, BeforeValidator(_number)]
 _Whole = Annotated[int, BeforeValidator(_whole_number)]
 _Limit = Annotated[_Whole, Field(ge=0, le=MAX_I64)]
@@ -355,8 +376,25 @@ class XautoclaimSection(Section):
     """
 
     consumer: Annotated[
-        _Name,
-        Option(f"The consumer that gets the entries, {SPELLED}.", "NAME", group=OptionGroup.WHO),
+        _Names,
+        Option(
+            f"The consumer that gets the entries, {SPELLED}. Can be repeated: the entries of each"
+            " group are then distributed in turn, in the order of their ids.",
+            "NAME",
+            repeats=True,
+            group=OptionGroup.WHO,
+        ),
+    ] = None
+    assign_ms: Annotated[
+        _Live,
+        Field(alias="assign"),
+        Option(
+            "Instead of --consumer: distribute the entries of each group over its consumers that"
+            " received an entry within DURATION (default: --min-idle) before the snapshot. The one"
+            " with the fewest pending entries comes first.",
+            "live[:DURATION]",
+            group=OptionGroup.WHO,
+        ),
     ] = None
     min_idle_ms: Annotated[
         _Duration,
@@ -480,16 +518,18 @@ class XautoclaimSection(Section):
         """Return the request of a sweep.
 
         Raises:
-            RequestError: consumer or min_idle is missing, or guards do not go together.
+            RequestError: consumer or min_idle is missing, or two values do not go together.
         """
         from claimlib.commands.xautoclaim import SweepRequest
 
-        if self.consumer is None:
+        consumers = self.consumer or ()
+        if not consumers and self.assign_ms is None:
             raise RequestError(
-                "--consumer is required: the name of the consumer that gets the entries",
+                "--consumer is required: the name of the consumer that gets the entries (or"
+                " --assign live)",
                 option="consumer",
             )
-        if not self.consumer:
+        if b"" in consumers:
             raise RequestError(
                 "the consumer is empty: name who gets the entries (in a script: is its variable"
                 " set?)",
@@ -501,7 +541,7 @@ class XautoclaimSection(Section):
                 option="min_idle",
             )
         autoclaim = AutoclaimRequest(
-            consumer=self.consumer,
+            consumer=consumers[0] if consumers else b"",
             min_idle_ms=self.min_idle_ms,
             start=MIN_ID if self.start is None else parse_range_start(self.start),
             count=self.count,
@@ -516,4 +556,6 @@ class XautoclaimSection(Section):
             group_glob=self.group,
             cursor=self.cursor,
             resume=self.cursor is not None and self.start is None,
+            others=consumers[1:],
+            active_within_ms=self.min_idle_ms if self.assign_ms == 0 else self.assign_ms,
         )

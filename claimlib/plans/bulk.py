@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from claimlib.engine.relation import Relation
 from claimlib.plans import kernel
+from claimlib.plans.assignment import turn_sql
 from claimlib.plans.column_readers import id_bits_sql
 from claimlib.plans.journal_rows import name_or_error
 from claimlib.plans.keys import (
@@ -210,20 +211,16 @@ def handed_over(owned: Relation, entries: Relation, claims: Relation, recipients
         owned: the consumer's rows of pending.
         entries: those of its stream alone, so that hashes do not matter.
         claims: `claims`, numbered from 1, one per recipient.
-
-    The n-th is counted in one task.
     """
     by_id = ", ".join(ID_ORDER)
     return claims.sql(
         f"""
         WITH counted AS (
-            SELECT id_ms, id_seq, present,
-                row_number() OVER (PARTITION BY present ORDER BY {by_id}) - 1 AS n
+            SELECT id_ms, id_seq, present, {turn_sql("present", str(recipients))} AS turn
             FROM {{ids}} AS ids
         ), assigned AS (
             SELECT id_ms, id_seq, present,
-                CAST(CASE WHEN present THEN n % {recipients:d} ELSE 0 END + 1 AS BIGINT)
-                    AS request_number
+                CASE WHEN present THEN turn ELSE 0L END + 1 AS request_number
             FROM counted
         ), numbered AS (
             SELECT id_ms, id_seq, request_number,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP, GROUP_SQL
-from claimlib.plans.requests import CALLER_IS_SEEN, REQUEST_COLUMNS
+from claimlib.plans.requests import ASSIGNMENT, CALLER_IS_SEEN, REQUEST_COLUMNS
 from claimlib.schema import JOURNAL, Kind
 from claimlib.semantics.model import Outcome
 
@@ -21,9 +21,11 @@ def decision_rows(decided: Relation, accepted: Relation, owners: Relation) -> Re
     lost work.
 
     Args:
+        decided: `assignment.dealt`.
         accepted: `survey.judged` without the refused groups, with the groups' keys.
         owners: `keys.owners_of_keys`.
     """
+    who = "coalesce(recipient, caller)"
     parked = f"outcome = {Outcome.PARKED:d}"
     claimed = f"outcome IN ({Outcome.PARKED:d}, {Outcome.CLAIMED:d})"
     return decided.sql(
@@ -39,7 +41,9 @@ def decision_rows(decided: Relation, accepted: Relation, owners: Relation) -> Re
             consumer_group, stream_key, group_key, bucket, id_ms, id_seq,
             {name_or_error("from_consumer", "from_consumer_key", "is_known")} AS from_consumer,
             from_delivery_time_ms, from_delivery_count,
-            CASE WHEN {parked} THEN parking_consumer WHEN {claimed} THEN caller END AS consumer,
+            CASE WHEN {parked} THEN parking_consumer
+                WHEN {claimed} THEN {name_or_error(who, "group_key", f"{who} IS NOT NULL")}
+                END AS consumer,
             CASE WHEN {claimed} THEN now_ms END AS delivery_time_ms,
             CASE WHEN {claimed} THEN delivery_count END AS delivery_count,
             CASE WHEN {claimed} THEN justid OR {parked} END AS justid,
@@ -62,7 +66,7 @@ def name_or_error(name: str, key: str, is_known: str) -> str:
 
 def group_rows(groups: Relation) -> Relation:
     """The journal's `swept` and `refused` rows: one per judged group, with what the survey saw."""
-    request = ", ".join(name for name in REQUEST_COLUMNS if name not in GROUP)
+    request = ", ".join(name for name in (*REQUEST_COLUMNS, *ASSIGNMENT) if name not in GROUP)
     # Null: a group that only `pending` knows.
     is_sweep = "count IS NULL"
     return groups.select(
@@ -103,9 +107,10 @@ def cursor_rows(accepted: Relation, next_ids: Relation | None) -> Relation:
 def consumer_rows(accepted: Relation) -> Relation:
     """The journal's `consumer` rows: one per swept group, the caller seen at the group's instant.
 
-    Profile redis-7.0 knows a consumer only once it got an entry: there its `claimed` rows say so.
+    If several consumers share what is claimed, there is none.  Profile redis-7.0 knows a consumer
+    only once it got an entry: there its `claimed` rows say so.
     """
-    return accepted.where(CALLER_IS_SEEN).select(
+    return accepted.where(f"{CALLER_IS_SEEN} AND consumer IS NOT NULL").select(
         f"'{Kind.CONSUMER}' AS kind",
         *(*PLACE, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),
     )

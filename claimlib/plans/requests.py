@@ -38,6 +38,11 @@ REQUEST_COLUMNS = {
     "cursor": "STRING",
     **{name: _GUARD_TYPES[name] for name in GUARDS},
 }
+ASSIGNMENT = {"consumers": "ARRAY<STRING>", "active_within_ms": "BIGINT"}
+"""What a request has instead of `consumer` if several consumers share what it claims: their names,
+or how recently they were active.  A request table has no such requests."""
+IS_REQUESTED = "idle_rule IS NOT NULL"
+"""As SQL: whether a group has a request."""
 # What a request table may leave out, as if it were null.
 OPTIONAL = ("count", "cursor", *GUARDS)
 # Null in them is a value: a sweep, the stored cursor (or the beginning), no stored cursor, no such
@@ -103,7 +108,8 @@ SWEEPS = RequestTable(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One request of a policy: which groups it is for, and its `REQUEST_COLUMNS` but the names."""
+    """One request of a policy: which groups it is for, and its `REQUEST_COLUMNS` but the names,
+    with `ASSIGNMENT`."""
 
     stream_glob: str
     group_glob: str
@@ -127,11 +133,11 @@ def guard_values(guards: Guards) -> dict[str, object]:
 
 def by_policy(groups: Relation, policy: Sequence[Rule]) -> Relation:
     """The rows of `groups`, one per (stream, consumer_group), with the `REQUEST_COLUMNS` as the
-    first rule says whose globs match it, and `request`, that rule's number from 1 (these are null
-    where none does)."""
+    first rule says whose globs match it, `ASSIGNMENT`, and `request`, that rule's number from 1
+    (these are null where none does)."""
     cases = " ".join(f"WHEN {rule.matches()} THEN {n:d}" for n, rule in enumerate(policy, start=1))
     chosen = groups.select("*", f"CASE {cases} END AS request")
-    types = {name: of for name, of in REQUEST_COLUMNS.items() if name not in GROUP}
+    types = {name: of for name, of in REQUEST_COLUMNS.items() if name not in GROUP} | ASSIGNMENT
     return chosen.select("*", *(_value_sql(name, of, policy) for name, of in types.items()))
 
 
@@ -149,6 +155,8 @@ def _literal(value: object, type_: str) -> str:
         return "NULL"
     if isinstance(value, str):
         return quote_text(value)
+    if isinstance(value, tuple):
+        return f"array({', '.join(map(quote_text, value))})"
     if isinstance(value, int) and type_ == "BIGINT" and not isinstance(value, bool):
         return bigint_sql(value)
     return f"CAST({value!r} AS {type_})"
@@ -156,11 +164,13 @@ def _literal(value: object, type_: str) -> str:
 
 def by_table(groups: Relation, table: Relation) -> Relation:
     """The rows of `groups` and of a request table, one per (stream, consumer_group) of either, with
-    the columns of both (null where that one lacks it)."""
-    return groups.sql(
+    the columns of both (null where that one lacks it), and `ASSIGNMENT` (null)."""
+    joined = groups.sql(
         f"SELECT * FROM {{requested}} AS requested FULL JOIN {{this}} AS this USING ({GROUP_SQL})",
         requested=table,
     )
+    none = (f"CAST(NULL AS {type_}) AS {name}" for name, type_ in ASSIGNMENT.items())
+    return joined.select("*", *none)
 
 
 def matched_by(policy: Sequence[Rule]) -> str:
@@ -217,7 +227,7 @@ def started(requests: Relation, cursors: Relation, run_seq: int) -> Relation:
     stands (0-0 starts over), else the beginning; and what forbids a run to use that cursor is added
     to `repeated_in` and `ahead_in`, as in `known_groups`."""
     # A group without a request has no start either.
-    has_start = "this.start_ms IS NOT NULL OR this.consumer IS NULL"
+    has_start = f"this.start_ms IS NOT NULL OR NOT ({IS_REQUESTED})"
     made = {
         **{
             f"start_{half}": f"CASE WHEN {has_start} THEN this.start_{half}"
@@ -252,13 +262,13 @@ def instant(now_ms: int | None) -> str:
 
 def standing(requests: Relation, now_ms: int | None) -> Relation:
     """One row per (stream, consumer_group) that is known or requested: the request (its columns are
-    null, `consumer` for one, where there is none), the instant at which the group is judged
+    null where there is none: `IS_REQUESTED`), the instant at which the group is judged
     (`now_ms`: the given one, else the group's snapshot instant; null: there is none), what the
     rules need of the request (`equal_counts`, `raise_by`, `park_above`), and what `known_groups`
     says of the group (`in_groups` null: it is not known).  A negative min_idle_ms is 0, as on the
     server."""
     return requests.select(
-        *(name for name in REQUEST_COLUMNS if name != "min_idle_ms"),
+        *(name for name in (*REQUEST_COLUMNS, *ASSIGNMENT) if name != "min_idle_ms"),
         "greatest(min_idle_ms, 0L) AS min_idle_ms",
         f"{instant(now_ms)} AS now_ms",
         *FOR_RULES,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP, GROUP_SQL, ID_ORDER, id_at_least, id_at_most, id_text_sql
-from claimlib.plans.requests import PROVEN_RANGE
+from claimlib.plans.requests import IS_REQUESTED, PROVEN_RANGE
 from claimlib.plans.sql_terms import terms
 from claimlib.schema import quote_text
 from claimlib.semantics import rules
@@ -39,7 +39,7 @@ def by_group(pending: Relation, surveyed: Relation, run_seq: int) -> Relation:
 
 def surveyed_of(targets: Relation) -> Relation:
     """What the survey needs of `requests.standing`: one row per group that is requested."""
-    return targets.where("consumer IS NOT NULL").select(*GROUP, *_SURVEYED)
+    return targets.where(IS_REQUESTED).select(*GROUP, *_SURVEYED)
 
 
 def _sums(run_seq: int) -> list[str]:
@@ -104,7 +104,8 @@ _SURVEYED = (
 
 def judged(targets: Relation, sums: Relation, unrequested: str) -> Relation:
     """One row per group that is requested, or that has entries, is not among the known groups and
-    is in scope: `requests.standing`, the sums (0 where nothing is pending, the rest null), and
+    is in scope: `requests.standing` with
+    `assignment.counted`, the sums (0 where nothing is pending, the rest null), and
     `reason`: why the group is refused (null: it is accepted).
 
     Args:
@@ -121,8 +122,9 @@ def judged(targets: Relation, sums: Relation, unrequested: str) -> Relation:
         """,
         sums=sums,
     )
-    is_requested = f"consumer IS NOT NULL OR (in_groups IS NULL AND {unrequested})"
-    return everything.where(is_requested).select("*", f"{refusal()} AS reason")
+    is_requested = f"{IS_REQUESTED} OR (in_groups IS NULL AND {unrequested})"
+    reason = _first_reason(_UNKNOWN, *_UNUSABLE, _NONE_LIVE)
+    return everything.where(is_requested).select("*", f"{reason} AS reason")
 
 
 _REST = ("oldest_delivery_time_ms", "highest_delivery_count", "low_ms", "high_ms")
@@ -160,6 +162,15 @@ _UNUSABLE = (
     (
         "unproven > 0",
         _said(f"{NO_PROOF}: %s. {NO_PROOF_REMEDY}", "unproven"),
+    ),
+)
+
+_NONE_LIVE = (
+    "consumer IS NULL AND recipients IS NULL AND pending_before > 0",
+    _said(
+        "no live consumer: none of the group was active within %s ms of its snapshot (or --now);"
+        " state a longer time (--assign live:DURATION), or name consumers by --consumer",
+        "active_within_ms",
     ),
 )
 

@@ -21,7 +21,10 @@ from claimlib.report.text import (
     repeated,
     visible,
 )
+from claimlib.terminal import listed
 
+_NAMED = 20
+"""The number of retired consumers that a note names."""
 _COUNTS = {
     "claimed": "claimed",
     "forced": "forced: not pending before, and pending now",
@@ -72,7 +75,7 @@ def of_bulk(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *_notes(command, reply.counts),
             *losses.notes,
-            *_of_retired(reply.counts, dry_run=reply.dry_run),
+            *(_of_retired(reply) if command == "retire" else ()),
             *only_in_store(unknown_to_server, reply.counts, place, f"{command}:{reply.run_id}"),
         ),
         document={
@@ -153,20 +156,32 @@ def _notes(command: str, counts: Mapping[str, int]) -> Iterable[str]:
     ]
     if not notes and counts.get("refused"):
         return ["nothing was done: all requests were refused"]
-    none = "the consumer has nothing pending" if command == "retire" else "no id was requested"
+    none = "nothing was pending" if command == "retire" else "no id was requested"
     return notes or [none]
 
 
-def _of_retired(counts: Mapping[str, int], *, dry_run: bool) -> Iterable[str]:
-    if "retired" in counts and dry_run:
-        yield (
-            "the consumer would be removed from the store; on a mirrored server it would still"
-            " exist"
-        )
-    elif "retired" in counts:
-        yield (
-            "the consumer was removed from the store; on a mirrored server it still exists"
-            if counts["retired"]
-            else "the consumer was not removed, because it received entries during the run: retire"
-            " it again (with a new --run-id, if you give one)"
-        )
+def _of_retired(reply: BulkReply) -> Iterable[str]:
+    """Yield which consumers were removed, or would be in a dry run, and how many stay."""
+    number = reply.retired.count()
+    rows = reply.retired.order_by("consumer").limit(_NAMED).collect()
+    names = listed([f"{visible(row['consumer'])}" for row in rows], number)
+    removed = reply.counts["retired"]
+    who = f": {names}" if removed == number else ""
+    was, were = ("would be", "would be") if reply.dry_run else ("was", "were")
+    yield from counted(
+        removed,
+        f"consumer {was} removed from the store{who}; on a mirrored server it still exists",
+        f"consumers {were} removed from the store{who}; on a mirrored server they still exist",
+    )
+    yield from counted(
+        number - removed,
+        "consumer was not removed, because it received entries during the run: retire it again"
+        " (with a new --run-id, if you give one)",
+        "consumers were not removed, because they received entries during the run: retire them"
+        " again (with a new --run-id, if you give one)",
+    )
+    yield from counted(
+        reply.counts.get("not_idle", 0),
+        "consumer matches, and stays because it was not idle for long enough",
+        "consumers match, and stay because they were not idle for long enough",
+    )

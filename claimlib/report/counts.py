@@ -47,7 +47,8 @@ MEANINGS: Mapping[str, str] = {
     Kind.CURSOR: "groups whose cursor was set",
     Kind.REQUESTED: "requests carried out",
     "without_request": "groups that match no request of the policy",
-    Kind.RETIRED: "1: the consumer was removed; 0: it stayed",
+    Kind.RETIRED: "consumers removed",
+    "not_idle": "consumers that match and stay, because they were not idle for long enough",
     ABANDONED: "1: the run was abandoned",
     # rows read by a snapshot or an import
     "streams": "streams read",

@@ -252,5 +252,11 @@ def _policy_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
         return (*names, "none", *[None] * (len(_OF_POLICY) + 3))
     rest = (row[name] for name in _OF_POLICY)
     guards = ", ".join(f"{name} {row[name]}" for name in GUARDS if row[name] is not None)
-    who = (row["request"], visible(row["consumer"]), format_duration_ms(row["min_idle_ms"]))
+    who = (row["request"], _who(row), format_duration_ms(row["min_idle_ms"]))
     return (*names, *who, *rest, visible(guards) if guards else None)
+
+
+def _who(row: Mapping[str, Any]) -> str | None:
+    if row["active_within_ms"] is not None:
+        return f"active within {format_duration_ms(row['active_within_ms'])}"
+    return visible(", ".join(row["consumers"] or [row["consumer"]]))

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from claimlib.engine.changes import Changes, lacking
-from claimlib.engine.relation import Record, Relation
-from claimlib.plans.keys import GROUP, id_at_most, is_group, is_stream, without
+from claimlib.engine.relation import Relation
+from claimlib.plans.keys import GROUP, id_at_most, is_stream, without
 from claimlib.runs.claims import Outcome
 from claimlib.runs.journal import Decided, RunRow
 from claimlib.runs.writes import append_once
 from claimlib.runs.writes import apply as apply_changes
-from claimlib.schema import TABLES, Kind, quote_text
+from claimlib.schema import TABLES, Kind
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
 
@@ -135,11 +135,8 @@ def _consumers(store: Store, row: RunRow, decided: Decided, outcome: Outcome) ->
     if not decided.of(Kind.RETIRED):
         apply_changes(store, _by_key("consumers", seen, row, changes, new=seen), row)
         return
-    retired = decided.rows(Kind.RETIRED).select(*TABLES["consumers"].key).distinct()
-    idle = [consumer for consumer in retired.collect() if not _owns(store, consumer)]
-    is_idle = " OR ".join(map(_is_consumer, idle)) or "false"
     both = (
-        retired.where(is_idle)
+        _without_entries(store, decided.rows(Kind.RETIRED).distinct(*TABLES["consumers"].key))
         .sql(
             f"""
         SELECT {key}, CAST(NULL AS BIGINT) AS seen_time_ms, CAST(NULL AS BIGINT) AS active_time_ms,
@@ -170,26 +167,20 @@ def _restore_consumers(store: Store, row: RunRow, restored: Relation) -> None:
     apply_changes(store, changes, row)
 
 
-def _is_consumer(consumer: Record) -> str:
-    """A SQL condition: whether a row is of one consumer."""
-    stream, group, name = (consumer[column] for column in TABLES["consumers"].key)
-    return f"({is_group(stream, group)} AND consumer = {quote_text(name)})"
-
-
 def _retired(store: Store, decided: Decided) -> int:
     """How many of the retired consumers are gone: `consumers` may never have known one that owns
     something."""
-    key = TABLES["consumers"].key
-    retired = decided.rows(Kind.RETIRED).select(*key)
+    retired = decided.rows(Kind.RETIRED).distinct(*TABLES["consumers"].key)
     unknown = lacking("consumers", retired, store.relation("consumers").reused())
-    return sum(not _owns(store, consumer) for consumer in unknown.collect())
+    return _without_entries(store, unknown).count()
 
 
-def _owns(store: Store, consumer: Record) -> bool:
-    """Whether a consumer has something pending."""
-    near = is_stream(consumer["stream"], store.buckets)
-    owned = store.relation("pending").where(f"{near} AND {_is_consumer(consumer)}")
-    return not owned.is_empty()
+def _without_entries(store: Store, retired: Relation) -> Relation:
+    """Return the retired consumers that have nothing pending."""
+    retired = retired.fetched()
+    streams = {row["stream"] for row in retired.select("stream").collect()}
+    near = " OR ".join(f"({is_stream(stream, store.buckets)})" for stream in streams) or "false"
+    return lacking("consumers", retired, store.relation("pending").where(near))
 
 
 def _last_ids(store: Store, row: RunRow, decided: Decided) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.retire import Retirement, retire
-from claimlib.errors import InputError, RequestError, RunKeyConflictError
+from claimlib.errors import GlobError, InputError, RequestError, RunKeyConflictError
 from claimlib.runs import Phase
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId
@@ -157,6 +157,86 @@ def refuse(store: Store) -> None:
         retire(store, Retirement(b"s", b"g", LEAVES, RECIPIENTS), now_ms=-1)
 
 
+PODS = (b"pod-1", b"pod-2", b"pod-3", b"pod-9", b"other")
+
+
+def pods() -> Stream:
+    """A group of pods: pod-1 and pod-2 own ids in turn, pod-3 owns nothing, pod-9 was seen now."""
+    owners = (b"pod-1", b"pod-2", b"pod-9", b"other")
+    pending = tuple(
+        PendingEntry(stream_id, owners[n % 4], NOW_MS, stream_id.ms)
+        for n, stream_id in enumerate(IDS)
+    )
+    seen = dict.fromkeys(sorted((*PODS, *RECIPIENTS)), NOW_MS - MINUTE_MS) | {b"pod-9": NOW_MS}
+    consumers = tuple(Consumer(name, seen_ms, None) for name, seen_ms in seen.items())
+    return Stream(dict.fromkeys(IDS, ()), {b"g": Group(MAX_ID, pending, consumers)})
+
+
+def names_of(rows: list[tuple[Any, ...]], column: int) -> list[str]:
+    return [row[column] for row in rows]
+
+
+def test_a_glob_retires_all_consumers_that_it_matches_but_not_the_recipients(store: Store) -> None:
+    write_keyspace(store, {b"s": pods(), b"t": pods()}, NOW_MS)
+    leaving = Retirement(b"s", b"g", "pod-[1-9]", (b"pod-9", b"anna"))
+    shown = retire(store, leaving, dry_run=True)
+    assert names_of(shown.retired.order_by("consumer").arrow().to_pylist(), "consumer") == [
+        "pod-1",
+        "pod-2",
+        "pod-3",
+    ]
+    left = retire(store, leaving, run_id="r")
+    assert (left.counts["claimed"], left.counts["retired"]) == (4, 3)
+    after = contents(store.where)
+    # The entries of all who leave are dealt out together.
+    assert [(row[1], row[3]) for row in after["pending"]["s"]] == [
+        *((1, "pod-9"), (2, "anna"), (3, "pod-9"), (4, "other")),
+        *((5, "pod-9"), (6, "anna"), (7, "pod-9"), (8, "other")),
+    ]
+    assert names_of(after["consumers"]["s"], 1) == ["anna", "bert", "other", "pod-9"]
+    assert len(after["consumers"]["t"]) == len(PODS) + len(RECIPIENTS)
+    assert retire(store, leaving, run_id="r").counts == left.counts
+
+
+def test_only_consumers_that_are_idle_for_long_enough_are_retired(store: Store) -> None:
+    unlisted = PendingEntry(StreamId(9, 0), b"pod-4", NOW_MS, 1)
+    group = pods().groups[b"g"]
+    stream = Stream(pods().entries, {b"g": replace(group, pending=(*group.pending, unlisted))})
+    write_keyspace(store, {b"s": stream}, NOW_MS)
+    leaving = Retirement(b"s", b"g", "pod-*", RECIPIENTS, idle_ms=MINUTE_MS)
+    none = retire(store, leaving, now_ms=NOW_MS - 1)
+    assert (none.counts["claimed"], none.counts["retired"], none.counts["not_idle"]) == (0, 0, 5)
+    left = retire(store, leaving)
+    assert (left.counts["claimed"], left.counts["retired"], left.counts["not_idle"]) == (4, 3, 2)
+    after = contents(store.where)
+    assert names_of(after["consumers"]["s"], 1) == ["anna", "bert", "other", "pod-9"]
+    owned = {row[1]: row[3] for row in after["pending"]["s"]}
+    assert (owned[1], owned[2], owned[3], owned[9]) == ("anna", "bert", "pod-9", "pod-4")
+    single = Retirement(b"s", b"g", b"pod-9", RECIPIENTS, idle_ms=MINUTE_MS)
+    assert retire(store, single).counts["not_idle"] == 1
+
+
+def test_a_glob_that_matches_no_consumer_but_recipients_is_refused(store: Store) -> None:
+    write_keyspace(store, {b"s": pods()}, NOW_MS)
+    for glob, recipients in (("dop-*", RECIPIENTS), ("an*", RECIPIENTS[:1])):
+        with pytest.raises(RequestError, match=f"s / g has no consumer matching {glob[:2]}"):
+            retire(store, Retirement(b"s", b"g", glob, recipients))
+
+
+def test_what_one_consumer_says_is_stored_as_ever() -> None:
+    request = {"stream": "s", "consumer_group": "g", "consumer": "c", "recipients": ["a", "b"]}
+    assert Retirement(b"s", b"g", b"c", (b"a", b"b")).as_json() == request
+    several = Retirement(b"s", b"g", "c*", (b"a",), idle_ms=1).as_json()
+    assert (several["consumer_glob"], several["idle_ms"], "consumer" in several) == ("c*", 1, False)
+
+
+def test_an_idle_time_that_is_none_is_refused() -> None:
+    with pytest.raises(RequestError, match="idle_ms must be between 0"):
+        Retirement(b"s", b"g", b"c", (b"a",), idle_ms=-1)
+    with pytest.raises(GlobError, match="is not closed"):
+        Retirement(b"s", b"g", "[c", (b"a",))
+
+
 @pytest.mark.parametrize("recipients", [(), (b"a", b"b", b"a"), (b"a", b"leaves")])
 def test_recipients_are_other_consumers_each_named_once(recipients):
     with pytest.raises(RequestError, match="--to must name at least one other consumer"):
@@ -168,7 +248,7 @@ def test_what_is_refused_and_a_dry_run_write_nothing_and_the_same_run_again_neit
     assert retired.versions[3] == retired.versions[2] != retired.versions[1]
     assert retired.again.counts == retired.left.counts
     shown = {name: n for name, n in retired.shown.counts.items() if n}
-    assert shown == {"claimed": 5, "deleted": 2, "requested": 2}
+    assert shown == {"claimed": 5, "deleted": 2, "requested": 2, "retired": 1}
 
 
 def test_all_goes_to_the_recipients_in_turn_with_its_delivery_count_and_delivered_now(retired):

@@ -57,7 +57,11 @@ def test_an_option_goes_before_the_environment_and_that_before_the_file(config_f
     monkeypatch.setenv("CLAIMLIB_XAUTOCLAIM__CONSUMER", "e")
     monkeypatch.setenv("CLAIMLIB_XAUTOCLAIM__MIN_IDLE", "2m")
     resolved = load(file, xautoclaim={"min_idle": "3m", "consumer": None}).xautoclaim
-    assert (resolved.min_idle_ms, resolved.consumer, resolved.stream) == (3 * MINUTE_MS, b"e", "f*")
+    assert (resolved.min_idle_ms, resolved.consumer, resolved.stream) == (
+        3 * MINUTE_MS,
+        (b"e",),
+        "f*",
+    )
 
 
 def test_what_is_resolved_cannot_be_changed():
@@ -99,9 +103,7 @@ def test_a_fault_in_the_file_names_the_key_and_the_file(config_file, text, named
 
 
 def test_an_unknown_key_is_answered_by_the_known_ones(config_file):
-    known = (
-        "the keys are consumer, min_idle, stream, group, start, count, cursor, justid, idle_rule"
-    )
+    known = "the keys are consumer, assign, min_idle, stream, group, start, count, cursor, justid"
     with pytest.raises(ConfigError, match=known):
         load(config_file('[xautoclaim]\nmin_idel = "1m"\n'))
 
@@ -271,6 +273,29 @@ def test_a_request_has_what_was_resolved():
     assert (claim.consumer, claim.min_idle_ms, claim.start) == (b"c\xff", 3_600_000, StreamId(5, 1))
     assert (claim.idle_rule, claim.profile) == (IdleRule.SERVER, Profile.REDIS_7_0)
     assert (request.stream_glob, request.group_glob) == ("s?", "*")
+
+
+@pytest.mark.parametrize("name", ["5", "null", '["a"]', "a,b"])
+def test_a_variable_names_one_consumer_whatever_its_name_looks_like(monkeypatch, name):
+    monkeypatch.setenv("CLAIMLIB_XAUTOCLAIM__CONSUMER", name)
+    assert load().xautoclaim.consumer == (name.encode(),)
+
+
+def test_several_consumers_of_a_file_share_and_live_stands_for_those_that_were_active(config_file):
+    file = config_file('[xautoclaim]\nconsumer = ["a", "b\\\\xff"]\nmin_idle = "1m"\n')
+    request = load(file).xautoclaim.request()
+    assert (request.autoclaim.consumer, request.others) == (b"a", (b"b\xff",))
+    for assign, within_ms in (("live", MINUTE_MS), ("live:5m", 5 * MINUTE_MS)):
+        request = load(xautoclaim={"assign": assign, "min_idle": "1m"}).xautoclaim.request()
+        assert (request.autoclaim.consumer, request.active_within_ms) == (b"", within_ms)
+    with pytest.raises(RequestError, match="--consumer and --assign both say"):
+        load(file, xautoclaim={"assign": "live"}).xautoclaim.request()
+
+
+@pytest.mark.parametrize("assign", ["", "dead", "live:", "live:5", "live:0ms", "live=5m"])
+def test_another_assignment_is_refused(assign):
+    with pytest.raises(ConfigError, match="option --assign: "):
+        load(xautoclaim={"assign": assign})
 
 
 @pytest.mark.parametrize("missing", ["consumer", "min_idle"])

@@ -31,7 +31,7 @@ from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.engine.relation import Relation, Rows
 from claimlib.errors import RequestError
 from claimlib.plans.keys import GROUP
-from claimlib.plans.requests import GUARDS, REQUEST_COLUMNS
+from claimlib.plans.requests import ASSIGNMENT, REQUEST_COLUMNS
 from claimlib.plans.xpending import OVERVIEW
 from claimlib.report import bulk, describe, mirror, model, runs, store, sweep, xpending
 from claimlib.report.model import Report, Stream
@@ -323,19 +323,17 @@ def test_refused_requests_beyond_the_limit_are_counted():
 @pytest.mark.parametrize(
     ("dry_run", "said"),
     [
-        (False, "the consumer was removed from the store; on a mirrored server it still exists"),
+        (False, "1 consumer was removed from the store: bob; on a mirrored server it still exists"),
         (
             True,
-            (
-                "the consumer would be removed from the store; on a mirrored server it would still"
-                " exist"
-            ),
+            "1 consumer would be removed from the store: bob; on a mirrored server it still exists",
         ),
     ],
 )
 def test_of_a_consumer_that_a_dry_run_would_retire_it_is_not_said_that_it_was(dry_run, said):
     reply = bulk_reply([ID])
     reply.counts["retired"], reply.dry_run = 1, dry_run
+    reply.retired = relation([{"consumer": "bob"}])
     assert bulk.of_bulk("retire", reply).notes[-1] == said
 
 
@@ -366,8 +364,10 @@ def of_description():
 
 
 def of_policy():
-    row = row_of(("request", *REQUEST_COLUMNS, *GUARDS), **GROUP_ROW, request=1, min_idle_ms=61_001)
-    return sweep.of_policy(relation([row | {"justid": True}])), "groups"
+    row = row_of(
+        ("request", *REQUEST_COLUMNS, *ASSIGNMENT), **GROUP_ROW, request=1, min_idle_ms=61_001
+    )
+    return sweep.of_policy(relation([row | {"justid": True, "consumer": "c"}])), "groups"
 
 
 def of_range():

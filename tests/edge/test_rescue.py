@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from claimlib import process
-from tests.delta.server_groups import owners, stall, state
+from tests.delta.server_groups import GROUP, owners, stall, state
 
 IDS = ["1-0", "2-0", "3-0"]
 SWEEP = ("--consumer", "alice", "--min-idle", "15m")
@@ -68,6 +68,27 @@ def test_a_rescue_that_was_interrupted_continues(claimlib, client, server, store
     assert owners(state(client, "other")) == dict.fromkeys(IDS, ("alice", 2))
     command = claimlib(*words).out.partition("to see what it did: claimlib ")[2]
     assert "writeback:r" in claimlib(*shlex.split(command)).out
+
+
+def test_several_consumers_and_live_ones_share_what_is_claimed_also_on_the_server(
+    claimlib, client, server, tmp_path
+):
+    where, words = tmp_path / "new", ("--stream", "orders", "--output", "json")
+    named = ("--consumer", "carol", "--consumer", "alice", "--min-idle", "15m")
+    assert counts(claimlib("rescue", server.url, where, *named, *words))["moved"] == 2
+    assert owners(state(client, "orders")) == {"1-0": ("carol", 2), "2-0": ("alice", 2)}
+    client.xadd("other", {"f": "v"}, "9-0")
+    client.xreadgroup(GROUP, "dora", {"other": ">"})
+    words = ("--stream", "other", "--output", "json")
+    live = ("--assign", "live", "--min-idle", "15m")
+    assert counts(claimlib("rescue", server.url, tmp_path / "live", *live, *words))["moved"] == 3
+    # The consumer with fewer entries comes first; bob was active, too.
+    assert owners(state(client, "other")) == {
+        "1-0": ("dora", 2),
+        "2-0": ("bob", 2),
+        "3-0": ("dora", 2),
+        "9-0": ("dora", 1),
+    }
 
 
 def test_the_url_comes_first(claimlib, server, store_path):

@@ -59,6 +59,12 @@ REFUSED = [
     # A column of another list of the same command.
     ("xpending {store} --count 3 --columns fields", "--columns: there is no column 'fields'"),
     (f"{SWEEP} --dry-run --deleted --columns payload", "there is no column 'payload'"),
+    # Who gets the entries.
+    (f"{SWEEP} --consumer d --consumer c", "--consumer names c twice: name each consumer once"),
+    (f"{SWEEP} --consumer ''", "the consumer is empty: name who gets the entries"),
+    (f"{SWEEP} --assign live", "--consumer and --assign both say who gets the entries"),
+    ("xautoclaim {store} --min-idle 1m", "--consumer is required: "),
+    ("xautoclaim {store} --min-idle 1m --assign dead", "must be live or live:DURATION"),
     # Names.
     ("xpending {store} order workers", f"{UNKNOWN_KEY}; {KNOWN}"),
     ("xpending {store} order workers --count 3 --fields", f"{UNKNOWN_KEY}; {KNOWN}"),
@@ -83,6 +89,9 @@ REFUSED = [
     ("xack {store} order workers 1-0", f"{UNKNOWN_KEY} (it is not in the table groups); {KNOWN}"),
     ("retire {store} order workers bob --to ann", f"{UNKNOWN_KEY} (it is not in the"),
     ("retire {store} orders workers bbo --to ann", "orders / workers has no consumer bbo;"),
+    ("retire {store} orders workers 'bbo*' --to bob", "workers has no consumer matching bbo*;"),
+    ("retire {store} orders workers '[b' --to bob", "a [ is not closed in the glob '[b'"),
+    ("retire {store} orders workers 'a*' --to bob --idle 5", "'5' has no unit"),
     ("reset-cursor {store} nightly", "has no cursor nightly; the store has no cursors"),
     ("runs {store} xautoclaim:nigth", "(did you mean xautoclaim:night?)"),
     ("abandon {store} nigth", "has no unfinished run nigth: "),

@@ -25,6 +25,8 @@ NOW_MS = 1_750_000_000_000
 REQUESTS = {
     "all groups": SweepRequest(AutoclaimRequest(b"c", 60_000)),
     "owners of a glob": SweepRequest(AutoclaimRequest(b"c", 60_000, guards=Guards(only_from="a*"))),
+    "several consumers": SweepRequest(AutoclaimRequest(b"c", 60_000), others=(b"d", b"e")),
+    "live consumers": SweepRequest(AutoclaimRequest(b"", 60_000), active_within_ms=600_000),
     "pages": SweepRequest(AutoclaimRequest(b"c", 60_000, count=3), cursor="page"),
 }
 OF_RUNS = ("attempt", "inputs")
@@ -40,7 +42,7 @@ def keyspace() -> dict[bytes, Stream]:
             PendingEntry(of, (b"a1", b"b1")[n % 2], NOW_MS - 90_000 * (n % 4), n)
             for n, of in enumerate(ids)
         )
-        consumers = tuple(Consumer(name, NOW_MS, None) for name in (b"a1", b"b1"))
+        consumers = tuple(Consumer(name, NOW_MS, NOW_MS) for name in (b"a1", b"b1"))
         entries = dict.fromkeys(ids[1:], (b"f", b"v"))
         group = Group(StreamId(999, 0), pending, consumers)
         streams[b"s%d" % number] = Stream(entries, {b"g": group, b"h": group})

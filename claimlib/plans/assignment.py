@@ -1,0 +1,106 @@
+"""Assignment: which consumer gets which entry if several consumers share what is claimed.
+
+The entries are dealt out in turn: the n-th by id, from 0, goes to recipient n modulo their number.
+"""
+
+from __future__ import annotations
+
+from claimlib.engine.relation import Relation, union_all
+from claimlib.plans.keys import GROUP, GROUP_KEY, GROUP_SQL, ID_ORDER
+
+
+def turn_sql(partition: str, recipients: str) -> str:
+    """Return SQL for the number, from 0, of the recipient whose turn it is at an entry.
+
+    Args:
+        partition: the columns that entries have in common which are dealt out together.
+        recipients: how many recipients there are, as SQL.
+
+    One task counts the entries that are dealt out together.
+    """
+    by_id = f"row_number() OVER (PARTITION BY {partition} ORDER BY {', '.join(ID_ORDER)})"
+    return f"CAST(({by_id} - 1) % {recipients} AS BIGINT)"
+
+
+def recipients(targets: Relation, consumers: Relation, pending: Relation) -> Relation:
+    """Return one row per consumer that shares what the request of its group claims.
+
+    Columns: stream, consumer_group, `turn` (from 0) and consumer.  A group whose request names one
+    consumer has no rows.
+
+    Args:
+        targets: `requests.standing`.
+        consumers, pending: the tables before the run.
+    """
+    named = targets.where("consumers IS NOT NULL").select(
+        *GROUP, "posexplode(consumers) AS (turn, consumer)"
+    )
+    columns = (*GROUP, "CAST(turn AS BIGINT) AS turn", "consumer")
+    return union_all([named.select(*columns), _live(targets, consumers, pending).select(*columns)])
+
+
+def _live(targets: Relation, consumers: Relation, pending: Relation) -> Relation:
+    """Return the recipients of the requests with active_within_ms.
+
+    They are the consumers of the group that were active so recently, without the parking consumer.
+    A consumer that was never active is none of them.  The one with the fewest pending entries comes
+    first, then the first by name.
+    """
+    return consumers.sql(
+        f"""
+        WITH wanted AS (
+            SELECT {GROUP_SQL}, try_subtract(now_ms, active_within_ms) AS since_ms, parking_consumer
+            FROM {{targets}} AS targets WHERE active_within_ms IS NOT NULL
+        ), live AS (
+            SELECT /*+ BROADCAST(wanted) */ DISTINCT {GROUP_SQL}, consumer
+            FROM {{this}} AS this JOIN wanted USING ({GROUP_SQL})
+            WHERE active_time_ms >= since_ms AND NOT consumer <=> parking_consumer
+        ), loads AS (
+            SELECT {GROUP_SQL}, consumer, count(*) AS load
+            FROM {{pending}} AS pending LEFT SEMI JOIN live USING ({GROUP_SQL}, consumer)
+            GROUP BY {GROUP_SQL}, consumer
+        )
+        SELECT {GROUP_SQL}, consumer,
+            row_number() OVER (PARTITION BY {GROUP_SQL} ORDER BY coalesce(load, 0L), consumer) - 1
+                AS turn
+        FROM live LEFT JOIN loads USING ({GROUP_SQL}, consumer)
+        """,
+        targets=targets,
+        pending=pending,
+    )
+
+
+def counted(targets: Relation, recipients: Relation | None) -> Relation:
+    """Return `targets` with `recipients`: how many `recipients` a group has, or None if none."""
+    if recipients is None:
+        return targets.select("*", "CAST(NULL AS BIGINT) AS recipients")
+    return targets.sql(
+        f"SELECT * FROM {{this}} AS this LEFT JOIN (SELECT {GROUP_SQL}, count(*) AS recipients"
+        f" FROM {{shared}} AS shared GROUP BY {GROUP_SQL}) AS numbers USING ({GROUP_SQL})",
+        shared=recipients,
+    )
+
+
+def dealt(decided: Relation, recipients: Relation | None) -> Relation:
+    """Return `sweep.decisions` with `recipient`: the consumer whose turn it is at the entry.
+
+    It is None if the request of the group names one consumer, who gets all.  Claimed entries are
+    dealt out without those that are parked or deleted.
+    """
+    if recipients is None:
+        return decided.select("*", "CAST(NULL AS STRING) AS recipient")
+    return decided.sql(
+        f"""
+        WITH sharing AS (
+            SELECT {GROUP_KEY} AS group_key, turn, consumer AS recipient
+            FROM {{recipients}} AS recipients
+        ), numbers AS (
+            SELECT group_key, count(*) AS number FROM sharing GROUP BY group_key
+        ), numbered AS (
+            SELECT this.*, {turn_sql("this.group_key, outcome", "number")} AS turn
+            FROM {{this}} AS this LEFT JOIN numbers ON this.group_key = numbers.group_key
+        )
+        SELECT * FROM numbered LEFT JOIN sharing USING (group_key, turn)
+        """,
+        recipients=recipients,
+    )

@@ -1,0 +1,228 @@
+"""Several consumers share what a sweep claims, evenly and repeatably."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from itertools import cycle
+
+import pytest
+
+from claimlib.commands.xautoclaim import SweepRequest, explain, xautoclaim
+from claimlib.errors import RequestError, RunKeyConflictError
+from claimlib.semantics import scan
+from claimlib.semantics.ids import MIN_ID, StreamId
+from claimlib.semantics.model import AutoclaimRequest, Consumer, Guards, PendingEntry
+from claimlib.semantics.words import Stream
+from claimlib.store.tables import Store
+from claimlib.testing.tables import read_groups, write_keyspace
+from tests.delta.pels import CLAIMED, ENTRIES, IDS, NOW_MS, PEL, REQUEST, keyspace
+from tests.limits import set_limits
+
+NAMES = (b"carol", b"alice", b"\xffbob")
+SHARED = SweepRequest(replace(REQUEST, consumer=NAMES[0]), stream_glob="[st]", others=NAMES[1:])
+LIVE = SweepRequest(replace(REQUEST, consumer=b""), active_within_ms=5000)
+
+
+def owners(group):
+    return {entry.id: entry.consumer for entry in group.pending}
+
+
+def reply_rows(reply):
+    """Who got what."""
+    names = ("stream", "id", "consumer", "delivery_count")
+    return sorted(tuple(row[name] for name in names) for row in reply.claimed.collect())
+
+
+def shared_by(names, request=REQUEST):
+    """The group after a sweep whose claims are dealt out by hand."""
+    group, reply = scan.xautoclaim(PEL, request, NOW_MS, ENTRIES)
+    turns = dict(zip(reply.claimed, cycle(names), strict=False))
+    return replace(
+        group,
+        pending=tuple(
+            replace(entry, consumer=turns.get(entry.id, entry.consumer)) for entry in group.pending
+        ),
+    )
+
+
+def test_named_consumers_get_the_claimed_entries_of_each_group_in_turn_and_only_once(
+    store: Store,
+) -> None:
+    write_keyspace(store, keyspace(b"s", b"t", b"other"), NOW_MS)
+    shown = xautoclaim(store, SHARED, dry_run=True)
+    reply = xautoclaim(store, SHARED, run_id="r")
+    assert reply.counts == shown.counts
+    expected = shared_by(NAMES)
+    groups = read_groups(store)
+    for stream in (b"s", b"t"):
+        assert groups[stream][b"g"].pending == expected.pending
+        got = Counter(owners(groups[stream][b"g"]).values())
+        assert [got[name] for name in NAMES] == [2, 2, 1]
+        assert {consumer.name for consumer in groups[stream][b"g"].consumers} == {b"dead", *NAMES}
+    assert groups[b"other"][b"g"] == PEL
+    version = store.version("journal")
+    assert xautoclaim(store, SHARED, run_id="r").counts == reply.counts
+    assert store.version("journal") == version
+    with pytest.raises(RunKeyConflictError, match="consumers was"):
+        xautoclaim(store, replace(SHARED, others=NAMES[:0:-1]), run_id="r")
+
+
+def test_who_receives_nothing_is_not_created_and_nobody_is_seen(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    many = tuple(b"%02d" % number for number in range(CLAIMED + 2))
+    xautoclaim(store, replace(SHARED, others=many))
+    consumers = read_groups(store)[b"s"][b"g"].consumers
+    assert consumers == (
+        *(Consumer(name, NOW_MS, NOW_MS) for name in many[: CLAIMED - 1]),
+        Consumer(b"carol", NOW_MS, NOW_MS),
+        *PEL.consumers,
+    )
+
+
+def test_what_is_parked_or_deleted_takes_no_turn(store: Store) -> None:
+    pending = tuple(
+        replace(entry, delivery_count=7) if entry.id == IDS[2] else entry for entry in PEL.pending
+    )
+    write_keyspace(store, {b"s": Stream(ENTRIES, {b"g": replace(PEL, pending=pending)})}, NOW_MS)
+    guards = Guards(max_deliveries=7, parking_consumer=b"parked")
+    xautoclaim(store, replace(SHARED, autoclaim=replace(SHARED.autoclaim, guards=guards)))
+    after = owners(read_groups(store)[b"s"][b"g"])
+    claimed = [IDS[0], IDS[4], IDS[6], IDS[8]]
+    assert [after[stream_id] for stream_id in claimed] == [*NAMES, NAMES[0]]
+    assert after[IDS[2]] == b"parked"
+
+
+def group_with(*consumers: Consumer, loads=()):
+    """The group of `pels`, with other consumers, and what they have pending and fresh."""
+    fresh = tuple(
+        PendingEntry(StreamId(20 + n, 0), name, NOW_MS, 1) for n, name in enumerate(loads)
+    )
+    known = sorted((*PEL.consumers, *consumers), key=lambda consumer: consumer.name)
+    entries = ENTRIES | {entry.id: (b"f", b"v") for entry in fresh}
+    group = replace(PEL, last_delivered_id=StreamId(99, 0), consumers=tuple(known))
+    return Stream(entries, {b"g": replace(group, pending=(*PEL.pending, *fresh))})
+
+
+BUSY, EMPTY, TIED = (Consumer(name, NOW_MS, NOW_MS - 5000) for name in (b"a", b"b", b"c"))
+LATE, NEVER = Consumer(b"d", NOW_MS, NOW_MS - 5001), Consumer(b"e", NOW_MS, None)
+
+
+def test_live_consumers_get_them_the_emptiest_first_and_a_group_without_any_is_named(
+    store: Store,
+) -> None:
+    streams = {
+        b"s": group_with(BUSY, EMPTY, TIED, LATE, NEVER, loads=(b"a",)),
+        b"nobody": group_with(LATE, NEVER),
+        b"empty": Stream({}, {b"g": replace(PEL, pending=(), consumers=(NEVER,))}),
+    }
+    write_keyspace(store, streams, NOW_MS)
+    reply = xautoclaim(store, LIVE)
+    groups = read_groups(store)
+    after = owners(groups[b"s"][b"g"])
+    claimed = [IDS[n] for n in (0, 2, 4, 6, 8)]
+    assert [after[stream_id] for stream_id in claimed] == [b"b", b"c", b"a", b"b", b"c"]
+    assert groups[b"nobody"][b"g"] == streams[b"nobody"].groups[b"g"]
+    assert (reply.counts["refused"], reply.counts["swept"]) == (1, 2)
+    (refused,) = reply.groups.where("status = 'refused'").collect()
+    assert refused["stream"] == "nobody"
+    assert refused["reason"].startswith(
+        "no live consumer: none of the group was active within 5000 ms of its snapshot"
+    )
+    (run,) = store.relation("runs").collect()
+    request = json.loads(run["request"])
+    assert (request["active_within_ms"], "consumer" in request) == (5000, False)
+
+
+@pytest.mark.parametrize("request_", [SHARED, LIVE])
+def test_the_rows_are_the_same_if_partitions_are_decided_one_by_one(
+    store: Store, request_: SweepRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = {name: group_with(BUSY, EMPTY, TIED, loads=(b"a",)) for name in (b"s", b"t", b"u")}
+    write_keyspace(store, streams, NOW_MS)
+    at_once = xautoclaim(store, request_, dry_run=True)
+    rows = [reply_rows(at_once)]
+    set_limits(monkeypatch, partition_rows=0)
+    set_limits(monkeypatch, embedded_rows=0)
+    rows.append(reply_rows(xautoclaim(store, request_)))
+    assert rows[0] == rows[1]
+    assert len(rows[0]) >= 2 * CLAIMED
+
+
+def test_now_decides_who_is_live(store: Store) -> None:
+    write_keyspace(store, {b"s": group_with(BUSY, LATE)}, NOW_MS)
+    assert xautoclaim(store, LIVE, now_ms=NOW_MS + 1, dry_run=True).counts["refused"] == 1
+    earlier = xautoclaim(store, LIVE, now_ms=NOW_MS - 1, dry_run=True).claimed.collect()
+    assert {row["consumer"] for row in earlier} == {"a", "d"}
+
+
+def test_the_parking_consumer_shares_nothing(store: Store) -> None:
+    write_keyspace(store, {b"s": group_with(BUSY, EMPTY)}, NOW_MS)
+    guards = Guards(max_deliveries=9, parking_consumer=b"b")
+    reply = xautoclaim(store, replace(LIVE, autoclaim=replace(LIVE.autoclaim, guards=guards)))
+    assert {row["consumer"] for row in reply.claimed.collect()} == {"a"}
+
+
+def test_one_policy_may_have_requests_of_each_kind(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s", b"x") | {b"y": group_with(BUSY)}, NOW_MS)
+    alone = SweepRequest(replace(REQUEST, consumer=b"zoe"), stream_glob="x")
+    policy = [SHARED, alone, LIVE]
+    explained = explain(store, policy).select("stream", "consumer", "consumers", "active_within_ms")
+    assert [tuple(row.values()) for row in explained.order_by("stream").collect()] == [
+        ("s", None, ["carol", "alice", r"\xffbob"], None),
+        ("x", "zoe", None, None),
+        ("y", None, None, 5000),
+    ]
+    xautoclaim(store, policy)
+    groups = read_groups(store)
+    assert groups[b"s"][b"g"].pending == shared_by(NAMES).pending
+    assert groups[b"x"][b"g"] == scan.xautoclaim(PEL, alone.autoclaim, NOW_MS, ENTRIES)[0]
+    assert {*owners(groups[b"y"][b"g"]).values()} == {b"dead", b"a"}
+
+
+def test_pages_share_as_well(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    page = replace(SHARED, autoclaim=replace(SHARED.autoclaim, count=3), cursor="c", resume=True)
+    got = []
+    for _ in range(2):
+        rows = xautoclaim(store, page).claimed.order_by("id_ms").collect()
+        got.append([(row["id"], row["consumer"]) for row in rows])
+    assert got == [
+        [("1-0", "carol"), ("3-0", "alice")],
+        [("5-0", "carol"), ("7-0", "alice"), ("9-0", r"\xffbob")],
+    ]
+
+
+def test_one_consumer_is_stored_as_ever() -> None:
+    assert SweepRequest(REQUEST).as_json() == {
+        "stream_glob": "*",
+        "group_glob": "*",
+        "start": str(MIN_ID),
+        "consumer": "alice",
+        "min_idle_ms": 1000,
+        "justid": False,
+        "idle_rule": "documented",
+        "profile": "redis-7.2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ({"others": (b"b", b"b")}, "--consumer names b twice"),
+        ({"others": (b"a",)}, "--consumer names a twice"),
+        ({"active_within_ms": 1}, "--consumer and --assign both say"),
+    ],
+)
+def test_a_consumer_is_named_once_and_not_beside_the_live_ones(request_, said) -> None:
+    with pytest.raises(RequestError, match=said):
+        SweepRequest(AutoclaimRequest(b"a", 1), **request_)
+
+
+def test_the_parking_consumer_and_a_time_that_is_none_are_refused() -> None:
+    guards = Guards(max_deliveries=1, parking_consumer=b"b")
+    with pytest.raises(RequestError, match="must be different consumers"):
+        SweepRequest(AutoclaimRequest(b"a", 1, guards=guards), others=(b"b",))
+    with pytest.raises(RequestError, match="active_within_ms must be between 1"):
+        SweepRequest(AutoclaimRequest(b"", 1), active_within_ms=0)
