@@ -43,7 +43,7 @@ def problems_of(store: Store, spark: SparkSession) -> tuple[Problem, ...]:
     set up."""
     in_session = check(store)
     assert check(open_folder(_refused, store.where)) == in_session
-    engine = SparkEngine(spark, store)
+    engine = SparkEngine(spark, store.logs)
     columns = {name: [column.name for column in TABLES[name].columns] for name in TABLES_READ}
     tables = {
         name: Relation(engine, TableScan(name, None, tuple(of_table)))
