@@ -11,17 +11,17 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import groupby
+from itertools import groupby, islice
 
 import pyarrow as pa
 
-from claimlib.commands import retire, xautoclaim, xclaim
+from claimlib.commands import retire, xack, xautoclaim, xclaim
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
 from claimlib.commands.runs import find_run
 from claimlib.commands.server_view import changes_since, sources_of_groups
 from claimlib.commands.sources import LastSnapshot, is_same_database, last_snapshot
 from claimlib.commands.xpending import Reading
-from claimlib.engine.relation import Record, Relation, Rows, union_by_name
+from claimlib.engine.relation import Record, Relation, Rows, records_of, union_by_name
 from claimlib.errors import (
     GuardError,
     NotAMirrorError,
@@ -31,16 +31,17 @@ from claimlib.errors import (
 )
 from claimlib.live.access import ServerAccess
 from claimlib.live.connection import Source
+from claimlib.live.pacer import LatencyLimit
 from claimlib.live.replies import time_ms
 from claimlib.live.writing import (
     IDS_PER_BATCH,
-    Acknowledgements,
+    Deletions,
     EntryBatch,
     ExpectedEntry,
+    FencedAcknowledgements,
     FencedClaims,
     Outcome,
     Written,
-    interleaved,
     remove_consumer,
     write_entries,
 )
@@ -71,8 +72,10 @@ DECIDED = "decided"
 CONSUMERS_REMOVED, CONSUMERS_KEPT = "consumers_removed", "consumers_kept"
 """The counts of retired consumers that are gone on the server, and that still exist there."""
 DEFAULT_MAX_AGE_MS = 3_600_000
-_COMMANDS = (xautoclaim.COMMAND, xclaim.COMMAND, retire.COMMAND)
+_COMMANDS = (xautoclaim.COMMAND, xclaim.COMMAND, xack.COMMAND, retire.COMMAND)
 _NOT_SENT = Written(Outcome.TOUCHED)
+_ROWS_AT_ONCE = 10_000
+"""The most entries that are held as Python values."""
 
 
 @dataclass(frozen=True)
@@ -223,12 +226,12 @@ class _Writing:
             planned = self._planned(begun, source)
             written = self._written(source, planned.entries)
             removed = [_is_removed(source, row) for row in planned.retired]
-        rows = plan.outcome_rows(_with_outcomes(planned.entries, written), planned.at_ms)
+        rows = plan.outcome_rows(written, planned.at_ms)
         claimed = rows.where(f"kind = '{Kind.MOVED}'").distinct(*GROUP, "consumer")
         before = previous.consumer_rows(claimed, begun.relation("consumers"))
         counts = {
             **dict.fromkeys(map(str, plan.OUTCOMES), 0),
-            DECIDED: len(written),
+            DECIDED: written.count(),
             CONSUMERS_REMOVED: removed.count(True),
             CONSUMERS_KEPT: removed.count(False),
         }
@@ -281,6 +284,7 @@ class _Writing:
             begun.relation("groups"),
             begun.relation("pending"),
             changes_since(at, read),
+            IDS_PER_BATCH,
         )
         return _Planned(rows.order_by(*plan.ORDER).fetched(), retired.collect(), at_ms)
 
@@ -344,52 +348,58 @@ class _Writing:
     def _remedy(self) -> str:
         return f"Take a new snapshot, run the {self.finished.command} again, and write that back"
 
-    def _written(self, source: Source, entries: Relation) -> list[Written]:
-        """Send the entries, and return what became of each, in their order."""
-        rows = entries.collect()
-        written = [_NOT_SENT] * len(rows)
-        sent = 0
+    def _written(self, source: Source, entries: Relation) -> Relation:
+        """Send the entries, and return them with `outcome` and `moved_ms`."""
+        rows, written, sent = entries.arrow(), list[pa.Table](), 0
+        limit = LatencyLimit(self.server.max_latency_ms, partial(self.tell, Phase.SEND))
         try:
-            for outcomes in write_entries(source, _batches(rows)):
-                for place, outcome in outcomes.items():
-                    written[place] = outcome
-                sent += len(outcomes)
-                self.tell(Phase.SEND, f"{sent:,} of {len(rows):,} entries")
+            limit.wait(source)
+            for first in range(0, max(rows.num_rows, 1), _ROWS_AT_ONCE):
+                part = rows.slice(first, _ROWS_AT_ONCE)
+                became = [_NOT_SENT] * part.num_rows
+                for outcomes in write_entries(source, _batches(records_of(part.select(_SENT)))):
+                    for place, outcome in outcomes.items():
+                        became[place] = outcome
+                    sent += len(outcomes)
+                    self.tell(Phase.SEND, f"{sent:,} of {rows.num_rows:,} entries")
+                    limit.wait(source)
+                written.append(_with_outcomes(part, became))
         except SourceUnreachableError as error:
             raise SourceUnreachableError(
-                f"{error.message}. The server has answered for {sent:,} of {len(rows):,} entries:"
-                " repeat the command, which recognizes its own claims",
+                f"{error.message}. The server has answered for {sent:,} of {rows.num_rows:,}"
+                " entries: repeat the command, which recognizes its own claims",
                 source=source.label,
             ) from error
-        return written
+        return Relation(entries.engine, Rows(pa.concat_tables(written)))
+
+
+_SAME = (*GROUP, "is_claim", "is_ack", "consumer", "delivery_count", "latest_delivery_ms")
+"""The columns in which the entries of one batch are equal."""
+_SENT = (*_SAME, "id", "server_consumer", "server_count", "is_current")
 
 
 def _batches(rows: Sequence[Record]) -> Iterator[EntryBatch]:
-    """Yield the batches of entries, those of different groups in turn."""
+    """Yield the batches of entries."""
     numbered = (pair for pair in enumerate(rows) if pair[1]["is_current"])
-    by_group = groupby(numbered, key=lambda pair: tuple(pair[1][name] for name in GROUP))
-    return interleaved([list(_batches_of_group(pairs)) for _, pairs in by_group])
-
-
-def _batches_of_group(pairs: Iterator[tuple[int, Record]]) -> Iterator[EntryBatch]:
-    same = ("is_claim", "consumer", "delivery_count", "latest_delivery_ms")
-    for _, of_command in groupby(pairs, key=lambda pair: [pair[1][name] for name in same]):
-        of_batch = list(of_command)
-        for first in range(0, len(of_batch), IDS_PER_BATCH):
-            yield _batch(of_batch[first : first + IDS_PER_BATCH])
+    for _, of_batch in groupby(numbered, key=lambda pair: [pair[1][name] for name in _SAME]):
+        while pairs := list(islice(of_batch, IDS_PER_BATCH)):
+            yield _batch(pairs)
 
 
 def _batch(pairs: Sequence[tuple[int, Record]]) -> EntryBatch:
     row = pairs[0][1]
     stream, group = (unspell(row[name]) for name in GROUP)
-    if not row["is_claim"]:
-        acknowledged = [ExpectedEntry(place, row["id"]) for place, row in pairs]
-        return Acknowledgements(stream, group, acknowledged)
+    if not (row["is_claim"] or row["is_ack"]):
+        deleted = [ExpectedEntry(place, row["id"]) for place, row in pairs]
+        return Deletions(stream, group, deleted)
     entries = [
         ExpectedEntry(place, row["id"], _unspelled(row["server_consumer"]), row["server_count"])
         for place, row in pairs
     ]
-    consumer, latest_ms = unspell(row["consumer"]), row["latest_delivery_ms"]
+    latest_ms = row["latest_delivery_ms"]
+    if row["is_ack"]:
+        return FencedAcknowledgements(stream, group, latest_ms, entries)
+    consumer = unspell(row["consumer"])
     return FencedClaims(stream, group, consumer, row["delivery_count"], latest_ms, entries)
 
 
@@ -401,11 +411,10 @@ def _is_removed(source: Source, row: Record) -> bool:
     return remove_consumer(source, *(unspell(row[name]) for name in (*GROUP, "consumer")))
 
 
-def _with_outcomes(entries: Relation, written: Sequence[Written]) -> Relation:
+def _with_outcomes(entries: pa.Table, written: Sequence[Written]) -> pa.Table:
     outcomes = pa.array([str(entry.outcome) for entry in written], pa.string())
     moved_ms = pa.array([entry.delivery_time_ms for entry in written], pa.int64())
-    table = entries.arrow().append_column("outcome", outcomes).append_column("moved_ms", moved_ms)
-    return Relation(entries.engine, Rows(table))
+    return entries.append_column("outcome", outcomes).append_column("moved_ms", moved_ms)
 
 
 def _checked_snapshot(begun: Begun) -> LastSnapshot:

@@ -24,8 +24,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain, islice, zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from claimlib.errors import ClaimlibError, SourceError, WrongTypeError
 from claimlib.live.connection import Source
@@ -34,8 +34,6 @@ from claimlib.live.vanished import VanishedError
 
 if TYPE_CHECKING:
     from claimlib.live.faults import Word
-
-_T = TypeVar("_T")
 
 IDS_PER_BATCH = 200
 """The most entries of one script, which the server runs without a break."""
@@ -95,11 +93,11 @@ _CODES = {
 }
 """The outcomes by what a script returns.  For a moved entry it returns its delivery time."""
 
-# ARGV: group, consumer, delivery count, latest delivery time; id, owner and count of each entry.
-# XRANGE comes first because XCLAIM removes an entry that the stream lacks.
-_CLAIM = """
-local stream, group, consumer, count = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
-local latest, states = tonumber(ARGV[4]), {}
+# ARGV: group, latest delivery time, consumer, delivery count; id, owner and count of each entry.
+_FENCE = """
+local stream, group, latest = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local consumer, count = ARGV[3], ARGV[4]
+local states, outcomes = {}, {}
 for i = 5, #ARGV, 3 do
   states[i] = redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1)[1] or false
 end
@@ -108,7 +106,17 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now <= latest then
   return redis.error_reply('ERR the clock of the server is behind the time of the snapshot')
 end
-local outcomes, places = {}, {}
+local function is_expected(i)
+  local state = states[i]
+  return state[2] == ARGV[i + 1] and state[4] == tonumber(ARGV[i + 2])
+end
+"""
+
+# XRANGE comes first because XCLAIM removes an entry that the stream lacks.
+_CLAIM = (
+    _FENCE
+    + """
+local places = {}
 local words = {'XCLAIM', stream, group, consumer, string.format('%.0f', now - latest)}
 for i = 5, #ARGV, 3 do
   local id, state, outcome = ARGV[i], states[i], -1
@@ -118,8 +126,7 @@ for i = 5, #ARGV, 3 do
     local delivered = now - state[3]
     if delivered > latest then
       if state[2] == consumer and state[4] == tonumber(count) then outcome = delivered end
-    elseif state[2] == ARGV[i + 1] and state[4] == tonumber(ARGV[i + 2])
-        and #redis.call('XRANGE', stream, id, id) > 0 then
+    elseif is_expected(i) and #redis.call('XRANGE', stream, id, id) > 0 then
       words[#words + 1] = id
       places[id] = #outcomes + 1
     end
@@ -132,9 +139,28 @@ if #words > 5 then
 end
 return outcomes
 """
+)
+
+# The consumer and the delivery count are not used.
+_ACKNOWLEDGE = (
+    _FENCE
+    + """
+for i = 5, #ARGV, 3 do
+  local state, outcome = states[i], -1
+  if not state then
+    outcome = -2
+  elseif now - state[3] <= latest and is_expected(i) then
+    redis.call('XACK', stream, group, ARGV[i])
+    outcome = -3
+  end
+  outcomes[#outcomes + 1] = outcome
+end
+return outcomes
+"""
+)
 
 # ARGV: group, ids.
-_ACKNOWLEDGE = """
+_ACKNOWLEDGE_DELETED = """
 local outcomes = {}
 for i = 2, #ARGV do
   local id, outcome = ARGV[i], -1
@@ -177,13 +203,37 @@ class FencedClaims:
 
     def words(self) -> list[Word]:
         """Return the command."""
-        fixed = (self.group, self.consumer, self.delivery_count, self.latest_delivery_ms)
-        states = chain.from_iterable(entry.state for entry in self.entries)
-        return ["EVAL", _CLAIM, 1, self.stream, *fixed, *states]
+        return _fenced(_CLAIM, self, self.consumer, self.delivery_count)
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledgements:
+class FencedAcknowledgements:
+    """State acknowledgements of entries of one group.
+
+    Attributes:
+        latest_delivery_ms: entries that were delivered later are left alone.
+    """
+
+    stream: bytes
+    group: bytes
+    latest_delivery_ms: int
+    entries: Sequence[ExpectedEntry]
+
+    def words(self) -> list[Word]:
+        """Return the command."""
+        return _fenced(_ACKNOWLEDGE, self, b"", 0)
+
+
+def _fenced(
+    script: str, batch: FencedClaims | FencedAcknowledgements, consumer: bytes, count: int
+) -> list[Word]:
+    states = chain.from_iterable(entry.state for entry in batch.entries)
+    fixed = (batch.group, batch.latest_delivery_ms, consumer, count)
+    return ["EVAL", script, 1, batch.stream, *fixed, *states]
+
+
+@dataclass(frozen=True, slots=True)
+class Deletions:
     """State acknowledgements of entries of one group that their stream no longer has."""
 
     stream: bytes
@@ -193,16 +243,10 @@ class Acknowledgements:
     def words(self) -> list[Word]:
         """Return the command."""
         ids = (entry.id for entry in self.entries)
-        return ["EVAL", _ACKNOWLEDGE, 1, self.stream, self.group, *ids]
+        return ["EVAL", _ACKNOWLEDGE_DELETED, 1, self.stream, self.group, *ids]
 
 
-EntryBatch = FencedClaims | Acknowledgements
-
-
-def interleaved(by_group: Iterable[Sequence[_T]]) -> Iterator[_T]:
-    """Yield the first item of each group, then the second of each, and so on."""
-    rounds = zip_longest(*by_group, fillvalue=None)
-    return (item for items in rounds for item in items if item is not None)
+EntryBatch = FencedClaims | FencedAcknowledgements | Deletions
 
 
 def write_entries(source: Source, batches: Iterable[EntryBatch]) -> Iterator[Mapping[int, Written]]:

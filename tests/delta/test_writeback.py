@@ -16,9 +16,10 @@ import redis
 from claimlib.commands.retire import Retirement, retire
 from claimlib.commands.runs import find_run
 from claimlib.commands.server_view import only_in_store
+from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
-from claimlib.errors import ClaimlibError, SourceUnreachableError
+from claimlib.errors import ClaimlibError, SourceMismatchError, SourceUnreachableError
 from claimlib.live import writing
 from claimlib.live.connection import Source
 from claimlib.runs import Phase
@@ -202,6 +203,48 @@ def test_a_later_run_is_written_from_what_the_server_has_and_no_entry_is_forced(
         **dict.fromkeys(IDS[1:], ("alice", 2)),
     }
     assert {id_: was for id_, was in in_store(swept, "s").items() if id_ in IDS} == on_server
+
+
+def test_acknowledged_entries_are_acknowledged_unless_another_client_touched_them(
+    server, client, swept
+):
+    client.xclaim("s", GROUP, "carl", 0, ["2-0"], justid=True)
+    client.xack("s", GROUP, "3-0")
+    ids = tuple(StreamId(n, 0) for n in range(1, 5))
+    ack = [NamedAck(b"s", GROUP.encode(), (*ids, ids[0], StreamId(9, 9)))]
+    with pytest.raises(SourceMismatchError, match="Add --writeback redis://127"):
+        xack(swept, ack, run_id="a")
+    xack(swept, ack, run_id="a", to_write_back=True)
+    assert in_store(swept, "s").keys() == {"5-0", "6-0"}
+    reply = write(swept, server, "xack:a")
+    assert outcomes(reply) == {"acknowledged": 2, "touched": 1, "gone": 1}
+    assert [tuple(row.values())[2:4] for row in reply.groups.collect()] == [(0, 4)]
+    assert owners(state(client, "s")) == {
+        "2-0": ("carl", 1),
+        **dict.fromkeys(IDS[4:], ("bob", 1)),
+    }
+    run = find_run(swept, "writeback:w")
+    assert only_in_store(swept, run.run_seq, run.counts) == {"claimed": 2, "deleted": 2}
+
+
+@pytest.mark.usefixtures("_small_batches")
+def test_groups_take_turns(server, client, store, monkeypatch):
+    for stream in ("a", "b"):
+        stall(client, stream, IDS[:5])
+    mirror(store, server)
+    sweep(store)
+    monkeypatch.setattr("claimlib.commands.writeback._ROWS_AT_ONCE", 3)
+    sent, pipeline = [], Source.pipeline
+
+    def noted(self: Source, commands: list) -> list:
+        sent.extend((words[3], len(words[8:]) // 3) for words in commands)
+        return pipeline(self, commands)
+
+    monkeypatch.setattr(Source, "pipeline", noted)
+    assert outcomes(write(store, server)) == {"moved": 10}
+    assert [stream for stream, _ in sent] == [b"a", b"b", b"b", b"a", b"b", b"a", b"b"]
+    assert {number for _, number in sent} == {1, 2}
+    assert all(in_store(store, stream) == state(client, stream) for stream in "ab")
 
 
 # ------------------------------------------------------------------- other clients
@@ -519,7 +562,7 @@ def test_of_a_run_that_changed_nothing_nothing_is_sent(server, client, swept):
 
 
 def test_runs_that_cannot_be_written_back(server, swept):
-    assert "only xautoclaim, xclaim and retire runs can" in refused(swept, server, "1")
+    assert "only xautoclaim, xclaim, xack and retire runs can" in refused(swept, server, "1")
     assert "has no finished run nothing" in refused(swept, server, "nothing")
     claims = [NamedClaim(b"s", GROUP.encode(), ClaimRequest(b"carl", 0, (StreamId(1, 0),)))]
     with pytest.raises(KilledError):

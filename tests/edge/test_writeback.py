@@ -122,7 +122,11 @@ def test_what_the_server_has_is_no_longer_only_in_the_store(claimlib, client, se
     ("words", "code", "message"),
     [
         (("none",), 2, "has no finished run none"),
-        (("1",), 2, "run snapshot:s cannot be written back: only xautoclaim, xclaim and retire"),
+        (
+            ("1",),
+            2,
+            "run snapshot:s cannot be written back: only xautoclaim, xclaim, xack and retire",
+        ),
         (("r", "--max-age", "1ms"), process.INPUT_REFUSED, "more than --max-age 1ms"),
         (("r", "--max-age", "soon"), 2, "--max-age"),
         (("r", "--max-commands-per-second", "0"), 2, "--max-commands-per-second"),

@@ -9,8 +9,9 @@ from claimlib.live.connection import connect
 from claimlib.live.replies import time_ms
 from claimlib.live.rights import WRITEBACK_RIGHTS, tried_rights
 from claimlib.live.writing import (
-    Acknowledgements,
+    Deletions,
     ExpectedEntry,
+    FencedAcknowledgements,
     FencedClaims,
     Outcome,
     Written,
@@ -155,12 +156,27 @@ def test_only_what_the_stream_lacks_is_acknowledged(source, group):
     group.xdel("s", "1-0", "3-0")
     group.xack("s", "g", "3-0")
     entries = [ExpectedEntry(n - 1, f"{n}-0") for n in range(1, 4)]
-    assert kinds(source, Acknowledgements(b"s", b"g", entries)) == [
+    assert kinds(source, Deletions(b"s", b"g", entries)) == [
         Outcome.ACKNOWLEDGED,
         Outcome.TOUCHED,
         Outcome.GONE,
     ]
     assert rows(group).keys() == {"2-0", "4-0"}
+
+
+def acks(latest_ms, *ids, owner=b"bob", count=1):
+    entries = [ExpectedEntry(place, id_, owner, count) for place, id_ in enumerate(ids)]
+    return FencedAcknowledgements(b"s", b"g", latest_ms, entries)
+
+
+def test_entries_are_acknowledged_if_the_server_has_them_as_expected(source, group):
+    group.xclaim("s", "g", "bob", 0, ["2-0"], justid=True)  # delivered behind the fence
+    batch = acks(now_ms(group) - HOUR_MS // 2, "1-0", "2-0", "9-9")
+    assert kinds(source, batch) == [Outcome.ACKNOWLEDGED, Outcome.TOUCHED, Outcome.GONE]
+    assert kinds(source, batch) == [Outcome.GONE, Outcome.TOUCHED, Outcome.GONE]
+    for other in ({"owner": b"carl"}, {"count": 3}, {"owner": None}):
+        assert kinds(source, acks(fence(group), "3-0", **other)) == [Outcome.TOUCHED]
+    assert rows(group).keys() == {"2-0", "3-0", "4-0"}
 
 
 def test_a_group_that_is_not_there_has_nothing_pending_and_others_go_on(source, group):
@@ -169,13 +185,14 @@ def test_a_group_that_is_not_there_has_nothing_pending_and_others_go_on(source, 
     batches = [
         claims(fence_ms, "1-0", stream=b"none"),
         claims(fence_ms, "1-0", stream=b"text"),
-        Acknowledgements(b"none", b"g", [ExpectedEntry(0, "1-0")]),
+        Deletions(b"none", b"g", [ExpectedEntry(0, "1-0")]),
+        FencedAcknowledgements(b"none", b"g", fence_ms, [ExpectedEntry(0, "1-0")]),
         claims(fence_ms, "1-0"),
     ]
     (outcomes,) = write_entries(source, [batches[0]])
     assert outcomes == {0: Written(Outcome.GONE)}
     assert [kinds(source, batch) for batch in batches] == [
-        *[[Outcome.GONE]] * 3,
+        *[[Outcome.GONE]] * 4,
         [Outcome.MOVED],
     ]
 
@@ -200,7 +217,7 @@ def do_all(source, group):
     claim = FencedClaims(
         b"s", b"g", b"alice", 2, fence_ms - 1, [ExpectedEntry(0, "1-0", b"bob", 1)]
     )
-    removal = Acknowledgements(b"s", b"g", [ExpectedEntry(1, "2-0")])
+    removal = Deletions(b"s", b"g", [ExpectedEntry(1, "2-0")])
     assert [
         outcome.outcome
         for outcomes in write_entries(source, [claim, removal])
