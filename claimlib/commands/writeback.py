@@ -1,4 +1,4 @@
-"""Write a run back: its claims and deletions are made on the server that the store mirrors.
+"""Write a run back: its claims, deletions and acknowledgements are made on the mirrored server.
 
 The server is written while the run decides, because the outcome of each entry is part of the
 decision.  A process that is killed in between leaves claims on the server that no journal row
@@ -116,8 +116,8 @@ def writeback(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> WritebackReply:
-    """Make the claims and deletions of a finished run on the server, and remove its retired
-    consumers there.
+    """Make the claims, deletions and acknowledgements of a finished run on the server, and remove
+    its retired consumers there.
 
     An entry that another client touched since the snapshot is left alone: see `live.writing`.
 
@@ -150,6 +150,19 @@ def writeback(
         progress=progress,
     )
     return _reply(store, done, finished)
+
+
+def check_server(begun: Begun, server: ServerAccess) -> None:
+    """Refuse a server that runs of a store cannot be written back to.
+
+    Raises:
+        NotAMirrorError, SourceMismatchError: the store does not mirror this server.
+        RequestError: it is a replica.
+        SourceError: it cannot be reached.
+    """
+    last = _checked_snapshot(begun)
+    with server.open() as source:
+        _check_server(begun, last, source)
 
 
 def find_written(store: Store, run_name: str) -> FinishedRun:

@@ -160,12 +160,11 @@ def _notes(command: str, counts: Mapping[str, int]) -> Iterable[str]:
 def _of_retired(counts: Mapping[str, int], *, dry_run: bool) -> Iterable[str]:
     if "retired" in counts and dry_run:
         yield (
-            "the consumer would be removed from the store; on a mirrored server it would still"
-            " exist"
+            "the consumer would be removed from the store; only a writeback removes it on a server"
         )
     elif "retired" in counts:
         yield (
-            "the consumer was removed from the store; on a mirrored server it still exists"
+            "the consumer was removed from the store; only a writeback removes it on a server"
             if counts["retired"]
             else "the consumer was not removed, because it received entries during the run: retire"
             " it again (with a new --run-id, if you give one)"

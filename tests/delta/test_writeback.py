@@ -8,6 +8,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.errors import ClaimlibError, SourceMismatchError, SourceUnreachableError
 from claimlib.live import writing
 from claimlib.live.connection import Source
+from claimlib.live.pacer import LatencyLimit
 from claimlib.runs import Phase
 from claimlib.runs.journal import rows_of
 from claimlib.schema import Kind
@@ -506,6 +508,41 @@ def test_a_connection_that_breaks_in_the_middle_says_how_far_it_came(server, cli
     assert rows_of(swept, 3, Kind.RUN).is_empty()
     assert outcomes(write(swept, server)) == {"moved": 6}
     assert set(owners(state(client, "s")).values()) == {("alice", 2)}
+
+
+@pytest.mark.usefixtures("_small_batches")
+def test_a_server_that_answers_slowly_is_left_in_peace(server, swept, monkeypatch):
+    slept: list[float] = []
+    limit = partial(LatencyLimit, sleep=slept.append)
+    monkeypatch.setattr("claimlib.commands.writeback.LatencyLimit", limit)
+    pipeline, told = Source.pipeline, []
+
+    def slow(self: Source, commands: list) -> list:
+        replies = pipeline(self, commands)
+        self.latency_s = 60.0
+        return replies
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Source, "pipeline", slow)
+        # Once it pauses after each pipeline, TIME is answered in time.
+        write(swept, server, max_latency_ms=30_000, progress=lambda *words: told.append(words))
+    paused = [detail for phase, detail in told if phase == Phase.SEND and "paused" in detail]
+    assert len(paused) == len(slept) == 3
+    assert "took 60000.0 ms to answer, more than --max-latency 30s" in paused[0]
+
+
+@pytest.mark.usefixtures("_small_batches")
+def test_a_server_that_stays_slow_is_an_error_and_the_repeat_continues(
+    server, client, swept, monkeypatch
+):
+    monkeypatch.setattr(
+        "claimlib.commands.writeback.LatencyLimit", partial(LatencyLimit, sleep=lambda _: None)
+    )
+    message = "for 5 minutes. The server has answered for 0 of 6 entries: repeat"
+    with pytest.raises(SourceUnreachableError, match=message):
+        write(swept, server, max_latency_ms=0)
+    assert set(owners(state(client, "s")).values()) == {("bob", 1)}
+    assert outcomes(write(swept, server, max_latency_ms=30_000)) == {"moved": 6}
 
 
 def test_a_repeat_gives_the_same_reply_and_another_run_id_is_refused(server, client, swept):

@@ -323,13 +323,13 @@ def test_refused_requests_beyond_the_limit_are_counted():
 @pytest.mark.parametrize(
     ("dry_run", "said"),
     [
-        (False, "the consumer was removed from the store; on a mirrored server it still exists"),
+        (
+            False,
+            "the consumer was removed from the store; only a writeback removes it on a server",
+        ),
         (
             True,
-            (
-                "the consumer would be removed from the store; on a mirrored server it would still"
-                " exist"
-            ),
+            "the consumer would be removed from the store; only a writeback removes it on a server",
         ),
     ],
 )
