@@ -11,9 +11,10 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import groupby, islice
+from itertools import groupby
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from claimlib.commands import retire, xack, xautoclaim, xclaim
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
@@ -21,7 +22,7 @@ from claimlib.commands.runs import find_run
 from claimlib.commands.server_view import changes_since, sources_of_groups
 from claimlib.commands.sources import LastSnapshot, is_same_database, last_snapshot
 from claimlib.commands.xpending import Reading
-from claimlib.engine.relation import Record, Relation, Rows, records_of, union_by_name
+from claimlib.engine.relation import Record, Relation, Rows, union_by_name
 from claimlib.errors import (
     GuardError,
     NotAMirrorError,
@@ -37,10 +38,9 @@ from claimlib.live.writing import (
     IDS_PER_BATCH,
     Deletions,
     EntryBatch,
-    ExpectedEntry,
-    FencedAcknowledgements,
-    FencedClaims,
+    FencedBatch,
     Outcome,
+    PendingState,
     Written,
     remove_consumer,
     write_entries,
@@ -75,7 +75,7 @@ DEFAULT_MAX_AGE_MS = 3_600_000
 _COMMANDS = (xautoclaim.COMMAND, xclaim.COMMAND, xack.COMMAND, retire.COMMAND)
 _NOT_SENT = Written(Outcome.TOUCHED)
 _ROWS_AT_ONCE = 10_000
-"""The most entries that are held as Python values."""
+"""The most entries that are held as Python values, because these take ten times the memory."""
 
 
 @dataclass(frozen=True)
@@ -363,16 +363,16 @@ class _Writing:
 
     def _written(self, source: Source, entries: Relation) -> Relation:
         """Send the entries, and return them with `outcome` and `moved_ms`."""
-        rows, written, sent = entries.arrow(), list[pa.Table](), 0
+        rows, sent = entries.arrow(), 0
+        rest, rows = rows.filter(pc.invert(rows["is_current"])), rows.filter(rows["is_current"])
+        written = [_with_outcomes(rest, [_NOT_SENT] * rest.num_rows)]
         limit = LatencyLimit(self.server.max_latency_ms, partial(self.tell, Phase.SEND))
         try:
             limit.wait(source)
-            for first in range(0, max(rows.num_rows, 1), _ROWS_AT_ONCE):
-                part = rows.slice(first, _ROWS_AT_ONCE)
-                became = [_NOT_SENT] * part.num_rows
-                for outcomes in write_entries(source, _batches(records_of(part.select(_SENT)))):
-                    for place, outcome in outcomes.items():
-                        became[place] = outcome
+            for first in range(0, rows.num_rows, _ROWS_AT_ONCE):
+                part, became = rows.slice(first, _ROWS_AT_ONCE), list[Written]()
+                for outcomes in write_entries(source, _batches(part)):
+                    became += outcomes
                     sent += len(outcomes)
                     self.tell(Phase.SEND, f"{sent:,} of {rows.num_rows:,} entries")
                     limit.wait(source)
@@ -386,38 +386,42 @@ class _Writing:
         return Relation(entries.engine, Rows(pa.concat_tables(written)))
 
 
-_SAME = (*GROUP, "is_claim", "is_ack", "consumer", "delivery_count", "latest_delivery_ms")
-"""The columns in which the entries of one batch are equal."""
-_SENT = (*_SAME, "id", "server_consumer", "server_count", "is_current")
+_SAME = (*GROUP, *plan.BATCH)
 
 
-def _batches(rows: Sequence[Record]) -> Iterator[EntryBatch]:
-    """Yield the batches of entries."""
-    numbered = (pair for pair in enumerate(rows) if pair[1]["is_current"])
-    for _, of_batch in groupby(numbered, key=lambda pair: [pair[1][name] for name in _SAME]):
-        while pairs := list(islice(of_batch, IDS_PER_BATCH)):
-            yield _batch(pairs)
+def _batches(rows: pa.Table) -> Iterator[EntryBatch]:
+    """Yield the batches of entries in their order."""
+    ids, first = rows["id"].to_pylist(), 0
+    keys = zip(*(rows[name].to_pylist() for name in _SAME), strict=True)
+    for key, of_batch in groupby(keys):
+        end = first + sum(1 for _ in of_batch)
+        for start in range(first, end, IDS_PER_BATCH):
+            yield _batch(*key, ids=ids[start : min(start + IDS_PER_BATCH, end)])
+        first = end
 
 
-def _batch(pairs: Sequence[tuple[int, Record]]) -> EntryBatch:
-    row = pairs[0][1]
-    stream, group = (unspell(row[name]) for name in GROUP)
-    if not (row["is_claim"] or row["is_ack"]):
-        deleted = [ExpectedEntry(place, row["id"]) for place, row in pairs]
-        return Deletions(stream, group, deleted)
-    entries = [
-        ExpectedEntry(place, row["id"], _unspelled(row["server_consumer"]), row["server_count"])
-        for place, row in pairs
-    ]
-    latest_ms = row["latest_delivery_ms"]
-    if row["is_ack"]:
-        return FencedAcknowledgements(stream, group, latest_ms, entries)
-    consumer = unspell(row["consumer"])
-    return FencedClaims(stream, group, consumer, row["delivery_count"], latest_ms, entries)
+def _batch(
+    stream: str,
+    group: str,
+    is_claim: bool,
+    is_ack: bool,
+    consumer: str | None,
+    count: int | None,
+    latest_ms: int,
+    server_consumer: str | None,
+    server_count: int | None,
+    *,
+    ids: Sequence[str],
+) -> EntryBatch:
+    names = unspell(stream), unspell(group)
+    if not (is_claim or is_ack):
+        return Deletions(*names, ids)
+    expected, claimed = _state(server_consumer, server_count), _state(consumer, count)
+    return FencedBatch(*names, ids, expected, latest_ms, claimed)
 
 
-def _unspelled(name: str | None) -> bytes | None:
-    return None if name is None else unspell(name)
+def _state(consumer: str | None, count: int | None) -> PendingState | None:
+    return None if consumer is None or count is None else PendingState(unspell(consumer), count)
 
 
 def _is_removed(source: Source, row: Record) -> bool:

@@ -14,7 +14,12 @@ JUDGED = (Kind.SWEPT, Kind.REQUESTED)
 """The kinds of journal rows that state the requests of a run."""
 _ENTRY = ", ".join((*GROUP, "id_ms", "id_seq"))
 _IS_CLAIM = " OR ".join(f"kind = '{kind}'" for kind in CLAIMING)
-_IN_GROUP = ("NOT is_claim", "consumer", "delivery_count", "latest_delivery_ms", *ID_ORDER)
+BATCH = (
+    *("is_claim", "is_ack", "consumer", "delivery_count", "latest_delivery_ms"),
+    *("server_consumer", "server_count"),
+)
+"""The columns in which entries of a group are equal that are sent together."""
+_IN_GROUP = (*BATCH, *ID_ORDER)
 ORDER = ("turn", *GROUP, *_IN_GROUP)
 """The order in which groups take turns, and entries of one batch are neighbors."""
 

@@ -239,7 +239,7 @@ def test_groups_take_turns(server, client, store, monkeypatch):
     sent, pipeline = [], Source.pipeline
 
     def noted(self: Source, commands: list) -> list:
-        sent.extend((words[3], len(words[8:]) // 3) for words in commands)
+        sent.extend((words[3], len(words[10:])) for words in commands)
         return pipeline(self, commands)
 
     monkeypatch.setattr(Source, "pipeline", noted)
@@ -305,17 +305,19 @@ class History:
             return "gone"
         if goal is None:
             return "touched" if id_ in self.present else "acknowledged"
+        if now == was and id_ not in self.present:
+            return "removed"  # by XCLAIM
         if now != was and (now[0], now[2]) == (goal[0], goal[2]):
             return "repeated"  # another client has done the same
-        return "moved" if now == was and id_ in self.present else "touched"
+        return "moved" if now == was else "touched"
 
     def check(self, after: State, kept: State) -> None:
         """Compare with the server and the store after the writeback."""
         moved = {id_ for id_ in self.read if self.outcome(id_) == "moved"}
-        acknowledged = {id_ for id_ in self.read if self.outcome(id_) == "acknowledged"}
+        removed = {id_ for id_ in self.read if self.outcome(id_) in {"acknowledged", "removed"}}
         # Nothing else has changed, and nothing has come back.
         assert {id_: now for id_, now in after.items() if id_ not in moved} == {
-            id_: now for id_, now in self.before.items() if id_ not in moved | acknowledged
+            id_: now for id_, now in self.before.items() if id_ not in moved | removed
         }
         for id_ in self.read:
             match self.outcome(id_):
@@ -323,7 +325,7 @@ class History:
                     goal = self.decided[id_]
                     assert (after[id_][0], after[id_][2]) == (goal[0], goal[2])
                     assert kept[id_] == after[id_]
-                case "touched" | "gone":
+                case "touched" | "gone" | "removed":
                     assert kept.get(id_) == self.decided.get(id_)
 
 
@@ -374,7 +376,7 @@ def test_nothing_that_another_client_touched_since_is_changed(
     for stream, history in histories.items():
         history.check(state(client, stream), kept[stream])
     expected = Counter(
-        "moved" if outcome == "repeated" else outcome
+        {"repeated": "moved", "removed": "gone"}.get(outcome, outcome)
         for history in histories.values()
         for outcome in map(history.outcome, history.read)
         if outcome is not None
