@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 IDS_PER_BATCH = 200
 """The most entries of one script, which the server runs without a break."""
-_BATCHES_PER_PIPELINE = 10
+BATCHES_PER_PIPELINE = 10
 
 
 class Outcome(StrEnum):
@@ -236,7 +236,7 @@ def write_entries(source: Source, batches: Iterable[EntryBatch]) -> Iterator[lis
             stays; a repeat recognizes its own claims by owner, delivery count and delivery time.
     """
     rest = iter(batches)
-    while pipeline := list(islice(rest, _BATCHES_PER_PIPELINE)):
+    while pipeline := list(islice(rest, BATCHES_PER_PIPELINE)):
         replies = source.pipeline([batch.words() for batch in pipeline])
         yield [
             written

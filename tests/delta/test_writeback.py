@@ -83,7 +83,7 @@ def swept(
 @pytest.fixture
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("claimlib.commands.writeback.IDS_PER_BATCH", 2)
-    monkeypatch.setattr(writing, "_BATCHES_PER_PIPELINE", 1)
+    monkeypatch.setattr(writing, "BATCHES_PER_PIPELINE", 1)
 
 
 # ------------------------------------------------------------------- what it does
