@@ -249,11 +249,11 @@ class WritebackOptions:
             SourceError: the server cannot be reached.
         """
         options = {**asdict(self.server), **self.extent}
-        given = [option_of(key) for key, value in options.items() if value is not None]
+        names = [option_of(key) for key, value in options.items() if value is not None]
         if self.writeback is None:
-            if given:
+            if names:
                 raise RequestError(
-                    f"{given[0]} is for a writeback: add --writeback URL", option=given[0]
+                    f"{names[0]} is for a writeback: add --writeback URL", option=names[0]
                 )
             return None
         access = settings.writeback.access(

@@ -19,7 +19,7 @@ from rich.console import Console
 from claimlib.cli.commands import app
 from claimlib.demo import workload
 from claimlib.demo.oracle import ServerAnswer, read_groups
-from claimlib.demo.play import _claimlib, _close_the_loop, _let_all_claim, _next, _proved, play
+from claimlib.demo.play import _claimlib, _close_the_loop, _let_server_claim, _next, _swept, play
 from claimlib.demo.proof import Difference, Proof, Subject
 from claimlib.demo.story import Story
 from claimlib.errors import ClaimlibError, RequestError
@@ -91,7 +91,7 @@ def test_a_proof_over_too_few_groups_says_so():
     assert "entries were deleted in 2 groups, and must be in 3 at least" in told
 
 
-_Swept = tuple[Story, Callable[..., None], Server, Path, ServerAnswer]
+_Written = tuple[Story, Callable[..., None], Server, Path, ServerAnswer]
 
 
 @pytest.fixture
@@ -108,10 +108,9 @@ def swept(
     copies = {"embedded": tmp_path / "embedded"}
     with valkey_server() as server, valkey_server() as second:
         sweep_ms = workload.drive(server, entries=240).sweep_ms
-        answer = _let_all_claim(story, claimlib, server, second, copies, sweep_ms)
-        proof = _proved(story, copies, answer)["embedded"]
-        assert not proof.differences
-        yield story, claimlib, server, copies["embedded"], answer
+        answer = _let_server_claim(story, claimlib, server, second, copies, sweep_ms)
+        assert not _swept(story, claimlib, *copies.popitem(), answer).differences
+        yield story, claimlib, server, tmp_path / "embedded", answer
 
 
 def test_the_claims_come_to_the_server_and_their_consumer_works_them_off(swept):
