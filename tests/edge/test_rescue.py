@@ -70,6 +70,24 @@ def test_a_rescue_that_was_interrupted_continues(claimlib, client, server, store
     assert "writeback:r" in claimlib(*shlex.split(command)).out
 
 
+@pytest.mark.usefixtures("client")
+def test_a_latency_limit_holds_for_the_writeback(claimlib, server, store_path, monkeypatch):
+    limits = []
+
+    class Limit:
+        def __init__(self, max_latency_ms, _tell):
+            limits.append(max_latency_ms)
+
+        def wait(self, _source):
+            pass
+
+    monkeypatch.setattr("claimlib.commands.writeback.LatencyLimit", Limit)
+    words = ("rescue", server.url, store_path, *SWEEP)
+    assert claimlib(*words, "--max-latency", "20ms").code == 0
+    assert limits == [20]
+    assert "--max-latency" in claimlib(*words, "--max-latency", "0ms").err
+
+
 def test_the_url_comes_first(claimlib, server, store_path):
     said = claimlib("rescue", store_path, server.url, *SWEEP)
     assert said.code == 2
