@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 IDS_PER_BATCH = 200
 """The most entries of one script, which the server runs without a break."""
-BATCHES_PER_PIPELINE = 10
+BATCHES_PER_PIPELINE = 3
+"""The scripts sent at once.  A server may run all of them before it serves another client."""
 
 
 class Outcome(StrEnum):
